@@ -1,0 +1,16 @@
+//! The ECDAG: erasure-coding operations as directed acyclic graphs of linear combinations
+//! (OpenEC, section 3), their symbolic proof, optimisation, and lowering to per-node tasks.
+//!
+//! This crate knows no particular code and moves no data. A graph is built by [`Ecdag::join`],
+//! [`Ecdag::bind_x`] and [`Ecdag::bind_y`]; given places it becomes a [`Placed`] graph, which
+//! lowers to the four kinds of [`Task`].
+
+mod ecdag;
+mod error;
+mod ids;
+mod task;
+
+pub use ecdag::{BindX, Ecdag, Join};
+pub use error::DagError;
+pub use ids::{BlockId, BlockIndex, NodeId, RackId, StripeId, Vertex};
+pub use task::{NodeTasks, Placed, Sink, Task};

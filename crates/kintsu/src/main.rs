@@ -1,0 +1,2 @@
+//! The `kintsu` binary.
+fn main() {}
