@@ -107,9 +107,8 @@ impl Ecdag {
     /// `Invalid` when a vertex is not joined, repeated or already bound.
     pub fn bind_x(&mut self, vertices: &[Vertex]) -> Result<Vertex, DagError> {
         let distinct: BTreeSet<_> = vertices.iter().copied().collect();
-        let free = |v: &Vertex| {
-            self.joins.contains_key(v) && !self.binds_x.iter().any(|b| b.members.contains(v))
-        };
+        let free =
+            |v: &Vertex| self.joins.contains_key(v) && !self.binds_x.iter().any(|b| b.members.contains(v));
         if vertices.is_empty() || distinct.len() != vertices.len() || !vertices.iter().all(free) {
             return Err(DagError::Invalid {
                 what: "bind_x".into(),
