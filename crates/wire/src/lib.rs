@@ -1,1 +1,29 @@
-//! kintsu-wire
+//! What travels between processes: control messages over gRPC, slices in framed TCP streams.
+//!
+//! Control messages are the types of [`message`], in MessagePack with named fields; data frames
+//! are those of [`frame`]. Both begin by comparing [`PROTOCOL_VERSION`].
+
+pub mod codec;
+pub mod frame;
+pub mod message;
+
+/// The version of both protocols. Peers of different versions refuse each other.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
+pub const VERSION_KEY: &str = "kintsu-protocol";
+
+/// The largest control message in bytes; larger ones are refused before they are read.
+pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
+
+/// The coordinator's gRPC service.
+#[allow(missing_docs, clippy::all)]
+pub mod coordinator {
+    include!(concat!(env!("OUT_DIR"), "/kintsu.Coordinator.rs"));
+}
+
+/// The agent's gRPC service.
+#[allow(missing_docs, clippy::all)]
+pub mod agent {
+    include!(concat!(env!("OUT_DIR"), "/kintsu.Agent.rs"));
+}

@@ -1,0 +1,52 @@
+//! Generates the gRPC clients and servers from the method tables below; the messages are the
+//! Rust types of `src/message`, carried by the codec of `src/codec.rs`.
+
+use tonic_build::manual::{Builder, Method, Service};
+
+fn main() {
+    let coordinator = [
+        ("register", "Register", "Registered", false),
+        ("heartbeat", "Heartbeat", "HeartbeatReply", false),
+        ("begin_put", "BeginPut", "PutTicket", false),
+        ("renew_put", "PutRef", "Done", false),
+        ("move_stripe", "MoveStripe", "StripeGrant", false),
+        ("commit_put", "CommitPut", "ObjectInfo", false),
+        ("abort_put", "PutRef", "Done", false),
+        ("lookup", "Lookup", "ObjectView", false),
+        ("list", "List", "ListPage", false),
+        ("remove", "Remove", "ObjectInfo", false),
+        ("report_bad", "BadBlock", "Done", false),
+        ("nodes", "Nothing", "NodeList", false),
+        ("status", "Nothing", "ClusterStatus", false),
+        ("command_node", "NodeCommand", "JobEvent", true),
+        ("encode", "Encode", "JobEvent", true),
+        ("repair", "Repair", "JobEvent", true),
+        ("scrub", "Scrub", "JobEvent", true),
+    ];
+    let agent = [
+        ("run", "RunPrograms", "RunEvent", true),
+        ("delete", "DeleteBlocks", "Done", false),
+        ("scrub", "Nothing", "ScrubEvent", true),
+        ("wipe", "Nothing", "Done", false),
+        ("shutdown", "Nothing", "Done", false),
+    ];
+    Builder::new().compile(&[service("Coordinator", &coordinator), service("Agent", &agent)]);
+}
+
+fn service(name: &str, methods: &[(&str, &str, &str, bool)]) -> Service {
+    let mut service = Service::builder().name(name).package("kintsu");
+    for (method, input, output, stream) in methods {
+        let route: String = method.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect();
+        let mut builder = Method::builder()
+            .name(*method)
+            .route_name(route)
+            .input_type(format!("crate::message::{input}"))
+            .output_type(format!("crate::message::{output}"))
+            .codec_path("crate::codec::MessagePack");
+        if *stream {
+            builder = builder.server_streaming();
+        }
+        service = service.method(builder.build());
+    }
+    service.build()
+}

@@ -1,0 +1,101 @@
+//! Long work that the coordinator conducts: encode, repair, scrub, drain.
+
+use kintsu_dag::{BlockId, NodeId};
+use kintsu_plan::Method;
+use serde::{Deserialize, Serialize};
+
+use super::FaultKind;
+
+/// Encode an object that was written offline.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Encode {
+    /// Its name.
+    pub name: String,
+}
+
+/// What to repair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RepairTarget {
+    /// All blocks that the metadata places on this node and that cannot be read there.
+    Node(NodeId),
+    /// All unavailable blocks of an object.
+    Object(String),
+    /// Everything unavailable.
+    All,
+}
+
+/// Repair now, without waiting for the grace time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Repair {
+    /// What.
+    pub target: RepairTarget,
+    /// How.
+    pub method: Method,
+    /// Slice in bytes.
+    pub slice_bytes: u32,
+}
+
+/// Verify all blocks on all nodes, and mend what is found.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Scrub {
+    /// Only this node.
+    pub node: Option<NodeId>,
+}
+
+/// A block that cannot be used where the metadata says it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadBlock {
+    /// Which.
+    pub id: BlockId,
+    /// Where.
+    pub node: NodeId,
+    /// What is wrong with it.
+    pub kind: FaultKind,
+    /// For people.
+    pub detail: String,
+}
+
+/// What long work reports.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum JobEvent {
+    /// How far it is.
+    Progress {
+        /// Bytes done.
+        done: u64,
+        /// Bytes in all, as far as known.
+        total: u64,
+        /// For people: what is being done.
+        note: String,
+    },
+    /// It has ended.
+    Ended(JobReport),
+}
+
+/// What long work did.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobReport {
+    /// `encode`, `repair`, `scrub`, `drain`, ...
+    pub kind: String,
+    /// How a repair moved its slices.
+    pub method: Option<Method>,
+    /// Blocks repaired, made or moved.
+    pub blocks: u64,
+    /// Blocks that were read.
+    pub blocks_read: u64,
+    /// Bytes read from disks.
+    pub bytes_read: u64,
+    /// Bytes sent between nodes.
+    pub bytes_moved: u64,
+    /// Those of them that crossed racks.
+    pub bytes_across_racks: u64,
+    /// Largest number of bytes that one node sent or received (its link's load).
+    pub max_link_bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Blocks that were checked (scrub).
+    pub blocks_checked: u64,
+    /// Bad blocks that were found.
+    pub bad: Vec<BadBlock>,
+    /// What could not be done, with the reason.
+    pub failed: Vec<String>,
+}

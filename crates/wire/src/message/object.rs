@@ -1,0 +1,217 @@
+//! Objects: how clients write, find and list them.
+
+use std::net::SocketAddr;
+
+use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
+use kintsu_plan::Layout;
+use serde::{Deserialize, Serialize};
+
+use super::DigestBytes;
+
+/// When parity is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// By the client while it writes; striped layout.
+    Online,
+    /// Later, where the data is; contiguous layout.
+    Offline,
+}
+
+/// A client wants to write an object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BeginPut {
+    /// Its name.
+    pub name: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Name of the code.
+    pub code: String,
+    /// When to encode.
+    pub encoding: Encoding,
+    /// Largest block in bytes.
+    pub block_bytes: u64,
+    /// Cell in bytes.
+    pub cell_bytes: u32,
+    /// Whether an object of this name may be replaced.
+    pub replace: bool,
+}
+
+/// Permission to write one stripe.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StripeGrant {
+    /// Its identity.
+    pub id: StripeId,
+    /// The generation of its blocks.
+    pub generation: u32,
+    /// How object bytes lie in it.
+    pub layout: Layout,
+    /// The node for each of the n blocks; `None` for blocks that are empty.
+    pub homes: Vec<Option<NodeId>>,
+}
+
+/// Where nodes listen, sent along with everything that names nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAddress {
+    /// Which node.
+    pub id: NodeId,
+    /// Its rack.
+    pub rack: RackId,
+    /// Its gRPC listener.
+    pub control: SocketAddr,
+    /// Its slice listener.
+    pub data: SocketAddr,
+    /// Whether the coordinator believes that it can be read now.
+    pub alive: bool,
+}
+
+/// Permission to write an object: its stripes, in order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PutTicket {
+    /// Names the put in the calls that follow.
+    pub put: u64,
+    /// Renew more often than this, or the put is undone.
+    pub lease_ms: u64,
+    /// The stripes.
+    pub stripes: Vec<StripeGrant>,
+    /// All nodes.
+    pub nodes: Vec<NodeAddress>,
+}
+
+/// A put under way.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct PutRef {
+    /// From [`PutTicket`].
+    pub put: u64,
+}
+
+/// A stripe of a put could not be written: place it again without these nodes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MoveStripe {
+    /// From [`PutTicket`].
+    pub put: u64,
+    /// The stripe that failed; its blocks become garbage, the new grant has another id.
+    pub stripe: StripeId,
+    /// Nodes not to be used.
+    pub avoid: Vec<NodeId>,
+}
+
+/// All blocks are durable: make the object visible.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CommitPut {
+    /// From [`PutTicket`].
+    pub put: u64,
+    /// For each stripe, in object order, its id and the digest of each block that was written.
+    pub stripes: Vec<WrittenStripe>,
+}
+
+/// See [`CommitPut`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WrittenStripe {
+    /// Which stripe.
+    pub id: StripeId,
+    /// Digests by block index; `None` for empty blocks and for parity not yet made.
+    pub digests: Vec<Option<DigestBytes>>,
+}
+
+/// An object in general.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectInfo {
+    /// Its name.
+    pub name: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Name of its code.
+    pub code: String,
+    /// When it is encoded.
+    pub encoding: Encoding,
+    /// Whether its parity exists.
+    pub encoded: bool,
+    /// Number of stripes.
+    pub stripes: u64,
+    /// Seconds since 1970 when it became visible.
+    pub created: u64,
+}
+
+/// A client wants to read an object, or to know where it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Lookup {
+    /// Its name.
+    pub name: String,
+    /// First stripe wanted, by position.
+    pub first: u64,
+    /// Most stripes wanted.
+    pub limit: u64,
+}
+
+/// One block of a stripe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockPlace {
+    /// Which block.
+    pub id: BlockId,
+    /// Where it is, or should be.
+    pub node: NodeId,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its digest; `None` when it was not made yet.
+    pub digest: Option<DigestBytes>,
+    /// It is known to be lost on that node (missing or rotten).
+    pub lost: bool,
+}
+
+/// One stripe of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StripeInfo {
+    /// Its identity.
+    pub id: StripeId,
+    /// Generation of its blocks.
+    pub generation: u32,
+    /// Name of its code.
+    pub code: String,
+    /// How object bytes lie in it.
+    pub layout: Layout,
+    /// Its first byte in the object.
+    pub offset: u64,
+    /// Whether its parity exists.
+    pub encoded: bool,
+    /// By block index; `None` for empty blocks.
+    pub blocks: Vec<Option<BlockPlace>>,
+}
+
+/// The answer to [`Lookup`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ObjectView {
+    /// The object.
+    pub object: ObjectInfo,
+    /// The stripes asked for.
+    pub stripes: Vec<StripeInfo>,
+    /// All nodes.
+    pub nodes: Vec<NodeAddress>,
+}
+
+/// A page of names.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct List {
+    /// Only names that begin so.
+    pub prefix: String,
+    /// Only names after this one.
+    pub after: Option<String>,
+    /// Most names in the answer.
+    pub limit: u32,
+}
+
+/// The answer to [`List`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListPage {
+    /// In order of name.
+    pub objects: Vec<ObjectInfo>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// Remove an object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Remove {
+    /// Its name.
+    pub name: String,
+}

@@ -1,0 +1,106 @@
+//! Programs on agents: how they are started, what they report.
+
+use kintsu_dag::{BlockId, NodeId};
+use kintsu_plan::{JobId, Program};
+use serde::{Deserialize, Serialize};
+
+use super::{BlockRef, HeldBlock};
+
+/// Run these programs of one job; the reply streams until all have ended. Ending the call
+/// (cancelling it) aborts them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunPrograms {
+    /// All for the same node and job; one a lane.
+    pub programs: Vec<Program>,
+}
+
+/// What a run reports: progress now and then, and one end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum RunEvent {
+    /// Bytes of the window that are through on this node (all lanes, contiguous from the start).
+    Progress {
+        /// Which job.
+        job: JobId,
+        /// Block offset up to which everything is through.
+        upto: u64,
+    },
+    /// All programs of the job have ended here.
+    Ended(RunOutcome),
+}
+
+/// How a job ended on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOutcome {
+    /// Which node.
+    pub node: NodeId,
+    /// What went wrong, if anything.
+    pub fault: Option<Fault>,
+    /// Block offset up to which everything is through (persisted, if it persists): where a
+    /// re-planned attempt with the same resume key may start.
+    pub upto: u64,
+    /// Bytes read from local blocks.
+    pub bytes_read: u64,
+    /// Bytes of slices sent, by receiver.
+    pub sent: Vec<(NodeId, u64)>,
+    /// The blocks that are durable now.
+    pub written: Vec<HeldBlock>,
+}
+
+/// What went wrong, and on which node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{kind:?} on {node}: {detail}")]
+pub struct Fault {
+    /// The kind.
+    pub kind: FaultKind,
+    /// The culprit as far as known: not always the node that reports.
+    pub node: NodeId,
+    /// The block concerned, if one is.
+    pub block: Option<BlockId>,
+    /// For people: what was expected, what came.
+    pub detail: String,
+}
+
+/// Kinds of [`Fault`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FaultKind {
+    /// The node cannot be reached or its connection broke.
+    Lost,
+    /// The node lives but nothing comes from it.
+    Stalled,
+    /// A block there does not match its checksums.
+    Corrupt,
+    /// A block is not there.
+    Missing,
+    /// A block there has another generation.
+    Stale,
+    /// Its disk is full.
+    Full,
+    /// What was computed differs from what was recorded; nothing was made visible.
+    Mismatch,
+    /// The programs or frames made no sense.
+    Invalid,
+    /// The run was cancelled.
+    Aborted,
+    /// Any other I/O error.
+    Io,
+}
+
+/// Delete blocks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeleteBlocks {
+    /// Which; those not there are no error.
+    pub blocks: Vec<BlockRef>,
+}
+
+/// What a scrub of one node reports, block by block.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ScrubEvent {
+    /// Blocks on this node in all.
+    pub total: u64,
+    /// Blocks checked so far.
+    pub checked: u64,
+    /// Bytes read so far.
+    pub bytes: u64,
+    /// The block just checked as it is on disk, or what is wrong with it.
+    pub result: Result<HeldBlock, Fault>,
+}
