@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{DagError, Vertex};
 
+/// Vertices are numbered below this: what is kept per vertex number stays a few megabytes.
+pub const MAX_VERTICES: u32 = 1 << 20;
+
 /// How one vertex is computed: `sum coefs[i] * children[i]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
@@ -32,6 +35,8 @@ pub struct Ecdag {
     w: usize,
     joins: BTreeMap<Vertex, Join>,
     binds_x: Vec<BindX>,
+    /// The index in `binds_x` of each bound member and of each bind's own vertex.
+    bound: BTreeMap<Vertex, usize>,
     binds_y: BTreeMap<Vertex, Vertex>,
     next_virtual: u32,
 }
@@ -44,8 +49,9 @@ impl Ecdag {
             w,
             joins: BTreeMap::new(),
             binds_x: Vec::new(),
+            bound: BTreeMap::new(),
             binds_y: BTreeMap::new(),
-            next_virtual: (n * w) as u32,
+            next_virtual: u32::try_from(n.saturating_mul(w)).unwrap_or(u32::MAX),
         }
     }
 
@@ -62,20 +68,21 @@ impl Ecdag {
     /// A virtual vertex that nothing uses yet.
     pub fn fresh(&mut self) -> Vertex {
         let vertex = Vertex(self.next_virtual);
-        self.next_virtual += 1;
+        self.next_virtual = self.next_virtual.saturating_add(1);
         vertex
     }
 
     /// Whether the vertex is a symbol of the stripe (not virtual).
     pub fn is_symbol(&self, vertex: Vertex) -> bool {
-        (vertex.0 as usize) < self.n * self.w
+        (vertex.0 as usize) < self.n.saturating_mul(self.w)
     }
 
     /// `parent = sum coefs[i] * children[i]` (OpenEC's `Join`).
     ///
     /// # Errors
     /// `Invalid` for no or repeated children, a wrong number of coefficients, a parent that is
-    /// already joined or is its own child. Cycles are found by [`Ecdag::topological`].
+    /// already joined or is its own child, the vertex of a [`Ecdag::bind_x`], a vertex from
+    /// [`MAX_VERTICES`] on. Cycles are found by [`Ecdag::topological`].
     pub fn join(&mut self, parent: Vertex, children: &[Vertex], coefs: &[u8]) -> Result<(), DagError> {
         let invalid = |expected: &str, got: String| {
             Err(DagError::Invalid { what: format!("join of {parent}"), expected: expected.into(), got })
@@ -86,16 +93,22 @@ impl Ecdag {
                 format!("{} children, {} coefficients", children.len(), coefs.len()),
             );
         }
-        let distinct: BTreeSet<_> = children.iter().collect();
-        if distinct.len() != children.len() || distinct.contains(&parent) {
+        if !distinct(children) || children.contains(&parent) {
             return invalid("distinct children other than the parent", format!("{children:?}"));
         }
         if self.joins.contains_key(&parent) {
             return invalid("a vertex not joined before", "a second join".into());
         }
         for v in children.iter().chain([&parent]) {
-            self.next_virtual = self.next_virtual.max(v.0.saturating_add(1));
+            if v.0 >= MAX_VERTICES {
+                return invalid("vertices below 2^20", v.to_string());
+            }
+            if self.bind_of(*v).is_some_and(|b| b.vertex == *v) {
+                return invalid("vertices that carry data", format!("{v}, which stands for a bind_x"));
+            }
         }
+        let highest = children.iter().fold(parent, |high, &c| high.max(c));
+        self.next_virtual = self.next_virtual.max(highest.0 + 1);
         self.joins.insert(parent, Join { children: children.to_vec(), coefs: coefs.to_vec() });
         Ok(())
     }
@@ -104,19 +117,21 @@ impl Ecdag {
     /// vertex that stands for the joint computation, to be used with [`Ecdag::bind_y`].
     ///
     /// # Errors
-    /// `Invalid` when a vertex is not joined, repeated or already bound.
+    /// `Invalid` when a vertex is not joined, repeated or already bound, or none is left to stand
+    /// for the computation.
     pub fn bind_x(&mut self, vertices: &[Vertex]) -> Result<Vertex, DagError> {
-        let distinct: BTreeSet<_> = vertices.iter().copied().collect();
-        let free =
-            |v: &Vertex| self.joins.contains_key(v) && !self.binds_x.iter().any(|b| b.members.contains(v));
-        if vertices.is_empty() || distinct.len() != vertices.len() || !vertices.iter().all(free) {
+        let free = |v: &Vertex| self.joins.contains_key(v) && !self.bound.contains_key(v);
+        let room = self.next_virtual < MAX_VERTICES;
+        if vertices.is_empty() || !room || !distinct(vertices) || !vertices.iter().all(free) {
             return Err(DagError::Invalid {
                 what: "bind_x".into(),
-                expected: "distinct joined vertices, each bound once".into(),
+                expected: "distinct joined vertices, each bound once, below 2^20 in all".into(),
                 got: format!("{vertices:?}"),
             });
         }
         let vertex = self.fresh();
+        let index = self.binds_x.len();
+        self.bound.extend(vertices.iter().chain([&vertex]).map(|v| (*v, index)));
         self.binds_x.push(BindX { vertex, members: vertices.to_vec() });
         Ok(vertex)
     }
@@ -160,16 +175,39 @@ impl Ecdag {
         &self.binds_y
     }
 
+    /// The joint computation that this vertex is a member of, or stands for.
+    pub fn bind_of(&self, vertex: Vertex) -> Option<&BindX> {
+        self.bound.get(&vertex).map(|&index| &self.binds_x[index])
+    }
+
+    /// The vertex that stands for the computation of `vertex`: that of its joint computation, or
+    /// itself.
+    pub(crate) fn unit_of(&self, vertex: Vertex) -> Vertex {
+        self.bind_of(vertex).map_or(vertex, |bind| bind.vertex)
+    }
+
+    /// What the computation of `unit` yields: the members of a joint one, or itself.
+    pub(crate) fn members<'a>(&'a self, unit: &'a Vertex) -> &'a [Vertex] {
+        match self.bind_of(*unit) {
+            Some(bind) if bind.vertex == *unit => &bind.members,
+            _ => std::slice::from_ref(unit),
+        }
+    }
+
+    /// One more than the highest vertex number in use.
+    pub(crate) fn vertex_bound(&self) -> usize {
+        self.next_virtual as usize
+    }
+
     /// The distinct inputs of a joined vertex, or of all members of a `bind_x` vertex, in order of
     /// first use; empty for a leaf.
     pub fn inputs(&self, vertex: Vertex) -> Vec<Vertex> {
-        let members = match self.binds_x.iter().find(|b| b.vertex == vertex) {
-            Some(bind) => bind.members.clone(),
-            None => vec![vertex],
-        };
+        let joins = || self.members(&vertex).iter().filter_map(|m| self.joins.get(m));
+        if joins().count() == 1 {
+            return joins().flat_map(|j| &j.children).copied().collect();
+        }
         let mut seen = BTreeSet::new();
-        let joins = members.iter().filter_map(|m| self.joins.get(m));
-        joins.flat_map(|j| &j.children).copied().filter(|c| seen.insert(*c)).collect()
+        joins().flat_map(|j| &j.children).copied().filter(|c| seen.insert(*c)).collect()
     }
 
     /// The leaves: vertices used by a join and not joined, in order of number.
@@ -182,37 +220,14 @@ impl Ecdag {
     pub fn targets(&self) -> Vec<Vertex> {
         self.joins.keys().copied().filter(|v| self.is_symbol(*v)).collect()
     }
+}
 
-    /// All leaves and joined vertices, children before parents; among vertices that are ready the
-    /// order is by number, so it is the same for equal graphs.
-    ///
-    /// # Errors
-    /// `Cycle` when there is none.
-    pub fn topological(&self) -> Result<Vec<Vertex>, DagError> {
-        let mut parents: BTreeMap<Vertex, Vec<Vertex>> = BTreeMap::new();
-        let mut waiting: BTreeMap<Vertex, usize> = BTreeMap::new();
-        for (&parent, join) in &self.joins {
-            waiting.insert(parent, join.children.len());
-            for &child in &join.children {
-                parents.entry(child).or_default().push(parent);
-            }
-        }
-        let mut ready: BTreeSet<Vertex> = self.leaves().into_iter().collect();
-        let mut order = Vec::with_capacity(waiting.len() + ready.len());
-        while let Some(vertex) = ready.pop_first() {
-            order.push(vertex);
-            for parent in parents.get(&vertex).into_iter().flatten() {
-                let left = waiting.get_mut(parent).expect("every parent is joined");
-                *left -= 1;
-                if *left == 0 {
-                    waiting.remove(parent);
-                    ready.insert(*parent);
-                }
-            }
-        }
-        match waiting.keys().next() {
-            Some(&vertex) => Err(DagError::Cycle { vertex }),
-            None => Ok(order),
-        }
+/// Whether no vertex comes twice; without allocation for the usual few.
+fn distinct(vertices: &[Vertex]) -> bool {
+    if vertices.len() <= 32 {
+        return vertices.iter().enumerate().all(|(i, v)| !vertices[..i].contains(v));
     }
+    let mut sorted = vertices.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).all(|pair| pair[0] != pair[1])
 }

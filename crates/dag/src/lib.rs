@@ -8,9 +8,11 @@
 mod ecdag;
 mod error;
 mod ids;
+mod lower;
+mod order;
 mod task;
 
-pub use ecdag::{BindX, Ecdag, Join};
+pub use ecdag::{BindX, Ecdag, Join, MAX_VERTICES};
 pub use error::DagError;
 pub use ids::{BlockId, BlockIndex, NodeId, RackId, StripeId, Vertex};
 pub use task::{NodeTasks, Placed, Sink, Task};
