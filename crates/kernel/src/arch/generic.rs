@@ -1,0 +1,313 @@
+//! The algorithm, once for all vector units.
+//!
+//! A matrix is cut into **passes** of a few rows. A pass walks over the regions in **strips** of
+//! `STRIP` vectors; for each strip it keeps `ROWS x STRIP` accumulators in registers, goes down
+//! the columns (load a strip of the input, multiply it by the coefficient of each row, add), and
+//! stores the accumulators:
+//!
+//! ```text
+//! for each strip                       the regions are read and written front to back
+//!     acc[r][s] = 0 or outputs[r][strip]
+//!     for each column j                one load of the input serves all rows of the pass
+//!         acc[r][s] += coef[r][j] * inputs[j][strip]
+//!     outputs[r][strip] = acc[r][s]    each output is written once, after all columns
+//! ```
+//!
+//! What is left at the end goes vector by vector, and the last bytes as a partial vector that
+//! touches nothing beyond them. A matrix of several passes is applied in **pieces** small enough
+//! that the later passes find the inputs in the second cache.
+//!
+//! Columns without a coefficient other than 0 are left out of a pass; a pass whose coefficients
+//! are all 0 or 1 and that has one row (a parity of LRCs, a delta) only XORs.
+//!
+//! What a vector unit supplies is a [`Vector`]: load, store, XOR, multiply-add. Its functions are
+//! `inline(always)` so that they end up inside the caller that enables the instructions.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::Mode;
+use crate::arch::{Arch, Program};
+
+/// One register of bytes.
+///
+/// # Safety
+/// All functions: the processor has the instructions. Pointers: valid for the bytes of the vector,
+/// or for `len` bytes in the partial forms; any alignment.
+pub(super) trait Vector: Copy + 'static {
+    /// Bytes of a register.
+    const BYTES: usize;
+    /// The most rows of one pass.
+    const MAX_ROWS: usize;
+    /// How far ahead of the strip inputs are fetched into the second cache, in bytes.
+    const PREFETCH_BYTES: usize;
+    /// A coefficient, ready for use.
+    type Table: Copy + std::fmt::Debug + Send + Sync;
+    /// An input, ready to be multiplied.
+    type Operand: Copy;
+
+    /// Prepares a coefficient.
+    fn table(c: u8) -> Self::Table;
+    /// All bytes zero.
+    unsafe fn zero() -> Self;
+    /// Reads a vector.
+    unsafe fn load(from: *const u8) -> Self;
+    /// Reads `len < BYTES` bytes; the others are zero.
+    unsafe fn load_partial(from: *const u8, len: usize) -> Self;
+    /// Writes a vector.
+    unsafe fn store(self, to: *mut u8);
+    /// Writes the first `len < BYTES` bytes.
+    unsafe fn store_partial(self, to: *mut u8, len: usize);
+    /// Byte-wise sum.
+    unsafe fn xor(self, other: Self) -> Self;
+    /// The work of a multiplication that does not depend on the coefficient.
+    unsafe fn operand(self) -> Self::Operand;
+    /// `self + table * x`, byte-wise.
+    unsafe fn add_product(self, x: Self::Operand, table: &Self::Table) -> Self;
+    /// Hints that the line at `at`, which need not be valid, will be read soon.
+    unsafe fn prefetch(at: *const u8);
+    /// Runs a job with a strip width that suits its rows, with the instructions enabled.
+    unsafe fn run(job: &Job<'_, Self>);
+}
+
+/// One pass over one range of bytes.
+pub(super) struct Job<'a, V: Vector> {
+    /// `columns.len() x outputs.len()` coefficients, column after column.
+    pub tables: &'a [V::Table],
+    /// Where the inputs start.
+    pub columns: &'a [*const u8],
+    /// Where the outputs start.
+    pub outputs: &'a [*mut u8],
+    /// Length of all of them in bytes.
+    pub len: usize,
+    /// Whether the outputs are added to.
+    pub accumulate: bool,
+    /// Whether all coefficients are 1.
+    pub ones: bool,
+}
+
+/// Runs `job`, strip by strip; `ROWS` is `job.outputs.len()`. `ONES` promises `job.ones`.
+///
+/// # Safety
+/// As for [`Vector`]; inputs and outputs are valid for `job.len` bytes, outputs exclusively, but
+/// that an only input may be the only output: a strip is stored after it was loaded.
+#[inline(always)]
+pub(super) unsafe fn run<V: Vector, const ROWS: usize, const STRIP: usize, const ONES: bool>(
+    job: &Job<'_, V>,
+) {
+    let wide = STRIP * V::BYTES;
+    let mut at = 0;
+    // SAFETY: each strip lies within `job.len`; the rest is what our caller promised.
+    unsafe {
+        while job.len - at >= wide {
+            strip::<V, ROWS, STRIP, ONES, false>(job, at);
+            at += wide;
+        }
+        while job.len - at >= V::BYTES {
+            strip::<V, ROWS, 1, ONES, false>(job, at);
+            at += V::BYTES;
+        }
+        if at < job.len {
+            strip::<V, ROWS, 1, ONES, true>(job, at);
+        }
+    }
+}
+
+/// One strip at offset `at`; when `PARTIAL`, the bytes from there to the end, fewer than a vector.
+#[inline(always)]
+unsafe fn strip<V: Vector, const ROWS: usize, const STRIP: usize, const ONES: bool, const PARTIAL: bool>(
+    job: &Job<'_, V>,
+    at: usize,
+) {
+    let rest = job.len - at;
+    // SAFETY: `run` keeps the strip within the regions; a partial vector touches `rest` bytes.
+    // There are ROWS outputs, and ROWS tables for each column.
+    unsafe {
+        let load = |from: *const u8| if PARTIAL { V::load_partial(from, rest) } else { V::load(from) };
+        let mut acc = [[V::zero(); STRIP]; ROWS];
+        if job.accumulate {
+            for (r, acc) in acc.iter_mut().enumerate() {
+                for (s, acc) in acc.iter_mut().enumerate() {
+                    *acc = load(job.outputs.get_unchecked(r).add(at + s * V::BYTES));
+                }
+            }
+        }
+        let mut tables = job.tables.as_ptr();
+        for column in job.columns {
+            let input = column.add(at);
+            for s in 0..STRIP {
+                let x = load(input.add(s * V::BYTES));
+                if s * V::BYTES % 64 == 0 && !PARTIAL {
+                    V::prefetch(input.wrapping_add(V::PREFETCH_BYTES + s * V::BYTES));
+                }
+                if ONES {
+                    acc.iter_mut().for_each(|acc| acc[s] = acc[s].xor(x));
+                } else {
+                    let x = x.operand();
+                    for (r, acc) in acc.iter_mut().enumerate() {
+                        acc[s] = acc[s].add_product(x, &*tables.add(r));
+                    }
+                }
+            }
+            tables = tables.add(ROWS);
+        }
+        for (r, acc) in acc.iter().enumerate() {
+            for (s, &acc) in acc.iter().enumerate() {
+                let to = job.outputs.get_unchecked(r).add(at + s * V::BYTES);
+                if PARTIAL { acc.store_partial(to, rest) } else { acc.store(to) }
+            }
+        }
+    }
+}
+
+/// Inputs of one piece, in bytes, when there are several passes: half of a small second cache.
+const PIECE_INPUT_BYTES: usize = 128 * 1024;
+
+/// Columns whose pointers fit on the stack.
+const STACK_COLUMNS: usize = 64;
+
+/// A few rows of a matrix, prepared.
+#[derive(Debug)]
+struct Pass<T> {
+    first_row: usize,
+    rows: usize,
+    columns: Vec<usize>,
+    tables: Vec<T>,
+    ones: bool,
+}
+
+/// A whole matrix, prepared for a vector unit that this processor has.
+#[derive(Debug)]
+struct Passes<V: Vector> {
+    passes: Vec<Pass<V::Table>>,
+    piece_bytes: usize,
+}
+
+impl<V: Vector> Passes<V> {
+    fn new(rows: usize, cols: usize, coefs: &[u8]) -> Self {
+        let count = rows.div_ceil(V::MAX_ROWS);
+        let first_row = |pass: usize| pass * rows / count;
+        let passes: Vec<_> = (0..count)
+            .map(|pass| {
+                let rows = first_row(pass)..first_row(pass + 1);
+                Pass::new::<V>(first_row(pass), cols, &coefs[rows.start * cols..rows.end * cols], rows.len())
+            })
+            .collect();
+        let piece_bytes = match count {
+            0 | 1 => usize::MAX,
+            _ => (PIECE_INPUT_BYTES / cols.max(1)).next_multiple_of(1024),
+        };
+        Self { passes, piece_bytes }
+    }
+}
+
+impl<T> Pass<T> {
+    fn new<V: Vector<Table = T>>(first_row: usize, cols: usize, coefs: &[u8], rows: usize) -> Self {
+        let coef = |row: usize, column: usize| coefs[row * cols + column];
+        let columns: Vec<usize> = (0..cols).filter(|&j| (0..rows).any(|i| coef(i, j) != 0)).collect();
+        let used = columns.iter().flat_map(|&j| (0..rows).map(move |i| coef(i, j)));
+        let ones = used.clone().all(|c| c == 1);
+        Self { first_row, rows, tables: used.map(V::table).collect(), columns, ones }
+    }
+}
+
+impl<V: Vector + std::fmt::Debug> Program for Passes<V> {
+    fn apply(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], mode: Mode) {
+        let len = outputs.first().map_or(0, |o| o.len());
+        let mut start = 0;
+        while start < len {
+            let piece_len = self.piece_bytes.min(len - start);
+            for pass in &self.passes {
+                pass.apply::<V>(inputs, outputs, start, piece_len, mode);
+            }
+            start += piece_len;
+        }
+    }
+}
+
+impl<T> Pass<T> {
+    /// Applies the pass to `len` bytes from `start` on.
+    fn apply<V: Vector<Table = T>>(
+        &self,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        start: usize,
+        len: usize,
+        mode: Mode,
+    ) {
+        let input = |&column: &usize| inputs[column][start..start + len].as_ptr();
+        let (mut on_stack, on_heap);
+        let columns = if self.columns.len() <= STACK_COLUMNS {
+            on_stack = [std::ptr::null(); STACK_COLUMNS];
+            on_stack.iter_mut().zip(&self.columns).for_each(|(to, column)| *to = input(column));
+            &on_stack[..self.columns.len()]
+        } else {
+            on_heap = self.columns.iter().map(input).collect::<Vec<_>>();
+            &on_heap
+        };
+        let mut rows = [std::ptr::null_mut(); 8];
+        let rows = &mut rows[..self.rows];
+        for (to, output) in rows.iter_mut().zip(&mut outputs[self.first_row..]) {
+            *to = output[start..start + len].as_mut_ptr();
+        }
+        let accumulate = mode == Mode::Accumulate;
+        let job = Job::<V> {
+            tables: &self.tables,
+            columns,
+            outputs: rows,
+            len,
+            accumulate,
+            ones: self.ones && self.rows == 1,
+        };
+        // SAFETY: a `Passes<V>` is only made by a `Unit<V>`, which exists where the instructions
+        // do; the pointers come from slices just checked to hold `len` bytes, the outputs from
+        // exclusive ones.
+        unsafe { V::run(&job) }
+    }
+}
+
+/// A vector unit that this processor has.
+#[derive(Debug)]
+pub(super) struct Unit<V>(PhantomData<fn() -> V>);
+
+impl<V> Unit<V> {
+    /// # Safety
+    /// The unit is used only where the processor has the instructions of `V`.
+    pub(super) const unsafe fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<V: Vector + std::fmt::Debug> Arch for Unit<V> {
+    fn prepare(&self, rows: usize, cols: usize, coefs: &[u8]) -> Arc<dyn Program> {
+        Arc::new(Passes::<V>::new(rows, cols, coefs))
+    }
+
+    fn xor_into(&self, dst: &mut [u8], src: &[u8]) {
+        let len = dst.len().min(src.len());
+        let job = Job::<V> {
+            tables: &[],
+            columns: &[src.as_ptr()],
+            outputs: &[dst.as_mut_ptr()],
+            len,
+            accumulate: true,
+            ones: true,
+        };
+        // SAFETY: the unit is there; both regions hold `len` bytes and cannot overlap.
+        unsafe { V::run(&job) }
+    }
+
+    fn scale_in_place(&self, c: u8, data: &mut [u8]) {
+        let region = data.as_mut_ptr();
+        let job = Job::<V> {
+            tables: &[V::table(c)],
+            columns: &[region.cast_const()],
+            outputs: &[region],
+            len: data.len(),
+            accumulate: false,
+            ones: false,
+        };
+        // SAFETY: the unit is there; the only input is the only output.
+        unsafe { V::run(&job) }
+    }
+}
