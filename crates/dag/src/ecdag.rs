@@ -74,7 +74,12 @@ impl Ecdag {
 
     /// Whether the vertex is a symbol of the stripe (not virtual).
     pub fn is_symbol(&self, vertex: Vertex) -> bool {
-        (vertex.0 as usize) < self.n.saturating_mul(self.w)
+        (vertex.0 as usize) < self.symbols()
+    }
+
+    /// Symbols in the stripe, `n * w`.
+    pub(crate) fn symbols(&self) -> usize {
+        self.n.saturating_mul(self.w)
     }
 
     /// `parent = sum coefs[i] * children[i]` (OpenEC's `Join`).
@@ -120,8 +125,15 @@ impl Ecdag {
     /// `Invalid` when a vertex is not joined, repeated or already bound, or none is left to stand
     /// for the computation.
     pub fn bind_x(&mut self, vertices: &[Vertex]) -> Result<Vertex, DagError> {
+        let vertex = Vertex(self.next_virtual);
+        self.bind_x_as(vertex, vertices)?;
+        Ok(vertex)
+    }
+
+    /// [`Ecdag::bind_x`] under a number that nothing uses yet.
+    pub(crate) fn bind_x_as(&mut self, vertex: Vertex, vertices: &[Vertex]) -> Result<(), DagError> {
         let free = |v: &Vertex| self.joins.contains_key(v) && !self.bound.contains_key(v);
-        let room = self.next_virtual < MAX_VERTICES;
+        let room = vertex.0 < MAX_VERTICES;
         if vertices.is_empty() || !room || !distinct(vertices) || !vertices.iter().all(free) {
             return Err(DagError::Invalid {
                 what: "bind_x".into(),
@@ -129,11 +141,11 @@ impl Ecdag {
                 got: format!("{vertices:?}"),
             });
         }
-        let vertex = self.fresh();
         let index = self.binds_x.len();
         self.bound.extend(vertices.iter().chain([&vertex]).map(|v| (*v, index)));
         self.binds_x.push(BindX { vertex, members: vertices.to_vec() });
-        Ok(vertex)
+        self.next_virtual = self.next_virtual.max(vertex.0 + 1);
+        Ok(())
     }
 
     /// Computes `parent` (a joined vertex or a [`Ecdag::bind_x`] vertex) where `child` is loaded or
@@ -192,6 +204,11 @@ impl Ecdag {
             Some(bind) if bind.vertex == *unit => &bind.members,
             _ => std::slice::from_ref(unit),
         }
+    }
+
+    /// Makes [`Ecdag::fresh`] vertices fresh in `other` too.
+    pub(crate) fn reserve(&mut self, other: &Self) {
+        self.next_virtual = self.next_virtual.max(other.next_virtual);
     }
 
     /// One more than the highest vertex number in use.

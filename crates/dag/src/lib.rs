@@ -10,6 +10,8 @@ mod error;
 mod ids;
 mod lower;
 mod order;
+mod prove;
+mod shorten;
 mod task;
 
 pub use ecdag::{BindX, Ecdag, Join, MAX_VERTICES};

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{DagError, Ecdag, MAX_VERTICES, NodeId, NodeTasks, Placed, Task, Vertex};
+use crate::{DagError, Ecdag, NodeId, NodeTasks, Placed, Task, Vertex};
 
 /// What decides where a computation runs.
 enum Place {
@@ -59,7 +59,7 @@ impl Placed {
     /// place is another than the joint one; `Invalid` for a vertex both loaded and joined; `Cycle`.
     pub fn lower(&self) -> Result<Vec<NodeTasks>, DagError> {
         self.check_loads()?;
-        let loose = self.loose()?;
+        let loose = self.loose();
         let units = self.graph.schedule(&loose)?;
         let size = loose.iter().map(|v| v.0 as usize + 1).fold(self.graph.vertex_bound(), usize::max);
         let mut sheet = Sheet::new(size);
@@ -144,21 +144,14 @@ impl Placed {
     }
 
     /// Vertices that are persisted as they are loaded, and that no join knows of.
-    fn loose(&self) -> Result<Vec<Vertex>, DagError> {
+    fn loose(&self) -> Vec<Vertex> {
         let unjoined = |v: &Vertex| !self.graph.joins().contains_key(v);
         let mut loose: Vec<_> = self.persist_at.keys().copied().filter(unjoined).collect();
-        if let Some(vertex) = loose.last().filter(|v| v.0 >= MAX_VERTICES) {
-            return Err(DagError::Invalid {
-                what: "persisted vertices".into(),
-                expected: "numbers below 2^20".into(),
-                got: vertex.to_string(),
-            });
-        }
         if !loose.is_empty() {
             let leaves = self.graph.leaves();
             loose.retain(|v| leaves.binary_search(v).is_err());
         }
-        Ok(loose)
+        loose
     }
 }
 

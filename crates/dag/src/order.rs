@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::{DagError, Ecdag, Vertex};
+use crate::{DagError, Ecdag, MAX_VERTICES, Vertex};
 
 impl Ecdag {
     /// All leaves and joined vertices, children before parents; among vertices that are ready the
@@ -16,17 +16,23 @@ impl Ecdag {
     /// for equal graphs.
     ///
     /// # Errors
-    /// `Cycle` when there is none.
+    /// `Cycle` when there is none; `Invalid` for vertices from [`MAX_VERTICES`] on.
     pub fn topological(&self) -> Result<Vec<Vertex>, DagError> {
         let units = self.schedule(&[])?;
         Ok(units.iter().flat_map(|unit| self.members(unit)).copied().collect())
     }
 
     /// The units of computation in topological order: each leaf, lone join or `bind_x` vertex.
-    /// `loose` are vertices below [`crate::MAX_VERTICES`] that are not in the graph, to be ordered
-    /// as leaves.
+    /// `loose` are vertices that are not in the graph, to be ordered as leaves.
     pub(crate) fn schedule(&self, loose: &[Vertex]) -> Result<Vec<Vertex>, DagError> {
         let size = loose.iter().map(|v| v.0 as usize + 1).fold(self.vertex_bound(), usize::max);
+        if size > MAX_VERTICES as usize {
+            return Err(DagError::Invalid {
+                what: "size of the graph".into(),
+                expected: format!("vertices below {MAX_VERTICES}"),
+                got: format!("vertices up to {}", size - 1),
+            });
+        }
         let edges = Edges::of(self, size);
         let mut waiting = edges.waiting;
         let mut ready: BinaryHeap<Reverse<Vertex>> = BinaryHeap::new();
