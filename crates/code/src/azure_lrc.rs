@@ -1,0 +1,104 @@
+//! Azure's local reconstruction codes: data in groups of r with one XOR parity each, and global
+//! parities over all data. A lost data block or local parity is repaired from r blocks.
+//!
+//! The last group takes what is left and may be smaller. Coefficients: for up to two globals, and
+//! within the field's limits, the maximally recoverable ones of "Erasure Coding in Windows
+//! Azure Storage" (ATC'12) in the form of a = 2^i 2^(17 j) for data j of group i, globals a and a^2, which decode
+//! every pattern that any coefficients could; beyond that a split Cauchy matrix. Both have the largest
+//! possible distance, g + 2.
+
+use kintsu_algebra::{Matrix, exp, inv, mul, pow};
+use kintsu_dag::BlockIndex;
+
+use crate::CodeError;
+use crate::distance::{Certificate, Theorem};
+use crate::linear::{Claim, LinearCode};
+use crate::name::{Family, Key, Params};
+use crate::rs::systematic;
+
+pub(crate) const FAMILY: Family = Family {
+    name: "azure-lrc",
+    keys: &[
+        Key::required("n", "blocks in a stripe"),
+        Key::required("k", "data blocks in a stripe"),
+        Key::required("r", "data blocks in a local group; the last group may be smaller"),
+    ],
+    about: "Azure's LRC: one XOR parity per group of r data blocks, the rest global parities; most repairs read r blocks",
+    example: "azure-lrc:n=16,k=12,r=6",
+    make,
+};
+
+/// k data blocks in `locals` groups of at most r, and `globals` global parities.
+#[derive(Clone, Copy)]
+struct Shape {
+    k: usize,
+    r: usize,
+    locals: usize,
+    globals: usize,
+}
+
+fn make(params: &Params<'_>) -> Result<LinearCode, CodeError> {
+    let (n, k) = params.shape()?;
+    let r = params.number("r")?;
+    if !(1..=k).contains(&r) {
+        return Err(CodeError::invalid("r of azure-lrc", format!("1 to k = {k}"), r));
+    }
+    let locals = k.div_ceil(r);
+    if n < k + locals + 1 {
+        let expected = format!("n - k - l >= 1 global parity, with l = ceil(k/r) = {locals} local ones");
+        return Err(CodeError::invalid("shape of azure-lrc", expected, format!("n={n}, k={k}, r={r}")));
+    }
+    let shape = Shape { k, r, locals, globals: n - k - locals };
+    let (generator, theorem) =
+        if shape.has_coset_points() { shape.maximally_recoverable() } else { shape.split_cauchy() };
+    let name = format!("azure-lrc:n={n},k={k},r={r}");
+    let claim = Claim { name, n, k, w: 1, generator, groups: shape.groups(), distance: shape.globals + 2 };
+    claim.check(Some(&Certificate { theorem, split: locals }))
+}
+
+impl Shape {
+    /// Whether the points 2^i 2^(17 j) do for maximal recoverability.
+    ///
+    /// 2^17 generates the 15 elements of GF(16) other than zero, so group i lies in the coset 2^i of that
+    /// subgroup: there are 17 cosets of 15 points. Two losses in each of two groups leave the system
+    /// `[x y; x^2 y^2]`, where x and y are sums of two points of a group or single points: not zero, and in
+    /// different cosets, since GF(16) is closed under addition; so it has one solution. Three losses in one
+    /// group are Vandermonde's system.
+    fn has_coset_points(self) -> bool {
+        self.globals <= 2 && self.r <= 15 && self.locals <= 17
+    }
+
+    fn maximally_recoverable(self) -> (Matrix, Theorem) {
+        let point = |j: usize| exp(j / self.r + 17 * (j % self.r));
+        let generator = self.generator(|global, j| pow(point(j), global + 1));
+        (generator, Theorem::Powers { points: (0..self.k).map(point).collect() })
+    }
+
+    /// The (g+1) x k Cauchy matrix 1 / (i xor (g+1+j)), columns scaled so that row 0 is all ones; row 0
+    /// is split into the local parities and rows 1..=g are the globals.
+    fn split_cauchy(self) -> (Matrix, Theorem) {
+        let first = self.globals + 1;
+        let entry = |i: usize, j: usize| inv((i ^ (first + j)) as u8).expect("i < g + 1 + j");
+        let generator = self.generator(|global, j| mul(entry(global + 1, j), (first + j) as u8));
+        let x = (0..first).map(|i| i as u8).collect();
+        let y = (0..self.k).map(|j| (first + j) as u8).collect();
+        (generator, Theorem::Cauchy { x, y })
+    }
+
+    /// Identity, XOR local parities, and global parities with entry `global(index, column)`.
+    fn generator(self, mut global: impl FnMut(usize, usize) -> u8) -> Matrix {
+        let first_global = self.k + self.locals;
+        systematic(first_global + self.globals, self.k, |i, j| match i.checked_sub(first_global) {
+            None => u8::from(j / self.r == i - self.k),
+            Some(index) => global(index, j),
+        })
+    }
+
+    fn groups(self) -> Vec<Vec<BlockIndex>> {
+        let group = |i: usize| {
+            let data = i * self.r..((i + 1) * self.r).min(self.k);
+            data.chain([self.k + i]).map(|b| BlockIndex(b as u8)).collect()
+        };
+        (0..self.locals).map(group).collect()
+    }
+}

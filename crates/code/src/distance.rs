@@ -1,0 +1,196 @@
+//! Proof of a code's distance, on its very matrix: by a theorem, or by all loss patterns.
+//!
+//! A [`Certificate`] names a theorem and its parameters; whether the matrix meets the
+//! conditions is computed, never assumed. Without one every loss of `distance - 1` blocks is tried.
+
+use std::collections::BTreeSet;
+
+use kintsu_algebra::{Matrix, add, inv, mul, pow};
+use kintsu_dag::BlockIndex;
+
+use crate::CodeError;
+
+/// Why a systematic matrix with w = 1 has the distance it claims.
+///
+/// The parity rows `0..split` are a split row: their sum is one parity row of a shorter code that the
+/// theorem shows to be MDS. A codeword of the split code that is not zero has at least the weight of its
+/// image in the shorter code (a sum that is not zero has a summand that is not zero), so
+/// the distance is at least that of the shorter code: its rows less k, plus 1.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    pub(crate) theorem: Theorem,
+    pub(crate) split: usize,
+}
+
+/// Conditions under which any k rows of a systematic k-column matrix are independent (MDS):
+/// every square submatrix of the parity rows is invertible.
+#[derive(Debug)]
+pub(crate) enum Theorem {
+    /// Parity i, column j is `u_i v_j / (x_i + y_j)`, all x and y distinct, u and v not zero: a square
+    /// submatrix has Cauchy's determinant, times some u and v.
+    Cauchy { x: Vec<u8>, y: Vec<u8> },
+    /// The matrix is an invertible column transformation of `points_i ^ j`, points distinct: any k rows are
+    /// a square Vandermonde matrix times an invertible one.
+    Vandermonde { points: Vec<u8> },
+    /// Up to three parity rows 1, a, a^2, the a of the columns distinct and not zero. The minors are
+    /// `a`, `a + b`, `(a + b)^2`, `ab(a + b)` and Vandermonde's of order 3: squaring is
+    /// injective in characteristic 2.
+    Powers { points: Vec<u8> },
+}
+
+impl Certificate {
+    /// The distance that the theorem gives for this matrix; `None` when a condition fails.
+    fn distance(&self, generator: &Matrix) -> Option<usize> {
+        let k = generator.cols();
+        let split = k + self.split.max(1);
+        let whole = Matrix::from_fn(generator.rows() + k + 1 - split, k, |i, j| match i {
+            _ if i < k => generator.row(i)[j],
+            _ if i == k => (k..split).fold(0, |sum, l| add(sum, generator.row(l)[j])),
+            _ => generator.row(i + split - k - 1)[j],
+        });
+        self.theorem.makes_mds(&whole).then(|| whole.rows() - k + 1)
+    }
+}
+
+impl Theorem {
+    /// Whether the conditions hold for this matrix, `rows x k`, identity on top.
+    fn makes_mds(&self, matrix: &Matrix) -> bool {
+        let k = matrix.cols();
+        let parities = matrix.rows() - k;
+        let all = |holds: &dyn Fn(usize, usize) -> bool| (0..parities).all(|i| (0..k).all(|j| holds(i, j)));
+        match self {
+            Self::Cauchy { x, y } => {
+                // p_ij (x_i + y_j) = u_i v_j: a matrix of rank 1 without zeros.
+                let uv = |i: usize, j: usize| mul(matrix.row(k + i)[j], add(x[i], y[j]));
+                x.len() == parities
+                    && y.len() == k
+                    && distinct(x.iter().chain(y))
+                    && all(&|i, j| uv(i, j) != 0 && mul(uv(i, j), uv(0, 0)) == mul(uv(i, 0), uv(0, j)))
+            }
+            Self::Vandermonde { points } => {
+                let rows = Matrix::from_fn(points.len(), k, |i, j| pow(points[i], j));
+                points.len() == matrix.rows()
+                    && distinct(points)
+                    && matrix.product(&rows.select_rows(0..k)).is_ok_and(|product| product == rows)
+            }
+            Self::Powers { points } => {
+                parities <= 3
+                    && points.len() == k
+                    && distinct(points.iter().chain(&[0]))
+                    && all(&|i, j| matrix.row(k + i)[j] == pow(points[j], i))
+            }
+        }
+    }
+}
+
+fn distinct<'a>(elements: impl IntoIterator<Item = &'a u8>) -> bool {
+    let mut seen = BTreeSet::new();
+    elements.into_iter().all(|e| seen.insert(e))
+}
+
+/// Byte multiply-adds that an exhaustive check may cost: some tenths of a second.
+const BUDGET: usize = 1 << 28;
+
+/// Accepts a systematic `generator` (blocks of `w` rows) that decodes any `distance - 1` lost blocks.
+///
+/// # Errors
+/// `Distance` with a loss that cannot be decoded; `Unsupported` when the budget ends first.
+pub(crate) fn check(
+    name: &str,
+    generator: &Matrix,
+    w: usize,
+    distance: usize,
+    certificate: Option<&Certificate>,
+) -> Result<(), CodeError> {
+    if certificate.and_then(|c| c.distance(generator)).is_some_and(|proved| proved >= distance) {
+        return Ok(());
+    }
+    let columns = parity_check_columns(generator);
+    let mut search = Search { w, lost: Vec::new(), levels: vec![Vec::new(); distance], budget: BUDGET };
+    let height = generator.rows() - generator.cols();
+    match search.descend(&columns, height, 0, distance - 1) {
+        Ok(()) => Ok(()),
+        Err(Stop::Found) => Err(CodeError::Distance {
+            name: name.into(),
+            claimed: distance,
+            lost: search.lost.iter().map(|&b| BlockIndex(b as u8)).collect(),
+        }),
+        Err(Stop::Budget) => Err(CodeError::Unsupported {
+            name: name.into(),
+            expected: "a size at which every loss pattern can be tried, or a matrix with a known theorem"
+                .into(),
+            got: format!("{} blocks and distance {distance}", generator.rows() / w),
+        }),
+    }
+}
+
+/// The columns of the parity-check matrix `[P | 1]` one after the other, where P are the parity rows.
+/// Lost blocks can be decoded exactly when their columns are independent.
+fn parity_check_columns(generator: &Matrix) -> Vec<u8> {
+    let (rows, cols) = (generator.rows(), generator.cols());
+    let parity = |i: usize, j: usize| {
+        if j < cols { generator.row(cols + i)[j] } else { u8::from(i + cols == j) }
+    };
+    (0..rows).flat_map(|j| (0..rows - cols).map(move |i| parity(i, j))).collect()
+}
+
+enum Stop {
+    Found,
+    Budget,
+}
+
+/// Depth-first search for a dependent set of blocks. Each level holds the columns of later blocks
+/// reduced by those of the chosen ones, whose pivot coordinates are gone: a level is shorter in both
+/// directions than the one above, and the last one needs a look for non-zero vectors only.
+struct Search {
+    w: usize,
+    lost: Vec<usize>,
+    levels: Vec<Vec<u8>>,
+    budget: usize,
+}
+
+impl Search {
+    /// Tries all choices of `left` blocks among those of `columns` (vectors of `height`), the first of
+    /// which is block `first`. On `Found`, `lost` is the dependent set.
+    fn descend(&mut self, columns: &[u8], height: usize, first: usize, left: usize) -> Result<(), Stop> {
+        let block_bytes = height * self.w;
+        let count = columns.len().checked_div(block_bytes).unwrap_or(0);
+        if left == 0 {
+            return Ok(());
+        }
+        let mut level = std::mem::take(&mut self.levels[left]);
+        for i in 0..(count + 1).saturating_sub(left) {
+            self.lost.push(first + i);
+            let end = if left == 1 { (i + 1) * block_bytes } else { columns.len() };
+            level.clear();
+            level.extend_from_slice(&columns[i * block_bytes..end]);
+            let height = self.take_block(&mut level, height)?;
+            self.descend(&level, height, first + i + 1, left - 1)?;
+            self.lost.pop();
+        }
+        self.levels[left] = level;
+        Ok(())
+    }
+
+    /// Removes the first w vectors from `columns` by elimination, with their pivot coordinates;
+    /// returns the new height.
+    fn take_block(&mut self, columns: &mut Vec<u8>, mut height: usize) -> Result<usize, Stop> {
+        for _ in 0..self.w {
+            let cost = columns.len();
+            self.budget = self.budget.checked_sub(cost).ok_or(Stop::Budget)?;
+            let pivot = columns[..height].iter().position(|&c| c != 0).ok_or(Stop::Found)?;
+            let scale = inv(columns[pivot]).expect("a pivot is not zero");
+            let (first, others) = columns.split_at_mut(height);
+            for vector in others.chunks_exact_mut(height) {
+                let factor = mul(vector[pivot], scale);
+                if factor != 0 {
+                    vector.iter_mut().zip(&*first).for_each(|(v, &f)| *v ^= mul(factor, f));
+                }
+            }
+            let mut at = 0..columns.len();
+            columns.retain(|_| at.next().is_some_and(|i| i >= height && i % height != pivot));
+            height -= 1;
+        }
+        Ok(height)
+    }
+}

@@ -1,0 +1,80 @@
+//! What this crate refuses.
+
+use kintsu_dag::BlockIndex;
+
+/// Why a code was not made, or a loss not decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodeError {
+    /// A name, parameter, matrix or block list that is not what it should be.
+    #[error("invalid {what}: expected {expected}, got {got}")]
+    Invalid {
+        /// Which part.
+        what: String,
+        /// What would be right.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// Coefficients that do not tolerate what the code claims.
+    #[error(
+        "{name} does not reach its distance: expected {claimed} (any {} losses), got a matrix \
+         that cannot decode the loss of {}",
+        claimed - 1,
+        list(lost)
+    )]
+    Distance {
+        /// The code.
+        name: String,
+        /// The distance it claims.
+        claimed: usize,
+        /// A loss of fewer than `claimed` blocks that cannot be decoded.
+        lost: Vec<BlockIndex>,
+    },
+    /// A claim that can neither be proved nor refuted at this size.
+    #[error("{name} is not supported: expected {expected}, got {got}")]
+    Unsupported {
+        /// The code.
+        name: String,
+        /// What would be supported.
+        expected: String,
+        /// What was asked for.
+        got: String,
+    },
+    /// More losses than the code can bear.
+    #[error(
+        "cannot decode {}: expected at least {missing} more of {}, got {} left: {}",
+        list(lost),
+        list(needed),
+        available.len(),
+        list(available)
+    )]
+    Unrecoverable {
+        /// The blocks asked for.
+        lost: Vec<BlockIndex>,
+        /// The blocks that are left, in the order they were given.
+        available: Vec<BlockIndex>,
+        /// The blocks that would help: not left, and not computable from what is left.
+        needed: Vec<BlockIndex>,
+        /// The smallest number of those that can suffice.
+        missing: usize,
+    },
+}
+
+impl CodeError {
+    pub(crate) fn invalid(
+        what: impl Into<String>,
+        expected: impl Into<String>,
+        got: impl std::fmt::Display,
+    ) -> Self {
+        Self::Invalid { what: what.into(), expected: expected.into(), got: got.to_string() }
+    }
+}
+
+/// Block names separated by commas, or "none".
+fn list(blocks: &[BlockIndex]) -> String {
+    if blocks.is_empty() {
+        return "none".into();
+    }
+    blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
