@@ -1,1 +1,30 @@
-//! kintsu-store
+//! Blocks on one node's disk: written aside and renamed when whole, a checksum per 64 KiB unit,
+//! every read verified.
+//!
+//! [`BlockStore`] is the contract, [`FileStore`] keeps it with one file per block in a directory
+//! (byte layout in `docs/format.md`, "Block file"). All calls block; callers keep them off their
+//! async threads.
+//!
+//! What this crate is not: it knows no codes, no cluster and no other node, and it never repairs.
+//! It finds rot and says so; mending is the business of those above.
+//!
+//! Invariants:
+//! - a block is either absent, or whole with the generation it was finished with; never torn;
+//! - no byte leaves [`BlockRead::read_at`] whose unit did not match its checksum;
+//! - when [`BlockWrite::finish`] returns, the block survives a power failure.
+
+mod block;
+mod crc;
+mod disk;
+mod error;
+mod file;
+mod format;
+mod meta;
+mod scrub;
+mod sums;
+
+pub use block::{BlockRead, BlockStore, BlockWrite};
+pub use error::StoreError;
+pub use file::FileStore;
+pub use meta::{BlockMeta, Digest, Generation, UNIT_BYTES, Usage};
+pub use scrub::{ScrubReport, scrub};

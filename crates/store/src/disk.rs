@@ -1,0 +1,155 @@
+//! The few things a store asks of a file system, as a seam: tests fail each of them in turn.
+//!
+//! Nothing here decides anything; errors are the operating system's own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+
+/// A file system.
+pub(crate) trait Disk: Send + Sync + 'static {
+    /// Opens a file for reading.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Creates a file that must not exist yet, for reading and writing.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Renames a file, replacing atomically what had the new name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Creates a directory that must not exist yet.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// What is in a directory.
+    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
+    /// Bytes (in all, free) of the medium under a path.
+    fn space(&self, path: &Path) -> io::Result<(u64, u64)>;
+    /// Takes an exclusive lock on a file (made if absent) until the guard is dropped, or at once
+    /// says that somebody else has it.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
+}
+
+/// An open file.
+pub(crate) trait DiskFile: Send {
+    /// Its length.
+    fn len(&self) -> io::Result<u64>;
+    /// Fills `buf` from `offset` or up to the end of the file; says how many bytes came.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `data` at `offset`.
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes the file `len` bytes long and takes their space now, where the file system can.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Makes content and length durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Says that the file will be read from front to back.
+    fn advise_sequential(&self);
+}
+
+/// A name in a directory.
+pub(crate) struct Entry {
+    /// The name; those that are not UTF-8 are none of ours and are left out.
+    pub(crate) name: String,
+    /// Its length.
+    pub(crate) len: u64,
+    /// Whether it is a directory.
+    pub(crate) is_dir: bool,
+}
+
+/// The operating system's file system.
+pub(crate) struct RealDisk;
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(File::open(path)?))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().read(true).write(true).create_new(true).open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            match entry.metadata() {
+                Ok(meta) => entries.push(Entry { name, len: meta.len(), is_dir: meta.is_dir() }),
+                Err(gone) if gone.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(entries)
+    }
+
+    fn space(&self, path: &Path) -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl DiskFile for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match FileExt::read_at(self, &mut buf[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(got) => filled += got,
+                Err(again) if again.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(data, offset)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(self, FallocateFlags::empty(), 0, len)) {
+            Err(rustix::io::Errno::OPNOTSUPP) => self.set_len(len),
+            other => Ok(other?),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+
+    fn advise_sequential(&self) {
+        // A hint only: a file system that does not take it reads correctly all the same.
+        let _ = rustix::fs::fadvise(self, 0, None, Advice::Sequential);
+    }
+}

@@ -1,0 +1,159 @@
+//! Reading a block file, verifying every unit touched.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use kintsu_dag::BlockId;
+
+use crate::disk::{Disk, DiskFile};
+use crate::format::{self, HEADER_BYTES, Layout};
+use crate::{BlockMeta, BlockRead, Generation, StoreError, UNIT_BYTES};
+
+/// Whole units are read this many at a time, so that they are checked while still in cache.
+const RUN_UNITS: usize = 8;
+
+/// An open block file whose header and trailer have been checked.
+pub(crate) struct FileRead {
+    file: Box<dyn DiskFile>,
+    path: PathBuf,
+    meta: BlockMeta,
+    units: Vec<u32>,
+    /// The last unit read in part: its number and, verified, its bytes.
+    cached: Option<(usize, Vec<u8>)>,
+}
+
+impl FileRead {
+    /// Opens the file at `path`, which should hold block `id`, of this generation if one is given.
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        path: PathBuf,
+        id: BlockId,
+        generation: Option<Generation>,
+    ) -> Result<Self, StoreError> {
+        let (file, meta) = open_header(disk, &path, id)?;
+        if let Some(expected) = generation.filter(|&wanted| wanted != meta.generation) {
+            return Err(StoreError::Stale { id, expected, got: meta.generation });
+        }
+        let layout = Layout::new(meta.len)?;
+        let got = file.len().map_err(|source| StoreError::io(&path, source))?;
+        if got > layout.file_bytes {
+            return Err(StoreError::WrongLength { id, expected: layout.file_bytes, got });
+        }
+        if got < layout.file_bytes {
+            return Err(StoreError::Truncated { id, expected: layout.file_bytes, got });
+        }
+        let mut trailer = vec![0; layout.trailer_bytes];
+        fill(&*file, &path, id, layout.trailer_at, &mut trailer)?;
+        let units = format::decode_trailer(&meta, &trailer)?;
+        file.advise_sequential();
+        Ok(Self { file, path, meta, units, cached: None })
+    }
+
+    /// Reads and checks everything.
+    pub(crate) fn verify(&mut self) -> Result<BlockMeta, StoreError> {
+        let mut run = vec![0; RUN_UNITS * UNIT_BYTES];
+        let mut at = 0;
+        while at < self.meta.len {
+            let len = run.len().min((self.meta.len - at) as usize);
+            self.read_at(at, &mut run[..len])?;
+            at += len as u64;
+        }
+        Ok(self.meta)
+    }
+
+    fn unit_len(&self, unit: usize) -> usize {
+        (self.meta.len - (unit * UNIT_BYTES) as u64).min(UNIT_BYTES as u64) as usize
+    }
+
+    /// Reads whole units, the first one being `unit`, into `buf`, which ends where a unit ends.
+    fn read_units(&self, unit: usize, buf: &mut [u8]) -> Result<(), StoreError> {
+        let at = (HEADER_BYTES + unit * UNIT_BYTES) as u64;
+        fill(&*self.file, &self.path, self.meta.id, at, buf)?;
+        buf.chunks(UNIT_BYTES)
+            .zip(unit..)
+            .try_for_each(|(data, unit)| format::check_unit(self.meta.id, unit, data, self.units[unit]))
+    }
+
+    /// The verified bytes of a unit, read unless they are at hand.
+    fn unit(&mut self, unit: usize) -> Result<&[u8], StoreError> {
+        let cached = match self.cached.take() {
+            Some((at_hand, data)) if at_hand == unit => data,
+            other => {
+                let mut data = other.map_or_else(Vec::new, |(_, data)| data);
+                data.resize(self.unit_len(unit), 0);
+                self.read_units(unit, &mut data)?;
+                data
+            }
+        };
+        Ok(&self.cached.insert((unit, cached)).1)
+    }
+
+    /// How many bytes of whole units a buffer of `want` bytes can take from the start of `unit` on.
+    fn whole_units(&self, unit: usize, want: usize) -> usize {
+        let to_end = (self.meta.len - (unit * UNIT_BYTES) as u64) as usize;
+        let bytes = if want >= to_end { to_end } else { want / UNIT_BYTES * UNIT_BYTES };
+        bytes.min(RUN_UNITS * UNIT_BYTES)
+    }
+}
+
+impl BlockRead for FileRead {
+    fn meta(&self) -> &BlockMeta {
+        &self.meta
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.meta.len) {
+            return Err(StoreError::Invalid {
+                what: "range to read",
+                expected: format!("a range within {} bytes", self.meta.len),
+                got: format!("{} bytes from {offset}", buf.len()),
+            });
+        }
+        let mut at = offset;
+        let mut rest = buf;
+        while !rest.is_empty() {
+            let unit = (at / UNIT_BYTES as u64) as usize;
+            let skip = (at % UNIT_BYTES as u64) as usize;
+            let whole = if skip == 0 { self.whole_units(unit, rest.len()) } else { 0 };
+            let take = if whole > 0 { whole } else { rest.len().min(self.unit_len(unit) - skip) };
+            let (now, later) = rest.split_at_mut(take);
+            if whole > 0 {
+                self.read_units(unit, now)?;
+            } else {
+                now.copy_from_slice(&self.unit(unit)?[skip..skip + take]);
+            }
+            at += take as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// Reads and checks the header of the file at `path`, which should hold block `id`.
+pub(crate) fn header(disk: &dyn Disk, path: &Path, id: BlockId) -> Result<BlockMeta, StoreError> {
+    open_header(disk, path, id).map(|(_, meta)| meta)
+}
+
+fn open_header(
+    disk: &dyn Disk,
+    path: &Path,
+    id: BlockId,
+) -> Result<(Box<dyn DiskFile>, BlockMeta), StoreError> {
+    let file = disk.open(path).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => StoreError::NotFound { id },
+        _ => StoreError::io(path, source),
+    })?;
+    let mut page = [0; HEADER_BYTES];
+    fill(&*file, path, id, 0, &mut page)?;
+    let meta = format::decode_header(id, &page)?;
+    Ok((file, meta))
+}
+
+/// Reads exactly `buf.len()` bytes of the file.
+fn fill(file: &dyn DiskFile, path: &Path, id: BlockId, at: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+    let got = file.read_at(buf, at).map_err(|source| StoreError::io(path, source))?;
+    if got == buf.len() {
+        return Ok(());
+    }
+    Err(StoreError::Truncated { id, expected: at + buf.len() as u64, got: at + got as u64 })
+}

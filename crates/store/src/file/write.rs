@@ -1,0 +1,209 @@
+//! Writing a block file aside, and putting it in place when it is whole.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kintsu_dag::BlockId;
+
+use super::names::{self, Kind};
+use super::{Shared, read};
+use crate::disk::DiskFile;
+use crate::format::{self, HEADER_BYTES, Layout};
+use crate::sums::UnitSums;
+use crate::{BlockMeta, BlockWrite, Digest, Generation, StoreError};
+
+/// Pieces from this size on are written as they come; smaller ones are gathered.
+const SMALL_BYTES: usize = 32 * 1024;
+/// How much is gathered at most.
+const GATHER_BYTES: usize = 256 * 1024;
+
+/// A block being written. Fields are dropped in order: the file goes before its claim does.
+pub(crate) struct FileWrite {
+    temp: TempFile,
+    claim: Claim,
+    generation: Generation,
+    len: u64,
+    layout: Layout,
+    sums: UnitSums,
+    /// Small pieces in a row, not yet in the file: where the first begins, and their bytes.
+    gathered: (u64, Vec<u8>),
+    /// How often the store had been wiped when this write began.
+    wipes: u64,
+}
+
+impl FileWrite {
+    /// Begins a block: claims its id, checks what is there, takes its space.
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        id: BlockId,
+        generation: Generation,
+        len: u64,
+    ) -> Result<Self, StoreError> {
+        let layout = Layout::new(len)?;
+        let (claim, wipes) = Claim::take(shared, id)?;
+        if let Ok(there) = read::header(&*shared.disk, &shared.file(id, Kind::Block), id)
+            && there.generation > generation
+        {
+            return Err(StoreError::Stale { id, expected: there.generation, got: generation });
+        }
+        let free = shared.free()?;
+        if layout.file_bytes > free {
+            return Err(StoreError::Full { path: shared.root.clone(), needed: layout.file_bytes, free });
+        }
+        shared.make_shelf(names::shelf(id))?;
+        let temp = TempFile::create(shared, id, layout.file_bytes)?;
+        let sums = UnitSums::new(len, layout.units);
+        Ok(Self { temp, claim, generation, len, layout, sums, gathered: (0, Vec::new()), wipes })
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(StoreError::Invalid {
+                what: "range to write",
+                expected: format!("a range within {} bytes", self.len),
+                got: format!("{len} bytes from {offset}"),
+            });
+        }
+        if let Some(twice) = self.sums.covered(offset, len) {
+            return Err(StoreError::Invalid {
+                what: "range to write",
+                expected: "each byte once".into(),
+                got: format!("byte {twice} again"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Keeps a small piece back if it follows on those kept, or starts anew.
+    fn gather(&mut self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        let (start, bytes) = &self.gathered;
+        if start + bytes.len() as u64 != offset || bytes.len() + data.len() > GATHER_BYTES {
+            self.flush()?;
+        }
+        if self.gathered.1.is_empty() {
+            self.gathered.0 = offset;
+        }
+        self.gathered.1.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Writes what was kept back. If that fails it is still kept, and tried again later.
+    fn flush(&mut self) -> Result<(), StoreError> {
+        let (start, bytes) = &mut self.gathered;
+        if !bytes.is_empty() {
+            self.temp.write(HEADER_BYTES as u64 + *start, bytes)?;
+            bytes.clear();
+        }
+        Ok(())
+    }
+}
+
+impl BlockWrite for FileWrite {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.check_range(offset, data.len() as u64)?;
+        if data.len() < SMALL_BYTES {
+            self.gather(offset, data)?;
+        } else {
+            self.temp.write(HEADER_BYTES as u64 + offset, data)?;
+        }
+        self.sums.add(offset, data);
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.sums.written()
+    }
+
+    fn finish(mut self: Box<Self>, expect: Option<Digest>) -> Result<BlockMeta, StoreError> {
+        let id = self.claim.id;
+        if self.written() != self.len {
+            return Err(StoreError::WrongLength { id, expected: self.len, got: self.written() });
+        }
+        let got = Digest::of_units(self.len, self.sums.table());
+        if let Some(expected) = expect.filter(|&expected| expected != got) {
+            return Err(StoreError::DigestMismatch { id, expected, got });
+        }
+        self.flush()?;
+        let meta = BlockMeta { id, generation: self.generation, len: self.len, digest: got };
+        self.temp.write(self.layout.trailer_at, &format::encode_trailer(self.sums.table()))?;
+        self.temp.write(0, &format::encode_header(&meta))?;
+        self.temp.publish(id, self.wipes)?;
+        self.claim.shared.sync_shelf(names::shelf(id))?;
+        Ok(meta)
+    }
+}
+
+/// The right to write a block, given back when dropped.
+struct Claim {
+    shared: Arc<Shared>,
+    id: BlockId,
+}
+
+impl Claim {
+    /// Takes it; says how often the store has been wiped.
+    fn take(shared: &Arc<Shared>, id: BlockId) -> Result<(Self, u64), StoreError> {
+        let mut state = shared.state();
+        if !state.writing.insert(id) {
+            return Err(StoreError::Busy { id, reason: "it is being written already" });
+        }
+        Ok((Self { shared: Arc::clone(shared), id }, state.wipes))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.shared.state().writing.remove(&self.id);
+    }
+}
+
+/// A file that is removed when dropped, unless it was published.
+struct TempFile {
+    shared: Arc<Shared>,
+    path: PathBuf,
+    file: Box<dyn DiskFile>,
+    file_bytes: u64,
+    published: bool,
+}
+
+impl TempFile {
+    fn create(shared: &Arc<Shared>, id: BlockId, file_bytes: u64) -> Result<Self, StoreError> {
+        let path = shared.file(id, Kind::Temp);
+        // One that is there was left by a writer that could not remove it: the claim is ours.
+        shared.remove(&path)?;
+        let file = shared.disk.create(&path).map_err(|source| shared.io_error(&path, file_bytes, source))?;
+        let temp = Self { shared: Arc::clone(shared), path, file, file_bytes, published: false };
+        temp.file.allocate(file_bytes).map_err(|source| temp.error(source))?;
+        Ok(temp)
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.file.write_at(data, at).map_err(|source| self.error(source))
+    }
+
+    /// Syncs the file and gives it the block's name.
+    fn publish(&mut self, id: BlockId, wipes: u64) -> Result<(), StoreError> {
+        self.file.sync().map_err(|source| self.error(source))?;
+        let mut state = self.shared.state();
+        if state.wipes != wipes {
+            return Err(StoreError::Busy { id, reason: "the store was wiped while it was being written" });
+        }
+        let to = self.shared.file(id, Kind::Block);
+        self.shared.disk.rename(&self.path, &to).map_err(|source| self.error(source))?;
+        self.published = true;
+        state.inventory.insert(id, self.file_bytes);
+        Ok(())
+    }
+
+    fn error(&self, source: std::io::Error) -> StoreError {
+        self.shared.io_error(&self.path, self.file_bytes, source)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // What cannot be removed now is removed by the next write of this block or at the next start.
+            let _ = self.shared.disk.remove(&self.path);
+        }
+    }
+}

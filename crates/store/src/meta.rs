@@ -1,0 +1,96 @@
+//! What is known of a block without its data.
+
+use kintsu_dag::BlockId;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// Bytes under one checksum; the last unit of a block may be shorter.
+pub const UNIT_BYTES: usize = 64 * 1024;
+
+/// Which writing of a block this is; a rewrite of the same [`BlockId`] carries a higher one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Generation(pub u32);
+
+impl std::fmt::Display for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "g{}", self.0)
+    }
+}
+
+/// The checksum of a whole block: XXH3-128 over its length (u64, little endian) and the CRC32C of
+/// each of its units (u32, little endian).
+///
+/// It depends on the bytes alone, not on the order in which they were written, and is had from the
+/// unit checksums without passing over the data again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Digest(pub [u8; 16]);
+
+impl Digest {
+    /// The digest of a block of `len` bytes whose units have these CRC32Cs, in order.
+    pub fn of_units(len: u64, units: &[u32]) -> Self {
+        let mut hash = Xxh3Default::new();
+        hash.update(&len.to_le_bytes());
+        for unit in units {
+            hash.update(&unit.to_le_bytes());
+        }
+        Self(hash.digest128().to_be_bytes())
+    }
+
+    /// The digest of a block that holds `data`; reads it once.
+    pub fn of_bytes(data: &[u8]) -> Self {
+        let units: Vec<u32> = data.chunks(UNIT_BYTES).map(crc32c::crc32c).collect();
+        Self::of_units(data.len() as u64, &units)
+    }
+}
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What a finished block's file says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BlockMeta {
+    /// Which block.
+    pub id: BlockId,
+    /// Which writing of it.
+    pub generation: Generation,
+    /// Bytes of data, 0 allowed.
+    pub len: u64,
+    /// The checksum of all data.
+    pub digest: Digest,
+}
+
+/// How full a store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Blocks that can be opened by name, rotten or not; those set aside are not counted.
+    pub blocks: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Size of the medium, which other things may share.
+    pub capacity_bytes: u64,
+    /// Bytes that can still be written to it.
+    pub free_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_is_xxh3_over_length_and_unit_checksums() {
+        let data: Vec<u8> = (0..UNIT_BYTES + 5).map(|i| (i * 7 % 251) as u8).collect();
+        let mut table = (data.len() as u64).to_le_bytes().to_vec();
+        table.extend(crc32c::crc32c(&data[..UNIT_BYTES]).to_le_bytes());
+        table.extend(crc32c::crc32c(&data[UNIT_BYTES..]).to_le_bytes());
+        let expected = xxhash_rust::xxh3::xxh3_128(&table);
+        let digest = Digest::of_bytes(&data);
+        assert_eq!(digest.0, expected.to_be_bytes());
+        assert_eq!(digest.to_string(), format!("{expected:032x}"));
+        assert_ne!(Digest::of_bytes(b""), Digest::of_bytes(b"\0"));
+    }
+}

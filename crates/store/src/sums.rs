@@ -1,0 +1,174 @@
+//! The unit checksums of a block, gathered while its bytes arrive in any order.
+//!
+//! Pieces that touch inside a unit are merged at once ([`crc::combine`](crate::crc::combine)), so
+//! no byte is ever read back, whatever the order and the size of the pieces. Memory: 5 bytes a
+//! unit, plus 12 for each piece whose neighbours in its unit are still missing.
+
+use std::collections::BTreeMap;
+
+use crate::{UNIT_BYTES, crc};
+
+const UNIT: u64 = UNIT_BYTES as u64;
+
+/// The checksums so far, and which bytes they cover.
+pub(crate) struct UnitSums {
+    len: u64,
+    written: u64,
+    table: Vec<u32>,
+    complete: Vec<bool>,
+    /// Extents of the units begun but not complete: sorted, apart from each other.
+    partial: BTreeMap<usize, Vec<Extent>>,
+}
+
+/// Bytes `start..end` of a unit.
+#[derive(Clone, Copy)]
+struct Extent {
+    start: u32,
+    end: u32,
+    crc: u32,
+}
+
+impl UnitSums {
+    /// For a block of `len` bytes in `units` units, none of them there yet.
+    pub(crate) fn new(len: u64, units: usize) -> Self {
+        Self {
+            len,
+            written: 0,
+            table: vec![0; units],
+            complete: vec![false; units],
+            partial: BTreeMap::new(),
+        }
+    }
+
+    /// Bytes covered.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The checksums of all units; only meaningful when every byte is covered.
+    pub(crate) fn table(&self) -> &[u32] {
+        &self.table
+    }
+
+    /// The first byte of `offset..offset + len` that is covered already.
+    pub(crate) fn covered(&self, offset: u64, len: u64) -> Option<u64> {
+        pieces(offset, len).find_map(|(unit, start, end)| {
+            let base = unit as u64 * UNIT;
+            if self.complete[unit] {
+                return Some(base + u64::from(start));
+            }
+            let overlap = self.partial.get(&unit)?.iter().find(|e| e.start < end && start < e.end)?;
+            Some(base + u64::from(overlap.start.max(start)))
+        })
+    }
+
+    /// Covers `data` at `offset`: within the block, not covered before.
+    pub(crate) fn add(&mut self, offset: u64, data: &[u8]) {
+        let mut rest = data;
+        for (unit, start, end) in pieces(offset, data.len() as u64) {
+            let (piece, tail) = rest.split_at((end - start) as usize);
+            rest = tail;
+            self.add_in_unit(unit, start, end, piece);
+        }
+        self.written += data.len() as u64;
+    }
+
+    fn add_in_unit(&mut self, unit: usize, start: u32, end: u32, data: &[u8]) {
+        let unit_len = (self.len - unit as u64 * UNIT).min(UNIT) as u32;
+        let whole = if (start, end) == (0, unit_len) {
+            Some(crc32c::crc32c(data))
+        } else {
+            let extents = self.partial.entry(unit).or_default();
+            insert(extents, start, end, data);
+            extents.first().filter(|e| (e.start, e.end) == (0, unit_len)).map(|e| e.crc)
+        };
+        if let Some(crc) = whole {
+            self.partial.remove(&unit);
+            self.table[unit] = crc;
+            self.complete[unit] = true;
+        }
+    }
+}
+
+/// Puts a piece among the extents of its unit and merges it with those it touches.
+fn insert(extents: &mut Vec<Extent>, start: u32, end: u32, data: &[u8]) {
+    let mut at = extents.partition_point(|e| e.end <= start);
+    if at > 0 && extents[at - 1].end == start {
+        at -= 1;
+        let before = &mut extents[at];
+        before.crc = crc32c::crc32c_append(before.crc, data);
+        before.end = end;
+    } else {
+        extents.insert(at, Extent { start, end, crc: crc32c::crc32c(data) });
+    }
+    if let Some(&after) = extents.get(at + 1).filter(|after| after.start == end) {
+        let joined = &mut extents[at];
+        joined.crc = crc::combine(joined.crc, after.crc, after.end - after.start);
+        joined.end = after.end;
+        extents.remove(at + 1);
+    }
+}
+
+/// A range of a block cut at unit boundaries: (unit, start in it, end in it).
+fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (usize, u32, u32)> {
+    let end = offset + len;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        if at == end {
+            return None;
+        }
+        let unit = at / UNIT;
+        let stop = end.min((unit + 1) * UNIT);
+        let piece = (unit as usize, (at - unit * UNIT) as u32, (stop - unit * UNIT) as u32);
+        at = stop;
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn in_order(data: &[u8]) -> Vec<u32> {
+        data.chunks(UNIT_BYTES).map(crc32c::crc32c).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_gives_the_same_sums(
+            seed in any::<u8>(),
+            len in 1usize..3 * UNIT_BYTES,
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+            order in any::<u64>(),
+        ) {
+            let data: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect();
+            let mut bounds: Vec<usize> = cuts.iter().map(|c| c.index(len)).chain([0, len]).collect();
+            bounds.sort_unstable();
+            bounds.dedup();
+            let mut ranges: Vec<_> = bounds.windows(2).map(|w| (w[0], w[1])).collect();
+            ranges.sort_by_key(|r| (r.0 as u64 + 1).wrapping_mul(order | 1).rotate_left(17));
+
+            let mut sums = UnitSums::new(len as u64, len.div_ceil(UNIT_BYTES));
+            for (start, end) in ranges {
+                prop_assert_eq!(sums.covered(start as u64, (end - start) as u64), None);
+                sums.add(start as u64, &data[start..end]);
+                prop_assert_eq!(sums.covered(start as u64, (end - start) as u64), Some(start as u64));
+                prop_assert_eq!(sums.covered(end as u64 - 1, 1), Some(end as u64 - 1));
+            }
+            prop_assert_eq!(sums.written(), len as u64);
+            prop_assert_eq!(sums.table(), in_order(&data));
+            prop_assert!(sums.partial.is_empty());
+        }
+    }
+
+    #[test]
+    fn overlap_is_found_at_its_first_byte() {
+        let mut sums = UnitSums::new(200, 1);
+        sums.add(50, &[1; 50]);
+        assert_eq!(sums.covered(0, 50), None);
+        assert_eq!(sums.covered(0, 51), Some(50));
+        assert_eq!(sums.covered(99, 10), Some(99));
+        assert_eq!(sums.covered(100, 100), None);
+    }
+}
