@@ -3,9 +3,18 @@
 //! Control messages are the types of [`message`], in MessagePack with named fields; data frames
 //! are those of [`frame`]. Both begin by comparing [`PROTOCOL_VERSION`].
 
+pub mod channel;
 pub mod codec;
+mod error;
 pub mod frame;
 pub mod message;
+pub mod security;
+
+pub use channel::{
+    AgentChannel, CoordinatorChannel, connect_agent, connect_coordinator, guard_agent, guard_coordinator,
+};
+pub use error::WireError;
+pub use security::{Credentials, check_listen};
 
 /// The version of both protocols. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;

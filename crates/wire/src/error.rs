@@ -1,0 +1,61 @@
+//! What the protocols refuse, with what was expected and what came.
+
+/// Why something from the wire, or something meant for it, was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The bytes are not a frame of this protocol, or were changed on the way.
+    #[error("garbled frame: {what}: expected {expected}, got {got}")]
+    Garbled {
+        /// Which part.
+        what: &'static str,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        got: String,
+    },
+    /// The bytes end before the frame does.
+    #[error("cut frame: expected {expected} bytes, got {got}")]
+    Cut {
+        /// Bytes of the whole.
+        expected: usize,
+        /// Bytes that came.
+        got: usize,
+    },
+    /// A payload larger than any peer may send.
+    #[error("oversized frame: expected at most {expected} bytes of payload, got {got}")]
+    Oversized {
+        /// The limit.
+        expected: usize,
+        /// What the frame announces.
+        got: usize,
+    },
+    /// The peer speaks another version of the protocol.
+    #[error("the peer speaks another version of the protocol: expected {expected}, got {got}")]
+    Version {
+        /// Ours.
+        expected: u32,
+        /// The peer's.
+        got: u32,
+    },
+    /// A listener that anybody could reach and nobody would protect.
+    #[error("refusing to listen on {addr}: expected {expected}, got {got}")]
+    Exposed {
+        /// Where it was to listen.
+        addr: std::net::SocketAddr,
+        /// What would be right.
+        expected: &'static str,
+        /// What was asked for.
+        got: &'static str,
+    },
+    /// An argument that makes no sense.
+    #[error("invalid {what}: expected {expected}, got {got}")]
+    Invalid {
+        /// Which.
+        what: &'static str,
+        /// What would be right.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+}
