@@ -206,9 +206,9 @@ impl Ecdag {
         }
     }
 
-    /// Makes [`Ecdag::fresh`] vertices fresh in `other` too.
-    pub(crate) fn reserve(&mut self, other: &Self) {
-        self.next_virtual = self.next_virtual.max(other.next_virtual);
+    /// Keeps [`Ecdag::fresh`] from giving out vertices below `bound`.
+    pub(crate) fn reserve(&mut self, bound: u32) {
+        self.next_virtual = self.next_virtual.max(bound);
     }
 
     /// One more than the highest vertex number in use.
@@ -240,7 +240,7 @@ impl Ecdag {
 }
 
 /// Whether no vertex comes twice; without allocation for the usual few.
-fn distinct(vertices: &[Vertex]) -> bool {
+pub(crate) fn distinct(vertices: &[Vertex]) -> bool {
     if vertices.len() <= 32 {
         return vertices.iter().enumerate().all(|(i, v)| !vertices[..i].contains(v));
     }

@@ -5,16 +5,21 @@
 //! [`Ecdag::bind_x`] and [`Ecdag::bind_y`]; given places it becomes a [`Placed`] graph, which
 //! lowers to the four kinds of [`Task`].
 
+mod bind;
 mod ecdag;
 mod error;
 mod ids;
 mod lower;
 mod order;
+mod pipelined;
 mod prove;
+mod shapes;
 mod shorten;
 mod task;
 
 pub use ecdag::{BindX, Ecdag, Join, MAX_VERTICES};
 pub use error::DagError;
 pub use ids::{BlockId, BlockIndex, NodeId, RackId, StripeId, Vertex};
+pub use pipelined::pipelined;
+pub use shapes::{chain, star, tree};
 pub use task::{NodeTasks, Placed, Sink, Task};

@@ -55,8 +55,9 @@ impl Placed {
     /// join uses or that are persisted.
     ///
     /// # Errors
-    /// `Unplaced` for a vertex without a node; `Conflict` for a member of a `bind_x` whose own
-    /// place is another than the joint one; `Invalid` for a vertex both loaded and joined; `Cycle`.
+    /// `Unplaced` for a vertex without a node; `Conflict` for a member of a `bind_x` that is itself
+    /// bound to another place, or members whose `compute_at` differ where nothing else decides;
+    /// `Invalid` for a vertex both loaded and joined; `Cycle`.
     pub fn lower(&self) -> Result<Vec<NodeTasks>, DagError> {
         self.check_loads()?;
         let loose = self.loose();
@@ -89,10 +90,12 @@ impl Placed {
             Place::On(node) => node,
             Place::With(child) => lives(child, sheet)?,
         };
-        for &member in members {
+        let joint = members != [unit];
+        let settled = self.decided(unit).is_some();
+        for &member in members.iter().filter(|_| joint) {
             let own = match self.decided(member) {
                 Some(Place::With(child)) => Some(lives(child, sheet)?),
-                Some(Place::On(place)) if member != unit => Some(place),
+                Some(Place::On(place)) if !settled => Some(place),
                 _ => None,
             };
             if let Some(second) = own.filter(|own| *own != node) {

@@ -51,7 +51,7 @@ impl Ecdag {
                 self.bind_y(parent, if inputs.contains(&child) { child } else { *first })?;
             }
         }
-        self.reserve(whole);
+        self.reserve(whole.vertex_bound() as u32);
         Ok(())
     }
 }

@@ -108,8 +108,25 @@ fn places_that_are_missing_or_contradict_are_refused() {
 
     let mut placed = offline();
     placed.compute_at.insert(Vertex(5), NodeId(3));
+    assert!(placed.lower().is_ok(), "bind_y decides");
+
+    let mut unbound = Ecdag::new(6, 1);
+    unbound.join(Vertex(4), &v(&[0, 1]), &[1, 1]).unwrap();
+    unbound.join(Vertex(5), &v(&[0, 1]), &[1, 2]).unwrap();
+    unbound.bind_x(&v(&[4, 5])).unwrap();
+    let compute_at = [(Vertex(4), NodeId(0)), (Vertex(5), NodeId(3))].into();
+    let placed = Placed { graph: unbound, compute_at, ..offline() };
     let conflict = DagError::Conflict { vertex: Vertex(5), first: NodeId(0), second: NodeId(3) };
     assert_eq!(placed.lower(), Err(conflict));
+
+    let mut graph = Ecdag::new(6, 1);
+    graph.join(Vertex(4), &v(&[0, 1]), &[1, 1]).unwrap();
+    graph.join(Vertex(5), &v(&[0, 1]), &[1, 2]).unwrap();
+    graph.bind_y(Vertex(5), Vertex(1)).unwrap();
+    let joint = graph.bind_x(&v(&[4, 5])).unwrap();
+    graph.bind_y(joint, Vertex(0)).unwrap();
+    let conflict = DagError::Conflict { vertex: Vertex(5), first: NodeId(0), second: NodeId(1) };
+    assert_eq!(Placed { graph, ..offline() }.lower(), Err(conflict));
 
     let mut placed = offline();
     placed.load_at.insert(Vertex(4), NodeId(4));

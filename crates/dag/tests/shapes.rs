@@ -1,0 +1,331 @@
+//! Random linear maps as star, tree, chain and rack-aware chain: the same map, proved, lowered and
+//! run to the same bytes; and random graphs bound automatically.
+#![allow(clippy::unwrap_used)]
+
+mod interpreter;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use interpreter::run;
+use kintsu_algebra::{Matrix, mul};
+use kintsu_dag::{DagError, Ecdag, NodeId, Placed, RackId, Sink, Task, Vertex, chain, pipelined, star, tree};
+use proptest::prelude::*;
+
+/// A linear map from the symbols of the first `helpers` blocks to those of the next `lost` ones.
+#[derive(Debug, Clone)]
+struct Case {
+    helpers: usize,
+    lost: usize,
+    w: usize,
+    coefs: Matrix,
+    /// The order in which the chain visits the helpers.
+    path: Vec<usize>,
+    racks: u32,
+}
+
+impl Case {
+    fn n(&self) -> usize {
+        self.helpers + self.lost
+    }
+
+    fn leaves(&self) -> Vec<Vertex> {
+        (0..self.helpers * self.w).map(|i| Vertex(i as u32)).collect()
+    }
+
+    fn targets(&self) -> Vec<Vertex> {
+        (self.helpers * self.w..self.n() * self.w).map(|i| Vertex(i as u32)).collect()
+    }
+
+    fn hops(&self) -> Vec<Vec<Vertex>> {
+        let block = |b: &usize| (b * self.w..(b + 1) * self.w).map(|i| Vertex(i as u32)).collect();
+        self.path.iter().map(block).collect()
+    }
+
+    /// The coefficients with columns in the order of the path.
+    fn coefs_on_path(&self) -> Matrix {
+        let columns: Vec<usize> = self.hops().concat().iter().map(|v| v.0 as usize).collect();
+        Matrix::from_fn(self.coefs.rows(), self.coefs.cols(), |i, j| self.coefs.row(i)[columns[j]])
+    }
+
+    /// A code in which the map holds: the helpers' blocks are its data, the others follow from them.
+    fn generator(&self) -> Matrix {
+        let data = self.helpers * self.w;
+        Matrix::from_fn(self.n() * self.w, data, |i, j| {
+            if i < data { u8::from(i == j) } else { self.coefs.row(i - data)[j] }
+        })
+    }
+
+    fn rack_of(&self, vertex: Vertex) -> RackId {
+        RackId(vertex.0 / self.w as u32 % self.racks)
+    }
+
+    fn shapes(&self) -> Vec<(&'static str, Ecdag)> {
+        let (n, w, hops, targets, coefs) =
+            (self.n(), self.w, self.hops(), self.targets(), self.coefs_on_path());
+        let direct = star(n, w, &hops, &targets, &coefs).unwrap();
+        let racked = pipelined(&direct, &|v| self.rack_of(v), RackId(0)).unwrap();
+        let mut bound = direct.clone();
+        bound.auto_bind().unwrap();
+        vec![
+            ("tree", tree(n, w, &hops, &targets, &coefs).unwrap()),
+            ("chain", chain(n, w, &hops, &targets, &coefs).unwrap()),
+            ("pipelined", racked),
+            ("bound", bound),
+            ("star", direct),
+        ]
+    }
+
+    /// Every block on the node of its number; every lost block repaired where it was.
+    fn place(&self, graph: Ecdag) -> Placed {
+        let node = |v: &Vertex| NodeId(v.0 / self.w as u32);
+        Placed {
+            graph,
+            load_at: self.leaves().iter().map(|v| (*v, node(v))).collect(),
+            compute_at: self.targets().iter().map(|v| (*v, NodeId(self.helpers as u32))).collect(),
+            persist_at: self.targets().iter().map(|v| (*v, (node(v), Sink::Block))).collect(),
+        }
+    }
+}
+
+/// Coefficients of which a good part are 0 and 1.
+fn coef() -> impl Strategy<Value = u8> {
+    prop_oneof![Just(0), Just(1), any::<u8>()]
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    (1..9usize, 1..4usize, 1..4usize, 1..4u32).prop_flat_map(|(helpers, lost, w, racks)| {
+        let path = Just((0..helpers).collect::<Vec<_>>()).prop_shuffle();
+        let coefs = proptest::collection::vec(coef(), lost * w * helpers * w);
+        (coefs, path).prop_map(move |(coefs, path)| Case {
+            helpers,
+            lost,
+            w,
+            coefs: Matrix::from_vec(lost * w, helpers * w, coefs).unwrap(),
+            path,
+            racks,
+        })
+    })
+}
+
+/// Some bytes that differ from leaf to leaf.
+fn blocks(leaves: &[Vertex]) -> BTreeMap<Vertex, Vec<u8>> {
+    let bytes = |v: &Vertex| (0..5u32).map(|i| (v.0 * 59 + i * 101 + 17) as u8).collect();
+    leaves.iter().map(|v| (*v, bytes(v))).collect()
+}
+
+/// What the targets should be, straight from the matrix.
+fn expected(leaves: &[Vertex], row: &[u8], blocks: &BTreeMap<Vertex, Vec<u8>>) -> Vec<u8> {
+    let mut sum = vec![0; 5];
+    for (leaf, &coef) in leaves.iter().zip(row) {
+        sum.iter_mut().zip(&blocks[leaf]).for_each(|(s, &b)| *s ^= mul(coef, b));
+    }
+    sum
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn all_shapes_of_a_map_prove_and_run_to_the_same_bytes(case in case()) {
+        let blocks = blocks(&case.leaves());
+        for (shape, graph) in case.shapes() {
+            prop_assert_eq!(graph.prove(&case.generator()), Ok(()), "{}", shape);
+            let (leaves, targets, coefs) = graph.flatten().unwrap();
+            prop_assert_eq!(&targets, &case.targets(), "{}", shape);
+            for (target, row) in (0..).zip(&targets) {
+                for (column, leaf) in leaves.iter().enumerate() {
+                    let original = case.coefs.row(target)[leaf.0 as usize];
+                    prop_assert_eq!(coefs.row(target)[column], original, "{}: {} of {}", shape, leaf, row);
+                }
+            }
+            let placed = case.place(graph);
+            let persisted = run(&placed.lower().unwrap(), &blocks);
+            for (i, target) in case.targets().iter().enumerate() {
+                let wanted = expected(&case.leaves(), case.coefs.row(i), &blocks);
+                prop_assert_eq!(&persisted[target], &(placed.persist_at[target].0, wanted), "{}", shape);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_coefficient_is_never_proved(case in case(), at in any::<prop::sample::Index>(), by in 1..=255u8) {
+        let generator = case.generator();
+        let mut wrong = case.clone();
+        let at = at.index(case.coefs.as_slice().len());
+        wrong.coefs.row_mut(at / case.coefs.cols())[at % case.coefs.cols()] ^= by;
+        for (shape, graph) in wrong.shapes() {
+            prop_assert!(matches!(graph.prove(&generator), Err(DagError::False { .. })), "{}", shape);
+        }
+    }
+
+    #[test]
+    fn lowered_random_graphs_compute_their_flat_map(
+        seeds in proptest::collection::vec((any::<u64>(), coef(), 0..5u32), 1..25),
+        binds in 0..3u8,
+    ) {
+        let mut graph = random_graph(&seeds);
+        match binds {
+            0 => {}
+            1 => graph.auto_bind_x().unwrap(),
+            _ => graph.auto_bind().unwrap(),
+        }
+        let (leaves, targets, coefs) = graph.flatten().unwrap();
+        let blocks = blocks(&(0..LEAVES).map(Vertex).collect::<Vec<_>>());
+        let places: Vec<NodeId> = seeds.iter().map(|(_, _, node)| NodeId(*node)).collect();
+        let mut units: Vec<Vertex> = graph.binds_x().iter().map(|b| b.vertex).collect();
+        units.extend(graph.joins().keys().filter(|v| graph.bind_of(**v).is_none()));
+        let placed = Placed {
+            load_at: (0..LEAVES).map(|i| (Vertex(i), NodeId(i % 5))).collect(),
+            compute_at: units.iter().map(|v| (*v, places[v.0 as usize % places.len()])).collect(),
+            persist_at: targets.iter().map(|v| (*v, (NodeId(v.0 % 7), Sink::Block)))
+                .chain([(Vertex(0), (NodeId(9), Sink::Client))]).collect(),
+            graph,
+        };
+        let lists = placed.lower().unwrap();
+        let persisted = run(&lists, &blocks);
+        prop_assert_eq!(&persisted[&Vertex(0)], &(NodeId(9), blocks[&Vertex(0)].clone()));
+        for (i, target) in targets.iter().enumerate() {
+            let wanted = expected(&leaves, coefs.row(i), &blocks);
+            prop_assert_eq!(&persisted[target], &(NodeId(target.0 % 7), wanted));
+        }
+        for list in &lists {
+            for task in &list.tasks {
+                if let Task::Compute { outputs, .. } = task {
+                    prop_assert_eq!(placed.computed_at(outputs[0]), Ok(list.node));
+                }
+            }
+        }
+        if !targets.is_empty() {
+            let racked = pipelined(&placed.graph, &|v| RackId(v.0 % 3), RackId(1)).unwrap();
+            prop_assert_eq!(racked.flatten().unwrap().1, targets);
+        }
+    }
+}
+
+const LEAVES: u32 = 6;
+
+/// Joins over earlier vertices, the seed's bits choosing which; every third one is a symbol.
+fn random_graph(seeds: &[(u64, u8, u32)]) -> Ecdag {
+    let mut graph = Ecdag::new(20, 1);
+    let mut made: Vec<Vertex> = (0..LEAVES).map(Vertex).collect();
+    for (i, &(seed, coef, _)) in (0..).zip(seeds) {
+        let parent = Vertex(if i % 3 == 2 { LEAVES + i / 3 } else { 40 + i });
+        let mut children: Vec<Vertex> =
+            made.iter().enumerate().filter(|(bit, _)| seed >> bit & 5 == 5).map(|(_, v)| *v).collect();
+        if children.is_empty() {
+            children.push(made[seed as usize % made.len()]);
+        }
+        let coefs: Vec<u8> =
+            (0..).zip(&children).map(|(j, _)| coef ^ (seed >> (40 + j % 16)) as u8).collect();
+        graph.join(parent, &children, &coefs).unwrap();
+        made.push(parent);
+    }
+    graph
+}
+
+fn ones(helpers: usize) -> Case {
+    Case {
+        helpers,
+        lost: 1,
+        w: 1,
+        coefs: Matrix::from_fn(1, helpers, |_, _| 1),
+        path: (0..helpers).collect(),
+        racks: 1,
+    }
+}
+
+#[test]
+fn a_tree_of_four_helpers_is_that_of_ecpipe_figure_2_b() {
+    let case = ones(4);
+    let graph = tree(5, 1, &case.hops(), &case.targets(), &case.coefs).unwrap();
+    let rounds = case.place(graph).lower().unwrap();
+    let sends: BTreeMap<u32, Vec<u32>> =
+        rounds.iter().map(|l| (l.node.0, l.sends.iter().map(|(_, to)| to.0).collect())).collect();
+    assert_eq!(sends, [(0, vec![1]), (1, vec![3]), (2, vec![3]), (3, vec![4]), (4, vec![])].into());
+}
+
+#[test]
+fn a_tree_takes_logarithmic_rounds_and_a_chain_passes_one_vertex_on_each_link() {
+    for k in 1..40 {
+        let case = ones(k);
+        let (n, hops, targets) = (case.n(), case.hops(), case.targets());
+        let graph = tree(n, 1, &hops, &targets, &case.coefs).unwrap();
+        let mut rounds: BTreeMap<Vertex, u32> = BTreeMap::new();
+        for vertex in graph.topological().unwrap() {
+            // A node receives one vertex a round: its i-th arrives in round i at the earliest.
+            let mut arrivals: Vec<u32> = graph
+                .inputs(vertex)
+                .iter()
+                .filter(|v| !case.leaves().contains(v))
+                .map(|v| rounds[v])
+                .collect();
+            arrivals.sort_unstable();
+            let done = arrivals.iter().fold(0, |round, &sent| round.max(sent) + 1);
+            rounds.insert(vertex, done);
+        }
+        assert_eq!(rounds[&targets[0]], (k as u32 + 1).next_power_of_two().ilog2(), "k = {k}");
+
+        let graph = chain(n, 1, &hops, &targets, &case.coefs).unwrap();
+        for (i, list) in (0..).zip(case.place(graph).lower().unwrap()) {
+            assert_eq!(list.sends.len(), usize::from(i < k), "{}", list.node);
+            assert!(list.sends.iter().all(|(_, to)| to.0 == list.node.0 + 1));
+        }
+    }
+}
+
+#[test]
+fn a_pipelined_graph_leaves_each_rack_once() {
+    // OpenEC, Fig. 5: b0 from b1..b6; the odd ones in rack 1, the even ones with the requestor.
+    let mut graph = Ecdag::new(9, 1);
+    let children: Vec<Vertex> = (1..7).map(Vertex).collect();
+    graph.join(Vertex(0), &children, &[3, 4, 5, 6, 7, 8]).unwrap();
+    let racked = pipelined(&graph, &|v| RackId(v.0 % 2), RackId(0)).unwrap();
+    let node = |v: u32| NodeId(v);
+    let placed = Placed {
+        graph: racked,
+        load_at: (1..7).map(|i| (Vertex(i), node(i))).collect(),
+        compute_at: BTreeMap::new(),
+        persist_at: [(Vertex(0), (node(0), Sink::Block))].into(),
+    };
+    let hops: Vec<(u32, u32)> = placed
+        .lower()
+        .unwrap()
+        .iter()
+        .flat_map(|l| l.sends.iter().map(|(_, to)| (l.node.0, to.0)).collect::<Vec<_>>())
+        .collect();
+    let hops: BTreeSet<_> = hops.into_iter().collect();
+    assert_eq!(hops, [(1, 3), (3, 5), (5, 2), (2, 4), (4, 6), (6, 0)].into());
+}
+
+#[test]
+fn automatic_binds_are_those_of_openec_figure_3() {
+    let leaves: Vec<Vertex> = (0..4).map(Vertex).collect();
+    let mut graph = Ecdag::new(6, 1);
+    graph.join(Vertex(4), &leaves, &[1, 1, 1, 1]).unwrap();
+    graph.join(Vertex(5), &[3, 1, 2, 0].map(Vertex), &[8, 2, 4, 1]).unwrap();
+    graph.join(Vertex(9), &[Vertex(0)], &[1]).unwrap();
+    graph.join(Vertex(10), &[Vertex(0)], &[2]).unwrap();
+    graph.auto_bind().unwrap();
+    assert_eq!(graph.binds_x().len(), 1, "single children are not worth a joint computation");
+    assert_eq!(graph.binds_x()[0].members, [Vertex(4), Vertex(5)]);
+    let joint = graph.binds_x()[0].vertex;
+    let bound = [(Vertex(9), Vertex(0)), (Vertex(10), Vertex(0)), (joint, Vertex(0))];
+    assert_eq!(graph.binds_y(), &bound.into());
+    let once = graph.clone();
+    graph.auto_bind().unwrap();
+    assert_eq!(graph, once, "what is bound stays as it is");
+}
+
+#[test]
+fn misshapen_maps_are_refused() {
+    let case = ones(3);
+    let (hops, targets) = (case.hops(), case.targets());
+    for shape in [star, tree, chain] {
+        assert!(shape(4, 1, &hops, &targets, &Matrix::zero(1, 2)).is_err(), "a column short");
+        assert!(shape(4, 1, &hops, &targets, &Matrix::zero(2, 3)).is_err(), "a row too many");
+        assert!(shape(4, 1, &[], &targets, &Matrix::zero(1, 0)).is_err(), "no leaves");
+        assert!(shape(4, 1, &hops, &[Vertex(2)], &case.coefs).is_err(), "a target that is a leaf");
+        assert!(shape(4, 1, &hops, &[Vertex(1 << 20)], &case.coefs).is_err(), "numbered too high");
+    }
+    assert!(pipelined(&Ecdag::new(4, 1), &|_| RackId(0), RackId(0)).is_err(), "computes nothing");
+}
