@@ -60,10 +60,12 @@ impl Shape {
     /// Whether the points 2^i 2^(17 j) do for maximal recoverability.
     ///
     /// 2^17 generates the 15 elements of GF(16) other than zero, so group i lies in the coset 2^i of that
-    /// subgroup: there are 17 cosets of 15 points. Two losses in each of two groups leave the system
-    /// `[x y; x^2 y^2]`, where x and y are sums of two points of a group or single points: not zero, and in
-    /// different cosets, since GF(16) is closed under addition; so it has one solution. Three losses in one
-    /// group are Vandermonde's system.
+    /// subgroup, and there are 17 cosets of 15 points. A local parity takes care of one loss in its group;
+    /// what is left for the globals a and a^2 are sums of two points of a group, or single points where
+    /// the local parity is lost: never zero, in the coset of the group (GF(16) is closed under addition).
+    /// One such unknown x needs only x, or x^2, not to be zero. Two in one group, with or without the
+    /// local parity, give Vandermonde's system. One in each of two groups give `[x y; x^2 y^2]`, which is
+    /// regular because x and y, in different cosets, differ.
     fn has_coset_points(self) -> bool {
         self.globals <= 2 && self.r <= 15 && self.locals <= 17
     }
@@ -100,5 +102,48 @@ impl Shape {
             data.chain([self.k + i]).map(|b| BlockIndex(b as u8)).collect()
         };
         (0..self.locals).map(group).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    fn parity_hex(name: &str) -> Vec<String> {
+        let code = crate::parse(name).unwrap();
+        let row =
+            |i| code.generator().row(i).iter().map(|c| format!("{c:02x}")).collect::<Vec<_>>().join(" ");
+        (code.k()..code.n()).map(row).collect()
+    }
+
+    #[test]
+    fn two_globals_take_powers_of_coset_points() {
+        // 2^17 = 98, 2^18 = 2d; squares 2^34 = 4e, 2^36 = 25.
+        let expected = ["01 01 00 00", "00 00 01 01", "01 98 02 2d", "01 4e 04 25"];
+        assert_eq!(parity_hex("azure-lrc:n=8,k=4,r=2"), expected);
+    }
+
+    #[test]
+    fn three_globals_split_a_cauchy_matrix() {
+        // y = 4, 5: globals y / (i + y), i = 1..=3, by hand 4/5, 5/4, 4/6, 5/7, 4/7, 5/6.
+        let div = |a, b| format!("{:02x}", kintsu_algebra::div(a, b).unwrap());
+        let globals = [(4, 5), (5, 4), (4, 6), (5, 7), (4, 7), (5, 6)].map(|(a, b)| div(a, b));
+        let rows: Vec<_> = globals.chunks(2).map(|row| row.join(" ")).collect();
+        assert_eq!(
+            parity_hex("azure-lrc:n=7,k=2,r=1"),
+            [vec!["01 00".into(), "00 01".into()], rows].concat()
+        );
+    }
+
+    #[test]
+    fn large_shapes_fall_back_to_the_split_matrix_and_are_proved() {
+        // Groups of more than 15, more than 17 groups, and the largest stripe.
+        for (name, distance) in [
+            ("azure-lrc:n=36,k=32,r=16", 4),
+            ("azure-lrc:n=56,k=36,r=2", 4),
+            ("azure-lrc:n=255,k=200,r=20", 47),
+            ("azure-lrc:n=255,k=238,r=15", 3),
+            ("azure-lrc:n=255,k=237,r=15", 4),
+        ] {
+            assert_eq!(crate::parse(name).unwrap().distance(), distance, "{name}");
+        }
     }
 }

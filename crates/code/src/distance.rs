@@ -27,11 +27,9 @@ pub(crate) struct Certificate {
 #[derive(Debug)]
 pub(crate) enum Theorem {
     /// Parity i, column j is `u_i v_j / (x_i + y_j)`, all x and y distinct, u and v not zero: a square
-    /// submatrix has Cauchy's determinant, times some u and v.
+    /// submatrix has Cauchy's determinant, times some u and v. (A Vandermonde matrix made systematic is
+    /// of this form too: parity i, column j is a Lagrange basis polynomial of the points y, at x_i.)
     Cauchy { x: Vec<u8>, y: Vec<u8> },
-    /// The matrix is an invertible column transformation of `points_i ^ j`, points distinct: any k rows are
-    /// a square Vandermonde matrix times an invertible one.
-    Vandermonde { points: Vec<u8> },
     /// Up to three parity rows 1, a, a^2, the a of the columns distinct and not zero. The minors are
     /// `a`, `a + b`, `(a + b)^2`, `ab(a + b)` and Vandermonde's of order 3: squaring is
     /// injective in characteristic 2.
@@ -66,12 +64,6 @@ impl Theorem {
                     && y.len() == k
                     && distinct(x.iter().chain(y))
                     && all(&|i, j| uv(i, j) != 0 && mul(uv(i, j), uv(0, 0)) == mul(uv(i, 0), uv(0, j)))
-            }
-            Self::Vandermonde { points } => {
-                let rows = Matrix::from_fn(points.len(), k, |i, j| pow(points[i], j));
-                points.len() == matrix.rows()
-                    && distinct(points)
-                    && matrix.product(&rows.select_rows(0..k)).is_ok_and(|product| product == rows)
             }
             Self::Powers { points } => {
                 parities <= 3
@@ -192,5 +184,68 @@ impl Search {
             height -= 1;
         }
         Ok(height)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spoilt(matrix: &Matrix) -> Matrix {
+        let mut spoilt = matrix.clone();
+        spoilt.row_mut(matrix.rows() - 1)[1] ^= 1;
+        spoilt
+    }
+
+    #[test]
+    fn each_theorem_accepts_its_matrix_and_no_other() {
+        let cauchy = Theorem::Cauchy { x: vec![4, 5, 6], y: vec![0, 1, 2, 3] };
+        let powers = Theorem::Powers { points: vec![1, 2, 4, 8] };
+        for (suffix, theorem, other) in [
+            ("", &cauchy, &powers),
+            (",matrix=vandermonde", &cauchy, &powers),
+            (",matrix=isal", &powers, &cauchy),
+        ] {
+            let code = crate::parse(&format!("rs:n=7,k=4{suffix}")).unwrap();
+            assert!(theorem.makes_mds(code.generator()), "{}", code.name());
+            assert!(!other.makes_mds(code.generator()), "{}", code.name());
+            assert!(!theorem.makes_mds(&spoilt(code.generator())), "{}", code.name());
+        }
+    }
+
+    #[test]
+    fn a_scaled_cauchy_matrix_is_accepted_and_repeated_points_are_not() {
+        let code = crate::parse("rs:n=7,k=4").unwrap();
+        let scaled = Matrix::from_fn(7, 4, |i, j| {
+            let c = code.generator().row(i)[j];
+            if i < 4 { c } else { mul(c, mul(i as u8, j as u8 + 7)) }
+        });
+        assert!(Theorem::Cauchy { x: vec![4, 5, 6], y: vec![0, 1, 2, 3] }.makes_mds(&scaled));
+        assert!(!Theorem::Cauchy { x: vec![4, 5, 5], y: vec![0, 1, 2, 3] }.makes_mds(&scaled));
+        assert!(!Theorem::Cauchy { x: vec![4, 5], y: vec![0, 1, 2, 3] }.makes_mds(&scaled));
+        assert!(!Theorem::Powers { points: vec![1, 2, 2, 8] }.makes_mds(&scaled));
+    }
+
+    #[test]
+    fn a_false_certificate_is_no_help() {
+        let code = crate::parse("rs:n=7,k=4").unwrap();
+        let certificate =
+            Certificate { theorem: Theorem::Cauchy { x: vec![4, 5, 6], y: vec![0, 1, 2, 3] }, split: 1 };
+        assert!(check("good", code.generator(), 1, 4, Some(&certificate)).is_ok());
+        let mut twice = code.generator().clone();
+        let copy = twice.row(5).to_vec();
+        twice.row_mut(6).copy_from_slice(&copy);
+        let refused = check("twice", &twice, 1, 4, Some(&certificate));
+        assert!(matches!(refused, Err(CodeError::Distance { claimed: 4, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_split_row_keeps_the_distance_of_the_whole() {
+        // One local parity a data block and one global: distance 3 from the (k + 2, k) code.
+        let lrc = crate::parse("azure-lrc:n=9,k=4,r=1").unwrap();
+        let points = (0..4).map(kintsu_algebra::exp).collect();
+        let certificate = Certificate { theorem: Theorem::Powers { points }, split: 4 };
+        assert_eq!(certificate.distance(lrc.generator()), Some(3));
+        assert_eq!(Certificate { split: 3, ..certificate }.distance(lrc.generator()), None);
     }
 }

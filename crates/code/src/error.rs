@@ -50,7 +50,7 @@ pub enum CodeError {
         list(available)
     )]
     Unrecoverable {
-        /// The blocks asked for.
+        /// Lost blocks that no local group repairs and that what is left does not determine.
         lost: Vec<BlockIndex>,
         /// The blocks that are left, in the order they were given.
         available: Vec<BlockIndex>,

@@ -27,7 +27,7 @@ fn make(params: &Params<'_>) -> Result<LinearCode, CodeError> {
     let (n, k) = params.shape()?;
     let (suffix, generator, theorem) = match params.word("matrix") {
         "cauchy" => ("", cauchy(n, k), Some(cauchy_theorem(n, k))),
-        "vandermonde" => (",matrix=vandermonde", vandermonde(n, k), Some(vandermonde_theorem(n))),
+        "vandermonde" => (",matrix=vandermonde", vandermonde(n, k), Some(cauchy_theorem(n, k))),
         "isal" => (",matrix=isal", isal(n, k), (n - k <= 3).then(|| isal_theorem(k))),
         other => {
             let expected = "cauchy, vandermonde or isal";
@@ -44,6 +44,7 @@ fn cauchy(n: usize, k: usize) -> Matrix {
     systematic(n, k, |i, j| inv((i ^ j) as u8).expect("i >= k > j"))
 }
 
+/// For both the Cauchy and the systematised Vandermonde matrix: points k..n against points 0..k.
 fn cauchy_theorem(n: usize, k: usize) -> Theorem {
     Theorem::Cauchy { x: (k..n).map(|i| i as u8).collect(), y: (0..k).map(|j| j as u8).collect() }
 }
@@ -53,10 +54,6 @@ fn vandermonde(n: usize, k: usize) -> Matrix {
     let v = Matrix::from_fn(n, k, |i, j| pow(i as u8, j));
     let top = v.select_rows(0..k).inverse().expect("a Vandermonde matrix of distinct points");
     v.product(&top).expect("shapes fit")
-}
-
-fn vandermonde_theorem(n: usize) -> Theorem {
-    Theorem::Vandermonde { points: (0..n).map(|i| i as u8).collect() }
 }
 
 /// Parity p, column j: (2^p)^j.
