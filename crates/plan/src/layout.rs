@@ -1,7 +1,21 @@
-//! How the bytes of an object lie in the data blocks of a stripe.
+//! How the bytes of an object lie in the data blocks of its stripes (OpenEC, Fig. 6).
+//!
+//! Pure arithmetic: which block and which bytes of it hold a byte of the object. No places, no
+//! codes. Invariant: for every layout [`Layout::locate`] is a bijection between the object bytes
+//! of the stripe and the bytes of its data blocks; the tests check it byte by byte.
+
+use std::ops::Range;
 
 use kintsu_dag::BlockIndex;
 use serde::{Deserialize, Serialize};
+
+use crate::PlanError;
+
+/// Blocks of a short contiguous stripe are a multiple of this long.
+const PAGE_BYTES: u64 = 4096;
+
+/// An object of more stripes is refused, so that a wrong size cannot exhaust memory.
+const MAX_STRIPES: u64 = 1 << 20;
 
 /// Which way object bytes run through the data blocks (OpenEC, Fig. 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,14 +43,74 @@ pub struct Layout {
     pub data_bytes: u64,
 }
 
+/// Object bytes that lie together in one data block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// The data block.
+    pub block: BlockIndex,
+    /// Which bytes of the block.
+    pub block_range: Range<u64>,
+    /// Which bytes of the object, counted from the start of the stripe; as long as `block_range`.
+    pub object_range: Range<u64>,
+}
+
 impl Layout {
+    /// Divides an object of `size` bytes into stripes of `k` data blocks: for each the offset of
+    /// its first byte in the object, and its layout. None for an empty object.
+    ///
+    /// The last stripe is short; if it is contiguous, its blocks are shortened to share the bytes
+    /// evenly, so that parity is no longer than needed.
+    ///
+    /// # Errors
+    /// `Invalid` for k, block or cell of zero, striped blocks that are no multiple of the cell, and
+    /// more than 2^20 stripes.
+    pub fn stripes_of(
+        size: u64,
+        k: usize,
+        kind: LayoutKind,
+        block_bytes: u64,
+        cell_bytes: u32,
+    ) -> Result<Vec<(u64, Self)>, PlanError> {
+        let invalid = |what: &str, expected: String, got: String| {
+            Err(PlanError::Invalid { what: what.into(), expected, got })
+        };
+        if k == 0 || k > 255 {
+            return invalid("data blocks", "1 to 255".into(), k.to_string());
+        }
+        if cell_bytes == 0 || block_bytes == 0 {
+            let got = format!("blocks of {block_bytes} bytes, cells of {cell_bytes}");
+            return invalid("block and cell size", "at least one byte".into(), got);
+        }
+        if kind == LayoutKind::Striped && !block_bytes.is_multiple_of(cell_bytes.into()) {
+            let expected = format!("a multiple of the cell of {cell_bytes} bytes");
+            return invalid("block size", expected, format!("{block_bytes} bytes"));
+        }
+        let full = block_bytes.saturating_mul(k as u64);
+        let count = size.div_ceil(full);
+        if count > MAX_STRIPES {
+            let got = format!("{count} of {full} data bytes; take larger blocks");
+            return invalid("stripes of one object", format!("at most {MAX_STRIPES}"), got);
+        }
+        let stripe = |i: u64| {
+            let (offset, data_bytes) = (i * full, (size - i * full).min(full));
+            let block_bytes = match kind {
+                LayoutKind::Striped => block_bytes,
+                LayoutKind::Contiguous => {
+                    data_bytes.div_ceil(k as u64).next_multiple_of(PAGE_BYTES).min(block_bytes)
+                }
+            };
+            (offset, Self { kind, block_bytes, cell_bytes, data_bytes })
+        };
+        Ok((0..count).map(stripe).collect())
+    }
+
     /// Length in bytes of block `index` of a code with `k` data blocks; for a parity block the
     /// length of the longest data block.
     pub fn block_len(&self, k: usize, index: BlockIndex) -> u64 {
         let i = u64::from(index.0);
         let k = k as u64;
         if i >= k {
-            return self.block_len(k as usize, BlockIndex(0));
+            return self.longest(k as usize);
         }
         match self.kind {
             LayoutKind::Contiguous => {
@@ -47,6 +121,188 @@ impl Layout {
                 let (full_rows, rest) = (self.data_bytes / (cell * k), self.data_bytes % (cell * k));
                 full_rows * cell + rest.saturating_sub(i * cell).min(cell)
             }
+        }
+    }
+
+    /// Length in bytes of the longest block: the end of the window that covers the whole stripe.
+    pub fn longest(&self, k: usize) -> u64 {
+        // The bytes begin in the first block, so none is longer than that one.
+        if k == 0 { 0 } else { self.block_len(k, BlockIndex(0)) }
+    }
+
+    /// Where the object bytes `range` (counted from the start of the stripe, cut to what the stripe
+    /// has) lie, in object order: one extent a cell or, if contiguous, a block.
+    pub fn locate(&self, k: usize, range: Range<u64>) -> Vec<Extent> {
+        let end = range.end.min(self.data_bytes);
+        let unit = match self.kind {
+            LayoutKind::Contiguous => self.block_bytes,
+            LayoutKind::Striped => u64::from(self.cell_bytes),
+        };
+        let (k, mut at, mut extents) = (k as u64, range.start, Vec::new());
+        while at < end {
+            let (row, column, inside) = (at / unit / k, at / unit % k, at % unit);
+            let len = (unit - inside).min(end - at);
+            let from = row * unit + inside;
+            extents.push(Extent {
+                block: BlockIndex(column as u8),
+                block_range: from..from + len,
+                object_range: at..at + len,
+            });
+            at += len;
+        }
+        extents
+    }
+
+    /// For each data block that holds some of the object bytes `range`, in block order, the
+    /// smallest range of its bytes with all of them.
+    pub fn block_windows(&self, k: usize, range: Range<u64>) -> Vec<(BlockIndex, Range<u64>)> {
+        let mut windows: Vec<Option<Range<u64>>> = vec![None; k];
+        for extent in self.locate(k, range) {
+            let window = windows[extent.block.0 as usize].get_or_insert(extent.block_range.clone());
+            window.start = window.start.min(extent.block_range.start);
+            window.end = window.end.max(extent.block_range.end);
+        }
+        let indexed = windows.into_iter().enumerate();
+        indexed.filter_map(|(i, window)| Some((BlockIndex(i as u8), window?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KINDS: [LayoutKind; 2] = [LayoutKind::Striped, LayoutKind::Contiguous];
+
+    /// Where byte `at` of the stripe lies, counted out without any arithmetic of `Layout`.
+    fn counted(layout: &Layout, k: usize) -> Vec<(usize, u64)> {
+        let unit = match layout.kind {
+            LayoutKind::Striped => u64::from(layout.cell_bytes),
+            LayoutKind::Contiguous => layout.block_bytes,
+        };
+        let (mut places, mut filled, mut block) = (Vec::new(), vec![0u64; k], 0);
+        while (places.len() as u64) < layout.data_bytes {
+            places.push((block, filled[block]));
+            filled[block] += 1;
+            if filled[block].is_multiple_of(unit) {
+                block = (block + 1) % k;
+            }
+        }
+        places
+    }
+
+    fn check(layout: &Layout, k: usize) {
+        let places = counted(layout, k);
+        for index in 0..k {
+            let len = places.iter().filter(|(block, _)| *block == index).count() as u64;
+            assert_eq!(layout.block_len(k, BlockIndex(index as u8)), len, "{layout:?} k={k} b{index}");
+        }
+        let longest = (0..k).map(|i| layout.block_len(k, BlockIndex(i as u8))).max().unwrap();
+        assert_eq!(layout.longest(k), longest);
+        assert_eq!(layout.block_len(k, BlockIndex(k as u8)), longest);
+        assert!(longest <= layout.block_bytes);
+        let located: Vec<_> = layout
+            .locate(k, 0..u64::MAX)
+            .into_iter()
+            .flat_map(|e| {
+                assert_eq!(
+                    e.block_range.end - e.block_range.start,
+                    e.object_range.end - e.object_range.start
+                );
+                e.block_range.map(move |at| (e.block.0 as usize, at))
+            })
+            .collect();
+        assert_eq!(located, places);
+    }
+
+    #[test]
+    fn every_byte_lies_at_one_place_in_all_small_layouts() {
+        for kind in KINDS {
+            for k in 1..=4 {
+                for cell in 1..=3u32 {
+                    for rows in 1..=3 {
+                        let block_bytes = u64::from(cell) * rows;
+                        for data_bytes in 0..=block_bytes * k as u64 {
+                            check(&Layout { kind, block_bytes, cell_bytes: cell, data_bytes }, k);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn small_objects_waste_nothing() {
+        assert_eq!(Layout::stripes_of(0, 10, LayoutKind::Striped, 1 << 20, 1 << 17).unwrap(), []);
+        for kind in KINDS {
+            let stripes = Layout::stripes_of(1, 10, kind, 1 << 20, 1 << 17).unwrap();
+            let [(0, one)] = stripes[..] else { panic!("{stripes:?}") };
+            let lens: Vec<_> = (0..14).map(|i| one.block_len(10, BlockIndex(i))).collect();
+            assert_eq!(lens, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
+        }
+        let stripes = Layout::stripes_of(100_000, 10, LayoutKind::Contiguous, 64 << 20, 1 << 17).unwrap();
+        assert_eq!(stripes[0].1.block_bytes, 12288);
+        assert_eq!(stripes[0].1.block_len(10, BlockIndex(12)), 12288);
+        assert_eq!(stripes[0].1.block_len(10, BlockIndex(8)), 100_000 - 8 * 12288);
+        assert_eq!(stripes[0].1.block_len(10, BlockIndex(9)), 0);
+    }
+
+    #[test]
+    fn senseless_sizes_are_refused() {
+        let stripes = |size, k, block, cell| Layout::stripes_of(size, k, LayoutKind::Striped, block, cell);
+        for bad in [
+            stripes(9, 0, 8, 4),
+            stripes(9, 256, 8, 4),
+            stripes(9, 2, 0, 4),
+            stripes(9, 2, 8, 0),
+            stripes(9, 2, 9, 4),
+            stripes(u64::MAX, 2, 8, 4),
+        ] {
+            assert!(matches!(bad, Err(PlanError::Invalid { .. })), "{bad:?}");
+        }
+        assert!(stripes(u64::MAX, 2, 1 << 62, 4).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn stripes_cover_the_object_without_gaps(
+            size in 0u64..200_000, k in 1usize..12, striped: bool, cell in 1u32..5000, rows in 1u64..6,
+        ) {
+            let kind = if striped { LayoutKind::Striped } else { LayoutKind::Contiguous };
+            let block_bytes = u64::from(cell) * rows;
+            let mut at = 0;
+            for (offset, layout) in Layout::stripes_of(size, k, kind, block_bytes, cell).unwrap() {
+                prop_assert_eq!(offset, at);
+                prop_assert!(layout.data_bytes > 0 && layout.data_bytes <= k as u64 * layout.block_bytes);
+                let stored: u64 = (0..k).map(|i| layout.block_len(k, BlockIndex(i as u8))).sum();
+                prop_assert_eq!(stored, layout.data_bytes);
+                at += layout.data_bytes;
+            }
+            prop_assert_eq!(at, size);
+        }
+
+        #[test]
+        fn a_part_is_located_where_it_lies_in_the_whole(
+            data_bytes in 0u64..3000, k in 1usize..7, striped: bool, cell in 1u32..90, a in 0u64..3000, b in 0u64..3000,
+        ) {
+            let kind = if striped { LayoutKind::Striped } else { LayoutKind::Contiguous };
+            let rows = data_bytes.div_ceil(k as u64).div_ceil(cell.into()).max(1);
+            let layout = Layout { kind, block_bytes: rows * u64::from(cell), cell_bytes: cell, data_bytes };
+            let places = counted(&layout, k);
+            let range = a.min(b)..a.max(b);
+            let windows = layout.block_windows(k, range.clone());
+            let mut at = range.start;
+            for extent in layout.locate(k, range.clone()) {
+                prop_assert_eq!(extent.object_range.start, at);
+                at = extent.object_range.end;
+                for (offset, object) in extent.block_range.clone().zip(extent.object_range.clone()) {
+                    prop_assert_eq!(places[object as usize], (extent.block.0 as usize, offset));
+                }
+                let window = &windows.iter().find(|(block, _)| *block == extent.block).unwrap().1;
+                prop_assert!(window.start <= extent.block_range.start && extent.block_range.end <= window.end);
+            }
+            prop_assert_eq!(at, range.end.min(data_bytes).max(range.start));
         }
     }
 }

@@ -3,14 +3,33 @@
 //!
 //! Nothing here reads a clock, draws random numbers or does I/O.
 
+//! Every graph is proved before it is returned.
+
+mod assemble;
+mod copy;
+mod deal;
+mod draw;
 mod error;
 mod layout;
 mod method;
+mod place;
 mod program;
+mod read;
+mod rebuild;
+mod recovery;
+mod repair;
 mod topology;
+mod write;
 
+pub use assemble::ProgramContext;
+pub use copy::copy;
 pub use error::PlanError;
-pub use layout::{Layout, LayoutKind};
+pub use layout::{Extent, Layout, LayoutKind};
 pub use method::Method;
+pub use place::{Placement, place, place_lost};
 pub use program::{BlockBinding, JobId, Lane, Peer, Plan, Program, Window};
+pub use read::read;
+pub use recovery::Recovery;
+pub use repair::{Repair, RepairPlan, repair};
 pub use topology::{Node, StripeView, Topology};
+pub use write::{encode_offline, encode_online, write_plain};

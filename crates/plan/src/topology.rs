@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kintsu_code::Code;
-use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId, Vertex};
 use serde::{Deserialize, Serialize};
 
-use crate::Layout;
+use crate::{Layout, PlanError};
 
 /// A storage node as planners see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl StripeView {
 
     /// The stored blocks whose home is known.
     pub fn available(&self) -> Vec<BlockIndex> {
-        self.indices().filter(|&b| self.block_len(b) > 0 && self.homes[b.0 as usize].is_some()).collect()
+        self.indices().filter(|&b| self.has(b, &[])).collect()
     }
 
     /// The blocks that should be stored and have no home.
@@ -69,7 +69,57 @@ impl StripeView {
         self.indices().filter(|&b| self.block_len(b) > 0 && self.homes[b.0 as usize].is_none()).collect()
     }
 
-    fn indices(&self) -> impl Iterator<Item = BlockIndex> + '_ {
+    /// Whether a block is in some node's keeping: stored, with a known home that is not among
+    /// `unavailable`.
+    pub(crate) fn has(&self, block: BlockIndex, unavailable: &[BlockIndex]) -> bool {
+        let home = self.homes.get(usize::from(block.0)).copied().flatten();
+        home.is_some() && self.block_len(block) > 0 && !unavailable.contains(&block)
+    }
+
+    /// The home of a block.
+    ///
+    /// # Errors
+    /// `Placement` when it has none.
+    pub(crate) fn home(&self, block: BlockIndex) -> Result<NodeId, PlanError> {
+        let home = self.homes.get(usize::from(block.0)).copied().flatten();
+        home.ok_or_else(|| PlanError::Placement {
+            expected: format!("a node for {block} of {}", self.id),
+            got: "none".into(),
+        })
+    }
+
+    /// Accepts distinct blocks of this stripe that have bytes, and one home entry a block.
+    ///
+    /// # Errors
+    /// `Invalid` otherwise.
+    pub(crate) fn check(&self, what: &str, blocks: &[BlockIndex]) -> Result<(), PlanError> {
+        let invalid = |expected: String, got: String| {
+            Err(PlanError::Invalid { what: format!("{what} of {}", self.id), expected, got })
+        };
+        let n = self.code.n();
+        if self.homes.len() != n {
+            return invalid(format!("{n} homes"), self.homes.len().to_string());
+        }
+        for (i, &block) in blocks.iter().enumerate() {
+            if usize::from(block.0) >= n || self.block_len(block) == 0 || blocks[..i].contains(&block) {
+                return invalid(format!("distinct blocks below b{n} that have bytes"), format!("{blocks:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The vertices of a block: its w symbols.
+    pub(crate) fn symbols(&self, block: BlockIndex) -> impl Iterator<Item = Vertex> + use<> {
+        let w = self.code.w() as u32;
+        (u32::from(block.0) * w..(u32::from(block.0) + 1) * w).map(Vertex)
+    }
+
+    /// The block that a symbol is part of.
+    pub(crate) fn block_of(&self, symbol: Vertex) -> BlockIndex {
+        BlockIndex((symbol.0 / self.code.w() as u32) as u8)
+    }
+
+    pub(crate) fn indices(&self) -> impl Iterator<Item = BlockIndex> + '_ {
         (0..self.code.n()).map(|i| BlockIndex(i as u8))
     }
 }

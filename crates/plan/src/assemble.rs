@@ -1,0 +1,150 @@
+//! From a plan to the programs that nodes run. Everything that runs comes through here.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, NodeTasks, Sink, Task};
+
+use crate::{BlockBinding, JobId, Peer, Plan, PlanError, Program, StripeView, Window};
+
+/// Sub-blocks are no smaller than this within a cell, so that helpers read pages, not crumbs.
+const MIN_SUB_BLOCK_BYTES: u64 = 4096;
+
+/// What turns a plan into programs: names, sizes and addresses.
+#[derive(Clone, Copy)]
+pub struct ProgramContext<'a> {
+    /// The attempt.
+    pub job: JobId,
+    /// The stripe that was planned for.
+    pub view: &'a StripeView,
+    /// Generation of the blocks that are read and written.
+    pub generation: u32,
+    /// First and one past the last byte of every block to go through; `end` is cut to the longest
+    /// block. `0..u64::MAX` is all.
+    pub window: (u64, u64),
+    /// Bytes in a slice, where the code has no sub-blocks; else a step is a cell of the layout.
+    pub slice_bytes: u32,
+    /// By block index the digest recorded when the block was first written; may be shorter than n.
+    pub expect: &'a [Option<[u8; 16]>],
+    /// The data address of a node.
+    pub peers: &'a dyn Fn(NodeId) -> Option<SocketAddr>,
+    /// See [`Program::resume_key`].
+    pub resume_key: u64,
+}
+
+impl Plan {
+    /// The programs of all lanes and nodes. Slices are dealt to the lanes by share; no programs for a
+    /// plan without tasks or an empty window.
+    ///
+    /// # Errors
+    /// `Invalid` for a window, slice or cell that does not fit, a share of zero, or a node without
+    /// an address; `Graph` when a lane does not lower.
+    pub fn programs(&self, context: &ProgramContext<'_>) -> Result<Vec<Program>, PlanError> {
+        let window = self.window(context)?;
+        let mut programs = Vec::new();
+        if window.start >= window.end {
+            return Ok(programs);
+        }
+        let mut phase = 0;
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let window = Window { phase, share: lane.share, ..window };
+            phase += lane.share;
+            for tasks in lane.placed.lower()? {
+                programs.push(program(context, number as u16, window, tasks)?);
+            }
+        }
+        Ok(programs)
+    }
+
+    /// The window with the period of all lanes.
+    fn window(&self, context: &ProgramContext<'_>) -> Result<Window, PlanError> {
+        let invalid = |what: &str, expected: String, got: String| {
+            Err(PlanError::Invalid { what: what.into(), expected, got })
+        };
+        let (layout, w) = (&context.view.layout, context.view.code.w());
+        let end = context.window.1.min(layout.longest(context.view.code.k()));
+        let start = context.window.0.min(end);
+        let step_bytes = if w == 1 { context.slice_bytes } else { layout.cell_bytes };
+        let step = u64::from(step_bytes);
+        if step == 0 {
+            return invalid("slice size", "at least one byte".into(), format!("{step} bytes"));
+        }
+        if w > 1 && (step / w as u64) < MIN_SUB_BLOCK_BYTES {
+            let expected = format!("at least {} bytes", w as u64 * MIN_SUB_BLOCK_BYTES);
+            return invalid("cell of a code with sub-blocks", expected, format!("{step} bytes"));
+        }
+        let rows = w as u64;
+        let whole =
+            start % step == 0 && step.is_multiple_of(rows) && ((end - start) % step).is_multiple_of(rows);
+        if w > 1 && !whole {
+            let expected = format!("a start at a cell of {step} bytes, cells divided by {w}");
+            return invalid("window of a code with sub-blocks", expected, format!("{start}..{end}"));
+        }
+        let shares = self.lanes.iter().try_fold(0u32, |sum, lane| sum.checked_add(lane.share));
+        let fits = self.lanes.len() <= usize::from(u16::MAX) && self.lanes.iter().all(|lane| lane.share > 0);
+        let Some(period) = shares.filter(|_| fits) else {
+            let got = format!("{:?}", self.lanes.iter().map(|lane| lane.share).collect::<Vec<_>>());
+            return invalid("shares of the lanes", "each above zero, together below 2^32".into(), got);
+        };
+        let w = w as u16;
+        Ok(Window { start, end, step_bytes, w, period: period.max(1), phase: 0, share: period.max(1) })
+    }
+}
+
+fn program(
+    context: &ProgramContext<'_>,
+    lane: u16,
+    window: Window,
+    tasks: NodeTasks,
+) -> Result<Program, PlanError> {
+    let NodeTasks { node, tasks, sends } = tasks;
+    let mut others: BTreeSet<NodeId> = sends.iter().map(|(_, to)| *to).collect();
+    let mut touched: Vec<(BlockIndex, bool)> = Vec::new();
+    for task in &tasks {
+        match task {
+            Task::Fetch { from, .. } => {
+                others.insert(*from);
+            }
+            Task::Load { vertex } => touched.push((context.view.block_of(*vertex), false)),
+            Task::Persist { vertex, sink } => {
+                touched.push((context.view.block_of(*vertex), *sink == Sink::Block));
+            }
+            Task::Compute { .. } => {}
+        }
+    }
+    // Written blocks first: a block that is loaded and written here is bound as written.
+    touched.sort_by_key(|(block, written)| (*block, !*written));
+    touched.dedup_by_key(|(block, _)| *block);
+    others.remove(&NodeId::CLIENT);
+    others.remove(&node);
+    let peer = |node: NodeId| match (context.peers)(node) {
+        Some(data) => Ok(Peer { node, data }),
+        None => Err(PlanError::Invalid {
+            what: format!("data address of {node}"),
+            expected: "a known one".into(),
+            got: "none".into(),
+        }),
+    };
+    Ok(Program {
+        job: context.job,
+        lane,
+        node,
+        window,
+        tasks,
+        sends,
+        blocks: touched.into_iter().map(|(block, written)| binding(context, block, written)).collect(),
+        peers: others.into_iter().map(peer).collect::<Result<_, _>>()?,
+        resume_key: context.resume_key,
+    })
+}
+
+fn binding(context: &ProgramContext<'_>, index: BlockIndex, written: bool) -> BlockBinding {
+    let recorded = context.expect.get(usize::from(index.0)).copied().flatten();
+    BlockBinding {
+        index,
+        id: BlockId { stripe: context.view.id, index },
+        generation: context.generation,
+        len: context.view.block_len(index),
+        expect: recorded.filter(|_| written),
+    }
+}

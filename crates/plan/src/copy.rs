@@ -1,0 +1,30 @@
+//! Moving a block that can still be read (drain): no decoding.
+
+use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Sink};
+
+use crate::rebuild::proved;
+use crate::{Plan, PlanError, StripeView};
+
+/// Copies a block from its home to another node, which holds no block of the stripe yet.
+///
+/// # Errors
+/// `Placement` when the block has no home; `Invalid` for a block that is not stored and for a
+/// target with a block of the stripe.
+pub fn copy(view: &StripeView, block: BlockIndex, to: NodeId) -> Result<Plan, PlanError> {
+    view.check("block to copy", &[block])?;
+    let home = view.home(block)?;
+    if to.is_client() || view.homes.contains(&Some(to)) {
+        return Err(PlanError::Invalid {
+            what: format!("new home of {block} of {}", view.id),
+            expected: "a storage node without a block of the stripe".into(),
+            got: to.to_string(),
+        });
+    }
+    let placed = Placed {
+        graph: Ecdag::new(view.code.n(), view.code.w()),
+        load_at: view.symbols(block).map(|symbol| (symbol, home)).collect(),
+        compute_at: Default::default(),
+        persist_at: view.symbols(block).map(|symbol| (symbol, (to, Sink::Block))).collect(),
+    };
+    proved(view, placed, &[])
+}

@@ -1,0 +1,153 @@
+//! Where the blocks of a stripe live: on distinct usable nodes, spread over racks.
+//!
+//! Rules, in order: never two blocks of a stripe on one node; the blocks in one rack are a loss that
+//! the code survives (so never more than n-k), where the racks allow it; the code's groups stay
+//! together, so that local repairs stay inside racks; load in proportion to room. All choices
+//! are functions of the seed: the same stripe on the same topology gets the same homes.
+
+use std::collections::BTreeMap;
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, NodeId, RackId};
+
+use crate::deal::{Room, deal, deal_unsafely, quotas, survives};
+use crate::draw::draw;
+use crate::{Layout, PlanError, StripeView, Topology};
+
+/// Nodes that differ by much less than this in what they store count as equally full.
+const SLACK_BYTES: u64 = 1 << 30;
+
+/// The homes of one stripe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// By block index: its node, or `None` for a block without bytes, which is not stored.
+    pub homes: Vec<Option<NodeId>>,
+    /// Whether the stripe survives the loss of any one rack. False when there are too few racks or too
+    /// few usable nodes in them; then blocks are spread as far as they go.
+    pub rack_safe: bool,
+}
+
+/// Homes for the blocks of a new stripe. `seed` rotates the choice: take the stripe's id, so that
+/// many stripes load all nodes alike.
+///
+/// # Errors
+/// `Placement` when fewer usable nodes than stored blocks are there.
+pub fn place(
+    code: &dyn Code,
+    layout: &Layout,
+    topology: &Topology,
+    seed: u64,
+) -> Result<Placement, PlanError> {
+    let all = (0..code.n()).map(|i| BlockIndex(i as u8));
+    let stored: Vec<_> = all.filter(|&block| layout.block_len(code.k(), block) > 0).collect();
+    let racks = usable_racks(topology);
+    let usable: usize = racks.iter().map(Vec::len).sum();
+    if usable < stored.len() {
+        return Err(PlanError::Placement {
+            expected: format!("{} usable nodes for {}", stored.len(), code.name()),
+            got: format!("{usable}"),
+        });
+    }
+    let rooms = |cap: usize, even: bool| -> Vec<Room> {
+        let weight = |rack: &Vec<(NodeId, u64)>| if even { 1 } else { rack.iter().map(|(_, w)| w).sum() };
+        racks.iter().map(|rack| Room { capacity: rack.len().min(cap), weight: weight(rack) }).collect()
+    };
+    let bearable = code.n() - code.k();
+    let safe = [false, true]
+        .iter()
+        .find_map(|&even| deal(code, &stored, &quotas(&rooms(bearable, even), stored.len(), seed)?, seed));
+    let rack_safe = safe.is_some();
+    let dealt = safe.unwrap_or_else(|| {
+        let counts = quotas(&rooms(bearable, false), stored.len(), seed)
+            .or_else(|| quotas(&rooms(usize::MAX, false), stored.len(), seed));
+        deal_unsafely(code, &stored, &counts.expect("there are nodes enough"), seed)
+    });
+    let mut homes = vec![None; code.n()];
+    for (i, (rack, blocks)) in racks.into_iter().zip(dealt).enumerate() {
+        for (node, block) in pick(rack, draw(seed, 3, i as u64)).zip(blocks) {
+            homes[usize::from(block.0)] = Some(node);
+        }
+    }
+    Ok(Placement { homes, rack_safe })
+}
+
+/// Requestors for `lost` blocks of a stripe, one each: usable nodes without another block of the
+/// stripe (the home of a lost block may be its own successor), the rack rule kept where
+/// possible, then the smallest `rank` (for example the time of last use), then the emptiest.
+///
+/// # Errors
+/// `Placement` when no node is left for some block; `Invalid` for blocks that are not stored.
+pub fn place_lost(
+    view: &StripeView,
+    topology: &Topology,
+    lost: &[BlockIndex],
+    rank: &mut impl FnMut(NodeId) -> u64,
+) -> Result<Vec<NodeId>, PlanError> {
+    view.check("lost blocks", lost)?;
+    let mut homes = view.homes.clone();
+    for block in lost {
+        homes[usize::from(block.0)] = None;
+    }
+    let mut chosen = Vec::with_capacity(lost.len());
+    for (done, &block) in lost.iter().enumerate() {
+        let free = |node: &NodeId| !homes.contains(&Some(*node));
+        let usable = topology.nodes.iter().filter(|(id, node)| node.usable && free(id));
+        let mut verdicts: BTreeMap<RackId, (bool, usize)> = BTreeMap::new();
+        let best = usable.min_by_key(|(id, node)| {
+            let (breaks, count) = *verdicts.entry(node.rack).or_insert_with(|| {
+                let mut set = blocks_in(topology, &homes, node.rack);
+                set.push(block);
+                (!survives(view.code.as_ref(), &set), set.len())
+            });
+            // Where the rule must be broken, as few blocks a rack as possible; else rank decides.
+            (breaks, if breaks { count } else { 0 }, rank(**id), count, node.used_bytes, **id)
+        });
+        let Some((&node, _)) = best else {
+            return Err(PlanError::Placement {
+                expected: format!("{} usable nodes without a block of {}", lost.len(), view.id),
+                got: format!("{done}"),
+            });
+        };
+        homes[usize::from(block.0)] = Some(node);
+        chosen.push(node);
+    }
+    Ok(chosen)
+}
+
+/// The blocks that a rack holds.
+fn blocks_in(topology: &Topology, homes: &[Option<NodeId>], rack: RackId) -> Vec<BlockIndex> {
+    let here = |home: &Option<NodeId>| home.is_some_and(|node| topology.rack(node) == Some(rack));
+    let blocks = homes.iter().enumerate().filter(|(_, home)| here(home));
+    blocks.map(|(i, _)| BlockIndex(i as u8)).collect()
+}
+
+/// The usable nodes of each rack with their weights: 8 for a node that stores as much as the mean,
+/// up to 64 for emptier ones, down to 1 for fuller ones.
+fn usable_racks(topology: &Topology) -> Vec<Vec<(NodeId, u64)>> {
+    let usable: Vec<_> = topology.nodes.iter().filter(|(_, node)| node.usable).collect();
+    let sum: u128 = usable.iter().map(|(_, node)| u128::from(node.used_bytes)).sum();
+    let slack = u128::from(SLACK_BYTES);
+    let mean = sum / usable.len().max(1) as u128 + slack;
+    let mut racks: BTreeMap<RackId, Vec<(NodeId, u64)>> = BTreeMap::new();
+    for (&id, node) in usable {
+        let weight = (8 * mean / (u128::from(node.used_bytes) + slack)).clamp(1, 64) as u64;
+        racks.entry(node.rack).or_default().push((id, weight));
+    }
+    racks.into_values().collect()
+}
+
+/// The nodes of a rack in an order drawn by weight, without repetition.
+fn pick(mut nodes: Vec<(NodeId, u64)>, seed: u64) -> impl Iterator<Item = NodeId> {
+    let mut left: u64 = nodes.iter().map(|(_, weight)| weight).sum();
+    (0..nodes.len() as u64).map(move |turn| {
+        let mut at = draw(seed, 4, turn) % left.max(1);
+        let chosen = nodes.iter().position(|&(_, weight)| {
+            let here = at < weight;
+            at = at.saturating_sub(weight);
+            here
+        });
+        let (node, weight) = nodes.swap_remove(chosen.expect("the weights add up to what is left"));
+        left -= weight;
+        node
+    })
+}

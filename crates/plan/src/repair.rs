@@ -1,0 +1,194 @@
+//! Repair of one or several blocks of a stripe as star (conventional), binary tree (PPR) or chain
+//! (repair pipelining).
+//!
+//! Sources: ECPipe (TOS'21), sections 2.2 (conventional, PPR), 3.2 and 4.4 (chains, several
+//! blocks) and 4.2 with Algorithm 1 (racks). Invariants: every helper reads its block once; no
+//! requestor holds another block of the stripe; lost blocks without a common helper are repaired
+//! independently of each other.
+
+use std::collections::BTreeMap;
+
+use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, RackId, Sink, chain, star, tree};
+
+use crate::rebuild::{Part, decode, parts, proved, union};
+use crate::{Method, Plan, PlanError, StripeView, Topology};
+
+/// What to repair, where to, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// The lost blocks.
+    pub lost: Vec<BlockIndex>,
+    /// The node that gets each of them, in the same order ([`crate::place_lost`] chooses them).
+    pub requestors: Vec<NodeId>,
+    /// The shape.
+    pub method: Method,
+}
+
+/// A repair that has been planned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RepairPlan {
+    /// The placed graph.
+    pub plan: Plan,
+    /// The blocks that are read, each once, in the order of the path.
+    pub helpers: Vec<BlockIndex>,
+    /// The lost blocks.
+    pub lost: Vec<BlockIndex>,
+    /// The node that gets each of them.
+    pub requestors: Vec<NodeId>,
+}
+
+/// Plans a repair from the available blocks that are not `excluded` (rotten, or on nodes that
+/// stall). Helpers with the smallest `rank` are taken first (ECPipe's time of last use, section
+/// 3.3); among equals a pipeline prefers those in the requestor's rack, then those in the racks
+/// with most of them, so that few racks are touched (Algorithm 1).
+///
+/// # Errors
+/// `Unrecoverable` when the blocks left do not determine the lost ones; `Invalid` for blocks or
+/// requestors that do not fit the stripe; `Graph` when the code's graph proves false.
+pub fn repair(
+    view: &StripeView,
+    topology: &Topology,
+    repair: &Repair,
+    rank: &dyn Fn(NodeId) -> u64,
+    excluded: &[BlockIndex],
+) -> Result<RepairPlan, PlanError> {
+    check_requestors(view, repair)?;
+    let preference = helpers_by_preference(view, topology, repair, rank, excluded);
+    let graph = decode(view, &preference, &repair.lost)?;
+    let parts = parts(view, &graph)?;
+    let flat: usize = parts.iter().map(Part::terms).sum();
+    let sparse: usize = graph.joins().values().map(|join| join.children.len()).sum();
+    let mut placed = Placed {
+        graph: Ecdag::new(view.code.n(), view.code.w()),
+        load_at: BTreeMap::new(),
+        compute_at: BTreeMap::new(),
+        persist_at: BTreeMap::new(),
+    };
+    let mut helpers = Vec::new();
+    let mut graphs = Vec::new();
+    for part in &parts {
+        let at = requestor_of(repair, part.lost[0])?;
+        let route = route(view, topology, &part.helpers, topology.rack(at));
+        graphs.push(shape(view, part, &route, repair.method)?);
+        if repair.method != Method::Pipeline {
+            placed.compute_at.extend(part.targets.iter().map(|target| (*target, at)));
+        }
+        helpers.extend(route);
+    }
+    if repair.method == Method::Conventional && sparse < flat {
+        // The code's own graph costs less than its flat form: one requestor runs it as it stands.
+        let at = requestor_of(repair, repair.lost[0])?;
+        placed.compute_at = graph.joins().keys().map(|vertex| (*vertex, at)).collect();
+        placed.graph = graph;
+        placed.graph.auto_bind_x()?;
+    } else {
+        placed.graph = union(graphs)?;
+    }
+    for leaf in placed.graph.leaves() {
+        placed.load_at.insert(leaf, view.home(view.block_of(leaf))?);
+    }
+    for (block, requestor) in repair.lost.iter().zip(&repair.requestors) {
+        placed.persist_at.extend(view.symbols(*block).map(|symbol| (symbol, (*requestor, Sink::Block))));
+    }
+    let plan = proved(view, placed, &repair.lost)?;
+    Ok(RepairPlan { plan, helpers, lost: repair.lost.clone(), requestors: repair.requestors.clone() })
+}
+
+fn shape(view: &StripeView, part: &Part, route: &[BlockIndex], method: Method) -> Result<Ecdag, PlanError> {
+    let (hops, coefs) = part.hops(view, route);
+    let (n, w) = (view.code.n(), view.code.w());
+    let graph = match method {
+        Method::Conventional => star(n, w, &hops, &part.targets, &coefs),
+        Method::Ppr => tree(n, w, &hops, &part.targets, &coefs),
+        Method::Pipeline => chain(n, w, &hops, &part.targets, &coefs),
+    };
+    Ok(graph?)
+}
+
+fn check_requestors(view: &StripeView, repair: &Repair) -> Result<(), PlanError> {
+    view.check("lost blocks", &repair.lost)?;
+    let invalid = |expected: String, got: String| {
+        Err(PlanError::Invalid { what: format!("requestors for {}", view.id), expected, got })
+    };
+    if repair.lost.is_empty() || repair.lost.len() != repair.requestors.len() {
+        let got = format!("{} for {} blocks", repair.requestors.len(), repair.lost.len());
+        return invalid("one for each of one or more lost blocks".into(), got);
+    }
+    for (i, &requestor) in repair.requestors.iter().enumerate() {
+        let kept = |block: BlockIndex| !repair.lost.contains(&block) && view.home(block) == Ok(requestor);
+        if let Some(block) = view.indices().find(|block| kept(*block)) {
+            return invalid(
+                "nodes without another block of the stripe".into(),
+                format!("{requestor}, which has {block}"),
+            );
+        }
+        if requestor.is_client() || repair.requestors[..i].contains(&requestor) {
+            return invalid("distinct storage nodes".into(), format!("{:?}", repair.requestors));
+        }
+    }
+    Ok(())
+}
+
+fn requestor_of(repair: &Repair, block: BlockIndex) -> Result<NodeId, PlanError> {
+    let found = repair.lost.iter().zip(&repair.requestors).find(|(lost, _)| **lost == block);
+    found.map(|(_, requestor)| *requestor).ok_or_else(|| PlanError::Invalid {
+        what: "decode graph".into(),
+        expected: format!("one that computes {:?}", repair.lost),
+        got: format!("one that computes {block}"),
+    })
+}
+
+/// The available blocks, the best to read first.
+fn helpers_by_preference(
+    view: &StripeView,
+    topology: &Topology,
+    repair: &Repair,
+    rank: &dyn Fn(NodeId) -> u64,
+    excluded: &[BlockIndex],
+) -> Vec<BlockIndex> {
+    let usable = |block: &BlockIndex| view.has(*block, excluded) && !repair.lost.contains(block);
+    let homes: Vec<(BlockIndex, NodeId)> =
+        view.indices().filter(usable).filter_map(|block| Some((block, view.home(block).ok()?))).collect();
+    let near = topology.rack(repair.requestors[0]);
+    let crowd = crowds(topology, homes.iter().map(|(_, home)| *home));
+    let mut ranked: Vec<_> = homes
+        .iter()
+        .map(|&(block, home)| {
+            let rack = topology.rack(home);
+            let far = match repair.method {
+                Method::Pipeline => (rack != near, usize::MAX - crowd[&rack], rack),
+                _ => (false, 0, None),
+            };
+            (rank(home), far, block)
+        })
+        .collect();
+    ranked.sort_unstable();
+    ranked.into_iter().map(|(_, _, block)| block).collect()
+}
+
+/// The helpers in the order of the path (Algorithm 1 read from its far end): rack by rack, the rack
+/// with fewest helpers first, the requestor's own rack last. So each rack is entered and left once.
+fn route(
+    view: &StripeView,
+    topology: &Topology,
+    helpers: &[BlockIndex],
+    last: Option<RackId>,
+) -> Vec<BlockIndex> {
+    let rack = |block: &BlockIndex| view.home(*block).ok().and_then(|home| topology.rack(home));
+    let crowd = crowds(topology, helpers.iter().filter_map(|block| view.home(*block).ok()));
+    let mut route = helpers.to_vec();
+    route.sort_by_key(|block| {
+        let rack = rack(block);
+        (rack.is_some() && rack == last, crowd.get(&rack).copied().unwrap_or(0), rack, *block)
+    });
+    route
+}
+
+/// How many of the nodes are in each rack.
+fn crowds(topology: &Topology, nodes: impl Iterator<Item = NodeId>) -> BTreeMap<Option<RackId>, usize> {
+    let mut crowd = BTreeMap::new();
+    for node in nodes {
+        *crowd.entry(topology.rack(node)).or_default() += 1;
+    }
+    crowd
+}
