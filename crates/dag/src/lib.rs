@@ -9,13 +9,16 @@ mod bind;
 mod ecdag;
 mod error;
 mod ids;
+mod layout;
 mod lower;
 mod order;
 mod pipelined;
 mod prove;
 mod shapes;
 mod shorten;
+mod svg;
 mod task;
+mod text;
 
 pub use ecdag::{BindX, Ecdag, Join, MAX_VERTICES};
 pub use error::DagError;

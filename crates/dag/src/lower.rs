@@ -147,7 +147,7 @@ impl Placed {
     }
 
     /// Vertices that are persisted as they are loaded, and that no join knows of.
-    fn loose(&self) -> Vec<Vertex> {
+    pub(crate) fn loose(&self) -> Vec<Vertex> {
         let unjoined = |v: &Vertex| !self.graph.joins().contains_key(v);
         let mut loose: Vec<_> = self.persist_at.keys().copied().filter(unjoined).collect();
         if !loose.is_empty() {
