@@ -2,10 +2,12 @@
 //! parities over all data. A lost data block or local parity is repaired from r blocks.
 //!
 //! The last group takes what is left and may be smaller. Coefficients: for up to two globals, and
-//! within the field's limits, the maximally recoverable ones of "Erasure Coding in Windows
-//! Azure Storage" (ATC'12) in the form of a = 2^i 2^(17 j) for data j of group i, globals a and a^2, which decode
-//! every pattern that any coefficients could; beyond that a split Cauchy matrix. Both have the largest
-//! possible distance, g + 2.
+//! within the field's limits, maximally recoverable ones (they decode every loss that any coefficients
+//! could): data j of group i has a = 2^i 2^(17 j), the globals are sums of a and of a^2. Beyond that a split
+//! Cauchy matrix. Both have the largest possible distance, g + 2.
+//!
+//! Source of the layout and of the notion of recoverability: Huang et al., "Erasure Coding in Windows
+//! Azure Storage", ATC'12. The coefficients are our own.
 
 use kintsu_algebra::{Matrix, exp, inv, mul, pow};
 use kintsu_dag::BlockIndex;
