@@ -15,6 +15,8 @@ const COLUMN: f64 = 150.0;
 const GAP: f64 = 14.0;
 /// Between the members of one computation.
 const STACK: f64 = 4.0;
+/// Above and below the members of a joint computation, for its frame.
+pub(crate) const FRAME: f64 = 8.0;
 const MARGIN: f64 = 24.0;
 const SWEEPS: usize = 12;
 /// How much a leaf counts beside a computation when heights are averaged.
@@ -28,7 +30,7 @@ pub(crate) struct Cluster {
     pub x: f64,
     /// Upper edge.
     pub y: f64,
-    /// From the upper edge of the first member to the lower edge of the last.
+    /// Of all members and the room for a frame.
     pub height: f64,
 }
 
@@ -84,8 +86,8 @@ impl Sketch {
                 parents[child].push(i);
             }
         }
-        let stack = |members: usize| members as f64 * (BOX_HEIGHT + STACK) - STACK;
-        let heights: Vec<f64> = units.iter().map(|unit| stack(graph.members(unit).len())).collect();
+        let stack = |unit: &Vertex| graph.members(unit).len() as f64 * (BOX_HEIGHT + STACK) - STACK;
+        let heights: Vec<f64> = units.iter().map(|unit| stack(unit) + 2.0 * frame(graph, *unit)).collect();
         let weights = children.iter().map(|c| if c.is_empty() { LEAF_WEIGHT } else { 1.0 }).collect();
         let layers = layers(&children, &parents);
         let mut middles = vec![0.0; units.len()];
@@ -135,7 +137,8 @@ impl Sketch {
                 let (unit, height) = (self.units[at], self.heights[at]);
                 let (x, y) = (MARGIN + column as f64 * COLUMN, MARGIN + tops[at] - up);
                 for (i, member) in graph.members(&unit).iter().enumerate() {
-                    corners.insert(*member, (x, y + i as f64 * (BOX_HEIGHT + STACK)));
+                    let down = frame(graph, unit) + i as f64 * (BOX_HEIGHT + STACK);
+                    corners.insert(*member, (x, y + down));
                 }
                 clusters.push(Cluster { unit, x, y, height });
             }
@@ -144,6 +147,11 @@ impl Sketch {
         let bottom = clusters.iter().map(|c| c.y + c.height).fold(MARGIN, f64::max);
         Layout { clusters, corners, width: right + MARGIN, height: bottom + MARGIN }
     }
+}
+
+/// The room for a frame above a unit's boxes, and below them.
+fn frame(graph: &Ecdag, unit: Vertex) -> f64 {
+    if graph.bind_of(unit).is_some() { FRAME } else { 0.0 }
 }
 
 /// Units by layer: sinks as deep as their longest path, all others right before their first user.

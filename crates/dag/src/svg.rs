@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::layout::{BOX_HEIGHT, BOX_WIDTH, Layout};
+use crate::layout::{BOX_HEIGHT, BOX_WIDTH, FRAME, Layout};
 use crate::{DagError, Ecdag, NodeId, Placed, RackId, Vertex};
 
 /// Edges up to which coefficients can be read.
@@ -124,11 +124,11 @@ impl Picture<'_> {
             r##"<rect x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}" rx="6" fill="#f6f6f6" stroke="#777" stroke-dasharray="4 3"/>
 <text x="{:.1}" y="{:.1}" font-size="9" text-anchor="end" fill="#777">{unit}</text>"##,
             x - 5.0,
-            y - 5.0,
+            y + FRAME - 5.0,
             BOX_WIDTH + 10.0,
-            height + 10.0,
+            height - 2.0 * FRAME + 10.0,
             x + BOX_WIDTH + 4.0,
-            y + height + 13.0,
+            y + height + 5.0,
         );
     }
 

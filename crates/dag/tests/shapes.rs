@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use interpreter::run;
 use kintsu_algebra::{Matrix, mul};
-use kintsu_dag::{DagError, Ecdag, NodeId, Placed, RackId, Sink, Task, Vertex, chain, pipelined, star, tree};
+use kintsu_dag::{
+    BlockIndex, DagError, Ecdag, NodeId, Placed, RackId, Sink, Task, Vertex, chain, pipelined, star, tree,
+};
 use proptest::prelude::*;
 
 /// A linear map from the symbols of the first `helpers` blocks to those of the next `lost` ones.
@@ -123,7 +125,7 @@ fn expected(leaves: &[Vertex], row: &[u8], blocks: &BTreeMap<Vertex, Vec<u8>>) -
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn all_shapes_of_a_map_prove_and_run_to_the_same_bytes(case in case()) {
@@ -155,6 +157,31 @@ proptest! {
         wrong.coefs.row_mut(at / case.coefs.cols())[at % case.coefs.cols()] ^= by;
         for (shape, graph) in wrong.shapes() {
             prop_assert!(matches!(graph.prove(&generator), Err(DagError::False { .. })), "{}", shape);
+        }
+    }
+
+    #[test]
+    fn shortened_stripes_prove_and_run_without_the_absent_blocks(case in case(), mask in any::<u8>()) {
+        let absent: Vec<BlockIndex> =
+            (0..case.helpers).filter(|b| mask >> b & 1 == 1).map(|b| BlockIndex(b as u8)).collect();
+        let gone: BTreeSet<Vertex> =
+            case.leaves().into_iter().filter(|v| mask >> (v.0 as usize / case.w) & 1 == 1).collect();
+        let mut blocks = blocks(&case.leaves());
+        gone.iter().for_each(|v| { blocks.insert(*v, vec![0; 5]); });
+        for (shape, graph) in case.shapes() {
+            let (short, zero) = graph.without_leaves(&gone).unwrap();
+            prop_assert_eq!(short.prove_shortened(&case.generator(), &absent), Ok(()), "{}", shape);
+            let mut placed = case.place(short);
+            placed.load_at.retain(|v, _| !gone.contains(v));
+            placed.persist_at.retain(|v, _| !zero.contains(v));
+            let persisted = run(&placed.lower().unwrap(), &blocks);
+            for (i, target) in case.targets().iter().enumerate() {
+                let wanted = expected(&case.leaves(), case.coefs.row(i), &blocks);
+                match zero.contains(target) {
+                    true => prop_assert_eq!(wanted, vec![0; 5], "{}", shape),
+                    false => prop_assert_eq!(&persisted[target].1, &wanted, "{}", shape),
+                }
+            }
         }
     }
 
@@ -314,6 +341,16 @@ fn automatic_binds_are_those_of_openec_figure_3() {
     let once = graph.clone();
     graph.auto_bind().unwrap();
     assert_eq!(graph, once, "what is bound stays as it is");
+}
+
+#[test]
+#[should_panic(expected = "is stuck")]
+fn the_interpreter_notices_sends_out_of_order() {
+    let case = Case { lost: 2, coefs: Matrix::from_fn(2, 3, |_, _| 1), ..ones(3) };
+    let graph = chain(5, 1, &case.hops(), &case.targets(), &case.coefs).unwrap();
+    let mut lists = case.place(graph).lower().unwrap();
+    lists[0].sends.reverse();
+    run(&lists, &blocks(&case.leaves()));
 }
 
 #[test]
