@@ -44,6 +44,8 @@ pub fn run(lists: &[NodeTasks], blocks: &BTreeMap<Vertex, Vec<u8>>) -> Persisted
     }
     for (id, node) in &nodes {
         assert!(node.tasks.is_empty(), "{id} is stuck at {:?}", node.tasks[0]);
+    }
+    for (id, node) in &nodes {
         assert!(node.sends.is_empty(), "{id} never sends {:?}", node.sends[0]);
     }
     persisted
