@@ -95,8 +95,8 @@ pub trait BlockRead: Send {
 
 /// One block being written. Dropped without [`finish`](Self::finish), it leaves nothing behind.
 ///
-/// Memory: 5 bytes a unit, 32 for each piece written out of order until its gap is filled, and one
-/// buffer if small pieces come in order.
+/// Memory: 5 bytes a unit, 12 for each piece written out of order until the gap beside it is filled,
+/// and at most one buffer of 256 KiB where small pieces come in a row.
 pub trait BlockWrite: Send {
     /// Takes `data` for `offset`. Pieces may come in any order and of any size, each byte once.
     ///

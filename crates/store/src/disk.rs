@@ -4,6 +4,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -44,6 +46,8 @@ pub(crate) trait DiskFile: Send {
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
+    /// Lets the medium begin to write a range that will be synced later, without waiting for it.
+    fn start_writeback(&self, range: Range<u64>);
     /// Says that the file will be read from front to back.
     fn advise_sequential(&self);
 }
@@ -146,6 +150,13 @@ impl DiskFile for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_all()
+    }
+
+    fn start_writeback(&self, range: Range<u64>) {
+        // Linux starts writing dirty pages when told that they are not needed, and drops only clean
+        // ones, so what was just written stays in memory. A hint only: the sync does not rely on it.
+        let len = NonZeroU64::new(range.end - range.start);
+        let _ = rustix::fs::fadvise(self, range.start, len, Advice::DontNeed);
     }
 
     fn advise_sequential(&self) {

@@ -14,6 +14,8 @@
 //! - when [`BlockWrite::finish`] returns, the block survives a power failure.
 
 mod block;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 mod crc;
 mod disk;
 mod error;
@@ -21,6 +23,8 @@ mod file;
 mod format;
 mod meta;
 mod scrub;
+#[cfg(test)]
+mod simdisk;
 mod sums;
 
 pub use block::{BlockRead, BlockStore, BlockWrite};

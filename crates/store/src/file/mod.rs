@@ -9,12 +9,17 @@
 
 mod names;
 mod read;
+mod shared;
 mod write;
 
-use std::collections::{HashMap, HashSet};
-use std::io::{self, ErrorKind};
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod tests;
+
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kintsu_dag::BlockId;
 
@@ -22,31 +27,12 @@ use crate::disk::{Disk, RealDisk};
 use crate::{BlockMeta, BlockRead, BlockStore, BlockWrite, Generation, StoreError, Usage};
 use names::Kind;
 use read::FileRead;
+use shared::Shared;
 use write::FileWrite;
 
 /// A [`BlockStore`] in a directory of a local file system; locked while it or a writer lives.
 pub struct FileStore {
     shared: Arc<Shared>,
-}
-
-/// What the store and its writers have in common.
-struct Shared {
-    root: PathBuf,
-    disk: Arc<dyn Disk>,
-    state: Mutex<State>,
-    _lock: Box<dyn Send + Sync>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Blocks being written.
-    writing: HashSet<BlockId>,
-    /// Visible blocks and the bytes of their files, for [`Usage`] only: the directory is the truth.
-    inventory: HashMap<BlockId, u64>,
-    /// Directories that exist and whose names are durable.
-    shelves: HashSet<u8>,
-    /// How often the store was wiped.
-    wipes: u64,
 }
 
 impl FileStore {
@@ -62,14 +48,7 @@ impl FileStore {
     }
 
     fn open_on(disk: Arc<dyn Disk>, root: PathBuf) -> Result<Self, StoreError> {
-        make_dir(&*disk, &root)?;
-        let lock = disk.lock(&names::lock(&root)).map_err(|source| StoreError::io(&root, source))?;
-        let lock = lock.ok_or_else(|| StoreError::Locked { dir: root.clone() })?;
-        make_dir(&*disk, &names::blocks(&root))?;
-        for dir in [&root, &names::blocks(&root)] {
-            disk.sync_dir(dir).map_err(|source| StoreError::io(dir, source))?;
-        }
-        let store = Self { shared: Arc::new(Shared { root, disk, state: Mutex::default(), _lock: lock }) };
+        let store = Self { shared: Arc::new(Shared::open(disk, root)?) };
         store.recover()?;
         Ok(store)
     }
@@ -191,8 +170,10 @@ impl BlockStore for FileStore {
         shared.each_file(|id, kind, _| {
             if kind != Kind::Temp {
                 shared.remove(&shared.file(id, kind))?;
+            }
+            if kind == Kind::Block {
                 state.inventory.remove(&id);
-                blocks += u64::from(kind == Kind::Block);
+                blocks += 1;
             }
             Ok(())
         })?;
@@ -215,97 +196,4 @@ impl BlockStore for FileStore {
         let bytes = state.inventory.values().sum();
         Ok(Usage { blocks: state.inventory.len() as u64, bytes, capacity_bytes, free_bytes })
     }
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn file(&self, id: BlockId, kind: Kind) -> PathBuf {
-        names::file(&self.root, id, kind)
-    }
-
-    /// The directories of blocks there are.
-    fn shelves(&self) -> Result<Vec<u8>, StoreError> {
-        let dir = names::blocks(&self.root);
-        let entries = self.disk.list(&dir).map_err(|source| StoreError::io(&dir, source))?;
-        Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|e| names::parse_shelf(&e.name)).collect())
-    }
-
-    /// Visits every file that is ours, with its length.
-    fn each_file(
-        &self,
-        mut visit: impl FnMut(BlockId, Kind, u64) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        for shelf in self.shelves()? {
-            let dir = names::shelf_dir(&self.root, shelf);
-            for entry in self.disk.list(&dir).map_err(|source| StoreError::io(&dir, source))? {
-                if let Some((id, kind)) = names::parse(shelf, &entry.name).filter(|_| !entry.is_dir) {
-                    visit(id, kind, entry.len)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the directory for a block, durably, if it is not known to be there.
-    fn make_shelf(&self, shelf: u8) -> Result<(), StoreError> {
-        let mut state = self.state();
-        if state.shelves.contains(&shelf) {
-            return Ok(());
-        }
-        make_dir(&*self.disk, &names::shelf_dir(&self.root, shelf))?;
-        let blocks = names::blocks(&self.root);
-        self.disk.sync_dir(&blocks).map_err(|source| self.io_error(&blocks, 0, source))?;
-        state.shelves.insert(shelf);
-        Ok(())
-    }
-
-    fn sync_shelf(&self, shelf: u8) -> Result<(), StoreError> {
-        let dir = names::shelf_dir(&self.root, shelf);
-        self.disk.sync_dir(&dir).map_err(|source| self.io_error(&dir, 0, source))
-    }
-
-    /// Removes a file; it is well if it is not there.
-    fn remove(&self, path: &Path) -> Result<(), StoreError> {
-        match self.disk.remove(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io(path, error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Bytes free on the medium.
-    fn free(&self) -> Result<u64, StoreError> {
-        let (_, free) = self.disk.space(&self.root).map_err(|source| StoreError::io(&self.root, source))?;
-        Ok(free)
-    }
-
-    /// The operating system's error while `needed` bytes were to be written at `path`.
-    fn io_error(&self, path: &Path, needed: u64, source: io::Error) -> StoreError {
-        match source.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                StoreError::Full { path: path.to_path_buf(), needed, free: self.free().unwrap_or(0) }
-            }
-            _ => StoreError::io(path, source),
-        }
-    }
-}
-
-/// Makes a directory, and those above it, durably; it is well if it is there.
-fn make_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
-    let mut outcome = disk.create_dir(path);
-    if let (Err(ErrorKind::NotFound), Some(parent)) =
-        (outcome.as_ref().map_err(io::Error::kind), path.parent())
-    {
-        make_dir(disk, parent)?;
-        outcome = disk.create_dir(path);
-    }
-    match outcome {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
-        Err(source) => return Err(StoreError::io(path, source)),
-        Ok(()) => {}
-    }
-    path.parent()
-        .map_or(Ok(()), |parent| disk.sync_dir(parent).map_err(|source| StoreError::io(parent, source)))
 }

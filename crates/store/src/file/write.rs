@@ -1,12 +1,14 @@
 //! Writing a block file aside, and putting it in place when it is whole.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use kintsu_dag::BlockId;
 
 use super::names::{self, Kind};
-use super::{Shared, read};
+use super::read;
+use super::shared::Shared;
 use crate::disk::DiskFile;
 use crate::format::{self, HEADER_BYTES, Layout};
 use crate::sums::UnitSums;
@@ -16,6 +18,8 @@ use crate::{BlockMeta, BlockWrite, Digest, Generation, StoreError};
 const SMALL_BYTES: usize = 32 * 1024;
 /// How much is gathered at most.
 const GATHER_BYTES: usize = 256 * 1024;
+/// After this many bytes the medium is asked to start on them, so that the last sync is short.
+const WRITEBACK_BYTES: u64 = 4 << 20;
 
 /// A block being written. Fields are dropped in order: the file goes before its claim does.
 pub(crate) struct FileWrite {
@@ -162,6 +166,9 @@ struct TempFile {
     path: PathBuf,
     file: Box<dyn DiskFile>,
     file_bytes: u64,
+    /// Bytes written since the medium was last asked to start, and the range they are in.
+    waiting: u64,
+    waiting_in: Range<u64>,
     published: bool,
 }
 
@@ -171,13 +178,25 @@ impl TempFile {
         // One that is there was left by a writer that could not remove it: the claim is ours.
         shared.remove(&path)?;
         let file = shared.disk.create(&path).map_err(|source| shared.io_error(&path, file_bytes, source))?;
-        let temp = Self { shared: Arc::clone(shared), path, file, file_bytes, published: false };
+        let shared = Arc::clone(shared);
+        let temp = Self { shared, path, file, file_bytes, waiting: 0, waiting_in: 0..0, published: false };
         temp.file.allocate(file_bytes).map_err(|source| temp.error(source))?;
         Ok(temp)
     }
 
-    fn write(&self, at: u64, data: &[u8]) -> Result<(), StoreError> {
-        self.file.write_at(data, at).map_err(|source| self.error(source))
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.file.write_at(data, at).map_err(|source| self.error(source))?;
+        let end = at + data.len() as u64;
+        self.waiting_in = match self.waiting {
+            0 => at..end,
+            _ => self.waiting_in.start.min(at)..self.waiting_in.end.max(end),
+        };
+        self.waiting += data.len() as u64;
+        if self.waiting >= WRITEBACK_BYTES {
+            self.file.start_writeback(self.waiting_in.clone());
+            self.waiting = 0;
+        }
+        Ok(())
     }
 
     /// Syncs the file and gives it the block's name.

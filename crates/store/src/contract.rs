@@ -1,0 +1,313 @@
+//! What every [`BlockStore`] must do: one test body, run on each implementation.
+//!
+//! It says nothing of rot and of crashes, which need a hand inside the implementation.
+
+#![allow(clippy::unwrap_used, reason = "this is a test: its panics are what it finds")]
+
+use std::collections::BTreeSet;
+
+use kintsu_dag::{BlockId, BlockIndex, StripeId};
+
+use crate::{BlockMeta, BlockRead, BlockStore, Digest, Generation, StoreError, UNIT_BYTES, scrub};
+
+const LENGTHS: [usize; 7] = [0, 1, 4096, UNIT_BYTES - 1, UNIT_BYTES, UNIT_BYTES + 1, 9 * UNIT_BYTES + 77];
+
+/// Runs the whole suite on an empty store and leaves it empty.
+///
+/// # Panics
+/// Where the store breaks the contract.
+pub fn contract(store: &dyn BlockStore) {
+    absent_blocks_are_not_found(store);
+    blocks_come_back_as_written(store);
+    order_of_writing_does_not_matter(store);
+    wrong_writes_are_refused(store);
+    unfinished_blocks_leave_nothing(store);
+    one_writer_a_block(store);
+    generations_replace_and_protect(store);
+    readers_keep_what_they_opened(store);
+    deleting_is_exact(store);
+    quarantined_blocks_are_gone(store);
+    wiping_ends_open_writes(store);
+    many_writers_at_once(store);
+    scrubbing_visits_all(store);
+}
+
+/// The block of this stripe and index.
+pub fn block(stripe: u64, index: u8) -> BlockId {
+    BlockId { stripe: StripeId(stripe), index: BlockIndex(index) }
+}
+
+/// Bytes that differ from block to block and within a block.
+pub fn pattern(id: BlockId, generation: Generation, len: usize) -> Vec<u8> {
+    let seed = id.stripe.0.wrapping_mul(257) + u64::from(id.index.0) * 31 + u64::from(generation.0);
+    (0..len as u64).map(|i| ((i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
+}
+
+/// Writes [`pattern`] in pieces of 48 KiB.
+///
+/// # Errors
+/// Those of the store.
+pub fn put(
+    store: &dyn BlockStore,
+    id: BlockId,
+    generation: Generation,
+    len: usize,
+) -> Result<BlockMeta, StoreError> {
+    let data = pattern(id, generation, len);
+    let mut writer = store.create(id, generation, len as u64)?;
+    for (i, piece) in data.chunks(48 * 1024).enumerate() {
+        writer.write_at((i * 48 * 1024) as u64, piece)?;
+    }
+    writer.finish(Some(Digest::of_bytes(&data)))
+}
+
+/// Reads a whole block at once.
+///
+/// # Errors
+/// Those of the store.
+pub fn get(store: &dyn BlockStore, id: BlockId, generation: Generation) -> Result<Vec<u8>, StoreError> {
+    let mut reader = store.open(id, generation)?;
+    let mut data = vec![0; reader.meta().len as usize];
+    reader.read_at(0, &mut data)?;
+    Ok(data)
+}
+
+fn holds(store: &dyn BlockStore, id: BlockId, generation: Generation, len: usize) {
+    assert_eq!(get(store, id, generation).unwrap(), pattern(id, generation, len), "{id} {generation}");
+}
+
+fn empty(store: &dyn BlockStore) {
+    store.wipe().unwrap();
+    assert_eq!(store.ids().unwrap(), []);
+    assert_eq!(store.list().unwrap(), []);
+    let usage = store.usage().unwrap();
+    assert_eq!((usage.blocks, usage.bytes), (0, 0));
+}
+
+macro_rules! refused {
+    ($result:expr, $kind:ident) => {
+        match $result {
+            Err(StoreError::$kind { .. }) => {}
+            Err(other) => panic!("expected {}, got error: {other}", stringify!($kind)),
+            Ok(_) => panic!("expected {}, got Ok", stringify!($kind)),
+        }
+    };
+}
+
+fn absent_blocks_are_not_found(store: &dyn BlockStore) {
+    empty(store);
+    let id = block(1, 2);
+    refused!(store.open(id, Generation(0)), NotFound);
+    refused!(store.verify(id), NotFound);
+    refused!(store.quarantine(id), NotFound);
+    assert!(!store.delete(id, None).unwrap());
+    assert!(!store.delete(id, Some(Generation(0))).unwrap());
+}
+
+fn blocks_come_back_as_written(store: &dyn BlockStore) {
+    for (i, len) in LENGTHS.into_iter().enumerate() {
+        let (id, generation) = (block(1000 + i as u64, i as u8), Generation(i as u32));
+        let data = pattern(id, generation, len);
+        let meta = put(store, id, generation, len).unwrap();
+        assert_eq!(meta, BlockMeta { id, generation, len: len as u64, digest: Digest::of_bytes(&data) });
+        assert_eq!(store.verify(id).unwrap(), meta);
+        let mut reader = store.open(id, generation).unwrap();
+        assert_eq!(*reader.meta(), meta);
+        reads_are_right(&mut *reader, &data);
+    }
+    let metas = store.list().unwrap();
+    assert_eq!(metas.len(), LENGTHS.len());
+    assert!(metas.is_sorted_by_key(|meta| meta.id));
+    assert_eq!(metas.iter().map(|meta| meta.id).collect::<Vec<_>>(), store.ids().unwrap());
+    let usage = store.usage().unwrap();
+    assert_eq!(usage.blocks, LENGTHS.len() as u64);
+    assert!(usage.bytes >= LENGTHS.iter().sum::<usize>() as u64);
+    assert!(usage.free_bytes <= usage.capacity_bytes);
+    assert_eq!(store.wipe().unwrap(), LENGTHS.len() as u64);
+}
+
+fn reads_are_right(reader: &mut dyn BlockRead, data: &[u8]) {
+    for step in [4096, 5000, UNIT_BYTES, 3 * UNIT_BYTES + 1, usize::MAX] {
+        for (i, want) in data.chunks(step).enumerate() {
+            let mut got = vec![0; want.len()];
+            reader.read_at((i * step.min(data.len())) as u64, &mut got).unwrap();
+            assert!(got == want, "reading by {step}, piece {i}");
+        }
+    }
+    for offset in [data.len() / 2, data.len() / 3, data.len()] {
+        let mut got = vec![0; data.len() - offset];
+        reader.read_at(offset as u64, &mut got).unwrap();
+        assert!(got == data[offset..], "reading from {offset}");
+    }
+    let len = data.len() as u64;
+    refused!(reader.read_at(len, &mut [0]), Invalid);
+    refused!(reader.read_at(u64::MAX, &mut [0]), Invalid);
+    refused!(reader.read_at(0, &mut vec![0; data.len() + 1]), Invalid);
+}
+
+fn order_of_writing_does_not_matter(store: &dyn BlockStore) {
+    empty(store);
+    let (id, len) = (block(2, 0), 5 * UNIT_BYTES + 1234);
+    let data = pattern(id, Generation(1), len);
+    for step in [1000, 4096, 32 * 1024, 48 * 1024, UNIT_BYTES, 100_000] {
+        let pieces: Vec<_> = data.chunks(step).enumerate().collect();
+        let mut writer = store.create(id, Generation(1), len as u64).unwrap();
+        for lane in 0..3 {
+            for (i, piece) in pieces.iter().rev().filter(|(i, _)| i % 3 == lane) {
+                writer.write_at((i * step) as u64, piece).unwrap();
+            }
+        }
+        assert_eq!(writer.written(), len as u64);
+        assert_eq!(writer.finish(None).unwrap().digest, Digest::of_bytes(&data), "pieces of {step}");
+        holds(store, id, Generation(1), len);
+    }
+}
+
+fn wrong_writes_are_refused(store: &dyn BlockStore) {
+    empty(store);
+    let id = block(3, 0);
+    refused!(store.create(id, Generation(0), u64::MAX), Invalid);
+    refused!(store.create(id, Generation(0), 1 << 61), Full);
+    let mut writer = store.create(id, Generation(0), 100).unwrap();
+    refused!(writer.write_at(1, &[0; 100]), Invalid);
+    refused!(writer.write_at(u64::MAX, &[0; 100]), Invalid);
+    writer.write_at(10, &[7; 10]).unwrap();
+    refused!(writer.write_at(19, &[0; 2]), Invalid);
+    refused!(writer.write_at(0, &[0; 11]), Invalid);
+    writer.write_at(100, &[]).unwrap();
+    assert_eq!(writer.written(), 10, "a refused write takes nothing");
+    writer.write_at(0, &[7; 10]).unwrap();
+    writer.write_at(20, &[7; 80]).unwrap();
+    writer.finish(Some(Digest::of_bytes(&[7; 100]))).unwrap();
+    assert_eq!(get(store, id, Generation(0)).unwrap(), [7; 100]);
+}
+
+fn unfinished_blocks_leave_nothing(store: &dyn BlockStore) {
+    empty(store);
+    let id = block(4, 4);
+    put(store, id, Generation(1), 100).unwrap();
+    let mut short = store.create(id, Generation(2), 50).unwrap();
+    short.write_at(0, &[1; 49]).unwrap();
+    refused!(short.finish(None), WrongLength);
+    let mut wrong = store.create(id, Generation(2), 50).unwrap();
+    wrong.write_at(0, &[1; 50]).unwrap();
+    refused!(wrong.finish(Some(Digest::of_bytes(&[2; 50]))), DigestMismatch);
+    let mut dropped = store.create(id, Generation(2), 50).unwrap();
+    dropped.write_at(0, &[1; 50]).unwrap();
+    drop(dropped);
+    holds(store, id, Generation(1), 100);
+    assert_eq!(store.list().unwrap().len(), 1);
+}
+
+fn one_writer_a_block(store: &dyn BlockStore) {
+    empty(store);
+    let (one, other) = (block(5, 1), block(5, 2));
+    let writer = store.create(one, Generation(1), 10).unwrap();
+    refused!(store.create(one, Generation(2), 10), Busy);
+    assert_eq!(store.ids().unwrap(), [], "a block being written is not there");
+    put(store, other, Generation(1), 10).unwrap();
+    drop(writer);
+    put(store, one, Generation(1), 10).unwrap();
+}
+
+fn generations_replace_and_protect(store: &dyn BlockStore) {
+    empty(store);
+    let id = block(6, 0);
+    put(store, id, Generation(3), 70_000).unwrap();
+    refused!(store.open(id, Generation(2)), Stale);
+    refused!(store.open(id, Generation(4)), Stale);
+    refused!(store.create(id, Generation(2), 10), Stale);
+    put(store, id, Generation(3), 70_000).unwrap();
+    put(store, id, Generation(5), 30).unwrap();
+    refused!(store.open(id, Generation(3)), Stale);
+    holds(store, id, Generation(5), 30);
+    assert_eq!(store.usage().unwrap().blocks, 1);
+}
+
+fn readers_keep_what_they_opened(store: &dyn BlockStore) {
+    empty(store);
+    let (id, len) = (block(7, 0), 3 * UNIT_BYTES);
+    put(store, id, Generation(1), len).unwrap();
+    let mut reader = store.open(id, Generation(1)).unwrap();
+    put(store, id, Generation(2), 10).unwrap();
+    store.delete(id, None).unwrap();
+    reads_are_right(&mut *reader, &pattern(id, Generation(1), len));
+}
+
+fn deleting_is_exact(store: &dyn BlockStore) {
+    empty(store);
+    let (id, other) = (block(8, 0), block(8, 1));
+    put(store, id, Generation(1), 10).unwrap();
+    put(store, other, Generation(1), 10).unwrap();
+    assert!(!store.delete(id, Some(Generation(2))).unwrap());
+    holds(store, id, Generation(1), 10);
+    assert!(store.delete(id, Some(Generation(1))).unwrap());
+    assert!(!store.delete(id, None).unwrap());
+    assert_eq!(store.ids().unwrap(), [other]);
+    assert!(store.delete(other, None).unwrap());
+}
+
+fn quarantined_blocks_are_gone(store: &dyn BlockStore) {
+    empty(store);
+    let id = block(9, 0);
+    for _ in 0..2 {
+        put(store, id, Generation(1), 10).unwrap();
+        store.quarantine(id).unwrap();
+        refused!(store.open(id, Generation(1)), NotFound);
+        assert_eq!(store.ids().unwrap(), []);
+        assert_eq!(store.usage().unwrap().blocks, 0);
+    }
+    put(store, id, Generation(1), 10).unwrap();
+    holds(store, id, Generation(1), 10);
+}
+
+fn wiping_ends_open_writes(store: &dyn BlockStore) {
+    empty(store);
+    let id = block(10, 0);
+    put(store, id, Generation(1), 10).unwrap();
+    let mut writer = store.create(block(10, 1), Generation(1), 4).unwrap();
+    writer.write_at(0, b"late").unwrap();
+    assert_eq!(store.wipe().unwrap(), 1);
+    refused!(writer.finish(None), Busy);
+    assert_eq!(store.ids().unwrap(), []);
+}
+
+fn many_writers_at_once(store: &dyn BlockStore) {
+    empty(store);
+    std::thread::scope(|scope| {
+        for index in 0..8 {
+            scope.spawn(move || {
+                for stripe in 0..4 {
+                    put(store, block(stripe, index), Generation(stripe as u32), 100_000).unwrap();
+                }
+            });
+        }
+    });
+    let found: BTreeSet<_> = store.list().unwrap().iter().map(|meta| (meta.id, meta.generation)).collect();
+    let wanted =
+        (0..4).flat_map(|stripe| (0..8).map(move |index| (block(stripe, index), Generation(stripe as u32))));
+    assert_eq!(found, wanted.collect());
+    for (id, generation) in found {
+        holds(store, id, generation, 100_000);
+    }
+}
+
+fn scrubbing_visits_all(store: &dyn BlockStore) {
+    empty(store);
+    for index in 0..3 {
+        put(store, block(11, index), Generation(1), 1000).unwrap();
+    }
+    let mut seen = Vec::new();
+    let report = scrub(store, &mut |id, outcome| {
+        assert_eq!(outcome.unwrap().id, id);
+        seen.push(id);
+        true
+    });
+    let report = report.unwrap();
+    assert_eq!(seen, [block(11, 0), block(11, 1), block(11, 2)]);
+    assert_eq!((report.sound, report.bytes, report.complete), (3, 3000, true));
+    assert_eq!(report.rotten.len() + report.unread.len(), 0);
+    let report = scrub(store, &mut |_, _| false).unwrap();
+    assert_eq!((report.sound, report.complete), (1, false));
+    empty(store);
+}

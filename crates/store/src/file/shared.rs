@@ -1,0 +1,160 @@
+//! What a store and its writers share: the directory, its lock, and who is writing what.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kintsu_dag::BlockId;
+
+use super::names::{self, Kind};
+use crate::StoreError;
+use crate::disk::Disk;
+
+/// What the store and its writers have in common.
+pub(super) struct Shared {
+    /// The store's directory.
+    pub(super) root: PathBuf,
+    /// What it is on.
+    pub(super) disk: Arc<dyn Disk>,
+    state: Mutex<State>,
+    _lock: Box<dyn Send + Sync>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Blocks being written.
+    pub(super) writing: HashSet<BlockId>,
+    /// Visible blocks and the bytes of their files, for [`Usage`] only: the directory is the truth.
+    pub(super) inventory: HashMap<BlockId, u64>,
+    /// Directories that exist and whose names are durable.
+    pub(super) shelves: HashSet<u8>,
+    /// How often the store was wiped.
+    pub(super) wipes: u64,
+}
+
+impl Shared {
+    /// Makes the directory if absent, and takes it for this process alone.
+    pub(super) fn open(disk: Arc<dyn Disk>, root: PathBuf) -> Result<Self, StoreError> {
+        make_dir(&*disk, &root)?;
+        let lock = disk.lock(&names::lock(&root)).map_err(|source| StoreError::io(&root, source))?;
+        let lock = lock.ok_or_else(|| StoreError::Locked { dir: root.clone() })?;
+        make_dir(&*disk, &names::blocks(&root))?;
+        sync_above(&*disk, &root)?;
+        for dir in [&root, &names::blocks(&root)] {
+            disk.sync_dir(dir).map_err(|source| StoreError::io(dir, source))?;
+        }
+        Ok(Self { root, disk, state: Mutex::default(), _lock: lock })
+    }
+
+    /// The state, for as long as the guard lives.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The path of one of a block's files.
+    pub(super) fn file(&self, id: BlockId, kind: Kind) -> PathBuf {
+        names::file(&self.root, id, kind)
+    }
+
+    /// The directories of blocks there are.
+    pub(super) fn shelves(&self) -> Result<Vec<u8>, StoreError> {
+        let dir = names::blocks(&self.root);
+        let entries = self.disk.list(&dir).map_err(|source| StoreError::io(&dir, source))?;
+        Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|e| names::parse_shelf(&e.name)).collect())
+    }
+
+    /// Visits every file that is ours, with its length.
+    pub(super) fn each_file(
+        &self,
+        mut visit: impl FnMut(BlockId, Kind, u64) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        for shelf in self.shelves()? {
+            let dir = names::shelf_dir(&self.root, shelf);
+            for entry in self.disk.list(&dir).map_err(|source| StoreError::io(&dir, source))? {
+                if let Some((id, kind)) = names::parse(shelf, &entry.name).filter(|_| !entry.is_dir) {
+                    visit(id, kind, entry.len)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a directory of blocks, durably, if it is not known to be there.
+    pub(super) fn make_shelf(&self, shelf: u8) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if state.shelves.contains(&shelf) {
+            return Ok(());
+        }
+        make_dir(&*self.disk, &names::shelf_dir(&self.root, shelf))?;
+        let blocks = names::blocks(&self.root);
+        self.disk.sync_dir(&blocks).map_err(|source| self.io_error(&blocks, 0, source))?;
+        state.shelves.insert(shelf);
+        Ok(())
+    }
+
+    /// Makes the names in a directory of blocks durable.
+    pub(super) fn sync_shelf(&self, shelf: u8) -> Result<(), StoreError> {
+        let dir = names::shelf_dir(&self.root, shelf);
+        self.disk.sync_dir(&dir).map_err(|source| self.io_error(&dir, 0, source))
+    }
+
+    /// Removes a file; it is well if it is not there.
+    pub(super) fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        match self.disk.remove(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io(path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes free on the medium.
+    pub(super) fn free(&self) -> Result<u64, StoreError> {
+        let (_, free) = self.disk.space(&self.root).map_err(|source| StoreError::io(&self.root, source))?;
+        Ok(free)
+    }
+
+    /// The operating system's error while `needed` bytes were to be written at `path`.
+    pub(super) fn io_error(&self, path: &Path, needed: u64, source: io::Error) -> StoreError {
+        match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                StoreError::Full { path: path.to_path_buf(), needed, free: self.free().unwrap_or(0) }
+            }
+            _ => StoreError::io(path, source),
+        }
+    }
+}
+
+/// Makes a directory and those above it; it is well if it is there.
+fn make_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
+    match (disk.create_dir(path).map_err(|error| (error.kind(), error)), path.parent()) {
+        (Err((ErrorKind::NotFound, _)), Some(parent)) => {
+            make_dir(disk, parent)?;
+            disk.create_dir(path).map_err(|source| StoreError::io(path, source))
+        }
+        (Ok(()) | Err((ErrorKind::AlreadyExists, _)), _) => Ok(()),
+        (Err((_, source)), _) => Err(StoreError::io(path, source)),
+    }
+}
+
+/// Makes the names of the store's own directories durable, up to the root of the file system: any
+/// of them may have been made by an earlier start that was cut off before it could sync.
+fn sync_above(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
+    for dir in root.ancestors().skip(1) {
+        match disk.sync_dir(dir) {
+            // A directory that we may not open, or that cannot be synced, was not made by us.
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    ErrorKind::PermissionDenied
+                        | ErrorKind::InvalidInput
+                        | ErrorKind::ReadOnlyFilesystem
+                        | ErrorKind::Unsupported
+                ) =>
+            {
+                return Err(StoreError::io(dir, error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
