@@ -5,11 +5,13 @@
 
 //! Every graph is proved before it is returned.
 
+mod account;
 mod assemble;
 mod copy;
 mod deal;
 mod draw;
 mod error;
+mod explain;
 mod layout;
 mod method;
 mod place;
@@ -18,12 +20,15 @@ mod read;
 mod rebuild;
 mod recovery;
 mod repair;
+mod timeslots;
 mod topology;
 mod write;
 
+pub use account::{Account, Link};
 pub use assemble::ProgramContext;
 pub use copy::copy;
 pub use error::PlanError;
+pub use explain::{Explanation, NodeLines, explain};
 pub use layout::{Extent, Layout, LayoutKind};
 pub use method::Method;
 pub use place::{Placement, place, place_lost};

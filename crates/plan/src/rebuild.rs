@@ -195,7 +195,9 @@ pub(crate) fn union(graphs: Vec<Ecdag>) -> Result<Ecdag, DagError> {
 /// # Errors
 /// `Graph` when it is not.
 pub(crate) fn proved(view: &StripeView, placed: Placed, computed: &[BlockIndex]) -> Result<Plan, PlanError> {
-    placed.graph.prove_shortened(view.code.generator(), &view.absent())?;
+    let mut absent = view.absent();
+    absent.retain(|block| usize::from(block.0) < view.code.k());
+    placed.graph.prove_shortened(view.code.generator(), &absent)?;
     let mut expected: Vec<Vertex> = computed.iter().flat_map(|block| view.symbols(*block)).collect();
     expected.sort_unstable();
     let targets = placed.graph.targets();

@@ -1,0 +1,183 @@
+//! How long a plan takes, in timeslots.
+//!
+//! A timeslot is the time in which one block passes one link (ECPipe, section 2.2). Every node
+//! has an uplink and a downlink, each busy with one transfer at a time; computing and reading are free.
+//! [`Plan::timeslots`] plays the plan's transfers slice by slice under these rules, whatever its
+//! shape. It so gives the papers' formulas: with one slice k+f-1 for conventional repair (section
+//! 2.2) and ceil(log2(k+1)) for PPR, with s slices f(1+(k-1)/s) for chains (sections 3.2, 4.4).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use kintsu_dag::{NodeId, NodeTasks, Task, Vertex};
+
+use crate::{Plan, PlanError};
+
+/// Slices that are played one by one; beyond, time grows by the same amount for each slice.
+const PLAYED_SLICES: usize = 512;
+
+impl Plan {
+    /// Predicted timeslots when the blocks go in this many slices, all links alike. With one slice
+    /// whole blocks are sent on, as the papers reckon conventional repair and PPR.
+    ///
+    /// # Errors
+    /// `Graph` when a lane does not lower.
+    pub fn timeslots(&self, slices: usize) -> Result<f64, PlanError> {
+        let w = self.lanes.first().map_or(1, |lane| lane.placed.graph.w());
+        let slices = slices.max(1);
+        let ticks = if slices <= 2 * PLAYED_SLICES {
+            play(self.dealt(slices)?) as f64
+        } else {
+            let (half, whole) = (play(self.dealt(PLAYED_SLICES)?), play(self.dealt(2 * PLAYED_SLICES)?));
+            let more = (slices - 2 * PLAYED_SLICES) as f64 / PLAYED_SLICES as f64;
+            whole as f64 + more * (whole - half) as f64
+        };
+        Ok(ticks / (slices * w) as f64)
+    }
+
+    /// The lanes with the slices that each gets by its share.
+    fn dealt(&self, slices: usize) -> Result<Vec<Played>, PlanError> {
+        let period: usize = self.lanes.iter().map(|lane| lane.share as usize).sum();
+        let mut first = 0;
+        let lanes = self.lanes.iter().map(|lane| {
+            let turns = first..first + lane.share as usize;
+            first = turns.end;
+            let ours = (0..slices).filter(|slice| turns.contains(&(slice % period))).collect();
+            Ok(Played::new(Transfers::of(&lane.placed.lower()?), ours))
+        });
+        lanes.collect()
+    }
+}
+
+/// The transfers of one lane for one slice, and which must have arrived before each can start.
+pub(crate) struct Transfers {
+    /// Sender and receiver, in an order in which each comes after those that it waits for.
+    ends: Vec<(NodeId, NodeId)>,
+    waits: Vec<BTreeSet<usize>>,
+}
+
+impl Transfers {
+    pub fn of(lowered: &[NodeTasks]) -> Self {
+        let mut numbers: BTreeMap<(Vertex, NodeId), usize> = BTreeMap::new();
+        let mut ends = Vec::new();
+        for tasks in lowered {
+            for (vertex, to) in &tasks.sends {
+                numbers.insert((*vertex, *to), ends.len());
+                ends.push((tasks.node, *to));
+            }
+        }
+        let mut waits = vec![BTreeSet::new(); ends.len()];
+        for NodeTasks { node, tasks, sends } in lowered {
+            // What each vertex on this node waits for: the transfers into the node that it is made of.
+            let mut made_of: BTreeMap<Vertex, BTreeSet<usize>> = BTreeMap::new();
+            for task in tasks {
+                match task {
+                    Task::Fetch { vertex, .. } => {
+                        made_of
+                            .insert(*vertex, numbers.get(&(*vertex, *node)).copied().into_iter().collect());
+                    }
+                    Task::Compute { outputs, inputs, .. } => {
+                        let needs: BTreeSet<usize> =
+                            inputs.iter().filter_map(|input| made_of.get(input)).flatten().copied().collect();
+                        made_of.extend(outputs.iter().map(|output| (*output, needs.clone())));
+                    }
+                    Task::Load { .. } | Task::Persist { .. } => {}
+                }
+            }
+            for (vertex, to) in sends {
+                waits[numbers[&(*vertex, *to)]] = made_of.get(vertex).cloned().unwrap_or_default();
+            }
+        }
+        Self { ends, waits }
+    }
+
+    /// The number of transfers on the longest path.
+    pub fn depth(&self) -> usize {
+        let mut depths = vec![0usize; self.ends.len()];
+        // Relaxed until nothing changes: paths are short, and the graph has no cycles.
+        loop {
+            let next: Vec<usize> =
+                self.waits.iter().map(|w| 1 + w.iter().map(|&t| depths[t]).max().unwrap_or(0)).collect();
+            if next == depths {
+                return depths.into_iter().max().unwrap_or(0);
+            }
+            depths = next;
+        }
+    }
+}
+
+/// One lane while it is played. Instance `i` of its transfers is transfer `i % count` of its slice
+/// number `i / count`.
+struct Played {
+    transfers: Transfers,
+    /// By transfer, those that wait for it.
+    followers: Vec<Vec<usize>>,
+    /// The lane's slices.
+    slices: Vec<usize>,
+    /// By instance, how much it still waits for, and when the last of what it waited for came.
+    waiting: Vec<(usize, u64)>,
+}
+
+impl Played {
+    fn new(transfers: Transfers, slices: Vec<usize>) -> Self {
+        let count = transfers.ends.len();
+        let mut followers = vec![Vec::new(); count];
+        for (transfer, waits) in transfers.waits.iter().enumerate() {
+            waits.iter().for_each(|&before| followers[before].push(transfer));
+        }
+        // A transfer waits for its inputs and, but for the first slice, for itself one slice before.
+        let waits = |i: usize| transfers.waits[i % count].len() + usize::from(i >= count);
+        let waiting = (0..slices.len() * count).map(|i| (waits(i), 0)).collect();
+        Self { transfers, followers, slices, waiting }
+    }
+
+    fn ends(&self, i: usize) -> (NodeId, NodeId) {
+        self.transfers.ends[i % self.transfers.ends.len()]
+    }
+
+    fn slice(&self, i: usize) -> usize {
+        self.slices[i / self.transfers.ends.len()]
+    }
+
+    /// The instances that can start now that instance `i` has ended at `end`, with the ticks from
+    /// which they can.
+    fn done(&mut self, i: usize, end: u64) -> Vec<(u64, usize)> {
+        let count = self.transfers.ends.len();
+        let next = (i + count < self.waiting.len()).then_some(i + count);
+        let after = self.followers[i % count].iter().map(|f| i / count * count + f).chain(next);
+        let mut ready = Vec::new();
+        for j in after {
+            let (left, since) = &mut self.waiting[j];
+            *left -= 1;
+            *since = end.max(*since);
+            if *left == 0 {
+                ready.push((*since, j));
+            }
+        }
+        ready
+    }
+}
+
+/// The tick at which the last transfer ends, if a transfer takes one tick. Transfers start in the
+/// order in which they become ready, those of earlier slices first.
+fn play(mut lanes: Vec<Played>) -> u64 {
+    let mut queue = BinaryHeap::new();
+    for (number, lane) in lanes.iter().enumerate() {
+        let start = (0..lane.waiting.len()).filter(|&i| lane.waiting[i].0 == 0);
+        queue.extend(start.map(|i| Reverse((0u64, lane.slice(i), number, i))));
+    }
+    let (mut up, mut down): (BTreeMap<NodeId, u64>, BTreeMap<NodeId, u64>) = Default::default();
+    let mut last = 0;
+    while let Some(Reverse((ready, _, number, i))) = queue.pop() {
+        let lane = &mut lanes[number];
+        let (from, to) = lane.ends(i);
+        let (uplink, downlink) = (up.entry(from).or_default(), down.entry(to).or_default());
+        let end = ready.max(*uplink).max(*downlink) + 1;
+        (*uplink, *downlink) = (end, end);
+        last = last.max(end);
+        for (ready, next) in lane.done(i, end) {
+            queue.push(Reverse((ready, lane.slice(next), number, next)));
+        }
+    }
+    last
+}
