@@ -29,6 +29,6 @@ mod sums;
 
 pub use block::{BlockRead, BlockStore, BlockWrite};
 pub use error::StoreError;
-pub use file::FileStore;
+pub use file::{FileStore, block_path};
 pub use meta::{BlockMeta, Digest, Generation, UNIT_BYTES, Usage};
 pub use scrub::{ScrubReport, scrub};

@@ -30,6 +30,11 @@ use read::FileRead;
 use shared::Shared;
 use write::FileWrite;
 
+/// Where a [`FileStore`] in `dir` keeps the file of a block, for people and tests.
+pub fn block_path(dir: &Path, id: BlockId) -> PathBuf {
+    names::file(dir, id, Kind::Block)
+}
+
 /// A [`BlockStore`] in a directory of a local file system; locked while it or a writer lives.
 pub struct FileStore {
     shared: Arc<Shared>,
