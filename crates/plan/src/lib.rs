@@ -33,7 +33,7 @@ pub use layout::{Extent, Layout, LayoutKind};
 pub use method::Method;
 pub use place::{Placement, place, place_lost};
 pub use program::{BlockBinding, JobId, Lane, Peer, Plan, Program, Window};
-pub use read::read;
+pub use read::{read, read_by};
 pub use recovery::Recovery;
 pub use repair::{Repair, RepairPlan, repair};
 pub use topology::{Node, StripeView, Topology};

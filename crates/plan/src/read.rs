@@ -1,22 +1,39 @@
-//! Reads by a client, normal and degraded (OpenEC, section 4.2).
+//! Reads by a client, normal and degraded (OpenEC, section 4.2; ECPipe, section 3.2).
 //!
-//! Blocks that can be read come as they are; the others are computed by the client from blocks
-//! that it reads anyway, as far as the code allows, and as few more as it needs.
+//! Blocks that can be read come as they are. The others are rebuilt: by the client from blocks
+//! that it reads anyway, as far as the code allows, and as few more as it needs; or on the way to the client
+//! by a tree or a chain.
 
-use std::collections::BTreeMap;
+use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Sink};
 
-use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Sink, star};
+use crate::rebuild::proved;
+use crate::repair::rebuild;
+use crate::{Method, Plan, PlanError, StripeView, Topology};
 
-use crate::rebuild::{Part, decode, parts, proved};
-use crate::{Plan, PlanError, StripeView};
-
-/// Brings the `wanted` blocks to the client, those without a home or in `unavailable` by decoding. Every
-/// block is fetched once, whatever it serves. Blocks without bytes are left out. As long as a
-/// stripe has no parity yet, its parity blocks are `unavailable`.
+/// Brings the `wanted` blocks to the client, which decodes those without a home or in `unavailable`
+/// itself. Every block is fetched once, whatever it serves: the way to read much of a stripe. Blocks
+/// without bytes are left out. As long as a stripe has no parity yet, its parity blocks are
+/// `unavailable`.
 ///
 /// # Errors
 /// `Unrecoverable` when too few blocks are left; `Invalid` for blocks that are not of the stripe.
 pub fn read(view: &StripeView, wanted: &[BlockIndex], unavailable: &[BlockIndex]) -> Result<Plan, PlanError> {
+    read_by(view, &Topology::default(), wanted, unavailable, Method::Conventional)
+}
+
+/// As [`read`], with unavailable blocks rebuilt by `method`. A chain brings the client one block for each
+/// unavailable one instead of k, and takes about as long as a normal read: the way to read little of
+/// a stripe. The topology orders the path by racks.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_by(
+    view: &StripeView,
+    topology: &Topology,
+    wanted: &[BlockIndex],
+    unavailable: &[BlockIndex],
+    method: Method,
+) -> Result<Plan, PlanError> {
     let n = view.code.n();
     if let Some(block) = wanted.iter().find(|block| usize::from(block.0) >= n) {
         return Err(PlanError::Invalid {
@@ -29,39 +46,27 @@ pub fn read(view: &StripeView, wanted: &[BlockIndex], unavailable: &[BlockIndex]
     wanted.sort_unstable();
     wanted.dedup();
     let (direct, lost): (Vec<_>, Vec<_>) = wanted.iter().partition(|b| view.has(**b, unavailable));
-    let others = view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b));
-    let preference: Vec<_> = direct.iter().copied().chain(others).collect();
-    let graph = if lost.is_empty() {
-        Ecdag::new(n, view.code.w())
+    let mut placed = if lost.is_empty() {
+        let graph = Ecdag::new(n, view.code.w());
+        Placed {
+            graph,
+            load_at: Default::default(),
+            compute_at: Default::default(),
+            persist_at: Default::default(),
+        }
     } else {
-        cheapest(view, decode(view, &preference, &lost)?)?
+        let others = view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b));
+        let preference: Vec<_> = direct.iter().copied().chain(others).collect();
+        let goals: Vec<_> = lost.iter().map(|block| (*block, NodeId::CLIENT)).collect();
+        rebuild(view, topology, &goals, method, &preference)?.0
     };
-    let leaves = graph.leaves().into_iter().chain(direct.iter().flat_map(|b| view.symbols(*b)));
-    let load_at = leaves.map(|leaf| Ok((leaf, view.home(view.block_of(leaf))?)));
-    let persisted = wanted.iter().flat_map(|block| view.symbols(*block));
-    let placed = Placed {
-        load_at: load_at.collect::<Result<_, PlanError>>()?,
-        compute_at: graph.joins().keys().map(|vertex| (*vertex, NodeId::CLIENT)).collect(),
-        persist_at: persisted
-            .map(|symbol| (symbol, (NodeId::CLIENT, Sink::Client)))
-            .collect::<BTreeMap<_, _>>(),
-        graph,
-    };
-    proved(view, placed, &lost)
-}
-
-/// The graph itself, or its flat form with all targets computed together, whichever costs fewer
-/// multiply-adds.
-fn cheapest(view: &StripeView, mut graph: Ecdag) -> Result<Ecdag, PlanError> {
-    let parts = parts(view, &graph)?;
-    let sparse: usize = graph.joins().values().map(|join| join.children.len()).sum();
-    if parts.iter().map(Part::terms).sum::<usize>() > sparse {
-        graph.auto_bind_x()?;
-        return Ok(graph);
+    for block in direct {
+        let home = view.home(block)?;
+        placed.load_at.extend(view.symbols(block).map(|symbol| (symbol, home)));
     }
-    let stars = parts.iter().map(|part| {
-        let (hops, coefs) = part.hops(view, &part.helpers);
-        star(graph.n(), graph.w(), &hops, &part.targets, &coefs)
-    });
-    Ok(crate::rebuild::union(stars.collect::<Result<_, _>>()?)?)
+    for block in wanted {
+        let client = (NodeId::CLIENT, Sink::Client);
+        placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, client)));
+    }
+    proved(view, placed, &lost)
 }

@@ -54,44 +54,55 @@ pub fn repair(
 ) -> Result<RepairPlan, PlanError> {
     check_requestors(view, repair)?;
     let preference = helpers_by_preference(view, topology, repair, rank, excluded);
-    let graph = decode(view, &preference, &repair.lost)?;
-    let parts = parts(view, &graph)?;
-    let flat: usize = parts.iter().map(Part::terms).sum();
-    let sparse: usize = graph.joins().values().map(|join| join.children.len()).sum();
-    let mut placed = Placed {
-        graph: Ecdag::new(view.code.n(), view.code.w()),
-        load_at: BTreeMap::new(),
-        compute_at: BTreeMap::new(),
-        persist_at: BTreeMap::new(),
-    };
-    let mut helpers = Vec::new();
-    let mut graphs = Vec::new();
-    for part in &parts {
-        let at = requestor_of(repair, part.lost[0])?;
-        let route = route(view, topology, &part.helpers, topology.rack(at));
-        graphs.push(shape(view, part, &route, repair.method)?);
-        if repair.method != Method::Pipeline {
-            placed.compute_at.extend(part.targets.iter().map(|target| (*target, at)));
-        }
-        helpers.extend(route);
-    }
-    if repair.method == Method::Conventional && sparse < flat {
-        // The code's own graph costs less than its flat form: one requestor runs it as it stands.
-        let at = requestor_of(repair, repair.lost[0])?;
-        placed.compute_at = graph.joins().keys().map(|vertex| (*vertex, at)).collect();
-        placed.graph = graph;
-        placed.graph.auto_bind_x()?;
-    } else {
-        placed.graph = union(graphs)?;
-    }
-    for leaf in placed.graph.leaves() {
-        placed.load_at.insert(leaf, view.home(view.block_of(leaf))?);
-    }
-    for (block, requestor) in repair.lost.iter().zip(&repair.requestors) {
-        placed.persist_at.extend(view.symbols(*block).map(|symbol| (symbol, (*requestor, Sink::Block))));
+    let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
+    let (mut placed, helpers) = rebuild(view, topology, &goals, repair.method, &preference)?;
+    for (block, requestor) in goals {
+        placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, (requestor, Sink::Block))));
     }
     let plan = proved(view, placed, &repair.lost)?;
     Ok(RepairPlan { plan, helpers, lost: repair.lost.clone(), requestors: repair.requestors.clone() })
+}
+
+/// The placed graph, not yet proved and with nothing persisted, that computes each lost block for its
+/// requestor from blocks of `preference`, earlier ones preferred; and the blocks that it reads, in
+/// the order of the path. The requestors may be one and the same node.
+pub(crate) fn rebuild(
+    view: &StripeView,
+    topology: &Topology,
+    goals: &[(BlockIndex, NodeId)],
+    method: Method,
+    preference: &[BlockIndex],
+) -> Result<(Placed, Vec<BlockIndex>), PlanError> {
+    let lost: Vec<BlockIndex> = goals.iter().map(|(block, _)| *block).collect();
+    let graph = decode(view, preference, &lost)?;
+    let parts = parts(view, &graph)?;
+    let flat: usize = parts.iter().map(Part::terms).sum();
+    let sparse: usize = graph.joins().values().map(|join| join.children.len()).sum();
+    let mut compute_at = BTreeMap::new();
+    let mut helpers = Vec::new();
+    let mut graphs = Vec::new();
+    for part in &parts {
+        let at = requestor_of(goals, part.lost[0])?;
+        let route = route(view, topology, &part.helpers, topology.rack(at));
+        graphs.push(shape(view, part, &route, method)?);
+        if method != Method::Pipeline {
+            compute_at.extend(part.targets.iter().map(|target| (*target, at)));
+        }
+        helpers.extend(route);
+    }
+    let mut whole = union(graphs)?;
+    if method == Method::Conventional && sparse < flat {
+        // The code's own graph costs less than its flat form: one requestor runs it as it stands.
+        let at = requestor_of(goals, lost[0])?;
+        compute_at = graph.joins().keys().map(|vertex| (*vertex, at)).collect();
+        whole = graph;
+        whole.auto_bind_x()?;
+    }
+    let mut load_at = BTreeMap::new();
+    for leaf in whole.leaves() {
+        load_at.insert(leaf, view.home(view.block_of(leaf))?);
+    }
+    Ok((Placed { graph: whole, load_at, compute_at, persist_at: BTreeMap::new() }, helpers))
 }
 
 fn shape(view: &StripeView, part: &Part, route: &[BlockIndex], method: Method) -> Result<Ecdag, PlanError> {
@@ -129,11 +140,11 @@ fn check_requestors(view: &StripeView, repair: &Repair) -> Result<(), PlanError>
     Ok(())
 }
 
-fn requestor_of(repair: &Repair, block: BlockIndex) -> Result<NodeId, PlanError> {
-    let found = repair.lost.iter().zip(&repair.requestors).find(|(lost, _)| **lost == block);
+fn requestor_of(goals: &[(BlockIndex, NodeId)], block: BlockIndex) -> Result<NodeId, PlanError> {
+    let found = goals.iter().find(|(lost, _)| *lost == block);
     found.map(|(_, requestor)| *requestor).ok_or_else(|| PlanError::Invalid {
         what: "decode graph".into(),
-        expected: format!("one that computes {:?}", repair.lost),
+        expected: "one that computes the lost blocks".into(),
         got: format!("one that computes {block}"),
     })
 }

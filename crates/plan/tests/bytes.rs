@@ -11,8 +11,8 @@ use std::sync::Arc;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, Task};
 use kintsu_plan::{
-    Account, Layout, LayoutKind, Method, PlanError, Repair, StripeView, Topology, copy, encode_offline,
-    encode_online, place_lost, read, repair, write_plain,
+    Account, JobId, Layout, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, StripeView,
+    Topology, copy, encode_offline, encode_online, place_lost, read, read_by, repair, write_plain,
 };
 use proptest::prelude::*;
 use support::{CODES, Machine, blocks, layout, programs, stripe, topology};
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn reads_return_what_was_written(case in cases(), most in 0usize..5, from in 0.0..1.0f64, to in 0.0..1.0f64) {
+    fn reads_return_what_was_written(case in cases(), most in 0usize..5, method in 0usize..3, from in 0.0..1.0f64, to in 0.0..1.0f64) {
         let lost = case.losses(most);
         let blocks = case.blocks();
         let k = case.code.k();
@@ -127,7 +127,10 @@ proptest! {
         // Some losses are known to the metadata, some only to the reader.
         let known: Vec<_> = lost.iter().copied().filter(|b| b.0 % 2 == 0).collect();
         let view = case.without(&known);
-        let plan = read(&view, &wanted, &lost).unwrap();
+        let plan = match METHODS[method] {
+            Method::Conventional => read(&view, &wanted, &lost).unwrap(),
+            method => read_by(&view, &case.topology, &wanted, &lost, method).unwrap(),
+        };
         let mut machine = Machine::with(&view, &blocks);
         lost.iter().for_each(|lost| machine.disks.retain(|(_, block), _| block != lost));
         let programs = programs(&plan, &view, window, case.slice_bytes);
@@ -191,6 +194,19 @@ proptest! {
         let chosen = place_lost(&view, &case.topology, &lost, &mut |node| case.rank(node)).unwrap();
         let kept: BTreeSet<NodeId> = view.homes.iter().flatten().copied().chain(chosen.iter().copied()).collect();
         prop_assert_eq!(kept.len(), case.view.available().len(), "never two blocks of a stripe on one node");
+        // The rack rule: no requestor breaks it where another node would not have.
+        let mut homes = view.homes.clone();
+        for (block, requestor) in lost.iter().zip(&chosen) {
+            let together = |node: NodeId| -> Vec<BlockIndex> {
+                let rack = case.topology.rack(node);
+                let mates = homes.iter().enumerate().filter(|(_, home)| home.is_some_and(|h| case.topology.rack(h) == rack));
+                mates.map(|(i, _)| BlockIndex(i as u8)).chain([*block]).collect()
+            };
+            let mut free = case.topology.nodes.keys().filter(|node| !homes.contains(&Some(**node)));
+            let possible = free.any(|node| case.code.recoverable(&together(*node)));
+            prop_assert_eq!(case.code.recoverable(&together(*requestor)), possible);
+            homes[block.0 as usize] = Some(*requestor);
+        }
     }
 
     #[test]
@@ -299,4 +315,145 @@ fn losses_in_two_local_groups_are_two_local_repairs() {
             "{method}: side by side, not one after the other"
         );
     }
+}
+
+#[test]
+fn a_chain_brings_the_client_one_block_where_a_star_brings_k() {
+    let (view, topology) = whole("rs:n=14,k=10", 5, 4);
+    let received = |method| {
+        let plan = read_by(&view, &topology, &[BlockIndex(3)], &[BlockIndex(3)], method).unwrap();
+        Account::of(&plan, &topology, 100).unwrap().received[&NodeId::CLIENT]
+    };
+    assert_eq!(received(Method::Conventional), 1000);
+    assert_eq!(received(Method::Pipeline), 100);
+}
+
+#[test]
+fn lanes_share_the_slices() {
+    let (mut view, topology) = whole("rs:n=9,k=6", 4, 4);
+    let object: Vec<u8> = (0..view.layout.data_bytes).map(|i| (i * 7) as u8).collect();
+    let blocks = blocks(&view, &object);
+    let lost = vec![BlockIndex(2), BlockIndex(7)];
+    lost.iter().for_each(|b| view.homes[b.0 as usize] = None);
+    let requestors = place_lost(&view, &topology, &lost, &mut |_| 0).unwrap();
+    let mut lanes = Vec::new();
+    for (method, share) in [(Method::Pipeline, 3), (Method::Ppr, 1), (Method::Conventional, 2)] {
+        let wanted = Repair { lost: lost.clone(), requestors: requestors.clone(), method };
+        let mut plan =
+            repair(&view, &topology, &wanted, &|node| u64::from(node.0) % share, &[]).unwrap().plan;
+        plan.lanes[0].share = share as u32;
+        lanes.append(&mut plan.lanes);
+    }
+    let plan = Plan { lanes };
+    let programs = programs(&plan, &view, (5, u64::MAX), 3);
+    let mut covered: Vec<_> = [0, 1, 2]
+        .iter()
+        .flat_map(|lane| programs.iter().find(|p| p.lane == *lane).unwrap().window.steps())
+        .collect();
+    covered.sort_by_key(|step| step.start);
+    assert!(covered.windows(2).all(|pair| pair[0].end == pair[1].start));
+    assert_eq!((covered[0].start, covered.last().unwrap().end), (5, 64));
+    let mut machine = Machine::with(&view, &blocks);
+    machine.run(&programs);
+    for (block, node) in lost.iter().zip(&requestors) {
+        assert_eq!(machine.disks[&(*node, *block)][5..], blocks[block.0 as usize][5..]);
+    }
+    let star = Plan { lanes: vec![plan.lanes[2].clone()] };
+    assert!(plan.timeslots(600).unwrap() < star.timeslots(600).unwrap(), "the load is spread");
+}
+
+/// An MDS code of n blocks of w sub-blocks: any k*w of the n*w symbols determine the rest.
+fn sub_packetised(n: usize, k: usize, w: usize) -> Arc<dyn Code> {
+    let flat = kintsu_code::parse(&format!("rs:n={},k={}", n * w, k * w)).unwrap();
+    kintsu_code::from_generator("test", n, k, w, flat.generator().clone(), Vec::new(), n - k + 1).unwrap()
+}
+
+#[test]
+fn blocks_of_sub_blocks_are_coded_cell_by_cell() {
+    let (n, k, w) = (5, 3, 2);
+    let code = sub_packetised(n, k, w);
+    let topology = topology(3, 4);
+    let layout = layout(LayoutKind::Striped, 8192, 2, 2 * 8192 * k as u64);
+    let mut view = stripe(&code, layout, &topology, 9);
+    let object: Vec<u8> = (0..layout.data_bytes).map(|i| (i.wrapping_mul(0x9E37_79B9) >> 13) as u8).collect();
+    let mut machine = Machine { object: blocks(&view, &object), ..Machine::default() };
+    machine.run(&programs(&encode_online(&view).unwrap(), &view, (0, u64::MAX), 1));
+    let written = machine.disks.clone();
+    let lost = [BlockIndex(1), BlockIndex(4)];
+    let before = view.clone();
+    lost.iter().for_each(|b| view.homes[b.0 as usize] = None);
+    let requestors = place_lost(&view, &topology, &lost, &mut |_| 0).unwrap();
+    for method in METHODS {
+        let wanted = Repair { lost: lost.to_vec(), requestors: requestors.clone(), method };
+        let planned = repair(&view, &topology, &wanted, &|_| 0, &[]).unwrap();
+        assert_eq!(planned.helpers.len(), k);
+        let mut machine = Machine { disks: written.clone(), ..Machine::default() };
+        lost.iter().for_each(|b| {
+            machine.disks.remove(&(before.homes[b.0 as usize].unwrap(), *b));
+        });
+        machine.run(&programs(&planned.plan, &view, (8192, u64::MAX), 1));
+        for (b, node) in lost.iter().zip(&requestors) {
+            let whole = &written[&(before.homes[b.0 as usize].unwrap(), *b)];
+            assert_eq!(machine.disks[&(*node, *b)][8192..], whole[8192..], "{method}");
+        }
+        let context = |cell_bytes, start| {
+            let mut view = view.clone();
+            view.layout.cell_bytes = cell_bytes;
+            let window = (start, u64::MAX);
+            let context = ProgramContext {
+                job: JobId(1),
+                view: &view,
+                generation: 1,
+                window,
+                slice_bytes: 1,
+                expect: &[],
+                peers: &|_| Some(([127, 0, 0, 1], 1).into()),
+                resume_key: 0,
+            };
+            planned.plan.programs(&context)
+        };
+        assert!(context(8192, 8192).is_ok());
+        assert!(matches!(context(8192, 4096), Err(PlanError::Invalid { .. })), "not at a cell");
+        assert!(matches!(context(4096, 0), Err(PlanError::Invalid { .. })), "crumbs");
+    }
+}
+
+#[test]
+fn programs_need_addresses_and_slices() {
+    let (view, topology) = whole("rs:n=5,k=3", 1, 9);
+    let plan = read(&view, &[BlockIndex(0)], &[]).unwrap();
+    let build = |known: bool, slice_bytes, expect: &[Option<[u8; 16]>]| {
+        let address = |_| known.then(|| ([127, 0, 0, 1], 1).into());
+        let context = ProgramContext {
+            job: JobId(1),
+            view: &view,
+            generation: 1,
+            window: (0, u64::MAX),
+            slice_bytes,
+            expect,
+            peers: &address,
+            resume_key: 0,
+        };
+        plan.programs(&context)
+    };
+    assert!(matches!(build(false, 4, &[]), Err(PlanError::Invalid { .. })));
+    assert!(matches!(build(true, 0, &[]), Err(PlanError::Invalid { .. })));
+    // A digest binds what is written; a block that is only read is checked by its own checksums.
+    let programs = build(true, 4, &[Some([1; 16])]).unwrap();
+    assert!(programs.iter().flat_map(|p| &p.blocks).all(|b| b.expect.is_none()));
+    let free = *topology.nodes.keys().find(|node| !view.homes.contains(&Some(**node))).unwrap();
+    let moved = copy(&view, BlockIndex(0), free).unwrap();
+    let address = |_| Some(([127, 0, 0, 1], 1).into());
+    let context = ProgramContext {
+        job: JobId(1),
+        view: &view,
+        generation: 1,
+        window: (0, u64::MAX),
+        slice_bytes: 4,
+        expect: &[Some([1; 16])],
+        peers: &address,
+        resume_key: 0,
+    };
+    let bound: Vec<_> = moved.programs(&context).unwrap().into_iter().map(|p| p.blocks[0].expect).collect();
+    assert_eq!(bound, [None, Some([1; 16])]);
 }

@@ -1,0 +1,232 @@
+//! `bench plan`: how long the planner takes for the repair of one block, from the code's name to the
+//! programs of all nodes.
+//!
+//! One run parses the name (the code itself is cached, as in a coordinator), chooses a requestor,
+//! decodes, shapes, proves and places the graph and lowers it to programs. Decoding and
+//! proving are also timed by themselves; what is left of a repair is shaping and placing. The
+//! published figure for OpenEC's controller is under 300 microseconds (FAST'19).
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use comfy_table::{CellAlignment, Table, presets};
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::{
+    JobId, Layout, LayoutKind, Method, Node, ProgramContext, Repair, StripeView, Topology, place, place_lost,
+    repair,
+};
+use serde::Serialize;
+
+/// How to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Name of the code.
+    pub code: String,
+    /// Racks of the cluster planned for.
+    pub racks: u32,
+    /// Nodes of each rack.
+    pub nodes_per_rack: u32,
+    /// Length of a block.
+    pub block_bytes: u64,
+    /// Bytes in a slice.
+    pub slice_bytes: u32,
+    /// Runs of each method.
+    pub runs: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            code: "rs:n=14,k=10".into(),
+            racks: 5,
+            nodes_per_rack: 4,
+            block_bytes: 64 << 20,
+            slice_bytes: 32 << 10,
+            runs: 20_000,
+        }
+    }
+}
+
+/// Microseconds over many runs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Micros {
+    /// The fastest.
+    pub best: f64,
+    /// The median.
+    pub median: f64,
+}
+
+/// One method.
+#[derive(Debug, Clone, Serialize)]
+pub struct Case {
+    /// The shape.
+    pub method: Method,
+    /// Everything, from the name to the programs.
+    pub total: Micros,
+    /// The code by its name.
+    pub parse: Micros,
+    /// Choosing the requestor.
+    pub requestor: Micros,
+    /// The proved and placed graph.
+    pub repair: Micros,
+    /// Of `repair`: decoding, by itself.
+    pub decode: Micros,
+    /// Of `repair`: the proof, by itself.
+    pub prove: Micros,
+    /// Lowering, and programs for all nodes.
+    pub programs: Micros,
+}
+
+/// All methods.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Name of the code.
+    pub code: String,
+    /// Runs of each method.
+    pub runs: usize,
+    /// Published figure for OpenEC's controller, an upper bound, in microseconds.
+    pub published_us: f64,
+    /// What was measured.
+    pub cases: Vec<Case>,
+}
+
+/// Measures all methods; `progress` is told what is being measured.
+///
+/// # Errors
+/// For an unknown code, a cluster too small for it, or no runs.
+pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
+    ensure!(options.runs > 0, "expected at least one run, got 0");
+    let topology = topology(options);
+    let code = kintsu_code::parse(&options.code)?;
+    let layout = Layout {
+        kind: LayoutKind::Contiguous,
+        block_bytes: options.block_bytes,
+        cell_bytes: 128 << 10,
+        data_bytes: options.block_bytes * code.k() as u64,
+    };
+    let homes = place(code.as_ref(), &layout, &topology, 1)?.homes;
+    let mut view = StripeView { id: StripeId(1), code, layout, homes };
+    let mut cases = Vec::new();
+    for method in [Method::Conventional, Method::Ppr, Method::Pipeline] {
+        progress(&format!("{}, {method}", options.code));
+        let mut samples: [Vec<f64>; 7] = Default::default();
+        for i in 0..options.runs {
+            let lost = BlockIndex((i % view.code.n()) as u8);
+            let home = view.homes[usize::from(lost.0)].take();
+            for (sample, time) in samples.iter_mut().zip(once(options, &topology, &view, lost, method)?) {
+                sample.push(time);
+            }
+            view.homes[usize::from(lost.0)] = home;
+        }
+        let [total, parse, requestor, repair, programs, decode, prove] = samples.map(Micros::of);
+        cases.push(Case { method, total, parse, requestor, repair, decode, prove, programs });
+    }
+    Ok(Report { code: options.code.clone(), runs: options.runs, published_us: 300.0, cases })
+}
+
+/// One run: microseconds of total, parse, requestor, repair, programs, and apart decode and prove.
+fn once(
+    options: &Options,
+    topology: &Topology,
+    view: &StripeView,
+    lost: BlockIndex,
+    method: Method,
+) -> anyhow::Result<[f64; 7]> {
+    let address = |node: NodeId| Some(SocketAddr::from(([127, 0, 0, 1], 10_000 + node.0 as u16)));
+    let clock = Instant::now();
+    let code = kintsu_code::parse(&options.code)?;
+    let parsed = clock.elapsed();
+    let requestors = place_lost(view, topology, &[lost], &mut |_| 0)?;
+    let chosen = clock.elapsed();
+    let wanted = Repair { lost: vec![lost], requestors, method };
+    let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
+    let repaired = clock.elapsed();
+    let context = ProgramContext {
+        job: JobId(1),
+        view,
+        generation: 1,
+        window: (0, u64::MAX),
+        slice_bytes: options.slice_bytes,
+        expect: &[],
+        peers: &address,
+        resume_key: 1,
+    };
+    let programs = planned.plan.programs(&context)?;
+    let total = clock.elapsed();
+    ensure!(programs.len() == planned.helpers.len() + 1, "a node is missing");
+
+    let available = view.available();
+    let clock = Instant::now();
+    let graph = code.decode(&available, &[lost])?;
+    let decoded = clock.elapsed();
+    drop(graph);
+    let placed = &planned.plan.lanes.first().context("a repair has a lane")?.placed;
+    let clock = Instant::now();
+    placed.graph.prove(code.generator())?;
+    let proved = clock.elapsed();
+    let spans = [total, parsed, chosen - parsed, repaired - chosen, total - repaired, decoded, proved];
+    Ok(spans.map(|span| span.as_secs_f64() * 1e6))
+}
+
+fn topology(options: &Options) -> Topology {
+    let nodes = (0..options.racks * options.nodes_per_rack).map(|i| {
+        let rack = RackId(i / options.nodes_per_rack.max(1));
+        (NodeId(i), Node { rack, usable: true, used_bytes: 0 })
+    });
+    Topology { nodes: nodes.collect() }
+}
+
+impl Micros {
+    fn of(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        Self { best: times[0], median: times[times.len() / 2] }
+    }
+}
+
+impl Report {
+    /// The methods as a table for people.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header([
+            "method",
+            "total",
+            "median",
+            "parse",
+            "requestor",
+            "repair",
+            "(decode)",
+            "(prove)",
+            "programs",
+        ]);
+        for c in &self.cases {
+            let medians = [c.parse, c.requestor, c.repair, c.decode, c.prove, c.programs].map(|m| m.median);
+            let numbers = [c.total.best, c.total.median].into_iter().chain(medians);
+            table.add_row([c.method.to_string()].into_iter().chain(numbers.map(|x| format!("{x:.2}"))));
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!(
+            "{}: microseconds to plan the repair of one block, best and median of {} runs; phases: medians \
+             (published for OpenEC: under {})\n{table}",
+            self.code, self.runs, self.published_us
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_methods_are_measured() {
+        let report = run(&Options { runs: 30, ..Options::default() }, &mut |_| {}).unwrap();
+        assert_eq!(report.cases.len(), 3);
+        assert!(report.cases.iter().all(|c| c.total.best > 0.0 && c.total.best <= c.total.median));
+        assert!(report.table().contains("pipeline"));
+        assert!(run(&Options { code: "rs:n=1,k=10".into(), ..Options::default() }, &mut |_| {}).is_err());
+        assert!(run(&Options { racks: 1, ..Options::default() }, &mut |_| {}).is_err());
+    }
+}
