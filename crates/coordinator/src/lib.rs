@@ -1,1 +1,4 @@
 //! kintsu-coordinator
+mod error;
+pub mod meta;
+pub use error::{CoordinatorError, Result};
