@@ -12,7 +12,7 @@ mod queue;
 mod tally;
 
 pub use mend::{Attempt, Circumstances, Mend, Verdict};
-pub use queue::{Asked, AskId, Command, Outcome, Queue, Want};
+pub use queue::{AskId, Asked, Command, Outcome, Queue, Want};
 pub use tally::Tally;
 
 use kintsu_plan::Method;

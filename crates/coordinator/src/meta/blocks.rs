@@ -148,11 +148,12 @@ impl Meta {
             };
             for p in parity {
                 let slot = stripe.blocks.get_mut(usize::from(p.index.0)).and_then(Option::as_mut);
-                let block = slot.filter(|b| b.digest.is_none()).ok_or_else(|| CoordinatorError::Conflict {
-                    what: format!("encoding of {id}"),
-                    expected: "parity blocks not made yet".into(),
-                    got: p.index.to_string(),
-                })?;
+                let block =
+                    slot.filter(|b| b.digest.is_none()).ok_or_else(|| CoordinatorError::Conflict {
+                        what: format!("encoding of {id}"),
+                        expected: "parity blocks not made yet".into(),
+                        got: p.index.to_string(),
+                    })?;
                 (block.node, block.digest) = (p.node, Some(p.digest));
                 t.settle(id, p.index, generation, p.node)?;
             }

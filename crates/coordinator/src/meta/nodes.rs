@@ -186,8 +186,7 @@ impl Snapshot {
                 // A file of another generation stays in `rest`: it is garbage besides.
                 Some(b) if b.generation != stripe.generation => Some(FaultKind::Stale),
                 Some(b) => {
-                    let same =
-                        Some(b.digest) == block.digest && b.len == stripe.layout.block_len(k, index);
+                    let same = Some(b.digest) == block.digest && b.len == stripe.layout.block_len(k, index);
                     rest.remove(&id);
                     (!same).then_some(FaultKind::Corrupt)
                 }
@@ -220,4 +219,3 @@ fn pending_stripes(puts: &impl ReadableTable<u64, &'static [u8]>) -> Result<Hash
     }
     Ok(out)
 }
-

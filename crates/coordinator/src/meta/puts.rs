@@ -51,7 +51,13 @@ impl Meta {
             let grant = |(i, (offset, layout)): (usize, &(u64, Layout))| {
                 let id = StripeId(first + i as u64);
                 let homes = place(id, layout)?;
-                Ok(PendingStripe { id, generation: FIRST_GENERATION, offset: *offset, layout: *layout, homes })
+                Ok(PendingStripe {
+                    id,
+                    generation: FIRST_GENERATION,
+                    offset: *offset,
+                    layout: *layout,
+                    homes,
+                })
             };
             let stripes = new.layouts.iter().enumerate().map(grant).collect::<Result<Vec<_>>>()?;
             let NewPut { name, size, encoding, replace, .. } = new;
@@ -82,7 +88,13 @@ impl Meta {
             let old = pending.stripes[at].clone();
             let homes = place(id, &pending, &old.layout)?;
             trash_pending(t, &old)?;
-            let new = PendingStripe { id, generation: FIRST_GENERATION, offset: old.offset, layout: old.layout, homes };
+            let new = PendingStripe {
+                id,
+                generation: FIRST_GENERATION,
+                offset: old.offset,
+                layout: old.layout,
+                homes,
+            };
             pending.stripes[at] = new.clone();
             t.set_put(put, &pending)?;
             Ok(new)
@@ -96,7 +108,7 @@ impl Meta {
     /// No such put; a digest too few or too many; the name was taken meanwhile, and then the put's
     /// blocks become garbage.
     pub fn commit_put(&self, put: u64, written: &[WrittenStripe], created: u64) -> Result<ObjectInfo> {
-        let conflict = self.write(|t| {
+        self.write(|t| {
             let Some(pending) = t.put(put)? else { return committed(t, put).map(Ok) };
             let code = t.code(pending.code)?;
             check_written(&pending, &code, written)?;
@@ -111,8 +123,7 @@ impl Meta {
             show(t, put, &pending, written, created)?;
             t.puts.remove(put)?;
             committed(t, put).map(Ok)
-        })?;
-        conflict
+        })?
     }
 
     /// Gives a put up; what was written of it becomes garbage. A put that is not there is no error.
@@ -196,9 +207,8 @@ fn show(
             Some((first, count)) if *first + *count == granted.id.0 => *count += 1,
             _ => runs.push((granted.id.0, 1)),
         }
-        let block = |(node, digest): (&Option<NodeId>, _)| {
-            node.map(|node| BlockRecord { node, digest, lost: false })
-        };
+        let block =
+            |(node, digest): (&Option<NodeId>, _)| node.map(|node| BlockRecord { node, digest, lost: false });
         let stripe = StripeRecord {
             owner: put,
             offset: granted.offset,
@@ -252,5 +262,8 @@ fn taken(name: &str) -> CoordinatorError {
 }
 
 fn unknown(put: u64) -> CoordinatorError {
-    CoordinatorError::NotFound { what: "put (it was aborted, its lease ran out, or its object is gone)", name: put.to_string() }
+    CoordinatorError::NotFound {
+        what: "put (it was aborted, its lease ran out, or its object is gone)",
+        name: put.to_string(),
+    }
 }

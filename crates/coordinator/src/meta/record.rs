@@ -97,7 +97,7 @@ impl StripeRecord {
     pub fn pack(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(STRIPE_HEAD + BLOCK_BYTES * self.blocks.len());
         let striped = self.layout.kind == LayoutKind::Striped;
-        out.push(u8::from(self.encoded) * ENCODED | u8::from(striped) * STRIPED);
+        out.push((u8::from(self.encoded) * ENCODED) | (u8::from(striped) * STRIPED));
         out.extend(self.owner.to_le_bytes());
         out.extend(self.offset.to_le_bytes());
         out.extend(self.code.to_le_bytes());
@@ -111,7 +111,7 @@ impl StripeRecord {
                 None => (EMPTY, NodeId(0), [0; 16]),
                 Some(b) => {
                     let digest = u8::from(b.digest.is_some()) * HAS_DIGEST;
-                    (digest | u8::from(b.lost) * LOST, b.node, b.digest.unwrap_or([0; 16]))
+                    (digest | (u8::from(b.lost) * LOST), b.node, b.digest.unwrap_or([0; 16]))
                 }
             };
             out.push(flags);

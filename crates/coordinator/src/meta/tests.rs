@@ -16,7 +16,13 @@ const K: u8 = 2;
 const BLOCK: u64 = 8;
 
 pub(crate) fn code() -> CodeRecord {
-    CodeRecord { name: "rs:n=4,k=2".into(), n: N.into(), k: K.into(), w: 1, generator: vec![1, 0, 0, 1, 1, 1, 1, 2] }
+    CodeRecord {
+        name: "rs:n=4,k=2".into(),
+        n: N.into(),
+        k: K.into(),
+        w: 1,
+        generator: vec![1, 0, 0, 1, 1, 1, 1, 2],
+    }
 }
 
 pub(crate) fn open(dir: &Path) -> Meta {
@@ -223,7 +229,11 @@ fn a_repaired_block_moves_home_only_as_recorded() {
     let meta = open(dir.path());
     let put = store(&meta, "a", 16, 0);
     let id = put.stripes[0].id;
-    let lost = LostBlock { id: BlockId { stripe: id, index: BlockIndex(1) }, node: NodeId(1), why: FaultKind::Corrupt };
+    let lost = LostBlock {
+        id: BlockId { stripe: id, index: BlockIndex(1) },
+        node: NodeId(1),
+        why: FaultKind::Corrupt,
+    };
     assert_eq!(meta.mark_lost(&[lost]).unwrap(), [lost.id]);
     assert_eq!(meta.mark_lost(&[LostBlock { node: NodeId(2), ..lost }]).unwrap(), []);
     check(&meta);
@@ -378,7 +388,11 @@ fn apply(meta: &Meta, op: Op) {
         }
         Op::Encode { stripe, to } => {
             let id = StripeId(stripe);
-            let parity = |i: u8| Parity { index: BlockIndex(i), node: NodeId(to + u32::from(i)), digest: digest(id, i) };
+            let parity = |i: u8| Parity {
+                index: BlockIndex(i),
+                node: NodeId(to + u32::from(i)),
+                digest: digest(id, i),
+            };
             let _ = meta.set_encoded(id, 1, &[parity(2), parity(3)]);
         }
         Op::Trash { node, stripe, index } => {

@@ -132,7 +132,13 @@ impl<'t> Tables<'t> {
     }
 
     /// Flags a block lost, or found again; the caller stores the stripe.
-    pub fn flag(&mut self, id: StripeId, index: BlockIndex, block: &mut BlockRecord, lost: Option<u8>) -> Result<()> {
+    pub fn flag(
+        &mut self,
+        id: StripeId,
+        index: BlockIndex,
+        block: &mut BlockRecord,
+        lost: Option<u8>,
+    ) -> Result<()> {
         if block.lost != lost.is_some() {
             self.count(block.node, 0, if lost.is_some() { 1 } else { -1 })?;
             block.lost = lost.is_some();

@@ -235,8 +235,8 @@ impl Mend {
         for (&index, &to) in self.wanted.iter().zip(&going.requestors) {
             let id = BlockId { stripe: self.id, index };
             let Some(recorded) = self.blocks[usize::from(index.0)] else { continue };
-            let written = outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
-            let Some(held) = written.filter(|h| h.id == id).next_back() else { continue };
+            let mut written = outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
+            let Some(held) = written.rfind(|h| h.id == id) else { continue };
             let len = self.layout.block_len(self.code.k(), index);
             let same = Some(held.digest) == recorded.digest && held.generation == self.generation;
             if !same || held.len != len {
@@ -255,9 +255,13 @@ impl Mend {
     fn blame(&mut self, going: &Going, outcomes: &[RunOutcome], fault: &Fault) -> Verdict {
         use FaultKind::{Aborted, Corrupt, Mismatch, Missing, Stale};
         if self.attempts > self.blocks.len() + ATTEMPTS_BEYOND_NODES {
-            return Verdict::Failed(format!("{}: gave up after {} attempts: {fault}", self.id, self.attempts));
+            return Verdict::Failed(format!(
+                "{}: gave up after {} attempts: {fault}",
+                self.id, self.attempts
+            ));
         }
-        let through = |node: &NodeId| outcomes.iter().find(|o| o.node == *node).map_or(going.start, |o| o.upto);
+        let through =
+            |node: &NodeId| outcomes.iter().find(|o| o.node == *node).map_or(going.start, |o| o.upto);
         let upto = going.requestors.iter().map(through).min().unwrap_or(0).max(going.start);
         let whole = self.layout.longest(self.code.k());
         let mut go_on = upto < whole;

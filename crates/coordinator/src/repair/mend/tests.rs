@@ -45,8 +45,7 @@ fn mend(name: &str, lost: &[u8], in_place: bool) -> Mend {
 
 fn plan(mend: &mut Mend, topology: &Topology, key: u64) -> Result<Attempt, PlanError> {
     let sweeping = BTreeSet::new();
-    let circumstances =
-        Circumstances { topology, sweeping: &sweeping, readable: &|_| true, fresh_key: key };
+    let circumstances = Circumstances { topology, sweeping: &sweeping, readable: &|_| true, fresh_key: key };
     mend.plan(circumstances, &mut Recovery::new())
 }
 
@@ -74,8 +73,7 @@ fn a_helper_that_dies_is_replaced_and_the_rest_of_the_slices_follows() {
     assert_eq!((first.start, first.resume_key), (0, 71));
     let culprit = first.view.homes[usize::from(first.plan.helpers[3].0)].unwrap();
     let requestor = first.plan.requestors[0];
-    let verdict =
-        mend.ended(&[outcome(requestor, 400, &[])], Some(&fault(FaultKind::Lost, culprit, None)));
+    let verdict = mend.ended(&[outcome(requestor, 400, &[])], Some(&fault(FaultKind::Lost, culprit, None)));
     assert_eq!(verdict, Verdict::Again);
     let second = plan(&mut mend, &topology, 72).unwrap();
     assert_eq!((second.start, second.resume_key), (400, 71));
@@ -154,8 +152,12 @@ fn blow() -> impl Strategy<Value = Blow> {
     use FaultKind::*;
     let kinds = vec![Lost, Stalled, Corrupt, Missing, Stale, Full, Mismatch, Invalid, Aborted, Io];
     let kind = prop::sample::select(kinds);
-    (kind, 0usize..20, 0..=LEN, prop::bool::weighted(0.2))
-        .prop_map(|(kind, who, upto, requestor)| Blow { kind, who, upto, requestor })
+    (kind, 0usize..20, 0..=LEN, prop::bool::weighted(0.2)).prop_map(|(kind, who, upto, requestor)| Blow {
+        kind,
+        who,
+        upto,
+        requestor,
+    })
 }
 
 proptest! {
