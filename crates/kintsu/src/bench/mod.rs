@@ -8,6 +8,7 @@ mod burst;
 pub mod ecdag;
 mod isal;
 pub mod kernel;
+pub mod plan;
 
 /// The processor's name as Linux gives it.
 fn processor() -> String {
