@@ -1,1 +1,43 @@
-//! kintsu-runtime
+//! Runs programs: reads, receives, combines, sends and stores slices, all overlapped, with bounded
+//! memory and back-pressure.
+//!
+//! [`run`] is the way of the data through one node: the lanes' executors (`executor.rs`) take slices
+//! from blocks read ahead (`source.rs`) and from peers (`receive.rs`), combine them (`combine.rs`), and put
+//! them into queues that are emptied to peers (`send.rs`) and to disk (`sink.rs`).
+//! The [`DataPlane`] is where streams of a process come in. [`Conductor`] starts the programs of a plan on
+//! all its agents, and says what went wrong, and where, if something did.
+//!
+//! What it is not: it knows no codes and no methods, and decides nothing about them.
+//!
+//! Invariants: memory does not depend on the size of blocks; nothing waits for ever; a block becomes
+//! visible only whole, and with the digest that was expected; a fault names the node at its root as far
+//! as it can be known.
+
+mod budget;
+mod combine;
+mod conduct;
+mod covered;
+mod culprit;
+mod executor;
+mod fault;
+mod frames;
+mod limits;
+mod local;
+mod plane;
+mod receive;
+mod run;
+mod script;
+mod send;
+mod sink;
+mod slice;
+mod source;
+mod store_local;
+mod verdict;
+
+pub use conduct::{Conducted, Conductor};
+pub use fault::from_store;
+pub use limits::Limits;
+pub use local::{BlockSink, BlockSource, ClientLocal, Delivery, Local, Output};
+pub use plane::{DataPlane, PlaneError};
+pub use run::{Context, run};
+pub use store_local::StoreLocal;

@@ -1,0 +1,132 @@
+//! What `Load` and `Persist` mean where a program runs: blocks of a store on an agent, bytes of
+//! an object on a client.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kintsu_dag::{BlockId, BlockIndex, NodeId, Sink};
+use kintsu_plan::BlockBinding;
+use kintsu_wire::message::{Fault, HeldBlock};
+use tokio::sync::mpsc;
+
+use crate::fault::invalid;
+
+/// Where the bytes of one block are read. Lives on blocking threads.
+pub trait BlockSource: Send {
+    /// Fills `buf` with the block's bytes from `offset`; never asked for bytes past the block's end.
+    ///
+    /// # Errors
+    /// A fault that names this node and the block.
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
+}
+
+/// Where the bytes of one block are kept. Lives on blocking threads.
+pub trait BlockSink: Send {
+    /// Takes `data` for `offset`; pieces come in any order, never past the block's end.
+    ///
+    /// # Errors
+    /// A fault that names this node and the block.
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault>;
+
+    /// Everything was written: makes it durable and visible. What is returned is reported.
+    ///
+    /// # Errors
+    /// A fault that names this node and the block; nothing is visible then.
+    fn finish(self: Box<Self>) -> Result<Option<HeldBlock>, Fault>;
+
+    /// The run ended early, and not by this sink: it may be kept for an attempt that goes on.
+    fn suspend(self: Box<Self>) {}
+}
+
+/// What becomes of the bytes of a persisted block.
+pub enum Output {
+    /// They are kept.
+    Block(Box<dyn BlockSink>),
+    /// They are handed on at once. A receiver that does not take them holds the run up; one that
+    /// is gone ends it.
+    Channel(mpsc::Sender<Delivery>),
+}
+
+/// Bytes of a block handed to the client: every byte of the window below the block's length exactly
+/// once; with a single lane in order of offset within a block, of different blocks as they come.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// Position in the stripe.
+    pub index: BlockIndex,
+    /// Which block.
+    pub id: BlockId,
+    /// Where in the block.
+    pub offset: u64,
+    /// The bytes. They hold one of the run's buffers: let go of them soon.
+    pub bytes: Bytes,
+}
+
+/// The blocks within reach of the programs of one node. All calls may block.
+pub trait Local: Send + Sync + 'static {
+    /// Opens a block for `Load`.
+    ///
+    /// # Errors
+    /// A fault that names this node and the block.
+    fn open(&self, binding: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault>;
+
+    /// Opens a block for `Persist`. With `start` above zero it goes on with what an earlier
+    /// attempt under the same `resume_key` left.
+    ///
+    /// # Errors
+    /// A fault that names this node and the block.
+    fn create(
+        &self,
+        binding: &BlockBinding,
+        sink: Sink,
+        resume_key: u64,
+        start: u64,
+    ) -> Result<Output, Fault>;
+}
+
+type Open = dyn Fn(&BlockBinding) -> Result<Box<dyn BlockSource>, Fault> + Send + Sync;
+
+/// The client's side: loads come from the object being written, persisted blocks go to a channel.
+#[derive(Clone, Default)]
+pub struct ClientLocal {
+    open: Option<Arc<Open>>,
+    deliver: Option<mpsc::Sender<Delivery>>,
+}
+
+impl ClientLocal {
+    /// Loads blocks by `open`, which is called on blocking threads, as are its sources.
+    pub fn reading(
+        open: impl Fn(&BlockBinding) -> Result<Box<dyn BlockSource>, Fault> + Send + Sync + 'static,
+    ) -> Self {
+        Self { open: Some(Arc::new(open)), deliver: None }
+    }
+
+    /// Delivers blocks persisted to the client to `deliver`.
+    pub fn delivering(deliver: mpsc::Sender<Delivery>) -> Self {
+        Self { open: None, deliver: Some(deliver) }
+    }
+}
+
+impl Local for ClientLocal {
+    fn open(&self, binding: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault> {
+        match &self.open {
+            Some(open) => open(binding),
+            None => Err(invalid(NodeId::CLIENT, "load", "none on a client that reads", binding.id)),
+        }
+    }
+
+    fn create(
+        &self,
+        binding: &BlockBinding,
+        sink: Sink,
+        _resume_key: u64,
+        _start: u64,
+    ) -> Result<Output, Fault> {
+        match (&self.deliver, sink) {
+            (Some(deliver), Sink::Client) => Ok(Output::Channel(deliver.clone())),
+            _ => {
+                let got = format!("{sink:?} for {}", binding.id);
+                Err(invalid(NodeId::CLIENT, "persist", "a client that reads, and the client as sink", got))
+            }
+        }
+    }
+}

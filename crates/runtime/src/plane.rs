@@ -1,0 +1,273 @@
+//! The data plane of one process: where slice streams come in and meet the programs that expect
+//! them.
+//!
+//! The sender of a stream connects to its receiver, except that a client, which has no listener,
+//! connects to both kinds of its peers. A connection introduces itself with a `Hello`; until a
+//! program claims it, it waits, but not for long and not together with many others. What this is
+//! not: it knows nothing of slices.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::JobId;
+use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind};
+use kintsu_wire::message::{Fault, FaultKind};
+use kintsu_wire::{Credentials, WireError, check_listen};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::budget::Budget;
+use crate::fault::fault;
+
+/// How long a connection may take to introduce itself, and then wait for its program.
+const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections that may be in that state at once; more are refused.
+const MOST_UNCLAIMED: usize = 512;
+
+/// The largest `Hello`.
+const HELLO_BYTES: usize = 4096;
+
+/// Why a process cannot take part in slice streams.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaneError {
+    /// The address is not one to listen on.
+    #[error(transparent)]
+    Refused(#[from] WireError),
+    /// The operating system refused.
+    #[error("cannot listen on {addr}: {source}")]
+    Listen {
+        /// Where.
+        addr: SocketAddr,
+        /// Its reason.
+        source: std::io::Error,
+    },
+}
+
+/// Which stream a connection carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct StreamKey {
+    pub job: JobId,
+    pub lane: u16,
+    pub from: NodeId,
+    pub to: NodeId,
+}
+
+/// Where one process sends and receives slices; shared by all its runs.
+pub struct DataPlane {
+    credentials: Credentials,
+    addr: Option<SocketAddr>,
+    meeting: Arc<Meeting>,
+    pub(crate) budget: Budget,
+    _stop: DropGuard,
+}
+
+/// Connections and programs that have not met yet.
+struct Meeting {
+    table: Mutex<HashMap<StreamKey, Entry>>,
+    unclaimed: Arc<Semaphore>,
+}
+
+enum Entry {
+    /// A program waits for the connection.
+    Expected(oneshot::Sender<TcpStream>),
+    /// The connection waits for a program; its keeper notices when this is taken out.
+    Parked { stream: TcpStream, _keeper: oneshot::Sender<()>, _permit: OwnedSemaphorePermit },
+}
+
+impl DataPlane {
+    /// Listens on `addr` (port 0: any) for streams that show these credentials.
+    ///
+    /// # Errors
+    /// `Refused` beyond loopback without TLS and a token; `Listen`.
+    pub async fn listen(addr: SocketAddr, credentials: Credentials) -> Result<Arc<Self>, PlaneError> {
+        check_listen(addr, false, credentials.as_token())?;
+        let failed = |source| PlaneError::Listen { addr, source };
+        let listener = TcpListener::bind(addr).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let meeting = Meeting::new();
+        let stop = CancellationToken::new();
+        let accepting = accept(listener, meeting.clone(), credentials.clone());
+        let stopped = stop.clone();
+        tokio::spawn(async move { stopped.run_until_cancelled(accepting).await });
+        let budget = Budget::default();
+        Ok(Arc::new(Self { credentials, addr: Some(bound), meeting, budget, _stop: stop.drop_guard() }))
+    }
+
+    /// Connects to others only, with these credentials.
+    pub fn client(credentials: Credentials) -> Arc<Self> {
+        let stop = CancellationToken::new().drop_guard();
+        let (meeting, budget) = (Meeting::new(), Budget::default());
+        Arc::new(Self { credentials, addr: None, meeting, budget, _stop: stop })
+    }
+
+    /// Where it listens; `None` for a client.
+    pub fn addr(&self) -> Option<SocketAddr> {
+        self.addr
+    }
+
+    /// The connection that `peer` makes to carry this stream; waits for it up to `wait`.
+    pub(crate) async fn claim(
+        &self,
+        key: StreamKey,
+        peer: NodeId,
+        wait: Duration,
+    ) -> Result<TcpStream, Fault> {
+        let (sender, arrival) = oneshot::channel();
+        {
+            let mut table = self.meeting.table();
+            match table.remove(&key) {
+                Some(Entry::Parked { stream, .. }) => return Ok(stream),
+                Some(expected) => {
+                    table.insert(key, expected);
+                    let detail = format!("{key:?}: expected a stream claimed once, got a second claim");
+                    return Err(fault(FaultKind::Invalid, peer, detail));
+                }
+                None => table.insert(key, Entry::Expected(sender)),
+            };
+        }
+        let _forget = Forget { meeting: &self.meeting, key };
+        match timeout(wait, arrival).await {
+            Ok(Ok(stream)) => Ok(stream),
+            _ => Err(fault(FaultKind::Lost, peer, format!("did not connect within {wait:?}"))),
+        }
+    }
+
+    /// Connects to `peer` at `addr` to carry this stream.
+    pub(crate) async fn connect(
+        &self,
+        key: StreamKey,
+        peer: NodeId,
+        addr: SocketAddr,
+        wait: Duration,
+    ) -> Result<TcpStream, Fault> {
+        let token = self.credentials.as_token().map(str::to_owned);
+        let StreamKey { job, lane, from, to } = key;
+        let lost = |detail: String| fault(FaultKind::Lost, peer, format!("connecting to {addr}: {detail}"));
+        let hello = frame::hello(&Hello { job, lane, from, to, token }).map_err(|e| lost(e.to_string()))?;
+        let connecting = async {
+            let mut stream = TcpStream::connect(addr).await?;
+            stream.set_nodelay(true)?;
+            stream.write_all(&hello).await?;
+            Ok::<_, std::io::Error>(stream)
+        };
+        match timeout(wait, connecting).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(lost(error.to_string())),
+            Err(_) => Err(lost(format!("no answer within {wait:?}"))),
+        }
+    }
+}
+
+impl Meeting {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { table: Mutex::default(), unclaimed: Arc::new(Semaphore::new(MOST_UNCLAIMED)) })
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<StreamKey, Entry>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands the connection to the program that expects it, or keeps it for a while.
+    async fn bring(&self, key: StreamKey, stream: TcpStream, permit: OwnedSemaphorePermit) {
+        let claimed = {
+            let mut table = self.table();
+            match table.remove(&key) {
+                // A program that has just given up drops the connection.
+                Some(Entry::Expected(program)) => return drop(program.send(stream)),
+                Some(parked) => {
+                    table.insert(key, parked);
+                    return tracing::warn!(?key, "refused a second connection for a stream");
+                }
+                None => {}
+            }
+            let (keeper, claimed) = oneshot::channel();
+            table.insert(key, Entry::Parked { stream, _keeper: keeper, _permit: permit });
+            claimed
+        };
+        if timeout(UNCLAIMED_TIMEOUT, claimed).await.is_err() {
+            let mut table = self.table();
+            if let Some(Entry::Parked { .. }) = table.get(&key) {
+                table.remove(&key);
+                tracing::debug!(?key, "closed a connection that no program claimed");
+            }
+        }
+    }
+}
+
+/// Takes the expectation back when its program no longer waits.
+struct Forget<'a> {
+    meeting: &'a Meeting,
+    key: StreamKey,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let mut table = self.meeting.table();
+        if let Some(Entry::Expected(_)) = table.get(&self.key) {
+            table.remove(&self.key);
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, meeting: Arc<Meeting>, credentials: Credentials) {
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a slice stream");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let Ok(permit) = meeting.unclaimed.clone().try_acquire_owned() else {
+            tracing::warn!(%from, limit = MOST_UNCLAIMED, "refused a connection: too many are unclaimed");
+            continue;
+        };
+        let (meeting, credentials) = (meeting.clone(), credentials.clone());
+        tokio::spawn(async move {
+            let mut stream = stream;
+            match timeout(UNCLAIMED_TIMEOUT, introduction(&mut stream, &credentials)).await {
+                Ok(Ok(key)) => meeting.bring(key, stream, permit).await,
+                Ok(Err(detail)) => refuse(stream, from, detail).await,
+                Err(_) => tracing::debug!(%from, "closed a connection that did not introduce itself"),
+            }
+        });
+    }
+}
+
+/// Reads the `Hello` of a connection, and not a byte more.
+async fn introduction(stream: &mut TcpStream, credentials: &Credentials) -> Result<StreamKey, String> {
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    let mut bytes = [0; HEADER_BYTES];
+    stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
+    let header = Header::decode(&bytes).map_err(|error| error.to_string())?;
+    if header.kind != Kind::Hello || header.payload_bytes() > HELLO_BYTES {
+        let got = format!("{:?} of {} bytes", header.kind, header.payload_bytes());
+        return Err(format!("first frame: expected a hello of at most {HELLO_BYTES} bytes, got {got}"));
+    }
+    let mut payload = vec![0; header.payload_bytes()];
+    stream.read_exact(&mut payload).await.map_err(|error| error.to_string())?;
+    header.check_payload(&payload).map_err(|error| error.to_string())?;
+    let hello: Hello = frame::unpack(&payload).map_err(|error| error.to_string())?;
+    if !credentials.accepts(hello.token.as_deref()) {
+        return Err("expected this cluster's token, got another one or none".into());
+    }
+    Ok(StreamKey { job: hello.job, lane: hello.lane, from: hello.from, to: hello.to })
+}
+
+/// Tells the other side why, as far as it still listens.
+async fn refuse(mut stream: TcpStream, from: SocketAddr, detail: String) {
+    tracing::warn!(%from, %detail, "refused a connection");
+    let reason = fault(FaultKind::Invalid, NodeId::CLIENT, format!("connection refused: {detail}"));
+    if let Ok(frame) = frame::abort(0, &reason) {
+        let _ = timeout(Duration::from_secs(1), stream.write_all(&frame)).await;
+    }
+}

@@ -1,0 +1,375 @@
+//! One run: the programs of one job on one node, one a lane, from the first byte to the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::{BlockBinding, Program};
+use kintsu_wire::message::{Fault, FaultKind, HeldBlock, RunOutcome};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::budget::Grant;
+use crate::executor::{Lane, Loads, Outlet};
+use crate::fault::{fault, invalid};
+use crate::limits::Limits;
+use crate::local::{BlockSink, Local, Output};
+use crate::plane::{DataPlane, StreamKey};
+use crate::receive::{Incoming, places};
+use crate::script::{Edge, Persisted, Script, Source, part_bytes};
+use crate::send::{Outgoing, Parcel};
+use crate::sink::{Piece, Share, Writer};
+use crate::slice::Slice;
+use crate::source::{Reader, blocking};
+use crate::verdict::{Tracker, Verdict, Waiting};
+
+/// Where and how programs run.
+#[derive(Clone)]
+pub struct Context {
+    /// The streams.
+    pub plane: Arc<DataPlane>,
+    /// The blocks.
+    pub local: Arc<dyn Local>,
+    /// The limits.
+    pub limits: Limits,
+    /// Told up to where all lanes are through, whenever that has moved.
+    pub progress: Option<watch::Sender<u64>>,
+    /// Ends the run early.
+    pub cancel: CancellationToken,
+}
+
+/// Runs the programs of one job on one node until all have ended, or one has failed, or the run is
+/// cancelled; whatever peers and disks do, it ends in a bounded time.
+///
+/// Blocks are made visible only when every lane is through and their digests are right; what is
+/// left of the others is dropped, or suspended if there is a resume key. Memory: the queues' slices,
+/// and a chunk or two for each block that is read, whatever the size of the blocks.
+pub async fn run(programs: &[Program], context: Context) -> RunOutcome {
+    let node = programs.first().map_or(NodeId::CLIENT, |program| program.node);
+    let start = programs.iter().map(|program| program.window.start).min().unwrap_or(0);
+    match prepare(node, programs, &context).await {
+        Ok(running) => running.outcome(context).await,
+        Err(fault) => RunOutcome {
+            node,
+            fault: Some(fault),
+            upto: start,
+            bytes_read: 0,
+            sent: Vec::new(),
+            written: Vec::new(),
+        },
+    }
+}
+
+type Sinks = BTreeMap<BlockIndex, (BlockBinding, Output)>;
+
+/// A run under way.
+struct Running {
+    node: NodeId,
+    verdict: Arc<Verdict>,
+    tracker: Arc<Tracker>,
+    /// Lanes, sources and incoming edges.
+    parts: JoinSet<()>,
+    /// Outgoing edges: to whom, how many bytes.
+    sends: JoinSet<(NodeId, u64)>,
+    writers: JoinSet<Option<(BlockBinding, Box<dyn BlockSink>)>>,
+    _grant: Grant,
+}
+
+/// Checks all programs, then opens what they write; nothing is open if that fails.
+async fn prepare(node: NodeId, programs: &[Program], context: &Context) -> Result<Running, Fault> {
+    let mut scripts = Vec::with_capacity(programs.len());
+    for program in programs {
+        let first = &programs[0];
+        let same =
+            (program.node, program.job, program.resume_key) == (first.node, first.job, first.resume_key);
+        let lanes = programs.iter().filter(|other| other.lane == program.lane).count();
+        if !same || lanes != 1 || program.window.start != first.window.start {
+            let got = format!("lane {} of job {} for {}", program.lane, program.job, program.node);
+            return Err(invalid(node, "programs", "one a lane, of one job and node, from one start", got));
+        }
+        scripts.push(Script::new(program)?);
+    }
+    let sinks = open_sinks(node, programs, &scripts, context).await?;
+    let edges = |s: &Script| s.fetches.len() + s.sends.len() + s.sinks.len();
+    let step = scripts.iter().map(|s| part_bytes(&s.window, u64::from(s.window.step_bytes))).max();
+    let items = scripts.iter().flat_map(|s| s.fetches.iter().chain(&s.sends)).map(|e| e.vertices.len()).max();
+    let grant = context.plane.budget.grant(
+        scripts.iter().map(edges).sum(),
+        step.unwrap_or(0).saturating_mul(items.unwrap_or(1)),
+        context.limits.depth,
+    );
+    Ok(start(node, programs, scripts, sinks, context, grant))
+}
+
+async fn open_sinks(
+    node: NodeId,
+    programs: &[Program],
+    scripts: &[Script],
+    context: &Context,
+) -> Result<Sinks, Fault> {
+    let mut sinks = Sinks::new();
+    let mut wanted: Vec<(&Program, &Persisted)> = Vec::new();
+    for (program, script) in programs.iter().zip(scripts) {
+        wanted.extend(script.sinks.iter().map(|persisted| (program, persisted)));
+    }
+    for (program, persisted) in wanted {
+        let binding = persisted.binding.clone();
+        if let Some((other, _)) = sinks.get(&binding.index) {
+            if *other != binding {
+                return Err(invalid(
+                    node,
+                    "blocks",
+                    format!("{other:?} in all lanes"),
+                    format!("{binding:?}"),
+                ));
+            }
+            continue;
+        }
+        let (local, sink) = (context.local.clone(), persisted.sink);
+        let (key, start, wanted) = (program.resume_key, program.window.start, binding.clone());
+        let create = move || local.create(&wanted, sink, key, start);
+        let output = blocking(node, context.limits.disk, "creating a block", create).await?;
+        sinks.insert(binding.index, (binding, output));
+    }
+    Ok(sinks)
+}
+
+/// Starts all parts of the run.
+fn start(
+    node: NodeId,
+    programs: &[Program],
+    scripts: Vec<Script>,
+    sinks: Sinks,
+    context: &Context,
+    grant: Grant,
+) -> Running {
+    let parts_of = |s: &Script| (s.window, s.sinks.len().max(1));
+    let tracker = Arc::new(Tracker::new(scripts.iter().map(parts_of), context.progress.clone()));
+    let mut running = Running {
+        node,
+        verdict: Arc::default(),
+        tracker,
+        parts: JoinSet::new(),
+        sends: JoinSet::new(),
+        writers: JoinSet::new(),
+        _grant: grant,
+    };
+    let queues = running.start_writers(sinks, &scripts, context);
+    for (position, (program, script)) in programs.iter().zip(scripts).enumerate() {
+        if script.window.steps().next().is_some() {
+            running.start_lane(position, program, script, &queues, context);
+        }
+    }
+    running
+}
+
+/// The way to each sink, and each lane's room in its queue.
+type Queues = BTreeMap<BlockIndex, (mpsc::UnboundedSender<Piece>, Vec<Option<Arc<Semaphore>>>)>;
+
+impl Running {
+    fn start_writers(&mut self, sinks: Sinks, scripts: &[Script], context: &Context) -> Queues {
+        let mut queues = Queues::new();
+        for (index, (binding, output)) in sinks {
+            let (sender, queue) = mpsc::unbounded_channel();
+            let share = |script: &Script| {
+                let part = script.sinks.iter().position(|s| s.binding.index == index)?;
+                let pieces = script.sinks[part].subs;
+                let room = Arc::new(Semaphore::new(pieces * self._grant.depth));
+                Some(Share { room, pieces: pieces as u64, part, written: 0 })
+            };
+            let shares: Vec<_> = scripts.iter().map(share).collect();
+            let room = |share: &Option<Share>| share.as_ref().map(|s| s.room.clone());
+            queues.insert(index, (sender, shares.iter().map(room).collect()));
+            let (verdict, tracker) = (self.verdict.clone(), self.tracker.clone());
+            let disk = context.limits.disk;
+            let writer = Writer { node: self.node, binding, disk, shares, verdict, tracker };
+            self.writers.spawn(writer.run(output, queue));
+        }
+        queues
+    }
+
+    fn start_lane(
+        &mut self,
+        position: usize,
+        program: &Program,
+        mut script: Script,
+        queues: &Queues,
+        context: &Context,
+    ) {
+        let peers = |edges: &[Edge]| edges.iter().map(|edge| edge.peer).collect::<Vec<_>>();
+        let places = places(self.node, &peers(&script.fetches), &peers(&script.sends));
+        let waiting = Arc::new(Waiting::new(places));
+        let loads = std::mem::take(&mut script.sources)
+            .into_iter()
+            .map(|source| self.start_source(source, &script, context))
+            .collect();
+        let fetches = (0..script.fetches.len())
+            .map(|edge| self.start_incoming(edge, program, &script, &waiting, context))
+            .collect();
+        let sends = (0..script.sends.len())
+            .map(|edge| self.start_outgoing(edge, program, &script, &waiting, context))
+            .collect();
+        let outlet = |sink: &Persisted| {
+            let (queue, rooms) = &queues[&sink.binding.index];
+            let room = rooms[position].clone().expect("a lane has a share in each of its sinks");
+            Outlet { queue: queue.clone(), room, items: sink.subs as u32 }
+        };
+        let sinks = script.sinks.iter().map(outlet).collect();
+        let (verdict, tracker) = (self.verdict.clone(), self.tracker.clone());
+        let node = self.node;
+        let lane = Lane { node, position, script, loads, fetches, sends, sinks, verdict, waiting, tracker };
+        self.parts.spawn(lane.run());
+    }
+
+    fn start_source(&mut self, source: Source, script: &Script, context: &Context) -> Loads {
+        let (sender, queue) = mpsc::channel(1);
+        let reader = Reader {
+            node: self.node,
+            local: context.local.clone(),
+            source,
+            window: script.window,
+            disk: context.limits.disk,
+            verdict: self.verdict.clone(),
+            tracker: self.tracker.clone(),
+        };
+        self.parts.spawn(reader.run(sender));
+        Loads { queue, chunk: Vec::new().into_iter() }
+    }
+
+    fn start_incoming(
+        &mut self,
+        edge: usize,
+        program: &Program,
+        script: &Script,
+        waiting: &Arc<Waiting>,
+        context: &Context,
+    ) -> mpsc::Receiver<Slice> {
+        let Edge { peer, vertices, connect } = &script.fetches[edge];
+        let (sender, queue) = mpsc::channel(vertices.len() * self._grant.depth);
+        let incoming = Incoming {
+            plane: context.plane.clone(),
+            key: StreamKey { job: program.job, lane: program.lane, from: *peer, to: self.node },
+            connect: *connect,
+            limits: context.limits,
+            window: script.window,
+            vertices: vertices.clone(),
+            verdict: self.verdict.clone(),
+            waiting: waiting.clone(),
+            place: 1 + edge,
+        };
+        self.parts.spawn(incoming.run(sender));
+        queue
+    }
+
+    fn start_outgoing(
+        &mut self,
+        edge: usize,
+        program: &Program,
+        script: &Script,
+        waiting: &Arc<Waiting>,
+        context: &Context,
+    ) -> Outlet<Parcel> {
+        let Edge { peer, vertices, connect } = &script.sends[edge];
+        let (sender, queue) = mpsc::unbounded_channel();
+        let room = Arc::new(Semaphore::new(vertices.len() * self._grant.depth));
+        let outgoing = Outgoing {
+            plane: context.plane.clone(),
+            key: StreamKey { job: program.job, lane: program.lane, from: self.node, to: *peer },
+            connect: *connect,
+            limits: context.limits,
+            verdict: self.verdict.clone(),
+            waiting: waiting.clone(),
+            room: room.clone(),
+        };
+        let to = *peer;
+        self.sends.spawn(async move { (to, outgoing.run(queue).await) });
+        Outlet { queue: sender, room, items: vertices.len() as u32 }
+    }
+
+    /// Waits for all parts, then makes the blocks visible or lets go of them.
+    async fn outcome(mut self, context: Context) -> RunOutcome {
+        let verdict = self.verdict.clone();
+        let mut sent = BTreeMap::new();
+        let mut sinks = Vec::new();
+        let cancelled = async {
+            context.cancel.cancelled().await;
+            verdict.fail(fault(FaultKind::Aborted, self.node, "the run was cancelled"));
+            std::future::pending::<()>().await
+        };
+        let ended = async {
+            while let Some(part) = self.parts.join_next().await {
+                note_panic(part, self.node, &self.verdict);
+            }
+            while let Some(edge) = self.sends.join_next().await {
+                if let Some((to, bytes)) = note_panic(edge, self.node, &self.verdict) {
+                    *sent.entry(to).or_insert(0) += bytes;
+                }
+            }
+            while let Some(writer) = self.writers.join_next().await {
+                sinks.extend(note_panic(writer, self.node, &self.verdict).flatten());
+            }
+        };
+        tokio::select! {
+            () = cancelled => {}
+            () = ended => {}
+        }
+        let mut written = Vec::new();
+        let mut fault = verdict.fault();
+        match fault {
+            None => fault = finish(self.node, sinks, context.limits, &mut written).await,
+            Some(_) => {
+                let suspend = move || {
+                    sinks.into_iter().for_each(|(_, sink)| sink.suspend());
+                    Ok(())
+                };
+                // Its own faults do not change how the run ended.
+                let _ = blocking(self.node, context.limits.disk, "suspending", suspend).await;
+            }
+        }
+        RunOutcome {
+            node: self.node,
+            fault,
+            upto: self.tracker.upto(),
+            bytes_read: self.tracker.bytes_read.load(Ordering::Relaxed),
+            sent: sent.into_iter().collect(),
+            written,
+        }
+    }
+}
+
+/// Makes all blocks durable and visible; returns the first fault.
+async fn finish(
+    node: NodeId,
+    sinks: Vec<(BlockBinding, Box<dyn BlockSink>)>,
+    limits: Limits,
+    written: &mut Vec<HeldBlock>,
+) -> Option<Fault> {
+    let mut finishing = JoinSet::new();
+    for (binding, sink) in sinks {
+        finishing.spawn(async move {
+            let finished = blocking(node, limits.finish, "making a block durable", || sink.finish()).await;
+            finished.map_err(|fault| Fault { block: fault.block.or(Some(binding.id)), ..fault })
+        });
+    }
+    let mut first = None;
+    while let Some(finished) = finishing.join_next().await {
+        match finished {
+            Ok(Ok(held)) => written.extend(held),
+            Ok(Err(fault)) => first = first.or(Some(fault)),
+            Err(error) => {
+                first = first.or(Some(fault(FaultKind::Io, node, format!("a task ended: {error}"))))
+            }
+        }
+    }
+    written.sort_by_key(|held| held.id);
+    first
+}
+
+/// A part that panicked is our bug, and fails the run rather than the process.
+fn note_panic<T>(joined: Result<T, tokio::task::JoinError>, node: NodeId, verdict: &Verdict) -> Option<T> {
+    joined
+        .map_err(|error| verdict.fail(fault(FaultKind::Io, node, format!("a part of the run: {error}"))))
+        .ok()
+}

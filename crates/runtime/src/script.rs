@@ -1,0 +1,289 @@
+//! A program checked and prepared: vertices become slots, and everything that is the same for
+//! every step is settled before the first.
+//!
+//! What comes out of [`Script::new`] can be run without further questions: each slot is filled
+//! before it is used and emptied after its last use, every vertex is sent as soon as it is there
+//! and those before it to the same receiver are, every block and peer is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use kintsu_dag::{NodeId, Sink, Task, Vertex};
+use kintsu_plan::{BlockBinding, Program, Window};
+use kintsu_wire::frame::MAX_PAYLOAD_BYTES;
+use kintsu_wire::message::Fault;
+
+use crate::combine::Combine;
+use crate::fault::invalid;
+
+/// A program ready to run.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub window: Window,
+    pub ops: Vec<Op>,
+    /// Number of slots for vertices.
+    pub slots: usize,
+    pub sources: Vec<Source>,
+    pub sinks: Vec<Persisted>,
+    pub fetches: Vec<Edge>,
+    pub sends: Vec<Edge>,
+}
+
+/// One task, and what becomes of its outputs.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub kind: OpKind,
+    /// What can be sent after it.
+    pub sends: Vec<Send>,
+    /// Slots that nothing uses any more.
+    pub frees: Vec<usize>,
+}
+
+/// What a task does, in slots and positions in the script's lists.
+#[derive(Debug)]
+pub(crate) enum OpKind {
+    Load { slot: usize, source: usize },
+    Fetch { slot: usize, edge: usize },
+    Compute(Combine),
+    Persist { slot: usize, sink: usize, sub: u16 },
+}
+
+/// A vertex for an outgoing edge.
+#[derive(Debug)]
+pub(crate) struct Send {
+    pub slot: usize,
+    pub edge: usize,
+    pub vertex: Vertex,
+}
+
+/// A block that is read, and which of its sub-blocks, in order.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub binding: BlockBinding,
+    pub subs: Vec<u16>,
+}
+
+/// A block that is written, and how many of its sub-blocks.
+#[derive(Debug)]
+pub(crate) struct Persisted {
+    pub binding: BlockBinding,
+    pub sink: Sink,
+    pub subs: usize,
+}
+
+/// A peer and the vertices of one step, in order.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    pub peer: NodeId,
+    pub vertices: Vec<Vertex>,
+    /// Where the peer listens, if it is we who connect.
+    pub connect: Option<SocketAddr>,
+}
+
+/// Bytes of one vertex in a step of `step_bytes`.
+pub(crate) fn part_bytes(window: &Window, step_bytes: u64) -> usize {
+    step_bytes.div_ceil(u64::from(window.w.max(1))) as usize
+}
+
+impl Script {
+    /// Checks and prepares a program.
+    ///
+    /// # Errors
+    /// An `Invalid` fault that says what makes no sense.
+    pub fn new(program: &Program) -> Result<Self, Fault> {
+        check_window(program)?;
+        let mut writer = Writer::new(program);
+        for task in &program.tasks {
+            writer.task(task)?;
+        }
+        writer.schedule_sends()?;
+        writer.schedule_frees();
+        Ok(writer.script)
+    }
+}
+
+fn check_window(program: &Program) -> Result<(), Fault> {
+    let w = &program.window;
+    let wrong = |expected: &str| Err(invalid(program.node, "window", expected, format!("{w:?}")));
+    if w.start > w.end || w.end > u64::MAX / 4 {
+        return wrong("start <= end < 2^62");
+    }
+    if w.w == 0 || w.step_bytes == 0 || !w.step_bytes.is_multiple_of(u32::from(w.w)) {
+        return wrong("a step that is a multiple of w, both above 0");
+    }
+    if part_bytes(w, u64::from(w.step_bytes)) > MAX_PAYLOAD_BYTES {
+        return wrong("slices of at most 16 MiB");
+    }
+    if w.period == 0 || u64::from(w.phase) + u64::from(w.share) > u64::from(w.period) {
+        return wrong("phase + share within a period above 0");
+    }
+    Ok(())
+}
+
+/// A script while it is written.
+struct Writer<'a> {
+    program: &'a Program,
+    script: Script,
+    slot_of: BTreeMap<Vertex, usize>,
+    /// The op that fills each slot.
+    filled_by: Vec<usize>,
+    persisted: BTreeSet<Vertex>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(program: &'a Program) -> Self {
+        let script = Script {
+            window: program.window,
+            ops: Vec::with_capacity(program.tasks.len()),
+            slots: 0,
+            sources: Vec::new(),
+            sinks: Vec::new(),
+            fetches: Vec::new(),
+            sends: Vec::new(),
+        };
+        Self { program, script, slot_of: BTreeMap::new(), filled_by: Vec::new(), persisted: BTreeSet::new() }
+    }
+
+    fn task(&mut self, task: &Task) -> Result<(), Fault> {
+        let kind = match task {
+            Task::Load { vertex } => {
+                let (binding, sub) = self.binding(*vertex)?;
+                let index = binding.index;
+                let source = position(
+                    &mut self.script.sources,
+                    |s| s.binding.index == index,
+                    || Source { binding, subs: Vec::new() },
+                );
+                self.script.sources[source].subs.push(sub);
+                OpKind::Load { slot: self.fill(*vertex)?, source }
+            }
+            Task::Fetch { vertex, from } => {
+                let connect = self.peer(*from)?.filter(|_| self.program.node.is_client());
+                let edge = position(
+                    &mut self.script.fetches,
+                    |e| e.peer == *from,
+                    || Edge { peer: *from, vertices: Vec::new(), connect },
+                );
+                self.script.fetches[edge].vertices.push(*vertex);
+                OpKind::Fetch { slot: self.fill(*vertex)?, edge }
+            }
+            Task::Compute { outputs, inputs, coefs } => {
+                let inputs = inputs.iter().map(|v| self.slot(*v)).collect::<Result<Vec<_>, _>>()?;
+                let outputs = outputs.iter().map(|v| self.fill(*v)).collect::<Result<Vec<_>, _>>()?;
+                let wrong = |error| {
+                    invalid(self.program.node, "compute", "a coefficient for each output and input", error)
+                };
+                OpKind::Compute(Combine::new(inputs, outputs, coefs).map_err(wrong)?)
+            }
+            Task::Persist { vertex, sink } => {
+                let (binding, sub) = self.binding(*vertex)?;
+                if !self.persisted.insert(*vertex) {
+                    return Err(self.wrong("persist", "each vertex once", vertex));
+                }
+                let slot = self.slot(*vertex)?;
+                let index = binding.index;
+                let at = position(
+                    &mut self.script.sinks,
+                    |s| s.binding.index == index,
+                    || Persisted { binding, sink: *sink, subs: 0 },
+                );
+                if self.script.sinks[at].sink != *sink {
+                    return Err(self.wrong("persist", "one sink for a block", format!("{sink:?}, too")));
+                }
+                self.script.sinks[at].subs += 1;
+                OpKind::Persist { slot, sink: at, sub }
+            }
+        };
+        self.script.ops.push(Op { kind, sends: Vec::new(), frees: Vec::new() });
+        Ok(())
+    }
+
+    /// Deals the sends to the ops after which they can go.
+    fn schedule_sends(&mut self) -> Result<(), Fault> {
+        let mut ready = BTreeMap::new();
+        for (vertex, to) in &self.program.sends {
+            let slot = self.slot(*vertex)?;
+            let connect = self.peer(*to)?;
+            let edge = position(
+                &mut self.script.sends,
+                |e| e.peer == *to,
+                || Edge { peer: *to, vertices: Vec::new(), connect },
+            );
+            if self.script.sends[edge].vertices.contains(vertex) {
+                return Err(self.wrong("send", format!("{vertex} once to {to}"), "twice"));
+            }
+            self.script.sends[edge].vertices.push(*vertex);
+            // Not before the one before it on the same edge.
+            let after = ready.entry(edge).or_insert(0);
+            *after = self.filled_by[slot].max(*after);
+            self.script.ops[*after].sends.push(Send { slot, edge, vertex: *vertex });
+        }
+        Ok(())
+    }
+
+    /// Lets every op empty the slots that it is the last to use.
+    fn schedule_frees(&mut self) {
+        let mut last = self.filled_by.clone();
+        for (at, op) in self.script.ops.iter().enumerate() {
+            let uses: &[usize] = match &op.kind {
+                OpKind::Compute(combine) => combine.inputs(),
+                OpKind::Persist { slot, .. } => std::slice::from_ref(slot),
+                _ => &[],
+            };
+            let sent = op.sends.iter().map(|send| &send.slot);
+            uses.iter().chain(sent).for_each(|slot| last[*slot] = at);
+        }
+        for (slot, at) in last.into_iter().enumerate() {
+            self.script.ops[at].frees.push(slot);
+        }
+    }
+
+    fn fill(&mut self, vertex: Vertex) -> Result<usize, Fault> {
+        let slot = self.script.slots;
+        if self.slot_of.insert(vertex, slot).is_some() {
+            return Err(self.wrong("tasks", format!("{vertex} made once"), "twice"));
+        }
+        self.script.slots += 1;
+        self.filled_by.push(self.script.ops.len());
+        Ok(slot)
+    }
+
+    fn slot(&self, vertex: Vertex) -> Result<usize, Fault> {
+        let slot = self.slot_of.get(&vertex).copied();
+        slot.ok_or_else(|| self.wrong("tasks", format!("{vertex} made before it is used"), "nothing"))
+    }
+
+    fn binding(&self, vertex: Vertex) -> Result<(BlockBinding, u16), Fault> {
+        let w = u32::from(self.program.window.w);
+        let (block, sub) = (vertex.0 / w, (vertex.0 % w) as u16);
+        let found = self.program.blocks.iter().find(|b| u32::from(b.index.0) == block);
+        let binding =
+            found.ok_or_else(|| self.wrong("blocks", format!("one for symbol {vertex}"), "none"))?;
+        Ok((binding.clone(), sub))
+    }
+
+    /// Where a peer listens; a client does not.
+    fn peer(&self, peer: NodeId) -> Result<Option<SocketAddr>, Fault> {
+        if peer == self.program.node {
+            return Err(self.wrong("peer", "another node", peer));
+        }
+        let listens = self.program.peers.iter().find(|p| p.node == peer).map(|p| p.data);
+        if listens.is_none() && !peer.is_client() {
+            return Err(self.wrong("peers", format!("an address of {peer}"), "none"));
+        }
+        Ok(listens.filter(|_| !peer.is_client()))
+    }
+
+    fn wrong(&self, what: &str, expected: impl std::fmt::Display, got: impl std::fmt::Display) -> Fault {
+        let what = format!("{what} of job {} lane {}", self.program.job, self.program.lane);
+        invalid(self.program.node, what, expected, got)
+    }
+}
+
+/// The position of the first that fits, added if there is none.
+fn position<T>(list: &mut Vec<T>, fits: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+    list.iter().position(fits).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    })
+}

@@ -1,0 +1,199 @@
+//! One outgoing edge of a lane: slices leave in the order in which the executor made them, several
+//! in one system call, over one connection.
+//!
+//! The queue has room for a fixed number of steps; the executor takes that room before it begins a
+//! step. The receiver writes nothing but, at most, one `Abort`.
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use kintsu_dag::Vertex;
+use kintsu_wire::frame::{HEADER_BYTES, Header, Kind, bare};
+use kintsu_wire::message::{Fault, FaultKind};
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+use crate::fault::fault;
+use crate::frames::FrameReader;
+use crate::limits::Limits;
+use crate::plane::{DataPlane, StreamKey};
+use crate::receive::{FAREWELL, say_farewell};
+use crate::slice::Slice;
+use crate::verdict::{Verdict, Waiting};
+
+/// Most slices in one system call.
+const MOST_TOGETHER: usize = 32;
+
+/// A slice on its way out.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub vertex: Vertex,
+    /// Where its step begins in the block.
+    pub offset: u64,
+    pub slice: Slice,
+}
+
+/// One outgoing edge.
+pub(crate) struct Outgoing {
+    pub plane: Arc<DataPlane>,
+    pub key: StreamKey,
+    /// Where the peer listens, if it is we who connect.
+    pub connect: Option<SocketAddr>,
+    pub limits: Limits,
+    pub verdict: Arc<Verdict>,
+    pub waiting: Arc<Waiting>,
+    /// Room in the queue, in slices; given back when a slice has left.
+    pub room: Arc<Semaphore>,
+}
+
+impl Outgoing {
+    /// Sends all that comes through `queue`, then `End`; returns the bytes of slices sent, or fails
+    /// the run.
+    pub async fn run(self, mut queue: mpsc::UnboundedReceiver<Parcel>) -> u64 {
+        let connected = tokio::select! {
+            connected = self.connected() => connected,
+            _ = self.verdict.failed() => return 0,
+        };
+        let stream = match connected {
+            Ok(stream) => stream,
+            Err(fault) => {
+                self.verdict.fail(fault);
+                return 0;
+            }
+        };
+        let (read, mut write) = stream.into_split();
+        let mut back = FrameReader::new(read, self.key.to, usize::MAX, None);
+        let mut sent = 0;
+        let done = {
+            let mut objection = pin!(objection(&mut back));
+            tokio::select! {
+                biased;
+                fault = &mut objection => Err(fault),
+                done = self.send(&mut queue, &mut write, &mut sent) => done,
+            }
+        };
+        match done {
+            Ok(None) => {}
+            Ok(Some(fault)) => {
+                say_farewell(write, self.key.lane, &fault).await;
+                back.drain(FAREWELL).await;
+            }
+            Err(fault) => self.verdict.fail(fault),
+        }
+        sent
+    }
+
+    async fn connected(&self) -> Result<tokio::net::TcpStream, Fault> {
+        match self.connect {
+            Some(addr) => self.plane.connect(self.key, self.key.to, addr, self.limits.connect).await,
+            None => self.plane.claim(self.key, self.key.to, self.limits.arrival).await,
+        }
+    }
+
+    /// Until the queue ends, or the run fails: then the fault, with the connection still usable.
+    async fn send(
+        &self,
+        queue: &mut mpsc::UnboundedReceiver<Parcel>,
+        write: &mut OwnedWriteHalf,
+        sent: &mut u64,
+    ) -> Result<Option<Fault>, Fault> {
+        let mut batch = Vec::with_capacity(MOST_TOGETHER);
+        loop {
+            let received = tokio::select! {
+                biased;
+                fault = self.verdict.failed() => return Ok(Some(fault)),
+                received = timeout(self.limits.keep_alive, queue.recv_many(&mut batch, MOST_TOGETHER)) => received,
+            };
+            match received {
+                Err(_) => {
+                    let waiting_on = self.waiting.root();
+                    self.write(write, &bare(Kind::KeepAlive { waiting_on }, self.key.lane), &[]).await?;
+                }
+                Ok(0) => {
+                    // The queue also ends when the executor gave up.
+                    if let Some(fault) = self.verdict.fault() {
+                        return Ok(Some(fault));
+                    }
+                    self.write(write, &bare(Kind::End, self.key.lane), &[]).await?;
+                    let _ = write.shutdown().await;
+                    return Ok(None);
+                }
+                Ok(_) => {
+                    let written = {
+                        let mut writing = pin!(self.write_batch(write, &batch));
+                        tokio::select! {
+                            written = &mut writing => written?,
+                            fault = self.verdict.failed() => match timeout(FAREWELL, &mut writing).await {
+                                Ok(Ok(_)) => return Ok(Some(fault)),
+                                _ => return Err(fault),
+                            },
+                        }
+                    };
+                    *sent += written;
+                    self.room.add_permits(batch.len());
+                    batch.clear();
+                }
+            }
+        }
+    }
+
+    /// Writes these slices as frames; returns the bytes of their payloads.
+    async fn write_batch(&self, write: &mut OwnedWriteHalf, batch: &[Parcel]) -> Result<u64, Fault> {
+        let lane = self.key.lane;
+        let header = |parcel: &Parcel| {
+            let Parcel { vertex, offset, slice } = parcel;
+            match slice.data() {
+                Some(data) => {
+                    Header::new(Kind::Slice { vertex: *vertex, offset: *offset, zero: false }, lane, data)
+                }
+                None => Header::zero(lane, *vertex, *offset, slice.len() as u32),
+            }
+        };
+        let headers: Vec<u8> = batch.iter().flat_map(|parcel| header(parcel).encode()).collect();
+        let payloads: Vec<&[u8]> = batch.iter().map(|parcel| parcel.slice.as_ref()).collect();
+        self.write(write, &headers, &payloads).await?;
+        Ok(payloads.iter().map(|payload| payload.len() as u64).sum())
+    }
+
+    /// Writes headers, each followed by its payload; a single header needs none.
+    async fn write(
+        &self,
+        write: &mut OwnedWriteHalf,
+        headers: &[u8],
+        payloads: &[&[u8]],
+    ) -> Result<(), Fault> {
+        let mut parts = Vec::with_capacity(2 * payloads.len().max(1));
+        for (i, header) in headers.chunks(HEADER_BYTES).enumerate() {
+            parts.push(IoSlice::new(header));
+            if let Some(payload) = payloads.get(i).filter(|payload| !payload.is_empty()) {
+                parts.push(IoSlice::new(payload));
+            }
+        }
+        let mut left = &mut parts[..];
+        while !left.is_empty() {
+            let lost = |detail: String| fault(FaultKind::Lost, self.key.to, detail);
+            match timeout(self.limits.write, write.write_vectored(left)).await {
+                Ok(Ok(0)) => return Err(lost("the connection takes no more bytes".into())),
+                Ok(Ok(written)) => IoSlice::advance_slices(&mut left, written),
+                Ok(Err(error)) => return Err(lost(format!("the connection broke: {error}"))),
+                Err(_) => {
+                    let detail = format!("took no slice within {:?}", self.limits.write);
+                    return Err(fault(FaultKind::Stalled, self.key.to, detail));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Completes when the receiver objects to the stream, or goes away.
+async fn objection(back: &mut FrameReader) -> Fault {
+    match back.header().await {
+        Ok(header) => back.fault(&header).await,
+        Err(fault) => fault,
+    }
+}

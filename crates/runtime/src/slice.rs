@@ -1,0 +1,169 @@
+//! Slices in memory: shared views of pooled buffers, or zeros that take no memory.
+//!
+//! One pool serves the whole process, so that several agents in it, and one run after the other,
+//! use the same buffers again. It keeps at most [`KEPT_BYTES`]; what is in use is bounded by
+//! those who take (queues of a fixed depth).
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Bytes of unused buffers that the pool keeps.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// The smallest buffer; others are powers of two above it.
+const LEAST_BYTES: usize = 4 << 10;
+
+/// Buffers start at different multiples of this, so that regions combined with each other do not
+/// compete for the same lines of the first cache.
+const STAGGER_BYTES: usize = 256;
+
+/// A buffer from the pool, which takes it back when it is dropped. Its bytes are whatever they were.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    /// A buffer of `len` bytes of any value.
+    pub fn take(len: usize) -> Self {
+        pool().take(len)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl std::ops::DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        pool().give(std::mem::take(&mut self.bytes));
+    }
+}
+
+/// Bytes of one vertex in one step; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) enum Slice {
+    /// So many zeros.
+    Zero(usize),
+    /// A part of a buffer.
+    Data(Arc<Buffer>, Range<usize>),
+}
+
+impl Slice {
+    /// All of a buffer.
+    pub fn of(buffer: Buffer) -> Self {
+        let len = buffer.len();
+        Self::Data(Arc::new(buffer), 0..len)
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Zero(len) => *len,
+            Self::Data(_, range) => range.len(),
+        }
+    }
+
+    /// The bytes, unless they are all zero and not kept.
+    pub fn data(&self) -> Option<&[u8]> {
+        match self {
+            Self::Zero(_) => None,
+            Self::Data(buffer, range) => Some(&buffer[range.clone()]),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Slice {
+    /// The bytes of a slice that keeps any.
+    fn as_ref(&self) -> &[u8] {
+        self.data().unwrap_or_default()
+    }
+}
+
+/// Whether all bytes are zero; stops at the first that is not.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    let mut chunks = bytes.chunks_exact(64);
+    chunks.by_ref().all(|chunk| chunk.iter().fold(0, |any, byte| any | byte) == 0)
+        && chunks.remainder().iter().all(|byte| *byte == 0)
+}
+
+struct Pool {
+    free: Mutex<Free>,
+}
+
+#[derive(Default)]
+struct Free {
+    by_size: BTreeMap<usize, Vec<Vec<u8>>>,
+    kept: usize,
+    taken: usize,
+}
+
+fn pool() -> &'static Pool {
+    static POOL: OnceLock<Pool> = OnceLock::new();
+    POOL.get_or_init(|| Pool { free: Mutex::default() })
+}
+
+impl Pool {
+    fn take(&self, len: usize) -> Buffer {
+        let size = len.next_power_of_two().max(LEAST_BYTES);
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.taken = free.taken.wrapping_add(1);
+        let start = free.taken % 16 * STAGGER_BYTES;
+        let old = free.by_size.get_mut(&size).and_then(Vec::pop);
+        free.kept -= old.as_ref().map_or(0, Vec::len);
+        drop(free);
+        let bytes = old.unwrap_or_else(|| vec![0; size + 16 * STAGGER_BYTES]);
+        Buffer { bytes, start, len }
+    }
+
+    fn give(&self, bytes: Vec<u8>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.kept + bytes.len() <= KEPT_BYTES {
+            free.kept += bytes.len();
+            free.by_size.entry(bytes.len() - 16 * STAGGER_BYTES).or_default().push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_recognised_at_every_length_and_place() {
+        for len in [0, 1, 63, 64, 65, 200] {
+            assert!(is_zero(&vec![0; len]));
+            for at in 0..len {
+                let mut bytes = vec![0; len];
+                bytes[at] = 1;
+                assert!(!is_zero(&bytes), "{at} of {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_have_the_length_asked_for_and_come_back() {
+        for len in [0, 1, 4096, 4097, 100_000] {
+            let mut buffer = Buffer::take(len);
+            buffer.fill(7);
+            assert_eq!(buffer.len(), len);
+            let slice = Slice::of(buffer);
+            assert_eq!(slice.data().map(<[u8]>::len), Some(len));
+        }
+        let free = pool().free.lock().unwrap();
+        assert!(free.kept <= KEPT_BYTES);
+    }
+}

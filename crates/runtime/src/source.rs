@@ -1,0 +1,174 @@
+//! Reading ahead: the slices that the `Load` tasks of one block want, in chunks, on blocking threads.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::Window;
+use kintsu_wire::message::{Fault, FaultKind};
+use tokio::sync::mpsc;
+use tokio::time::{Duration, timeout};
+
+use crate::fault::fault;
+use crate::local::{BlockSource, Local};
+use crate::script::{Source, part_bytes};
+use crate::slice::{Buffer, Slice, is_zero};
+use crate::verdict::{Tracker, Verdict};
+
+/// A chunk is at least this long, so that a disk is asked for much at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// One block being read for one lane.
+pub(crate) struct Reader {
+    pub node: NodeId,
+    pub local: Arc<dyn Local>,
+    pub source: Source,
+    pub window: Window,
+    pub disk: Duration,
+    pub verdict: Arc<Verdict>,
+    pub tracker: Arc<Tracker>,
+}
+
+/// Parts of a block to be read together, in order: where each begins, and its length.
+type Parts = Vec<(u64, usize)>;
+
+impl Reader {
+    /// Reads all slices of the lane into `queue`, one chunk ahead of the executor, or fails the run.
+    pub async fn run(self, queue: mpsc::Sender<Vec<Slice>>) {
+        if let Err(fault) = self.read(&queue).await {
+            self.verdict.fail(fault);
+        }
+    }
+
+    async fn read(&self, queue: &mpsc::Sender<Vec<Slice>>) -> Result<(), Fault> {
+        let (local, binding) = (self.local.clone(), self.source.binding.clone());
+        let mut source = self.blocking("opening", move || local.open(&binding)).await?;
+        let mut parts = self.parts();
+        loop {
+            let mut chunk = Parts::new();
+            let mut bytes = 0;
+            while bytes < CHUNK_BYTES {
+                let Some(part) = parts.next() else { break };
+                bytes += part.1;
+                chunk.push(part);
+            }
+            if chunk.is_empty() {
+                return Ok(());
+            }
+            let Ok(room) = queue.reserve().await else { return Ok(()) };
+            let len = self.source.binding.len;
+            let read = move || {
+                let slices = read_chunk(&mut *source, &chunk, len)?;
+                Ok((source, slices))
+            };
+            let (back, (slices, read)) = self.blocking("reading", read).await?;
+            source = back;
+            self.tracker.bytes_read.fetch_add(read, Ordering::Relaxed);
+            room.send(slices);
+        }
+    }
+
+    /// The parts of the block that the lane wants, in the order of its tasks.
+    fn parts(&self) -> impl Iterator<Item = (u64, usize)> + Send + use<> {
+        let (window, subs) = (self.window, self.source.subs.clone());
+        window.steps().flat_map(move |step| {
+            let len = part_bytes(&window, step.end - step.start);
+            subs.clone().into_iter().map(move |sub| (step.start + u64::from(sub) * len as u64, len))
+        })
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        doing: &str,
+        work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let named = |mut fault: Fault| {
+            fault.block = fault.block.or(Some(self.source.binding.id));
+            fault
+        };
+        blocking(self.node, self.disk, doing, work).await.map_err(named)
+    }
+}
+
+/// Runs `work` on a blocking thread; what takes longer than `limit` counts as stalled, and is left
+/// to end by itself.
+pub(crate) async fn blocking<T: Send + 'static>(
+    node: NodeId,
+    limit: Duration,
+    doing: &str,
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    match timeout(limit, tokio::task::spawn_blocking(work)).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(error)) => Err(fault(FaultKind::Io, node, format!("{doing} ended early: {error}"))),
+        Err(_) => Err(fault(FaultKind::Stalled, node, format!("{doing} took longer than {limit:?}"))),
+    }
+}
+
+/// Reads parts of a block of `len` bytes, zeros beyond its end; neighbours in one read. Returns a
+/// slice for each part, and the bytes that were read.
+fn read_chunk(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(Vec<Slice>, u64), Fault> {
+    let within = |(at, part): (u64, usize)| len.saturating_sub(at).min(part as u64) as usize;
+    let total: usize = parts.iter().map(|part| part.1).sum();
+    let mut buffer = Buffer::take(total);
+    let (mut begin, mut read) = (0, 0);
+    while begin < parts.len() {
+        let mut end = begin + 1;
+        while end < parts.len() && parts[end - 1].0 + parts[end - 1].1 as u64 == parts[end].0 {
+            end += 1;
+        }
+        let at: usize = parts[..begin].iter().map(|part| part.1).sum();
+        let run = &parts[begin..end];
+        let there: usize = run.iter().map(|part| within(*part)).sum();
+        let whole: usize = run.iter().map(|part| part.1).sum();
+        if there > 0 {
+            source.read_at(run[0].0, &mut buffer[at..at + there])?;
+        }
+        buffer[at + there..at + whole].fill(0);
+        read += there as u64;
+        begin = end;
+    }
+    Ok((cut(buffer, parts), read))
+}
+
+/// Views of the buffer, one for each part; those of zeros alone do not keep it.
+fn cut(buffer: Buffer, parts: &Parts) -> Vec<Slice> {
+    let buffer = Arc::new(buffer);
+    let mut at = 0;
+    let slice = |(_, len): &(u64, usize)| {
+        let range: Range<usize> = at..at + len;
+        at = range.end;
+        if is_zero(&buffer[range.clone()]) { Slice::Zero(*len) } else { Slice::Data(buffer.clone(), range) }
+    };
+    parts.iter().map(slice).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bytes(Vec<u8>, usize);
+
+    impl BlockSource for Bytes {
+        fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+            self.1 += 1;
+            let from = offset as usize;
+            buf.copy_from_slice(&self.0[from..from + buf.len()]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_chunk_reads_neighbours_together_and_zeros_past_the_end() {
+        let mut source = Bytes((1..=100).collect(), 0);
+        let parts = vec![(0, 10), (10, 10), (40, 10), (90, 20), (110, 20)];
+        let (slices, read) = read_chunk(&mut source, &parts, 100).unwrap();
+        assert_eq!((read, source.1), (40, 3));
+        let bytes = |i: usize| slices[i].data().unwrap().to_vec();
+        assert_eq!([bytes(0), bytes(1)].concat(), (1..=20).collect::<Vec<u8>>());
+        assert_eq!(bytes(2), (41..=50).collect::<Vec<u8>>());
+        assert_eq!(bytes(3), [(91..=100).collect::<Vec<u8>>(), vec![0; 10]].concat());
+        assert!(matches!(slices[4], Slice::Zero(20)));
+    }
+}

@@ -1,0 +1,275 @@
+//! `Load` and `Persist` on an agent: blocks of its store, and blocks that attempts left unfinished.
+//!
+//! An attempt with a resume key that ends early leaves its unfinished block here, invisible; the next
+//! attempt under that key goes on with it. What nobody goes on with is thrown away.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kintsu_dag::{BlockId, NodeId, Sink};
+use kintsu_plan::BlockBinding;
+use kintsu_store::{BlockRead, BlockStore, BlockWrite, Digest, Generation, StoreError};
+use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
+
+use crate::covered::Covered;
+use crate::fault::from_store;
+use crate::local::{BlockSink, BlockSource, Local, Output};
+
+/// How long an unfinished block is kept.
+const KEPT_FOR: Duration = Duration::from_secs(60);
+
+/// How many are kept; each takes its space on disk.
+const MOST_KEPT: usize = 64;
+
+/// How long an attempt waits for the one before it to let go of the block.
+const LETTING_GO: Duration = Duration::from_secs(5);
+
+/// The blocks of one agent.
+pub struct StoreLocal {
+    node: NodeId,
+    store: Arc<dyn BlockStore>,
+    unfinished: Arc<Unfinished>,
+}
+
+/// Blocks being written under a resume key, and blocks left unfinished.
+#[derive(Default)]
+struct Unfinished {
+    table: Mutex<HashMap<(u64, BlockId), State>>,
+    changed: Condvar,
+}
+
+enum State {
+    InUse,
+    Kept(Partial, Instant),
+}
+
+/// A block that is not whole yet.
+struct Partial {
+    write: Box<dyn BlockWrite>,
+    covered: Covered,
+    generation: u32,
+    len: u64,
+}
+
+impl StoreLocal {
+    /// The blocks of `store`, on `node`.
+    pub fn new(node: NodeId, store: Arc<dyn BlockStore>) -> Self {
+        Self { node, store, unfinished: Arc::default() }
+    }
+
+    /// Throws away the unfinished blocks that nobody has gone on with for a minute. Blocks; to be
+    /// called now and then.
+    pub fn expire(&self) {
+        self.unfinished.drop_where(|_, since| since.elapsed() > KEPT_FOR);
+    }
+
+    /// Throws away all unfinished blocks that nobody is writing; returns how many. Blocks.
+    pub fn discard_unfinished(&self) -> usize {
+        self.unfinished.drop_where(|_, _| true)
+    }
+
+    fn fault(&self, kind: FaultKind, id: BlockId, detail: String) -> Fault {
+        Fault { kind, node: self.node, block: Some(id), detail }
+    }
+
+    /// Begins a block, once whoever was writing it has let go.
+    fn begin(&self, binding: &BlockBinding) -> Result<Partial, Fault> {
+        let deadline = Instant::now() + LETTING_GO;
+        loop {
+            let generation = Generation(binding.generation);
+            match self.store.create(binding.id, generation, binding.len) {
+                Ok(write) => {
+                    let covered = Covered::default();
+                    let BlockBinding { generation, len, .. } = *binding;
+                    return Ok(Partial { write, covered, generation, len });
+                }
+                Err(StoreError::Busy { .. }) if Instant::now() < deadline => {
+                    if self.unfinished.drop_where(|id, _| id == binding.id) == 0 {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                }
+                Err(error) => return Err(from_store(self.node, binding.id, &error)),
+            }
+        }
+    }
+
+    /// Takes what the attempt before left, which must go up to `start` at least.
+    fn go_on(&self, binding: &BlockBinding, key: (u64, BlockId), start: u64) -> Result<Partial, Fault> {
+        let there = self.unfinished.take(key);
+        let fits = |p: &Partial| (p.generation, p.len) == (binding.generation, binding.len);
+        let got = match there {
+            Some(partial) if fits(&partial) && partial.covered.prefix() >= start.min(partial.len) => {
+                return Ok(partial);
+            }
+            Some(partial) => {
+                let (prefix, Partial { generation, len, .. }) = (partial.covered.prefix(), &partial);
+                format!("{prefix} of {len} bytes of generation {generation}")
+            }
+            None => "none".into(),
+        };
+        let expected =
+            format!("at least {start} of {} bytes of generation {}", binding.len, binding.generation);
+        let detail = format!("unfinished block to go on with: expected {expected}, got {got}");
+        Err(self.fault(FaultKind::Invalid, binding.id, detail))
+    }
+}
+
+impl Local for StoreLocal {
+    fn open(&self, binding: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault> {
+        let opened = self.store.open(binding.id, Generation(binding.generation));
+        let read = opened.map_err(|error| from_store(self.node, binding.id, &error))?;
+        if read.meta().len != binding.len {
+            let detail = format!("wrong length: expected {} bytes, got {}", binding.len, read.meta().len);
+            return Err(self.fault(FaultKind::Stale, binding.id, detail));
+        }
+        Ok(Box::new(StoreSource { node: self.node, id: binding.id, read }))
+    }
+
+    fn create(
+        &self,
+        binding: &BlockBinding,
+        sink: Sink,
+        resume_key: u64,
+        start: u64,
+    ) -> Result<Output, Fault> {
+        if sink != Sink::Block {
+            let detail = format!("persist: expected a block as sink on an agent, got {sink:?}");
+            return Err(self.fault(FaultKind::Invalid, binding.id, detail));
+        }
+        let key = (resume_key, binding.id);
+        let claim = (resume_key != 0).then(|| self.unfinished.clone());
+        let partial = match start {
+            0 => {
+                drop(self.unfinished.take(key));
+                self.begin(binding)
+            }
+            _ => self.go_on(binding, key, start),
+        };
+        let partial = match partial {
+            Ok(partial) => partial,
+            Err(fault) => {
+                self.unfinished.release(key);
+                return Err(fault);
+            }
+        };
+        let expect = binding.expect.map(Digest);
+        Ok(Output::Block(Box::new(StoreSink { node: self.node, key, claim, partial: Some(partial), expect })))
+    }
+}
+
+impl Unfinished {
+    fn table(&self) -> MutexGuard<'_, HashMap<(u64, BlockId), State>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims the key, once nobody else uses it, with what is kept under it.
+    fn take(&self, key: (u64, BlockId)) -> Option<Partial> {
+        if key.0 == 0 {
+            return None;
+        }
+        let in_use = |table: &mut HashMap<_, _>| matches!(table.get(&key), Some(State::InUse));
+        let waited = self.changed.wait_timeout_while(self.table(), LETTING_GO, in_use);
+        let (mut table, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match table.insert(key, State::InUse) {
+            Some(State::Kept(partial, _)) => Some(partial),
+            _ => None,
+        }
+    }
+
+    fn release(&self, key: (u64, BlockId)) {
+        self.table().remove(&key);
+        self.changed.notify_all();
+    }
+
+    fn keep(&self, key: (u64, BlockId), partial: Partial) {
+        let oldest = {
+            let mut table = self.table();
+            table.insert(key, State::Kept(partial, Instant::now()));
+            let kept = table.iter().filter_map(|(key, state)| match state {
+                State::Kept(_, since) => Some((*since, *key)),
+                State::InUse => None,
+            });
+            let oldest = kept.clone().min().filter(|_| kept.count() > MOST_KEPT);
+            oldest.and_then(|(_, key)| table.remove(&key))
+        };
+        self.changed.notify_all();
+        drop(oldest);
+    }
+
+    /// Throws away what is kept and matches; returns how many.
+    fn drop_where(&self, matches: impl Fn(BlockId, &Instant) -> bool) -> usize {
+        let mut table = self.table();
+        let dropped: Vec<_> = table
+            .extract_if(|(_, id), state| match state {
+                State::Kept(_, since) => matches(*id, since),
+                State::InUse => false,
+            })
+            .collect();
+        drop(table);
+        dropped.len()
+    }
+}
+
+struct StoreSource {
+    node: NodeId,
+    id: BlockId,
+    read: Box<dyn BlockRead>,
+}
+
+impl BlockSource for StoreSource {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        self.read.read_at(offset, buf).map_err(|error| from_store(self.node, self.id, &error))
+    }
+}
+
+struct StoreSink {
+    node: NodeId,
+    key: (u64, BlockId),
+    /// Where it is left if the run ends early; only with a resume key.
+    claim: Option<Arc<Unfinished>>,
+    partial: Option<Partial>,
+    expect: Option<Digest>,
+}
+
+impl BlockSink for StoreSink {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let Some(partial) = &mut self.partial else { return Ok(()) };
+        // An earlier attempt may have been further in other lanes.
+        for range in partial.covered.missing(offset..offset + data.len() as u64) {
+            let piece = &data[(range.start - offset) as usize..(range.end - offset) as usize];
+            let written = partial.write.write_at(range.start, piece);
+            written.map_err(|error| from_store(self.node, self.key.1, &error))?;
+            partial.covered.add(range);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Option<HeldBlock>, Fault> {
+        let Some(partial) = self.partial.take() else { return Ok(None) };
+        let finished = partial.write.finish(self.expect);
+        let meta = finished.map_err(|error| from_store(self.node, self.key.1, &error))?;
+        Ok(Some(HeldBlock {
+            id: meta.id,
+            generation: meta.generation.0,
+            len: meta.len,
+            digest: meta.digest.0,
+        }))
+    }
+
+    fn suspend(mut self: Box<Self>) {
+        if let (Some(unfinished), Some(partial)) = (self.claim.take(), self.partial.take()) {
+            unfinished.keep(self.key, partial);
+        }
+    }
+}
+
+impl Drop for StoreSink {
+    fn drop(&mut self) {
+        // The writer first, so that whoever waits for the key finds the block free.
+        drop(self.partial.take());
+        if let Some(unfinished) = &self.claim {
+            unfinished.release(self.key);
+        }
+    }
+}

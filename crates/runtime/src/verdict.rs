@@ -1,0 +1,166 @@
+//! What the parts of a run share: how it ends, how far it is, and what it waits for.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use kintsu_dag::NodeId;
+use kintsu_plan::Window;
+use kintsu_wire::message::Fault;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The first fault of a run, which ends it.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    fault: Mutex<Option<Fault>>,
+    ended: CancellationToken,
+}
+
+impl Verdict {
+    /// Ends the run with this fault, unless it has ended with another.
+    pub fn fail(&self, fault: Fault) {
+        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(fault);
+        drop(first);
+        self.ended.cancel();
+    }
+
+    /// The fault that ended it.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Completes when there is a fault.
+    pub async fn failed(&self) -> Fault {
+        loop {
+            self.ended.cancelled().await;
+            if let Some(fault) = self.fault() {
+                return fault;
+            }
+        }
+    }
+}
+
+/// How far each lane is, as the offset up to which all of them are through.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    lanes: Vec<Progress>,
+    report: Option<watch::Sender<u64>>,
+    /// Bytes read from local blocks.
+    pub bytes_read: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Progress {
+    window: Window,
+    /// Steps done by each part that counts: the sinks, or the executor where there are none.
+    parts: Vec<AtomicU64>,
+}
+
+impl Tracker {
+    /// For lanes with these windows and numbers of parts that count.
+    pub fn new(lanes: impl IntoIterator<Item = (Window, usize)>, report: Option<watch::Sender<u64>>) -> Self {
+        let progress = |(window, parts)| Progress {
+            window,
+            parts: std::iter::repeat_with(AtomicU64::default).take(parts).collect(),
+        };
+        Self { lanes: lanes.into_iter().map(progress).collect(), report, bytes_read: AtomicU64::new(0) }
+    }
+
+    /// A part of a lane has done so many steps in all.
+    pub fn advance(&self, lane: usize, part: usize, steps: u64) {
+        self.lanes[lane].parts[part].store(steps, Ordering::Relaxed);
+        if let Some(report) = &self.report {
+            let upto = self.upto();
+            report.send_if_modified(|last| {
+                let further = upto > *last;
+                *last = upto.max(*last);
+                further
+            });
+        }
+    }
+
+    /// Up to where all lanes are through.
+    pub fn upto(&self) -> u64 {
+        let lane = |progress: &Progress| {
+            let steps = progress.parts.iter().map(|part| part.load(Ordering::Relaxed)).min();
+            step_start(&progress.window, steps.unwrap_or(0))
+        };
+        self.lanes.iter().map(lane).min().unwrap_or(0)
+    }
+}
+
+/// Where the `nth` step of a lane begins; the window's end when it has fewer.
+fn step_start(window: &Window, nth: u64) -> u64 {
+    let share = u64::from(window.share.max(1));
+    let step = (nth / share)
+        .saturating_mul(u64::from(window.period.max(1)))
+        .saturating_add(u64::from(window.phase) + nth % share);
+    let start = step.saturating_mul(u64::from(window.step_bytes)).saturating_add(window.start);
+    if window.share == 0 { window.end } else { start.min(window.end) }
+}
+
+/// What a lane waits for now, for its keep-alives: the node at the root of the waiting.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    now: AtomicUsize,
+    roots: Vec<AtomicU32>,
+}
+
+impl Waiting {
+    /// The place of this node itself.
+    pub const SELF: usize = 0;
+
+    /// For this node, whom it receives from and whom it sends to, in this order of places.
+    pub fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        let roots = nodes.into_iter().map(|node| AtomicU32::new(node.0)).collect();
+        Self { now: AtomicUsize::new(Self::SELF), roots }
+    }
+
+    /// The lane waits for what is at `place`.
+    pub fn on(&self, place: usize) {
+        self.now.store(place, Ordering::Relaxed);
+    }
+
+    /// Whoever is at `place` waits for `root` itself.
+    pub fn because_of(&self, place: usize, root: NodeId) {
+        self.roots[place].store(root.0, Ordering::Relaxed);
+    }
+
+    /// The node that all this waits for.
+    pub fn root(&self) -> NodeId {
+        NodeId(self.roots[self.now.load(Ordering::Relaxed)].load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_of_steps_agree_with_the_window() {
+        for (period, phase, share) in [(1, 0, 1), (3, 0, 1), (3, 1, 2), (5, 4, 1), (7, 2, 3)] {
+            let window = Window { start: 100, end: 1003, step_bytes: 40, w: 1, period, phase, share };
+            let starts: Vec<_> = window.steps().map(|range| range.start).collect();
+            for (nth, start) in starts.iter().enumerate() {
+                assert_eq!(step_start(&window, nth as u64), *start);
+            }
+            assert_eq!(step_start(&window, starts.len() as u64 + 5), 1003);
+        }
+    }
+
+    #[test]
+    fn all_lanes_are_through_up_to_the_slowest() {
+        let lane =
+            |phase| (Window { start: 0, end: 100, step_bytes: 10, w: 1, period: 2, phase, share: 1 }, 1);
+        let (report, seen) = watch::channel(0);
+        let tracker = Tracker::new([lane(0), lane(1)], Some(report));
+        assert_eq!(tracker.upto(), 0);
+        tracker.advance(0, 0, 3);
+        assert_eq!(tracker.upto(), 10);
+        tracker.advance(1, 0, 5);
+        assert_eq!((tracker.upto(), *seen.borrow()), (60, 60));
+        tracker.advance(0, 0, 5);
+        assert_eq!(tracker.upto(), 100);
+    }
+}
