@@ -32,6 +32,7 @@
 mod bind;
 mod ecdag;
 mod error;
+mod fuse;
 mod ids;
 mod layout;
 mod lower;
@@ -46,6 +47,7 @@ mod text;
 
 pub use ecdag::{BindX, Ecdag, Join, MAX_VERTICES};
 pub use error::DagError;
+pub use fuse::fuse;
 pub use ids::{BlockId, BlockIndex, NodeId, RackId, StripeId, Vertex};
 pub use pipelined::pipelined;
 pub use shapes::{chain, star, tree};

@@ -55,11 +55,11 @@ impl Account {
         let mut links: BTreeMap<(NodeId, NodeId), u64> = BTreeMap::new();
         let mut read: BTreeSet<(NodeId, u32)> = BTreeSet::new();
         for lane in &plan.lanes {
-            let w = lane.placed.graph.w() as u64;
+            let w = lane.placed.graph.w().max(1) as u64;
             // Bytes of one vertex in this lane's share of the slices.
             let weight = |vertices: u64| {
                 let parts = u128::from(vertices) * u128::from(lane.share) * u128::from(block_bytes);
-                (parts / u128::from(period * w)) as u64
+                (parts / u128::from(period * w).max(1)) as u64
             };
             let lowered = lane.placed.lower()?;
             let mut counts: BTreeMap<(NodeId, NodeId), u64> = BTreeMap::new();

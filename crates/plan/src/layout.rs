@@ -114,10 +114,10 @@ impl Layout {
         }
         match self.kind {
             LayoutKind::Contiguous => {
-                self.data_bytes.saturating_sub(i * self.block_bytes).min(self.block_bytes)
+                self.data_bytes.saturating_sub(i.saturating_mul(self.block_bytes)).min(self.block_bytes)
             }
             LayoutKind::Striped => {
-                let cell = u64::from(self.cell_bytes);
+                let cell = u64::from(self.cell_bytes).max(1);
                 let (full_rows, rest) = (self.data_bytes / (cell * k), self.data_bytes % (cell * k));
                 full_rows * cell + rest.saturating_sub(i * cell).min(cell)
             }
@@ -138,7 +138,7 @@ impl Layout {
             LayoutKind::Contiguous => self.block_bytes,
             LayoutKind::Striped => u64::from(self.cell_bytes),
         };
-        let (k, mut at, mut extents) = (k as u64, range.start, Vec::new());
+        let (k, unit, mut at, mut extents) = (k.max(1) as u64, unit.max(1), range.start, Vec::new());
         while at < end {
             let (row, column, inside) = (at / unit / k, at / unit % k, at % unit);
             let len = (unit - inside).min(end - at);
@@ -262,6 +262,11 @@ mod tests {
             assert!(matches!(bad, Err(PlanError::Invalid { .. })), "{bad:?}");
         }
         assert!(stripes(u64::MAX, 2, 1 << 62, 4).is_ok());
+        for kind in KINDS {
+            let senseless = Layout { kind, block_bytes: 0, cell_bytes: 0, data_bytes: 9 };
+            senseless.block_len(3, BlockIndex(2));
+            assert_eq!(senseless.locate(3, 0..9).len(), 9, "no panic, whatever a peer sends");
+        }
     }
 
     proptest! {

@@ -37,10 +37,38 @@ impl Recovery {
         method: Method,
         excluded: &[BlockIndex],
     ) -> Result<RepairPlan, PlanError> {
-        let last = |used: &BTreeMap<NodeId, u64>, node: NodeId| used.get(&node).copied().unwrap_or(0);
-        let requestors = place_lost(view, topology, lost, &mut |node| last(&self.requested, node))?;
+        let requestors = self.requestors(view, topology, lost)?;
         let wanted = Repair { lost: lost.to_vec(), requestors, method };
-        let planned = repair(view, topology, &wanted, &|node| last(&self.helped, node), excluded)?;
+        self.assign(view, topology, &wanted, excluded)
+    }
+
+    /// The requestors least recently used; nothing counts as used yet.
+    ///
+    /// # Errors
+    /// As [`place_lost`].
+    pub fn requestors(
+        &self,
+        view: &StripeView,
+        topology: &Topology,
+        lost: &[BlockIndex],
+    ) -> Result<Vec<NodeId>, PlanError> {
+        place_lost(view, topology, lost, &mut |node| last(&self.requested, node))
+    }
+
+    /// Plans a repair for given requestors, with the helpers least recently used: the first attempt
+    /// where the requestors are decided otherwise, or a later one that goes on where an earlier one
+    /// was interrupted. A plan that is returned counts as used.
+    ///
+    /// # Errors
+    /// As [`repair`]; then nothing counts as used.
+    pub fn assign(
+        &mut self,
+        view: &StripeView,
+        topology: &Topology,
+        wanted: &Repair,
+        excluded: &[BlockIndex],
+    ) -> Result<RepairPlan, PlanError> {
+        let planned = repair(view, topology, wanted, &|node| last(&self.helped, node), excluded)?;
         self.clock += 1;
         for helper in &planned.helpers {
             self.helped.insert(view.home(*helper)?, self.clock);
@@ -48,4 +76,8 @@ impl Recovery {
         self.requested.extend(planned.requestors.iter().map(|node| (*node, self.clock)));
         Ok(planned)
     }
+}
+
+fn last(used: &BTreeMap<NodeId, u64>, node: NodeId) -> u64 {
+    used.get(&node).copied().unwrap_or(0)
 }

@@ -42,7 +42,7 @@ impl Plan {
         let lanes = self.lanes.iter().map(|lane| {
             let turns = first..first + lane.share as usize;
             first = turns.end;
-            let ours = (0..slices).filter(|slice| turns.contains(&(slice % period))).collect();
+            let ours = (0..slices).filter(|slice| turns.contains(&(slice % period.max(1)))).collect();
             Ok(Played::new(Transfers::of(&lane.placed.lower()?), ours))
         });
         lanes.collect()

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{
-    Account, Layout, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, explain,
-    place_lost, repair,
+    Account, Layout, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, encode_offline,
+    explain, place_lost, repair,
 };
 use support::{stripe, topology};
 
@@ -171,4 +171,23 @@ fn an_explanation_tells_the_whole_plan() {
     assert!(told.nodes.iter().flat_map(|n| &n.tasks).any(|line| line == "persist v3 as block b3"));
     assert!(told.graph.contains("persisted on") && told.svg().unwrap().starts_with("<svg"));
     assert!(explain(&view, &topology, &[BlockIndex(3)], Method::Pipeline, 0).is_err());
+}
+
+#[test]
+fn offline_encoding_runs_where_fewest_blocks_cross_racks() {
+    for (name, racks, nodes) in
+        [("rs:n=6,k=4", 1, 6), ("rs:n=14,k=10", 5, 4), ("azure-lrc:n=16,k=12,r=6", 5, 4)]
+    {
+        let topology = topology(racks, nodes);
+        for id in 0..20 {
+            let view = view(name, &topology, id, &[]);
+            let (n, k) = (view.code.n(), view.code.k());
+            let account = Account::of(&encode_offline(&view, &topology).unwrap(), &topology, 1).unwrap();
+            let rack = |block: usize| topology.rack(view.homes[block].unwrap());
+            let crossings = |at: usize| (0..n).filter(|&block| rack(block) != rack(at)).count();
+            let fewest = (0..k).map(crossings).min().unwrap();
+            assert_eq!(account.bytes_across_racks, fewest as u64, "{name}");
+            assert_eq!((account.bytes_moved, account.blocks_read), (n as u64 - 1, k as u64), "{name}");
+        }
+    }
 }

@@ -30,7 +30,6 @@ fn first(len: usize) -> __mmask64 {
 impl Vector for Zmm {
     const BYTES: usize = 64;
     const MAX_ROWS: usize = 8;
-    const PREFETCH_BYTES: usize = 1024;
     type Table = u64;
     type Operand = __m512i;
 

@@ -20,7 +20,6 @@ struct Quad(uint8x16_t);
 impl Vector for Quad {
     const BYTES: usize = 16;
     const MAX_ROWS: usize = 6;
-    const PREFETCH_BYTES: usize = 1024;
     type Table = NibbleTables;
     /// Low and high nibbles, each shifted down.
     type Operand = (uint8x16_t, uint8x16_t);

@@ -1,0 +1,131 @@
+//! What the coordinator refuses, and how it says so over gRPC.
+
+use kintsu_plan::PlanError;
+use tonic::{Code, Status};
+
+/// Why a request or the start of a coordinator failed. Nothing was changed unless it says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoordinatorError {
+    /// A parameter out of its range.
+    #[error("{what}: expected {expected}, got {got}")]
+    Invalid {
+        /// Which parameter.
+        what: &'static str,
+        /// What would be right.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// A name, id or put that is not there.
+    #[error("{what} {name:?}: expected one that exists, got none of that name")]
+    NotFound {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A name or id that is taken.
+    #[error("{what} {name:?}: expected a free name, got one that is taken{hint}")]
+    Exists {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What can be done about it; begins with its own separator, may be empty.
+        hint: String,
+    },
+    /// The state of the cluster does not allow it.
+    #[error("{what}: expected {expected}, got {got}")]
+    Conflict {
+        /// What was tried.
+        what: String,
+        /// The state it needs.
+        expected: String,
+        /// The state that is.
+        got: String,
+    },
+    /// No plan could be made: too few nodes, too many losses, a graph that proves false.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The metadata on disk contradict themselves or are of another version.
+    #[error("metadata: {what}: expected {expected}, got {got}")]
+    Corrupt {
+        /// Which row.
+        what: String,
+        /// What a row like it looks like.
+        expected: String,
+        /// What was read.
+        got: String,
+    },
+    /// The metadata store failed.
+    #[error("metadata store: {0}")]
+    Storage(String),
+    /// Another coordinator uses the directory, the port is taken, or other I/O failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// A node could not be reached or gave up.
+    #[error("{node} is unavailable: {reason}")]
+    Unavailable {
+        /// Which node.
+        node: kintsu_dag::NodeId,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The crate's result.
+pub type Result<T, E = CoordinatorError> = std::result::Result<T, E>;
+
+impl From<CoordinatorError> for Status {
+    fn from(error: CoordinatorError) -> Self {
+        use CoordinatorError as E;
+        let code = match &error {
+            E::Invalid { .. } | E::Plan(PlanError::Invalid { .. }) => Code::InvalidArgument,
+            E::NotFound { .. } => Code::NotFound,
+            E::Exists { .. } => Code::AlreadyExists,
+            E::Conflict { .. } | E::Plan(_) => Code::FailedPrecondition,
+            E::Corrupt { .. } => Code::DataLoss,
+            E::Storage(_) => Code::Internal,
+            E::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                Code::ResourceExhausted
+            }
+            E::Io { .. } => Code::Internal,
+            E::Unavailable { .. } => Code::Unavailable,
+        };
+        Status::new(code, error.to_string())
+    }
+}
+
+macro_rules! storage {
+    ($($error:ty),*) => {$(
+        impl From<$error> for CoordinatorError {
+            fn from(error: $error) -> Self {
+                redb::Error::from(error).into()
+            }
+        }
+    )*};
+}
+
+storage!(
+    redb::TransactionError,
+    redb::TableError,
+    redb::StorageError,
+    redb::CommitError,
+    redb::DatabaseError,
+    redb::SetDurabilityError
+);
+
+impl From<redb::Error> for CoordinatorError {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::Io(source) => Self::Io { what: "metadata store".into(), source },
+            other => Self::Storage(other.to_string()),
+        }
+    }
+}

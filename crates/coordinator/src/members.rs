@@ -1,0 +1,341 @@
+//! Who is alive: a pure state machine over heartbeats and ticks.
+//!
+//! It reads no clock (the driver hands the time in), does no I/O and starts nothing: it answers
+//! what changed, and the driver acts on it.
+//!
+//! Alive -> Dead when heartbeats stay away for `dead_after_ms`; Stopped instead of Dead when
+//! that was asked for. A node that is Dead or Stopped for longer than `grace_ms` is *overdue*: its
+//! blocks are to be repaired without being asked. Any heartbeat of the recorded incarnation makes it
+//! Alive again, and so not overdue. A node known from an earlier run of the coordinator begins
+//! Alive, with as much time to show up as any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::{Node, Topology};
+use kintsu_wire::message::{DiskUsage, NodeAddress, NodeInfo, NodeState};
+
+use crate::meta::NodeRecord;
+
+/// Times of a [`Members`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// A node without a heartbeat for so long is dead.
+    pub dead_after_ms: u64,
+    /// A node that is dead for so long is to be replaced.
+    pub grace_ms: u64,
+}
+
+/// One node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    /// What is recorded of it.
+    pub record: NodeRecord,
+    /// Whether heartbeats arrive.
+    pub up: bool,
+    /// When it was last heard of.
+    pub seen_ms: u64,
+    /// When it went down, if it is.
+    pub down_ms: u64,
+    /// Its disk, as it last said.
+    pub usage: DiskUsage,
+}
+
+impl Member {
+    /// Its state for people.
+    pub fn state(&self) -> NodeState {
+        match (self.up, self.record.stopped, self.record.draining) {
+            (true, _, true) => NodeState::Draining,
+            (true, _, false) => NodeState::Alive,
+            (false, true, _) => NodeState::Stopped,
+            (false, false, _) => NodeState::Dead,
+        }
+    }
+}
+
+/// Something happened to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It is gone.
+    Down(NodeId),
+    /// It is there.
+    Up(NodeId),
+    /// It is gone for so long that its blocks are to be repaired.
+    Overdue(NodeId),
+}
+
+/// All nodes.
+#[derive(Debug, Clone)]
+pub struct Members {
+    patience: Patience,
+    members: BTreeMap<NodeId, Member>,
+    overdue: BTreeSet<NodeId>,
+}
+
+impl Members {
+    /// The recorded nodes, all given the benefit of the doubt but those that were stopped.
+    pub fn new(patience: Patience, records: BTreeMap<NodeId, NodeRecord>, now_ms: u64) -> Self {
+        let member = |record: NodeRecord| Member {
+            up: !record.stopped,
+            record,
+            seen_ms: now_ms,
+            down_ms: now_ms,
+            usage: DiskUsage::default(),
+        };
+        let members = records.into_iter().map(|(id, record)| (id, member(record))).collect();
+        Self { patience, members, overdue: BTreeSet::new() }
+    }
+
+    /// One node.
+    pub fn node(&self, node: NodeId) -> Option<&Member> {
+        self.members.get(&node)
+    }
+
+    /// All nodes by id.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        self.members.iter().map(|(id, member)| (*id, member))
+    }
+
+    /// A live member that a registration under its id from another directory would displace.
+    pub fn rival(&self, node: NodeId, record: &NodeRecord, now_ms: u64) -> Option<&Member> {
+        self.members.get(&node).filter(|m| {
+            let recent = m.up && now_ms.saturating_sub(m.seen_ms) < self.patience.dead_after_ms;
+            recent && m.record.incarnation != record.incarnation && m.record.dir != record.dir
+        })
+    }
+
+    /// A node has registered.
+    pub fn enrolled(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) -> Option<Change> {
+        let was_up = self.members.get(&node).is_some_and(|m| m.up);
+        let usage = self.members.get(&node).map(|m| m.usage).unwrap_or_default();
+        self.overdue.remove(&node);
+        let member = Member { record, up: true, seen_ms: now_ms, down_ms: now_ms, usage };
+        self.members.insert(node, member);
+        (!was_up).then_some(Change::Up(node))
+    }
+
+    /// A heartbeat has come. `Err` when nobody of that incarnation is registered.
+    #[allow(clippy::result_unit_err)]
+    pub fn seen(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        usage: DiskUsage,
+        now_ms: u64,
+    ) -> Result<Option<Change>, ()> {
+        let member = self.members.get_mut(&node).filter(|m| m.record.incarnation == incarnation).ok_or(())?;
+        (member.seen_ms, member.usage) = (now_ms, usage);
+        if member.up || member.record.stopped {
+            // A stopped agent may still send a last one.
+            return Ok(None);
+        }
+        member.up = true;
+        self.overdue.remove(&node);
+        Ok(Some(Change::Up(node)))
+    }
+
+    /// A node was told to stop.
+    pub fn stopped(&mut self, node: NodeId, now_ms: u64) -> Option<Change> {
+        let member = self.members.get_mut(&node)?;
+        member.record.stopped = true;
+        if !std::mem::replace(&mut member.up, false) {
+            return None;
+        }
+        member.down_ms = now_ms;
+        Some(Change::Down(node))
+    }
+
+    /// A node gets no new blocks from now on, or gets them again.
+    pub fn set_draining(&mut self, node: NodeId, draining: bool) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.record.draining = draining;
+        }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (&id, member) in &mut self.members {
+            if member.up && now_ms.saturating_sub(member.seen_ms) >= self.patience.dead_after_ms {
+                (member.up, member.down_ms) = (false, now_ms);
+                changes.push(Change::Down(id));
+            }
+            let due = !member.up && now_ms.saturating_sub(member.down_ms) >= self.patience.grace_ms;
+            if due && self.overdue.insert(id) {
+                changes.push(Change::Overdue(id));
+            }
+        }
+        changes
+    }
+
+    /// Whether blocks can be read from a node.
+    pub fn readable(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|m| m.up)
+    }
+
+    /// The nodes from which nothing can be read.
+    pub fn down(&self) -> Vec<NodeId> {
+        self.members.iter().filter(|(_, m)| !m.up).map(|(id, _)| *id).collect()
+    }
+
+    /// The nodes whose blocks are to be repaired without being asked.
+    pub fn overdue(&self) -> &BTreeSet<NodeId> {
+        &self.overdue
+    }
+
+    /// The nodes as planners see them: usable for new blocks are those alive and not draining.
+    pub fn topology(&self) -> Topology {
+        let node = |m: &Member| Node {
+            rack: m.record.rack,
+            usable: m.up && !m.record.draining,
+            used_bytes: m.usage.bytes,
+        };
+        Topology { nodes: self.members.iter().map(|(id, m)| (*id, node(m))).collect() }
+    }
+
+    /// Where the nodes listen.
+    pub fn addresses(&self) -> Vec<NodeAddress> {
+        let address = |(id, m): (&NodeId, &Member)| NodeAddress {
+            id: *id,
+            rack: m.record.rack,
+            control: m.record.control,
+            data: m.record.data,
+            alive: m.up,
+        };
+        self.members.iter().map(address).collect()
+    }
+
+    /// The data address of a node.
+    pub fn data(&self, node: NodeId) -> Option<SocketAddr> {
+        self.members.get(&node).map(|m| m.record.data)
+    }
+
+    /// The nodes for people; `tallies` are the blocks placed and lost on each.
+    pub fn infos(&self, tallies: &BTreeMap<NodeId, (u64, u64)>, now_ms: u64) -> Vec<NodeInfo> {
+        let info = |(id, m): (&NodeId, &Member)| {
+            let (placed_blocks, lost_blocks) = tallies.get(id).copied().unwrap_or_default();
+            NodeInfo {
+                id: *id,
+                rack: m.record.rack,
+                state: m.state(),
+                control: m.record.control,
+                data: m.record.data,
+                dir: m.record.dir.clone(),
+                silent_ms: now_ms.saturating_sub(m.seen_ms),
+                usage: m.usage,
+                placed_blocks,
+                lost_blocks,
+            }
+        };
+        self.members.iter().map(info).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use kintsu_dag::RackId;
+    use proptest::prelude::*;
+
+    const PATIENCE: Patience = Patience { dead_after_ms: 50, grace_ms: 600 };
+    const NODE: NodeId = NodeId(3);
+
+    pub(crate) fn record(incarnation: u64) -> NodeRecord {
+        NodeRecord {
+            rack: RackId(0),
+            control: "127.0.0.1:1".parse().unwrap(),
+            data: "127.0.0.1:2".parse().unwrap(),
+            dir: "/d".into(),
+            incarnation,
+            draining: false,
+            stopped: false,
+        }
+    }
+
+    fn members() -> Members {
+        let mut members = Members::new(PATIENCE, BTreeMap::new(), 0);
+        assert_eq!(members.enrolled(NODE, record(7), 0), Some(Change::Up(NODE)));
+        members
+    }
+
+    #[test]
+    fn a_silent_node_is_dead_then_overdue_and_alive_again_when_it_speaks() {
+        let mut m = members();
+        assert_eq!(m.tick(49), []);
+        assert_eq!(m.tick(50), [Change::Down(NODE)]);
+        assert_eq!(m.node(NODE).unwrap().state(), NodeState::Dead);
+        assert!(!m.topology().nodes[&NODE].usable && !m.readable(NODE));
+        assert_eq!(m.tick(649), []);
+        assert_eq!(m.tick(650), [Change::Overdue(NODE)]);
+        assert_eq!(m.tick(900), []);
+        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), 901), Ok(Some(Change::Up(NODE))));
+        assert!(m.overdue().is_empty() && m.readable(NODE));
+    }
+
+    #[test]
+    fn only_the_registered_incarnation_counts() {
+        let mut m = members();
+        assert!(m.seen(NODE, 8, DiskUsage::default(), 1).is_err());
+        assert!(m.seen(NodeId(9), 7, DiskUsage::default(), 1).is_err());
+        assert_eq!(m.tick(50), [Change::Down(NODE)]);
+    }
+
+    #[test]
+    fn a_second_live_agent_of_the_same_id_is_a_rival_but_a_restart_is_not() {
+        let m = members();
+        let other = NodeRecord { dir: "/elsewhere".into(), ..record(8) };
+        assert!(m.rival(NODE, &other, 10).is_some());
+        assert!(m.rival(NODE, &record(8), 10).is_none(), "same directory: its lock tells them apart");
+        assert!(m.rival(NODE, &other, 60).is_none(), "silent for too long");
+    }
+
+    #[test]
+    fn a_stopped_node_stays_stopped_until_it_registers() {
+        let mut m = members();
+        assert_eq!(m.stopped(NODE, 10), Some(Change::Down(NODE)));
+        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), 11), Ok(None));
+        assert_eq!(m.node(NODE).unwrap().state(), NodeState::Stopped);
+        assert_eq!(m.tick(610), [Change::Overdue(NODE)]);
+        assert_eq!(m.enrolled(NODE, record(8), 700), Some(Change::Up(NODE)));
+        assert_eq!(m.node(NODE).unwrap().state(), NodeState::Alive);
+        assert!(m.overdue().is_empty());
+    }
+
+    #[test]
+    fn a_restarted_coordinator_trusts_what_it_knew_for_a_while() {
+        let mut m = Members::new(PATIENCE, BTreeMap::from([(NODE, record(7))]), 1000);
+        assert!(m.readable(NODE));
+        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), 1010), Ok(None));
+        assert_eq!(m.tick(1060), [Change::Down(NODE)]);
+    }
+
+    proptest! {
+        #[test]
+        fn overdue_nodes_are_down_and_ups_and_downs_alternate(
+            steps in prop::collection::vec((0u8..4, 0u32..3, 1u64..400), 1..80),
+        ) {
+            let mut m = Members::new(PATIENCE, BTreeMap::new(), 0);
+            let (mut now, mut up) = (0, BTreeMap::new());
+            for (what, node, wait) in steps {
+                now += wait;
+                let node = NodeId(node);
+                let changes: Vec<Change> = match what {
+                    0 => m.enrolled(node, record(1), now).into_iter().collect(),
+                    1 => m.seen(node, 1, DiskUsage::default(), now).ok().flatten().into_iter().collect(),
+                    2 => m.stopped(node, now).into_iter().collect(),
+                    _ => m.tick(now),
+                };
+                for change in changes {
+                    match change {
+                        Change::Up(n) => prop_assert_ne!(up.insert(n, true), Some(true)),
+                        Change::Down(n) => prop_assert_eq!(up.insert(n, false), Some(true)),
+                        Change::Overdue(n) => prop_assert_eq!(up.get(&n), Some(&false)),
+                    }
+                }
+                prop_assert!(m.overdue().iter().all(|n| !m.readable(*n)));
+                prop_assert!(m.iter().all(|(n, member)| Some(&member.up) == up.get(&n)));
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Metadata: what exists, where it is, and what must be done about it, in an embedded
+//! transactional store (redb).
+//!
+//! One operation is one transaction: it is durable when the call returns, and a crash at any
+//! moment leaves all of it or none. [`Meta`] is the only door; nothing outside knows of tables.
+//! It decides nothing: placement and repairs are handed in.
+//!
+//! Invariants, each kept by the one function of [`Tables`](tables) that touches its rows:
+//! - a block with a digest has exactly one `by_node` row, and a node at most one block of a stripe;
+//! - a block is flagged lost in its stripe exactly when it has a `lost` row;
+//! - `tally` counts the rows of `by_node` and their lost flags;
+//! - no block is a home and garbage on the same node at once;
+//! - ids of stripes, puts and nodes are never used twice.
+//!
+//! What it costs: opening reads a few pages, whatever the number of stripes (every commit saves
+//! the state of the page allocator, so that a crash needs no walk over the file), and the cache is
+//! bounded. Calls block on the disk: asynchronous callers use [`Meta::off`].
+
+mod blocks;
+mod nodes;
+mod objects;
+mod puts;
+mod record;
+mod tables;
+mod write;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
+
+use crate::error::{CoordinatorError, Result};
+
+pub use blocks::{Landing, LostBlock, Parity};
+pub use nodes::{Comparison, Enrolled};
+pub use puts::NewPut;
+pub use record::{
+    BlockRecord, CodeRecord, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
+};
+use write::Tables;
+
+/// File name of the store in the coordinator's directory.
+pub const FILE: &str = "metadata.redb";
+
+/// The metadata store. Cheap to clone.
+#[derive(Clone)]
+pub struct Meta {
+    db: Arc<Database>,
+}
+
+/// A consistent view of the metadata at one moment.
+pub struct Snapshot {
+    txn: ReadTransaction,
+}
+
+/// Numbers that are kept, not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Objects visible.
+    pub objects: u64,
+    /// Bytes of objects.
+    pub object_bytes: u64,
+    /// Stripes.
+    pub stripes: u64,
+    /// Blocks known to be lost.
+    pub lost: u64,
+    /// Puts under way.
+    pub puts: u64,
+    /// Block files waiting to be deleted.
+    pub garbage: u64,
+}
+
+impl Meta {
+    /// Opens the store in `dir`, or makes one there, with at most `cache_bytes` of cache.
+    ///
+    /// # Errors
+    /// Another process has it open; it is of another version; the disk fails.
+    pub fn open(dir: &Path, cache_bytes: usize) -> Result<Self> {
+        let io = |source| CoordinatorError::Io { what: format!("cannot create {}", dir.display()), source };
+        std::fs::create_dir_all(dir).map_err(io)?;
+        let path = dir.join(FILE);
+        let db = match Database::builder().set_cache_size(cache_bytes).create(&path) {
+            Err(redb::DatabaseError::DatabaseAlreadyOpen) => {
+                return Err(CoordinatorError::Conflict {
+                    what: format!("cannot use {}", dir.display()),
+                    expected: "a directory that no other coordinator uses".into(),
+                    got: "one that is locked by a running coordinator".into(),
+                });
+            }
+            other => other?,
+        };
+        let meta = Self { db: Arc::new(db) };
+        let version = meta.write(|t| {
+            let found = t.counter(tables::COUNT_VERSION)?;
+            if found == 0 {
+                t.set_counter(tables::COUNT_VERSION, tables::VERSION)?;
+            }
+            Ok(if found == 0 { tables::VERSION } else { found })
+        })?;
+        if version != tables::VERSION {
+            return Err(CoordinatorError::Corrupt {
+                what: format!("{}", path.display()),
+                expected: format!("version {}", tables::VERSION),
+                got: format!("version {version}"),
+            });
+        }
+        Ok(meta)
+    }
+
+    /// Runs a call that blocks on the disk away from the asynchronous threads.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub async fn off<T, F>(&self, f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Meta) -> Result<T> + Send + 'static,
+    {
+        let meta = self.clone();
+        match tokio::task::spawn_blocking(move || f(&meta)).await {
+            Ok(result) => result,
+            Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+            Err(e) => Err(CoordinatorError::Storage(e.to_string())),
+        }
+    }
+
+    /// What is committed now.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot { txn: self.db.begin_read()? })
+    }
+
+    /// Counts one more start of the coordinator, and tells which it is: never the same twice.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn next_boot(&self) -> Result<u64> {
+        self.write(|t| t.next(tables::COUNT_BOOT, 1))
+    }
+
+    /// One transaction: all of `f` durable, or nothing.
+    fn write<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
+        let mut txn = self.db.begin_write()?;
+        txn.set_quick_repair(true);
+        let mut opened = Tables::open(&txn)?;
+        let result = f(&mut opened);
+        drop(opened);
+        match result {
+            Ok(value) => {
+                txn.commit()?;
+                Ok(value)
+            }
+            Err(error) => {
+                txn.abort()?;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Snapshot {
+    /// The kept numbers.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn totals(&self) -> Result<Totals> {
+        let counters = self.txn.open_table(tables::COUNTERS)?;
+        Ok(Totals {
+            objects: self.txn.open_table(tables::OBJECTS)?.len()?,
+            object_bytes: counters.get(tables::COUNT_BYTES)?.map_or(0, |v| v.value()),
+            stripes: self.txn.open_table(tables::STRIPES)?.len()?,
+            lost: self.txn.open_table(tables::LOST)?.len()?,
+            puts: self.txn.open_table(tables::PUTS)?.len()?,
+            garbage: self.txn.open_table(tables::GARBAGE)?.len()?,
+        })
+    }
+
+    /// A code by its key.
+    ///
+    /// # Errors
+    /// No such code: the metadata contradict themselves.
+    pub fn code(&self, key: u16) -> Result<CodeRecord> {
+        let table = self.txn.open_table(tables::CODES)?;
+        let row = table.get(key)?;
+        write::code_of(row.as_ref().map(|r| r.value()), key)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

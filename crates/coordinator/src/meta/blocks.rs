@@ -1,0 +1,303 @@
+//! Blocks: lost and mended, moved, encoded, thrown away.
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind};
+use redb::{ReadableTable, ReadableTableMetadata};
+
+use super::write::Tables;
+use super::{Meta, Snapshot, record, tables};
+use crate::error::{CoordinatorError, Result};
+
+/// A block that cannot be read at a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostBlock {
+    /// Which.
+    pub id: BlockId,
+    /// Where it should be.
+    pub node: NodeId,
+    /// Why it cannot be read.
+    pub why: FaultKind,
+}
+
+/// A block that is durable at a new place, and may become visible there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Landing {
+    /// Which block of the stripe.
+    pub index: BlockIndex,
+    /// The home it was repaired or copied for: it must still be that one.
+    pub from: NodeId,
+    /// Its new home; may be the old one.
+    pub to: NodeId,
+    /// The digest it was written with there: it must be the recorded one.
+    pub digest: DigestBytes,
+}
+
+/// A parity block that was made by an offline encoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parity {
+    /// Which block of the stripe.
+    pub index: BlockIndex,
+    /// Its home.
+    pub node: NodeId,
+    /// Its digest.
+    pub digest: DigestBytes,
+}
+
+impl Meta {
+    /// Flags blocks lost that still have that home; returns those.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn mark_lost(&self, blocks: &[LostBlock]) -> Result<Vec<BlockId>> {
+        self.flag_all(blocks.iter().map(|b| (b.id, b.node, Some(byte_of(b.why)))))
+    }
+
+    /// Takes the lost flag from blocks that were only missing and are there again; returns those.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn mark_found(&self, blocks: &[(BlockId, NodeId)]) -> Result<Vec<BlockId>> {
+        self.flag_all(blocks.iter().map(|&(id, node)| (id, node, None)))
+    }
+
+    fn flag_all(&self, blocks: impl Iterator<Item = (BlockId, NodeId, Option<u8>)>) -> Result<Vec<BlockId>> {
+        let blocks: Vec<_> = blocks.collect();
+        if blocks.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.write(|t| {
+            let mut changed = Vec::new();
+            for (id, node, why) in blocks {
+                let Some(mut stripe) = t.stripe(id.stripe)? else { continue };
+                let Some(block) = stripe.blocks.get_mut(usize::from(id.index.0)) else { continue };
+                let Some(block) = block.as_mut().filter(|b| b.node == node && b.digest.is_some()) else {
+                    continue;
+                };
+                if why.is_none() {
+                    let was = t.lost.get((id.stripe.0, id.index.0))?.map(|row| row.value());
+                    if was != Some(byte_of(FaultKind::Missing)) {
+                        continue;
+                    }
+                }
+                t.flag(id.stripe, id.index, block, why)?;
+                t.set_stripe(id.stripe, &stripe)?;
+                changed.push(id);
+            }
+            Ok(changed)
+        })
+    }
+
+    /// Makes repaired or moved blocks visible at their new homes, in one transaction: the flags
+    /// go, both nodes' rows change, what the old home may still have becomes garbage. A block
+    /// whose stripe is gone or whose home changed meanwhile becomes garbage at its new place
+    /// instead. Returns the blocks that became visible.
+    ///
+    /// # Errors
+    /// A digest that is not the recorded one, or a home that holds another block of the stripe;
+    /// nothing is changed then.
+    pub fn rehome(&self, id: StripeId, generation: u32, landings: &[Landing]) -> Result<Vec<BlockIndex>> {
+        self.write(|t| {
+            let Some(mut stripe) = t.stripe(id)?.filter(|s| s.generation == generation) else {
+                for l in landings {
+                    t.trash(id, l.index, generation, l.to)?;
+                }
+                return Ok(Vec::new());
+            };
+            let mut visible = Vec::new();
+            for l in landings {
+                let slot = stripe.blocks.get_mut(usize::from(l.index.0)).and_then(Option::as_mut);
+                let Some(block) = slot.filter(|b| b.node == l.from) else {
+                    t.trash(id, l.index, generation, l.to)?;
+                    continue;
+                };
+                if block.digest != Some(l.digest) {
+                    return Err(CoordinatorError::Conflict {
+                        what: format!("new home for {id}.{}", l.index),
+                        expected: format!("digest {}", hex(block.digest.as_ref())),
+                        got: hex(Some(&l.digest)),
+                    });
+                }
+                t.flag(id, l.index, block, None)?;
+                t.unsettle(id, l.index, generation, l.from)?;
+                block.node = l.to;
+                visible.push(l.index);
+            }
+            for l in landings.iter().filter(|l| visible.contains(&l.index)) {
+                t.settle(id, l.index, generation, l.to)?;
+            }
+            t.set_stripe(id, &stripe)?;
+            Ok(visible)
+        })
+    }
+
+    /// Makes the parity of an offline stripe visible. Returns false, and throws the blocks away, when
+    /// the stripe is gone or encoded already.
+    ///
+    /// # Errors
+    /// A home that holds another block of the stripe; nothing is changed then.
+    pub fn set_encoded(&self, id: StripeId, generation: u32, parity: &[Parity]) -> Result<bool> {
+        self.write(|t| {
+            let wanted = |s: &record::StripeRecord| s.generation == generation && !s.encoded;
+            let Some(mut stripe) = t.stripe(id)?.filter(wanted) else {
+                for p in parity {
+                    if t.by_node.get((p.node.0, id.0))?.map(|row| row.value()) != Some(p.index.0) {
+                        t.trash(id, p.index, generation, p.node)?;
+                    }
+                }
+                return Ok(false);
+            };
+            for p in parity {
+                let slot = stripe.blocks.get_mut(usize::from(p.index.0)).and_then(Option::as_mut);
+                let block =
+                    slot.filter(|b| b.digest.is_none()).ok_or_else(|| CoordinatorError::Conflict {
+                        what: format!("encoding of {id}"),
+                        expected: "parity blocks not made yet".into(),
+                        got: p.index.to_string(),
+                    })?;
+                (block.node, block.digest) = (p.node, Some(p.digest));
+                t.settle(id, p.index, generation, p.node)?;
+            }
+            stripe.encoded = true;
+            t.set_stripe(id, &stripe)?;
+            count_encoded(t, stripe.owner)?;
+            Ok(true)
+        })
+    }
+
+    /// Adds block files that nobody needs, unless they are homes by now.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn trash(&self, files: &[(NodeId, BlockRef)]) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        self.write(|t| {
+            for (node, file) in files {
+                let (id, index) = (file.id.stripe, file.id.index);
+                if !is_home(t, *node, file)? {
+                    t.trash(id, index, file.generation, *node)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Forgets garbage that its node has deleted.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn swept(&self, node: NodeId, files: &[BlockRef]) -> Result<()> {
+        self.write(|t| {
+            for file in files {
+                t.garbage.remove((node.0, file.id.stripe.0, file.id.index.0, file.generation))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Snapshot {
+    /// At most `limit` blocks placed on a node, of stripes after `after`.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn placed(&self, node: NodeId, after: Option<StripeId>, limit: usize) -> Result<Vec<BlockId>> {
+        let table = self.txn.open_table(tables::BY_NODE)?;
+        let from = after.map_or(0, |s| s.0.saturating_add(1));
+        let mut out = Vec::new();
+        for row in table.range((node.0, from)..=(node.0, u64::MAX))?.take(limit) {
+            let (key, index) = row?;
+            out.push(BlockId { stripe: StripeId(key.value().1), index: BlockIndex(index.value()) });
+        }
+        Ok(out)
+    }
+
+    /// At most `limit` lost blocks, of stripes after `after`, with the reason; a stripe is never
+    /// cut in two unless it fills the page alone.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn lost(&self, after: Option<StripeId>, limit: usize) -> Result<Vec<(BlockId, FaultKind)>> {
+        let table = self.txn.open_table(tables::LOST)?;
+        let from = after.map_or(0, |s| s.0.saturating_add(1));
+        let mut out: Vec<(BlockId, FaultKind)> = Vec::new();
+        for row in table.range((from, 0)..)? {
+            let (key, why) = row?;
+            let (stripe, index) = key.value();
+            let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
+            if out.len() >= limit && out.last().is_some_and(|(b, _)| b.stripe != id.stripe) {
+                break;
+            }
+            out.push((id, kind_of(why.value())));
+        }
+        Ok(out)
+    }
+
+    /// At most `limit` block files to be deleted on a node.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn garbage(&self, node: NodeId, limit: usize) -> Result<Vec<BlockRef>> {
+        let table = self.txn.open_table(tables::GARBAGE)?;
+        let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
+        let mut out = Vec::new();
+        for row in table.range(from..=to)?.take(limit) {
+            let (_, stripe, index, generation) = row?.0.value();
+            let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
+            out.push(BlockRef { id, generation });
+        }
+        Ok(out)
+    }
+
+    /// Whether a node still has to delete a block of this stripe. Until it has, it must not be
+    /// given one: the deletion could hit the new one.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn must_sweep(&self, node: NodeId, stripe: StripeId) -> Result<bool> {
+        let table = self.txn.open_table(tables::GARBAGE)?;
+        let (from, to) = ((node.0, stripe.0, 0, 0), (node.0, stripe.0, u8::MAX, u32::MAX));
+        Ok(table.range(from..=to)?.next().transpose()?.is_some())
+    }
+
+    /// Whether there is any garbage.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn any_garbage(&self) -> Result<bool> {
+        Ok(self.txn.open_table(tables::GARBAGE)?.len()? > 0)
+    }
+}
+
+/// Whether the metadata place exactly this block on this node.
+pub fn is_home(t: &Tables<'_>, node: NodeId, file: &BlockRef) -> Result<bool> {
+    let at = t.by_node.get((node.0, file.id.stripe.0))?.map(|row| row.value());
+    Ok(at == Some(file.id.index.0)
+        && t.stripe(file.id.stripe)?.is_some_and(|stripe| stripe.generation == file.generation))
+}
+
+fn count_encoded(t: &mut Tables<'_>, owner: u64) -> Result<()> {
+    let Some(name) = t.names.get(owner)?.map(|row| row.value().to_owned()) else { return Ok(()) };
+    let Some(row) = t.objects.get(name.as_str())?.map(|row| row.value().to_vec()) else { return Ok(()) };
+    let mut object: record::ObjectRecord = record::unpack("object", &row)?;
+    object.encoded += 1;
+    t.objects.insert(name.as_str(), record::pack(&object).as_slice())?;
+    Ok(())
+}
+
+/// Reasons as bytes on disk.
+const REASONS: [FaultKind; 5] =
+    [FaultKind::Missing, FaultKind::Corrupt, FaultKind::Stale, FaultKind::Mismatch, FaultKind::Io];
+
+pub(super) fn byte_of(why: FaultKind) -> u8 {
+    REASONS.iter().position(|&k| k == why).unwrap_or(REASONS.len() - 1) as u8
+}
+
+fn kind_of(byte: u8) -> FaultKind {
+    REASONS.get(usize::from(byte)).copied().unwrap_or(FaultKind::Io)
+}
+
+fn hex(digest: Option<&DigestBytes>) -> String {
+    digest.map_or("none".into(), |d| d.iter().map(|b| format!("{b:02x}")).collect())
+}

@@ -1,0 +1,165 @@
+//! Visible objects: find, list, remove.
+
+use kintsu_dag::{BlockId, BlockIndex, StripeId};
+use kintsu_wire::message::{BlockPlace, ObjectInfo, StripeInfo};
+use redb::ReadableTable;
+
+use super::record::{self, ObjectRecord, StripeRecord};
+use super::write::Tables;
+use super::{Meta, Snapshot, tables};
+use crate::error::{CoordinatorError, Result};
+
+impl Snapshot {
+    /// The object of this name.
+    ///
+    /// # Errors
+    /// No object of this name.
+    pub fn object(&self, name: &str) -> Result<ObjectRecord> {
+        let table = self.txn.open_table(tables::OBJECTS)?;
+        let row = table.get(name)?.ok_or_else(|| missing(name))?;
+        record::unpack("object", row.value())
+    }
+
+    /// The same for people and clients.
+    ///
+    /// # Errors
+    /// No object of this name.
+    pub fn object_info(&self, name: &str) -> Result<ObjectInfo> {
+        let object = self.object(name)?;
+        Ok(info(name, &object, &self.code(object.code)?.name))
+    }
+
+    /// The name of the object with this id, if it is visible.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn name(&self, object: u64) -> Result<Option<String>> {
+        Ok(self.txn.open_table(tables::NAMES)?.get(object)?.map(|row| row.value().to_owned()))
+    }
+
+    /// One stripe, if it is visible.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn stripe(&self, id: StripeId) -> Result<Option<StripeRecord>> {
+        let table = self.txn.open_table(tables::STRIPES)?;
+        table.get(id.0)?.map(|row| StripeRecord::unpack(row.value())).transpose()
+    }
+
+    /// At most `limit` stripes of an object from position `first` on, for clients.
+    ///
+    /// # Errors
+    /// The metadata contradict themselves.
+    pub fn stripes(&self, object: &ObjectRecord, first: u64, limit: u64) -> Result<Vec<StripeInfo>> {
+        let code = self.code(object.code)?;
+        let table = self.txn.open_table(tables::STRIPES)?;
+        let mut out = Vec::new();
+        for (_, id) in object.ids(first, limit) {
+            let row = table.get(id.0)?.ok_or_else(|| CoordinatorError::Corrupt {
+                what: format!("stripe {id}"),
+                expected: "a row for every stripe of an object".into(),
+                got: "none".into(),
+            })?;
+            let stripe = StripeRecord::unpack(row.value())?;
+            out.push(stripe_info(id, &stripe, &code.name, usize::from(code.k)));
+        }
+        Ok(out)
+    }
+
+    /// Objects in order of name: those that begin with `prefix`, after `after`, at most `limit`;
+    /// and whether there are more.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<(Vec<ObjectInfo>, bool)> {
+        let table = self.txn.open_table(tables::OBJECTS)?;
+        let from = after.unwrap_or(prefix).max(prefix);
+        let (mut out, mut code) = (Vec::new(), (None, String::new()));
+        for row in table.range(from..)? {
+            let (name, row) = row?;
+            let name = name.value();
+            if Some(name) == after {
+                continue;
+            }
+            if !name.starts_with(prefix) {
+                break;
+            }
+            if out.len() == limit {
+                return Ok((out, true));
+            }
+            let object: ObjectRecord = record::unpack("object", row.value())?;
+            if code.0 != Some(object.code) {
+                code = (Some(object.code), self.code(object.code)?.name);
+            }
+            out.push(info(name, &object, &code.1));
+        }
+        Ok((out, false))
+    }
+}
+
+impl Meta {
+    /// Removes an object; its blocks become garbage.
+    ///
+    /// # Errors
+    /// No object of this name.
+    pub fn remove(&self, name: &str) -> Result<ObjectInfo> {
+        self.write(|t| {
+            let row = t.objects.get(name)?.map(|row| row.value().to_vec()).ok_or_else(|| missing(name))?;
+            let object: ObjectRecord = record::unpack("object", &row)?;
+            let code = t.code(object.code)?;
+            drop_object(t, name, &object)?;
+            Ok(info(name, &object, &code.name))
+        })
+    }
+}
+
+/// Forgets an object and its stripes.
+pub fn drop_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Result<()> {
+    for (_, id) in object.ids(0, u64::MAX) {
+        t.drop_stripe(id)?;
+    }
+    t.objects.remove(name)?;
+    t.names.remove(object.id)?;
+    let bytes = t.counter(tables::COUNT_BYTES)?;
+    t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))
+}
+
+/// An object for clients.
+pub fn info(name: &str, object: &ObjectRecord, code: &str) -> ObjectInfo {
+    ObjectInfo {
+        name: name.into(),
+        size: object.size,
+        code: code.into(),
+        encoding: object.encoding,
+        encoded: object.encoded == object.stripes(),
+        stripes: object.stripes(),
+        created: object.created,
+    }
+}
+
+fn stripe_info(id: StripeId, stripe: &StripeRecord, code: &str, k: usize) -> StripeInfo {
+    let place = |(i, block): (usize, &Option<record::BlockRecord>)| {
+        let block = block.as_ref()?;
+        let index = BlockIndex(i as u8);
+        Some(BlockPlace {
+            id: BlockId { stripe: id, index },
+            node: block.node,
+            len: stripe.layout.block_len(k, index),
+            digest: block.digest,
+            lost: block.lost,
+        })
+    };
+    StripeInfo {
+        id,
+        generation: stripe.generation,
+        code: code.into(),
+        layout: stripe.layout,
+        offset: stripe.offset,
+        encoded: stripe.encoded,
+        blocks: stripe.blocks.iter().enumerate().map(place).collect(),
+    }
+}
+
+fn missing(name: &str) -> CoordinatorError {
+    CoordinatorError::NotFound { what: "object", name: name.into() }
+}

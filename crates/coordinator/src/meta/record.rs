@@ -1,0 +1,349 @@
+//! The rows of the metadata tables and their bytes.
+//!
+//! Stripes are packed by hand, because there are millions of them: a stripe of 14 blocks takes
+//! 341 bytes. The other rows are MessagePack with named fields, so that a field can be
+//! added without rewriting a store. Layout: `docs/format.md`, "Metadata".
+
+use std::net::SocketAddr;
+
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::{Layout, LayoutKind};
+use kintsu_wire::message::{DigestBytes, Encoding};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize as SerializeDerive};
+
+use crate::error::{CoordinatorError, Result};
+
+/// A visible object.
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct ObjectRecord {
+    /// Its id: that of the put that wrote it.
+    pub id: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its code.
+    pub code: u16,
+    /// When it is encoded.
+    pub encoding: Encoding,
+    /// How many of its stripes have their parity.
+    pub encoded: u64,
+    /// Seconds since 1970 when it became visible.
+    pub created: u64,
+    /// Its stripes in order, as runs of ids: (first, how many).
+    pub runs: Vec<(u64, u64)>,
+}
+
+impl ObjectRecord {
+    /// Number of stripes.
+    pub fn stripes(&self) -> u64 {
+        self.runs.iter().map(|r| r.1).sum()
+    }
+
+    /// The ids of at most `limit` stripes from position `first` on, with their positions.
+    pub fn ids(&self, first: u64, limit: u64) -> Vec<(u64, StripeId)> {
+        let (mut at, mut out) = (0, Vec::new());
+        let end = first.saturating_add(limit);
+        for &(id, count) in &self.runs {
+            let from = first.clamp(at, at + count);
+            let to = end.clamp(at, at + count);
+            out.extend((from..to).map(|p| (p, StripeId(id + (p - at)))));
+            at += count;
+        }
+        out
+    }
+}
+
+/// One block of a [`StripeRecord`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockRecord {
+    /// Its home.
+    pub node: NodeId,
+    /// Its digest; `None` for parity not made yet.
+    pub digest: Option<DigestBytes>,
+    /// It cannot be read at its home: it must be repaired.
+    pub lost: bool,
+}
+
+/// A visible stripe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StripeRecord {
+    /// Id of the object it belongs to.
+    pub owner: u64,
+    /// Its first byte in the object.
+    pub offset: u64,
+    /// Its code.
+    pub code: u16,
+    /// Generation of its blocks.
+    pub generation: u32,
+    /// How object bytes lie in it.
+    pub layout: Layout,
+    /// Whether its parity exists.
+    pub encoded: bool,
+    /// By block index; `None` for empty blocks.
+    pub blocks: Vec<Option<BlockRecord>>,
+}
+
+const STRIPE_HEAD: usize = 47;
+const BLOCK_BYTES: usize = 21;
+const HAS_DIGEST: u8 = 1;
+const LOST: u8 = 2;
+const EMPTY: u8 = 4;
+const ENCODED: u8 = 1;
+const STRIPED: u8 = 2;
+
+impl StripeRecord {
+    /// The record as bytes.
+    pub fn pack(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(STRIPE_HEAD + BLOCK_BYTES * self.blocks.len());
+        let striped = self.layout.kind == LayoutKind::Striped;
+        out.push((u8::from(self.encoded) * ENCODED) | (u8::from(striped) * STRIPED));
+        out.extend(self.owner.to_le_bytes());
+        out.extend(self.offset.to_le_bytes());
+        out.extend(self.code.to_le_bytes());
+        out.extend(self.generation.to_le_bytes());
+        out.extend(self.layout.block_bytes.to_le_bytes());
+        out.extend(self.layout.cell_bytes.to_le_bytes());
+        out.extend(self.layout.data_bytes.to_le_bytes());
+        out.extend((self.blocks.len() as u32).to_le_bytes());
+        for block in &self.blocks {
+            let (flags, node, digest) = match block {
+                None => (EMPTY, NodeId(0), [0; 16]),
+                Some(b) => {
+                    let digest = u8::from(b.digest.is_some()) * HAS_DIGEST;
+                    (digest | (u8::from(b.lost) * LOST), b.node, b.digest.unwrap_or([0; 16]))
+                }
+            };
+            out.push(flags);
+            out.extend(node.0.to_le_bytes());
+            out.extend(digest);
+        }
+        out
+    }
+
+    /// The record from its bytes.
+    ///
+    /// # Errors
+    /// Bytes of another length than the record says.
+    pub fn unpack(bytes: &[u8]) -> Result<Self> {
+        let bad = |got: usize| CoordinatorError::Corrupt {
+            what: "stripe record".into(),
+            expected: format!("{STRIPE_HEAD} + {BLOCK_BYTES} n bytes"),
+            got: format!("{got} bytes"),
+        };
+        let mut at = Cursor { bytes };
+        let mut read = || -> Option<(Self, bool)> {
+            let [flags] = at.take::<1>()?;
+            let owner = u64::from_le_bytes(at.take()?);
+            let offset = u64::from_le_bytes(at.take()?);
+            let code = u16::from_le_bytes(at.take()?);
+            let generation = u32::from_le_bytes(at.take()?);
+            let kind = if flags & STRIPED != 0 { LayoutKind::Striped } else { LayoutKind::Contiguous };
+            let layout = Layout {
+                kind,
+                block_bytes: u64::from_le_bytes(at.take()?),
+                cell_bytes: u32::from_le_bytes(at.take()?),
+                data_bytes: u64::from_le_bytes(at.take()?),
+            };
+            let n = u32::from_le_bytes(at.take()?).min(u32::from(u8::MAX) + 1);
+            let blocks = (0..n).map(|_| at.block()).collect::<Option<Vec<_>>>()?;
+            let encoded = flags & ENCODED != 0;
+            let record = Self { owner, offset, code, generation, layout, encoded, blocks };
+            Some((record, at.bytes.is_empty()))
+        };
+        match read() {
+            Some((record, true)) => Ok(record),
+            _ => Err(bad(bytes.len())),
+        }
+    }
+
+    /// The block at `index`, if that is in range and not empty.
+    pub fn block(&self, index: BlockIndex) -> Option<&BlockRecord> {
+        self.blocks.get(usize::from(index.0))?.as_ref()
+    }
+
+    /// The blocks that were made, with their indices.
+    pub fn made(&self) -> impl Iterator<Item = (BlockIndex, &BlockRecord)> {
+        let all = self.blocks.iter().enumerate();
+        all.filter_map(|(i, b)| Some((BlockIndex(i as u8), b.as_ref()?))).filter(|(_, b)| b.digest.is_some())
+    }
+}
+
+struct Cursor<'a> {
+    bytes: &'a [u8],
+}
+
+impl Cursor<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.bytes.split_first_chunk::<N>()?;
+        self.bytes = rest;
+        Some(*head)
+    }
+
+    fn block(&mut self) -> Option<Option<BlockRecord>> {
+        let [flags] = self.take::<1>()?;
+        let node = NodeId(u32::from_le_bytes(self.take()?));
+        let digest = self.take::<16>()?;
+        let made = BlockRecord {
+            node,
+            digest: (flags & HAS_DIGEST != 0).then_some(digest),
+            lost: flags & LOST != 0,
+        };
+        Some((flags & EMPTY == 0).then_some(made))
+    }
+}
+
+/// One stripe of a put under way.
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct PendingStripe {
+    /// Its identity.
+    pub id: StripeId,
+    /// Generation of its blocks.
+    pub generation: u32,
+    /// Its first byte in the object.
+    pub offset: u64,
+    /// How object bytes lie in it.
+    pub layout: Layout,
+    /// The node for each block; `None` for empty ones.
+    pub homes: Vec<Option<NodeId>>,
+}
+
+/// A put under way. Its lease is kept in memory: after a restart it begins anew.
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct PendingPut {
+    /// The name to be.
+    pub name: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its code.
+    pub code: u16,
+    /// When it is encoded.
+    pub encoding: Encoding,
+    /// Whether an object of this name may be replaced.
+    pub replace: bool,
+    /// Its stripes, in order.
+    pub stripes: Vec<PendingStripe>,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct NodeRecord {
+    /// Its rack.
+    pub rack: RackId,
+    /// Its gRPC listener at its last start.
+    pub control: SocketAddr,
+    /// Its slice listener at its last start.
+    pub data: SocketAddr,
+    /// Its data directory.
+    pub dir: String,
+    /// Its last start.
+    pub incarnation: u64,
+    /// It is being emptied, or was.
+    pub draining: bool,
+    /// It was stopped on purpose.
+    pub stopped: bool,
+}
+
+/// A code as data, so that a stripe can be read without the program that named the code.
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct CodeRecord {
+    /// Its name: `rs:n=14,k=10`.
+    pub name: String,
+    /// Blocks of a stripe.
+    pub n: u16,
+    /// Data blocks of a stripe.
+    pub k: u16,
+    /// Sub-blocks of a block.
+    pub w: u16,
+    /// `n w` rows of `k w` bytes.
+    pub generator: Vec<u8>,
+}
+
+/// A row as MessagePack with named fields.
+pub fn pack<T: Serialize>(row: &T) -> Vec<u8> {
+    rmp_serde::to_vec_named(row).expect("rows are plain data, writing them to memory cannot fail")
+}
+
+/// A row from MessagePack.
+///
+/// # Errors
+/// Bytes that are no such row.
+pub fn unpack<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T> {
+    rmp_serde::from_slice(bytes).map_err(|e| CoordinatorError::Corrupt {
+        what: what.into(),
+        expected: format!("a {}", std::any::type_name::<T>()),
+        got: e.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    prop_compose! {
+        fn block()(node in any::<u32>(), digest in any::<Option<[u8; 16]>>(), lost in any::<bool>()) -> BlockRecord {
+            BlockRecord { node: NodeId(node), digest, lost }
+        }
+    }
+
+    prop_compose! {
+        fn record()(
+            numbers in any::<(u64, u64, u16, u32, u64, u32, u64)>(),
+            striped in any::<bool>(),
+            encoded in any::<bool>(),
+            blocks in prop::collection::vec(prop::option::of(block()), 0..=255),
+        ) -> StripeRecord {
+            let (owner, offset, code, generation, block_bytes, cell_bytes, data_bytes) = numbers;
+            let kind = if striped { LayoutKind::Striped } else { LayoutKind::Contiguous };
+            let layout = Layout { kind, block_bytes, cell_bytes, data_bytes };
+            StripeRecord { owner, offset, code, generation, layout, encoded, blocks }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_stripe_comes_back_from_its_bytes(record in record()) {
+            prop_assert_eq!(StripeRecord::unpack(&record.pack()).unwrap(), record);
+        }
+
+        #[test]
+        fn a_cut_or_longer_stripe_is_refused(record in record(), cut in 1usize..40) {
+            let mut bytes = record.pack();
+            prop_assert!(StripeRecord::unpack(&bytes[..bytes.len() - cut.min(bytes.len())]).is_err());
+            bytes.push(0);
+            prop_assert!(StripeRecord::unpack(&bytes).is_err());
+        }
+
+        #[test]
+        fn ids_are_a_window_of_all_ids(
+            runs in prop::collection::vec((0u64..1000, 0u64..5), 0..6), first in 0u64..30, limit in 0u64..30,
+        ) {
+            let record = ObjectRecord {
+                id: 1, size: 1, code: 0, encoding: Encoding::Online, encoded: 0, created: 0, runs: runs.clone(),
+            };
+            let all: Vec<u64> = runs.iter().flat_map(|&(id, n)| id..id + n).collect();
+            let want: Vec<(u64, StripeId)> = all.iter().enumerate().skip(first as usize).take(limit as usize)
+                .map(|(p, &id)| (p as u64, StripeId(id))).collect();
+            prop_assert_eq!(record.ids(first, limit), want);
+        }
+    }
+
+    #[test]
+    fn a_stripe_of_14_blocks_is_small() {
+        let block = BlockRecord { node: NodeId(7), digest: Some([1; 16]), lost: false };
+        let layout =
+            Layout { kind: LayoutKind::Striped, block_bytes: 1 << 26, cell_bytes: 1 << 17, data_bytes: 9 };
+        let record = StripeRecord {
+            owner: 1,
+            offset: 0,
+            code: 0,
+            generation: 1,
+            layout,
+            encoded: true,
+            blocks: vec![Some(block); 14],
+        };
+        assert_eq!(record.pack().len(), STRIPE_HEAD + 14 * BLOCK_BYTES);
+        assert!(record.pack().len() < 400);
+    }
+}

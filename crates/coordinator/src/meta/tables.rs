@@ -1,0 +1,47 @@
+//! The tables of the metadata store: names, keys and values.
+//!
+//! The byte layout is written down in `docs/format.md`, "Metadata". Keys are ordered numbers and
+//! names, so that every listing is a range scan; counts come from `len()` and from the two small
+//! tables of counters, never from a scan.
+
+use redb::TableDefinition;
+
+/// Object name -> [`ObjectRecord`](super::ObjectRecord).
+pub const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
+/// Object id -> its name.
+pub const NAMES: TableDefinition<u64, &str> = TableDefinition::new("names");
+/// Stripe id -> [`StripeRecord`](super::StripeRecord).
+pub const STRIPES: TableDefinition<u64, &[u8]> = TableDefinition::new("stripes");
+/// (node, stripe) -> the index of the block of that stripe that lives there. At most one does.
+pub const BY_NODE: TableDefinition<(u32, u64), u8> = TableDefinition::new("by_node");
+/// (stripe, index) of a block that cannot be read at its home -> why, one byte.
+pub const LOST: TableDefinition<(u64, u8), u8> = TableDefinition::new("lost");
+/// Put id -> [`PendingPut`](super::PendingPut).
+pub const PUTS: TableDefinition<u64, &[u8]> = TableDefinition::new("puts");
+/// (node, stripe, index, generation) of a block file that nobody needs.
+pub const GARBAGE: TableDefinition<(u32, u64, u8, u32), ()> = TableDefinition::new("garbage");
+/// Node id -> [`NodeRecord`](super::NodeRecord).
+pub const NODES: TableDefinition<u32, &[u8]> = TableDefinition::new("nodes");
+/// Node id -> (blocks placed on it, those of them that are lost).
+pub const TALLY: TableDefinition<u32, (u64, u64)> = TableDefinition::new("tally");
+/// Code key -> [`CodeRecord`](super::CodeRecord).
+pub const CODES: TableDefinition<u16, &[u8]> = TableDefinition::new("codes");
+/// Code name -> code key.
+pub const CODE_KEYS: TableDefinition<&str, u16> = TableDefinition::new("code_keys");
+/// Counters by name: see the constants below.
+pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
+
+/// Version of this layout.
+pub const VERSION: u64 = 1;
+/// Counter: the layout's version.
+pub const COUNT_VERSION: &str = "version";
+/// Counter: next put and object id.
+pub const COUNT_PUT: &str = "next_put";
+/// Counter: next stripe id.
+pub const COUNT_STRIPE: &str = "next_stripe";
+/// Counter: next node id.
+pub const COUNT_NODE: &str = "next_node";
+/// Counter: starts of the coordinator.
+pub const COUNT_BOOT: &str = "boots";
+/// Counter: bytes of all visible objects.
+pub const COUNT_BYTES: &str = "object_bytes";

@@ -1,0 +1,426 @@
+//! The metadata store against its invariants, after any operations and after crashes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::{Layout, LayoutKind};
+use kintsu_wire::message::{BlockRef, DigestBytes, Encoding, FaultKind, HeldBlock, WrittenStripe};
+use proptest::prelude::*;
+use redb::ReadableTable;
+
+use super::*;
+
+const N: u8 = 4;
+const K: u8 = 2;
+const BLOCK: u64 = 8;
+
+pub(crate) fn code() -> CodeRecord {
+    CodeRecord {
+        name: "rs:n=4,k=2".into(),
+        n: N.into(),
+        k: K.into(),
+        w: 1,
+        generator: vec![1, 0, 0, 1, 1, 1, 1, 2],
+    }
+}
+
+pub(crate) fn open(dir: &Path) -> Meta {
+    Meta::open(dir, 1 << 20).unwrap()
+}
+
+/// A store as it is on disk now: what a process sees that starts after this one was killed.
+pub(crate) fn after_a_crash(dir: &Path) -> (tempfile::TempDir, Meta) {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(dir.join(FILE), copy.path().join(FILE)).unwrap();
+    let meta = open(copy.path());
+    (copy, meta)
+}
+
+pub(crate) fn new_put(name: &str, size: u64, replace: bool, encoding: Encoding) -> NewPut {
+    let full = BLOCK * u64::from(K);
+    let layout = |i: u64| {
+        let kind = LayoutKind::Striped;
+        let data_bytes = (size - i * full).min(full);
+        (i * full, Layout { kind, block_bytes: BLOCK, cell_bytes: 4, data_bytes })
+    };
+    let layouts = (0..size.div_ceil(full)).map(layout).collect();
+    NewPut { name: name.into(), size, code: code(), encoding, replace, layouts }
+}
+
+/// Homes on nodes `from, from + 1, ..`.
+pub(crate) fn homes(from: u32, layout: &Layout) -> Vec<Option<NodeId>> {
+    let stored = |i: u8| layout.block_len(K.into(), BlockIndex(i)) > 0;
+    (0..N).map(|i| stored(i).then_some(NodeId(from + u32::from(i)))).collect()
+}
+
+pub(crate) fn digest(id: StripeId, index: u8) -> DigestBytes {
+    let mut out = [index; 16];
+    out[..8].copy_from_slice(&id.0.to_le_bytes());
+    out
+}
+
+pub(crate) fn written(put: &PendingPut) -> Vec<WrittenStripe> {
+    let one = |s: &PendingStripe| {
+        let made = |i: u8| i < K || put.encoding == Encoding::Online;
+        let digest = |(i, home): (usize, &Option<NodeId>)| {
+            home.filter(|_| made(i as u8)).map(|_| digest(s.id, i as u8))
+        };
+        WrittenStripe { id: s.id, digests: s.homes.iter().enumerate().map(digest).collect() }
+    };
+    put.stripes.iter().map(one).collect()
+}
+
+pub(crate) fn store(meta: &Meta, name: &str, size: u64, from: u32) -> PendingPut {
+    let (id, put) =
+        meta.begin_put(new_put(name, size, true, Encoding::Online), |_, l| Ok(homes(from, l))).unwrap();
+    meta.commit_put(id, &written(&put), 7).unwrap();
+    put
+}
+
+/// Checks the invariants in the head of `meta.rs` by a full scan.
+pub(crate) fn check(meta: &Meta) {
+    let snapshot = meta.snapshot().unwrap();
+    let (mut placed, mut lost, mut tally) = (HashSet::new(), HashSet::new(), BTreeMap::new());
+    let stripes = snapshot.txn.open_table(tables::STRIPES).unwrap();
+    for row in stripes.iter().unwrap() {
+        let (id, row) = row.unwrap();
+        for (index, block) in StripeRecord::unpack(row.value()).unwrap().made() {
+            assert!(placed.insert((block.node.0, id.value(), index.0)));
+            let count: &mut (u64, u64) = tally.entry(block.node).or_default();
+            count.0 += 1;
+            if block.lost {
+                lost.insert((id.value(), index.0));
+                count.1 += 1;
+            }
+        }
+    }
+    let by_node = snapshot.txn.open_table(tables::BY_NODE).unwrap();
+    let rows = by_node.iter().unwrap().map(|row| {
+        let (key, index) = row.unwrap();
+        (key.value().0, key.value().1, index.value())
+    });
+    assert_eq!(rows.collect::<HashSet<_>>(), placed, "by_node");
+    let table = snapshot.txn.open_table(tables::LOST).unwrap();
+    assert_eq!(table.iter().unwrap().map(|row| row.unwrap().0.value()).collect::<HashSet<_>>(), lost, "lost");
+    let mut tallies = snapshot.tallies().unwrap();
+    tallies.retain(|_, counts| *counts != (0, 0));
+    assert_eq!(tallies, tally, "tally");
+    let garbage = snapshot.txn.open_table(tables::GARBAGE).unwrap();
+    for row in garbage.iter().unwrap() {
+        let (node, stripe, index, generation) = row.unwrap().0.value();
+        let home = placed.contains(&(node, stripe, index));
+        let same = || snapshot.stripe(StripeId(stripe)).unwrap().unwrap().generation == generation;
+        assert!(!(home && same()), "{node} {stripe}.{index} is a home and garbage");
+    }
+    let (objects, _) = snapshot.list("", None, usize::MAX).unwrap();
+    assert_eq!(objects.iter().map(|o| o.stripes).sum::<u64>(), snapshot.totals().unwrap().stripes);
+    assert_eq!(objects.iter().map(|o| o.size).sum::<u64>(), snapshot.totals().unwrap().object_bytes);
+}
+
+#[test]
+fn a_put_is_seen_whole_or_not_at_all_whenever_the_process_dies() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let (id, put) =
+        meta.begin_put(new_put("a", 40, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
+    let (_keep, crashed) = after_a_crash(dir.path());
+    assert!(crashed.snapshot().unwrap().object("a").is_err());
+    assert_eq!(crashed.snapshot().unwrap().puts().unwrap(), [id]);
+    // The client comes back to the new process, and once more because it lost the reply.
+    let info = crashed.commit_put(id, &written(&put), 7).unwrap();
+    assert_eq!((info.size, info.stripes, info.encoded), (40, 3, true));
+    assert_eq!(crashed.commit_put(id, &written(&put), 9).unwrap(), info);
+    check(&crashed);
+
+    meta.commit_put(id, &written(&put), 7).unwrap();
+    let (_keep, crashed) = after_a_crash(dir.path());
+    check(&crashed);
+    let snapshot = crashed.snapshot().unwrap();
+    let object = snapshot.object("a").unwrap();
+    let stripes = snapshot.stripes(&object, 0, 100).unwrap();
+    assert_eq!(stripes.iter().map(|s| s.offset).collect::<Vec<_>>(), [0, 16, 32]);
+    assert_eq!(stripes[2].blocks[1].as_ref().unwrap().len, 4);
+    assert_eq!(snapshot.puts().unwrap(), []);
+    // Ids go on where they were.
+    let (next, put) =
+        crashed.begin_put(new_put("b", 1, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
+    assert!(next > id && put.stripes[0].id > stripes[2].id);
+}
+
+#[test]
+fn a_name_is_replaced_in_one_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let old = store(&meta, "a", 16, 0);
+    let refused = meta.begin_put(new_put("a", 1, false, Encoding::Online), |_, l| Ok(homes(0, l)));
+    assert!(matches!(refused, Err(CoordinatorError::Exists { .. })));
+    let (id, put) = meta.begin_put(new_put("a", 5, true, Encoding::Online), |_, l| Ok(homes(4, l))).unwrap();
+    assert_eq!(after_a_crash(dir.path()).1.snapshot().unwrap().object_info("a").unwrap().size, 16);
+    meta.commit_put(id, &written(&put), 8).unwrap();
+    let (_keep, crashed) = after_a_crash(dir.path());
+    assert_eq!(crashed.snapshot().unwrap().object_info("a").unwrap().size, 5);
+    check(&crashed);
+    let garbage = crashed.snapshot().unwrap().garbage(NodeId(1), 10).unwrap();
+    assert_eq!(garbage.iter().map(|g| g.id.stripe).collect::<Vec<_>>(), [old.stripes[0].id]);
+}
+
+#[test]
+fn of_two_puts_of_one_name_the_second_fails_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let begin = || meta.begin_put(new_put("a", 16, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
+    let ((first, one), (second, two)) = (begin(), begin());
+    meta.commit_put(first, &written(&one), 1).unwrap();
+    assert!(matches!(meta.commit_put(second, &written(&two), 2), Err(CoordinatorError::Exists { .. })));
+    let snapshot = meta.snapshot().unwrap();
+    assert_eq!((snapshot.totals().unwrap().puts, snapshot.totals().unwrap().garbage), (0, 4));
+    assert!(matches!(meta.commit_put(second, &written(&two), 2), Err(CoordinatorError::NotFound { .. })));
+    check(&meta);
+}
+
+#[test]
+fn a_commit_needs_exactly_the_digests_of_the_blocks_that_were_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    for encoding in [Encoding::Online, Encoding::Offline] {
+        let (id, put) = meta.begin_put(new_put("a", 17, false, encoding), |_, l| Ok(homes(0, l))).unwrap();
+        let good = written(&put);
+        let mut bad = vec![good[..1].to_vec(), good.iter().rev().cloned().collect()];
+        for (s, i) in [(0, 0), (0, 3), (1, 1), (1, 3)] {
+            let mut one = good.clone();
+            let slot: &mut Option<DigestBytes> = &mut one[s].digests[i];
+            *slot = if slot.is_some() { None } else { Some([9; 16]) };
+            bad.push(one);
+        }
+        for wrong in bad {
+            assert!(matches!(meta.commit_put(id, &wrong, 1), Err(CoordinatorError::Invalid { .. })));
+        }
+        meta.commit_put(id, &good, 1).unwrap();
+        check(&meta);
+        meta.remove("a").unwrap();
+    }
+}
+
+#[test]
+fn a_stripe_that_moved_is_committed_under_its_new_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let (id, put) =
+        meta.begin_put(new_put("a", 40, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
+    let moved = meta.move_stripe(id, put.stripes[1].id, |_, _, l| Ok(homes(4, l))).unwrap();
+    assert_eq!((moved.offset, moved.layout), (put.stripes[1].offset, put.stripes[1].layout));
+    assert!(meta.commit_put(id, &written(&put), 1).is_err());
+    let mut now = put.clone();
+    now.stripes[1] = moved.clone();
+    meta.commit_put(id, &written(&now), 1).unwrap();
+    check(&meta);
+    let snapshot = meta.snapshot().unwrap();
+    let object = snapshot.object("a").unwrap();
+    let ids: Vec<_> = object.ids(0, 9).into_iter().map(|(_, id)| id).collect();
+    assert_eq!(ids, [put.stripes[0].id, moved.id, put.stripes[2].id]);
+    assert!(snapshot.must_sweep(NodeId(0), put.stripes[1].id).unwrap());
+    assert!(meta.abort_put(id).is_err());
+}
+
+#[test]
+fn a_repaired_block_moves_home_only_as_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let put = store(&meta, "a", 16, 0);
+    let id = put.stripes[0].id;
+    let lost = LostBlock {
+        id: BlockId { stripe: id, index: BlockIndex(1) },
+        node: NodeId(1),
+        why: FaultKind::Corrupt,
+    };
+    assert_eq!(meta.mark_lost(&[lost]).unwrap(), [lost.id]);
+    assert_eq!(meta.mark_lost(&[LostBlock { node: NodeId(2), ..lost }]).unwrap(), []);
+    check(&meta);
+    let land = |to, digest| Landing { index: BlockIndex(1), from: NodeId(1), to: NodeId(to), digest };
+    assert!(meta.rehome(id, 1, &[land(9, [0; 16])]).is_err(), "another digest");
+    assert!(meta.rehome(id, 1, &[land(2, digest(id, 1))]).is_err(), "a node with another block");
+    check(&meta);
+    assert_eq!(meta.rehome(id, 1, &[land(9, digest(id, 1))]).unwrap(), [BlockIndex(1)]);
+    check(&meta);
+    let snapshot = meta.snapshot().unwrap();
+    assert!(snapshot.must_sweep(NodeId(1), id).unwrap() && !snapshot.must_sweep(NodeId(9), id).unwrap());
+    // A second repair of the same block comes too late: what it wrote is garbage.
+    assert_eq!(meta.rehome(id, 1, &[land(8, digest(id, 1))]).unwrap(), []);
+    assert!(meta.snapshot().unwrap().must_sweep(NodeId(8), id).unwrap());
+    // In place: flag off, no garbage.
+    meta.mark_lost(&[LostBlock { node: NodeId(9), ..lost }]).unwrap();
+    let again = Landing { from: NodeId(9), ..land(9, digest(id, 1)) };
+    assert_eq!(meta.rehome(id, 1, &[again]).unwrap(), [BlockIndex(1)]);
+    assert!(!meta.snapshot().unwrap().must_sweep(NodeId(9), id).unwrap());
+    check(&meta);
+}
+
+#[test]
+fn what_a_node_holds_is_compared_with_what_it_should_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let ids: Vec<StripeId> = (0..5).map(|i| store(&meta, &format!("o{i}"), 16, 0).stripes[0].id).collect();
+    let (put, pending) =
+        meta.begin_put(new_put("p", 16, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
+    let held = |stripe, generation, len, digest| HeldBlock {
+        id: BlockId { stripe, index: BlockIndex(0) },
+        generation,
+        len,
+        digest,
+    };
+    let there = [
+        held(ids[0], 1, 8, digest(ids[0], 0)),
+        held(ids[1], 1, 8, [0; 16]),
+        held(ids[2], 2, 8, digest(ids[2], 0)),
+        held(ids[3], 1, 7, digest(ids[3], 0)),
+        held(pending.stripes[0].id, 1, 8, [1; 16]),
+        held(StripeId(999), 1, 8, [1; 16]),
+        held(StripeId(998), 1, 8, [1; 16]),
+    ];
+    let node = NodeId(0);
+    let comparison = meta.snapshot().unwrap().compare(node, &there).unwrap();
+    let lost: Vec<_> = comparison.lost.iter().map(|l| (l.id.stripe, l.why)).collect();
+    use FaultKind::{Corrupt, Missing, Stale};
+    assert_eq!(lost, [(ids[1], Corrupt), (ids[2], Stale), (ids[3], Corrupt), (ids[4], Missing)]);
+    let keep = HashSet::from([BlockId { stripe: StripeId(998), index: BlockIndex(0) }]);
+    meta.reconcile(node, &comparison, &there, &keep).unwrap();
+    check(&meta);
+    let garbage = meta.snapshot().unwrap().garbage(node, 10).unwrap();
+    assert_eq!(garbage.iter().map(|g| g.id.stripe).collect::<Vec<_>>(), [ids[2], StripeId(999)]);
+    meta.abort_put(put).unwrap();
+
+    // It comes back with everything: only what was missing is believed.
+    let all: Vec<_> = ids.iter().map(|&id| held(id, 1, 8, digest(id, 0))).collect();
+    let comparison = meta.snapshot().unwrap().compare(node, &all).unwrap();
+    assert_eq!(comparison.lost, []);
+    meta.reconcile(node, &comparison, &all, &HashSet::new()).unwrap();
+    let still: Vec<_> = meta.snapshot().unwrap().lost(None, 10).unwrap();
+    assert_eq!(still.iter().map(|(b, _)| b.stripe).collect::<Vec<_>>(), [ids[1], ids[2], ids[3]]);
+    assert_eq!(meta.snapshot().unwrap().garbage(node, 10).unwrap(), []);
+    assert_eq!(meta.wipe(node).unwrap(), 5);
+    check(&meta);
+}
+
+#[test]
+fn lists_are_pages_in_order_of_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    for name in ["b/1", "a", "b/2", "c", "b"] {
+        store(&meta, name, 0, 0);
+    }
+    let page = |prefix, after, limit| {
+        let (objects, more) = meta.snapshot().unwrap().list(prefix, after, limit).unwrap();
+        (objects.into_iter().map(|o| o.name).collect::<Vec<_>>().join(" "), more)
+    };
+    assert_eq!(page("", None, 9), ("a b b/1 b/2 c".into(), false));
+    assert_eq!(page("", None, 2), ("a b".into(), true));
+    assert_eq!(page("", Some("b"), 2), ("b/1 b/2".into(), true));
+    assert_eq!(page("b/", None, 2), ("b/1 b/2".into(), false));
+    assert_eq!(page("b/", Some("a"), 1), ("b/1".into(), true));
+    assert_eq!(page("b/", Some("b/2"), 5), (String::new(), false));
+    assert_eq!(page("x", None, 5), (String::new(), false));
+}
+
+#[test]
+fn a_second_coordinator_on_the_same_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let Err(error) = Meta::open(dir.path(), 1 << 20) else { panic!("opened twice") };
+    assert!(error.to_string().contains("no other coordinator"), "{error}");
+    assert_eq!(meta.next_boot().unwrap(), 1);
+    drop(meta);
+    assert_eq!(open(dir.path()).next_boot().unwrap(), 2);
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Put { name: u8, size: u64, from: u32, offline: bool, end: u8 },
+    Remove(u8),
+    Lose { stripe: u64, index: u8, node: u32 },
+    Rehome { stripe: u64, index: u8, to: u32 },
+    Encode { stripe: u64, to: u32 },
+    Trash { node: u32, stripe: u64, index: u8 },
+    Wipe(u32),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (stripe, index, node) = (1u64..12, 0..N, 0u32..9);
+    prop_oneof![
+        3 => (0u8..4, 0u64..40, 0u32..5, any::<bool>(), 0u8..4).prop_map(|(name, size, from, offline, end)| {
+            Op::Put { name, size, from, offline, end }
+        }),
+        1 => (0u8..4).prop_map(Op::Remove),
+        3 => (stripe.clone(), index.clone(), node.clone())
+            .prop_map(|(stripe, index, node)| Op::Lose { stripe, index, node }),
+        3 => (stripe.clone(), index.clone(), node.clone())
+            .prop_map(|(stripe, index, to)| Op::Rehome { stripe, index, to }),
+        1 => (stripe.clone(), 0u32..8).prop_map(|(stripe, to)| Op::Encode { stripe, to }),
+        1 => (node.clone(), stripe, index).prop_map(|(node, stripe, index)| Op::Trash { node, stripe, index }),
+        1 => node.prop_map(Op::Wipe),
+    ]
+}
+
+fn apply(meta: &Meta, op: Op) {
+    match op {
+        Op::Put { name, size, from, offline, end } => {
+            let encoding = if offline { Encoding::Offline } else { Encoding::Online };
+            let new = new_put(&format!("o{name}"), size, name % 2 == 0, encoding);
+            if let Ok((id, put)) = meta.begin_put(new, |_, l| Ok(homes(from, l))) {
+                let _ = match end {
+                    0 => meta.abort_put(id).map(|_| ()),
+                    1 => Ok(()),
+                    _ => meta.commit_put(id, &written(&put), 1).map(|_| ()),
+                };
+            }
+        }
+        Op::Remove(name) => drop(meta.remove(&format!("o{name}"))),
+        Op::Lose { stripe, index, node } => {
+            let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
+            meta.mark_lost(&[LostBlock { id, node: NodeId(node), why: FaultKind::Missing }]).unwrap();
+        }
+        Op::Rehome { stripe, index, to } => {
+            let id = StripeId(stripe);
+            let Some(record) = meta.snapshot().unwrap().stripe(id).unwrap() else { return };
+            let Some(from) = record.block(BlockIndex(index)).map(|b| b.node) else { return };
+            let (index, to, digest) = (BlockIndex(index), NodeId(to), digest(id, index));
+            let _ = meta.rehome(id, 1, &[Landing { index, from, to, digest }]);
+        }
+        Op::Encode { stripe, to } => {
+            let id = StripeId(stripe);
+            let parity = |i: u8| Parity {
+                index: BlockIndex(i),
+                node: NodeId(to + u32::from(i)),
+                digest: digest(id, i),
+            };
+            let _ = meta.set_encoded(id, 1, &[parity(2), parity(3)]);
+        }
+        Op::Trash { node, stripe, index } => {
+            let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
+            meta.trash(&[(NodeId(node), BlockRef { id, generation: 1 })]).unwrap();
+        }
+        Op::Wipe(node) => drop(meta.wipe(NodeId(node)).unwrap()),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_invariants_hold_after_any_operations(ops in prop::collection::vec(op(), 1..40)) {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let meta = open(dir.path());
+        let nodes = NodeRecord {
+            rack: RackId(0), control: "127.0.0.1:1".parse().unwrap(), data: "127.0.0.1:2".parse().unwrap(),
+            dir: String::new(), incarnation: 1, draining: false, stopped: false,
+        };
+        meta.enroll(Some(NodeId(3)), nodes).unwrap();
+        for op in ops {
+            apply(&meta, op);
+            check(&meta);
+        }
+        let (_keep, crashed) = after_a_crash(dir.path());
+        check(&crashed);
+        prop_assert_eq!(crashed.snapshot().unwrap().totals().unwrap(), meta.snapshot().unwrap().totals().unwrap());
+    }
+}

@@ -1,0 +1,183 @@
+//! All tables, open for one transaction, and the few functions that keep their rows consistent.
+
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use redb::{ReadableTable, Table, WriteTransaction};
+
+use super::record::{self, BlockRecord, CodeRecord, NodeRecord, PendingPut, StripeRecord};
+use super::tables::*;
+use crate::error::{CoordinatorError, Result};
+
+/// The tables within a transaction.
+pub struct Tables<'t> {
+    pub objects: Table<'t, &'static str, &'static [u8]>,
+    pub names: Table<'t, u64, &'static str>,
+    pub stripes: Table<'t, u64, &'static [u8]>,
+    pub by_node: Table<'t, (u32, u64), u8>,
+    pub lost: Table<'t, (u64, u8), u8>,
+    pub puts: Table<'t, u64, &'static [u8]>,
+    pub garbage: Table<'t, (u32, u64, u8, u32), ()>,
+    pub nodes: Table<'t, u32, &'static [u8]>,
+    pub tally: Table<'t, u32, (u64, u64)>,
+    pub codes: Table<'t, u16, &'static [u8]>,
+    pub code_keys: Table<'t, &'static str, u16>,
+    pub counters: Table<'t, &'static str, u64>,
+}
+
+impl<'t> Tables<'t> {
+    pub fn open(txn: &'t WriteTransaction) -> Result<Self> {
+        Ok(Self {
+            objects: txn.open_table(OBJECTS)?,
+            names: txn.open_table(NAMES)?,
+            stripes: txn.open_table(STRIPES)?,
+            by_node: txn.open_table(BY_NODE)?,
+            lost: txn.open_table(LOST)?,
+            puts: txn.open_table(PUTS)?,
+            garbage: txn.open_table(GARBAGE)?,
+            nodes: txn.open_table(NODES)?,
+            tally: txn.open_table(TALLY)?,
+            codes: txn.open_table(CODES)?,
+            code_keys: txn.open_table(CODE_KEYS)?,
+            counters: txn.open_table(COUNTERS)?,
+        })
+    }
+
+    pub fn counter(&self, name: &str) -> Result<u64> {
+        Ok(self.counters.get(name)?.map_or(0, |v| v.value()))
+    }
+
+    pub fn set_counter(&mut self, name: &str, value: u64) -> Result<()> {
+        self.counters.insert(name, value)?;
+        Ok(())
+    }
+
+    /// Takes `count` numbers from a counter and returns the first; they begin at 1.
+    pub fn next(&mut self, name: &str, count: u64) -> Result<u64> {
+        let first = self.counter(name)?.max(1);
+        self.set_counter(name, first + count)?;
+        Ok(first)
+    }
+
+    pub fn stripe(&self, id: StripeId) -> Result<Option<StripeRecord>> {
+        self.stripes.get(id.0)?.map(|row| StripeRecord::unpack(row.value())).transpose()
+    }
+
+    pub fn set_stripe(&mut self, id: StripeId, stripe: &StripeRecord) -> Result<()> {
+        self.stripes.insert(id.0, stripe.pack().as_slice())?;
+        Ok(())
+    }
+
+    pub fn put(&self, id: u64) -> Result<Option<PendingPut>> {
+        self.puts.get(id)?.map(|row| record::unpack("pending put", row.value())).transpose()
+    }
+
+    pub fn set_put(&mut self, id: u64, put: &PendingPut) -> Result<()> {
+        self.puts.insert(id, record::pack(put).as_slice())?;
+        Ok(())
+    }
+
+    pub fn node(&self, id: NodeId) -> Result<Option<NodeRecord>> {
+        self.nodes.get(id.0)?.map(|row| record::unpack("node", row.value())).transpose()
+    }
+
+    pub fn set_node(&mut self, id: NodeId, node: &NodeRecord) -> Result<()> {
+        self.nodes.insert(id.0, record::pack(node).as_slice())?;
+        Ok(())
+    }
+
+    pub fn code(&self, key: u16) -> Result<CodeRecord> {
+        code_of(self.codes.get(key)?.as_ref().map(|r| r.value()), key)
+    }
+
+    /// The key of a code, which is recorded when it is new.
+    pub fn code_key(&mut self, code: &CodeRecord) -> Result<u16> {
+        if let Some(key) = self.code_keys.get(code.name.as_str())? {
+            return Ok(key.value());
+        }
+        let last = self.codes.last()?.map(|(key, _)| key.value());
+        let key = last.map_or(Some(0), |k| k.checked_add(1)).ok_or_else(|| CoordinatorError::Conflict {
+            what: "new code".into(),
+            expected: "at most 65536 codes in one cluster".into(),
+            got: code.name.clone(),
+        })?;
+        self.codes.insert(key, record::pack(code).as_slice())?;
+        self.code_keys.insert(code.name.as_str(), key)?;
+        Ok(key)
+    }
+
+    /// Gives a block that was made its home.
+    pub fn settle(&mut self, id: StripeId, index: BlockIndex, generation: u32, node: NodeId) -> Result<()> {
+        let taken = self.by_node.insert((node.0, id.0), index.0)?.map(|old| old.value());
+        if let Some(other) = taken {
+            return Err(CoordinatorError::Conflict {
+                what: format!("{id}.{index} on {node}"),
+                expected: "a node without a block of the same stripe".into(),
+                got: format!("one that holds {}", BlockIndex(other)),
+            });
+        }
+        self.garbage.remove((node.0, id.0, index.0, generation))?;
+        self.count(node, 1, 0)
+    }
+
+    /// Takes a block's home away: what lies there is garbage from now on.
+    pub fn unsettle(&mut self, id: StripeId, index: BlockIndex, generation: u32, node: NodeId) -> Result<()> {
+        if self.by_node.remove((node.0, id.0))?.is_some() {
+            self.count(node, -1, 0)?;
+        }
+        self.trash(id, index, generation, node)
+    }
+
+    pub fn trash(&mut self, id: StripeId, index: BlockIndex, generation: u32, node: NodeId) -> Result<()> {
+        self.garbage.insert((node.0, id.0, index.0, generation), ())?;
+        Ok(())
+    }
+
+    /// Flags a block lost, or found again; the caller stores the stripe.
+    pub fn flag(
+        &mut self,
+        id: StripeId,
+        index: BlockIndex,
+        block: &mut BlockRecord,
+        lost: Option<u8>,
+    ) -> Result<()> {
+        if block.lost != lost.is_some() {
+            self.count(block.node, 0, if lost.is_some() { 1 } else { -1 })?;
+            block.lost = lost.is_some();
+        }
+        match lost {
+            Some(why) => self.lost.insert((id.0, index.0), why)?,
+            None => self.lost.remove((id.0, index.0))?,
+        };
+        Ok(())
+    }
+
+    /// Forgets a stripe; its blocks become garbage.
+    pub fn drop_stripe(&mut self, id: StripeId) -> Result<()> {
+        let Some(mut stripe) = self.stripe(id)? else { return Ok(()) };
+        let generation = stripe.generation;
+        for (i, block) in stripe.blocks.iter_mut().enumerate() {
+            let index = BlockIndex(i as u8);
+            if let Some(block) = block.as_mut().filter(|b| b.digest.is_some()) {
+                self.flag(id, index, block, None)?;
+                self.unsettle(id, index, generation, block.node)?;
+            }
+        }
+        self.stripes.remove(id.0)?;
+        Ok(())
+    }
+
+    fn count(&mut self, node: NodeId, placed: i64, lost: i64) -> Result<()> {
+        let (p, l) = self.tally.get(node.0)?.map_or((0, 0), |v| v.value());
+        self.tally.insert(node.0, (p.saturating_add_signed(placed), l.saturating_add_signed(lost)))?;
+        Ok(())
+    }
+}
+
+/// A row of the table of codes.
+pub fn code_of(row: Option<&[u8]>, key: u16) -> Result<CodeRecord> {
+    let row = row.ok_or_else(|| CoordinatorError::Corrupt {
+        what: format!("code {key}"),
+        expected: "a row for every code in use".into(),
+        got: "none".into(),
+    })?;
+    record::unpack("code", row)
+}

@@ -1,0 +1,315 @@
+//! One stripe's repair, from the first plan over faults and re-planning to its blocks' new homes: a
+//! pure state machine.
+//!
+//! Slices are independent, so an attempt that was interrupted at byte s is followed by one that
+//! begins at s, with the same requestors and resume key but other helpers. Only when a requestor itself
+//! is the culprit, or the result was wrong, does the repair start over.
+//!
+//! Invariants: a block gets a new home only after an attempt reported it durable there with the recorded
+//! digest; no two blocks of the stripe get the same home; every fault shrinks what may be used
+//! or counts towards [`ATTEMPTS_BEYOND_NODES`], so the repair ends.
+//!
+//! What this is not: a judge of the bytes. Agents compare a repaired block with `expect` before they
+//! make it visible; here the digest is compared once more, because metadata depend on it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_plan::{Layout, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology};
+use kintsu_wire::message::{DigestBytes, Fault, FaultKind, RunOutcome};
+
+use super::Order;
+use crate::meta::{BlockRecord, Landing, LostBlock, StripeRecord};
+
+/// Attempts a repair may make beyond one for each block of the stripe.
+const ATTEMPTS_BEYOND_NODES: usize = 8;
+/// Results that may differ from the record before the repair is given up.
+const MISMATCHES: u32 = 3;
+
+/// What the cluster looks like when an attempt is planned.
+#[derive(Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// The nodes.
+    pub topology: &'a Topology,
+    /// Nodes that still have to delete a block of this stripe: they must not be given one.
+    pub sweeping: &'a BTreeSet<NodeId>,
+    /// Whether blocks can be read from a node.
+    pub readable: &'a dyn Fn(NodeId) -> bool,
+    /// A resume key that was never used.
+    pub fresh_key: u64,
+}
+
+/// One attempt, planned.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// The stripe as it was planned for.
+    pub view: StripeView,
+    /// The plan.
+    pub plan: RepairPlan,
+    /// First byte of every block that is not through yet.
+    pub start: u64,
+    /// Joins it with the attempts before.
+    pub resume_key: u64,
+}
+
+/// What follows from an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The blocks are durable at their new homes.
+    Done(Vec<Landing>),
+    /// Plan again.
+    Again,
+    /// Give up.
+    Failed(String),
+}
+
+/// The repair of some blocks of one stripe.
+#[derive(Debug)]
+pub struct Mend {
+    id: StripeId,
+    code: Arc<dyn Code>,
+    generation: u32,
+    layout: Layout,
+    blocks: Vec<Option<BlockRecord>>,
+    wanted: Vec<BlockIndex>,
+    order: Order,
+    shunned_nodes: BTreeSet<NodeId>,
+    shunned_blocks: BTreeSet<BlockIndex>,
+    going: Option<Going>,
+    attempts: usize,
+    mismatches: u32,
+    touched: BTreeSet<(NodeId, BlockIndex)>,
+    bad: Vec<LostBlock>,
+}
+
+/// What the next attempt continues.
+#[derive(Debug, Clone)]
+struct Going {
+    requestors: Vec<NodeId>,
+    start: u64,
+    resume_key: u64,
+}
+
+impl Mend {
+    /// A repair of `wanted` blocks that were made and cannot be read at their homes.
+    pub fn new(
+        id: StripeId,
+        stripe: &StripeRecord,
+        code: Arc<dyn Code>,
+        wanted: Vec<BlockIndex>,
+        order: Order,
+    ) -> Self {
+        Self {
+            id,
+            code,
+            generation: stripe.generation,
+            layout: stripe.layout,
+            blocks: stripe.blocks.clone(),
+            wanted,
+            order,
+            shunned_nodes: BTreeSet::new(),
+            shunned_blocks: BTreeSet::new(),
+            going: None,
+            attempts: 0,
+            mismatches: 0,
+            touched: BTreeSet::new(),
+            bad: Vec::new(),
+        }
+    }
+
+    /// The recorded digests, by block index.
+    pub fn expect(&self) -> Vec<Option<DigestBytes>> {
+        self.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect()
+    }
+
+    /// The blocks that turned out bad where they should be.
+    pub fn bad(&self) -> &[LostBlock] {
+        &self.bad
+    }
+
+    /// Every place that an attempt may have written to.
+    pub fn touched(&self) -> impl Iterator<Item = (NodeId, BlockId)> + '_ {
+        self.touched.iter().map(|&(node, index)| (node, BlockId { stripe: self.id, index }))
+    }
+
+    /// Plans the next attempt.
+    ///
+    /// # Errors
+    /// Too few blocks or nodes are left; the plan proves false.
+    pub fn plan(&mut self, at: Circumstances<'_>, recovery: &mut Recovery) -> Result<Attempt, PlanError> {
+        let view = self.view(at.readable);
+        let kept = self.going.take().filter(|g| g.requestors.iter().all(|node| self.may_write(*node, at)));
+        let going = match kept {
+            Some(going) => going,
+            None => Going {
+                requestors: self.requestors(&view, at, recovery)?,
+                start: 0,
+                resume_key: at.fresh_key,
+            },
+        };
+        let (lost, requestors) = (self.wanted.clone(), going.requestors.clone());
+        let repair = Repair { lost, requestors, method: self.order.method };
+        let plan = recovery.assign(&view, at.topology, &repair, &[])?;
+        self.attempts += 1;
+        self.touched.extend(going.requestors.iter().copied().zip(self.wanted.iter().copied()));
+        let (start, resume_key) = (going.start, going.resume_key);
+        self.going = Some(going);
+        Ok(Attempt { view, plan, start, resume_key })
+    }
+
+    /// The attempt has ended, with a fault or without.
+    pub fn ended(&mut self, outcomes: &[RunOutcome], fault: Option<&Fault>) -> Verdict {
+        let Some(going) = self.going.clone() else {
+            return Verdict::Failed(format!("{}: an attempt ended that was not planned", self.id));
+        };
+        match (self.landings(&going, outcomes), fault) {
+            (Ok(landings), _) if landings.len() == self.wanted.len() => Verdict::Done(landings),
+            (Err(wrong), _) => self.differs(wrong),
+            (Ok(_), Some(fault)) => self.blame(&going, outcomes, fault),
+            (Ok(landings), None) => {
+                let (have, want) = (landings.len(), self.wanted.len());
+                self.differs(format!("expected {want} durable blocks, got {have} and no fault"))
+            }
+        }
+    }
+
+    /// What can be read, and what is to be made.
+    fn view(&self, readable: &dyn Fn(NodeId) -> bool) -> StripeView {
+        let home = |(i, block): (usize, &Option<BlockRecord>)| {
+            let index = BlockIndex(i as u8);
+            let block = block.filter(|b| b.digest.is_some() && !b.lost)?;
+            let shunned = self.shunned_blocks.contains(&index) || self.shunned_nodes.contains(&block.node);
+            let usable = !shunned && !self.wanted.contains(&index) && readable(block.node);
+            usable.then_some(block.node)
+        };
+        StripeView {
+            id: self.id,
+            code: self.code.clone(),
+            layout: self.layout,
+            homes: self.blocks.iter().enumerate().map(home).collect(),
+        }
+    }
+
+    /// Whether a node may get a block of this stripe: it is usable, was no culprit, has no such block
+    /// to delete, and none that stays there.
+    fn may_write(&self, node: NodeId, at: Circumstances<'_>) -> bool {
+        let usable = at.topology.nodes.get(&node).is_some_and(|n| n.usable);
+        usable
+            && !self.shunned_nodes.contains(&node)
+            && !at.sweeping.contains(&node)
+            && !self.made().any(|(index, block)| block.node == node && !self.wanted.contains(&index))
+    }
+
+    fn requestors(
+        &self,
+        view: &StripeView,
+        at: Circumstances<'_>,
+        recovery: &Recovery,
+    ) -> Result<Vec<NodeId>, PlanError> {
+        let mut topology = at.topology.clone();
+        for (id, node) in &mut topology.nodes {
+            node.usable = self.may_write(*id, at);
+        }
+        let mut view = view.clone();
+        if self.order.in_place {
+            for &index in &self.wanted {
+                let home = self.blocks[usize::from(index.0)].map(|b| b.node);
+                view.homes[usize::from(index.0)] = home.filter(|node| self.may_write(*node, at));
+            }
+        }
+        let place = |b: &BlockIndex| view.homes[usize::from(b.0)];
+        let rest: Vec<_> = self.wanted.iter().copied().filter(|b| place(b).is_none()).collect();
+        let mut chosen = recovery.requestors(&view, &topology, &rest)?.into_iter();
+        let all: Option<Vec<_>> = self.wanted.iter().map(|b| place(b).or_else(|| chosen.next())).collect();
+        all.ok_or_else(|| PlanError::Placement {
+            expected: format!("{} requestors for {}", self.wanted.len(), self.id),
+            got: "fewer".into(),
+        })
+    }
+
+    /// The wanted blocks that are durable as recorded. `Err` for one that is not as recorded.
+    fn landings(&self, going: &Going, outcomes: &[RunOutcome]) -> Result<Vec<Landing>, String> {
+        let mut out = Vec::new();
+        for (&index, &to) in self.wanted.iter().zip(&going.requestors) {
+            let id = BlockId { stripe: self.id, index };
+            let Some(recorded) = self.blocks[usize::from(index.0)] else { continue };
+            let mut written = outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
+            let Some(held) = written.rfind(|h| h.id == id) else { continue };
+            let len = self.layout.block_len(self.code.k(), index);
+            let same = Some(held.digest) == recorded.digest && held.generation == self.generation;
+            if !same || held.len != len {
+                return Err(format!(
+                    "{id} on {to}: expected {len} bytes of generation {} as recorded, got {} bytes of \
+                     generation {} with another digest or length",
+                    self.generation, held.len, held.generation
+                ));
+            }
+            out.push(Landing { index, from: recorded.node, to, digest: held.digest });
+        }
+        Ok(out)
+    }
+
+    /// Draws the consequences of a fault.
+    fn blame(&mut self, going: &Going, outcomes: &[RunOutcome], fault: &Fault) -> Verdict {
+        use FaultKind::{Aborted, Corrupt, Mismatch, Missing, Stale};
+        if self.attempts > self.blocks.len() + ATTEMPTS_BEYOND_NODES {
+            return Verdict::Failed(format!(
+                "{}: gave up after {} attempts: {fault}",
+                self.id, self.attempts
+            ));
+        }
+        let through =
+            |node: &NodeId| outcomes.iter().find(|o| o.node == *node).map_or(going.start, |o| o.upto);
+        let upto = going.requestors.iter().map(through).min().unwrap_or(0).max(going.start);
+        let whole = self.layout.longest(self.code.k());
+        let mut go_on = upto < whole;
+        match (fault.kind, fault.block) {
+            (Mismatch, _) => return self.differs(fault.to_string()),
+            (Aborted, _) => {}
+            (Corrupt | Missing | Stale, Some(block)) if block.stripe == self.id => {
+                // What a requestor left unfinished may be the rotten one: then from the beginning.
+                go_on &= !self.wanted.contains(&block.index);
+                self.spoil(block, fault);
+            }
+            _ => {
+                go_on &= !going.requestors.contains(&fault.node);
+                self.shunned_nodes.insert(fault.node);
+            }
+        }
+        self.going = go_on.then(|| Going { start: upto, ..going.clone() });
+        Verdict::Again
+    }
+
+    /// A helper's block is bad: it will not be used again, and is reported if it is at home there.
+    fn spoil(&mut self, id: BlockId, fault: &Fault) {
+        let at_home = |b: &BlockRecord| b.node == fault.node && !b.lost;
+        let recorded = self.blocks.get(usize::from(id.index.0)).copied().flatten();
+        if recorded.as_ref().is_some_and(at_home) && !self.wanted.contains(&id.index) {
+            self.shunned_blocks.insert(id.index);
+            self.bad.push(LostBlock { id, node: fault.node, why: fault.kind });
+        } else if !self.wanted.contains(&id.index) {
+            self.shunned_nodes.insert(fault.node);
+        }
+    }
+
+    /// The result is not what was recorded: some helper's block is wrong in a way that its own
+    /// checksums do not show. From the beginning, with other helpers as far as there are.
+    fn differs(&mut self, what: String) -> Verdict {
+        self.going = None;
+        self.mismatches += 1;
+        if self.mismatches >= MISMATCHES {
+            return Verdict::Failed(format!("{}: gave up after {MISMATCHES} wrong results: {what}", self.id));
+        }
+        Verdict::Again
+    }
+
+    fn made(&self) -> impl Iterator<Item = (BlockIndex, &BlockRecord)> {
+        let all = self.blocks.iter().enumerate();
+        all.filter_map(|(i, b)| Some((BlockIndex(i as u8), b.as_ref()?))).filter(|(_, b)| b.digest.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+use std::collections::BTreeMap;
+
+use kintsu_dag::RackId;
+use kintsu_plan::{LayoutKind, Method, Node};
+use kintsu_wire::message::HeldBlock;
+use proptest::prelude::*;
+
+use super::*;
+
+const ID: StripeId = StripeId(5);
+const LEN: u64 = 1000;
+
+fn digest(index: BlockIndex) -> DigestBytes {
+    [index.0; 16]
+}
+
+fn topology(nodes: u32, racks: u32) -> Topology {
+    let node = |i| (NodeId(i), Node { rack: RackId(i % racks), usable: true, used_bytes: 0 });
+    Topology { nodes: (0..nodes).map(node).collect() }
+}
+
+fn stripe(code: &dyn Code, lost: &[u8]) -> StripeRecord {
+    let block = |i: usize| {
+        let lost = lost.contains(&(i as u8));
+        Some(BlockRecord { node: NodeId(i as u32), digest: Some(digest(BlockIndex(i as u8))), lost })
+    };
+    let kind = LayoutKind::Striped;
+    StripeRecord {
+        owner: 1,
+        offset: 0,
+        code: 0,
+        generation: 1,
+        layout: Layout { kind, block_bytes: LEN, cell_bytes: 100, data_bytes: LEN * code.k() as u64 },
+        encoded: true,
+        blocks: (0..code.n()).map(block).collect(),
+    }
+}
+
+fn mend(name: &str, lost: &[u8], in_place: bool) -> Mend {
+    let code = kintsu_code::parse(name).unwrap();
+    let order = Order { method: Method::Pipeline, slice_bytes: 10, in_place };
+    let record = stripe(code.as_ref(), lost);
+    Mend::new(ID, &record, code, lost.iter().map(|&i| BlockIndex(i)).collect(), order)
+}
+
+fn plan(mend: &mut Mend, topology: &Topology, key: u64) -> Result<Attempt, PlanError> {
+    let sweeping = BTreeSet::new();
+    let circumstances = Circumstances { topology, sweeping: &sweeping, readable: &|_| true, fresh_key: key };
+    mend.plan(circumstances, &mut Recovery::new())
+}
+
+fn outcome(node: NodeId, upto: u64, written: &[BlockIndex]) -> RunOutcome {
+    let held = |&index: &BlockIndex| HeldBlock {
+        id: BlockId { stripe: ID, index },
+        generation: 1,
+        len: LEN,
+        digest: digest(index),
+    };
+    let written = written.iter().map(held).collect();
+    RunOutcome { node, fault: None, upto, bytes_read: 0, sent: Vec::new(), written }
+}
+
+fn fault(kind: FaultKind, node: NodeId, index: Option<u8>) -> Fault {
+    let block = index.map(|i| BlockId { stripe: ID, index: BlockIndex(i) });
+    Fault { kind, node, block, detail: String::new() }
+}
+
+#[test]
+fn a_helper_that_dies_is_replaced_and_the_rest_of_the_slices_follows() {
+    let topology = topology(12, 3);
+    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    let first = plan(&mut mend, &topology, 71).unwrap();
+    assert_eq!((first.start, first.resume_key), (0, 71));
+    let culprit = first.view.homes[usize::from(first.plan.helpers[3].0)].unwrap();
+    let requestor = first.plan.requestors[0];
+    let verdict = mend.ended(&[outcome(requestor, 400, &[])], Some(&fault(FaultKind::Lost, culprit, None)));
+    assert_eq!(verdict, Verdict::Again);
+    let second = plan(&mut mend, &topology, 72).unwrap();
+    assert_eq!((second.start, second.resume_key), (400, 71));
+    assert_eq!(second.plan.requestors, [requestor]);
+    assert!(!second.plan.helpers.contains(&first.plan.helpers[3]));
+    let done = mend.ended(&[outcome(requestor, LEN, &[BlockIndex(2)])], None);
+    let landing =
+        Landing { index: BlockIndex(2), from: NodeId(2), to: requestor, digest: digest(BlockIndex(2)) };
+    assert_eq!(done, Verdict::Done(vec![landing]));
+    assert_eq!(mend.bad(), []);
+}
+
+#[test]
+fn rot_on_a_helper_is_reported_and_only_that_block_is_shunned() {
+    let topology = topology(9, 3);
+    let mut mend = mend("rs:n=9,k=6", &[0], false);
+    let first = plan(&mut mend, &topology, 1).unwrap();
+    let rotten = first.plan.helpers[0];
+    let node = first.view.homes[usize::from(rotten.0)].unwrap();
+    mend.ended(&[], Some(&fault(FaultKind::Corrupt, node, Some(rotten.0))));
+    let id = BlockId { stripe: ID, index: rotten };
+    assert_eq!(mend.bad(), [LostBlock { id, node, why: FaultKind::Corrupt }]);
+    let second = plan(&mut mend, &topology, 2).unwrap();
+    assert!(!second.plan.helpers.contains(&rotten));
+    assert_eq!((second.start, second.resume_key), (0, 1));
+}
+
+#[test]
+fn a_requestor_that_is_full_is_left_and_the_repair_starts_over() {
+    let topology = topology(12, 3);
+    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    let requestor = plan(&mut mend, &topology, 1).unwrap().plan.requestors[0];
+    mend.ended(&[outcome(requestor, 400, &[])], Some(&fault(FaultKind::Full, requestor, None)));
+    let second = plan(&mut mend, &topology, 2).unwrap();
+    assert_eq!((second.start, second.resume_key), (0, 2));
+    assert_ne!(second.plan.requestors, [requestor]);
+    let touched: Vec<_> = mend.touched().map(|(node, _)| node).collect();
+    assert!(touched.contains(&requestor) && touched.contains(&second.plan.requestors[0]));
+}
+
+#[test]
+fn a_rotten_block_is_mended_where_it_is() {
+    let mut mend = mend("rs:n=9,k=6", &[2], true);
+    assert_eq!(plan(&mut mend, &topology(12, 3), 1).unwrap().plan.requestors, [NodeId(2)]);
+}
+
+#[test]
+fn too_many_losses_say_what_is_left_and_needed() {
+    let mut mend = mend("rs:n=9,k=6", &[0, 1, 2, 3], false);
+    let error = plan(&mut mend, &topology(20, 5), 1).unwrap_err();
+    assert!(matches!(error, PlanError::Unrecoverable { .. }), "{error}");
+}
+
+#[test]
+fn a_wrong_result_is_never_believed() {
+    let topology = topology(12, 3);
+    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    for attempt in 1..=MISMATCHES {
+        let requestor = plan(&mut mend, &topology, attempt.into()).unwrap().plan.requestors[0];
+        let mut wrong = outcome(requestor, LEN, &[BlockIndex(2)]);
+        wrong.written[0].digest = [99; 16];
+        let verdict = mend.ended(&[wrong], None);
+        assert_eq!(matches!(verdict, Verdict::Failed(_)), attempt == MISMATCHES, "{verdict:?}");
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Blow {
+    kind: FaultKind,
+    who: usize,
+    upto: u64,
+    requestor: bool,
+}
+
+fn blow() -> impl Strategy<Value = Blow> {
+    use FaultKind::*;
+    let kinds = vec![Lost, Stalled, Corrupt, Missing, Stale, Full, Mismatch, Invalid, Aborted, Io];
+    let kind = prop::sample::select(kinds);
+    (kind, 0usize..20, 0..=LEN, prop::bool::weighted(0.2)).prop_map(|(kind, who, upto, requestor)| Blow {
+        kind,
+        who,
+        upto,
+        requestor,
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_goes_wrong_it_ends_and_no_node_gets_two_blocks(
+        lost in prop::collection::btree_set(0u8..9, 1..4),
+        nodes in 9u32..16,
+        in_place: bool,
+        blows in prop::collection::vec(blow(), 0..40),
+    ) {
+        let topology = topology(nodes, 4);
+        let lost: Vec<u8> = lost.into_iter().collect();
+        let mut mend = mend("rs:n=9,k=6", &lost, in_place);
+        let mut blows = blows.into_iter();
+        let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
+        for turn in 0.. {
+            prop_assert!(turn < 40, "it does not end");
+            let Ok(attempt) = plan(&mut mend, &topology, 100 + turn) else { break };
+            let requestors = &attempt.plan.requestors;
+            // No two blocks on one node, counting those that stay.
+            let mut homes: Vec<NodeId> = (0..9u8).filter(|i| !lost.contains(i)).map(|i| NodeId(i.into())).collect();
+            homes.extend(requestors);
+            let count = homes.len();
+            homes.sort_unstable();
+            homes.dedup();
+            prop_assert_eq!(homes.len(), count);
+            // The slices that are through under a key are never asked for again, nor skipped.
+            let before = starts.insert(attempt.resume_key, attempt.start);
+            prop_assert!(attempt.start >= before.unwrap_or(0));
+            prop_assert!(attempt.start == 0 || before.is_some());
+            let Some(blow) = blows.next() else {
+                let all: Vec<_> = requestors.iter().zip(&lost)
+                    .map(|(node, index)| outcome(*node, LEN, &[BlockIndex(*index)])).collect();
+                let Verdict::Done(landings) = mend.ended(&all, None) else { panic!("not done") };
+                prop_assert_eq!(landings.len(), lost.len());
+                break;
+            };
+            let outcomes: Vec<_> = requestors.iter().map(|node| outcome(*node, blow.upto, &[])).collect();
+            let helper = attempt.plan.helpers[blow.who % attempt.plan.helpers.len()];
+            let (node, index) = if blow.requestor {
+                (requestors[blow.who % requestors.len()], lost[blow.who % lost.len()])
+            } else {
+                (attempt.view.homes[usize::from(helper.0)].unwrap(), helper.0)
+            };
+            let index = matches!(blow.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale).then_some(index);
+            match mend.ended(&outcomes, Some(&fault(blow.kind, node, index))) {
+                Verdict::Done(_) => prop_assert!(false, "nothing was written"),
+                Verdict::Failed(_) => break,
+                Verdict::Again => {}
+            }
+        }
+        // Only blocks that were read as helpers can be bad.
+        prop_assert!(mend.bad().iter().all(|b| !lost.contains(&b.id.index.0)));
+    }
+}

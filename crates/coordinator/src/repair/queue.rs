@@ -1,0 +1,379 @@
+//! Which stripes are to be mended, for whom, and how many at once: a pure state machine.
+//!
+//! An *ask* is one wish (a user's call, a dead node, a rotten block); it names its stripes page by
+//! page, so that a node with a million blocks costs no memory here. A stripe is mended by one worker at a
+//! time; asks for the same stripe share the work, and each hears how its own blocks fared.
+//!
+//! Invariants: at most `limit` stripes run; a stripe runs once at a time; every want of an ask is
+//! reported to it exactly once; an ask is finished exactly once, after its last page and want.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use kintsu_dag::{BlockIndex, StripeId};
+use kintsu_wire::message::BadBlock;
+
+use super::{Order, Tally};
+
+/// Pages are fetched while an ask has fewer open stripes than this.
+const OPEN_STRIPES: usize = 64;
+/// Failures that an ask tells one by one; later ones are only counted.
+const FAILURES_TOLD: usize = 100;
+
+/// Names an ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskId(pub u64);
+
+/// Blocks of one stripe that an ask wants mended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    /// Which stripe.
+    pub stripe: StripeId,
+    /// Which blocks of it.
+    pub blocks: Vec<BlockIndex>,
+    /// Their length together.
+    pub bytes: u64,
+}
+
+/// How the work on a stripe ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The blocks that are readable again by this work.
+    pub mended: Vec<BlockIndex>,
+    /// What it cost.
+    pub tally: Tally,
+    /// Why blocks could not be mended.
+    pub failed: Option<String>,
+    /// Blocks that turned out bad on the way.
+    pub bad: Vec<BadBlock>,
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Fetch the next page of this ask and answer with [`Queue::page`].
+    Fetch(AskId),
+    /// Mend these blocks of this stripe and answer with [`Queue::ended`].
+    Start(StripeId, Vec<BlockIndex>, Order),
+    /// Tell whoever asked how far it is: bytes done, bytes known.
+    Progress(AskId, u64, u64),
+    /// Tell whoever asked that everything is done.
+    Finish(AskId, Asked),
+}
+
+/// What has become of an ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// How it was to be done.
+    pub order: Order,
+    /// What it cost.
+    pub tally: Tally,
+    /// What could not be done, with the reason.
+    pub failed: Vec<String>,
+    /// Blocks that turned out bad on the way.
+    pub bad: Vec<BadBlock>,
+}
+
+#[derive(Debug)]
+struct Ask {
+    asked: Asked,
+    urgent: bool,
+    fetching: bool,
+    last_page: bool,
+    open: usize,
+    untold: u64,
+    done_bytes: u64,
+    total_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    order: Order,
+    watchers: BTreeMap<AskId, (BTreeSet<BlockIndex>, u64)>,
+    running: Option<BTreeSet<BlockIndex>>,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub struct Queue {
+    limit: usize,
+    running: usize,
+    next: u64,
+    asks: BTreeMap<AskId, Ask>,
+    entries: HashMap<StripeId, Entry>,
+    waiting: VecDeque<StripeId>,
+}
+
+impl Queue {
+    /// A queue that runs at most `limit` stripes at once.
+    pub fn new(limit: usize) -> Self {
+        let limit = limit.max(1);
+        Self {
+            limit,
+            running: 0,
+            next: 1,
+            asks: BTreeMap::new(),
+            entries: HashMap::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// A new ask. An urgent one goes before all others.
+    pub fn ask(&mut self, order: Order, urgent: bool) -> (AskId, Vec<Command>) {
+        let id = AskId(self.next);
+        self.next += 1;
+        let asked = Asked { order, tally: Tally::default(), failed: Vec::new(), bad: Vec::new() };
+        let ask = Ask {
+            asked,
+            urgent,
+            fetching: true,
+            last_page: false,
+            open: 0,
+            untold: 0,
+            done_bytes: 0,
+            total_bytes: 0,
+        };
+        self.asks.insert(id, ask);
+        (id, vec![Command::Fetch(id)])
+    }
+
+    /// A page of an ask has come; `last` when there are no more.
+    pub fn page(&mut self, id: AskId, wants: Vec<Want>, last: bool) -> Vec<Command> {
+        let Some(ask) = self.asks.get_mut(&id) else { return Vec::new() };
+        (ask.fetching, ask.last_page) = (false, last);
+        for want in wants.into_iter().filter(|w| !w.blocks.is_empty()) {
+            ask.total_bytes += want.bytes;
+            let order = ask.asked.order;
+            let entry = self.entries.entry(want.stripe).or_insert_with(|| {
+                let put = if ask.urgent { VecDeque::push_front } else { VecDeque::push_back };
+                put(&mut self.waiting, want.stripe);
+                Entry { order, watchers: BTreeMap::new(), running: None }
+            });
+            let (blocks, bytes) = entry.watchers.entry(id).or_insert_with(|| {
+                ask.open += 1;
+                Default::default()
+            });
+            blocks.extend(want.blocks);
+            *bytes += want.bytes;
+            entry.order = order;
+        }
+        self.settle(id)
+    }
+
+    /// The work on a stripe has ended.
+    pub fn ended(&mut self, stripe: StripeId, outcome: &Outcome) -> Vec<Command> {
+        let Some(mut entry) = self.entries.remove(&stripe) else { return Vec::new() };
+        let Some(tried) = entry.running.take() else {
+            self.entries.insert(stripe, entry);
+            return Vec::new();
+        };
+        self.running -= 1;
+        let (served, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            entry.watchers.into_iter().partition(|(_, (blocks, _))| blocks.is_subset(&tried));
+        let mut commands = Vec::new();
+        for (id, (blocks, bytes)) in &served {
+            let Some(ask) = self.asks.get_mut(id) else { continue };
+            ask.hear(blocks, *bytes, outcome);
+            commands.push(Command::Progress(*id, ask.done_bytes, ask.total_bytes));
+        }
+        if !rest.is_empty() {
+            // Blocks that were asked for while it ran, beyond those it mended: once more.
+            self.entries.insert(stripe, Entry { watchers: rest, ..entry });
+            self.waiting.push_front(stripe);
+        }
+        for id in served.into_keys() {
+            commands.extend(self.settle(id));
+        }
+        commands.extend(self.start());
+        commands
+    }
+
+    /// Blocks waiting for or under repair.
+    pub fn pending(&self) -> u64 {
+        let blocks = |entry: &Entry| {
+            let mut all: BTreeSet<BlockIndex> = entry.running.clone().unwrap_or_default();
+            all.extend(entry.watchers.values().flat_map(|(blocks, _)| blocks));
+            all.len() as u64
+        };
+        self.entries.values().map(blocks).sum()
+    }
+
+    /// Asks under way.
+    pub fn asks(&self) -> usize {
+        self.asks.len()
+    }
+
+    /// What an ask needs next: a page, its end, or workers.
+    fn settle(&mut self, id: AskId) -> Vec<Command> {
+        let mut commands = self.start();
+        let Some(ask) = self.asks.get_mut(&id) else { return commands };
+        if !ask.fetching && !ask.last_page && ask.open < OPEN_STRIPES {
+            ask.fetching = true;
+            commands.push(Command::Fetch(id));
+        }
+        if ask.last_page && ask.open == 0 && !ask.fetching {
+            let ask = self.asks.remove(&id).expect("it was just found");
+            commands.push(Command::Finish(id, ask.told()));
+        }
+        commands
+    }
+
+    fn start(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        while self.running < self.limit {
+            let Some(stripe) = self.waiting.pop_front() else { break };
+            let Some(entry) = self.entries.get_mut(&stripe) else { continue };
+            let blocks: BTreeSet<_> =
+                entry.watchers.values().flat_map(|(blocks, _)| blocks).copied().collect();
+            commands.push(Command::Start(stripe, blocks.iter().copied().collect(), entry.order));
+            entry.running = Some(blocks);
+            self.running += 1;
+        }
+        commands
+    }
+}
+
+impl Ask {
+    fn hear(&mut self, blocks: &BTreeSet<BlockIndex>, bytes: u64, outcome: &Outcome) {
+        self.open -= 1;
+        self.done_bytes += bytes;
+        let mended = outcome.mended.iter().filter(|b| blocks.contains(b)).count() as u64;
+        self.asked.tally.add(&Tally { blocks: mended, ..outcome.tally.clone() });
+        self.asked.bad.extend(outcome.bad.iter().cloned());
+        match &outcome.failed {
+            Some(reason) if self.asked.failed.len() < FAILURES_TOLD => self.asked.failed.push(reason.clone()),
+            Some(_) => self.untold += 1,
+            None => {}
+        }
+    }
+
+    fn told(mut self) -> Asked {
+        if self.untold > 0 {
+            self.asked.failed.push(format!("and {} more stripes", self.untold));
+        }
+        self.asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_plan::Method;
+    use proptest::prelude::*;
+
+    const ORDER: Order = Order { method: Method::Pipeline, slice_bytes: 1, in_place: false };
+
+    fn want(stripe: u64, blocks: &[u8]) -> Want {
+        let blocks = blocks.iter().map(|&b| BlockIndex(b)).collect::<Vec<_>>();
+        Want { stripe: StripeId(stripe), bytes: blocks.len() as u64, blocks }
+    }
+
+    fn mended(blocks: &[BlockIndex]) -> Outcome {
+        Outcome { mended: blocks.to_vec(), ..Outcome::default() }
+    }
+
+    #[test]
+    fn asks_for_one_stripe_share_the_work() {
+        let mut queue = Queue::new(2);
+        let (first, commands) = queue.ask(ORDER, false);
+        assert_eq!(commands, [Command::Fetch(first)]);
+        let started = queue.page(first, vec![want(1, &[0])], true);
+        assert_eq!(started, [Command::Start(StripeId(1), vec![BlockIndex(0)], ORDER)]);
+        let (second, _) = queue.ask(ORDER, false);
+        assert_eq!(queue.page(second, vec![want(1, &[0])], true), []);
+        let (third, _) = queue.ask(ORDER, false);
+        assert_eq!(queue.page(third, vec![want(1, &[0, 3])], true), []);
+        assert_eq!(queue.pending(), 2);
+        let commands = queue.ended(StripeId(1), &mended(&[BlockIndex(0)]));
+        let finished: Vec<_> = commands.iter().filter(|c| matches!(c, Command::Finish(..))).collect();
+        assert_eq!(finished.len(), 2);
+        assert!(commands.contains(&Command::Start(StripeId(1), vec![BlockIndex(0), BlockIndex(3)], ORDER)));
+        let commands = queue.ended(StripeId(1), &mended(&[BlockIndex(3)]));
+        assert!(matches!(&commands[..], [Command::Progress(..), Command::Finish(id, asked)]
+            if *id == third && asked.tally.blocks == 1));
+        assert_eq!((queue.pending(), queue.asks()), (0, 0));
+    }
+
+    #[test]
+    fn an_urgent_ask_goes_first_and_an_empty_one_ends_at_once() {
+        let mut queue = Queue::new(1);
+        let (slow, _) = queue.ask(ORDER, false);
+        queue.page(slow, vec![want(1, &[0]), want(2, &[0])], true);
+        let (fast, _) = queue.ask(ORDER, true);
+        queue.page(fast, vec![want(9, &[0])], true);
+        let commands = queue.ended(StripeId(1), &mended(&[]));
+        assert!(commands.contains(&Command::Start(StripeId(9), vec![BlockIndex(0)], ORDER)));
+        let (none, _) = queue.ask(ORDER, false);
+        assert!(matches!(&queue.page(none, vec![], true)[..], [Command::Finish(id, _)] if *id == none));
+    }
+
+    /// Plays the driver: pages and endings come in the order that `choices` say.
+    fn play(limit: usize, asks: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
+        let mut queue = Queue::new(limit);
+        let (mut todo, mut pages, mut running) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut finished, mut wanted) = (BTreeMap::new(), BTreeMap::new());
+        for ask in asks {
+            let (id, commands) = queue.ask(ORDER, ask.len() % 2 == 1);
+            let stripes: BTreeSet<StripeId> = ask.iter().flatten().map(|w| w.stripe).collect();
+            wanted.insert(id, stripes.len());
+            pages.insert(id, ask.into_iter());
+            todo.extend(commands);
+        }
+        let (mut turn, mut told) = (0, BTreeMap::<AskId, usize>::new());
+        loop {
+            let mut ready = Vec::new();
+            for command in std::mem::take(&mut todo) {
+                match command {
+                    Command::Start(stripe, blocks, _) => {
+                        assert!(!blocks.is_empty());
+                        assert!(running.insert(stripe, blocks).is_none(), "{stripe} runs twice");
+                        assert!(running.len() <= limit);
+                    }
+                    Command::Progress(id, done, total) => {
+                        assert!(done <= total);
+                        *told.entry(id).or_default() += 1;
+                    }
+                    Command::Finish(id, _) => assert!(finished.insert(id, ()).is_none()),
+                    fetch => ready.push(fetch),
+                }
+            }
+            let choice = choices[turn % choices.len()];
+            turn += 1;
+            if !running.is_empty() && (choice % 2 == 0 || ready.is_empty()) {
+                let stripe = *running.keys().nth(choice % running.len()).unwrap();
+                let blocks = running.remove(&stripe).unwrap();
+                todo = ready;
+                todo.extend(queue.ended(stripe, &mended(&blocks)));
+            } else if let Some(Command::Fetch(id)) = ready.pop() {
+                todo = ready;
+                let rest = pages.get_mut(&id).unwrap();
+                let page = rest.next().unwrap_or_default();
+                todo.extend(queue.page(id, page, rest.len() == 0));
+            } else {
+                break;
+            }
+        }
+        assert_eq!((queue.pending(), queue.asks(), queue.running), (0, 0, 0));
+        assert_eq!(finished.len(), wanted.len());
+        for (id, count) in wanted {
+            // A stripe named by two pages of one ask is told once or twice, never less.
+            assert!(told.get(&id).copied().unwrap_or(0) >= count);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_queue_drains_whatever_happens(
+            limit in 1usize..5,
+            asks in prop::collection::vec(prop::collection::vec(
+                prop::collection::vec((0u64..12, prop::collection::btree_set(0u8..5, 0..4)), 0..90), 0..4), 1..5),
+            choices in prop::collection::vec(0usize..1000, 1..40),
+        ) {
+            let asks = asks.into_iter().map(|pages| pages.into_iter().map(|page| {
+                let mut seen = BTreeSet::new();
+                page.into_iter().filter(|(s, b)| !b.is_empty() && seen.insert(*s))
+                    .map(|(s, b)| want(s, &b.into_iter().collect::<Vec<_>>())).collect()
+            }).collect()).collect();
+            play(limit, asks, choices);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Intel's ISA-L, loaded when it is there: the other side of the kernel's ratio, never needed.
+#![allow(unsafe_code)] // a C library is called; each block says why it may be
+
+use std::ffi::c_int;
+
+use libloading::Library;
+
+/// What the dynamic linker is asked for.
+pub(super) const FILE: &str = "libisal.so.2";
+
+type InitTables = unsafe extern "C" fn(k: c_int, rows: c_int, coefs: *mut u8, tables: *mut u8);
+type EncodeData = unsafe extern "C" fn(
+    len: c_int,
+    k: c_int,
+    rows: c_int,
+    tables: *mut u8,
+    inputs: *mut *mut u8,
+    outputs: *mut *mut u8,
+);
+type CauchyMatrix = unsafe extern "C" fn(matrix: *mut u8, n: c_int, k: c_int);
+
+/// The three functions that are compared against.
+pub(super) struct IsaL {
+    init_tables: InitTables,
+    encode_data: EncodeData,
+    cauchy_matrix: CauchyMatrix,
+    _library: Library,
+}
+
+/// A coefficient matrix in ISA-L's form.
+pub(super) struct Tables {
+    rows: usize,
+    cols: usize,
+    bytes: Vec<u8>,
+}
+
+impl IsaL {
+    /// Loads the library.
+    ///
+    /// # Errors
+    /// When it is not installed, or lacks a function.
+    pub(super) fn load() -> Result<Self, libloading::Error> {
+        // SAFETY: the library has no initialisers that matter; the types are those of its
+        // header `erasure_code.h`; the functions live as long as the library, kept beside them.
+        unsafe {
+            let library = Library::new(FILE)?;
+            Ok(Self {
+                init_tables: *library.get::<InitTables>(b"ec_init_tables\0")?,
+                encode_data: *library.get::<EncodeData>(b"ec_encode_data\0")?,
+                cauchy_matrix: *library.get::<CauchyMatrix>(b"gf_gen_cauchy1_matrix\0")?,
+                _library: library,
+            })
+        }
+    }
+
+    /// The `n x k` generator with Cauchy parity rows.
+    pub(super) fn cauchy(&self, n: usize, k: usize) -> Vec<u8> {
+        let mut matrix = vec![0; n * k];
+        // SAFETY: it writes n * k bytes.
+        unsafe { (self.cauchy_matrix)(matrix.as_mut_ptr(), n as c_int, k as c_int) };
+        matrix
+    }
+
+    /// Prepares `coefs`, `rows x cols`, row-major.
+    pub(super) fn prepare(&self, rows: usize, cols: usize, coefs: &[u8]) -> Tables {
+        assert_eq!(coefs.len(), rows * cols, "a full matrix");
+        let (mut coefs, mut bytes) = (coefs.to_vec(), vec![0; 32 * rows * cols]);
+        // SAFETY: it reads rows * cols coefficients and writes 32 bytes for each.
+        unsafe {
+            (self.init_tables)(cols as c_int, rows as c_int, coefs.as_mut_ptr(), bytes.as_mut_ptr());
+        }
+        Tables { rows, cols, bytes }
+    }
+
+    /// `outputs = matrix * inputs`.
+    pub(super) fn apply(&self, tables: &mut Tables, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let len = inputs[0].len();
+        assert_eq!((inputs.len(), outputs.len()), (tables.cols, tables.rows), "the matrix's shape");
+        assert!(inputs.iter().all(|i| i.len() == len) && outputs.iter().all(|o| o.len() == len));
+        let mut from: Vec<*mut u8> = inputs.iter().map(|i| i.as_ptr().cast_mut()).collect();
+        let mut to: Vec<*mut u8> = outputs.iter_mut().map(|o| o.as_mut_ptr()).collect();
+        // SAFETY: shapes and lengths were just checked; inputs are read only, whatever the
+        // missing `const` says.
+        unsafe {
+            (self.encode_data)(
+                len as c_int,
+                tables.cols as c_int,
+                tables.rows as c_int,
+                tables.bytes.as_mut_ptr(),
+                from.as_mut_ptr(),
+                to.as_mut_ptr(),
+            );
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Measurements of one process on one machine, both sides of each ratio in the same run.
+//!
+//! Each has `Options`, `run(&Options, progress) -> Report` and `Report::table`; a report is also
+//! serialisable. No measurement here starts a cluster.
+
+mod arena;
+mod burst;
+pub mod ecdag;
+mod isal;
+pub mod kernel;
+pub mod plan;
+
+/// The processor's name as Linux gives it.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name"));
+    name.map_or("unknown", |name| name.trim_start_matches([' ', '\t', ':'])).to_string()
+}
