@@ -1,1 +1,14 @@
-//! kintsu-agent
+//! The agent: a daemon beside a disk. It keeps blocks, runs programs on them, tells the coordinator
+//! that it lives and what it holds, and removes what it is told to.
+//!
+//! An agent knows nothing of codes, stripes or repair methods, and decides nothing.
+
+mod agent;
+mod error;
+mod identity;
+mod membership;
+mod rot;
+mod service;
+
+pub use agent::{Agent, AgentConfig, AgentHandle};
+pub use error::AgentError;

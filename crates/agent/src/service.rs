@@ -1,0 +1,216 @@
+//! The agent's gRPC service.
+
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use futures::Stream;
+use kintsu_dag::NodeId;
+use kintsu_plan::Program;
+use kintsu_runtime::{Context, StoreLocal, from_store, run};
+use kintsu_wire::CoordinatorChannel;
+use kintsu_wire::agent::agent_server::Agent;
+use kintsu_wire::message::{DeleteBlocks, Done, HeldBlock, Nothing, RunEvent, RunPrograms, ScrubEvent};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::agent::Shared;
+use crate::{membership, rot};
+
+type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// How often progress is reported.
+const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Serves one agent.
+pub struct Service {
+    shared: Arc<Shared>,
+    coordinator: CoordinatorChannel,
+}
+
+impl Service {
+    /// The service of an agent.
+    pub fn new(shared: Arc<Shared>, coordinator: CoordinatorChannel) -> Self {
+        Self { shared, coordinator }
+    }
+
+    fn node(&self) -> Result<NodeId, Status> {
+        let node = *self.shared.node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.ok_or_else(outside)
+    }
+
+    fn local(&self) -> Result<Arc<StoreLocal>, Status> {
+        self.shared.local.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(outside)
+    }
+}
+
+fn outside() -> Status {
+    Status::unavailable(
+        "this agent belongs to no cluster now: a coordinator has not taken it in yet, or it ends",
+    )
+}
+
+#[tonic::async_trait]
+impl Agent for Service {
+    type RunStream = Events<RunEvent>;
+    type ScrubStream = Events<ScrubEvent>;
+
+    async fn run(&self, request: Request<RunPrograms>) -> Result<Response<Self::RunStream>, Status> {
+        let node = self.node()?;
+        let programs = request.into_inner().programs;
+        check(&programs, node)?;
+        let (events, stream) = mpsc::channel(16);
+        let work = Work { node, programs, local: self.local()? };
+        tokio::spawn(conduct(self.shared.clone(), self.coordinator.clone(), work, events));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn delete(&self, request: Request<DeleteBlocks>) -> Result<Response<Done>, Status> {
+        membership::delete(self.shared.store.clone(), request.into_inner().blocks).await;
+        Ok(Response::new(Done {}))
+    }
+
+    async fn scrub(&self, _: Request<Nothing>) -> Result<Response<Self::ScrubStream>, Status> {
+        let node = self.node()?;
+        let (events, stream) = mpsc::channel(16);
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || scrub(&shared, node, &events));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn wipe(&self, _: Request<Nothing>) -> Result<Response<Done>, Status> {
+        let (store, local) = (self.shared.store.clone(), self.local()?);
+        let wipe = move || {
+            local.discard_unfinished();
+            store.wipe()
+        };
+        match tokio::task::spawn_blocking(wipe).await {
+            Ok(Ok(blocks)) => {
+                tracing::warn!("wiped: {blocks} blocks deleted");
+                Ok(Response::new(Done {}))
+            }
+            Ok(Err(error)) => Err(Status::internal(error.to_string())),
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
+    }
+
+    async fn shutdown(&self, _: Request<Nothing>) -> Result<Response<Done>, Status> {
+        let end = self.shared.end.clone();
+        tokio::spawn(async move {
+            // The reply goes out first.
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            end.cancel();
+        });
+        Ok(Response::new(Done {}))
+    }
+}
+
+fn check(programs: &[Program], node: NodeId) -> Result<(), Status> {
+    let Some(first) = programs.first() else {
+        return Err(Status::invalid_argument("expected one or more programs, got none"));
+    };
+    for program in programs {
+        if program.node != node || program.job != first.job {
+            return Err(Status::invalid_argument(format!(
+                "expected programs of job {} for {node}, got one of job {} for {}",
+                first.job, program.job, program.node
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The programs of one job, and where they run.
+struct Work {
+    node: NodeId,
+    programs: Vec<Program>,
+    local: Arc<StoreLocal>,
+}
+
+/// Runs the programs of one job to their end, and reports. When nobody listens any more, they
+/// are aborted.
+async fn conduct(
+    shared: Arc<Shared>,
+    coordinator: CoordinatorChannel,
+    work: Work,
+    events: mpsc::Sender<Result<RunEvent, Status>>,
+) {
+    shared.running.fetch_add(1, Ordering::Relaxed);
+    let cancel: CancellationToken = shared.end.child_token();
+    let (progress, mut upto) = watch::channel(0);
+    let context = Context {
+        plane: shared.plane.clone(),
+        local: work.local.clone(),
+        limits: shared.limits,
+        progress: Some(progress),
+        cancel: cancel.clone(),
+    };
+    let job = work.programs[0].job;
+    let mut run = std::pin::pin!(run(&work.programs, context));
+    let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut run => break outcome,
+            () = events.closed(), if !cancel.is_cancelled() => cancel.cancel(),
+            _ = tick.tick() => {
+                if upto.has_changed().unwrap_or(false) {
+                    let upto = *upto.borrow_and_update();
+                    // A slow listener misses progress, never the end.
+                    let _ = events.try_send(Ok(RunEvent::Progress { job, upto }));
+                }
+            }
+        }
+    };
+    shared.running.fetch_sub(1, Ordering::Relaxed);
+    let fault = outcome.fault.clone();
+    // Whoever asked may be gone.
+    let _ = events.send(Ok(RunEvent::Ended(outcome))).await;
+    if let Some(fault) = fault {
+        rot::look_into(shared.store.clone(), coordinator, work.node, fault).await;
+    }
+}
+
+/// Verifies every block; blocking. Rot is reported to the caller, who has it mended; it is set
+/// aside here.
+fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent, Status>>) {
+    let ids = match shared.store.ids() {
+        Ok(ids) => ids,
+        Err(error) => {
+            let _ = events.blocking_send(Err(Status::internal(error.to_string())));
+            return;
+        }
+    };
+    let mut bytes = 0;
+    for (i, &id) in ids.iter().enumerate() {
+        if shared.end.is_cancelled() {
+            return;
+        }
+        let result = match shared.store.verify(id) {
+            Ok(meta) => {
+                bytes += meta.len;
+                Ok(held(&meta))
+            }
+            // Deleted while the scrub went on: nobody's loss.
+            Err(kintsu_store::StoreError::NotFound { .. }) => continue,
+            Err(error) => {
+                if error.is_rot()
+                    && let Err(failed) = shared.store.quarantine(id)
+                {
+                    tracing::warn!("cannot set {id} aside: {failed}");
+                }
+                Err(from_store(node, id, &error))
+            }
+        };
+        let event = ScrubEvent { total: ids.len() as u64, checked: i as u64 + 1, bytes, result };
+        if events.blocking_send(Ok(event)).is_err() {
+            return;
+        }
+    }
+}
+
+/// A stored block as messages carry it.
+pub fn held(meta: &kintsu_store::BlockMeta) -> HeldBlock {
+    HeldBlock { id: meta.id, generation: meta.generation.0, len: meta.len, digest: meta.digest.0 }
+}
