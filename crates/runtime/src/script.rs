@@ -93,7 +93,7 @@ impl Script {
     pub fn new(program: &Program) -> Result<Self, Fault> {
         check_window(program)?;
         let mut writer = Writer::new(program);
-        for task in &program.tasks {
+        for task in &kintsu_dag::fuse(&program.tasks) {
             writer.task(task)?;
         }
         writer.schedule_sends()?;
