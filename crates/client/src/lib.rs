@@ -1,1 +1,35 @@
-//! kintsu-client
+//! The client library: objects written, read whole, in part and degraded, and the cluster asked and
+//! commanded. Every door (command line, gateways, bindings) is an adapter over it.
+//!
+//! [`Client::put`] encodes here and sends blocks straight to the nodes that keep them;
+//! [`Client::get`] reads straight from nodes and decodes here what is lost. The coordinator is asked
+//! where things are and told when they are done; no object's bytes pass through it.
+//!
+//! In order of reading: `client` (the connection), `write` and `write_stripe`, `read` and `portion`,
+//! `span` and `assemble` (which bytes of which block), `attempt` (one plan run once), `jobs`.
+//!
+//! Invariants: an object becomes visible whole or not at all; a reader gets each byte once, in order,
+//! verified where it was stored and on the way; memory is bounded by slices in flight, never by the
+//! size of a block or an object. Nothing here knows a code or a repair method: those are plans.
+
+mod assemble;
+mod attempt;
+mod avoid;
+mod client;
+mod error;
+mod jobs;
+mod lease;
+mod portion;
+mod read;
+mod source;
+mod span;
+mod stripe;
+mod write;
+mod write_stripe;
+
+pub use client::{Client, Options};
+pub use error::ClientError;
+pub use jobs::Jobs;
+pub use read::GetReport;
+pub use source::{FileSource, ReadAt};
+pub use write::PutOptions;

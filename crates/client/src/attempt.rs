@@ -1,0 +1,78 @@
+//! One plan, run once.
+
+use std::sync::Arc;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::{JobId, Plan, ProgramContext, StripeView};
+use kintsu_runtime::{ClientLocal, Context, Limits};
+use kintsu_wire::message::{Fault, HeldBlock, NodeAddress};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Client, ClientError};
+
+/// What turns a plan into a run.
+pub(crate) struct Attempt<'a> {
+    pub client: &'a Client,
+    pub view: &'a StripeView,
+    /// Of the stripe's blocks.
+    pub generation: u32,
+    /// Bytes of the blocks to go through.
+    pub window: (u64, u64),
+    pub slice_bytes: u32,
+    /// Where a node listens.
+    pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
+}
+
+/// What a run did that ended well.
+#[derive(Debug, Default)]
+pub(crate) struct Ran {
+    /// Bytes of blocks that nodes read.
+    pub bytes_read: u64,
+    /// The blocks that are durable now.
+    pub written: Vec<HeldBlock>,
+}
+
+impl Attempt<'_> {
+    /// Runs the plan on nodes and client, to the end or to a fault. Dropping the future ends the
+    /// programs everywhere.
+    pub(crate) async fn run(
+        &self,
+        plan: &Plan,
+        local: ClientLocal,
+    ) -> Result<Result<Ran, Fault>, ClientError> {
+        let programs = plan.programs(&ProgramContext {
+            job: new_job()?,
+            view: self.view,
+            generation: self.generation,
+            window: self.window,
+            slice_bytes: self.slice_bytes,
+            expect: &[],
+            peers: &|node| (self.address)(node).map(|n| n.data),
+            resume_key: 0,
+        })?;
+        let cancel = CancellationToken::new();
+        let here = Context {
+            plane: self.client.plane().clone(),
+            local: Arc::new(local),
+            limits: Limits::default(),
+            progress: None,
+            cancel: cancel.clone(),
+        };
+        let control = |node| (self.address)(node).map(|n| n.control);
+        let ended = self.client.conductor().conduct(programs, &control, Some(here), None, &cancel).await;
+        if let Some(fault) = ended.fault {
+            return Ok(Err(fault));
+        }
+        let mut ran = Ran::default();
+        for outcome in ended.outcomes {
+            ran.bytes_read += outcome.bytes_read;
+            ran.written.extend(outcome.written);
+        }
+        Ok(Ok(ran))
+    }
+}
+
+fn new_job() -> Result<JobId, ClientError> {
+    let id = getrandom::u64().map_err(|e| ClientError::Io(format!("no random numbers: {e}")))?;
+    Ok(JobId(id))
+}

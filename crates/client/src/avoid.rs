@@ -1,0 +1,128 @@
+//! What one read has learnt about nodes and blocks, shared by its portions.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kintsu_dag::{BlockId, NodeId};
+use kintsu_plan::{Node, Topology};
+use kintsu_wire::message::{Fault, FaultKind, NodeAddress};
+
+use crate::stripe::Nodes;
+
+/// Nodes and blocks that a read goes around.
+#[derive(Debug)]
+pub(crate) struct Avoid {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    nodes: Nodes,
+    shunned: BTreeSet<NodeId>,
+    bad: BTreeSet<(BlockId, NodeId)>,
+    /// Nodes count as alive until tried, whatever the coordinator believes.
+    desperate: bool,
+}
+
+impl Avoid {
+    pub(crate) fn new(nodes: Nodes) -> Self {
+        let (shunned, bad) = (BTreeSet::new(), BTreeSet::new());
+        Self { state: Mutex::new(State { nodes, shunned, bad, desperate: false }) }
+    }
+
+    /// Whether a block may be read on a node, as far as is known.
+    pub(crate) fn usable(&self, block: BlockId, node: NodeId) -> bool {
+        let state = self.state();
+        let alive = state.nodes.get(&node).is_some_and(|n| n.alive || state.desperate);
+        alive && !state.shunned.contains(&node) && !state.bad.contains(&(block, node))
+    }
+
+    /// Where a node listens.
+    pub(crate) fn address(&self, node: NodeId) -> Option<NodeAddress> {
+        self.state().nodes.get(&node).cloned()
+    }
+
+    /// The nodes as planners see them.
+    pub(crate) fn topology(&self) -> Topology {
+        let state = self.state();
+        let node = |n: &NodeAddress| Node { rack: n.rack, usable: n.alive, used_bytes: 0 };
+        Topology { nodes: state.nodes.iter().map(|(id, n)| (*id, node(n))).collect() }
+    }
+
+    /// Learns from a fault; false when it teaches nothing new.
+    pub(crate) fn blame(&self, fault: &Fault) -> bool {
+        if fault.node.is_client() {
+            return false;
+        }
+        let mut state = self.state();
+        match (fault.kind, fault.block) {
+            (FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io, Some(block)) => {
+                state.bad.insert((block, fault.node))
+            }
+            (FaultKind::Aborted, _) => false,
+            _ => state.shunned.insert(fault.node),
+        }
+    }
+
+    /// Takes what the coordinator knows now.
+    pub(crate) fn refresh(&self, nodes: Nodes) {
+        self.state().nodes = nodes;
+    }
+
+    /// Whether nodes are tried whatever the coordinator believes of them.
+    pub(crate) fn is_desperate(&self) -> bool {
+        self.state().desperate
+    }
+
+    /// When too little is left: gives every node another chance, those that the coordinator believes
+    /// dead too (it may just have started itself). This is done once; false when a plan
+    /// that `was_desperate` already has failed.
+    pub(crate) fn forgive(&self, was_desperate: bool) -> bool {
+        let mut state = self.state();
+        if !state.desperate {
+            state.desperate = true;
+            state.shunned.clear();
+        }
+        !was_desperate
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_dag::{BlockIndex, RackId, StripeId};
+
+    use super::*;
+    use crate::stripe::by_id;
+
+    fn fault(kind: FaultKind, node: u32, block: Option<BlockId>) -> Fault {
+        Fault { kind, node: NodeId(node), block, detail: String::new() }
+    }
+
+    #[test]
+    fn a_bad_block_spares_its_node_and_a_lost_node_loses_all() {
+        let node = |id, alive| NodeAddress {
+            id: NodeId(id),
+            rack: RackId(0),
+            control: "127.0.0.1:1".parse().unwrap(),
+            data: "127.0.0.1:2".parse().unwrap(),
+            alive,
+        };
+        let block = |i| BlockId { stripe: StripeId(1), index: BlockIndex(i) };
+        let avoid = Avoid::new(by_id(vec![node(1, true), node(2, true), node(3, false)]));
+        assert!(avoid.usable(block(0), NodeId(1)) && !avoid.usable(block(0), NodeId(3)));
+        assert!(avoid.blame(&fault(FaultKind::Corrupt, 1, Some(block(0)))));
+        assert!(!avoid.blame(&fault(FaultKind::Corrupt, 1, Some(block(0)))));
+        assert!(!avoid.usable(block(0), NodeId(1)) && avoid.usable(block(1), NodeId(1)));
+        assert!(avoid.blame(&fault(FaultKind::Lost, 2, None)));
+        assert!(!avoid.usable(block(1), NodeId(2)));
+        assert!(avoid.forgive(false) && avoid.is_desperate() && !avoid.forgive(true));
+        assert!(avoid.usable(block(1), NodeId(2)) && !avoid.usable(block(0), NodeId(1)));
+        assert!(avoid.usable(block(0), NodeId(3)));
+        assert!(avoid.blame(&fault(FaultKind::Lost, 3, None)));
+        assert!(!avoid.usable(block(0), NodeId(3)));
+    }
+}

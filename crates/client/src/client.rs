@@ -1,0 +1,271 @@
+//! The connection to a coordinator, and the calls that need no data.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kintsu_runtime::{Conductor, DataPlane};
+use kintsu_wire::message::{
+    ClusterStatus, List, ListPage, Lookup, NodeAddress, NodeInfo, NodeList, NodeState, Nothing, ObjectInfo,
+    ObjectView, Remove,
+};
+use kintsu_wire::{CoordinatorChannel, Credentials, connect_coordinator};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::{Response, Status};
+
+use crate::ClientError;
+use crate::stripe::{Nodes, by_id};
+
+/// How a client behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The cluster's token, where it demands one.
+    pub token: Option<String>,
+    /// How long one call may take until the coordinator counts as unreachable.
+    pub call_timeout: Duration,
+    /// How long an operation under way waits for a coordinator that went away; an operation that
+    /// has not begun fails at once.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { token: None, call_timeout: Duration::from_secs(30), patience: Duration::from_secs(60) }
+    }
+}
+
+/// A client of a cluster; cheap to clone, all clones share one connection.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    endpoint: String,
+    options: Options,
+    coordinator: CoordinatorChannel,
+    plane: Arc<DataPlane>,
+    conductor: Conductor,
+    farewells: Mutex<JoinSet<()>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("endpoint", &self.shared.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client of the coordinator at `endpoint` (`host:port`). The connection is made by the
+    /// first call.
+    ///
+    /// # Errors
+    /// `Invalid` for what is not an address or not a token.
+    pub async fn connect(endpoint: &str, options: Options) -> Result<Self, ClientError> {
+        let invalid = |e: kintsu_wire::WireError| ClientError::Invalid(e.to_string());
+        let credentials = match &options.token {
+            Some(token) => Credentials::token(token).map_err(invalid)?,
+            None => Credentials::none(),
+        };
+        let coordinator = connect_coordinator(endpoint, &credentials).map_err(invalid)?;
+        let shared = Shared {
+            endpoint: endpoint.to_owned(),
+            options,
+            coordinator,
+            plane: DataPlane::client(credentials.clone()),
+            conductor: Conductor::new(credentials),
+            farewells: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// An object in general.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn info(&self, name: &str) -> Result<ObjectInfo, ClientError> {
+        Ok(self.stripes(name, 0, 0).await?.object)
+    }
+
+    /// Stripes `first..first + limit` of an object (fewer at its end), and where nodes listen.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn stripes(&self, name: &str, first: u64, limit: u64) -> Result<ObjectView, ClientError> {
+        let lookup = Lookup { name: name.to_owned(), first, limit };
+        self.call(|mut c| {
+            let lookup = lookup.clone();
+            async move { c.lookup(lookup).await }
+        })
+        .await
+    }
+
+    /// As [`Client::stripes`], also when the coordinator is away for a while.
+    pub(crate) async fn stripes_patiently(
+        &self,
+        name: &str,
+        first: u64,
+        limit: u64,
+    ) -> Result<ObjectView, ClientError> {
+        let lookup = Lookup { name: name.to_owned(), first, limit };
+        self.call_patiently(|mut c| {
+            let lookup = lookup.clone();
+            async move { c.lookup(lookup).await }
+        })
+        .await
+    }
+
+    /// A page of the objects whose names begin with `prefix`, in order, after the name `after`.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn list(&self, prefix: &str, after: Option<&str>, limit: u32) -> Result<ListPage, ClientError> {
+        let list = List { prefix: prefix.to_owned(), after: after.map(str::to_owned), limit };
+        self.call(|mut c| {
+            let list = list.clone();
+            async move { c.list(list).await }
+        })
+        .await
+    }
+
+    /// Removes an object; its blocks are deleted in time.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn remove(&self, name: &str) -> Result<ObjectInfo, ClientError> {
+        let remove = Remove { name: name.to_owned() };
+        self.call(|mut c| {
+            let remove = remove.clone();
+            async move { c.remove(remove).await }
+        })
+        .await
+    }
+
+    /// All nodes.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn nodes(&self) -> Result<NodeList, ClientError> {
+        self.call(|mut c| async move { c.nodes(Nothing {}).await }).await
+    }
+
+    /// All nodes as addresses.
+    pub(crate) async fn node_addresses(&self) -> Result<Nodes, ClientError> {
+        let address = |node: NodeInfo| NodeAddress {
+            id: node.id,
+            rack: node.rack,
+            control: node.control,
+            data: node.data,
+            alive: matches!(node.state, NodeState::Alive | NodeState::Draining),
+        };
+        let list: NodeList = self.call_patiently(|mut c| async move { c.nodes(Nothing {}).await }).await?;
+        Ok(by_id(list.nodes.into_iter().map(address).collect()))
+    }
+
+    /// The cluster in numbers.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn status(&self) -> Result<ClusterStatus, ClientError> {
+        self.call(|mut c| async move { c.status(Nothing {}).await }).await
+    }
+
+    /// Waits until the coordinator knows of the puts that were given up, for a few seconds at most.
+    /// To be called before the process ends; without it they are undone when their leases run out.
+    pub async fn close(&self) {
+        let mut farewells = std::mem::take(&mut *self.farewells());
+        let all = async { while farewells.join_next().await.is_some() {} };
+        if tokio::time::timeout(Duration::from_secs(3), all).await.is_err() {
+            tracing::warn!("the coordinator did not hear of a put that was given up; its lease will run out");
+        }
+    }
+
+    /// Lets a last message go out although nobody waits for it any more.
+    pub(crate) fn farewell(&self, message: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let mut farewells = self.farewells();
+            while farewells.try_join_next().is_some() {}
+            farewells.spawn_on(message, &runtime);
+        }
+    }
+
+    fn farewells(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        self.shared.farewells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.shared.endpoint
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.shared.options.patience
+    }
+
+    pub(crate) fn conductor(&self) -> &Conductor {
+        &self.shared.conductor
+    }
+
+    pub(crate) fn plane(&self) -> &Arc<DataPlane> {
+        &self.shared.plane
+    }
+
+    pub(crate) fn coordinator(&self) -> CoordinatorChannel {
+        self.shared.coordinator.clone()
+    }
+
+    /// One call, in bounded time.
+    pub(crate) async fn call<T, F, Fut>(&self, call: F) -> Result<T, ClientError>
+    where
+        F: Fn(CoordinatorChannel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let limit = self.shared.options.call_timeout;
+        match tokio::time::timeout(limit, call(self.coordinator())).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(ClientError::from_status(self.endpoint(), &status)),
+            Err(_) => Err(ClientError::unreachable(self.endpoint(), &format!("no answer within {limit:?}"))),
+        }
+    }
+
+    /// A call that may be made twice without harm, repeated while the coordinator is away.
+    pub(crate) async fn call_patiently<T, F, Fut>(&self, call: F) -> Result<T, ClientError>
+    where
+        F: Fn(CoordinatorChannel) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut backoff = Backoff::new(self.patience());
+        loop {
+            match self.call(&call).await {
+                Err(error) if error.is_unreachable() && backoff.pause().await => {
+                    tracing::debug!("{error}; trying again");
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Pauses between attempts, longer each time, until patience ends.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { until: Instant::now() + patience, pause: Duration::from_millis(50) }
+    }
+
+    /// Waits; false when there is no time left.
+    pub(crate) async fn pause(&mut self) -> bool {
+        if Instant::now() + self.pause > self.until {
+            return false;
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_secs(1));
+        true
+    }
+}

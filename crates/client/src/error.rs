@@ -1,0 +1,124 @@
+//! Why a request of a client failed.
+
+use kintsu_plan::PlanError;
+use kintsu_wire::message::{Fault, StripeInfo};
+use tonic::{Code, Status};
+
+/// Why a request of a client failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// There is no such object or node.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// There is an object of this name already.
+    #[error("exists already: {0}")]
+    Exists(String),
+    /// The request makes no sense; says what was expected and what came.
+    #[error("{0}")]
+    Invalid(String),
+    /// More blocks are gone than the code can bear; says which are left and which are needed.
+    #[error("cannot be read: {0}")]
+    Unrecoverable(String),
+    /// Too few nodes or racks are alive for the code's placement.
+    #[error("{0}")]
+    Placement(String),
+    /// No node has room for a block.
+    #[error("no space left: {0}")]
+    Full(String),
+    /// The coordinator, or a node, does not answer at an address.
+    #[error("{0}")]
+    Unreachable(String),
+    /// What arrived is not what was asked for.
+    #[error("corrupt: {0}")]
+    Corrupt(String),
+    /// The coordinator refuses this client: wrong or missing token, or another protocol version.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The object or the put ended meanwhile: replaced, removed, or its lease ran out.
+    #[error("interrupted: {0}")]
+    Interrupted(String),
+    /// An I/O error of the source or the sink, or of a node.
+    #[error("{0}")]
+    Io(String),
+}
+
+impl ClientError {
+    /// Reads the coordinator's answer; `endpoint` is named where it did not answer at all.
+    pub(crate) fn from_status(endpoint: &str, status: &Status) -> Self {
+        let message = status.message().to_owned();
+        if is_transport(status) {
+            return Self::unreachable(endpoint, &message);
+        }
+        match status.code() {
+            Code::NotFound => Self::NotFound(message),
+            Code::AlreadyExists => Self::Exists(message),
+            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented => Self::Invalid(message),
+            Code::DataLoss => Self::Unrecoverable(message),
+            Code::FailedPrecondition => Self::Placement(message),
+            Code::ResourceExhausted => Self::Full(message),
+            Code::Unauthenticated | Code::PermissionDenied => Self::Refused(message),
+            Code::Aborted => Self::Interrupted(message),
+            Code::Unavailable => Self::Io(message),
+            _ => Self::Io(format!("the coordinator at {endpoint}: {message}")),
+        }
+    }
+
+    pub(crate) fn unreachable(endpoint: &str, reason: &str) -> Self {
+        Self::Unreachable(format!(
+            "no coordinator answers at {endpoint} ({reason}); `kintsu up` starts a cluster there"
+        ))
+    }
+
+    /// Says of what, where a planner could only say why.
+    pub(crate) fn about(self, name: &str, stripe: &StripeInfo) -> Self {
+        let note = if stripe.encoded { "" } else { " (it has no parity yet: see `kintsu encode`)" };
+        match self {
+            Self::Unrecoverable(why) => {
+                Self::Unrecoverable(format!("{name}, stripe {}: {why}{note}", stripe.id))
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable(_))
+    }
+}
+
+/// Whether a status was made on this side because nobody answered, as opposed to an answer.
+pub(crate) fn is_transport(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
+impl From<PlanError> for ClientError {
+    fn from(error: PlanError) -> Self {
+        let text = error.to_string();
+        match error {
+            PlanError::Unrecoverable { .. } => Self::Unrecoverable(text),
+            PlanError::Placement { .. } => Self::Placement(text),
+            _ => Self::Invalid(text),
+        }
+    }
+}
+
+impl From<std::io::Error> for ClientError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error.to_string())
+    }
+}
+
+impl From<Fault> for ClientError {
+    fn from(fault: Fault) -> Self {
+        use kintsu_wire::message::FaultKind as Kind;
+        let text = fault.to_string();
+        match fault.kind {
+            Kind::Lost | Kind::Stalled => Self::Unreachable(text),
+            Kind::Corrupt | Kind::Missing | Kind::Stale | Kind::Mismatch => Self::Corrupt(text),
+            Kind::Full => Self::Full(text),
+            Kind::Invalid => Self::Invalid(text),
+            Kind::Aborted => Self::Interrupted(text),
+            Kind::Io => Self::Io(text),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Long work that the coordinator conducts, followed from outside.
+//!
+//! All of it can be asked for twice without harm (what is done already is not done again), so a
+//! stream that breaks because the coordinator went away is asked for again when it is back.
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use kintsu_dag::NodeId;
+use kintsu_plan::Method;
+use kintsu_wire::CoordinatorChannel;
+use kintsu_wire::message::{Encode, JobEvent, NodeAction, NodeCommand, Repair, RepairTarget, Scrub};
+use tonic::{Response, Status, Streaming};
+
+use crate::client::Backoff;
+use crate::error::is_transport;
+use crate::{Client, ClientError};
+
+type Answer = Result<Response<Streaming<JobEvent>>, Status>;
+type Ask = Box<dyn Fn(CoordinatorChannel) -> BoxFuture<'static, Answer> + Send + Sync>;
+
+/// What a job reports, as it goes on. Dropping it stops listening.
+pub struct Jobs {
+    client: Client,
+    ask: Ask,
+    events: Streaming<JobEvent>,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jobs").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+impl Jobs {
+    /// The next event; `None` after [`JobEvent::Ended`].
+    ///
+    /// # Errors
+    /// What the coordinator refuses, or that it went away for longer than the client's patience.
+    pub async fn next(&mut self) -> Result<Option<JobEvent>, ClientError> {
+        if self.ended {
+            return Ok(None);
+        }
+        loop {
+            match self.events.next().await {
+                Some(Ok(event)) => {
+                    self.ended = matches!(event, JobEvent::Ended(_));
+                    return Ok(Some(event));
+                }
+                Some(Err(status)) if !is_transport(&status) => {
+                    self.ended = true;
+                    return Err(ClientError::from_status(self.client.endpoint(), &status));
+                }
+                broken => {
+                    let reason = broken.and_then(Result::err).map(|status| status.message().to_owned());
+                    tracing::info!("the job's reports stopped ({reason:?}); asking again");
+                    self.ask_again().await?;
+                }
+            }
+        }
+    }
+
+    async fn ask_again(&mut self) -> Result<(), ClientError> {
+        let mut backoff = Backoff::new(self.client.patience());
+        while backoff.pause().await {
+            match (self.ask)(self.client.coordinator()).await {
+                Ok(response) => {
+                    self.events = response.into_inner();
+                    return Ok(());
+                }
+                Err(status) if is_transport(&status) => {}
+                Err(status) => return Err(ClientError::from_status(self.client.endpoint(), &status)),
+            }
+        }
+        self.ended = true;
+        Err(ClientError::unreachable(self.client.endpoint(), "it went away while it conducted a job"))
+    }
+}
+
+impl Client {
+    /// Makes the parity of an object that was written offline.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn encode(&self, name: &str) -> Result<Jobs, ClientError> {
+        let encode = Encode { name: name.to_owned() };
+        self.job(move |mut c| {
+            let encode = encode.clone();
+            Box::pin(async move { c.encode(encode).await })
+        })
+        .await
+    }
+
+    /// Repairs blocks that are unavailable, in slices of `slice_bytes`.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn repair(
+        &self,
+        target: RepairTarget,
+        method: Method,
+        slice_bytes: u32,
+    ) -> Result<Jobs, ClientError> {
+        let repair = Repair { target, method, slice_bytes };
+        self.job(move |mut c| {
+            let repair = repair.clone();
+            Box::pin(async move { c.repair(repair).await })
+        })
+        .await
+    }
+
+    /// Verifies all blocks, of one node or of all, and mends what is found.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn scrub(&self, node: Option<NodeId>) -> Result<Jobs, ClientError> {
+        self.job(move |mut c| Box::pin(async move { c.scrub(Scrub { node }).await })).await
+    }
+
+    /// Stops, starts, wipes or drains a node.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn command_node(&self, node: NodeId, action: NodeAction) -> Result<Jobs, ClientError> {
+        self.job(move |mut c| Box::pin(async move { c.command_node(NodeCommand { node, action }).await }))
+            .await
+    }
+
+    async fn job(
+        &self,
+        ask: impl Fn(CoordinatorChannel) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+    ) -> Result<Jobs, ClientError> {
+        let events = self.call(&ask).await?;
+        Ok(Jobs { client: self.clone(), ask: Box::new(ask), events, ended: false })
+    }
+}

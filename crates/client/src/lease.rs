@@ -1,0 +1,73 @@
+//! The lease of a put: renewed while it is written, given back when it is given up.
+
+use std::time::Duration;
+
+use kintsu_wire::message::PutRef;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::{Client, ClientError};
+
+/// Keeps a put alive; dropped before [`Lease::fulfilled`] it tells the coordinator to undo the put.
+pub(crate) struct Lease {
+    client: Client,
+    put: PutRef,
+    renewer: JoinHandle<()>,
+    lost: oneshot::Receiver<ClientError>,
+    fulfilled: bool,
+}
+
+impl Lease {
+    pub(crate) fn hold(client: &Client, put: u64, lease_ms: u64) -> Self {
+        let put = PutRef { put };
+        let (tell, lost) = oneshot::channel();
+        let every = Duration::from_millis((lease_ms / 3).max(1));
+        let renewer = tokio::spawn(renew(client.clone(), put, every, tell));
+        Self { client: client.clone(), put, renewer, lost, fulfilled: false }
+    }
+
+    /// Waits until the coordinator says that the put is no more; for ever if it never does.
+    pub(crate) async fn lost(&mut self) -> ClientError {
+        match (&mut self.lost).await {
+            Ok(error) => error,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// The put was committed: there is nothing to undo.
+    pub(crate) fn fulfilled(mut self) {
+        self.fulfilled = true;
+    }
+}
+
+async fn renew(client: Client, put: PutRef, every: Duration, tell: oneshot::Sender<ClientError>) {
+    loop {
+        tokio::time::sleep(every).await;
+        match client.call(|mut c| async move { c.renew_put(put).await }).await {
+            Ok(_) => {}
+            // Leases outlive a coordinator that is away: it counts on from its return.
+            Err(error) if error.is_unreachable() => tracing::debug!("lease of a put: {error}"),
+            Err(error) => {
+                let lost = ClientError::Interrupted(format!("the put was undone: {error}"));
+                // Whoever waited may have ended meanwhile.
+                let _ = tell.send(lost);
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.renewer.abort();
+        if self.fulfilled {
+            return;
+        }
+        let (client, put) = (self.client.clone(), self.put);
+        self.client.farewell(async move {
+            if let Err(error) = client.call(|mut c| async move { c.abort_put(put).await }).await {
+                tracing::debug!("a put given up was not undone at once: {error}");
+            }
+        });
+    }
+}

@@ -1,0 +1,272 @@
+//! Reading an object: whole or a range, from whole blocks or by decoding.
+//!
+//! The range is cut into portions (one [`Span`](crate::span::Span) each). Every portion is a task of its own that reads,
+//! decodes and re-plans around what fails, and sends its bytes in order through a bounded queue. The
+//! next portion starts while the current one drains, so that the line does not fall silent.
+//!
+//! Invariants: bytes reach the sink in order and once, whatever is re-planned; memory is bounded by
+//! two queues and the slices in flight, whatever the object's size. What it is not: a snapshot. An
+//! object that is replaced under a reader ends the read with `Interrupted`, never with bytes of both.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use kintsu_code::Code;
+use kintsu_dag::StripeId;
+use kintsu_wire::message::{ObjectInfo, StripeInfo};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::avoid::Avoid;
+use crate::portion::Portion;
+use crate::span::spans;
+use crate::stripe::{by_id, parse_code};
+use crate::{Client, ClientError};
+
+/// Stripes asked for in one call.
+const PAGE: u64 = 1024;
+
+/// Portions read at the same time: the one that drains, and the next.
+const AHEAD: usize = 2;
+
+/// Bytes that a portion may be ahead of the sink.
+const QUEUE_BYTES: u64 = 8 << 20;
+
+/// What a read did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GetReport {
+    /// Bytes delivered.
+    pub bytes: u64,
+    /// Stripes of which a wanted block had to be decoded.
+    pub degraded_stripes: u64,
+    /// Bytes of blocks that nodes read for it.
+    pub bytes_read: u64,
+    /// Attempts that failed and were planned anew from where they were.
+    pub replanned: u64,
+}
+
+/// What the portions of one read count together.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub bytes_read: AtomicU64,
+    pub replanned: AtomicU64,
+    degraded: Mutex<BTreeSet<StripeId>>,
+}
+
+impl Counters {
+    pub(crate) fn note_degraded(&self, stripe: StripeId) {
+        self.degraded.lock().unwrap_or_else(PoisonError::into_inner).insert(stripe);
+    }
+
+    fn report(&self, bytes: u64) -> GetReport {
+        GetReport {
+            bytes,
+            degraded_stripes: self.degraded.lock().unwrap_or_else(PoisonError::into_inner).len() as u64,
+            bytes_read: self.bytes_read.load(Relaxed),
+            replanned: self.replanned.load(Relaxed),
+        }
+    }
+}
+
+impl Client {
+    /// Writes an object, or the bytes `range` of it, to `sink` in order. `progress` is told bytes
+    /// done and bytes in all.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` for a range past the end; `Unrecoverable` when too few blocks are
+    /// left; `Interrupted` when the object is replaced meanwhile; `Io` of the sink. Some bytes may have
+    /// reached the sink by then; those that have are right.
+    pub async fn get(
+        &self,
+        name: &str,
+        range: Option<Range<u64>>,
+        sink: &mut (dyn AsyncWrite + Unpin + Send),
+        progress: impl Fn(u64, u64),
+    ) -> Result<GetReport, ClientError> {
+        let first = self.stripes(name, 0, PAGE).await?;
+        let range = checked_range(&first.object, range)?;
+        let total = range.end - range.start;
+        let counters = Arc::new(Counters::default());
+        let mut reader = Reader {
+            code: parse_code(&first.object.code)?,
+            avoid: Arc::new(Avoid::new(by_id(first.nodes))),
+            object: first.object,
+            at: range.start,
+            end: range.end,
+            stripes: first.stripes.into(),
+            position: 0,
+            queued: VecDeque::new(),
+            counters: counters.clone(),
+            client: self.clone(),
+        };
+        let mut flows = VecDeque::new();
+        let mut done = 0;
+        progress(0, total);
+        loop {
+            while flows.len() < AHEAD {
+                let Some(portion) = reader.next().await? else { break };
+                flows.push_back(Flow::start(portion));
+            }
+            let Some(mut flow) = flows.pop_front() else { break };
+            while let Some(bytes) = flow.bytes.recv().await {
+                sink.write_all(&bytes).await?;
+                done += bytes.len() as u64;
+                progress(done, total);
+            }
+            flow.end().await?;
+        }
+        sink.flush().await?;
+        if done != total {
+            return Err(ClientError::Corrupt(format!("expected {total} bytes, got {}", done)));
+        }
+        Ok(counters.report(done))
+    }
+}
+
+fn checked_range(object: &ObjectInfo, range: Option<Range<u64>>) -> Result<Range<u64>, ClientError> {
+    let range = range.unwrap_or(0..object.size);
+    if range.start <= range.end && range.end <= object.size {
+        return Ok(range);
+    }
+    Err(ClientError::Invalid(format!(
+        "range of {}: expected within its {} bytes, got {}..{}",
+        object.name, object.size, range.start, range.end
+    )))
+}
+
+/// Cuts the rest of the range into portions, fetching pages of stripes as they are needed.
+struct Reader {
+    client: Client,
+    code: Arc<dyn Code>,
+    object: ObjectInfo,
+    at: u64,
+    end: u64,
+    /// Stripes from `position` on.
+    stripes: VecDeque<StripeInfo>,
+    position: u64,
+    /// Portions of the stripe before `at`.
+    queued: VecDeque<Range<u64>>,
+    avoid: Arc<Avoid>,
+    counters: Arc<Counters>,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Result<Option<Portion>, ClientError> {
+        if self.queued.is_empty() {
+            if self.at >= self.end {
+                return Ok(None);
+            }
+            self.next_stripe().await?;
+        }
+        let stripe = self.stripes.front().ok_or_else(|| self.changed())?;
+        let Some(range) = self.queued.pop_front() else { return Ok(None) };
+        Ok(Some(Portion {
+            client: self.client.clone(),
+            name: self.object.name.clone(),
+            code: self.code.clone(),
+            stripe: stripe.clone(),
+            position: self.position,
+            range,
+            avoid: self.avoid.clone(),
+            counters: self.counters.clone(),
+        }))
+    }
+
+    /// Brings the stripe that holds `at` to the front and queues what is wanted of it.
+    async fn next_stripe(&mut self) -> Result<(), ClientError> {
+        loop {
+            let (from, upto) = match self.stripes.front() {
+                Some(stripe) => (stripe.offset, stripe.offset.saturating_add(stripe.layout.data_bytes)),
+                None => return Err(self.changed()),
+            };
+            if self.at < from {
+                return Err(self.changed());
+            }
+            if self.at < upto {
+                let wanted = self.at - from..self.end.min(upto) - from;
+                self.at = from + wanted.end;
+                self.queue(wanted);
+                return Ok(());
+            }
+            if self.stripes.len() == 1 {
+                self.next_page(upto - from).await?;
+            } else {
+                self.stripes.pop_front();
+                self.position += 1;
+            }
+        }
+    }
+
+    fn queue(&mut self, wanted: Range<u64>) {
+        let Some(stripe) = self.stripes.front() else { return };
+        let (k, w, layout) = (self.code.k(), self.code.w(), stripe.layout);
+        let mut from = wanted.start;
+        let pieces = spans(&layout, k, w, wanted.clone());
+        let last = pieces.len().saturating_sub(1);
+        for (i, span) in pieces.into_iter().enumerate() {
+            let upto = if i == last { wanted.end } else { span.stripe_end(&layout, k).min(wanted.end) };
+            self.queued.push_back(from..upto);
+            from = upto;
+        }
+    }
+
+    /// The page that holds `at`, or the next one: all stripes but the last are equally long. It
+    /// begins with a stripe known already wherever it adjoins, which tells a replaced object.
+    async fn next_page(&mut self, stripe_bytes: u64) -> Result<(), ClientError> {
+        let ahead = self.stripes.front().map_or(0, |s| (self.at - s.offset) / stripe_bytes.max(1));
+        let (first, known) = if ahead <= 1 {
+            (self.position, self.stripes.front().map(|s| s.id))
+        } else {
+            (self.position + ahead, None)
+        };
+        let view = self.client.stripes(&self.object.name, first, PAGE).await?;
+        let same = known.is_none_or(|id| view.stripes.first().is_some_and(|s| s.id == id));
+        let stepped = known.is_none() || view.stripes.len() > 1;
+        if view.object.created != self.object.created
+            || view.object.size != self.object.size
+            || !same
+            || !stepped
+        {
+            return Err(self.changed());
+        }
+        self.position = first;
+        self.stripes = view.stripes.into();
+        Ok(())
+    }
+
+    fn changed(&self) -> ClientError {
+        ClientError::Interrupted(format!("{} was replaced or removed while it was read", self.object.name))
+    }
+}
+
+/// A portion under way; dropping it ends it.
+struct Flow {
+    bytes: mpsc::Receiver<Bytes>,
+    task: JoinHandle<Result<(), ClientError>>,
+}
+
+impl Flow {
+    fn start(portion: Portion) -> Self {
+        let pieces = QUEUE_BYTES / u64::from(portion.stripe.layout.cell_bytes.max(1));
+        let (queue, bytes) = mpsc::channel(pieces.clamp(2, 1024) as usize);
+        Self { bytes, task: tokio::spawn(portion.read(queue)) }
+    }
+
+    async fn end(mut self) -> Result<(), ClientError> {
+        match (&mut self.task).await {
+            Ok(ended) => ended,
+            Err(e) => Err(ClientError::Io(format!("a read task ended early: {e}"))),
+        }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,225 @@
+//! Writing one stripe, on other nodes when some of them fail.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::{BlockBinding, Layout, StripeView};
+use kintsu_runtime::{BlockSource, ClientLocal};
+use kintsu_wire::message::{
+    DigestBytes, Encoding, Fault, FaultKind, HeldBlock, MoveStripe, NodeAddress, StripeGrant, WrittenStripe,
+};
+
+use crate::attempt::Attempt;
+use crate::span::position;
+use crate::stripe::{Nodes, granted};
+use crate::{Client, ClientError, ReadAt};
+
+/// How often one stripe is placed anew before the put fails.
+const MAX_MOVES: usize = 8;
+
+/// The largest slice of a write.
+const MAX_SLICE_BYTES: u32 = 1 << 20;
+
+/// What the stripes of one put share.
+pub(crate) struct Put {
+    client: Client,
+    put: u64,
+    source: Arc<dyn ReadAt>,
+    code: Arc<dyn Code>,
+    encoding: Encoding,
+    nodes: Mutex<Nodes>,
+    loaded: AtomicU64,
+}
+
+impl Put {
+    pub(crate) fn new(
+        client: Client,
+        put: u64,
+        source: Arc<dyn ReadAt>,
+        code: Arc<dyn Code>,
+        encoding: Encoding,
+        nodes: Nodes,
+    ) -> Self {
+        Self { client, put, source, code, encoding, nodes: Mutex::new(nodes), loaded: AtomicU64::new(0) }
+    }
+
+    /// Bytes of the object that are on their way.
+    pub(crate) fn done(&self) -> u64 {
+        self.loaded.load(Relaxed)
+    }
+
+    fn address(&self, node: NodeId) -> Option<NodeAddress> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned()
+    }
+
+    /// Blocks of a stripe that a put writes: what has bytes, and no parity when that is made later.
+    fn written(&self, view: &StripeView) -> Vec<BlockIndex> {
+        let count = match self.encoding {
+            Encoding::Online => self.code.n(),
+            Encoding::Offline => self.code.k(),
+        };
+        (0..count).map(|i| BlockIndex(i as u8)).filter(|b| view.block_len(*b) > 0).collect()
+    }
+}
+
+/// By block index; `None` for what was not written.
+type Digests = Vec<Option<DigestBytes>>;
+
+/// One stripe of a put.
+pub(crate) struct StripeWrite {
+    put: Arc<Put>,
+    grant: StripeGrant,
+    /// Of its first byte in the object.
+    offset: u64,
+    avoid: BTreeSet<NodeId>,
+}
+
+impl StripeWrite {
+    pub(crate) fn new(put: Arc<Put>, grant: StripeGrant, offset: u64) -> Self {
+        Self { put, grant, offset, avoid: BTreeSet::new() }
+    }
+
+    /// Writes it, on other nodes if need be, and gives the digests of what was written.
+    pub(crate) async fn write(mut self) -> Result<WrittenStripe, ClientError> {
+        let mut moves = 0;
+        loop {
+            let loaded = Arc::new(AtomicU64::new(0));
+            let fault = match self.attempt(&loaded).await? {
+                Ok(digests) => return Ok(WrittenStripe { id: self.grant.id, digests }),
+                Err(fault) => fault,
+            };
+            self.put.loaded.fetch_sub(loaded.load(Relaxed), Relaxed);
+            if fault.node.is_client() && matches!(fault.kind, FaultKind::Io | FaultKind::Invalid) {
+                return Err(ClientError::Io(fault.detail));
+            }
+            if moves == MAX_MOVES {
+                return Err(fault.into());
+            }
+            moves += 1;
+            self.place_anew(fault).await?;
+        }
+    }
+
+    async fn attempt(&self, loaded: &Arc<AtomicU64>) -> Result<Result<Digests, Fault>, ClientError> {
+        let put = &self.put;
+        let view = granted(&self.grant, &put.code)?;
+        let plan = match put.encoding {
+            Encoding::Online => kintsu_plan::encode_online(&view)?,
+            Encoding::Offline => kintsu_plan::write_plain(&view)?,
+        };
+        let attempt = Attempt {
+            client: &put.client,
+            view: &view,
+            generation: self.grant.generation,
+            window: (0, u64::MAX),
+            slice_bytes: self.grant.layout.cell_bytes.min(MAX_SLICE_BYTES),
+            address: &|node| put.address(node),
+        };
+        let local = self.local(loaded.clone());
+        Ok(match attempt.run(&plan, local).await? {
+            Ok(report) => self.digests(&view, &report.written),
+            Err(fault) => Err(fault),
+        })
+    }
+
+    /// The blocks as the client's programs load them.
+    fn local(&self, loaded: Arc<AtomicU64>) -> ClientLocal {
+        let (put, offset, layout) = (self.put.clone(), self.offset, self.grant.layout);
+        ClientLocal::reading(move |binding| {
+            let (put, loaded, binding) = (put.clone(), loaded.clone(), binding.clone());
+            Ok(Box::new(ObjectBlock { put, loaded, offset, layout, binding }) as Box<dyn BlockSource>)
+        })
+    }
+
+    /// The digests by block index, if all blocks were written as they should be.
+    fn digests(&self, view: &StripeView, held: &[HeldBlock]) -> Result<Digests, Fault> {
+        let mut digests = vec![None; self.put.code.n()];
+        for index in self.put.written(view) {
+            let len = view.block_len(index);
+            let fits = |h: &&HeldBlock| {
+                h.id.stripe == view.id
+                    && h.id.index == index
+                    && h.generation == self.grant.generation
+                    && h.len == len
+            };
+            let Some(held) = held.iter().find(fits) else {
+                let node = view.homes[usize::from(index.0)].unwrap_or(NodeId::CLIENT);
+                let detail = format!("expected {} with {len} bytes, got no report of it", index);
+                return Err(Fault { kind: FaultKind::Lost, node, block: None, detail });
+            };
+            digests[usize::from(index.0)] = Some(held.digest);
+        }
+        Ok(digests)
+    }
+
+    /// Gets other nodes for the stripe, without those that failed.
+    async fn place_anew(&mut self, fault: Fault) -> Result<(), ClientError> {
+        tracing::info!("writing {}: {fault}; placing the stripe anew", self.grant.id);
+        if !fault.node.is_client() && fault.kind != FaultKind::Aborted {
+            self.avoid.insert(fault.node);
+        }
+        let request = MoveStripe {
+            put: self.put.put,
+            stripe: self.grant.id,
+            avoid: self.avoid.iter().copied().collect(),
+        };
+        let client = &self.put.client;
+        let moved = client
+            .call_patiently(|mut c| {
+                let request = request.clone();
+                async move { c.move_stripe(request).await }
+            })
+            .await;
+        self.grant = match moved {
+            // Why it had to move says more than that it cannot.
+            Err(ClientError::Placement(why)) => {
+                return Err(match fault.into() {
+                    ClientError::Full(full) => ClientError::Full(format!("{full}; {why}")),
+                    other => ClientError::Placement(format!("{why}, after {other}")),
+                });
+            }
+            moved => moved?,
+        };
+        // A node may be new, or have been started again elsewhere.
+        let nodes = client.node_addresses().await?;
+        *self.put.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+        Ok(())
+    }
+}
+
+/// A data block of the object that is being written.
+struct ObjectBlock {
+    put: Arc<Put>,
+    loaded: Arc<AtomicU64>,
+    offset: u64,
+    layout: Layout,
+    binding: BlockBinding,
+}
+
+impl BlockSource for ObjectBlock {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        let (k, mut at) = (self.put.code.k(), 0);
+        while at < buf.len() {
+            let (from, run) = position(&self.layout, k, self.binding.index, offset + at as u64);
+            let real = run.min(self.layout.data_bytes.saturating_sub(from));
+            let upto = buf.len().min(at + usize::try_from(real).unwrap_or(usize::MAX - at));
+            if upto == at {
+                buf[at..].fill(0);
+                break;
+            }
+            self.put.source.read_at(self.offset + from, &mut buf[at..upto]).map_err(|e| Fault {
+                kind: FaultKind::Io,
+                node: NodeId::CLIENT,
+                block: Some(self.binding.id),
+                detail: format!("reading the source at {}: {e}", self.offset + from),
+            })?;
+            at = upto;
+        }
+        self.loaded.fetch_add(buf.len() as u64, Relaxed);
+        self.put.loaded.fetch_add(buf.len() as u64, Relaxed);
+        Ok(())
+    }
+}
