@@ -5,16 +5,38 @@ use std::sync::Arc;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_plan::StripeView;
+use kintsu_plan::{Node, StripeView, Topology};
 use kintsu_wire::message::{NodeAddress, StripeGrant, StripeInfo};
 
-use crate::ClientError;
+use crate::{Client, ClientError};
 
 /// Where nodes listen, by id.
 pub(crate) type Nodes = BTreeMap<NodeId, NodeAddress>;
 
 pub(crate) fn by_id(nodes: Vec<NodeAddress>) -> Nodes {
     nodes.into_iter().map(|node| (node.id, node)).collect()
+}
+
+impl Client {
+    /// A stripe of an object (by position) and the nodes around it as planners see them now: blocks
+    /// that cannot be read have no home.
+    ///
+    /// # Errors
+    /// `NotFound` for the object, `Invalid` for a stripe it does not have.
+    pub async fn stripe_view(&self, name: &str, position: u64) -> Result<(StripeView, Topology), ClientError> {
+        let found = self.stripes(name, position, 1).await?;
+        let Some(info) = found.stripes.first() else {
+            let stripes = found.object.stripes;
+            return Err(ClientError::Invalid(format!(
+                "stripe of {name}: expected one of its {stripes}, counted from 0, got {position}"
+            )));
+        };
+        let node = |a: &NodeAddress| Node { rack: a.rack, usable: a.alive, used_bytes: 0 };
+        let topology = Topology { nodes: found.nodes.iter().map(|a| (a.id, node(a))).collect() };
+        let alive = |node| topology.nodes.get(&node).is_some_and(|n| n.usable);
+        let view = readable(info, &parse_code(&info.code)?, |_, node| alive(node))?;
+        Ok((view, topology))
+    }
 }
 
 /// The code of a name that came from the coordinator or the user.
