@@ -14,7 +14,8 @@ pub struct Limits {
     pub peer_silence: Duration,
     /// How long a peer may take to accept a connection.
     pub connect: Duration,
-    /// How long a peer may take to make a connection: its program may start later than ours.
+    /// How long a peer may take to make a connection: its program may start later than ours. Shorter
+    /// than `stall`, so that the peer that does not come is found before those that wait for it.
     pub arrival: Duration,
     /// How long a sender with nothing to send keeps silent.
     pub keep_alive: Duration,
@@ -33,7 +34,7 @@ impl Default for Limits {
             stall: Duration::from_secs(10),
             peer_silence: Duration::from_secs(5),
             connect: Duration::from_secs(3),
-            arrival: Duration::from_secs(10),
+            arrival: Duration::from_secs(8),
             keep_alive: Duration::from_secs(1),
             write: Duration::from_secs(60),
             disk: Duration::from_secs(30),

@@ -14,7 +14,7 @@ use kintsu_wire::message::{Fault, FaultKind};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::fault::{fault, invalid};
 use crate::frames::FrameReader;
@@ -22,10 +22,7 @@ use crate::limits::Limits;
 use crate::plane::{DataPlane, StreamKey};
 use crate::script::part_bytes;
 use crate::slice::{Buffer, Slice};
-use crate::verdict::{Verdict, Waiting};
-
-/// How long a run that has failed tries to tell its peers.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
+use crate::verdict::{FAREWELL, Verdict, Waiting};
 
 /// One incoming edge.
 pub(crate) struct Incoming {
@@ -47,13 +44,10 @@ impl Incoming {
     /// Receives all slices of the lane into `queue`, or fails the run.
     pub async fn run(self, queue: mpsc::Sender<Slice>) {
         let verdict = self.verdict.clone();
-        let connected = tokio::select! {
-            connected = self.connected() => connected,
-            _ = verdict.failed() => return,
-        };
-        let stream = match connected {
-            Ok(stream) => stream,
-            Err(fault) => return verdict.fail(fault),
+        let stream = match verdict.while_connecting(self.connected()).await {
+            Some(Ok(stream)) => stream,
+            Some(Err(fault)) => return verdict.fail(fault),
+            None => return,
         };
         let (read, write) = stream.into_split();
         let most = part_bytes(&self.window, u64::from(self.window.step_bytes));

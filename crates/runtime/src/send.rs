@@ -21,9 +21,9 @@ use crate::fault::fault;
 use crate::frames::FrameReader;
 use crate::limits::Limits;
 use crate::plane::{DataPlane, StreamKey};
-use crate::receive::{FAREWELL, say_farewell};
+use crate::receive::say_farewell;
 use crate::slice::Slice;
-use crate::verdict::{Verdict, Waiting};
+use crate::verdict::{FAREWELL, Verdict, Waiting};
 
 /// Most slices in one system call.
 const MOST_TOGETHER: usize = 32;
@@ -54,16 +54,13 @@ impl Outgoing {
     /// Sends all that comes through `queue`, then `End`; returns the bytes of slices sent, or fails
     /// the run.
     pub async fn run(self, mut queue: mpsc::UnboundedReceiver<Parcel>) -> u64 {
-        let connected = tokio::select! {
-            connected = self.connected() => connected,
-            _ = self.verdict.failed() => return 0,
-        };
-        let stream = match connected {
-            Ok(stream) => stream,
-            Err(fault) => {
+        let stream = match self.verdict.while_connecting(self.connected()).await {
+            Some(Ok(stream)) => stream,
+            Some(Err(fault)) => {
                 self.verdict.fail(fault);
                 return 0;
             }
+            None => return 0,
         };
         let (read, mut write) = stream.into_split();
         let mut back = FrameReader::new(read, self.key.to, usize::MAX, None);

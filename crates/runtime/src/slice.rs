@@ -9,7 +9,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Bytes of unused buffers that the pool keeps.
-const KEPT_BYTES: usize = 16 << 20;
+const KEPT_BYTES: usize = 8 << 20;
 
 /// The smallest buffer; others are powers of two above it.
 const LEAST_BYTES: usize = 4 << 10;
@@ -130,11 +130,16 @@ impl Pool {
     }
 
     fn give(&self, bytes: Vec<u8>) {
+        let size = bytes.len() - 16 * STAGGER_BYTES;
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.kept + bytes.len() <= KEPT_BYTES {
-            free.kept += bytes.len();
-            free.by_size.entry(bytes.len() - 16 * STAGGER_BYTES).or_default().push(bytes);
+        // What was given back last is wanted next: other sizes make way.
+        while free.kept + bytes.len() > KEPT_BYTES {
+            let other = free.by_size.iter_mut().find(|(other, kept)| **other != size && !kept.is_empty());
+            let Some(dropped) = other.and_then(|(_, kept)| kept.pop()) else { return };
+            free.kept -= dropped.len();
         }
+        free.kept += bytes.len();
+        free.by_size.entry(size).or_default().push(bytes);
     }
 }
 

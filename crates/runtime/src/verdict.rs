@@ -2,12 +2,16 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::Window;
 use kintsu_wire::message::Fault;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+/// How long a run that has failed tries to tell its peers.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The first fault of a run, which ends it.
 #[derive(Debug, Default)]
@@ -37,6 +41,16 @@ impl Verdict {
             if let Some(fault) = self.fault() {
                 return fault;
             }
+        }
+    }
+
+    /// The connection, also when the run fails meanwhile: a peer that is told why is better than one
+    /// that waits. `None` when that takes too long.
+    pub async fn while_connecting<T>(&self, connecting: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            connected = connecting => Some(connected),
+            () = async { drop(self.failed().await); tokio::time::sleep(FAREWELL).await } => None,
         }
     }
 }

@@ -32,10 +32,10 @@ pub async fn within<T>(work: impl Future<Output = T>) -> T {
 /// Limits that find faults soon enough for a test.
 pub fn quick() -> Limits {
     Limits {
-        stall: Duration::from_millis(1500),
+        stall: Duration::from_millis(3000),
         peer_silence: Duration::from_millis(1500),
         keep_alive: Duration::from_millis(200),
-        arrival: Duration::from_secs(4),
+        arrival: Duration::from_millis(1500),
         ..Limits::default()
     }
 }
