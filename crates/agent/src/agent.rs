@@ -11,7 +11,6 @@ use kintsu_store::{BlockStore, FileStore};
 use kintsu_wire::{CoordinatorChannel, Credentials, channel, check_listen, connect_coordinator, guard_agent};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::Service;
@@ -198,8 +197,7 @@ fn serve(
     tokio::spawn(async move {
         let server = channel::server().add_service(service);
         // Calls under way end by the same token, so that a shutdown does not wait for them.
-        let result =
-            server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), end.cancelled()).await;
+        let result = server.serve_with_incoming_shutdown(channel::incoming(listener), end.cancelled()).await;
         if let Err(error) = result {
             tracing::error!("the agent's listener ended: {error}");
         }

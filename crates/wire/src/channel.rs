@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tonic::service::interceptor::InterceptedService;
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 
 use crate::agent::agent_client::AgentClient;
@@ -75,12 +77,17 @@ pub fn guard_coordinator<T: Coordinator>(
     InterceptedService::new(server, Incoming::new(credentials))
 }
 
-/// A server with the time limits of this protocol, without services yet.
+/// A server with the time limits of this protocol, without services yet; see [`incoming`].
 pub fn server() -> Server {
     Server::builder()
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
+}
+
+/// The connections that a listener accepts, for a [`server`]. They do not hold small messages back,
+/// which a server over a plain stream of connections would.
+pub fn incoming(listener: TcpListener) -> TcpIncoming {
+    TcpIncoming::from(listener).with_nodelay(Some(true))
 }
 
 fn channel(addr: &str) -> Result<Channel, WireError> {
