@@ -1,20 +1,25 @@
 //! An agent's life: open the store, listen, join the cluster, serve, end.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use kintsu_dag::{NodeId, RackId};
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore};
 use kintsu_wire::{CoordinatorChannel, Credentials, channel, check_listen, connect_coordinator, guard_agent};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::Service;
 use crate::{AgentError, identity, membership};
+
+/// How long calls under way may take to end when the agent does.
+const LAST_CALLS: Duration = Duration::from_secs(3);
 
 /// How to start an agent.
 #[derive(Debug, Clone)]
@@ -50,9 +55,20 @@ pub struct Shared {
     /// The store as programs see it; there from the first registration on.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
+    /// Runs and scrubs, so that the end can wait for them.
+    pub work: Mutex<JoinSet<()>>,
     pub plane: Arc<DataPlane>,
     pub limits: Limits,
     pub end: CancellationToken,
+}
+
+impl Shared {
+    /// The work under way, without what has ended.
+    pub fn work(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        while work.try_join_next().is_some() {}
+        work
+    }
 }
 
 /// Starts agents.
@@ -88,83 +104,125 @@ impl Agent {
             store,
             local: Mutex::default(),
             running: AtomicU32::new(0),
+            work: Mutex::default(),
             plane,
             limits: config.limits,
             end: CancellationToken::new(),
         });
         let serving = serve(shared.clone(), control, &coordinator, &credentials);
-        let handle = AgentHandle { shared: shared.clone(), tasks: Mutex::new(vec![serving]) };
-        handle.join(coordinator, &config.coordinator).await?;
+        let mut handle = AgentHandle {
+            id: NodeId::CLIENT,
+            control: shared.control,
+            data: shared.data,
+            dir: shared.dir.clone(),
+            end: shared.end.clone(),
+            tasks: Mutex::new(vec![serving]),
+            shared: Mutex::new(Some(shared.clone())),
+        };
+        let (id, staying) = match join(shared, coordinator, &config.coordinator).await {
+            Ok(joined) => joined,
+            Err(refused) => {
+                handle.shutdown().await;
+                return Err(refused);
+            }
+        };
+        handle.id = id;
+        handle.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(staying);
         Ok(handle)
     }
 }
 
 /// A running agent; dropping it ends the agent without waiting for it.
 pub struct AgentHandle {
-    shared: Arc<Shared>,
+    id: NodeId,
+    control: SocketAddr,
+    data: SocketAddr,
+    dir: PathBuf,
+    end: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Let go of at the end, and the directory with it.
+    shared: Mutex<Option<Arc<Shared>>>,
+}
+
+/// Registers the agent and keeps it in the cluster.
+async fn join(
+    shared: Arc<Shared>,
+    coordinator: CoordinatorChannel,
+    address: &str,
+) -> Result<(NodeId, JoinHandle<()>), AgentError> {
+    let refused = |detail| AgentError::Refused { coordinator: address.to_owned(), detail };
+    let registered = membership::register(&shared, coordinator.clone()).await.map_err(refused)?;
+    let node = registered.node;
+    identity::write(&shared.dir, node)?;
+    let local = Arc::new(StoreLocal::new(node, shared.store.clone()));
+    *shared.local.lock().unwrap_or_else(PoisonError::into_inner) = Some(local);
+    *shared.node.lock().unwrap_or_else(PoisonError::into_inner) = Some(node);
+    let end = shared.end.clone();
+    let beat = membership::keep_alive(shared, coordinator, registered);
+    let staying = tokio::spawn(async move {
+        tokio::select! {
+            () = end.cancelled() => {}
+            () = beat => {}
+        }
+    });
+    Ok((node, staying))
 }
 
 impl AgentHandle {
-    async fn join(&self, coordinator: CoordinatorChannel, address: &str) -> Result<(), AgentError> {
-        let refused = |detail| AgentError::Refused { coordinator: address.to_owned(), detail };
-        let registered = membership::register(&self.shared, coordinator.clone()).await.map_err(refused)?;
-        identity::write(&self.shared.dir, registered.node)?;
-        let local = Arc::new(StoreLocal::new(registered.node, self.shared.store.clone()));
-        *self.shared.local.lock().unwrap_or_else(PoisonError::into_inner) = Some(local);
-        *self.shared.node.lock().unwrap_or_else(PoisonError::into_inner) = Some(registered.node);
-        let beat = membership::keep_alive(self.shared.clone(), coordinator, registered);
-        let end = self.shared.end.clone();
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                () = end.cancelled() => {}
-                () = beat => {}
-            }
-        });
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
-        Ok(())
-    }
-
     /// Its id.
     pub fn id(&self) -> NodeId {
-        let node = self.shared.node.lock().unwrap_or_else(PoisonError::into_inner);
-        node.expect("an agent that was taken in has an id")
+        self.id
     }
 
     /// Where it listens for commands.
     pub fn control(&self) -> SocketAddr {
-        self.shared.control
+        self.control
     }
 
     /// Where it listens for slices.
     pub fn data(&self) -> SocketAddr {
-        self.shared.data
+        self.data
+    }
+
+    /// Where its blocks are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Ends the agent: programs are aborted, unfinished blocks removed, the directory released.
     pub async fn shutdown(&self) {
-        self.shared.end.cancel();
+        self.end.cancel();
         self.wait().await;
     }
 
     /// Waits until the agent has ended (by [`AgentHandle::shutdown`] or by command).
     pub async fn wait(&self) {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-        for task in tasks {
-            // A task that panicked has ended too.
-            let _ = task.await;
+        self.end.cancelled().await;
+        for mut task in tasks {
+            // A task that panicked has ended too; a caller that takes no replies is not waited for.
+            if timeout(LAST_CALLS, &mut task).await.is_err() {
+                task.abort();
+            }
         }
-        let local = self.shared.local.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(local) = local {
-            // What fails here is removed at the next start.
-            let _ = tokio::task::spawn_blocking(move || local.discard_unfinished()).await;
-        }
+        let Some(shared) = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let mut work = std::mem::take(&mut *shared.work());
+        let _ = timeout(LAST_CALLS, async { while work.join_next().await.is_some() {} }).await;
+        let local = shared.local.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let let_go = move || {
+            // What is left here is removed at the next start.
+            if let Some(local) = local {
+                local.discard_unfinished();
+            }
+            drop(shared);
+        };
+        let _ = tokio::task::spawn_blocking(let_go).await;
     }
 }
 
 impl Drop for AgentHandle {
     fn drop(&mut self) {
-        self.shared.end.cancel();
+        self.end.cancel();
     }
 }
 
@@ -197,9 +255,10 @@ fn serve(
     tokio::spawn(async move {
         let server = channel::server().add_service(service);
         // Calls under way end by the same token, so that a shutdown does not wait for them.
-        let result = server.serve_with_incoming_shutdown(channel::incoming(listener), end.cancelled()).await;
-        if let Err(error) = result {
+        let incoming = channel::incoming(listener);
+        if let Err(error) = server.serve_with_incoming_shutdown(incoming, end.cancelled()).await {
             tracing::error!("the agent's listener ended: {error}");
         }
+        end.cancel();
     })
 }

@@ -115,7 +115,12 @@ pub async fn delete(store: Arc<dyn BlockStore>, blocks: Vec<BlockRef>) {
     }
     let work = move || {
         for block in blocks {
-            if let Err(error) = store.delete(block.id, Some(Generation(block.generation))) {
+            let deleted = match store.delete(block.id, Some(Generation(block.generation))) {
+                // Its generation cannot be told any more; nobody can use it either.
+                Err(rot) if rot.is_rot() => store.quarantine(block.id),
+                other => other.map(|_| ()),
+            };
+            if let Err(error) = deleted {
                 tracing::warn!("cannot delete {}: {error}", block.id);
             }
         }

@@ -7,10 +7,12 @@ use std::sync::{Arc, PoisonError};
 use futures::Stream;
 use kintsu_dag::NodeId;
 use kintsu_plan::Program;
-use kintsu_runtime::{Context, StoreLocal, from_store, run};
+use kintsu_runtime::{Context, StoreLocal, run};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
-use kintsu_wire::message::{DeleteBlocks, Done, HeldBlock, Nothing, RunEvent, RunPrograms, ScrubEvent};
+use kintsu_wire::message::{
+    DeleteBlocks, Done, Fault, FaultKind, HeldBlock, Nothing, RunEvent, RunPrograms, ScrubEvent,
+};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -63,7 +65,8 @@ impl Agent for Service {
         check(&programs, node)?;
         let (events, stream) = mpsc::channel(16);
         let work = Work { node, programs, local: self.local()? };
-        tokio::spawn(conduct(self.shared.clone(), self.coordinator.clone(), work, events));
+        let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
+        self.shared.work().spawn(conducted);
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -76,7 +79,7 @@ impl Agent for Service {
         let node = self.node()?;
         let (events, stream) = mpsc::channel(16);
         let shared = self.shared.clone();
-        tokio::task::spawn_blocking(move || scrub(&shared, node, &events));
+        self.shared.work().spawn_blocking(move || scrub(&shared, node, &events));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -168,7 +171,8 @@ async fn conduct(
     // Whoever asked may be gone.
     let _ = events.send(Ok(RunEvent::Ended(outcome))).await;
     if let Some(fault) = fault {
-        rot::look_into(shared.store.clone(), coordinator, work.node, fault).await;
+        let looking = rot::look_into(shared.store.clone(), coordinator, work.node, fault);
+        let _ = shared.end.run_until_cancelled(looking).await;
     }
 }
 
@@ -187,22 +191,12 @@ fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent,
         if shared.end.is_cancelled() {
             return;
         }
-        let result = match shared.store.verify(id) {
-            Ok(meta) => {
-                bytes += meta.len;
-                Ok(held(&meta))
-            }
+        let result = match rot::check(&*shared.store, node, id) {
             // Deleted while the scrub went on: nobody's loss.
-            Err(kintsu_store::StoreError::NotFound { .. }) => continue,
-            Err(error) => {
-                if error.is_rot()
-                    && let Err(failed) = shared.store.quarantine(id)
-                {
-                    tracing::warn!("cannot set {id} aside: {failed}");
-                }
-                Err(from_store(node, id, &error))
-            }
+            Err(Fault { kind: FaultKind::Missing, .. }) => continue,
+            checked => checked,
         };
+        bytes += result.as_ref().map_or(0, |held| held.len);
         let event = ScrubEvent { total: ids.len() as u64, checked: i as u64 + 1, bytes, result };
         if events.blocking_send(Ok(event)).is_err() {
             return;

@@ -1,0 +1,311 @@
+//! Real agents over real sockets: they join, run programs, find rot, obey, and end.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kintsu_agent::{Agent, AgentConfig, AgentError, AgentHandle};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::{
+    BlockBinding, JobId, Layout, LayoutKind, Method, Node, Plan, Program, ProgramContext, Repair, StripeView,
+    Topology, encode_online, repair,
+};
+use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Limits};
+use kintsu_store::block_path;
+use kintsu_wire::Credentials;
+use kintsu_wire::message::{BlockRef, Fault, FaultKind, Nothing, RunEvent, RunPrograms};
+use support::{Registry, agents, config, until, within};
+use tokio_util::sync::CancellationToken;
+
+const BLOCK: usize = 1_500_000;
+const GENERATION: u32 = 1;
+
+/// Seven agents, and a stripe of six blocks written to the first six through the streams.
+struct Stage {
+    dir: tempfile::TempDir,
+    registry: Arc<Registry>,
+    agents: Vec<AgentHandle>,
+    view: StripeView,
+    conductor: Conductor,
+    digests: Vec<Option<[u8; 16]>>,
+}
+
+struct Bytes(Vec<u8>);
+
+impl BlockSource for Bytes {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        buf.copy_from_slice(&self.0[offset as usize..offset as usize + buf.len()]);
+        Ok(())
+    }
+}
+
+fn data_block(index: u8) -> Vec<u8> {
+    (0..BLOCK).map(|at| ((at as u64 * 2654435761) >> 13) as u8 ^ index.wrapping_mul(37)).collect()
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = Arc::new(Registry::default());
+        let addr = registry.serve(&Credentials::none()).await;
+        let agents = agents(dir.path(), addr, 7).await;
+        let layout = Layout {
+            kind: LayoutKind::Contiguous,
+            block_bytes: BLOCK as u64,
+            cell_bytes: 4096,
+            data_bytes: 4 * BLOCK as u64,
+        };
+        let code = kintsu_code::parse("rs:n=6,k=4").unwrap();
+        let homes = (0..6).map(|node| Some(NodeId(node))).collect();
+        let view = StripeView { id: StripeId(9), code, layout, homes };
+        let conductor = Conductor::new(Credentials::none());
+        let mut stage = Self { dir, registry, agents, view, conductor, digests: Vec::new() };
+        stage.put().await;
+        stage
+    }
+
+    fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        Some(self.agents.get(node.0 as usize)?.control())
+    }
+
+    fn programs(&self, plan: &Plan, job: u64) -> Vec<Program> {
+        let peers = |node: NodeId| Some(self.agents.get(node.0 as usize)?.data());
+        let context = ProgramContext {
+            job: JobId(job),
+            view: &self.view,
+            generation: GENERATION,
+            window: (0, u64::MAX),
+            slice_bytes: 16 << 10,
+            expect: &self.digests,
+            peers: &peers,
+            resume_key: 0,
+        };
+        plan.programs(&context).unwrap()
+    }
+
+    async fn conduct(&self, programs: Vec<Program>, here: Option<Context>) -> Conducted {
+        let cancel = CancellationToken::new();
+        within(self.conductor.conduct(programs, &|node| self.address(node), here, None, &cancel)).await
+    }
+
+    /// Writes the stripe as a client does.
+    async fn put(&mut self) {
+        let local =
+            ClientLocal::reading(|binding: &BlockBinding| Ok(Box::new(Bytes(data_block(binding.index.0)))));
+        let here = Context {
+            plane: DataPlane::client(Credentials::none()),
+            local: Arc::new(local),
+            limits: Limits::default(),
+            progress: None,
+            cancel: CancellationToken::new(),
+        };
+        let programs = self.programs(&encode_online(&self.view).unwrap(), 1);
+        let conducted = self.conduct(programs, Some(here)).await;
+        assert_eq!(conducted.fault, None);
+        assert_eq!(conducted.upto, BLOCK as u64);
+        let written: BTreeMap<_, _> = conducted
+            .outcomes
+            .iter()
+            .flat_map(|o| &o.written)
+            .map(|held| (held.id.index, held.digest))
+            .collect();
+        self.digests = (0..6).map(|i| written.get(&BlockIndex(i)).copied()).collect();
+        assert!(self.digests.iter().all(Option::is_some));
+    }
+
+    /// Programs that repair a block to agent 6.
+    fn repair(&mut self, lost: u8, job: u64) -> Vec<Program> {
+        let node = |i: u32| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0 });
+        let topology = Topology { nodes: (0..7).map(node).collect() };
+        self.view.homes[lost as usize] = None;
+        let wanted =
+            Repair { lost: vec![BlockIndex(lost)], requestors: vec![NodeId(6)], method: Method::Pipeline };
+        let plan = repair(&self.view, &topology, &wanted, &|_| 0, &[]).unwrap();
+        self.programs(&plan.plan, job)
+    }
+
+    fn path(&self, node: u32, index: u8) -> std::path::PathBuf {
+        let id = BlockId { stripe: self.view.id, index: BlockIndex(index) };
+        block_path(self.agents[node as usize].dir(), id)
+    }
+}
+
+fn flip(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stripe_is_written_and_repaired_through_agents() {
+    let mut stage = Stage::new().await;
+    let programs = stage.repair(2, 2);
+    let (progress, seen) = tokio::sync::watch::channel(0);
+    let cancel = CancellationToken::new();
+    let control = |node| stage.address(node);
+    let conducted = within(stage.conductor.conduct(programs, &control, None, Some(progress), &cancel)).await;
+    assert_eq!(conducted.fault, None);
+    assert_eq!(*seen.borrow(), BLOCK as u64);
+    assert_eq!(std::fs::read(stage.path(6, 2)).unwrap(), std::fs::read(stage.path(2, 2)).unwrap());
+    let read: u64 = conducted.outcomes.iter().map(|outcome| outcome.bytes_read).sum();
+    assert_eq!(read, 4 * BLOCK as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_gone_is_the_culprit() {
+    let mut stage = Stage::new().await;
+    let programs = stage.repair(2, 2);
+    stage.agents[3].shutdown().await;
+    let conducted = stage.conduct(programs, None).await;
+    let fault = conducted.fault.unwrap();
+    assert_eq!((fault.kind, fault.node), (FaultKind::Lost, NodeId(3)), "{fault}");
+    assert_eq!(conducted.upto, 0);
+    assert!(!stage.path(6, 2).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rot_is_the_culprit_set_aside_and_reported() {
+    let mut stage = Stage::new().await;
+    let programs = stage.repair(2, 2);
+    flip(&stage.path(1, 1));
+    let conducted = stage.conduct(programs, None).await;
+    let fault = conducted.fault.unwrap();
+    let id = BlockId { stripe: stage.view.id, index: BlockIndex(1) };
+    assert_eq!((fault.kind, fault.node, fault.block), (FaultKind::Corrupt, NodeId(1), Some(id)));
+    until(|| !stage.registry.bad.lock().unwrap().is_empty()).await;
+    let bad = stage.registry.bad.lock().unwrap().clone();
+    assert_eq!((bad.len(), bad[0].id, bad[0].node, bad[0].kind), (1, id, NodeId(1), FaultKind::Corrupt));
+    assert!(!stage.path(1, 1).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scrub_checks_all_blocks_and_finds_rot() {
+    let stage = Stage::new().await;
+    flip(&stage.path(4, 4));
+    for (node, sound) in [(0, true), (4, false)] {
+        let mut agent = stage.conductor.agent(stage.agents[node].control()).unwrap();
+        let mut events = agent.scrub(Nothing {}).await.unwrap().into_inner();
+        let event = within(events.message()).await.unwrap().unwrap();
+        assert_eq!((event.total, event.checked, event.result.is_ok()), (1, 1, sound), "{event:?}");
+        assert!(within(events.message()).await.unwrap().is_none());
+    }
+    assert!(!stage.path(4, 4).exists());
+    assert!(stage.path(0, 0).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_are_deleted_on_request_of_the_right_generation_only() {
+    let stage = Stage::new().await;
+    let id = |index| BlockId { stripe: stage.view.id, index: BlockIndex(index) };
+    let wanted = |index, generation| (NodeId(u32::from(index)), vec![BlockRef { id: id(index), generation }]);
+    stage.registry.delete.lock().unwrap().extend([wanted(0, GENERATION), wanted(1, GENERATION + 1)]);
+    until(|| !stage.path(0, 0).exists() && stage.registry.delete.lock().unwrap().is_empty()).await;
+    let mut agent = stage.conductor.agent(stage.agents[2].control()).unwrap();
+    let blocks = vec![BlockRef { id: id(2), generation: GENERATION }, BlockRef { id: id(5), generation: 1 }];
+    agent.delete(kintsu_wire::message::DeleteBlocks { blocks }).await.unwrap();
+    assert!(stage.path(1, 1).exists() && !stage.path(2, 2).exists());
+    let mut agent = stage.conductor.agent(stage.agents[3].control()).unwrap();
+    agent.wipe(Nothing {}).await.unwrap();
+    assert!(!stage.path(3, 3).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_for_others_and_calls_without_the_token_are_refused() {
+    let stage = Stage::new().await;
+    let mut agent = stage.conductor.agent(stage.agents[0].control()).unwrap();
+    let programs = stage.programs(&encode_online(&stage.view).unwrap(), 3);
+    let other: Vec<_> = programs.into_iter().filter(|p| p.node == NodeId(1)).collect();
+    let status = agent.run(RunPrograms { programs: other }).await.unwrap_err();
+    assert!(status.message().contains("N0"), "{}", status.message());
+    let status = agent.run(RunPrograms { programs: Vec::new() }).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+
+    let dir = tempfile::tempdir().unwrap();
+    let registry = Arc::new(Registry::default());
+    let addr = registry.serve(&Credentials::token("secret").unwrap()).await;
+    let refused = within(Agent::start(config(dir.path(), addr))).await;
+    assert!(matches!(refused, Err(AgentError::Refused { .. })));
+    let config = AgentConfig { token: Some("secret".into()), ..config(dir.path(), addr) };
+    let handle = within(Agent::start(config)).await.unwrap();
+    let mut stranger = stage.conductor.agent(handle.control()).unwrap();
+    let status = stranger.wipe(Nothing {}).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unauthenticated);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_caller_is_gone_is_cancelled() {
+    let mut stage = Stage::new().await;
+    // Only the requestor's part: it waits for streams that never come.
+    let programs: Vec<_> = stage.repair(2, 2).into_iter().filter(|p| p.node == NodeId(6)).collect();
+    let mut agent = stage.conductor.agent(stage.agents[6].control()).unwrap();
+    let unfinished = stage.path(6, 2).with_extension("tmp");
+    let call = agent.run(RunPrograms { programs }).await.unwrap();
+    let temp = || {
+        let dir = unfinished.parent().unwrap();
+        let entries = std::fs::read_dir(dir).map(|entries| entries.flatten().collect::<Vec<_>>());
+        entries
+            .unwrap_or_default()
+            .iter()
+            .filter(|e| e.path().extension().is_some_and(|e| e == "tmp"))
+            .count()
+    };
+    until(|| temp() == 1).await;
+    drop(call);
+    until(|| temp() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_is_one_agents_and_keeps_its_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = Arc::new(Registry::default());
+    let addr = registry.serve(&Credentials::none()).await;
+    let handle = within(Agent::start(config(dir.path(), addr))).await.unwrap();
+    let id = handle.id();
+    let second = within(Agent::start(config(dir.path(), addr))).await;
+    assert!(matches!(second, Err(AgentError::Store(_))));
+    handle.shutdown().await;
+    let handle = within(Agent::start(config(dir.path(), addr))).await.unwrap();
+    assert_eq!(handle.id(), id);
+    assert_eq!(registry.registrations(id), 2);
+    handle.shutdown().await;
+    let exposed = AgentConfig { listen_data: "0.0.0.0:0".parse().unwrap(), ..config(dir.path(), addr) };
+    assert!(within(Agent::start(exposed)).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_registers_again_with_its_blocks_when_told() {
+    let stage = Stage::new().await;
+    let node = NodeId(5);
+    assert_eq!(stage.registry.registrations(node), 1);
+    stage.registry.registered.lock().unwrap().clear();
+    stage.registry.register_again.store(true, Ordering::SeqCst);
+    until(|| stage.registry.registrations(node) > 0).await;
+    let registered = stage.registry.registered.lock().unwrap();
+    let again = registered.iter().find(|r| r.node == Some(node)).unwrap();
+    assert_eq!((again.blocks.len(), again.blocks[0].len), (1, BLOCK as u64));
+    assert_eq!(Some(again.blocks[0].digest), stage.digests[5]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_told_to_stop_lets_go_of_its_folder_also_in_the_middle_of_a_run() {
+    let mut stage = Stage::new().await;
+    let programs: Vec<_> = stage.repair(2, 2).into_iter().filter(|p| p.node == NodeId(6)).collect();
+    let mut agent = stage.conductor.agent(stage.agents[6].control()).unwrap();
+    let mut events = agent.run(RunPrograms { programs }).await.unwrap().into_inner();
+    agent.shutdown(Nothing {}).await.unwrap();
+    within(stage.agents[6].wait()).await;
+    while let Ok(Some(event)) = within(events.message()).await {
+        if let RunEvent::Ended(outcome) = event {
+            assert_eq!(outcome.fault.unwrap().kind, FaultKind::Aborted);
+        }
+    }
+    let addr = stage.registry.serve(&Credentials::none()).await;
+    let again = within(Agent::start(config(&stage.dir.path().join("6"), addr))).await.unwrap();
+    assert_eq!(again.id(), NodeId(6));
+}

@@ -1,0 +1,166 @@
+//! A registry in the coordinator's place, which only keeps what agents tell it; the agents are real.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kintsu_agent::{Agent, AgentConfig, AgentHandle};
+use kintsu_dag::{NodeId, RackId};
+use kintsu_runtime::Limits;
+use kintsu_wire::coordinator::coordinator_server::Coordinator;
+use kintsu_wire::message::*;
+use kintsu_wire::{Credentials, channel, guard_coordinator};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status};
+
+/// Guards against hangs only.
+pub async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("it hangs")
+}
+
+/// Waits until something is so.
+pub async fn until(mut so: impl FnMut() -> bool) {
+    within(async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+}
+
+#[derive(Default)]
+pub struct Registry {
+    pub registered: Mutex<Vec<Register>>,
+    pub heartbeats: Mutex<BTreeMap<NodeId, u32>>,
+    pub bad: Mutex<Vec<BadBlock>>,
+    /// What the next heartbeat of a node is answered with.
+    pub delete: Mutex<BTreeMap<NodeId, Vec<BlockRef>>>,
+    pub register_again: AtomicBool,
+}
+
+impl Registry {
+    pub async fn serve(self: &Arc<Self>, credentials: &Credentials) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = guard_coordinator(Desk(self.clone()), credentials);
+        tokio::spawn(
+            channel::server().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)),
+        );
+        addr
+    }
+
+    pub fn registrations(&self, node: NodeId) -> usize {
+        self.registered.lock().unwrap().iter().filter(|r| r.node == Some(node)).count()
+    }
+}
+
+pub fn config(dir: &Path, coordinator: SocketAddr) -> AgentConfig {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    AgentConfig {
+        dir: dir.to_owned(),
+        node: None,
+        rack: RackId(1),
+        listen_control: any,
+        listen_data: any,
+        coordinator: coordinator.to_string(),
+        token: None,
+        limits: Limits::default(),
+    }
+}
+
+/// Starts agents 0..count in folders of `dir`.
+pub async fn agents(dir: &Path, coordinator: SocketAddr, count: u32) -> Vec<AgentHandle> {
+    let mut agents = Vec::new();
+    for node in 0..count {
+        let config =
+            AgentConfig { node: Some(NodeId(node)), ..config(&dir.join(node.to_string()), coordinator) };
+        agents.push(within(Agent::start(config)).await.unwrap());
+    }
+    agents
+}
+
+struct Desk(Arc<Registry>);
+
+type Jobs = ReceiverStream<Result<JobEvent, Status>>;
+
+fn other<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented("only a registry"))
+}
+
+#[tonic::async_trait]
+impl Coordinator for Desk {
+    async fn register(&self, request: Request<Register>) -> Result<Response<Registered>, Status> {
+        let register = request.into_inner();
+        let mut registered = self.0.registered.lock().unwrap();
+        let node = register.node.unwrap_or(NodeId(100 + registered.len() as u32));
+        registered.push(Register { node: Some(node), ..register });
+        self.0.register_again.store(false, Ordering::SeqCst);
+        Ok(Response::new(Registered { node, heartbeat_ms: 20, delete: Vec::new() }))
+    }
+
+    async fn heartbeat(&self, request: Request<Heartbeat>) -> Result<Response<HeartbeatReply>, Status> {
+        let Heartbeat { node, incarnation, .. } = request.into_inner();
+        *self.0.heartbeats.lock().unwrap().entry(node).or_default() += 1;
+        let known = self.0.registered.lock().unwrap().iter().any(|r| r.incarnation == incarnation);
+        let delete = self.0.delete.lock().unwrap().remove(&node).unwrap_or_default();
+        let register_again = !known || self.0.register_again.load(Ordering::SeqCst);
+        Ok(Response::new(HeartbeatReply { register_again, delete }))
+    }
+
+    async fn report_bad(&self, request: Request<BadBlock>) -> Result<Response<Done>, Status> {
+        self.0.bad.lock().unwrap().push(request.into_inner());
+        Ok(Response::new(Done {}))
+    }
+
+    async fn begin_put(&self, _: Request<BeginPut>) -> Result<Response<PutTicket>, Status> {
+        other()
+    }
+    async fn renew_put(&self, _: Request<PutRef>) -> Result<Response<Done>, Status> {
+        other()
+    }
+    async fn move_stripe(&self, _: Request<MoveStripe>) -> Result<Response<StripeGrant>, Status> {
+        other()
+    }
+    async fn commit_put(&self, _: Request<CommitPut>) -> Result<Response<ObjectInfo>, Status> {
+        other()
+    }
+    async fn abort_put(&self, _: Request<PutRef>) -> Result<Response<Done>, Status> {
+        other()
+    }
+    async fn lookup(&self, _: Request<Lookup>) -> Result<Response<ObjectView>, Status> {
+        other()
+    }
+    async fn list(&self, _: Request<List>) -> Result<Response<ListPage>, Status> {
+        other()
+    }
+    async fn remove(&self, _: Request<Remove>) -> Result<Response<ObjectInfo>, Status> {
+        other()
+    }
+    async fn nodes(&self, _: Request<Nothing>) -> Result<Response<NodeList>, Status> {
+        other()
+    }
+    async fn status(&self, _: Request<Nothing>) -> Result<Response<ClusterStatus>, Status> {
+        other()
+    }
+    type CommandNodeStream = Jobs;
+    async fn command_node(&self, _: Request<NodeCommand>) -> Result<Response<Jobs>, Status> {
+        other()
+    }
+    type EncodeStream = Jobs;
+    async fn encode(&self, _: Request<Encode>) -> Result<Response<Jobs>, Status> {
+        other()
+    }
+    type RepairStream = Jobs;
+    async fn repair(&self, _: Request<Repair>) -> Result<Response<Jobs>, Status> {
+        other()
+    }
+    type ScrubStream = Jobs;
+    async fn scrub(&self, _: Request<Scrub>) -> Result<Response<Jobs>, Status> {
+        other()
+    }
+}
