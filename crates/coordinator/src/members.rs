@@ -40,6 +40,8 @@ pub struct Member {
     pub down_ms: u64,
     /// Its disk, as it last said.
     pub usage: DiskUsage,
+    /// Somebody could not reach it since it was last heard of.
+    pub suspect: bool,
 }
 
 impl Member {
@@ -82,6 +84,7 @@ impl Members {
             seen_ms: now_ms,
             down_ms: now_ms,
             usage: DiskUsage::default(),
+            suspect: false,
         };
         let members = records.into_iter().map(|(id, record)| (id, member(record))).collect();
         Self { patience, members, overdue: BTreeSet::new() }
@@ -110,7 +113,7 @@ impl Members {
         let was_up = self.members.get(&node).is_some_and(|m| m.up);
         let usage = self.members.get(&node).map(|m| m.usage).unwrap_or_default();
         self.overdue.remove(&node);
-        let member = Member { record, up: true, seen_ms: now_ms, down_ms: now_ms, usage };
+        let member = Member { record, up: true, seen_ms: now_ms, down_ms: now_ms, usage, suspect: false };
         self.members.insert(node, member);
         (!was_up).then_some(Change::Up(node))
     }
@@ -125,7 +128,7 @@ impl Members {
         now_ms: u64,
     ) -> Result<Option<Change>, ()> {
         let member = self.members.get_mut(&node).filter(|m| m.record.incarnation == incarnation).ok_or(())?;
-        (member.seen_ms, member.usage) = (now_ms, usage);
+        (member.seen_ms, member.usage, member.suspect) = (now_ms, usage, false);
         if member.up || member.record.stopped {
             // A stopped agent may still send a last one.
             return Ok(None);
@@ -151,6 +154,23 @@ impl Members {
         if let Some(member) = self.members.get_mut(&node) {
             member.record.draining = draining;
         }
+    }
+
+    /// Somebody could not reach a node: it is not used until it is heard of again.
+    pub fn suspect(&mut self, node: NodeId) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.suspect = true;
+        }
+    }
+
+    /// Whether some node that is taken for alive is suspected not to be.
+    pub fn doubts(&self) -> bool {
+        self.members.values().any(|m| m.up && m.suspect)
+    }
+
+    /// The nodes from which blocks can be read, as far as is known.
+    pub fn usable(&self) -> BTreeSet<NodeId> {
+        self.members.iter().filter(|(_, m)| m.up && !m.suspect).map(|(id, _)| *id).collect()
     }
 
     /// Time has passed.
@@ -184,11 +204,12 @@ impl Members {
         &self.overdue
     }
 
-    /// The nodes as planners see them: usable for new blocks are those alive and not draining.
+    /// The nodes as planners see them: usable for new blocks are those alive, not
+    /// suspected and not draining.
     pub fn topology(&self) -> Topology {
         let node = |m: &Member| Node {
             rack: m.record.rack,
-            usable: m.up && !m.record.draining,
+            usable: m.up && !m.suspect && !m.record.draining,
             used_bytes: m.usage.bytes,
         };
         Topology { nodes: self.members.iter().map(|(id, m)| (*id, node(m))).collect() }

@@ -119,6 +119,16 @@ impl Mend {
         }
     }
 
+    /// Which stripe.
+    pub fn id(&self) -> StripeId {
+        self.id
+    }
+
+    /// How it is to be done.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
     /// The recorded digests, by block index.
     pub fn expect(&self) -> Vec<Option<DigestBytes>> {
         self.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect()
@@ -159,15 +169,15 @@ impl Mend {
         Ok(Attempt { view, plan, start, resume_key })
     }
 
-    /// The attempt has ended, with a fault or without.
-    pub fn ended(&mut self, outcomes: &[RunOutcome], fault: Option<&Fault>) -> Verdict {
+    /// The attempt has ended, with a fault or without; all requestors are through up to byte `upto`.
+    pub fn ended(&mut self, outcomes: &[RunOutcome], upto: u64, fault: Option<&Fault>) -> Verdict {
         let Some(going) = self.going.clone() else {
             return Verdict::Failed(format!("{}: an attempt ended that was not planned", self.id));
         };
         match (self.landings(&going, outcomes), fault) {
             (Ok(landings), _) if landings.len() == self.wanted.len() => Verdict::Done(landings),
             (Err(wrong), _) => self.differs(wrong),
-            (Ok(_), Some(fault)) => self.blame(&going, outcomes, fault),
+            (Ok(_), Some(fault)) => self.blame(&going, upto, fault),
             (Ok(landings), None) => {
                 let (have, want) = (landings.len(), self.wanted.len());
                 self.differs(format!("expected {want} durable blocks, got {have} and no fault"))
@@ -252,7 +262,7 @@ impl Mend {
     }
 
     /// Draws the consequences of a fault.
-    fn blame(&mut self, going: &Going, outcomes: &[RunOutcome], fault: &Fault) -> Verdict {
+    fn blame(&mut self, going: &Going, upto: u64, fault: &Fault) -> Verdict {
         use FaultKind::{Aborted, Corrupt, Mismatch, Missing, Stale};
         if self.attempts > self.blocks.len() + ATTEMPTS_BEYOND_NODES {
             return Verdict::Failed(format!(
@@ -260,9 +270,7 @@ impl Mend {
                 self.id, self.attempts
             ));
         }
-        let through =
-            |node: &NodeId| outcomes.iter().find(|o| o.node == *node).map_or(going.start, |o| o.upto);
-        let upto = going.requestors.iter().map(through).min().unwrap_or(0).max(going.start);
+        let upto = upto.max(going.start);
         let whole = self.layout.longest(self.code.k());
         let mut go_on = upto < whole;
         match (fault.kind, fault.block) {

@@ -338,7 +338,7 @@ mod tests {
             }
             let choice = choices[turn % choices.len()];
             turn += 1;
-            if !running.is_empty() && (choice % 2 == 0 || ready.is_empty()) {
+            if !running.is_empty() && (choice.is_multiple_of(2) || ready.is_empty()) {
                 let stripe = *running.keys().nth(choice % running.len()).unwrap();
                 let blocks = running.remove(&stripe).unwrap();
                 todo = ready;

@@ -73,13 +73,13 @@ fn a_helper_that_dies_is_replaced_and_the_rest_of_the_slices_follows() {
     assert_eq!((first.start, first.resume_key), (0, 71));
     let culprit = first.view.homes[usize::from(first.plan.helpers[3].0)].unwrap();
     let requestor = first.plan.requestors[0];
-    let verdict = mend.ended(&[outcome(requestor, 400, &[])], Some(&fault(FaultKind::Lost, culprit, None)));
+    let verdict = mend.ended(&[outcome(requestor, 400, &[])], 400, Some(&fault(FaultKind::Lost, culprit, None)));
     assert_eq!(verdict, Verdict::Again);
     let second = plan(&mut mend, &topology, 72).unwrap();
     assert_eq!((second.start, second.resume_key), (400, 71));
     assert_eq!(second.plan.requestors, [requestor]);
     assert!(!second.plan.helpers.contains(&first.plan.helpers[3]));
-    let done = mend.ended(&[outcome(requestor, LEN, &[BlockIndex(2)])], None);
+    let done = mend.ended(&[outcome(requestor, LEN, &[BlockIndex(2)])], LEN, None);
     let landing =
         Landing { index: BlockIndex(2), from: NodeId(2), to: requestor, digest: digest(BlockIndex(2)) };
     assert_eq!(done, Verdict::Done(vec![landing]));
@@ -93,7 +93,7 @@ fn rot_on_a_helper_is_reported_and_only_that_block_is_shunned() {
     let first = plan(&mut mend, &topology, 1).unwrap();
     let rotten = first.plan.helpers[0];
     let node = first.view.homes[usize::from(rotten.0)].unwrap();
-    mend.ended(&[], Some(&fault(FaultKind::Corrupt, node, Some(rotten.0))));
+    mend.ended(&[], 0, Some(&fault(FaultKind::Corrupt, node, Some(rotten.0))));
     let id = BlockId { stripe: ID, index: rotten };
     assert_eq!(mend.bad(), [LostBlock { id, node, why: FaultKind::Corrupt }]);
     let second = plan(&mut mend, &topology, 2).unwrap();
@@ -106,7 +106,7 @@ fn a_requestor_that_is_full_is_left_and_the_repair_starts_over() {
     let topology = topology(12, 3);
     let mut mend = mend("rs:n=9,k=6", &[2], false);
     let requestor = plan(&mut mend, &topology, 1).unwrap().plan.requestors[0];
-    mend.ended(&[outcome(requestor, 400, &[])], Some(&fault(FaultKind::Full, requestor, None)));
+    mend.ended(&[outcome(requestor, 400, &[])], 400, Some(&fault(FaultKind::Full, requestor, None)));
     let second = plan(&mut mend, &topology, 2).unwrap();
     assert_eq!((second.start, second.resume_key), (0, 2));
     assert_ne!(second.plan.requestors, [requestor]);
@@ -135,7 +135,7 @@ fn a_wrong_result_is_never_believed() {
         let requestor = plan(&mut mend, &topology, attempt.into()).unwrap().plan.requestors[0];
         let mut wrong = outcome(requestor, LEN, &[BlockIndex(2)]);
         wrong.written[0].digest = [99; 16];
-        let verdict = mend.ended(&[wrong], None);
+        let verdict = mend.ended(&[wrong], LEN, None);
         assert_eq!(matches!(verdict, Verdict::Failed(_)), attempt == MISMATCHES, "{verdict:?}");
     }
 }
@@ -191,7 +191,7 @@ proptest! {
             let Some(blow) = blows.next() else {
                 let all: Vec<_> = requestors.iter().zip(&lost)
                     .map(|(node, index)| outcome(*node, LEN, &[BlockIndex(*index)])).collect();
-                let Verdict::Done(landings) = mend.ended(&all, None) else { panic!("not done") };
+                let Verdict::Done(landings) = mend.ended(&all, LEN, None) else { panic!("not done") };
                 prop_assert_eq!(landings.len(), lost.len());
                 break;
             };
@@ -203,7 +203,7 @@ proptest! {
                 (attempt.view.homes[usize::from(helper.0)].unwrap(), helper.0)
             };
             let index = matches!(blow.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale).then_some(index);
-            match mend.ended(&outcomes, Some(&fault(blow.kind, node, index))) {
+            match mend.ended(&outcomes, blow.upto, Some(&fault(blow.kind, node, index))) {
                 Verdict::Done(_) => prop_assert!(false, "nothing was written"),
                 Verdict::Failed(_) => break,
                 Verdict::Again => {}

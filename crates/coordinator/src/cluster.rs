@@ -1,0 +1,273 @@
+//! What all handlers and drivers of one coordinator share: the state machines behind locks, the
+//! metadata, the clock, and the way to the agents.
+//!
+//! Locks are held for moments, never over an await or a disk.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockId, NodeId, StripeId};
+use kintsu_plan::{JobId, Recovery, Topology};
+use kintsu_runtime::Conductor;
+use kintsu_wire::{AgentChannel, Credentials};
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Config;
+use crate::driver::Asks;
+use crate::error::{CoordinatorError, Result};
+use crate::leases::Leases;
+use crate::members::{Members, Patience};
+use crate::meta::{CodeRecord, Meta, StripeRecord};
+use crate::repair::{Auto, Queue};
+
+/// Operations that one start of a coordinator can number.
+const JOBS_A_BOOT: u64 = 1 << 40;
+
+/// What all handlers and drivers share.
+pub struct Cluster {
+    pub config: Config,
+    pub meta: Meta,
+    pub conductor: Conductor,
+    /// Wakes the driver that has garbage deleted.
+    pub sweep: Notify,
+    /// Bounds the stripes that encodings and drains work on at once.
+    pub slots: Arc<Semaphore>,
+    /// Ends everything.
+    pub stop: CancellationToken,
+    pub tasks: TaskTracker,
+    members: Mutex<Members>,
+    queue: Mutex<Queue>,
+    recovery: Mutex<Recovery>,
+    leases: Mutex<Leases>,
+    auto: Mutex<Auto>,
+    asks: Mutex<Asks>,
+    codes: Mutex<HashMap<u16, Arc<dyn Code>>>,
+    writing: Mutex<HashMap<(NodeId, BlockId), u32>>,
+    next_job: AtomicU64,
+    started: Instant,
+}
+
+impl Cluster {
+    /// The state that the metadata in the configured directory give.
+    ///
+    /// # Errors
+    /// The directory is in use; the metadata cannot be read.
+    pub fn open(config: Config, credentials: Credentials) -> Result<Self> {
+        let meta = Meta::open(&config.dir, config.cache_bytes)?;
+        let boot = meta.next_boot()?;
+        let snapshot = meta.snapshot()?;
+        let ms = |d: std::time::Duration| d.as_millis() as u64;
+        let patience = Patience { dead_after_ms: ms(config.dead_after), grace_ms: ms(config.grace) };
+        Ok(Self {
+            members: Mutex::new(Members::new(patience, snapshot.nodes()?, 0)),
+            queue: Mutex::new(Queue::new(config.parallel)),
+            recovery: Mutex::default(),
+            leases: Mutex::new(Leases::new(ms(config.lease), snapshot.puts()?, 0)),
+            auto: Mutex::new(Auto::new(patience.grace_ms)),
+            asks: Mutex::default(),
+            codes: Mutex::default(),
+            writing: Mutex::default(),
+            next_job: AtomicU64::new(boot * JOBS_A_BOOT),
+            conductor: Conductor::new(credentials),
+            sweep: Notify::new(),
+            slots: Arc::new(Semaphore::new(config.parallel.max(1))),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            started: Instant::now(),
+            meta,
+            config,
+        })
+    }
+
+    /// Milliseconds since the coordinator started.
+    pub fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Seconds since 1970.
+    pub fn unix_seconds(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+    }
+
+    pub fn members(&self) -> MutexGuard<'_, Members> {
+        lock(&self.members)
+    }
+
+    pub fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    pub fn recovery(&self) -> MutexGuard<'_, Recovery> {
+        lock(&self.recovery)
+    }
+
+    pub fn leases(&self) -> MutexGuard<'_, Leases> {
+        lock(&self.leases)
+    }
+
+    pub fn auto(&self) -> MutexGuard<'_, Auto> {
+        lock(&self.auto)
+    }
+
+    pub fn asks(&self) -> MutexGuard<'_, Asks> {
+        lock(&self.asks)
+    }
+
+    /// The nodes as planners see them, and those that can be read.
+    pub fn nodes(&self) -> (Topology, BTreeSet<NodeId>) {
+        let members = self.members();
+        (members.topology(), members.usable())
+    }
+
+    /// A number for a job or a resume key; never the same twice, not even after a restart.
+    pub fn next_job(&self) -> JobId {
+        JobId(self.next_job.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The code of a stripe. Its name must still mean the generator that was recorded.
+    ///
+    /// # Errors
+    /// The recorded code is unknown to this program or means something else by now.
+    pub fn code(&self, key: u16) -> Result<Arc<dyn Code>> {
+        if let Some(code) = lock(&self.codes).get(&key) {
+            return Ok(code.clone());
+        }
+        let record = self.meta.snapshot()?.code(key)?;
+        let corrupt = |got: String| CoordinatorError::Corrupt {
+            what: format!("code {}", record.name),
+            expected: "a name that means the recorded generator".into(),
+            got,
+        };
+        let code = kintsu_code::parse(&record.name).map_err(|e| corrupt(e.to_string()))?;
+        if describe(code.as_ref()) != record {
+            return Err(corrupt("another one".into()));
+        }
+        lock(&self.codes).insert(key, code.clone());
+        Ok(code)
+    }
+
+    /// The agent of a node.
+    ///
+    /// # Errors
+    /// The node is unknown.
+    pub fn agent(&self, node: NodeId) -> Result<AgentChannel> {
+        let address = self.control(node).ok_or_else(|| unknown_node(node))?;
+        let unavailable = |e: kintsu_wire::WireError| CoordinatorError::Unavailable { node, reason: e.to_string() };
+        self.conductor.agent(address).map_err(unavailable)
+    }
+
+    /// The control address of a node.
+    pub fn control(&self, node: NodeId) -> Option<SocketAddr> {
+        self.members().node(node).map(|m| m.record.control)
+    }
+
+    /// The data address of a node.
+    pub fn data(&self, node: NodeId) -> Option<SocketAddr> {
+        self.members().data(node)
+    }
+
+    /// A stripe with its code, if it is visible.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub async fn load(&self, id: StripeId) -> Result<Option<(StripeRecord, Arc<dyn Code>)>> {
+        let stripe = self.meta.off(move |meta| meta.snapshot()?.stripe(id)).await?;
+        stripe.map(|stripe| Ok((self.code(stripe.code)?, stripe))).transpose().map(|found| {
+            found.map(|(code, stripe)| (stripe, code))
+        })
+    }
+
+    /// The nodes that still have to delete a block of a stripe.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub async fn sweeping(&self, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
+        let nodes: Vec<NodeId> = self.members().iter().map(|(id, _)| id).collect();
+        let must = move |meta: &Meta| {
+            let snapshot = meta.snapshot()?;
+            let mut out = BTreeSet::new();
+            for node in nodes {
+                if snapshot.must_sweep(node, stripe)? {
+                    out.insert(node);
+                }
+            }
+            Ok(out)
+        };
+        self.meta.off(must).await
+    }
+
+    /// Marks places as being written until the guard is dropped: what agents report to hold there is
+    /// not garbage.
+    pub fn write_to(self: &Arc<Self>, places: Vec<(NodeId, BlockId)>) -> Writing {
+        let mut writing = lock(&self.writing);
+        for place in &places {
+            *writing.entry(*place).or_default() += 1;
+        }
+        drop(writing);
+        Writing { cluster: self.clone(), places }
+    }
+
+    /// The blocks that are being written to a node.
+    pub fn written_to(&self, node: NodeId) -> HashSet<BlockId> {
+        lock(&self.writing).keys().filter(|(at, _)| *at == node).map(|(_, id)| *id).collect()
+    }
+
+    /// Runs a task that ends with the coordinator at the latest.
+    pub fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+}
+
+/// See [`Cluster::write_to`].
+pub struct Writing {
+    cluster: Arc<Cluster>,
+    places: Vec<(NodeId, BlockId)>,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut writing = lock(&self.cluster.writing);
+        for place in &self.places {
+            if let Some(count) = writing.get_mut(place) {
+                *count -= 1;
+                if *count == 0 {
+                    writing.remove(place);
+                }
+            }
+        }
+    }
+}
+
+/// A code as data.
+pub fn describe(code: &dyn Code) -> CodeRecord {
+    let generator = code.generator();
+    CodeRecord {
+        name: code.name().into(),
+        n: code.n() as u16,
+        k: code.k() as u16,
+        w: code.w() as u16,
+        generator: (0..generator.rows()).flat_map(|row| generator.row(row).to_vec()).collect(),
+    }
+}
+
+/// The error for a node that nobody knows.
+pub fn unknown_node(node: NodeId) -> CoordinatorError {
+    CoordinatorError::NotFound { what: "node", name: node.0.to_string() }
+}
+
+/// A panic elsewhere leaves these states as they were between two calls: they stay usable.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

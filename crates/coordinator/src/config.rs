@@ -1,0 +1,78 @@
+//! What a coordinator is started with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_dag::NodeId;
+
+/// Starts agents again that were stopped, where one process runs coordinator and agents.
+pub trait Launcher: Send + Sync {
+    /// Starts the agent of this node on its old directory; it registers by itself.
+    fn launch(&self, node: NodeId) -> Launching<'_>;
+}
+
+/// A start under way; the error is for people.
+pub type Launching<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
+/// What a coordinator is started with.
+#[derive(Clone)]
+pub struct Config {
+    /// Where its metadata are.
+    pub dir: PathBuf,
+    /// Where it listens; port 0 for any.
+    pub listen: SocketAddr,
+    /// The token of the cluster, if it has one.
+    pub token: Option<String>,
+    /// How often agents must send a heartbeat.
+    pub heartbeat: Duration,
+    /// An agent without a heartbeat for so long is dead.
+    pub dead_after: Duration,
+    /// The blocks of an agent that is dead for so long, and blocks that are lost for so long, are
+    /// repaired without being asked.
+    pub grace: Duration,
+    /// A put that is not renewed for so long is undone.
+    pub lease: Duration,
+    /// Stripes that are repaired, encoded or moved at once.
+    pub parallel: usize,
+    /// Memory for the cache of the metadata, in bytes.
+    pub cache_bytes: usize,
+    /// Starts agents, where that is possible.
+    pub launcher: Option<Arc<dyn Launcher>>,
+}
+
+impl Config {
+    /// The defaults for a directory and a listener.
+    pub fn new(dir: impl Into<PathBuf>, listen: SocketAddr) -> Self {
+        Self {
+            dir: dir.into(),
+            listen,
+            token: None,
+            heartbeat: Duration::from_secs(1),
+            dead_after: Duration::from_secs(5),
+            grace: Duration::from_secs(60),
+            lease: Duration::from_secs(30),
+            parallel: 6,
+            cache_bytes: 128 << 20,
+            launcher: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("dir", &self.dir)
+            .field("listen", &self.listen)
+            .field("token", &self.token.as_ref().map(|_| "set"))
+            .field("heartbeat", &self.heartbeat)
+            .field("dead_after", &self.dead_after)
+            .field("grace", &self.grace)
+            .field("lease", &self.lease)
+            .field("parallel", &self.parallel)
+            .field("cache_bytes", &self.cache_bytes)
+            .finish_non_exhaustive()
+    }
+}

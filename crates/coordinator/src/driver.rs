@@ -1,0 +1,33 @@
+//! The driver: does the I/O that the state machines order, and tells them how it ended.
+//!
+//! - `ticks`: time passes for members, leases and automatic repairs;
+//! - `sweep`: agents delete what nobody needs;
+//! - `asks`: carries out the commands of the repair queue;
+//! - `pages`: finds the stripes that an ask is about;
+//! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
+//! - `run`: programs on agents.
+
+mod asks;
+mod drain;
+mod encode;
+mod mend;
+mod pages;
+mod run;
+mod scrub;
+mod sweep;
+mod ticks;
+
+pub use asks::{Asks, act, ask};
+pub use drain::drain;
+pub use encode::encode;
+pub use pages::Source;
+pub use scrub::scrub;
+pub use sweep::sweep;
+pub use ticks::ticks;
+
+use kintsu_wire::message::JobEvent;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+/// Where long work reports to.
+pub type Listener = mpsc::Sender<Result<JobEvent, Status>>;

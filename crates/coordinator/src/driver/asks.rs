@@ -1,0 +1,139 @@
+//! Carries out what the repair queue orders, and keeps who asked for what.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kintsu_wire::message::JobEvent;
+use tonic::Status;
+
+use super::pages::{Place, Source, page};
+use super::{Listener, mend};
+use crate::cluster::Cluster;
+use crate::error::Result;
+use crate::repair::{AskId, Asked, Command, Order, Outcome};
+
+/// The asks under way.
+pub type Asks = HashMap<AskId, Asking>;
+
+/// One ask, as far as the queue need not know it.
+pub struct Asking {
+    source: Source,
+    place: Place,
+    listener: Option<Listener>,
+    started_ms: u64,
+    automatic: bool,
+    errors: Vec<String>,
+}
+
+/// Asks for repairs. Whoever listens hears of progress and of the end; when it goes away the
+/// repairs go on.
+pub fn ask(
+    cluster: &Arc<Cluster>,
+    source: Source,
+    order: Order,
+    listener: Option<Listener>,
+) -> AskId {
+    let automatic = matches!(source, Source::Overdue(_));
+    let urgent = matches!(source, Source::Blocks(_));
+    let asking = Asking {
+        source,
+        place: Place::default(),
+        listener,
+        started_ms: cluster.now_ms(),
+        automatic,
+        errors: Vec::new(),
+    };
+    let (id, commands) = {
+        let (mut queue, mut asks) = (cluster.queue(), cluster.asks());
+        let (id, commands) = queue.ask(order, urgent);
+        asks.insert(id, asking);
+        (id, commands)
+    };
+    act(cluster, commands);
+    id
+}
+
+/// Carries out commands of the queue.
+pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
+    for command in commands {
+        match command {
+            Command::Fetch(id) => {
+                let worker = cluster.clone();
+                cluster.spawn(async move { fetch(&worker, id).await });
+            }
+            Command::Start(stripe, blocks, order) => {
+                let worker = cluster.clone();
+                cluster.spawn(async move {
+                    let outcome = mend::mend(&worker, stripe, blocks, order).await;
+                    end(&worker, stripe, &outcome);
+                });
+            }
+            Command::Progress(id, done, total) => {
+                if let Some(listener) = cluster.asks().get(&id).and_then(|a| a.listener.as_ref()) {
+                    let note = "repairing".into();
+                    // A slow listener misses progress, never the end.
+                    let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
+                }
+            }
+            Command::Finish(id, asked) => finish(cluster, id, asked),
+        }
+    }
+}
+
+fn end(cluster: &Arc<Cluster>, stripe: kintsu_dag::StripeId, outcome: &Outcome) {
+    if let Some(reason) = &outcome.failed {
+        tracing::warn!("not repaired: {reason}");
+    }
+    let commands = cluster.queue().ended(stripe, outcome);
+    act(cluster, commands);
+}
+
+async fn fetch(cluster: &Arc<Cluster>, id: AskId) {
+    let found = cluster.asks().get(&id).map(|a| (a.source.clone(), a.place.clone()));
+    let Some((source, place)) = found else { return };
+    let next = page(cluster, source, place).await;
+    let (wants, last) = {
+        let mut asks = cluster.asks();
+        let Some(asking) = asks.get_mut(&id) else { return };
+        match next {
+            Ok(page) => {
+                let last = page.next.is_none();
+                asking.place = page.next.unwrap_or_default();
+                (page.wants, last)
+            }
+            Err(error) => {
+                asking.errors.push(error.to_string());
+                (Vec::new(), true)
+            }
+        }
+    };
+    let commands = cluster.queue().page(id, wants, last);
+    act(cluster, commands);
+}
+
+fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
+    let Some(asking) = cluster.asks().remove(&id) else { return };
+    asked.failed.extend(asking.errors);
+    let now_ms = cluster.now_ms();
+    if asking.automatic {
+        cluster.auto().ended(now_ms, !asked.failed.is_empty());
+        if asked.tally.blocks > 0 {
+            tracing::info!("{} blocks repaired without being asked", asked.tally.blocks);
+        }
+    }
+    let Some(listener) = asking.listener else { return };
+    let seconds = now_ms.saturating_sub(asking.started_ms) as f64 / 1000.0;
+    let (topology, _) = cluster.nodes();
+    let mut report = asked.tally.report("repair", Some(asked.order.method), &topology, seconds);
+    (report.failed, report.bad) = (asked.failed, asked.bad);
+    cluster.spawn(async move {
+        // Whoever asked may be gone.
+        let _ = listener.send(Ok(JobEvent::Ended(report))).await;
+    });
+}
+
+/// Sends the error of long work, or its end, to whoever listens.
+pub async fn tell(listener: &Listener, end: Result<JobEvent>) {
+    // Whoever asked may be gone.
+    let _ = listener.send(end.map_err(Status::from)).await;
+}

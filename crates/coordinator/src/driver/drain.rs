@@ -1,0 +1,155 @@
+//! Empties a node: each of its blocks is copied to another node as it is, without decoding; one that
+//! cannot be read any more is left to repair.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use kintsu_dag::{BlockId, NodeId};
+use kintsu_plan::{PlanError, StripeView, copy, place_lost};
+use kintsu_wire::message::{BlockRef, FaultKind, JobEvent};
+
+use super::run::{Job, run};
+use super::ticks::{DEFAULT_SLICE_BYTES, mend_now};
+use super::{Listener, asks};
+use crate::cluster::{Cluster, lock};
+use crate::error::{CoordinatorError, Result};
+use crate::meta::{Landing, LostBlock};
+use crate::repair::Tally;
+
+/// Rows of a page.
+const PAGE: usize = 256;
+/// Attempts for one block.
+const ATTEMPTS: u32 = 4;
+
+/// Moves all blocks of a node elsewhere and reports to `listener`.
+pub async fn drain(cluster: Arc<Cluster>, node: NodeId, listener: Listener) {
+    let end = drain_all(&cluster, node, &listener).await;
+    asks::tell(&listener, end).await;
+}
+
+async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) -> Result<JobEvent> {
+    let started_ms = cluster.now_ms();
+    let tallies = cluster.meta.off(|meta| meta.snapshot()?.tallies()).await?;
+    let total = tallies.get(&node).map_or(0, |t| t.0);
+    let (mut tally, mut failed, mut done, mut after) = (Tally::default(), Vec::new(), 0, None);
+    let used: &Mutex<BTreeMap<NodeId, u64>> = &Mutex::default();
+    loop {
+        let page = cluster.meta.off(move |meta| meta.snapshot()?.placed(node, after, PAGE)).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.stripe);
+        let mut moves = futures::stream::iter(page)
+            .map(|id| async move {
+                let mut tally = Tally::default();
+                (id, move_block(cluster, id, node, used, &mut tally).await, tally)
+            })
+            .buffer_unordered(cluster.config.parallel.max(1));
+        while let Some((id, moved, cost)) = moves.next().await {
+            tally.add(&cost);
+            done += 1;
+            if let Err(error) = moved {
+                failed.push(format!("{id}: {error}"));
+            }
+            let note = "moving blocks".into();
+            // A slow listener misses progress, never the end.
+            let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
+        }
+    }
+    let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
+    let mut report = tally.report("drain", None, &cluster.nodes().0, seconds);
+    report.failed = failed;
+    Ok(JobEvent::Ended(report))
+}
+
+async fn move_block(
+    cluster: &Arc<Cluster>,
+    id: BlockId,
+    from: NodeId,
+    used: &Mutex<BTreeMap<NodeId, u64>>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let slot = cluster.slots.clone().acquire_owned().await;
+    let _slot = slot.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+    let mut barred: Vec<NodeId> = Vec::new();
+    let mut last = String::new();
+    for _ in 0..ATTEMPTS {
+        let Some((stripe, code)) = cluster.load(id.stripe).await? else { return Ok(()) };
+        let Some(block) = stripe.block(id.index).filter(|b| b.node == from).copied() else { return Ok(()) };
+        if block.lost {
+            mend_now(cluster, vec![id], None);
+            return Err(conflict(from, "a block that is lost; it is being repaired".into()));
+        }
+        let homes = stripe.blocks.iter().map(|b| b.filter(|b| b.digest.is_some()).map(|b| b.node)).collect();
+        let view = StripeView { id: id.stripe, code, layout: stripe.layout, homes };
+        let to = target(cluster, &view, id, &barred, used).await?;
+        let plan = copy(&view, id.index, to)?;
+        let expect: Vec<_> = stripe.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect();
+        let generation = stripe.generation;
+        let _writing = cluster.write_to(vec![(to, id)]);
+        let job = Job {
+            plan: &plan,
+            view: &view,
+            generation,
+            start: 0,
+            slice_bytes: 8 * DEFAULT_SLICE_BYTES,
+            expect: &expect,
+            resume_key: 0,
+        };
+        let (programs, conducted) = run(cluster, job).await?;
+        tally.attempt(&programs, &conducted.outcomes);
+        let mut written = conducted.outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
+        let held = written.find(|h| h.id == id && h.generation == generation && Some(h.digest) == block.digest);
+        if let Some(digest) = held.map(|h| h.digest) {
+            let landing = Landing { index: id.index, from, to, digest };
+            let moved = cluster.meta.off(move |meta| meta.rehome(id.stripe, generation, &[landing])).await?;
+            tally.blocks += moved.len() as u64;
+            cluster.sweep.notify_one();
+            return Ok(());
+        }
+        let rubble = (to, BlockRef { id, generation });
+        cluster.meta.off(move |meta| meta.trash(&[rubble])).await?;
+        last = conducted.fault.as_ref().map_or("no durable block".into(), ToString::to_string);
+        match conducted.fault {
+            Some(fault) if fault.node == from && fault.block == Some(id) => {
+                if matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale) {
+                    let lost = LostBlock { id, node: from, why: fault.kind };
+                    cluster.meta.off(move |meta| meta.mark_lost(&[lost])).await?;
+                }
+            }
+            Some(fault) if fault.node != from => barred.push(fault.node),
+            _ => tokio::time::sleep(cluster.config.heartbeat / 2).await,
+        }
+    }
+    Err(conflict(from, format!("{ATTEMPTS} failed attempts: {last}")))
+}
+
+/// A node for the block: the one least used by this drain.
+async fn target(
+    cluster: &Arc<Cluster>,
+    view: &StripeView,
+    id: BlockId,
+    barred: &[NodeId],
+    used: &Mutex<BTreeMap<NodeId, u64>>,
+) -> Result<NodeId> {
+    let sweeping = cluster.sweeping(id.stripe).await?;
+    let (mut topology, _) = cluster.nodes();
+    for (node, known) in &mut topology.nodes {
+        known.usable &= !sweeping.contains(node) && !barred.contains(node);
+    }
+    let mut used = lock(used);
+    let chosen = place_lost(view, &topology, &[id.index], &mut |node| used.get(&node).copied().unwrap_or(0))?;
+    let Some(&to) = chosen.first() else {
+        let (expected, got) = ("one more usable node".into(), "none".into());
+        return Err(PlanError::Placement { expected, got }.into());
+    };
+    *used.entry(to).or_default() += 1;
+    Ok(to)
+}
+
+fn conflict(node: NodeId, got: String) -> CoordinatorError {
+    CoordinatorError::Conflict {
+        what: format!("moving a block from {node}"),
+        expected: "a block that can be read and a node that takes it".into(),
+        got,
+    }
+}

@@ -1,0 +1,55 @@
+//! Programs on agents: from a plan to how it ended.
+
+use std::sync::Arc;
+
+use kintsu_plan::{Plan, PlanError, Program, ProgramContext, StripeView};
+use kintsu_runtime::Conducted;
+use kintsu_wire::message::{DigestBytes, FaultKind};
+
+use crate::cluster::Cluster;
+
+/// A plan, ready to be run.
+pub struct Job<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The stripe it was made for.
+    pub view: &'a StripeView,
+    /// Generation of its blocks.
+    pub generation: u32,
+    /// First byte of every block.
+    pub start: u64,
+    /// Slice in bytes.
+    pub slice_bytes: u32,
+    /// The recorded digests, by block index.
+    pub expect: &'a [Option<DigestBytes>],
+    /// Joins attempts; 0 for none.
+    pub resume_key: u64,
+}
+
+/// Runs a plan on the agents. A node that could not be reached is not used again until it is
+/// heard of.
+///
+/// # Errors
+/// The plan does not become programs.
+pub async fn run(cluster: &Arc<Cluster>, job: Job<'_>) -> Result<(Vec<Program>, Conducted), PlanError> {
+    let peers = |node| cluster.data(node);
+    let programs = job.plan.programs(&ProgramContext {
+        job: cluster.next_job(),
+        view: job.view,
+        generation: job.generation,
+        window: (job.start, u64::MAX),
+        slice_bytes: job.slice_bytes,
+        expect: job.expect,
+        peers: &peers,
+        resume_key: job.resume_key,
+    })?;
+    let control = |node| cluster.control(node);
+    let conducted = cluster.conductor.conduct(programs.clone(), &control, None, None, &cluster.stop).await;
+    if let Some(fault) = &conducted.fault {
+        tracing::warn!("{}: {fault}", job.view.id);
+        if fault.kind == FaultKind::Lost {
+            cluster.members().suspect(fault.node);
+        }
+    }
+    Ok((programs, conducted))
+}

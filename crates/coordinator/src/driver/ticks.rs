@@ -1,0 +1,80 @@
+//! Time passes: silent nodes die, leases run out, repairs that are due start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_plan::Method;
+
+use super::pages::Source;
+use super::{ask, asks};
+use crate::cluster::Cluster;
+use crate::error::Result;
+use crate::members::Change;
+use crate::repair::Order;
+
+/// Slice of repairs that nobody gave one for, in bytes.
+pub const DEFAULT_SLICE_BYTES: u32 = 32 << 10;
+
+/// Runs until the coordinator ends.
+pub async fn ticks(cluster: Arc<Cluster>) {
+    let period = (cluster.config.heartbeat / 2).max(Duration::from_millis(20));
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        if let Err(error) = tick(&cluster).await {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+async fn tick(cluster: &Arc<Cluster>) -> Result<()> {
+    let now_ms = cluster.now_ms();
+    let changes = cluster.members().tick(now_ms);
+    for change in changes {
+        match change {
+            Change::Down(node) => {
+                tracing::warn!("{node} is dead");
+                cluster.auto().nodes_changed();
+            }
+            Change::Overdue(node) => tracing::warn!("{node} stays away: its blocks will be repaired"),
+            Change::Up(_) => {}
+        }
+    }
+    let late = cluster.leases().expired(now_ms);
+    for put in late {
+        tracing::info!("put {put} was not renewed: it is undone");
+        cluster.meta.off(move |meta| meta.abort_put(put)).await?;
+        cluster.sweep.notify_one();
+    }
+    start_due_repairs(cluster).await
+}
+
+async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
+    let overdue: Vec<_> = cluster.members().overdue().iter().copied().collect();
+    let nodes = overdue.clone();
+    let (lost, placed) = cluster
+        .meta
+        .off(move |meta| {
+            let snapshot = meta.snapshot()?;
+            let tallies = snapshot.tallies()?;
+            let placed = nodes.iter().filter_map(|n| tallies.get(n)).map(|t| t.0).sum();
+            Ok((snapshot.totals()?.lost, placed))
+        })
+        .await?;
+    if cluster.auto().tick(cluster.now_ms(), lost, placed) {
+        let order = Order {
+            method: Method::default(),
+            slice_bytes: DEFAULT_SLICE_BYTES,
+            in_place: false,
+        };
+        asks::ask(cluster, Source::Overdue(overdue), order, None);
+    }
+    Ok(())
+}
+
+/// Has these blocks mended at once, where they are if their nodes live.
+pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listener: Option<super::Listener>) {
+    let order = Order { method: Method::default(), slice_bytes: DEFAULT_SLICE_BYTES, in_place: true };
+    ask(cluster, Source::Blocks(blocks), order, listener);
+}

@@ -1,0 +1,70 @@
+//! How long puts may still take: a pure table of deadlines.
+//!
+//! Leases are not durable: after a restart of the coordinator every put gets a whole new one.
+
+use std::collections::BTreeMap;
+
+/// The deadlines of the puts under way.
+#[derive(Debug, Clone, Default)]
+pub struct Leases {
+    deadlines: BTreeMap<u64, u64>,
+    lease_ms: u64,
+}
+
+impl Leases {
+    /// For these puts, each with a whole lease from now.
+    pub fn new(lease_ms: u64, puts: impl IntoIterator<Item = u64>, now_ms: u64) -> Self {
+        let deadlines = puts.into_iter().map(|put| (put, now_ms + lease_ms)).collect();
+        Self { deadlines, lease_ms }
+    }
+
+    /// A put begins.
+    pub fn grant(&mut self, put: u64, now_ms: u64) {
+        self.deadlines.insert(put, now_ms + self.lease_ms);
+    }
+
+    /// A put goes on. False when it has no lease any more.
+    pub fn renew(&mut self, put: u64, now_ms: u64) -> bool {
+        match self.deadlines.get_mut(&put) {
+            Some(deadline) => {
+                *deadline = now_ms + self.lease_ms;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A put has ended.
+    pub fn end(&mut self, put: u64) {
+        self.deadlines.remove(&put);
+    }
+
+    /// Takes out the puts whose lease has run out.
+    pub fn expired(&mut self, now_ms: u64) -> Vec<u64> {
+        let late = self.deadlines.iter().filter(|(_, deadline)| **deadline <= now_ms);
+        let late: Vec<u64> = late.map(|(put, _)| *put).collect();
+        for put in &late {
+            self.deadlines.remove(put);
+        }
+        late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_runs_out_once_unless_it_is_renewed() {
+        let mut leases = Leases::new(10, [1], 100);
+        leases.grant(2, 105);
+        assert_eq!(leases.expired(109), [0u64; 0]);
+        assert!(leases.renew(1, 109));
+        assert_eq!(leases.expired(115), [2]);
+        assert!(!leases.renew(2, 115));
+        assert_eq!(leases.expired(119), [1]);
+        leases.grant(3, 0);
+        leases.end(3);
+        assert_eq!(leases.expired(u64::MAX), [0u64; 0]);
+    }
+}

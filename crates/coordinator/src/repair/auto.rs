@@ -1,0 +1,80 @@
+//! When repairs start without being asked: a pure state machine.
+//!
+//! One automatic ask at a time covers everything that is due: blocks on overdue nodes at once (they
+//! have had their grace), blocks flagged lost when the first of them has been so for the grace
+//! time. After an ask with failures the next one waits, unless a node came or went.
+
+/// Wait after an automatic ask that could not mend everything.
+const RETRY_MS: u64 = 30_000;
+
+/// Decides when the next automatic ask starts.
+#[derive(Debug, Clone)]
+pub struct Auto {
+    grace_ms: u64,
+    running: bool,
+    not_before_ms: u64,
+    lost_since_ms: Option<u64>,
+}
+
+impl Auto {
+    /// Nothing is due yet.
+    pub fn new(grace_ms: u64) -> Self {
+        Self { grace_ms, running: false, not_before_ms: 0, lost_since_ms: None }
+    }
+
+    /// Time has passed: `lost` blocks are flagged, `overdue` are placed on overdue nodes. Whether an ask
+    /// is to start now; it counts as running from then on.
+    pub fn tick(&mut self, now_ms: u64, lost: u64, overdue: u64) -> bool {
+        if lost == 0 {
+            self.lost_since_ms = None;
+        } else {
+            self.lost_since_ms.get_or_insert(now_ms);
+        }
+        let waited = self.lost_since_ms.is_some_and(|t| now_ms.saturating_sub(t) >= self.grace_ms);
+        let due = (overdue > 0 || waited) && !self.running && now_ms >= self.not_before_ms;
+        self.running |= due;
+        due
+    }
+
+    /// The ask has ended.
+    pub fn ended(&mut self, now_ms: u64, failures: bool) {
+        self.running = false;
+        self.not_before_ms = if failures { now_ms + RETRY_MS } else { now_ms };
+    }
+
+    /// A node came or went: what failed may go well now.
+    pub fn nodes_changed(&mut self) {
+        self.not_before_ms = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overdue_nodes_are_repaired_at_once_and_once_at_a_time() {
+        let mut auto = Auto::new(60);
+        assert!(!auto.tick(0, 0, 0));
+        assert!(auto.tick(1, 0, 5));
+        assert!(!auto.tick(2, 0, 5));
+        auto.ended(3, false);
+        assert!(auto.tick(3, 0, 5));
+        auto.ended(4, true);
+        assert!(!auto.tick(4 + RETRY_MS - 1, 0, 5));
+        assert!(auto.tick(4 + RETRY_MS, 0, 5));
+        auto.ended(RETRY_MS * 2, true);
+        auto.nodes_changed();
+        assert!(auto.tick(RETRY_MS * 2, 0, 5));
+    }
+
+    #[test]
+    fn lost_blocks_have_their_grace_from_when_the_first_was_lost() {
+        let mut auto = Auto::new(60);
+        assert!(!auto.tick(10, 1, 0) && !auto.tick(69, 2, 0));
+        assert!(auto.tick(70, 2, 0));
+        auto.ended(71, false);
+        assert!(!auto.tick(72, 0, 0) && !auto.tick(200, 1, 0) && !auto.tick(259, 1, 0));
+        assert!(auto.tick(260, 1, 0));
+    }
+}
