@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::Config;
 use crate::driver::Asks;
 use crate::error::{CoordinatorError, Result};
+use crate::handlers::status::Damage;
 use crate::leases::Leases;
 use crate::members::{Members, Patience};
 use crate::meta::{CodeRecord, Meta, StripeRecord};
@@ -47,6 +48,7 @@ pub struct Cluster {
     leases: Mutex<Leases>,
     auto: Mutex<Auto>,
     asks: Mutex<Asks>,
+    damage: Mutex<Damage>,
     codes: Mutex<HashMap<u16, Arc<dyn Code>>>,
     writing: Mutex<HashMap<(NodeId, BlockId), u32>>,
     next_job: AtomicU64,
@@ -71,6 +73,7 @@ impl Cluster {
             leases: Mutex::new(Leases::new(ms(config.lease), snapshot.puts()?, 0)),
             auto: Mutex::new(Auto::new(patience.grace_ms)),
             asks: Mutex::default(),
+            damage: Mutex::default(),
             codes: Mutex::default(),
             writing: Mutex::default(),
             next_job: AtomicU64::new(boot * JOBS_A_BOOT),
@@ -119,6 +122,10 @@ impl Cluster {
         lock(&self.asks)
     }
 
+    pub fn damage(&self) -> MutexGuard<'_, Damage> {
+        lock(&self.damage)
+    }
+
     /// The nodes as planners see them, and those that can be read.
     pub fn nodes(&self) -> (Topology, BTreeSet<NodeId>) {
         let members = self.members();
@@ -158,7 +165,8 @@ impl Cluster {
     /// The node is unknown.
     pub fn agent(&self, node: NodeId) -> Result<AgentChannel> {
         let address = self.control(node).ok_or_else(|| unknown_node(node))?;
-        let unavailable = |e: kintsu_wire::WireError| CoordinatorError::Unavailable { node, reason: e.to_string() };
+        let unavailable =
+            |e: kintsu_wire::WireError| CoordinatorError::Unavailable { node, reason: e.to_string() };
         self.conductor.agent(address).map_err(unavailable)
     }
 
@@ -178,9 +186,9 @@ impl Cluster {
     /// The disk fails.
     pub async fn load(&self, id: StripeId) -> Result<Option<(StripeRecord, Arc<dyn Code>)>> {
         let stripe = self.meta.off(move |meta| meta.snapshot()?.stripe(id)).await?;
-        stripe.map(|stripe| Ok((self.code(stripe.code)?, stripe))).transpose().map(|found| {
-            found.map(|(code, stripe)| (stripe, code))
-        })
+        let Some(stripe) = stripe else { return Ok(None) };
+        let code = self.code(stripe.code)?;
+        Ok(Some((stripe, code)))
     }
 
     /// The nodes that still have to delete a block of a stripe.

@@ -17,13 +17,13 @@ mod scrub;
 mod sweep;
 mod ticks;
 
-pub use asks::{Asks, act, ask};
+pub use asks::{Asks, ask};
 pub use drain::drain;
 pub use encode::encode;
-pub use pages::Source;
+pub use pages::{Source, unavailable};
 pub use scrub::scrub;
 pub use sweep::sweep;
-pub use ticks::ticks;
+pub use ticks::{DEFAULT_SLICE_BYTES, mend_now, ticks};
 
 use kintsu_wire::message::JobEvent;
 use tokio::sync::mpsc;

@@ -1,6 +1,31 @@
-//! kintsu-coordinator
+//! The coordinator: metadata, and decisions about where blocks live and how they are mended.
+//!
+//! Three layers, each ignorant of the ones above it:
+//! - decisions, pure: [`members`] (who is alive), [`repair`] (what is mended, how, for whom),
+//!   `leases` (which puts still live);
+//! - [`meta`]: the metadata, one durable transaction an operation;
+//! - the driver and the handlers: I/O. A handler answers one call; the driver does what takes
+//!   long.
+//!
+//! What it is not: no byte of an object passes through it, and it knows no codes and no repair
+//! algorithms; those are values of `kintsu-code` and `kintsu-plan`.
+//!
+//! Invariants: metadata name a block's new home only after the block is durable there and has the
+//! recorded digest; an object is visible whole or not at all; what was acknowledged survives a
+//! kill at any moment; nothing is deleted unless its agent was asked to by a durable row.
+
+mod cluster;
+mod config;
+mod driver;
 mod error;
-pub mod meta;
-pub use error::{CoordinatorError, Result};
+mod handlers;
+mod leases;
 pub mod members;
+pub mod meta;
 pub mod repair;
+mod server;
+mod service;
+
+pub use config::{Config, Launcher, Launching};
+pub use error::{CoordinatorError, Result};
+pub use server::{Coordinator, CoordinatorHandle};

@@ -124,6 +124,11 @@ impl Meta {
         }
     }
 
+    /// Whether nobody else uses the store any more.
+    pub fn is_last(&self) -> bool {
+        Arc::strong_count(&self.db) == 1
+    }
+
     /// What is committed now.
     ///
     /// # Errors

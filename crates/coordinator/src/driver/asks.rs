@@ -27,12 +27,7 @@ pub struct Asking {
 
 /// Asks for repairs. Whoever listens hears of progress and of the end; when it goes away the
 /// repairs go on.
-pub fn ask(
-    cluster: &Arc<Cluster>,
-    source: Source,
-    order: Order,
-    listener: Option<Listener>,
-) -> AskId {
+pub fn ask(cluster: &Arc<Cluster>, source: Source, order: Order, listener: Option<Listener>) -> AskId {
     let automatic = matches!(source, Source::Overdue(_));
     let urgent = matches!(source, Source::Blocks(_));
     let asking = Asking {

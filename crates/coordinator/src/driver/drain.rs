@@ -98,7 +98,8 @@ async fn move_block(
         let (programs, conducted) = run(cluster, job).await?;
         tally.attempt(&programs, &conducted.outcomes);
         let mut written = conducted.outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
-        let held = written.find(|h| h.id == id && h.generation == generation && Some(h.digest) == block.digest);
+        let held =
+            written.find(|h| h.id == id && h.generation == generation && Some(h.digest) == block.digest);
         if let Some(digest) = held.map(|h| h.digest) {
             let landing = Landing { index: id.index, from, to, digest };
             let moved = cluster.meta.off(move |meta| meta.rehome(id.stripe, generation, &[landing])).await?;

@@ -120,7 +120,8 @@ async fn attempts(
             continue;
         };
         last = fault.to_string();
-        if let (FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale, Some(block)) = (fault.kind, fault.block)
+        if let (FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale, Some(block)) =
+            (fault.kind, fault.block)
             && block.stripe == id
             && usize::from(block.index.0) < view.code.k()
         {
@@ -161,7 +162,8 @@ fn place_parity(
     let mut rest = Vec::new();
     for &index in &parity {
         let home = &mut view.homes[usize::from(index.0)];
-        let fits = |node: &NodeId| topology.nodes.get(node).is_some_and(|n| n.usable) && !taken.contains(node);
+        let fits =
+            |node: &NodeId| topology.nodes.get(node).is_some_and(|n| n.usable) && !taken.contains(node);
         *home = home.filter(fits);
         match *home {
             Some(node) => drop(taken.insert(node)),
@@ -183,13 +185,21 @@ fn made(
     let parity = |&(node, id): &(NodeId, BlockId)| {
         let mut written = outcomes.iter().filter(|o| o.node == node).flat_map(|o| &o.written);
         let held = written.find(|h| h.id == id && h.generation == generation)?;
-        (held.len == view.block_len(id.index)).then_some(Parity { index: id.index, node, digest: held.digest })
+        (held.len == view.block_len(id.index)).then_some(Parity {
+            index: id.index,
+            node,
+            digest: held.digest,
+        })
     };
     places.iter().filter_map(parity).collect()
 }
 
 fn conflict(got: String) -> CoordinatorError {
-    CoordinatorError::Conflict { what: "encoding".into(), expected: "data blocks that can be read and nodes for the parity".into(), got }
+    CoordinatorError::Conflict {
+        what: "encoding".into(),
+        expected: "data blocks that can be read and nodes for the parity".into(),
+        got,
+    }
 }
 
 #[cfg(test)]
@@ -202,8 +212,7 @@ mod tests {
     fn parity_stays_where_it_was_planned_unless_that_cannot_be() {
         let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 3, used_bytes: 0 });
         let topology = Topology { nodes: (0..7).map(node).collect() };
-        let layout =
-            Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 8, data_bytes: 16 };
+        let layout = Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 8, data_bytes: 16 };
         let homes = [0, 1, 2, 3, 1].map(|i| Some(NodeId(i))).to_vec();
         let code = kintsu_code::parse("rs:n=5,k=2").unwrap();
         let mut view = StripeView { id: StripeId(1), code, layout, homes };

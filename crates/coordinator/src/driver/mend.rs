@@ -18,12 +18,7 @@ use crate::repair::{Attempt, Circumstances, Mend, Order, Outcome, Tally, Verdict
 const WAITS: u32 = 24;
 
 /// Mends those of the `wanted` blocks of a stripe that still cannot be read.
-pub async fn mend(
-    cluster: &Arc<Cluster>,
-    id: StripeId,
-    wanted: Vec<BlockIndex>,
-    order: Order,
-) -> Outcome {
+pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
     let mut outcome = Outcome::default();
     if let Err(error) = attempts(cluster, id, wanted, order, &mut outcome).await {
         outcome.failed = Some(describe(cluster, id, &error.to_string()).await);
@@ -49,10 +44,8 @@ async fn attempts(
     let mut tally = Tally::default();
     let ended = attempt_all(cluster, &mut mend, &mut tally, &stripe, outcome).await;
     outcome.tally = tally;
-    let places: Vec<_> = mend
-        .touched()
-        .map(|(node, id)| (node, BlockRef { id, generation: stripe.generation }))
-        .collect();
+    let places: Vec<_> =
+        mend.touched().map(|(node, id)| (node, BlockRef { id, generation: stripe.generation })).collect();
     // What became a home is spared; the rest is rubble of attempts.
     cluster.meta.off(move |meta| meta.trash(&places)).await?;
     cluster.sweep.notify_one();
@@ -87,8 +80,11 @@ async fn attempt_all(
         reported += bad.len();
         if !bad.is_empty() {
             let detail = conducted.fault.as_ref().map_or(String::new(), |f| f.detail.clone());
-            let told = |b: &crate::meta::LostBlock| {
-                BadBlock { id: b.id, node: b.node, kind: b.why, detail: detail.clone() }
+            let told = |b: &crate::meta::LostBlock| BadBlock {
+                id: b.id,
+                node: b.node,
+                kind: b.why,
+                detail: detail.clone(),
             };
             outcome.bad.extend(bad.iter().map(told));
             cluster.meta.off(move |meta| meta.mark_lost(&bad)).await?;
@@ -135,8 +131,7 @@ async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Attempt> {
         match planned {
             Ok(attempt) => return Ok(attempt),
             Err(error) => {
-                let passing =
-                    matches!(error, PlanError::Unrecoverable { .. } | PlanError::Placement { .. });
+                let passing = matches!(error, PlanError::Unrecoverable { .. } | PlanError::Placement { .. });
                 let hope = cluster.members().doubts() || !sweeping.is_empty();
                 if !passing || !hope || wait >= WAITS {
                     return Err(error.into());

@@ -63,11 +63,7 @@ async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
         })
         .await?;
     if cluster.auto().tick(cluster.now_ms(), lost, placed) {
-        let order = Order {
-            method: Method::default(),
-            slice_bytes: DEFAULT_SLICE_BYTES,
-            in_place: false,
-        };
+        let order = Order { method: Method::default(), slice_bytes: DEFAULT_SLICE_BYTES, in_place: false };
         asks::ask(cluster, Source::Overdue(overdue), order, None);
     }
     Ok(())

@@ -73,7 +73,8 @@ fn a_helper_that_dies_is_replaced_and_the_rest_of_the_slices_follows() {
     assert_eq!((first.start, first.resume_key), (0, 71));
     let culprit = first.view.homes[usize::from(first.plan.helpers[3].0)].unwrap();
     let requestor = first.plan.requestors[0];
-    let verdict = mend.ended(&[outcome(requestor, 400, &[])], 400, Some(&fault(FaultKind::Lost, culprit, None)));
+    let verdict =
+        mend.ended(&[outcome(requestor, 400, &[])], 400, Some(&fault(FaultKind::Lost, culprit, None)));
     assert_eq!(verdict, Verdict::Again);
     let second = plan(&mut mend, &topology, 72).unwrap();
     assert_eq!((second.start, second.resume_key), (400, 71));

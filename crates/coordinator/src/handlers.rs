@@ -1,0 +1,22 @@
+//! One handler a file; each says what it checks, changes and answers.
+
+pub mod abort_put;
+pub mod begin_put;
+pub mod command_node;
+pub mod commit_put;
+pub mod encode;
+pub mod heartbeat;
+pub mod list;
+pub mod lookup;
+pub mod move_stripe;
+pub mod nodes;
+pub mod register;
+pub mod remove;
+pub mod renew_put;
+pub mod repair;
+pub mod report_bad;
+pub mod scrub;
+pub mod status;
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,17 @@
+//! A client gives up: what it wrote becomes garbage. Repeating the call is harmless.
+
+use std::sync::Arc;
+
+use kintsu_wire::message::{Done, PutRef};
+
+use crate::cluster::Cluster;
+use crate::error::Result;
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, request: PutRef) -> Result<Done> {
+    let put = request.put;
+    cluster.meta.off(move |meta| meta.abort_put(put)).await?;
+    cluster.leases().end(put);
+    cluster.sweep.notify_one();
+    Ok(Done {})
+}

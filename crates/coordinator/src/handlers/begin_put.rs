@@ -1,0 +1,110 @@
+//! A client wants to write an object: everything that can be refused is refused here, before
+//! anything is written or recorded. Then the stripes get their ids and homes, durably, and a lease.
+
+use std::sync::Arc;
+
+use kintsu_plan::{Layout, LayoutKind, place};
+use kintsu_wire::message::{BeginPut, Encoding, PutTicket, StripeGrant};
+
+use crate::cluster::{Cluster, describe};
+use crate::error::{CoordinatorError, Result};
+use crate::meta::{NewPut, PendingStripe};
+
+/// Longest name in bytes.
+const NAME_BYTES: usize = 1024;
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
+    check_name(&request.name)?;
+    let code = kintsu_code::parse(&request.code).map_err(|e| CoordinatorError::Invalid {
+        what: "code",
+        expected: "a code that can be made".into(),
+        got: e.to_string(),
+    })?;
+    let kind = match request.encoding {
+        Encoding::Online => LayoutKind::Striped,
+        Encoding::Offline => LayoutKind::Contiguous,
+    };
+    let layouts = Layout::stripes_of(request.size, code.k(), kind, request.block_bytes, request.cell_bytes)?;
+    let new = NewPut {
+        name: request.name,
+        size: request.size,
+        code: describe(code.as_ref()),
+        encoding: request.encoding,
+        replace: request.replace,
+        layouts,
+    };
+    let (topology, _) = cluster.nodes();
+    let home = move |id: kintsu_dag::StripeId, layout: &Layout| {
+        Ok(place(code.as_ref(), layout, &topology, id.0)?.homes)
+    };
+    let (put, pending) = cluster.meta.off(move |meta| meta.begin_put(new, home)).await?;
+    cluster.leases().grant(put, cluster.now_ms());
+    Ok(PutTicket {
+        put,
+        lease_ms: cluster.config.lease.as_millis() as u64,
+        stripes: pending.stripes.into_iter().map(grant).collect(),
+        nodes: cluster.members().addresses(),
+    })
+}
+
+/// A stripe of a put, for its client.
+pub fn grant(stripe: PendingStripe) -> StripeGrant {
+    let PendingStripe { id, generation, layout, homes, .. } = stripe;
+    StripeGrant { id, generation, layout, homes }
+}
+
+/// Names are text without control characters, not empty and not long.
+pub fn check_name(name: &str) -> Result<()> {
+    let got = if name.is_empty() {
+        "an empty one".to_owned()
+    } else if name.len() > NAME_BYTES {
+        format!("{} bytes", name.len())
+    } else if let Some(c) = name.chars().find(|c| c.is_control()) {
+        format!("one with {c:?}")
+    } else {
+        return Ok(());
+    };
+    let expected = format!("1 to {NAME_BYTES} bytes without control characters");
+    Err(CoordinatorError::Invalid { what: "object name", expected, got })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{begin, cluster};
+
+    #[test]
+    fn names_are_text() {
+        for good in ["a", "a/b c", "日本", &"x".repeat(NAME_BYTES)] {
+            check_name(good).unwrap();
+        }
+        for bad in ["", "a\n", "\u{7f}", &"x".repeat(NAME_BYTES + 1)] {
+            assert!(matches!(check_name(bad), Err(CoordinatorError::Invalid { .. })), "{bad:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_refused_and_leaves_nothing() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        let refused = |request: BeginPut, words: &'static str| {
+            let cluster = cluster.clone();
+            async move {
+                let error = handle(&cluster, request).await.unwrap_err().to_string();
+                assert!(error.contains(words), "{error}");
+            }
+        };
+        refused(BeginPut { code: "xor:n=3,k=2".into(), ..begin("a", 100) }, "xor").await;
+        refused(BeginPut { code: "rs:n=4,k=4".into(), ..begin("a", 100) }, "expected").await;
+        refused(BeginPut { code: "rs:n=5,k=2".into(), ..begin("a", 100) }, "got 4").await;
+        refused(BeginPut { cell_bytes: 0, ..begin("a", 100) }, "expected").await;
+        refused(begin("", 100), "empty").await;
+        assert_eq!(cluster.meta.snapshot().unwrap().totals().unwrap(), Default::default());
+        let ticket = handle(&cluster, begin("a", 100)).await.unwrap();
+        assert_eq!((ticket.stripes.len(), ticket.nodes.len()), (4, 4));
+        for stripe in ticket.stripes {
+            let homes: std::collections::BTreeSet<_> = stripe.homes.iter().flatten().collect();
+            assert_eq!(homes.len(), stripe.homes.iter().flatten().count());
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Stops, starts, wipes or drains a node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_dag::NodeId;
+use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing};
+
+use crate::cluster::{Cluster, unknown_node};
+use crate::driver::{self, Listener};
+use crate::error::{CoordinatorError, Result};
+
+/// How long an agent may take to answer, or to come up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: Listener) -> Result<()> {
+    let node = request.node;
+    if cluster.members().node(node).is_none() {
+        return Err(unknown_node(node));
+    }
+    let kind = match request.action {
+        NodeAction::Drain => {
+            record(cluster, node, |record| record.draining = true).await?;
+            cluster.members().set_draining(node, true);
+            cluster.spawn(driver::drain(cluster.clone(), node, listener));
+            return Ok(());
+        }
+        NodeAction::Stop => stop(cluster, node).await.map(|()| "stop")?,
+        NodeAction::Start => start(cluster, node).await.map(|()| "start")?,
+        NodeAction::Wipe => wipe(cluster, node).await.map(|()| "wipe")?,
+    };
+    let report = JobReport { kind: kind.into(), ..JobReport::default() };
+    // Whoever asked may be gone.
+    let _ = listener.send(Ok(JobEvent::Ended(report))).await;
+    Ok(())
+}
+
+/// Ends the agent. A node that is down already is only recorded as stopped.
+async fn stop(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
+    if cluster.members().readable(node) {
+        let mut agent = cluster.agent(node)?;
+        called(node, agent.shutdown(Nothing {})).await?;
+    }
+    record(cluster, node, |record| record.stopped = true).await?;
+    cluster.members().stopped(node, cluster.now_ms());
+    Ok(())
+}
+
+/// Starts the agent again, where this process can; a node that lives only leaves off draining.
+async fn start(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
+    record(cluster, node, |record| record.draining = false).await?;
+    cluster.members().set_draining(node, false);
+    if cluster.members().readable(node) {
+        return Ok(());
+    }
+    let Some(launcher) = &cluster.config.launcher else {
+        let dir = cluster.members().node(node).map(|m| m.record.dir.clone()).unwrap_or_default();
+        return Err(CoordinatorError::Conflict {
+            what: format!("start of {node}"),
+            expected: "a coordinator that runs its agents itself (kintsu up)".into(),
+            got: format!("one that does not: run `kintsu agent --dir {dir}` on the node's host"),
+        });
+    };
+    launcher.launch(node).await.map_err(|reason| CoordinatorError::Unavailable { node, reason })?;
+    let deadline = cluster.now_ms() + PATIENCE.as_millis() as u64;
+    while !cluster.members().readable(node) {
+        if cluster.now_ms() > deadline {
+            let reason = "its agent was started but did not register".into();
+            return Err(CoordinatorError::Unavailable { node, reason });
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Deletes all blocks of the node, and flags them lost. A node that is down is only flagged: what it
+/// still has when it comes back counts again.
+async fn wipe(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
+    if !cluster.members().readable(node) {
+        let reason = "expected a living node: start it first".into();
+        return Err(CoordinatorError::Unavailable { node, reason });
+    }
+    let mut agent = cluster.agent(node)?;
+    called(node, agent.wipe(Nothing {})).await?;
+    let lost = cluster.meta.off(move |meta| meta.wipe(node)).await?;
+    tracing::warn!("{node} was wiped: {lost} blocks lost");
+    Ok(())
+}
+
+async fn record(
+    cluster: &Arc<Cluster>,
+    node: NodeId,
+    change: impl FnOnce(&mut crate::meta::NodeRecord) + Send + 'static,
+) -> Result<()> {
+    cluster.meta.off(move |meta| meta.change_node(node, change)).await.map(drop)
+}
+
+async fn called<T>(
+    node: NodeId,
+    call: impl Future<Output = Result<T, tonic::Status>>,
+) -> Result<(), CoordinatorError> {
+    let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
+    match tokio::time::timeout(PATIENCE, call).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(status)) => Err(unavailable(status.message().into())),
+        Err(_) => Err(unavailable("it did not answer in time".into())),
+    }
+}

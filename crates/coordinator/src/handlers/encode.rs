@@ -1,0 +1,18 @@
+//! Encodes an object that was written offline. Stripes that are encoded already are left as they are,
+//! so an encoding that was interrupted is simply asked for again.
+
+use std::sync::Arc;
+
+use kintsu_wire::message::Encode;
+
+use crate::cluster::Cluster;
+use crate::driver::{self, Listener};
+use crate::error::Result;
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, request: Encode, listener: Listener) -> Result<()> {
+    let name = request.name.clone();
+    cluster.meta.off(move |meta| meta.snapshot()?.object(&name)).await?;
+    cluster.spawn(driver::encode(cluster.clone(), request.name, listener));
+    Ok(())
+}

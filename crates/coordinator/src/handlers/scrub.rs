@@ -1,0 +1,26 @@
+//! Verifies all blocks on all living nodes, or on one, and mends what is found.
+
+use std::sync::Arc;
+
+use kintsu_wire::message::Scrub;
+
+use crate::cluster::{Cluster, unknown_node};
+use crate::driver::{self, Listener};
+use crate::error::{CoordinatorError, Result};
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, request: Scrub, listener: Listener) -> Result<()> {
+    let nodes = {
+        let members = cluster.members();
+        match request.node {
+            None => members.iter().filter(|(_, m)| m.up).map(|(id, _)| id).collect(),
+            Some(node) if members.node(node).is_none() => return Err(unknown_node(node)),
+            Some(node) if !members.readable(node) => {
+                return Err(CoordinatorError::Unavailable { node, reason: "expected a living node".into() });
+            }
+            Some(node) => vec![node],
+        }
+    };
+    cluster.spawn(driver::scrub(cluster.clone(), nodes, listener));
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The cluster in numbers: kept counters, and an index scan over what is lost or on nodes that are
+//! down, never over all stripes. The scan's result is kept for a time in proportion to its cost.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_wire::message::ClusterStatus;
+
+use crate::cluster::Cluster;
+use crate::driver::unavailable;
+use crate::error::Result;
+use crate::meta::Snapshot;
+
+/// Rows of a page.
+const PAGE: usize = 8192;
+/// A scan is repeated after so many times its own duration.
+const REST: u64 = 20;
+
+/// The last scan.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Damage {
+    degraded: u64,
+    unreadable: u64,
+    until_ms: u64,
+}
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
+    let damage = damage(cluster).await?;
+    let totals = cluster.meta.off(|meta| meta.snapshot()?.totals()).await?;
+    let (alive, dead) = {
+        let members = cluster.members();
+        let alive = members.iter().filter(|(_, m)| m.up).count();
+        (alive as u32, (members.iter().count() - alive) as u32)
+    };
+    Ok(ClusterStatus {
+        objects: totals.objects,
+        object_bytes: totals.object_bytes,
+        stripes: totals.stripes,
+        alive,
+        dead,
+        degraded_stripes: damage.degraded,
+        unreadable_stripes: damage.unreadable,
+        repairs_pending: cluster.queue().pending(),
+        puts_pending: totals.puts,
+        garbage: totals.garbage,
+    })
+}
+
+async fn damage(cluster: &Arc<Cluster>) -> Result<Damage> {
+    let known = *cluster.damage();
+    let started_ms = cluster.now_ms();
+    if started_ms < known.until_ms {
+        return Ok(known);
+    }
+    let down: BTreeSet<NodeId> = cluster.members().down().into_iter().collect();
+    let worker = cluster.clone();
+    let (degraded, unreadable) =
+        cluster.meta.off(move |meta| scan(&worker, &meta.snapshot()?, &down)).await?;
+    let now_ms = cluster.now_ms();
+    let damage = Damage { degraded, unreadable, until_ms: now_ms + (now_ms - started_ms) * REST };
+    *cluster.damage() = damage;
+    Ok(damage)
+}
+
+fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Result<(u64, u64)> {
+    let mut seen: HashSet<StripeId> = HashSet::new();
+    let mut unreadable = 0;
+    let mut look = |id: StripeId| -> Result<()> {
+        if !seen.insert(id) {
+            return Ok(());
+        }
+        let Some(stripe) = snapshot.stripe(id)? else { return Ok(()) };
+        let code = cluster.code(stripe.code)?;
+        let lost = unavailable(&stripe, down);
+        let data = |b: &BlockIndex| usize::from(b.0) < code.k();
+        let readable = if stripe.encoded {
+            lost.len() < code.distance() || code.recoverable(&lost)
+        } else {
+            !lost.iter().any(data)
+        };
+        unreadable += u64::from(!readable);
+        Ok(())
+    };
+    let mut after = None;
+    loop {
+        let page = snapshot.lost(after, PAGE)?;
+        let Some((last, _)) = page.last() else { break };
+        after = Some(last.stripe);
+        page.iter().try_for_each(|(id, _)| look(id.stripe))?;
+    }
+    for &node in down {
+        let mut after = None;
+        loop {
+            let page = snapshot.placed(node, after, PAGE)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.stripe);
+            page.iter().try_for_each(|id| look(id.stripe))?;
+        }
+    }
+    Ok((seen.len() as u64, unreadable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{cluster, put, silence};
+
+    #[tokio::test]
+    async fn damage_is_counted_by_stripe() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        put(&cluster, "a", 48).await;
+        let status = handle(&cluster).await.unwrap();
+        assert_eq!((status.stripes, status.degraded_stripes, status.unreadable_stripes), (2, 0, 0));
+        assert_eq!((status.alive, status.dead), (4, 0));
+        silence(&cluster, &[0]);
+        *cluster.damage() = Damage::default();
+        let status = handle(&cluster).await.unwrap();
+        assert_eq!((status.alive, status.dead, status.degraded_stripes), (3, 1, 2));
+        assert_eq!(status.unreadable_stripes, 0);
+        silence(&cluster, &[0, 1, 2]);
+        *cluster.damage() = Damage::default();
+        assert_eq!(handle(&cluster).await.unwrap().unreadable_stripes, 2);
+    }
+}

@@ -1,0 +1,84 @@
+//! A coordinator without a network, for the tests of the handlers.
+
+use std::sync::Arc;
+
+use kintsu_dag::{BlockIndex, NodeId, RackId};
+use kintsu_wire::Credentials;
+use kintsu_wire::message::{
+    BeginPut, CommitPut, DiskUsage, Encoding, ObjectInfo, PutTicket, Register, WrittenStripe,
+};
+
+use super::{begin_put, commit_put, register};
+use crate::cluster::Cluster;
+use crate::config::Config;
+
+/// A registration of a node that nobody listens on.
+pub(crate) fn registration(node: u32, rack: u32) -> Register {
+    Register {
+        node: Some(NodeId(node)),
+        rack: RackId(rack),
+        control: "127.0.0.1:9".parse().unwrap(),
+        data: "127.0.0.1:9".parse().unwrap(),
+        dir: format!("/node{node}"),
+        incarnation: 1,
+        blocks: Vec::new(),
+    }
+}
+
+/// A cluster of nodes that are registered and do nothing.
+pub(crate) async fn cluster(nodes: u32, racks: u32) -> (tempfile::TempDir, Arc<Cluster>) {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = reopen(&dir);
+    for node in 0..nodes {
+        register::handle(&cluster, registration(node, node % racks)).await.unwrap();
+    }
+    (dir, cluster)
+}
+
+pub(crate) fn reopen(dir: &tempfile::TempDir) -> Arc<Cluster> {
+    let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
+    config.cache_bytes = 1 << 20;
+    Arc::new(Cluster::open(config, Credentials::none()).unwrap())
+}
+
+pub(crate) fn begin(name: &str, size: u64) -> BeginPut {
+    BeginPut {
+        name: name.into(),
+        size,
+        code: "rs:n=4,k=2".into(),
+        encoding: Encoding::Online,
+        block_bytes: 16,
+        cell_bytes: 8,
+        replace: false,
+    }
+}
+
+pub(crate) fn written(ticket: &PutTicket, encoding: Encoding, k: usize) -> Vec<WrittenStripe> {
+    let made = |i: usize| i < k || encoding == Encoding::Online;
+    let digest =
+        |(i, home): (usize, &Option<NodeId>)| home.filter(|_| made(i)).map(|_| [BlockIndex(i as u8).0; 16]);
+    let one = |s: &kintsu_wire::message::StripeGrant| WrittenStripe {
+        id: s.id,
+        digests: s.homes.iter().enumerate().map(digest).collect(),
+    };
+    ticket.stripes.iter().map(one).collect()
+}
+
+/// An object that is visible, though no byte of it exists.
+pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> ObjectInfo {
+    let ticket = begin_put::handle(cluster, begin(name, size)).await.unwrap();
+    let stripes = written(&ticket, Encoding::Online, 2);
+    commit_put::handle(cluster, CommitPut { put: ticket.put, stripes }).await.unwrap()
+}
+
+/// Lets so much time pass that these nodes die; from all others a heartbeat comes.
+pub(crate) fn silence(cluster: &Arc<Cluster>, dead: &[u32]) {
+    let mut members = cluster.members();
+    let last = members.iter().map(|(_, m)| m.seen_ms).max().unwrap_or(0);
+    let late = last + cluster.config.dead_after.as_millis() as u64;
+    let living: Vec<NodeId> = members.iter().map(|(id, _)| id).filter(|n| !dead.contains(&n.0)).collect();
+    for node in living {
+        members.seen(node, 1, DiskUsage::default(), late).unwrap();
+    }
+    members.tick(late);
+}
