@@ -23,7 +23,11 @@ impl Client {
     ///
     /// # Errors
     /// `NotFound` for the object, `Invalid` for a stripe it does not have.
-    pub async fn stripe_view(&self, name: &str, position: u64) -> Result<(StripeView, Topology), ClientError> {
+    pub async fn stripe_view(
+        &self,
+        name: &str,
+        position: u64,
+    ) -> Result<(StripeView, Topology), ClientError> {
         let found = self.stripes(name, position, 1).await?;
         let Some(info) = found.stripes.first() else {
             let stripes = found.object.stripes;

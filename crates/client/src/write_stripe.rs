@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
@@ -31,6 +31,8 @@ pub(crate) struct Put {
     code: Arc<dyn Code>,
     encoding: Encoding,
     nodes: Mutex<Nodes>,
+    /// Nodes that failed any of the stripes.
+    failed: Mutex<BTreeSet<NodeId>>,
     loaded: AtomicU64,
 }
 
@@ -43,7 +45,8 @@ impl Put {
         encoding: Encoding,
         nodes: Nodes,
     ) -> Self {
-        Self { client, put, source, code, encoding, nodes: Mutex::new(nodes), loaded: AtomicU64::new(0) }
+        let (nodes, failed) = (Mutex::new(nodes), Mutex::default());
+        Self { client, put, source, code, encoding, nodes, failed, loaded: AtomicU64::new(0) }
     }
 
     /// Bytes of the object that are on their way.
@@ -52,7 +55,7 @@ impl Put {
     }
 
     fn address(&self, node: NodeId) -> Option<NodeAddress> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned()
+        lock(&self.nodes).get(&node).cloned()
     }
 
     /// Blocks of a stripe that a put writes: what has bytes, and no parity when that is made later.
@@ -74,17 +77,26 @@ pub(crate) struct StripeWrite {
     grant: StripeGrant,
     /// Of its first byte in the object.
     offset: u64,
-    avoid: BTreeSet<NodeId>,
+    /// Nodes that failed it.
+    failed: BTreeSet<NodeId>,
 }
 
 impl StripeWrite {
     pub(crate) fn new(put: Arc<Put>, grant: StripeGrant, offset: u64) -> Self {
-        Self { put, grant, offset, avoid: BTreeSet::new() }
+        Self { put, grant, offset, failed: BTreeSet::new() }
     }
 
     /// Writes it, on other nodes if need be, and gives the digests of what was written.
     pub(crate) async fn write(mut self) -> Result<WrittenStripe, ClientError> {
         let mut moves = 0;
+        if self.doomed() {
+            let avoid = lock(&self.put.failed).clone();
+            // If there is no other place the node is tried again: it may be back.
+            match self.move_stripe(&avoid).await {
+                Err(ClientError::Placement(_)) => {}
+                moved => self.grant = moved?,
+            }
+        }
         loop {
             let loaded = Arc::new(AtomicU64::new(0));
             let fault = match self.attempt(&loaded).await? {
@@ -155,39 +167,59 @@ impl StripeWrite {
         Ok(digests)
     }
 
-    /// Gets other nodes for the stripe, without those that failed.
+    /// Gets other nodes for the stripe: without those that failed any stripe, or this one, or it
+    /// just now, whichever can be had first. Nodes come back, and a long put meets many.
     async fn place_anew(&mut self, fault: Fault) -> Result<(), ClientError> {
         tracing::info!("writing {}: {fault}; placing the stripe anew", self.grant.id);
+        let mut last = BTreeSet::new();
         if !fault.node.is_client() && fault.kind != FaultKind::Aborted {
-            self.avoid.insert(fault.node);
+            last.insert(fault.node);
         }
-        let request = MoveStripe {
-            put: self.put.put,
-            stripe: self.grant.id,
-            avoid: self.avoid.iter().copied().collect(),
-        };
+        self.failed.extend(&last);
+        lock(&self.put.failed).extend(&last);
+        let all = lock(&self.put.failed).clone();
+        let mut refused = None;
+        for avoid in [&all, &self.failed, &last] {
+            match self.move_stripe(avoid).await {
+                Ok(grant) => {
+                    self.grant = grant;
+                    // A node may be new, or have been started again elsewhere.
+                    *lock(&self.put.nodes) = self.put.client.node_addresses().await?;
+                    return Ok(());
+                }
+                Err(ClientError::Placement(why)) => refused = Some(why),
+                Err(other) => return Err(other),
+            }
+        }
+        // Why it had to move says more than that it cannot.
+        let why = refused.unwrap_or_default();
+        Err(match fault.into() {
+            ClientError::Full(full) => ClientError::Full(format!("{full}; {why}")),
+            other => ClientError::Placement(format!("{why}, after {other}")),
+        })
+    }
+
+    async fn move_stripe(&self, avoid: &BTreeSet<NodeId>) -> Result<StripeGrant, ClientError> {
+        let avoid = avoid.iter().copied().collect();
+        let request = MoveStripe { put: self.put.put, stripe: self.grant.id, avoid };
         let client = &self.put.client;
-        let moved = client
+        client
             .call_patiently(|mut c| {
                 let request = request.clone();
                 async move { c.move_stripe(request).await }
             })
-            .await;
-        self.grant = match moved {
-            // Why it had to move says more than that it cannot.
-            Err(ClientError::Placement(why)) => {
-                return Err(match fault.into() {
-                    ClientError::Full(full) => ClientError::Full(format!("{full}; {why}")),
-                    other => ClientError::Placement(format!("{why}, after {other}")),
-                });
-            }
-            moved => moved?,
-        };
-        // A node may be new, or have been started again elsewhere.
-        let nodes = client.node_addresses().await?;
-        *self.put.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
-        Ok(())
+            .await
     }
+
+    /// Whether a node is to keep a block of it that has failed another stripe.
+    fn doomed(&self) -> bool {
+        let failed = lock(&self.put.failed);
+        self.grant.homes.iter().flatten().any(|node| failed.contains(node))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A data block of the object that is being written.
