@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kintsu_wire::{Credentials, check_listen, guard_coordinator};
+use kintsu_wire::{Credentials, channel, check_listen, guard_coordinator};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
@@ -84,10 +83,9 @@ impl CoordinatorHandle {
 fn serve(cluster: Arc<Cluster>, listener: TcpListener, credentials: Credentials) -> JoinHandle<()> {
     let stop = cluster.stop.clone();
     let service = guard_coordinator(Service::new(cluster), &credentials);
-    let incoming = TcpListenerStream::new(listener);
+    let incoming = channel::incoming(listener);
     let signal = stop.clone().cancelled_owned();
-    let server =
-        kintsu_wire::channel::server().add_service(service).serve_with_incoming_shutdown(incoming, signal);
+    let server = channel::server().add_service(service).serve_with_incoming_shutdown(incoming, signal);
     tokio::spawn(async move {
         let late = async {
             stop.cancelled().await;
