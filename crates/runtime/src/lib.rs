@@ -23,7 +23,6 @@ mod fault;
 mod frames;
 mod limits;
 mod local;
-mod parts;
 mod plane;
 mod receive;
 mod run;

@@ -1,0 +1,72 @@
+//! Contents that a mix-up would not survive.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that look random and depend on the seed.
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut bytes: Vec<u8> = std::iter::repeat_with(|| next().to_le_bytes()).flatten().take(len).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// Panics at the first difference instead of printing both.
+#[track_caller]
+pub fn assert_same(got: &[u8], expected: &[u8]) {
+    assert_eq!(got.len(), expected.len(), "length");
+    let differs = got.iter().zip(expected).position(|(a, b)| a != b);
+    assert_eq!(differs, None, "first wrong byte");
+}
+
+/// A source that fails from an offset on, or holds its reader up there.
+pub struct Treacherous {
+    /// All bytes.
+    pub bytes: Vec<u8>,
+    /// Reads that touch this offset fail.
+    pub fails_at: u64,
+    /// Reads so far.
+    pub reads: AtomicU64,
+}
+
+impl kintsu_client::ReadAt for Treacherous {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        if offset + buffer.len() as u64 > self.fails_at {
+            return Err(std::io::Error::other("the source broke"));
+        }
+        let at = offset as usize;
+        buffer.copy_from_slice(&self.bytes[at..at + buffer.len()]);
+        Ok(())
+    }
+}
+
+/// A source that is slow, so that things can happen meanwhile.
+pub struct Slow {
+    /// All bytes.
+    pub bytes: Vec<u8>,
+    /// Pause before each read.
+    pub pause: std::time::Duration,
+}
+
+impl kintsu_client::ReadAt for Slow {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        std::thread::sleep(self.pause);
+        let at = offset as usize;
+        buffer.copy_from_slice(&self.bytes[at..at + buffer.len()]);
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! A cluster of this process in a temporary directory, small blocks, quick time-outs.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kintsu_agent::{Agent, AgentConfig, AgentHandle};
+use kintsu_client::{Client, ClientError, Jobs, PutOptions};
+use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
+use kintsu_dag::{BlockId, NodeId, RackId};
+use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeState, ObjectInfo, StripeInfo};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+/// Bytes in a cell; blocks have four.
+pub const CELL: u32 = 16 << 10;
+/// A code that bears two losses.
+pub const RS: &str = "rs:n=5,k=3";
+/// Two local groups of three, four parities, on ten blocks.
+pub const LRC: &str = "azure-lrc:n=10,k=6,r=3";
+
+const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Blocks of four cells.
+pub fn options(code: &str, encoding: Encoding) -> PutOptions {
+    PutOptions { block_bytes: 4 * u64::from(CELL), cell_bytes: CELL, encoding, ..PutOptions::new(code) }
+}
+
+/// Coordinator and agents.
+pub struct Cluster {
+    /// Where the coordinator listens.
+    pub endpoint: String,
+    racks: u32,
+    nodes: u32,
+    agents: BTreeMap<u32, AgentHandle>,
+    coordinator: Option<CoordinatorHandle>,
+    dir: TempDir,
+}
+
+impl Cluster {
+    /// Nodes 0.. dealt to racks in turn.
+    pub async fn start(nodes: u32, racks: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let coordinator = coordinator(dir.path(), LOOPBACK).await;
+        let endpoint = coordinator.addr().to_string();
+        let agents = BTreeMap::new();
+        let mut cluster = Self { endpoint, racks, nodes, agents, coordinator: Some(coordinator), dir };
+        let started = (0..nodes).map(|id| cluster.agent(id));
+        let started = futures::future::join_all(started).await;
+        cluster.agents.extend((0..).zip(started));
+        cluster
+    }
+
+    fn agent(&self, id: u32) -> impl Future<Output = AgentHandle> + use<> {
+        let config = AgentConfig {
+            dir: self.node_dir(id),
+            node: Some(NodeId(id)),
+            rack: RackId(id % self.racks),
+            listen_control: LOOPBACK,
+            listen_data: LOOPBACK,
+            coordinator: self.endpoint.clone(),
+            token: None,
+            limits: Default::default(),
+        };
+        async { Agent::start(config).await.unwrap() }
+    }
+
+    fn node_dir(&self, id: u32) -> PathBuf {
+        self.dir.path().join(format!("node-{id}"))
+    }
+
+    /// A new client.
+    pub async fn client(&self) -> Client {
+        Client::connect(&self.endpoint, Default::default()).await.unwrap()
+    }
+
+    /// Ends a node's agent without telling anybody.
+    pub async fn kill(&mut self, id: u32) {
+        self.agents.remove(&id).expect("a running node").shutdown().await;
+    }
+
+    /// Starts a node again on what its directory holds.
+    pub async fn start_node(&mut self, id: u32) {
+        let agent = self.agent(id).await;
+        self.agents.insert(id, agent);
+        self.until_state(id, NodeState::Alive).await;
+    }
+
+    /// Ends the coordinator and starts it again, on the same address.
+    pub async fn restart_coordinator(&mut self) {
+        let before = self.coordinator.take().expect("a running coordinator");
+        let addr = before.addr();
+        before.shutdown();
+        before.wait().await;
+        self.coordinator = Some(coordinator(self.dir.path(), addr).await);
+    }
+
+    /// Puts bytes.
+    pub async fn put(&self, name: &str, data: &[u8], options: PutOptions) -> Result<ObjectInfo, ClientError> {
+        let source = Arc::new(Bytes::copy_from_slice(data));
+        self.client().await.put(source, name, options, |_, _| {}).await
+    }
+
+    /// Gets all bytes.
+    pub async fn get(&self, name: &str) -> Result<Vec<u8>, ClientError> {
+        let mut out = Vec::new();
+        let report = self.client().await.get(name, None, &mut out, |_, _| {}).await?;
+        assert_eq!(report.bytes, out.len() as u64);
+        Ok(out)
+    }
+
+    /// Gets a range.
+    pub async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>, ClientError> {
+        let mut out = Vec::new();
+        self.client().await.get(name, Some(range), &mut out, |_, _| {}).await?;
+        Ok(out)
+    }
+
+    /// Follows a job to its end.
+    pub async fn finish(&self, mut jobs: Jobs) -> JobReport {
+        let following = async {
+            loop {
+                match jobs.next().await.unwrap() {
+                    Some(JobEvent::Ended(report)) => break report,
+                    Some(JobEvent::Progress { .. }) => {}
+                    None => panic!("a job ended without a report"),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, following).await.expect("the job ends")
+    }
+
+    /// A stripe of an object, by position.
+    pub async fn stripe(&self, name: &str, position: u64) -> StripeInfo {
+        self.client().await.stripes(name, position, 1).await.unwrap().stripes.remove(0)
+    }
+
+    /// The node that a block is on.
+    pub async fn home(&self, name: &str, position: u64, index: u8) -> u32 {
+        self.stripe(name, position).await.blocks[usize::from(index)].as_ref().unwrap().node.0
+    }
+
+    /// The file of a block.
+    pub async fn block_path(&self, name: &str, position: u64, index: u8) -> PathBuf {
+        let block = self.stripe(name, position).await.blocks[usize::from(index)].clone().unwrap();
+        self.path_of(block.node.0, block.id)
+    }
+
+    fn path_of(&self, node: u32, id: BlockId) -> PathBuf {
+        kintsu_store::block_path(&self.node_dir(node), id)
+    }
+
+    /// How many blocks an object has.
+    pub async fn blocks_of(&self, name: &str) -> usize {
+        let view = self.client().await.stripes(name, 0, 1000).await.unwrap();
+        view.stripes.iter().flat_map(|s| s.blocks.iter().flatten()).count()
+    }
+
+    /// All blocks of all objects with their homes and the bytes of their files; those that are not there
+    /// are left out.
+    pub async fn all_blocks(&self) -> BTreeMap<BlockId, (u32, Vec<u8>)> {
+        let client = self.client().await;
+        let mut blocks = BTreeMap::new();
+        for object in client.list("", None, 1000).await.unwrap().objects {
+            let view = client.stripes(&object.name, 0, 1000).await.unwrap();
+            for block in view.stripes.iter().flat_map(|s| s.blocks.iter().flatten()) {
+                if let Ok(bytes) = std::fs::read(self.path_of(block.node.0, block.id)) {
+                    blocks.insert(block.id, (block.node.0, bytes));
+                }
+            }
+        }
+        blocks
+    }
+
+    /// Block files of all nodes, finished or not.
+    pub fn block_files(&self) -> Vec<PathBuf> {
+        (0..self.nodes).flat_map(|id| self.block_files_of(id)).collect()
+    }
+
+    /// Block files of a node, finished or not.
+    pub fn block_files_of(&self, id: u32) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        collect(&self.node_dir(id).join("blocks"), &mut files);
+        files.retain(|f| f.extension().is_some_and(|e| e == "block" || e == "tmp"));
+        files.sort();
+        files
+    }
+
+    /// Waits for something to become true.
+    pub async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        self.until_async(what, || std::future::ready(holds())).await;
+    }
+
+    /// Waits for something to become true.
+    pub async fn until_async<F: Future<Output = bool>>(&self, what: &str, holds: impl Fn() -> F) {
+        let end = Instant::now() + PATIENCE;
+        while !holds().await {
+            assert!(Instant::now() < end, "waited in vain until {what}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until the coordinator sees a node in a state.
+    pub async fn until_state(&self, id: u32, state: NodeState) {
+        let client = self.client().await;
+        let what = format!("node {id} is {state:?}");
+        self.until_async(&what, || async {
+            let nodes = client.nodes().await.unwrap().nodes;
+            nodes.iter().any(|n| n.id.0 == id && n.state == state)
+        })
+        .await;
+    }
+}
+
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.path() {
+            path if path.is_dir() => collect(&path, files),
+            path => files.push(path),
+        }
+    }
+}
+
+async fn coordinator(dir: &Path, listen: SocketAddr) -> CoordinatorHandle {
+    let config = Config {
+        heartbeat: Duration::from_millis(100),
+        dead_after: Duration::from_millis(800),
+        lease: Duration::from_secs(2),
+        ..Config::new(dir.join("coordinator"), listen)
+    };
+    Coordinator::start(config).await.unwrap()
+}

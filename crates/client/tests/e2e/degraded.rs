@@ -1,0 +1,149 @@
+//! Reads around what is lost, rotten or of another time.
+
+use std::time::Duration;
+
+use kintsu_client::{ClientError, PutOptions};
+use kintsu_wire::message::Encoding;
+use tokio::io::AsyncReadExt;
+
+use crate::bytes::{assert_same, content};
+use crate::cluster::{Cluster, LRC, RS, options};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_nodes_as_the_code_bears() {
+    let mut cluster = Cluster::start(5, 5).await;
+    let data = content(1, 500_003);
+    cluster.put("o", &data, options(RS, Encoding::Online)).await.unwrap();
+    cluster.kill(1).await;
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+    cluster.kill(3).await;
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+    cluster.kill(4).await;
+    match cluster.get("o").await {
+        Err(ClientError::Unrecoverable(text)) => assert!(text.contains("left"), "{text}"),
+        other => panic!("expected Unrecoverable, got {:?}", other.map(|b| b.len())),
+    }
+    // What came back is used again.
+    cluster.start_node(4).await;
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offline_without_parity_cannot_lose_data() {
+    let mut cluster = Cluster::start(6, 3).await;
+    let data = content(2, 300_000);
+    cluster.put("o", &data, options(RS, Encoding::Offline)).await.unwrap();
+    let home = cluster.home("o", 0, 0).await;
+    cluster.kill(home).await;
+    match cluster.get("o").await {
+        Err(ClientError::Unrecoverable(text)) => assert!(text.contains("encode"), "{text}"),
+        other => panic!("expected Unrecoverable, got {:?}", other.map(|b| b.len())),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn local_groups_lose_blocks_of_several_groups() {
+    let mut cluster = Cluster::start(10, 10).await;
+    let data = content(3, 800_001);
+    cluster.put("o", &data, options(LRC, Encoding::Online)).await.unwrap();
+    for index in [0, 4, 1] {
+        let node = cluster.home("o", 0, index).await;
+        cluster.kill(node).await;
+        assert_same(&cluster.get("o").await.unwrap(), &data);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rot_is_found_read_around_and_mended() {
+    let cluster = Cluster::start(7, 4).await;
+    let data = content(4, 300_000);
+    cluster.put("o", &data, options(RS, Encoding::Online)).await.unwrap();
+    for (index, damage) in [(0, Damage::Flip), (1, Damage::Truncate), (2, Damage::Remove)] {
+        let path = cluster.block_path("o", 0, index).await;
+        let before = std::fs::read(&path).unwrap();
+        damage.apply(&path);
+        assert_same(&cluster.get("o").await.unwrap(), &data);
+        let mended = format!("block {index} is mended after {damage:?}");
+        cluster
+            .until_async(&mended, || async {
+                let path = cluster.block_path("o", 0, index).await;
+                std::fs::read(&path).is_ok_and(|now| now == before)
+            })
+            .await;
+        assert_same(&cluster.get("o").await.unwrap(), &data);
+    }
+}
+
+/// What can happen to a block file.
+#[derive(Debug, Clone, Copy)]
+pub enum Damage {
+    Flip,
+    Truncate,
+    Remove,
+}
+
+impl Damage {
+    /// Does it.
+    pub fn apply(self, path: &std::path::Path) {
+        let mut bytes = std::fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        match self {
+            Self::Flip => bytes[middle] ^= 0x10,
+            Self::Truncate => bytes.truncate(middle),
+            Self::Remove => return std::fs::remove_file(path).unwrap(),
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_dies_in_the_middle_of_a_read() {
+    let mut cluster = Cluster::start(7, 4).await;
+    let data = content(5, 36_000_000);
+    let big = PutOptions { block_bytes: 2 << 20, ..options(RS, Encoding::Online) };
+    cluster.put("o", &data, big).await.unwrap();
+    let victim = cluster.home("o", 4, 0).await;
+    let client = cluster.client().await;
+    let (mut write, mut read) = tokio::io::duplex(64 << 10);
+    let getting = tokio::spawn(async move {
+        let report = client.get("o", None, &mut write, |_, _| {}).await;
+        drop(write);
+        report
+    });
+    let mut got = vec![0; 1_000_000];
+    read.read_exact(&mut got).await.unwrap();
+    cluster.kill(victim).await;
+    read.read_to_end(&mut got).await.unwrap();
+    let report = getting.await.unwrap().unwrap();
+    assert!(report.replanned > 0 && report.degraded_stripes > 0, "{report:?}");
+    assert_same(&got, &data);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_gets_everything() {
+    let cluster = Cluster::start(6, 3).await;
+    // More than all queues and socket buffers on the way hold.
+    let data = content(6, 50_000_000);
+    let big = PutOptions { block_bytes: 2 << 20, ..options(RS, Encoding::Online) };
+    cluster.put("o", &data, big).await.unwrap();
+    let client = cluster.client().await;
+    let (mut write, mut read) = tokio::io::duplex(16 << 10);
+    let getting = tokio::spawn(async move { client.get("o", None, &mut write, |_, _| {}).await });
+    let mut got = vec![0; 100_000];
+    read.read_exact(&mut got).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    read.read_to_end(&mut got).await.unwrap();
+    assert_eq!(getting.await.unwrap().unwrap().bytes, data.len() as u64);
+    assert_same(&got, &data);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_coordinator_restarts_and_objects_are_still_there() {
+    let mut cluster = Cluster::start(6, 3).await;
+    let data = content(7, 300_000);
+    cluster.put("o", &data, options(RS, Encoding::Online)).await.unwrap();
+    cluster.restart_coordinator().await;
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+    cluster.put("p", &data, options(RS, Encoding::Online)).await.unwrap();
+    assert_same(&cluster.get("p").await.unwrap(), &data);
+}

@@ -1,0 +1,12 @@
+//! The system as a whole: a real coordinator and real agents over loopback, driven by the client library.
+
+#![allow(clippy::unwrap_used)]
+
+mod bytes;
+mod chaos;
+mod cluster;
+mod degraded;
+mod jobs;
+mod puts;
+mod ranges;
+mod round_trips;
