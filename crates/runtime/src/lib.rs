@@ -23,6 +23,7 @@ mod fault;
 mod frames;
 mod limits;
 mod local;
+mod parts;
 mod plane;
 mod receive;
 mod run;

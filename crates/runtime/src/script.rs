@@ -287,3 +287,94 @@ fn position<T>(list: &mut Vec<T>, fits: impl Fn(&T) -> bool, new: impl FnOnce() 
         list.len() - 1
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_dag::{BlockId, BlockIndex, StripeId};
+    use kintsu_plan::{JobId, Peer};
+
+    /// Fetches v0 from 1, loads v1, computes v2 = v0 + 3 v1 and v9 = v2 + v0, persists v2, sends v9
+    /// and v1 to 7.
+    fn program() -> Program {
+        let block = |index: u8| BlockBinding {
+            index: BlockIndex(index),
+            id: BlockId { stripe: StripeId(1), index: BlockIndex(index) },
+            generation: 1,
+            len: 100,
+            expect: None,
+        };
+        let peer = |node: u32| Peer { node: NodeId(node), data: ([127, 0, 0, 1], 9).into() };
+        let v = Vertex;
+        Program {
+            job: JobId(1),
+            lane: 0,
+            node: NodeId(5),
+            window: Window::whole(0, 100, 10, 1),
+            tasks: vec![
+                Task::Fetch { vertex: v(0), from: NodeId(1) },
+                Task::Load { vertex: v(1) },
+                Task::Compute { outputs: vec![v(2)], inputs: vec![v(0), v(1)], coefs: vec![1, 3] },
+                Task::Compute { outputs: vec![v(9)], inputs: vec![v(2), v(0)], coefs: vec![1, 1] },
+                Task::Persist { vertex: v(2), sink: Sink::Block },
+            ],
+            sends: vec![(v(9), NodeId(7)), (v(1), NodeId(7))],
+            blocks: vec![block(1), block(2)],
+            peers: vec![peer(1), peer(7)],
+            resume_key: 0,
+        }
+    }
+
+    fn refused(change: impl Fn(&mut Program), reason: &str) {
+        let mut changed = program();
+        change(&mut changed);
+        let fault = Script::new(&changed).unwrap_err();
+        assert_eq!(fault.node, NodeId(5));
+        assert!(fault.detail.contains(reason), "{reason}: {}", fault.detail);
+    }
+
+    #[test]
+    fn slots_are_freed_after_their_last_use_and_sends_keep_their_order() {
+        let script = Script::new(&program()).unwrap();
+        // Slots in order of filling: v0, v1, v2, v9.
+        let frees: Vec<_> = script.ops.iter().map(|op| op.frees.clone()).collect();
+        assert_eq!(frees, [vec![], vec![], vec![], vec![0, 1, 3], vec![2]]);
+        let sends: Vec<Vec<_>> =
+            script.ops.iter().map(|op| op.sends.iter().map(|send| send.vertex.0).collect()).collect();
+        assert_eq!(sends, [vec![], vec![], vec![], vec![9, 1], vec![]]);
+    }
+
+    #[test]
+    fn programs_that_make_no_sense_are_refused() {
+        Script::new(&program()).unwrap();
+        refused(|p| p.window.step_bytes = 0, "window");
+        refused(|p| p.window.w = 0, "window");
+        refused(|p| p.window.w = 3, "a multiple of w");
+        refused(|p| p.window.start = 101, "start <= end");
+        refused(|p| p.window.step_bytes = u32::MAX, "16 MiB");
+        refused(|p| p.window.period = 0, "period");
+        refused(|p| p.window.phase = 1, "period");
+        refused(|p| p.tasks.push(p.tasks[1].clone()), "made once");
+        refused(|p| p.tasks.swap(0, 2), "made before it is used");
+        refused(|p| p.tasks.push(p.tasks[4].clone()), "each vertex once");
+        refused(|p| p.blocks.truncate(1), "one for symbol v2");
+        refused(|p| p.peers.truncate(1), "an address of N7");
+        refused(|p| p.sends.push((Vertex(44), NodeId(7))), "made before it is used");
+        refused(|p| p.sends.push((Vertex(9), NodeId(7))), "twice");
+        refused(|p| p.sends.push((Vertex(9), NodeId(5))), "another node");
+        let wrong = Task::Compute { outputs: vec![Vertex(3)], inputs: vec![Vertex(0)], coefs: vec![1, 2] };
+        refused(|p| p.tasks.push(wrong.clone()), "coefficient");
+    }
+
+    #[test]
+    fn it_is_the_client_who_connects() {
+        let mut client = program();
+        client.node = NodeId::CLIENT;
+        let script = Script::new(&client).unwrap();
+        assert!(script.fetches[0].connect.is_some() && script.sends[0].connect.is_some());
+        let mut agent = program();
+        agent.sends = vec![(Vertex(9), NodeId::CLIENT)];
+        let script = Script::new(&agent).unwrap();
+        assert!(script.fetches[0].connect.is_none() && script.sends[0].connect.is_none());
+    }
+}

@@ -190,3 +190,44 @@ async fn zeros_are_not_sent() {
     let sent: u64 = outcomes.values().flat_map(|outcome| &outcome.sent).map(|(_, bytes)| bytes).sum();
     assert_eq!(sent, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_blocks_are_parts_of_every_step() {
+    use kintsu_dag::{Sink, Task, Vertex};
+    use kintsu_plan::{JobId, Peer, Program, Window};
+
+    // w = 2: node A reads both halves of every cell of block 0, node B swaps them into block 1.
+    let site = Site::new("rs:n=3,k=2", LayoutKind::Contiguous, 100_000, 0).await;
+    site.store([0]);
+    let (a, b) = (site.view.homes[0].unwrap(), site.spare(0));
+    let binding = |index: u8| BlockBinding {
+        index: BlockIndex(index),
+        id: site.id(index),
+        generation: support::GENERATION,
+        len: 100_000,
+        expect: None,
+    };
+    let program = |node, tasks, sends, index| Program {
+        job: JobId(77),
+        lane: 0,
+        node,
+        window: Window::whole(0, 100_000, 16_384, 2),
+        tasks,
+        sends,
+        blocks: vec![binding(index)],
+        peers: [a, b].map(|node| Peer { node, data: site.nodes[&node].plane.addr().unwrap() }).to_vec(),
+        resume_key: 0,
+    };
+    let v = Vertex;
+    let reading = vec![Task::Load { vertex: v(0) }, Task::Load { vertex: v(1) }];
+    let copy = |to, from| Task::Compute { outputs: vec![v(to)], inputs: vec![v(from)], coefs: vec![1] };
+    let persist = |vertex| Task::Persist { vertex: v(vertex), sink: Sink::Block };
+    let fetch = |vertex| Task::Fetch { vertex: v(vertex), from: a };
+    let swapping = vec![fetch(0), copy(3, 0), fetch(1), copy(2, 1), persist(2), persist(3)];
+    let programs = [program(a, reading, vec![(v(0), b), (v(1), b)], 0), program(b, swapping, Vec::new(), 1)];
+    site.succeed(&programs, None).await;
+    let cells = site.blocks[0].chunks(16_384);
+    let swapped: Vec<u8> =
+        cells.flat_map(|cell| [&cell[cell.len() / 2..], &cell[..cell.len() / 2]].concat()).collect();
+    assert_eq!(site.read(b, 1), swapped);
+}
