@@ -17,8 +17,31 @@ use crate::repair::{Attempt, Circumstances, Mend, Order, Outcome, Tally, Verdict
 /// Times that planning waits for news of suspected nodes before it gives up.
 const WAITS: u32 = 24;
 
-/// Mends those of the `wanted` blocks of a stripe that still cannot be read.
+/// Mends those of the `wanted` blocks of a stripe that still cannot be read. Where they cannot all be
+/// mended together, for want of nodes or of blocks to read, as many as possible are mended one by one.
 pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
+    let together = mend_together(cluster, id, wanted.clone(), order).await;
+    if wanted.len() == 1 || together.failed.is_none() || !together.mended.is_empty() {
+        return together;
+    }
+    let (mut sum, whole) = (together, wanted.len());
+    let reason = sum.failed.take();
+    for index in wanted {
+        let one = mend_together(cluster, id, vec![index], order).await;
+        sum.mended.extend(one.mended);
+        sum.tally.add(&one.tally);
+        sum.bad.extend(one.bad);
+    }
+    sum.failed = reason.filter(|_| sum.mended.len() < whole);
+    sum
+}
+
+async fn mend_together(
+    cluster: &Arc<Cluster>,
+    id: StripeId,
+    wanted: Vec<BlockIndex>,
+    order: Order,
+) -> Outcome {
     let mut outcome = Outcome::default();
     if let Err(error) = attempts(cluster, id, wanted, order, &mut outcome).await {
         outcome.failed = Some(describe(cluster, id, &error.to_string()).await);

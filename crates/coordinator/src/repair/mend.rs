@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::{Layout, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology};
+use kintsu_plan::{Layout, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology, read};
 use kintsu_wire::message::{DigestBytes, Fault, FaultKind, RunOutcome};
 
 use super::Order;
@@ -154,7 +154,7 @@ impl Mend {
         let going = match kept {
             Some(going) => going,
             None => Going {
-                requestors: self.requestors(&view, at, recovery)?,
+                requestors: self.requestors(&view, at, recovery).map_err(|e| self.deeper(&view, e))?,
                 start: 0,
                 resume_key: at.fresh_key,
             },
@@ -237,6 +237,14 @@ impl Mend {
             expected: format!("{} requestors for {}", self.wanted.len(), self.id),
             got: "fewer".into(),
         })
+    }
+
+    /// Why there is no plan: that no node is left matters less than that the blocks are beyond repair.
+    fn deeper(&self, view: &StripeView, error: PlanError) -> PlanError {
+        match read(view, &self.wanted, &[]) {
+            Err(beyond @ PlanError::Unrecoverable { .. }) => beyond,
+            _ => error,
+        }
     }
 
     /// The wanted blocks that are durable as recorded. `Err` for one that is not as recorded.

@@ -1,0 +1,193 @@
+//! A small cluster in one process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_agent::{Agent, AgentConfig, AgentHandle};
+use kintsu_client::{Client, Jobs, Options, PutOptions};
+use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
+use kintsu_dag::{NodeId, RackId};
+use kintsu_plan::Method;
+use kintsu_runtime::Limits;
+use kintsu_wire::message::*;
+
+pub struct Lab {
+    pub client: Client,
+    dir: tempfile::TempDir,
+    racks: u32,
+    grace: Duration,
+    coordinator: Option<CoordinatorHandle>,
+    agents: BTreeMap<u32, AgentHandle>,
+    objects: BTreeMap<String, Vec<u8>>,
+}
+
+fn bytes(name: &str, len: usize) -> Vec<u8> {
+    let mut state = name.bytes().fold(len as u64 | 1, |s, b| s.wrapping_mul(31).wrapping_add(b.into()));
+    let next = |_| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as u8
+    };
+    (0..len).map(next).collect()
+}
+
+impl Lab {
+    pub async fn start(nodes: u32, racks: u32, grace: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let coordinator = coordinator(&dir, "127.0.0.1:0".parse().unwrap(), grace).await;
+        let client = Client::connect(&coordinator.addr().to_string(), Options::default()).await.unwrap();
+        let coordinator = Some(coordinator);
+        let (agents, objects) = (BTreeMap::new(), BTreeMap::new());
+        let mut lab = Self { client, dir, racks, grace, coordinator, agents, objects };
+        for node in 0..nodes {
+            lab.revive(node).await;
+        }
+        lab
+    }
+
+    /// Starts the agent of a node.
+    pub async fn revive(&mut self, node: u32) {
+        let config = AgentConfig {
+            dir: self.agent_dir(node),
+            node: Some(NodeId(node)),
+            rack: RackId(node % self.racks),
+            listen_control: "127.0.0.1:0".parse().unwrap(),
+            listen_data: "127.0.0.1:0".parse().unwrap(),
+            coordinator: self.coordinator.as_ref().unwrap().addr().to_string(),
+            token: None,
+            limits: Limits::default(),
+        };
+        self.agents.insert(node, Agent::start(config).await.unwrap());
+    }
+
+    /// Ends the agent of a node without a word to the coordinator, and waits until that is noticed.
+    pub async fn kill(&mut self, node: u32) {
+        self.agents.remove(&node).unwrap().shutdown().await;
+        self.until("the death is noticed", async |lab| lab.node(node).await.state == NodeState::Dead).await;
+    }
+
+    pub async fn restart_coordinator(&mut self) {
+        let old = self.coordinator.take().unwrap();
+        let addr = old.addr();
+        old.shutdown();
+        old.wait().await;
+        self.coordinator = Some(coordinator(&self.dir, addr, self.grace).await);
+    }
+
+    pub async fn stop(&mut self) {
+        for (_, agent) in std::mem::take(&mut self.agents) {
+            agent.shutdown().await;
+        }
+        let coordinator = self.coordinator.take().unwrap();
+        coordinator.shutdown();
+        coordinator.wait().await;
+    }
+
+    pub async fn put(&mut self, name: &str, len: usize, code: &str, encoding: Encoding) {
+        let content = bytes(name, len);
+        let mut options = PutOptions::new(code);
+        (options.encoding, options.block_bytes, options.cell_bytes) = (encoding, 64 << 10, 16 << 10);
+        let source = Arc::new(bytes::Bytes::from(content.clone()));
+        self.client.put(source, name, options, |_, _| {}).await.unwrap();
+        self.objects.insert(name.into(), content);
+    }
+
+    /// Reads every object and compares.
+    pub async fn check_all(&self) {
+        for (name, content) in &self.objects {
+            let mut got = Vec::new();
+            self.client.get(name, None, &mut got, |_, _| {}).await.unwrap();
+            assert!(got == *content, "{name} came back differently");
+        }
+    }
+
+    /// Every block is a file on a living node; no node has two of a stripe; racks are safe where they
+    /// can be.
+    pub async fn check_places(&self) {
+        for name in self.objects.keys() {
+            let view = self.client.stripes(name, 0, 1000).await.unwrap();
+            for stripe in view.stripes {
+                let blocks: Vec<_> = stripe.blocks.iter().flatten().collect();
+                let nodes: BTreeSet<NodeId> = blocks.iter().map(|b| b.node).collect();
+                assert_eq!(nodes.len(), blocks.len(), "two blocks of {} on a node", stripe.id);
+                for block in blocks {
+                    assert!(!block.lost, "{} is lost", block.id);
+                    assert!(self.agents.contains_key(&block.node.0), "{} on dead {}", block.id, block.node);
+                    assert!(self.file(block).exists(), "{} is not on {}", block.id, block.node);
+                }
+            }
+        }
+    }
+
+    pub async fn node(&self, node: u32) -> NodeInfo {
+        let nodes = self.client.nodes().await.unwrap().nodes;
+        nodes.into_iter().find(|n| n.id.0 == node).unwrap()
+    }
+
+    pub async fn repair(&self, target: RepairTarget, method: Method) -> JobReport {
+        report(self.client.repair(target, method, 4096).await.unwrap()).await
+    }
+
+    pub async fn scrub(&self) -> JobReport {
+        report(self.client.scrub(None).await.unwrap()).await
+    }
+
+    pub async fn encode(&self, name: &str) -> JobReport {
+        report(self.client.encode(name).await.unwrap()).await
+    }
+
+    pub async fn command(&self, node: u32, action: NodeAction) -> JobReport {
+        report(self.client.command_node(NodeId(node), action).await.unwrap()).await
+    }
+
+    /// Changes the bytes of a block file behind its agent's back.
+    pub fn damage(&self, block: &BlockPlace, change: impl FnOnce(&mut Vec<u8>)) {
+        let path = self.file(block);
+        let mut content = std::fs::read(&path).unwrap();
+        change(&mut content);
+        std::fs::write(&path, content).unwrap();
+    }
+
+    pub fn remove(&self, block: &BlockPlace) {
+        std::fs::remove_file(self.file(block)).unwrap();
+    }
+
+    /// Waits for something that happens by itself.
+    pub async fn until(&self, what: &str, holds: impl AsyncFn(&Self) -> bool) {
+        for _ in 0..600 {
+            if holds(self).await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("waited in vain until {what}");
+    }
+
+    fn agent_dir(&self, node: u32) -> PathBuf {
+        self.dir.path().join(format!("node{node}"))
+    }
+
+    fn file(&self, block: &BlockPlace) -> PathBuf {
+        kintsu_store::block_path(&self.agent_dir(block.node.0), block.id)
+    }
+}
+
+async fn coordinator(dir: &tempfile::TempDir, listen: SocketAddr, grace: Duration) -> CoordinatorHandle {
+    let mut config = Config::new(dir.path().join("coordinator"), listen);
+    config.heartbeat = Duration::from_millis(100);
+    config.dead_after = Duration::from_millis(1000);
+    config.grace = grace;
+    Coordinator::start(config).await.unwrap()
+}
+
+async fn report(mut job: Jobs) -> JobReport {
+    loop {
+        match job.next().await.unwrap() {
+            Some(JobEvent::Ended(report)) => return report,
+            Some(JobEvent::Progress { .. }) => {}
+            None => panic!("the job ended without a report"),
+        }
+    }
+}
