@@ -1,6 +1,41 @@
-//! The `kintsu` binary.
+//! `kintsu`: erasure-coded storage whose codes are programs and whose repairs are as fast as a read.
 
-#[allow(dead_code)] // until the commands call it
 mod bench;
+mod cli;
+mod command;
+mod demo;
+mod launcher;
+mod output;
+mod progress;
+mod units;
 
-fn main() {}
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    let cli = cli::Cli::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("KINTSU_LOG").unwrap_or_else(|_| "warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            progress::clear();
+            eprintln!("kintsu: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: cli::Cli) -> anyhow::Result<std::process::ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(8))
+        .enable_all()
+        .build()?;
+    let code = runtime.block_on(command::dispatch(cli));
+    // Blocking reads of an interrupted command are not waited for.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+    code
+}

@@ -1,13 +1,15 @@
 //! Measurements of one process on one machine, both sides of each ratio in the same run.
 //!
 //! Each has `Options`, `run(&Options, progress) -> Report` and `Report::table`; a report is also
-//! serialisable. No measurement here starts a cluster.
+//! serialisable. Only `io` and `meta` start processes or a cluster.
 
 mod arena;
 mod burst;
 pub mod ecdag;
+pub mod io;
 mod isal;
 pub mod kernel;
+pub mod meta;
 pub mod plan;
 
 /// The processor's name as Linux gives it.

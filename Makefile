@@ -1,0 +1,28 @@
+# make demo   builds, runs a 20-node cluster, loses nodes, reads, recovers, prints a table
+# make test   passes every test
+# make bench  measures kernel, planner, metadata and a whole cluster on this machine
+
+DEMO_DIR ?= demo-data
+# A real file of 100 MB or more that every Rust toolchain brings along.
+DEMO_FILE ?= $(firstword $(wildcard $(shell rustc --print sysroot)/lib/librustc_driver-*.so))
+KINTSU = $(or $(CARGO_TARGET_DIR),target)/release/kintsu
+
+.PHONY: demo test bench build setup
+
+demo: build
+	@exec $(KINTSU) demo --file "$(DEMO_FILE)" --dir "$(DEMO_DIR)"
+
+test: setup
+	cargo test --workspace --locked
+
+bench: build setup
+	$(KINTSU) bench kernel
+	$(KINTSU) bench plan
+	$(KINTSU) bench meta
+	$(KINTSU) bench io
+
+build:
+	cargo build --release --locked -p kintsu
+
+setup:
+	@scripts/setup.sh

@@ -1,0 +1,366 @@
+//! A coordinator with a million stripes: how long it takes to start, what memory it needs, and how
+//! long its calls take then.
+//!
+//! The metadata are written through the coordinator's own operations (begin and commit of puts,
+//! one transaction each), then a coordinator is started on them as a process of its own, as
+//! `kintsu coordinator` does. Idle agents register with it, each reporting every block that it is
+//! supposed to hold; the calls measured are real calls over gRPC.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use kintsu_coordinator::meta::{CodeRecord, Meta, NewPut, NodeRecord};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::{Layout, LayoutKind, Node, Topology, place};
+use kintsu_wire::CoordinatorChannel;
+use kintsu_wire::message::{
+    BeginPut, CommitPut, Encoding, Heartbeat, HeldBlock, List, Lookup, Nothing, Register, WrittenStripe,
+};
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::output;
+
+const CODE: &str = "rs:n=14,k=10";
+const NODES: u32 = 20;
+const RACKS: u32 = 5;
+/// Stripes of a large object; a tenth of all stripes are small objects of one stripe, up to
+/// [`MOST_SMALL`].
+const LARGE: u64 = 1000;
+const MOST_SMALL: u64 = 5000;
+const BLOCK_BYTES: u64 = 64 << 20;
+const CELL_BYTES: u32 = 128 << 10;
+const CALLS: usize = 300;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many stripes.
+    pub stripes: u64,
+    /// Where the metadata are kept meanwhile; removed afterwards.
+    pub dir: PathBuf,
+}
+
+/// How long one kind of call takes, in milliseconds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Latency {
+    /// The call.
+    pub call: &'static str,
+    /// Median.
+    pub median_ms: f64,
+    /// One in a hundred is slower.
+    pub p99_ms: f64,
+}
+
+/// The measurement.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Stripes in the metadata.
+    pub stripes: u64,
+    /// Objects in the metadata.
+    pub objects: u64,
+    /// Size of the metadata on disk, bytes a stripe.
+    pub file_bytes_per_stripe: f64,
+    /// How long writing them took.
+    pub fill_seconds: f64,
+    /// From the start of the process to its first answer.
+    pub start_seconds: f64,
+    /// Resident memory after the start, bytes.
+    pub start_memory_bytes: u64,
+    /// How long one agent's registration took (median), with all its blocks compared.
+    pub register_seconds: f64,
+    /// Largest resident memory up to the end, bytes.
+    pub peak_memory_bytes: u64,
+    /// Calls afterwards.
+    pub latencies: Vec<Latency>,
+}
+
+/// Runs the measurement.
+///
+/// # Errors
+/// When the disk or the coordinator refuses.
+pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
+    let dir = options.dir.join(format!("kintsu-bench-meta-{}", std::process::id()));
+    let _remove = super::io::RemoveDir(dir.clone());
+    let started = Instant::now();
+    let filled = fill(&dir, options.stripes, progress)?;
+    let fill_seconds = started.elapsed().as_secs_f64();
+    let file = std::fs::metadata(dir.join(kintsu_coordinator::meta::FILE))?.len();
+
+    progress("starting a coordinator on them");
+    let started = Instant::now();
+    let (mut child, endpoint) = start(&dir).await?;
+    let mut coordinator = kintsu_wire::connect_coordinator(&endpoint, &kintsu_wire::Credentials::none())?;
+    coordinator.status(Nothing {}).await?;
+    let start_seconds = started.elapsed().as_secs_f64();
+    let pid = child.id().context("the coordinator's process")?;
+    let start_memory_bytes = memory(pid, "VmRSS")?;
+
+    let mut registers = Vec::new();
+    for node in 0..NODES {
+        progress(&format!("registering agent {} of {NODES}", node + 1));
+        let message = registration(node, filled.blocks_of(node));
+        let started = Instant::now();
+        let reply = coordinator.register(message).await?.into_inner();
+        registers.push(started.elapsed().as_secs_f64());
+        anyhow::ensure!(reply.delete.is_empty(), "the coordinator takes blocks that it placed for garbage");
+    }
+    let beats = tokio::spawn(beat(coordinator.clone()));
+    let latencies = latencies(&mut coordinator, &filled.objects, progress).await?;
+    beats.abort();
+    let peak_memory_bytes = memory(pid, "VmHWM")?;
+    child.kill().await?;
+    registers.sort_by(f64::total_cmp);
+    Ok(Report {
+        stripes: options.stripes,
+        objects: filled.objects.len() as u64,
+        file_bytes_per_stripe: file as f64 / options.stripes.max(1) as f64,
+        fill_seconds,
+        start_seconds,
+        start_memory_bytes,
+        register_seconds: registers[registers.len() / 2],
+        peak_memory_bytes,
+        latencies,
+    })
+}
+
+/// What was written: names of objects, and the blocks of each node.
+struct Filled {
+    objects: Vec<String>,
+    blocks: Vec<Vec<(u64, u8)>>,
+}
+
+impl Filled {
+    fn blocks_of(&self, node: u32) -> Vec<HeldBlock> {
+        let held = |&(stripe, index): &(u64, u8)| HeldBlock {
+            id: BlockId { stripe: StripeId(stripe), index: BlockIndex(index) },
+            generation: 1,
+            len: BLOCK_BYTES,
+            digest: digest(stripe, index),
+        };
+        self.blocks[node as usize].iter().map(held).collect()
+    }
+}
+
+/// A digest that can be told from stripe and index.
+fn digest(stripe: u64, index: u8) -> [u8; 16] {
+    let mixed = (stripe << 8 | u64::from(index)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut bytes = [index; 16];
+    bytes[..8].copy_from_slice(&mixed.to_le_bytes());
+    bytes
+}
+
+fn layout() -> Layout {
+    Layout {
+        kind: LayoutKind::Striped,
+        block_bytes: BLOCK_BYTES,
+        cell_bytes: CELL_BYTES,
+        data_bytes: 10 * BLOCK_BYTES,
+    }
+}
+
+fn address(port: u16) -> std::net::SocketAddr {
+    std::net::SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn topology() -> Topology {
+    let node = |id| Node { rack: RackId(id % RACKS), usable: true, used_bytes: 0 };
+    Topology { nodes: (0..NODES).map(|id| (NodeId(id), node(id))).collect() }
+}
+
+fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Filled> {
+    let meta = Meta::open(dir, 512 << 20)?;
+    let code = kintsu_code::parse(CODE)?;
+    let record = CodeRecord {
+        name: code.name().to_owned(),
+        n: code.n() as u16,
+        k: code.k() as u16,
+        w: code.w() as u16,
+        generator: code.generator().as_slice().to_vec(),
+    };
+    for id in 0..NODES {
+        let node = NodeRecord {
+            rack: RackId(id % RACKS),
+            control: address(1),
+            data: address(1),
+            dir: format!("/bench/node-{id}"),
+            incarnation: 0,
+            draining: false,
+            stopped: false,
+        };
+        meta.enroll(Some(NodeId(id)), node)?;
+    }
+    let topology = topology();
+    let mut filled = Filled { objects: Vec::new(), blocks: vec![Vec::new(); NODES as usize] };
+    let mut done = 0;
+    while done < stripes {
+        let small = (filled.objects.len() as u64) < MOST_SMALL.min(stripes / 10);
+        let count = if small { 1 } else { LARGE.min(stripes - done) };
+        let name = format!("bench/object-{:08}", filled.objects.len());
+        let new = NewPut {
+            name: name.clone(),
+            size: count * 10 * BLOCK_BYTES,
+            code: record.clone(),
+            encoding: Encoding::Online,
+            replace: false,
+            layouts: (0..count).map(|i| (i * 10 * BLOCK_BYTES, layout())).collect(),
+        };
+        let mut failed = None;
+        let (put, pending) = meta.begin_put(new, |id, layout| {
+            let placed = place(&*code, layout, &topology, id.0);
+            Ok(placed.map(|p| p.homes).unwrap_or_else(|e| {
+                failed = Some(e);
+                vec![None; code.n()]
+            }))
+        })?;
+        failed.map_or(Ok(()), Err)?;
+        let written: Vec<WrittenStripe> = pending
+            .stripes
+            .iter()
+            .map(|s| WrittenStripe {
+                id: s.id,
+                digests: (0..code.n() as u8).map(|i| Some(digest(s.id.0, i))).collect(),
+            })
+            .collect();
+        meta.commit_put(put, &written, 1)?;
+        for stripe in &pending.stripes {
+            for (index, home) in stripe.homes.iter().enumerate() {
+                let home = home.context("every block of a full stripe has a home")?;
+                filled.blocks[home.0 as usize].push((stripe.id.0, index as u8));
+            }
+        }
+        filled.objects.push(name);
+        done += count;
+        if done.is_multiple_of(LARGE) {
+            progress(&format!("writing metadata: {done} of {stripes} stripes"));
+        }
+    }
+    Ok(filled)
+}
+
+async fn start(dir: &Path) -> anyhow::Result<(tokio::process::Child, String)> {
+    let mut command = tokio::process::Command::new(std::env::current_exe()?);
+    command.args(["coordinator", "--json", "--listen", "127.0.0.1:0", "--grace", "10h", "--dir"]).arg(dir);
+    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut line = String::new();
+    let out = child.stdout.take().context("the coordinator's output")?;
+    BufReader::new(out).read_line(&mut line).await?;
+    let ready: serde_json::Value = serde_json::from_str(&line).context("the coordinator did not start")?;
+    Ok((child, ready["listen"].as_str().unwrap_or_default().to_owned()))
+}
+
+fn registration(node: u32, blocks: Vec<HeldBlock>) -> Register {
+    Register {
+        node: Some(NodeId(node)),
+        rack: RackId(node % RACKS),
+        control: address(1),
+        data: address(1),
+        dir: format!("/bench/node-{node}"),
+        incarnation: 1,
+        blocks,
+    }
+}
+
+/// Keeps the idle agents alive.
+async fn beat(mut coordinator: CoordinatorChannel) {
+    loop {
+        for node in 0..NODES {
+            let beat =
+                Heartbeat { node: NodeId(node), incarnation: 1, usage: Default::default(), running: 0 };
+            // A late one is made up for by the next.
+            let _ = coordinator.heartbeat(beat).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn latencies(
+    coordinator: &mut CoordinatorChannel,
+    objects: &[String],
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<Vec<Latency>> {
+    let mut stat = Vec::new();
+    let mut ls = Vec::new();
+    let mut put = Vec::new();
+    for i in 0..CALLS {
+        progress(&format!("calls: {i} of {CALLS}"));
+        let name = objects[i * 7919 % objects.len()].clone();
+        let started = Instant::now();
+        coordinator.lookup(Lookup { name: name.clone(), first: 0, limit: 1 }).await?;
+        stat.push(started.elapsed());
+        let started = Instant::now();
+        coordinator.list(List { prefix: "bench/".into(), after: Some(name), limit: 1000 }).await?;
+        ls.push(started.elapsed());
+        let started = Instant::now();
+        put_one(coordinator, i).await?;
+        put.push(started.elapsed());
+    }
+    let latency = |call, mut times: Vec<Duration>| {
+        times.sort();
+        let at = |q: usize| times[(times.len() * q / 100).min(times.len() - 1)].as_secs_f64() * 1e3;
+        Latency { call, median_ms: at(50), p99_ms: at(99) }
+    };
+    Ok(vec![
+        latency("stat: lookup of one stripe", stat),
+        latency("ls: a page of 1000 names", ls),
+        latency("put: begin and commit, both durable", put),
+    ])
+}
+
+async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> anyhow::Result<()> {
+    let begin = BeginPut {
+        name: format!("new/object-{i}"),
+        size: 10 * BLOCK_BYTES,
+        code: CODE.into(),
+        encoding: Encoding::Online,
+        block_bytes: BLOCK_BYTES,
+        cell_bytes: CELL_BYTES,
+        replace: false,
+    };
+    let ticket = coordinator.begin_put(begin).await?.into_inner();
+    let written = |s: &kintsu_wire::message::StripeGrant| WrittenStripe {
+        id: s.id,
+        digests: s.homes.iter().enumerate().map(|(i, home)| home.map(|_| digest(s.id.0, i as u8))).collect(),
+    };
+    let stripes = ticket.stripes.iter().map(written).collect();
+    coordinator.commit_put(CommitPut { put: ticket.put, stripes }).await?;
+    Ok(())
+}
+
+/// A line of `/proc/PID/status`, in bytes.
+fn memory(pid: u32, key: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|l| l.starts_with(key)).context("a line of /proc/PID/status")?;
+    let kib: u64 = line.split_whitespace().nth(1).context("a number of KiB")?.parse()?;
+    Ok(kib << 10)
+}
+
+impl Report {
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut table = output::table(["call", "median ms", "p99 ms"]);
+        for latency in &self.latencies {
+            table.add_row([
+                latency.call.to_owned(),
+                format!("{:.2}", latency.median_ms),
+                format!("{:.2}", latency.p99_ms),
+            ]);
+        }
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        format!(
+            "{} stripes of {CODE} in {} objects on {NODES} nodes: {:.0} bytes of metadata a stripe, written in {:.0} s\n\
+             start to first answer: {:.2} s, {:.0} MiB resident\n\
+             registration of an agent with {} blocks: {:.2} s; peak memory {:.0} MiB\n{table}",
+            self.stripes,
+            self.objects,
+            self.file_bytes_per_stripe,
+            self.fill_seconds,
+            self.start_seconds,
+            mib(self.start_memory_bytes),
+            self.stripes * 14 / u64::from(NODES),
+            self.register_seconds,
+            mib(self.peak_memory_bytes)
+        )
+    }
+}

@@ -1,0 +1,403 @@
+//! The command line: every command, its options and examples.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::units::{ByteRange, Bytes, parse_duration};
+
+/// The address that `kintsu up` listens on.
+pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
+
+/// Erasure-coded storage whose codes are programs and whose repairs are as fast as a read.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kintsu",
+    version,
+    max_term_width = 110,
+    after_help = "\
+Examples:
+  kintsu up --nodes 20 --racks 5 --dir /tmp/kintsu     # a whole cluster in one process
+  kintsu put big.iso iso --code rs:n=14,k=10           # store a file
+  kintsu node stop 3 && kintsu get iso copy.iso        # read it without node 3
+  kintsu repair --node 3 --method pipeline             # mend what node 3 held
+  kintsu explain iso --lost 2 --method ppr --svg g.svg # see how a repair would go"
+)]
+pub struct Cli {
+    /// The coordinator.
+    #[arg(long, global = true, env = "KINTSU_COORDINATOR", default_value = DEFAULT_ENDPOINT, value_name = "HOST:PORT")]
+    pub coordinator: String,
+    /// Shared secret of the cluster, where it has one.
+    #[arg(long, global = true, env = "KINTSU_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Print JSON for programs instead of text for people.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// All commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a coordinator and N agents in this process, on loopback.
+    #[command(after_help = "\
+Examples:
+  kintsu up --nodes 9 --racks 3 --dir ./cluster
+  kintsu up --nodes 20 --racks 5 --dir /data/kintsu --grace 10m")]
+    Up(Up),
+    /// Run a coordinator alone.
+    #[command(after_help = "Example:\n  kintsu coordinator --dir /data/coordinator --listen 127.0.0.1:7400")]
+    Coordinator(CoordinatorArgs),
+    /// Run an agent alone, beside a disk.
+    #[command(
+        after_help = "Example:\n  kintsu agent --dir /data/node7 --rack 2 --coordinator 127.0.0.1:7400"
+    )]
+    Agent(AgentArgs),
+    /// Store a file as an object.
+    #[command(after_help = "\
+Examples:
+  kintsu put video.mp4 video --code azure-lrc:n=16,k=12,r=6
+  kintsu put log.tar logs/today --code rs:n=9,k=6 --encode offline   # then: kintsu encode logs/today
+  kintsu put log.tar logs/today --code rs:n=9,k=6 --replace")]
+    Put(Put),
+    /// Make the parity of an object that was stored with `--encode offline`.
+    #[command(after_help = "Example:\n  kintsu encode logs/today")]
+    Encode(Name),
+    /// Read an object into a file (`-` for standard output), mending on the way what is lost.
+    #[command(after_help = "\
+Examples:
+  kintsu get video copy.mp4
+  kintsu get video head --range 0-1048575     # first MiB; both ends belong to the range
+  kintsu get video - --range 1048576- | wc -c")]
+    Get(Get),
+    /// List objects.
+    #[command(after_help = "Examples:\n  kintsu ls\n  kintsu ls logs/ --json")]
+    Ls(Ls),
+    /// Remove an object.
+    #[command(after_help = "Example:\n  kintsu rm logs/today")]
+    Rm(Name),
+    /// Show an object and where each of its blocks is.
+    #[command(after_help = "Examples:\n  kintsu stat video\n  kintsu stat video --json")]
+    Stat(Name),
+    /// List the nodes.
+    #[command(after_help = "Examples:\n  kintsu nodes\n  kintsu nodes --json")]
+    Nodes,
+    /// Show the cluster in numbers.
+    #[command(after_help = "Examples:\n  kintsu status\n  kintsu status --json")]
+    Status,
+    /// Stop, start, wipe or drain a node.
+    #[command(after_help = "\
+Examples:
+  kintsu node stop 3
+  kintsu node start 3          # where `kintsu up` runs the node
+  kintsu node drain 3          # move its blocks elsewhere, then take it away")]
+    Node {
+        /// What to do with it.
+        #[arg(value_enum)]
+        action: NodeAction,
+        /// Its id.
+        id: u32,
+    },
+    /// Rebuild blocks that cannot be read.
+    #[command(after_help = "\
+Examples:
+  kintsu repair                                  # everything that is unavailable
+  kintsu repair --node 3 --method ppr
+  kintsu repair --object video --method conventional --slice 64KiB --json")]
+    Repair(Repair),
+    /// Verify every block on every node, and mend what is found.
+    #[command(after_help = "Examples:\n  kintsu scrub\n  kintsu scrub --node 3")]
+    Scrub {
+        /// Only this node.
+        #[arg(long)]
+        node: Option<u32>,
+    },
+    /// Show how a repair would go: graph, tasks, traffic, predicted time.
+    #[command(after_help = "\
+Examples:
+  kintsu explain video --lost 2
+  kintsu explain video --lost 2,5 --method conventional --svg plan.svg")]
+    Explain(Explain),
+    /// Look at codes.
+    Code {
+        /// What to show.
+        #[command(subcommand)]
+        command: CodeCommand,
+    },
+    /// Measure this machine.
+    Bench {
+        /// What to measure.
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
+    /// Show the whole story on a real cluster: store, kill, read degraded, recover, compare.
+    #[command(after_help = "Example:\n  kintsu demo --file /path/to/a/large/file --dir ./demo-data")]
+    Demo(Demo),
+}
+
+/// `kintsu up`.
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Number of nodes.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub nodes: u32,
+    /// Number of racks; nodes are dealt to them in turn.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub racks: u32,
+    /// Where everything is kept: one folder a node.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Where the coordinator listens.
+    #[arg(long, default_value = DEFAULT_ENDPOINT)]
+    pub listen: SocketAddr,
+    /// How long a node may be dead before its blocks are rebuilt elsewhere.
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
+    pub grace: std::time::Duration,
+}
+
+/// `kintsu coordinator`.
+#[derive(Debug, Args)]
+pub struct CoordinatorArgs {
+    /// Where the metadata is kept.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Where to listen.
+    #[arg(long, default_value = DEFAULT_ENDPOINT)]
+    pub listen: SocketAddr,
+    /// How long a node may be dead before its blocks are rebuilt elsewhere.
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
+    pub grace: std::time::Duration,
+}
+
+/// `kintsu agent`.
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// Where the blocks are kept.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Its rack.
+    #[arg(long, default_value_t = 0)]
+    pub rack: u32,
+    /// Its id; by default the one in its folder, or a new one.
+    #[arg(long)]
+    pub id: Option<u32>,
+    /// Where to listen for commands (port 0: any free port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Where to listen for slices (port 0: any free port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen_data: SocketAddr,
+}
+
+/// `kintsu put`.
+#[derive(Debug, Args)]
+pub struct Put {
+    /// The file to store.
+    pub file: PathBuf,
+    /// The object's name.
+    pub name: String,
+    /// Its code, `family:key=value,...`.
+    #[arg(long, default_value = "rs:n=9,k=6")]
+    pub code: String,
+    /// Make the parity while writing, or later with `kintsu encode`.
+    #[arg(long, value_enum, default_value_t = EncodeWhen::Online)]
+    pub encode: EncodeWhen,
+    /// Largest block.
+    #[arg(long, default_value = "64MiB", value_name = "BYTES")]
+    pub block: Bytes,
+    /// Cell: the unit coded together.
+    #[arg(long, default_value = "128KiB", value_name = "BYTES")]
+    pub cell: Bytes,
+    /// Replace an object of this name, in one step.
+    #[arg(long)]
+    pub replace: bool,
+}
+
+/// When parity is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EncodeWhen {
+    /// While writing; data striped in cells.
+    Online,
+    /// Later, where the data is; data contiguous in blocks.
+    Offline,
+}
+
+/// A command on one object.
+#[derive(Debug, Args)]
+pub struct Name {
+    /// The object's name.
+    pub name: String,
+}
+
+/// `kintsu get`.
+#[derive(Debug, Args)]
+pub struct Get {
+    /// The object's name.
+    pub name: String,
+    /// The file to write; `-` for standard output.
+    pub out: PathBuf,
+    /// Bytes A to B, both included, as in HTTP; `A-` to the end.
+    #[arg(long, value_name = "A-B")]
+    pub range: Option<ByteRange>,
+}
+
+/// `kintsu ls`.
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Only names that begin so.
+    #[arg(default_value = "")]
+    pub prefix: String,
+    /// Only names after this one.
+    #[arg(long)]
+    pub after: Option<String>,
+    /// At most so many.
+    #[arg(long)]
+    pub limit: Option<u64>,
+}
+
+/// What to do with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NodeAction {
+    /// End its agent.
+    Stop,
+    /// Start its agent again.
+    Start,
+    /// Delete all its blocks.
+    Wipe,
+    /// Move its blocks elsewhere.
+    Drain,
+}
+
+/// `kintsu repair`.
+#[derive(Debug, Args)]
+pub struct Repair {
+    /// Blocks that were on this node.
+    #[arg(long, conflicts_with = "object")]
+    pub node: Option<u32>,
+    /// Blocks of this object.
+    #[arg(long)]
+    pub object: Option<String>,
+    /// How slices move.
+    #[arg(long, value_enum, default_value_t = Method::Pipeline)]
+    pub method: Method,
+    /// Slice: the unit of pipelining.
+    #[arg(long, default_value = "32KiB", value_name = "BYTES")]
+    pub slice: Bytes,
+}
+
+/// Repair methods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Method {
+    /// One requestor fetches everything (star).
+    Conventional,
+    /// Partial sums along a binary tree.
+    Ppr,
+    /// Partial sums along a chain (repair pipelining).
+    Pipeline,
+}
+
+impl From<Method> for kintsu_plan::Method {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Conventional => Self::Conventional,
+            Method::Ppr => Self::Ppr,
+            Method::Pipeline => Self::Pipeline,
+        }
+    }
+}
+
+/// `kintsu explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The object's name.
+    pub name: String,
+    /// Block indices taken as lost.
+    #[arg(long, value_delimiter = ',', required = true, value_name = "I,J,...")]
+    pub lost: Vec<u8>,
+    /// How slices move.
+    #[arg(long, value_enum, default_value_t = Method::Pipeline)]
+    pub method: Method,
+    /// Slice: the unit of pipelining.
+    #[arg(long, default_value = "32KiB", value_name = "BYTES")]
+    pub slice: Bytes,
+    /// Which stripe of the object.
+    #[arg(long, default_value_t = 0)]
+    pub stripe: u64,
+    /// Draw the graph into this file.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// `kintsu code ...`.
+#[derive(Debug, Subcommand)]
+pub enum CodeCommand {
+    /// Parameters, generator, groups and distance of a code.
+    #[command(
+        after_help = "Examples:\n  kintsu code show rs:n=9,k=6\n  kintsu code show azure-lrc:n=16,k=12,r=6 --json"
+    )]
+    Show {
+        /// The code, `family:key=value,...`.
+        code: String,
+    },
+}
+
+/// `kintsu bench ...`.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// The coding kernel against ISA-L, and encoding by graph against bare kernel calls.
+    #[command(after_help = "Examples:\n  kintsu bench kernel\n  kintsu bench kernel --json")]
+    Kernel {
+        /// Seconds for each case and side.
+        #[arg(long, default_value_t = 0.3)]
+        seconds: f64,
+    },
+    /// Parse, prove, place and lower one (14,10) repair.
+    #[command(after_help = "Examples:\n  kintsu bench plan\n  kintsu bench plan --json")]
+    Plan,
+    /// A coordinator with many stripes: start time, memory, latencies.
+    #[command(after_help = "Example:\n  kintsu bench meta --stripes 1000000 --json")]
+    Meta {
+        /// How many stripes.
+        #[arg(long, default_value_t = 1_000_000)]
+        stripes: u64,
+        /// A folder on a disk; a temporary one is made and removed inside.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Put and get through a cluster in this process, beside the machine's own ceilings.
+    #[command(after_help = "Example:\n  kintsu bench io --size 512MiB --code rs:n=9,k=6 --dir /data/bench")]
+    Io {
+        /// Size of the object.
+        #[arg(long, default_value = "512MiB")]
+        size: Bytes,
+        /// Its code.
+        #[arg(long, default_value = "rs:n=9,k=6")]
+        code: String,
+        /// A folder on the disk to be measured; a temporary one is made and removed inside.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+        /// Repetitions.
+        #[arg(long, default_value_t = 3)]
+        runs: u32,
+    },
+}
+
+/// `kintsu demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// The file to store.
+    #[arg(long)]
+    pub file: PathBuf,
+    /// Where the cluster keeps its data.
+    #[arg(long, default_value = "demo-data")]
+    pub dir: PathBuf,
+    /// Number of nodes.
+    #[arg(long, default_value_t = 20)]
+    pub nodes: u32,
+    /// Number of racks.
+    #[arg(long, default_value_t = 5)]
+    pub racks: u32,
+}

@@ -1,0 +1,108 @@
+//! Long work that the coordinator conducts: `encode`, `repair`, `scrub`, draining a node.
+
+use std::process::ExitCode;
+
+use kintsu_client::Jobs;
+use kintsu_dag::NodeId;
+use kintsu_wire::message::{JobEvent, JobReport, RepairTarget};
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::{cli, output, progress, units::human};
+
+/// `kintsu encode`.
+pub async fn encode(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
+    let events = context.client.encode(&args.name).await?;
+    follow(events, context, &format!("{} encoded", args.name)).await
+}
+
+/// `kintsu repair`.
+pub async fn repair(args: cli::Repair, context: &Context) -> anyhow::Result<ExitCode> {
+    let target = match (args.node, args.object) {
+        (Some(node), _) => RepairTarget::Node(NodeId(node)),
+        (None, Some(object)) => RepairTarget::Object(object),
+        (None, None) => RepairTarget::All,
+    };
+    let slice_bytes = args.slice.as_u32("--slice")?;
+    let events = context.client.repair(target, args.method.into(), slice_bytes).await?;
+    follow(events, context, "repaired").await
+}
+
+/// `kintsu scrub`.
+pub async fn scrub(node: Option<u32>, context: &Context) -> anyhow::Result<ExitCode> {
+    let events = context.client.scrub(node.map(NodeId)).await?;
+    follow(events, context, "scrubbed").await
+}
+
+/// Shows the progress of a job to its end and prints its report; the exit code says whether
+/// everything could be done.
+pub async fn follow(mut events: Jobs, context: &Context, what: &str) -> anyhow::Result<ExitCode> {
+    let bar = progress::bytes(what);
+    while let Some(event) = events.next().await? {
+        match event {
+            JobEvent::Progress { done, total, note } => {
+                bar.set_length(total);
+                bar.set_position(done);
+                bar.set_message(note);
+            }
+            JobEvent::Ended(report) => {
+                progress::clear();
+                if context.json {
+                    output::json(&as_json(&report))?;
+                } else {
+                    print(&report, what)?;
+                }
+                return Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            }
+        }
+    }
+    anyhow::bail!("the coordinator ended the call without a report; expected one; try `kintsu status`")
+}
+
+/// The report in the names of the command line's contract.
+pub fn as_json(report: &JobReport) -> Value {
+    json!({
+        "kind": report.kind,
+        "method": report.method.map(|m| m.to_string()),
+        "blocks_repaired": report.blocks,
+        "blocks_read": report.blocks_read,
+        "blocks_checked": report.blocks_checked,
+        "bytes_read": report.bytes_read,
+        "bytes_moved": report.bytes_moved,
+        "bytes_across_racks": report.bytes_across_racks,
+        "max_link_bytes": report.max_link_bytes,
+        "seconds": report.seconds,
+        "bad": report.bad,
+        "failed": report.failed,
+    })
+}
+
+fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
+    if report.bytes_read == 0 && report.blocks == 0 && report.method.is_none() && report.blocks_checked == 0 {
+        output::line(what)?;
+        return print_failures(report);
+    }
+    let method = report.method.map(|m| format!(" by {m}")).unwrap_or_default();
+    output::line(&format!(
+        "{what}{method}: {} block(s) in {:.2} s; {} read, {} moved, {} of it across racks",
+        report.blocks,
+        report.seconds,
+        human(report.bytes_read),
+        human(report.bytes_moved),
+        human(report.bytes_across_racks)
+    ))?;
+    if report.blocks_checked > 0 {
+        output::line(&format!("{} block(s) checked, {} bad", report.blocks_checked, report.bad.len()))?;
+    }
+    for bad in &report.bad {
+        output::line(&format!("bad: {} on {}: {}", bad.id, bad.node, bad.detail))?;
+    }
+    print_failures(report)
+}
+
+fn print_failures(report: &JobReport) -> anyhow::Result<()> {
+    for failure in &report.failed {
+        eprintln!("kintsu: not done: {failure}");
+    }
+    Ok(())
+}

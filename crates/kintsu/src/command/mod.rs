@@ -1,0 +1,80 @@
+//! The commands, one file for each family.
+
+mod bench;
+mod code;
+mod explain;
+mod job;
+mod node;
+mod object;
+mod serve;
+
+use std::process::ExitCode;
+
+pub use job::as_json as job_json;
+pub use serve::Cluster;
+
+use kintsu_client::{Client, Options};
+
+use crate::cli::{Cli, Command};
+
+/// What every client command needs.
+pub struct Context {
+    /// The cluster.
+    pub client: Client,
+    /// Whether to print JSON.
+    pub json: bool,
+}
+
+/// Runs the command.
+pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Up(args) => serve::up(args, cli.token, cli.json).await,
+        Command::Coordinator(args) => serve::coordinator(args, cli.token, cli.json).await,
+        Command::Agent(args) => serve::agent(args, &cli.coordinator, cli.token, cli.json).await,
+        Command::Demo(args) => crate::demo::run(args, cli.json).await,
+        Command::Code { command } => code::run(command, cli.json),
+        Command::Bench { command } => bench::run(command, cli.json).await,
+        command => {
+            let options = Options { token: cli.token, ..Options::default() };
+            let client = Client::connect(&cli.coordinator, options).await?;
+            let context = Context { client, json: cli.json };
+            tokio::select! {
+                done = on_cluster(command, &context) => done,
+                code = interrupted() => {
+                    context.client.close().await;
+                    code
+                }
+            }
+        }
+    }
+}
+
+async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Put(args) => object::put(args, context).await,
+        Command::Get(args) => object::get(args, context).await,
+        Command::Ls(args) => object::ls(args, context).await,
+        Command::Rm(args) => object::rm(args, context).await,
+        Command::Stat(args) => object::stat(args, context).await,
+        Command::Nodes => node::list(context).await,
+        Command::Status => node::status(context).await,
+        Command::Node { action, id } => node::act(action, id, context).await,
+        Command::Encode(args) => job::encode(args, context).await,
+        Command::Repair(args) => job::repair(args, context).await,
+        Command::Scrub { node } => job::scrub(node, context).await,
+        Command::Explain(args) => explain::run(args, context).await,
+        _ => unreachable!("dispatched without a cluster"),
+    }
+}
+
+/// Waits for Ctrl-C or a request to terminate; the exit code is the shell's for SIGINT.
+pub async fn interrupted() -> anyhow::Result<ExitCode> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt?,
+        _ = terminate.recv() => {}
+    }
+    crate::progress::clear();
+    eprintln!("kintsu: interrupted");
+    Ok(ExitCode::from(130))
+}

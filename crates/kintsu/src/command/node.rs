@@ -1,0 +1,78 @@
+//! `kintsu nodes`, `status`, `node`.
+
+use std::process::ExitCode;
+
+use kintsu_dag::NodeId;
+use kintsu_wire::message::{NodeAction, NodeState};
+
+use super::Context;
+use crate::{cli, output, units::human};
+
+/// `kintsu nodes`.
+pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
+    let nodes = context.client.nodes().await?.nodes;
+    if context.json {
+        output::json(&nodes)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = output::table(["node", "rack", "state", "blocks", "lost", "stored", "free", "directory"]);
+    for node in &nodes {
+        table.add_row([
+            node.id.0.to_string(),
+            node.rack.0.to_string(),
+            state(node.state).to_owned(),
+            node.placed_blocks.to_string(),
+            node.lost_blocks.to_string(),
+            human(node.usage.bytes),
+            human(node.usage.free_bytes),
+            node.dir.clone(),
+        ]);
+    }
+    output::line(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn state(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Alive => "alive",
+        NodeState::Draining => "draining",
+        NodeState::Dead => "DEAD",
+        NodeState::Stopped => "stopped",
+    }
+}
+
+/// `kintsu status`.
+pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
+    let status = context.client.status().await?;
+    if context.json {
+        output::json(&status)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (what, value) in [
+        ("objects", status.objects.to_string()),
+        ("object bytes", human(status.object_bytes)),
+        ("stripes", status.stripes.to_string()),
+        ("nodes alive", status.alive.to_string()),
+        ("nodes dead or stopped", status.dead.to_string()),
+        ("stripes degraded", status.degraded_stripes.to_string()),
+        ("stripes unreadable", status.unreadable_stripes.to_string()),
+        ("repairs pending", status.repairs_pending.to_string()),
+        ("puts under way", status.puts_pending.to_string()),
+        ("blocks to be deleted", status.garbage.to_string()),
+    ] {
+        output::line(&format!("{what:22} {value}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `kintsu node ACTION ID`.
+pub async fn act(action: cli::NodeAction, id: u32, context: &Context) -> anyhow::Result<ExitCode> {
+    let (action, word) = match action {
+        cli::NodeAction::Stop => (NodeAction::Stop, "stopped"),
+        cli::NodeAction::Start => (NodeAction::Start, "started"),
+        cli::NodeAction::Wipe => (NodeAction::Wipe, "wiped"),
+        cli::NodeAction::Drain => (NodeAction::Drain, "drained"),
+    };
+    let events = context.client.command_node(NodeId(id), action).await?;
+    super::job::follow(events, context, &format!("node {id} {word}")).await
+}

@@ -1,0 +1,226 @@
+//! `kintsu put`, `get`, `ls`, `rm`, `stat`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use kintsu_client::{FileSource, PutOptions};
+use kintsu_wire::message::{Encoding, ObjectInfo};
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use super::Context;
+use crate::cli::{self, EncodeWhen};
+use crate::{output, progress, units::human};
+
+/// `kintsu put`.
+pub async fn put(args: cli::Put, context: &Context) -> anyhow::Result<ExitCode> {
+    let source =
+        FileSource::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    let options = PutOptions {
+        code: args.code,
+        encoding: match args.encode {
+            EncodeWhen::Online => Encoding::Online,
+            EncodeWhen::Offline => Encoding::Offline,
+        },
+        block_bytes: args.block.0,
+        cell_bytes: args.cell.as_u32("--cell")?,
+        replace: args.replace,
+    };
+    let bar = progress::bytes(&format!("put {}", args.name));
+    let started = std::time::Instant::now();
+    let object = context
+        .client
+        .put(Arc::new(source), &args.name, options, |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        })
+        .await?;
+    progress::clear();
+    if context.json {
+        output::json(&object)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    output::line(&format!(
+        "{}; {:.0} MB/s",
+        describe(&object),
+        object.size as f64 / 1e6 / seconds.max(1e-9)
+    ))?;
+    if !object.encoded {
+        output::line(&format!("no parity yet: run `kintsu encode {}`", object.name))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(object: &ObjectInfo) -> String {
+    let encoded = if object.encoded { "encoded" } else { "NOT encoded" };
+    format!(
+        "{}: {}, {}, {} stripe(s), {encoded}",
+        object.name,
+        human(object.size),
+        object.code,
+        object.stripes
+    )
+}
+
+/// `kintsu get`.
+pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> {
+    let range = match args.range {
+        None => None,
+        Some(range) => {
+            let size = context.client.info(&args.name).await?.size;
+            let last = range.last.unwrap_or(size.saturating_sub(1));
+            Some(range.first..last + 1)
+        }
+    };
+    let bar = progress::bytes(&format!("get {}", args.name));
+    let show = |done: u64, total: u64| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let report = if args.out == Path::new("-") {
+        let mut out = tokio::io::stdout();
+        let report = context.client.get(&args.name, range, &mut out, show).await?;
+        out.flush().await?;
+        report
+    } else {
+        // Written aside and renamed, so that a failed read leaves no half file behind.
+        let folder = args.out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file_name = args.out.file_name().context("expected a file to write, got a folder")?;
+        let aside = folder.join(format!(".{}.{}.part", file_name.to_string_lossy(), std::process::id()));
+        let _remove = RemoveOnDrop(aside.clone());
+        let file = tokio::fs::File::create(&aside)
+            .await
+            .with_context(|| format!("cannot write {}", aside.display()))?;
+        let mut out = tokio::io::BufWriter::with_capacity(1 << 20, file);
+        let report = context.client.get(&args.name, range, &mut out, show).await?;
+        out.flush().await?;
+        tokio::fs::rename(&aside, &args.out)
+            .await
+            .with_context(|| format!("cannot write {}", args.out.display()))?;
+        report
+    };
+    progress::clear();
+    let value = json!({
+        "name": args.name, "bytes": report.bytes, "degraded_stripes": report.degraded_stripes,
+    });
+    match (context.json, args.out == Path::new("-")) {
+        (true, false) => output::json(&value)?,
+        (true, true) => eprintln!("{value}"),
+        (false, true) => {}
+        (false, false) => output::line(&format!(
+            "{}: {}{}",
+            args.name,
+            human(report.bytes),
+            if report.degraded_stripes > 0 {
+                format!("; {} stripe(s) read degraded", report.degraded_stripes)
+            } else {
+                String::new()
+            }
+        ))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct RemoveOnDrop(std::path::PathBuf);
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        // After the rename there is nothing left to remove.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// `kintsu ls`.
+pub async fn ls(args: cli::Ls, context: &Context) -> anyhow::Result<ExitCode> {
+    let mut after = args.after;
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut first = true;
+    if context.json {
+        print!("[");
+    }
+    while left > 0 {
+        let page = context.client.list(&args.prefix, after.as_deref(), left.min(1000) as u32).await?;
+        for object in &page.objects {
+            if context.json {
+                print!("{}{}", if first { "" } else { ",\n " }, serde_json::to_string(object)?);
+            } else {
+                output::line(&format!("{:>10}  {:32} {}", human(object.size), object.code, object.name))?;
+            }
+            first = false;
+        }
+        left -= page.objects.len() as u64;
+        after = page.objects.last().map(|o| o.name.clone());
+        if !page.more || after.is_none() {
+            break;
+        }
+    }
+    if context.json {
+        output::line("]")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `kintsu rm`.
+pub async fn rm(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
+    let object = context.client.remove(&args.name).await?;
+    if context.json {
+        output::json(&object)?;
+    } else {
+        output::line(&format!("removed {}", object.name))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `kintsu stat`.
+pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
+    let object = context.client.info(&args.name).await?;
+    let nodes = context.client.nodes().await?.nodes;
+    let mut rows = Vec::new();
+    let mut at = 0;
+    while at < object.stripes {
+        let view = context.client.stripes(&args.name, at, 256).await?;
+        anyhow::ensure!(!view.stripes.is_empty(), "{} changed while it was read; try again", args.name);
+        for stripe in &view.stripes {
+            for block in stripe.blocks.iter().flatten() {
+                let node = nodes.iter().find(|n| n.id == block.node);
+                rows.push(json!({
+                    "stripe": stripe.id.0,
+                    "index": block.id.index.0,
+                    "node": block.node.0,
+                    "rack": node.map(|n| n.rack.0),
+                    "path": node.map(|n| kintsu_store::block_path(Path::new(&n.dir), block.id)),
+                    "length": block.len,
+                    "checksum": block.digest.map(|d| kintsu_store::Digest(d).to_string()),
+                    "lost": block.lost,
+                }));
+            }
+        }
+        at += view.stripes.len() as u64;
+    }
+    if context.json {
+        let mut value = serde_json::to_value(&object)?;
+        value["blocks"] = rows.into();
+        output::json(&value)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(&describe(&object))?;
+    let mut table = output::table(["stripe", "block", "node", "rack", "length", "checksum", "path"]);
+    for row in &rows {
+        let text = |key: &str| row[key].as_str().map_or_else(|| row[key].to_string(), str::to_owned);
+        let lost = if row["lost"] == true { " LOST" } else { "" };
+        table.add_row([
+            text("stripe"),
+            text("index"),
+            text("node") + lost,
+            text("rack"),
+            text("length"),
+            text("checksum"),
+            text("path"),
+        ]);
+    }
+    output::line(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,26 @@
+//! What commands print: JSON for programs, tables for people.
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+/// Prints a value as one line of JSON on standard output.
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    line(&serde_json::to_string(value)?)
+}
+
+/// Prints a line on standard output; a reader that went away (`| head`) is no error.
+pub fn line(text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        other => Ok(other?),
+    }
+}
+
+/// An empty table with these headings.
+pub fn table<const N: usize>(headings: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(headings);
+    table
+}

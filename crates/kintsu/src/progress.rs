@@ -1,0 +1,42 @@
+//! Progress bars on a terminal; nothing when standard error is not one.
+
+use std::io::IsTerminal;
+use std::sync::Mutex;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+static CURRENT: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// A bar over bytes.
+pub fn bytes(what: &str) -> ProgressBar {
+    bar(what, "{msg:20} [{bar:32}] {bytes:>11} of {total_bytes:<11} {bytes_per_sec:>13} {eta:>4}")
+}
+
+/// A line that says what is being done.
+pub fn steps(what: &str) -> ProgressBar {
+    let bar = bar(what, "{spinner} {wide_msg}");
+    bar.enable_steady_tick(std::time::Duration::from_millis(120));
+    bar
+}
+
+fn bar(what: &str, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    if !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(what.to_owned());
+    if let Ok(mut current) = CURRENT.lock() {
+        *current = Some(bar.clone());
+    }
+    bar
+}
+
+/// Removes the current bar from the terminal, so that a message stands on a line of its own.
+pub fn clear() {
+    if let Ok(Some(bar)) = CURRENT.lock().map(|mut current| current.take()) {
+        bar.finish_and_clear();
+    }
+}

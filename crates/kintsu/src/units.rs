@@ -1,0 +1,138 @@
+//! Quantities as people write them: bytes with units, byte ranges, durations.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A number of bytes: `4096`, `32KiB`, `1MB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let expected = || format!("expected a number of bytes such as 4096, 32KiB or 1MB, got {s:?}");
+        let digits = s.len() - s.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let number: u64 = s[..digits].parse().map_err(|_| expected())?;
+        let unit: u64 = match s[digits..].trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kib" => 1 << 10,
+            "m" | "mib" => 1 << 20,
+            "g" | "gib" => 1 << 30,
+            "t" | "tib" => 1 << 40,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            _ => return Err(expected()),
+        };
+        number.checked_mul(unit).map(Self).ok_or_else(expected)
+    }
+}
+
+impl Bytes {
+    /// As a `u32`, for slices and cells.
+    ///
+    /// # Errors
+    /// When it does not fit or is zero.
+    pub fn as_u32(self, what: &str) -> anyhow::Result<u32> {
+        u32::try_from(self.0)
+            .ok()
+            .filter(|&b| b > 0)
+            .ok_or_else(|| anyhow::anyhow!("{what}: expected 1 to {} bytes, got {}", u32::MAX, self.0))
+    }
+}
+
+/// `A-B` with both ends included, or `A-`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteRange {
+    /// First byte.
+    pub first: u64,
+    /// Last byte; `None` for the end of the object.
+    pub last: Option<u64>,
+}
+
+impl FromStr for ByteRange {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let expected = || format!("expected A-B with A <= B, or A-, got {s:?}");
+        let (first, last) = s.split_once('-').ok_or_else(expected)?;
+        let first = first.parse().map_err(|_| expected())?;
+        let last = if last.is_empty() { None } else { Some(last.parse().map_err(|_| expected())?) };
+        if last.is_some_and(|last| last < first || last == u64::MAX) {
+            return Err(expected());
+        }
+        Ok(Self { first, last })
+    }
+}
+
+/// `500ms`, `60s`, `10m`, `2h`, or a plain number of seconds.
+pub fn parse_duration(s: &str) -> Result<Duration, String> {
+    let expected = || format!("expected a duration such as 500ms, 60s, 10m or 2h, got {s:?}");
+    let digits = s.len() - s.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let number: u64 = s[..digits].parse().map_err(|_| expected())?;
+    let ms = match &s[digits..] {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(expected()),
+    };
+    number.checked_mul(ms).map(Duration::from_millis).ok_or_else(expected)
+}
+
+/// Bytes for people, in binary units with three digits.
+pub fn human(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
+        if value < 1000.0 || unit == "TiB" {
+            let digits = if unit == "B" || value >= 100.0 {
+                0
+            } else if value >= 10.0 {
+                1
+            } else {
+                2
+            };
+            return format!("{value:.digits$} {unit}");
+        }
+        value /= 1024.0;
+    }
+    unreachable!("the last unit returns")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_with_units() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("32KiB", 32768), ("1 MiB", 1 << 20), ("1MB", 1_000_000)]
+        {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "KiB", "-1", "1.5MiB", "3 parsecs", "99999999999TiB"] {
+            assert!(text.parse::<Bytes>().unwrap_err().contains("expected"), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_include_both_ends() {
+        assert_eq!("0-9".parse(), Ok(ByteRange { first: 0, last: Some(9) }));
+        assert_eq!("7-".parse(), Ok(ByteRange { first: 7, last: None }));
+        for text in ["", "-", "5", "9-0", "a-b", "-5", "0-18446744073709551615"] {
+            assert!(text.parse::<ByteRange>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_and_sizes_for_people() {
+        assert_eq!(parse_duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert!(parse_duration("soon").is_err());
+        assert_eq!(human(0), "0 B");
+        assert_eq!(human(1536), "1.50 KiB");
+        assert_eq!(human(64 << 20), "64.0 MiB");
+    }
+}
