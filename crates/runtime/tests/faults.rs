@@ -13,7 +13,7 @@ use kintsu_wire::frame::{self, Header, Hello, Kind};
 use kintsu_wire::message::{Fault, FaultKind, RunOutcome};
 use support::{Site, quick, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 
 const SLICE: u32 = 4096;
 
@@ -101,7 +101,7 @@ async fn a_peer_killed_in_the_middle_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_peer_is_lost_also_at_the_far_end_of_a_chain() {
-    for method in METHODS {
+    let case = async |method: Method| {
         let broken = broken(method, 400_000).await;
         let villain = broken.helpers[0];
         let outcome = broken
@@ -112,31 +112,32 @@ async fn a_silent_peer_is_lost_also_at_the_far_end_of_a_chain() {
             .await;
         assert_eq!(culprit(&outcome), (FaultKind::Lost, villain), "{method}: {outcome:?}");
         assert!(outcome.fault.unwrap().detail.contains("silent"));
-    }
+    };
+    futures::future::join_all(METHODS.map(case)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_only_says_that_it_lives_is_stalled_or_whoever_it_waits_for() {
-    for method in METHODS {
-        for other in [None, Some(NodeId(77))] {
-            let broken = broken(method, 400_000).await;
-            let villain = broken.helpers[0];
-            let waiting_on = other.unwrap_or(villain);
-            let outcome = broken
-                .run_with(villain, async move |mut stream, program| {
-                    stream.write_all(&slices(&program, 3)).await.unwrap();
-                    loop {
-                        let sign = frame::bare(Kind::KeepAlive { waiting_on }, program.lane);
-                        if stream.write_all(&sign).await.is_err() {
-                            return;
-                        }
-                        tokio::time::sleep(Duration::from_millis(100)).await;
+    let case = async |(method, other): (Method, Option<NodeId>)| {
+        let broken = broken(method, 400_000).await;
+        let villain = broken.helpers[0];
+        let waiting_on = other.unwrap_or(villain);
+        let outcome = broken
+            .run_with(villain, async move |mut stream, program| {
+                stream.write_all(&slices(&program, 3)).await.unwrap();
+                loop {
+                    let sign = frame::bare(Kind::KeepAlive { waiting_on }, program.lane);
+                    if stream.write_all(&sign).await.is_err() {
+                        return;
                     }
-                })
-                .await;
-            assert_eq!(culprit(&outcome), (FaultKind::Stalled, waiting_on), "{method}: {outcome:?}");
-        }
-    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            })
+            .await;
+        assert_eq!(culprit(&outcome), (FaultKind::Stalled, waiting_on), "{method}: {outcome:?}");
+    };
+    let cases = METHODS.into_iter().flat_map(|method| [(method, None), (method, Some(NodeId(77)))]);
+    futures::future::join_all(cases.map(case)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -278,8 +279,12 @@ async fn a_wrong_result_is_never_visible() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_is_gone_ends_its_senders() {
-    let mut broken = broken(Method::Pipeline, 2_000_000).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // More than the sockets between the last helper and a receiver with a small window can hold.
+    let mut broken = broken(Method::Pipeline, 8 << 20).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 << 10).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(8).unwrap();
     let addr = listener.local_addr().unwrap();
     for program in &mut broken.programs {
         program.peers.iter_mut().filter(|p| p.node == broken.requestor).for_each(|p| p.data = addr);
@@ -291,7 +296,10 @@ async fn a_receiver_that_is_gone_ends_its_senders() {
     });
     let outcomes = broken.site.run(&broken.programs, None, &[broken.requestor]).await;
     gone.await.unwrap();
-    for (node, outcome) in &outcomes {
+    let last =
+        broken.programs.iter().find(|p| p.sends.iter().any(|(_, to)| *to == broken.requestor)).unwrap();
+    assert!(outcomes[&last.node].fault.is_some());
+    for (node, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.fault.is_some()) {
         assert_eq!(culprit(outcome), (FaultKind::Lost, broken.requestor), "{node}: {outcome:?}");
     }
 }
