@@ -106,6 +106,8 @@ fn serve(cluster: Arc<Cluster>, listener: TcpListener, credentials: Credentials)
 /// Waits for the end of everything, and then until nothing holds the metadata any more.
 async fn end(cluster: Arc<Cluster>, server: JoinHandle<()>) {
     cluster.stop.cancelled().await;
+    // Reports of repairs end here; whoever follows them asks again.
+    cluster.asks().clear();
     // A panic of the server ends it too.
     let _ = server.await;
     cluster.tasks.wait().await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kintsu_client::{ClientError, PutOptions};
+use kintsu_client::{Client, ClientError, PutOptions};
 use kintsu_wire::message::Encoding;
 use tokio::sync::RwLock;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::bytes::{assert_same, content};
 use crate::cluster::{Cluster, LRC, RS, options};
 
-const LASTS: Duration = Duration::from_secs(6);
+const LASTS: Duration = Duration::from_secs(5);
 const CLIENTS: u64 = 3;
 
 /// A dice that can be thrown again in the same way.
@@ -46,21 +46,30 @@ async fn one_client(id: u64, cluster: Arc<RwLock<Cluster>>, stop: Arc<AtomicBool
                     Ok(_) => drop(model.insert(name, data)),
                     // Too few nodes live just now; what was there before is still there.
                     Err(ClientError::Placement(_)) => {}
+                    // The coordinator was away when it was to begin.
+                    Err(ClientError::Unreachable(_)) => {}
                     Err(other) => panic!("put {name}: {other:?}"),
                 }
             }
-            2 if model.contains_key(&name) => {
-                client.remove(&name).await.unwrap();
-                model.remove(&name);
-            }
+            2 if model.contains_key(&name) => match client.remove(&name).await {
+                Ok(_) => drop(model.remove(&name)),
+                Err(ClientError::Unreachable(_)) if !exists(&client, &name).await => {
+                    model.remove(&name);
+                }
+                Err(ClientError::Unreachable(_)) => {}
+                Err(other) => panic!("remove {name}: {other:?}"),
+            },
             _ => match model.get(&name) {
-                None => assert!(matches!(client.info(&name).await, Err(ClientError::NotFound(_)))),
+                None => assert!(!exists(&client, &name).await),
                 Some(data) => {
                     let from = dice.below(data.len() as u64 + 1);
                     let upto = from + dice.below(data.len() as u64 - from + 1);
                     let mut out = Vec::new();
-                    client.get(&name, Some(from..upto), &mut out, |_, _| {}).await.unwrap();
-                    assert_same(&out, &data[from as usize..upto as usize]);
+                    match client.get(&name, Some(from..upto), &mut out, |_, _| {}).await {
+                        Ok(_) => assert_same(&out, &data[from as usize..upto as usize]),
+                        Err(ClientError::Unreachable(_)) => {}
+                        Err(other) => panic!("get {name}: {other:?}"),
+                    }
                 }
             },
         }
@@ -74,8 +83,29 @@ async fn one_client(id: u64, cluster: Arc<RwLock<Cluster>>, stop: Arc<AtomicBool
     steps
 }
 
+/// Whether there is such an object, however long the coordinator stays away.
+async fn exists(client: &Client, name: &str) -> bool {
+    loop {
+        match client.info(name).await {
+            Ok(_) => return true,
+            Err(ClientError::NotFound(_)) => return false,
+            Err(ClientError::Unreachable(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(other) => panic!("info {name}: {other:?}"),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_come_and_go_under_load() {
+    chaos(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_does_the_coordinator() {
+    chaos(true).await;
+}
+
+async fn chaos(of_the_coordinator: bool) {
     let nodes = 12;
     let cluster = Arc::new(RwLock::new(Cluster::start(nodes, 6).await));
     let stop = Arc::new(AtomicBool::new(false));
@@ -83,6 +113,10 @@ async fn nodes_come_and_go_under_load() {
         (0..CLIENTS).map(|id| tokio::spawn(one_client(id, cluster.clone(), stop.clone()))).collect();
     let (mut dice, end) = (Dice(4711), Instant::now() + LASTS);
     while Instant::now() < end && clients.iter().all(|c| !c.is_finished()) {
+        if of_the_coordinator {
+            cluster.write().await.restart_coordinator().await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
         let victim = dice.below(u64::from(nodes)) as u32;
         cluster.write().await.kill(victim).await;
         tokio::time::sleep(Duration::from_millis(dice.below(1500))).await;

@@ -38,19 +38,25 @@ pub struct Cluster {
     pub endpoint: String,
     racks: u32,
     nodes: u32,
+    grace: Duration,
     agents: BTreeMap<u32, AgentHandle>,
     coordinator: Option<CoordinatorHandle>,
     dir: TempDir,
 }
 
 impl Cluster {
-    /// Nodes 0.. dealt to racks in turn.
+    /// Nodes 0.. dealt to racks in turn. Nothing is repaired without being asked.
     pub async fn start(nodes: u32, racks: u32) -> Self {
+        Self::with_grace(nodes, racks, Duration::from_secs(3600)).await
+    }
+
+    /// The blocks of a node that is dead for `grace` are repaired.
+    pub async fn with_grace(nodes: u32, racks: u32, grace: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let coordinator = coordinator(dir.path(), LOOPBACK).await;
+        let coordinator = coordinator(dir.path(), LOOPBACK, grace).await;
         let endpoint = coordinator.addr().to_string();
-        let agents = BTreeMap::new();
-        let mut cluster = Self { endpoint, racks, nodes, agents, coordinator: Some(coordinator), dir };
+        let (agents, coordinator) = (BTreeMap::new(), Some(coordinator));
+        let mut cluster = Self { endpoint, racks, nodes, grace, agents, coordinator, dir };
         let started = (0..nodes).map(|id| cluster.agent(id));
         let started = futures::future::join_all(started).await;
         cluster.agents.extend((0..).zip(started));
@@ -98,7 +104,7 @@ impl Cluster {
         let addr = before.addr();
         before.shutdown();
         before.wait().await;
-        self.coordinator = Some(coordinator(self.dir.path(), addr).await);
+        self.coordinator = Some(coordinator(self.dir.path(), addr, self.grace).await);
     }
 
     /// Puts bytes.
@@ -227,11 +233,12 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-async fn coordinator(dir: &Path, listen: SocketAddr) -> CoordinatorHandle {
+async fn coordinator(dir: &Path, listen: SocketAddr, grace: Duration) -> CoordinatorHandle {
     let config = Config {
         heartbeat: Duration::from_millis(100),
         dead_after: Duration::from_millis(800),
         lease: Duration::from_secs(2),
+        grace,
         ..Config::new(dir.join("coordinator"), listen)
     };
     Coordinator::start(config).await.unwrap()

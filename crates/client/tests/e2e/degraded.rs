@@ -42,6 +42,32 @@ async fn offline_without_parity_cannot_lose_data() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_long_lost_block_comes_through_a_chain_of_helpers() {
+    let mut cluster = Cluster::start(6, 6).await;
+    let client = cluster.client().await;
+    let (data, block) = (content(8, 8_000_000), 2 << 20);
+    let long = PutOptions { block_bytes: block, ..options(RS, Encoding::Offline) };
+    cluster.put("o", &data, long).await.unwrap();
+    cluster.finish(client.encode("o").await.unwrap()).await;
+    let (first, second) = (cluster.home("o", 0, 1).await, cluster.home("o", 0, 2).await);
+    cluster.kill(first).await;
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+    // A link of the chain dies while it runs.
+    let (mut write, mut read) = tokio::io::duplex(16 << 10);
+    let getting = tokio::spawn(async move {
+        let report = client.get("o", Some(block..2 * block), &mut write, |_, _| {}).await;
+        drop(write);
+        report
+    });
+    let mut got = vec![0; 10_000];
+    read.read_exact(&mut got).await.unwrap();
+    cluster.kill(second).await;
+    read.read_to_end(&mut got).await.unwrap();
+    assert_eq!(getting.await.unwrap().unwrap().bytes, block);
+    assert_same(&got, &data[block as usize..2 * block as usize]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn local_groups_lose_blocks_of_several_groups() {
     let mut cluster = Cluster::start(10, 10).await;
     let data = content(3, 800_001);
