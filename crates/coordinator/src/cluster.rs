@@ -152,7 +152,7 @@ impl Cluster {
             got,
         };
         let code = kintsu_code::parse(&record.name).map_err(|e| corrupt(e.to_string()))?;
-        if describe(code.as_ref()) != record {
+        if CodeRecord::of(code.as_ref()) != record {
             return Err(corrupt("another one".into()));
         }
         lock(&self.codes).insert(key, code.clone());
@@ -255,18 +255,6 @@ impl Drop for Writing {
                 }
             }
         }
-    }
-}
-
-/// A code as data.
-pub fn describe(code: &dyn Code) -> CodeRecord {
-    let generator = code.generator();
-    CodeRecord {
-        name: code.name().into(),
-        n: code.n() as u16,
-        k: code.k() as u16,
-        w: code.w() as u16,
-        generator: (0..generator.rows()).flat_map(|row| generator.row(row).to_vec()).collect(),
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use kintsu_plan::{Layout, LayoutKind, place};
 use kintsu_wire::message::{BeginPut, Encoding, PutTicket, StripeGrant};
 
-use crate::cluster::{Cluster, describe};
+use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{NewPut, PendingStripe};
+use crate::meta::{CodeRecord, NewPut, PendingStripe};
 
 /// Longest name in bytes.
 const NAME_BYTES: usize = 1024;
@@ -29,7 +29,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
     let new = NewPut {
         name: request.name,
         size: request.size,
-        code: describe(code.as_ref()),
+        code: CodeRecord::of(code.as_ref()),
         encoding: request.encoding,
         replace: request.replace,
         layouts,

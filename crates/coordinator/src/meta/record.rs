@@ -259,6 +259,19 @@ pub struct CodeRecord {
     pub generator: Vec<u8>,
 }
 
+impl CodeRecord {
+    /// A code as data.
+    pub fn of(code: &dyn kintsu_code::Code) -> Self {
+        Self {
+            name: code.name().into(),
+            n: code.n() as u16,
+            k: code.k() as u16,
+            w: code.w() as u16,
+            generator: code.generator().as_slice().to_vec(),
+        }
+    }
+}
+
 /// A row as MessagePack with named fields.
 pub fn pack<T: Serialize>(row: &T) -> Vec<u8> {
     rmp_serde::to_vec_named(row).expect("rows are plain data, writing them to memory cannot fail")

@@ -1,5 +1,7 @@
 //! A small cluster in one process.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
