@@ -39,6 +39,8 @@ pub struct Cluster {
     pub sweep: Notify,
     /// Bounds the stripes that encodings and drains work on at once.
     pub slots: Arc<Semaphore>,
+    /// Lets one registration at a time compare blocks: that takes memory in proportion to them.
+    pub registering: Semaphore,
     /// Ends everything.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
@@ -80,6 +82,7 @@ impl Cluster {
             conductor: Conductor::new(credentials),
             sweep: Notify::new(),
             slots: Arc::new(Semaphore::new(config.parallel.max(1))),
+            registering: Semaphore::new(1),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             started: Instant::now(),

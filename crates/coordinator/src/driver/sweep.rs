@@ -10,11 +10,11 @@ use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 
 /// Files that one call deletes.
-const BATCH: usize = 1000;
+const BATCH: usize = 250;
 /// How often nodes that could not be reached are tried again.
 const PERIOD: Duration = Duration::from_secs(2);
 /// How long an agent may take for a batch.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs until the coordinator ends.
 pub async fn sweep(cluster: Arc<Cluster>) {

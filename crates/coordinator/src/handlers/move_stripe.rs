@@ -33,3 +33,28 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MoveStripe) -> Result<Strip
     cluster.sweep.notify_one();
     Ok(grant(moved))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::CoordinatorError;
+    use crate::handlers::begin_put;
+    use crate::handlers::tests::{begin, cluster};
+    use kintsu_dag::NodeId;
+
+    #[tokio::test]
+    async fn a_moved_stripe_avoids_what_it_is_told_to() {
+        let (_dir, cluster) = cluster(6, 1).await;
+        let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
+        let (put, stripe) = (ticket.put, ticket.stripes[0].id);
+        let avoid = vec![NodeId(0), NodeId(1)];
+        let moved = handle(&cluster, MoveStripe { put, stripe, avoid: avoid.clone() }).await.unwrap();
+        assert!(moved.id != stripe && !moved.homes.iter().flatten().any(|node| avoid.contains(node)));
+        let again = handle(&cluster, MoveStripe { put, stripe, avoid: avoid.clone() }).await;
+        assert!(matches!(again, Err(CoordinatorError::NotFound { .. })));
+        let avoid = (0..3).map(NodeId).collect();
+        let too_few = handle(&cluster, MoveStripe { put, stripe: moved.id, avoid }).await;
+        assert!(too_few.unwrap_err().to_string().contains("got 3"));
+        assert_eq!(cluster.meta.snapshot().unwrap().totals().unwrap().puts, 1);
+    }
+}

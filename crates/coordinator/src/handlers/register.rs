@@ -31,9 +31,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
     let enrolled = cluster.meta.off(move |meta| meta.enroll(asked, record)).await?;
     let node = enrolled.node;
     let blocks = request.blocks;
+    let _turn = cluster.registering.acquire().await;
     let worker = cluster.clone();
-    // While the comparison runs, its blocks cannot be written: the node is not usable before it is
-    // enrolled below, unless it is only registering again.
     let lost = cluster
         .meta
         .off(move |meta| {
@@ -69,5 +68,54 @@ fn check(cluster: &Cluster, node: NodeId, record: &NodeRecord) -> Result<()> {
             name: node.0.to_string(),
             hint: format!(": a live agent on {} has it", rival.record.dir),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::heartbeat;
+    use crate::handlers::tests::{cluster, put, registration, reopen, silence};
+    use kintsu_wire::message::{DiskUsage, Heartbeat, NodeState};
+
+    fn beat(node: u32, incarnation: u64) -> Heartbeat {
+        Heartbeat { node: NodeId(node), incarnation, usage: DiskUsage::default(), running: 0 }
+    }
+
+    #[tokio::test]
+    async fn ids_are_given_once_and_kept() {
+        let (dir, cluster) = cluster(3, 1).await;
+        let new = Register { node: None, dir: "/new".into(), ..registration(0, 0) };
+        let given = handle(&cluster, new.clone()).await.unwrap();
+        assert_eq!(given.node, NodeId(3));
+        drop(cluster);
+        let cluster = reopen(&dir);
+        assert_eq!(handle(&cluster, new).await.unwrap().node, NodeId(4));
+        assert_eq!(cluster.members().node(NodeId(3)).unwrap().state(), NodeState::Alive);
+        let own = Register { node: Some(NodeId::CLIENT), ..registration(0, 0) };
+        assert!(matches!(handle(&cluster, own).await, Err(CoordinatorError::Invalid { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_second_agent_of_one_id_is_refused_while_the_first_lives() {
+        let (_dir, cluster) = cluster(2, 1).await;
+        let second = Register { dir: "/other".into(), incarnation: 2, ..registration(1, 0) };
+        let error = handle(&cluster, second.clone()).await.unwrap_err();
+        assert!(error.to_string().contains("/node1"), "{error}");
+        let restarted = Register { incarnation: 3, ..registration(1, 0) };
+        handle(&cluster, restarted).await.unwrap();
+        assert!(heartbeat::handle(&cluster, beat(1, 1)).await.unwrap().register_again);
+        assert!(!heartbeat::handle(&cluster, beat(1, 3)).await.unwrap().register_again);
+        silence(&cluster, &[1]);
+        handle(&cluster, second).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_lacks_is_lost() {
+        let (_dir, cluster) = cluster(4, 1).await;
+        put(&cluster, "a", 48).await;
+        let again = Register { incarnation: 2, ..registration(2, 0) };
+        handle(&cluster, again).await.unwrap();
+        assert_eq!(cluster.meta.snapshot().unwrap().tallies().unwrap()[&NodeId(2)], (2, 2));
     }
 }

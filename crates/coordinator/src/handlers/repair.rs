@@ -44,3 +44,48 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
     ask(cluster, source, order, Some(listener));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{cluster, put};
+    use kintsu_dag::NodeId;
+    use kintsu_plan::Method;
+    use kintsu_wire::message::JobEvent;
+    use tokio::sync::mpsc;
+
+    fn ask(target: RepairTarget, slice_bytes: u32) -> Repair {
+        Repair { target, method: Method::Ppr, slice_bytes }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_exist_is_refused() {
+        let (_dir, cluster) = cluster(4, 1).await;
+        let (listener, _events) = mpsc::channel(1);
+        for (wrong, word) in [
+            (ask(RepairTarget::Node(NodeId(9)), 0), "node \"9\""),
+            (ask(RepairTarget::Object("x".into()), 0), "object \"x\""),
+            (ask(RepairTarget::All, 17), "slice"),
+        ] {
+            let error = handle(&cluster, wrong, listener.clone()).await.unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(cluster.queue().asks(), 0);
+    }
+
+    #[tokio::test]
+    async fn where_nothing_is_lost_the_report_says_so_at_once() {
+        let (_dir, cluster) = cluster(4, 1).await;
+        put(&cluster, "a", 48).await;
+        for target in [RepairTarget::Node(NodeId(0)), RepairTarget::Object("a".into()), RepairTarget::All] {
+            let (listener, mut events) = mpsc::channel(8);
+            handle(&cluster, ask(target, 0), listener).await.unwrap();
+            let Some(Ok(JobEvent::Ended(report))) = events.recv().await else { panic!("no report") };
+            assert_eq!(
+                (report.kind.as_str(), report.blocks, report.method),
+                ("repair", 0, Some(Method::Ppr))
+            );
+            assert_eq!(report.failed, [""; 0]);
+        }
+    }
+}

@@ -107,7 +107,11 @@ impl Meta {
             for l in landings {
                 let slot = stripe.blocks.get_mut(usize::from(l.index.0)).and_then(Option::as_mut);
                 let Some(block) = slot.filter(|b| b.node == l.from) else {
-                    t.trash(id, l.index, generation, l.to)?;
+                    // Unless it came to the same place as what was faster.
+                    let file = BlockRef { id: BlockId { stripe: id, index: l.index }, generation };
+                    if !is_home(t, l.to, &file)? {
+                        t.trash(id, l.index, generation, l.to)?;
+                    }
                     continue;
                 };
                 if block.digest != Some(l.digest) {

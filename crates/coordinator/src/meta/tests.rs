@@ -248,6 +248,9 @@ fn a_repaired_block_moves_home_only_as_recorded() {
     // A second repair of the same block comes too late: what it wrote is garbage.
     assert_eq!(meta.rehome(id, 1, &[land(8, digest(id, 1))]).unwrap(), []);
     assert!(meta.snapshot().unwrap().must_sweep(NodeId(8), id).unwrap());
+    // Unless it wrote to the very node where the block is now.
+    assert_eq!(meta.rehome(id, 1, &[land(9, digest(id, 1))]).unwrap(), []);
+    assert!(!meta.snapshot().unwrap().must_sweep(NodeId(9), id).unwrap());
     // In place: flag off, no garbage.
     meta.mark_lost(&[LostBlock { node: NodeId(9), ..lost }]).unwrap();
     let again = Landing { from: NodeId(9), ..land(9, digest(id, 1)) };
@@ -338,7 +341,7 @@ enum Op {
     Put { name: u8, size: u64, from: u32, offline: bool, end: u8 },
     Remove(u8),
     Lose { stripe: u64, index: u8, node: u32 },
-    Rehome { stripe: u64, index: u8, to: u32 },
+    Rehome { stripe: u64, index: u8, to: u32, late: Option<u32> },
     Encode { stripe: u64, to: u32 },
     Trash { node: u32, stripe: u64, index: u8 },
     Wipe(u32),
@@ -353,8 +356,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0u8..4).prop_map(Op::Remove),
         3 => (stripe.clone(), index.clone(), node.clone())
             .prop_map(|(stripe, index, node)| Op::Lose { stripe, index, node }),
-        3 => (stripe.clone(), index.clone(), node.clone())
-            .prop_map(|(stripe, index, to)| Op::Rehome { stripe, index, to }),
+        3 => ((stripe.clone(), index.clone(), node.clone()), prop::option::weighted(0.2, node.clone()))
+            .prop_map(|((stripe, index, to), late)| Op::Rehome { stripe, index, to, late }),
         1 => (stripe.clone(), 0u32..8).prop_map(|(stripe, to)| Op::Encode { stripe, to }),
         1 => (node.clone(), stripe, index).prop_map(|(node, stripe, index)| Op::Trash { node, stripe, index }),
         1 => node.prop_map(Op::Wipe),
@@ -379,10 +382,11 @@ fn apply(meta: &Meta, op: Op) {
             let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
             meta.mark_lost(&[LostBlock { id, node: NodeId(node), why: FaultKind::Missing }]).unwrap();
         }
-        Op::Rehome { stripe, index, to } => {
+        Op::Rehome { stripe, index, to, late } => {
             let id = StripeId(stripe);
             let Some(record) = meta.snapshot().unwrap().stripe(id).unwrap() else { return };
             let Some(from) = record.block(BlockIndex(index)).map(|b| b.node) else { return };
+            let from = late.map_or(from, NodeId);
             let (index, to, digest) = (BlockIndex(index), NodeId(to), digest(id, index));
             let _ = meta.rehome(id, 1, &[Landing { index, from, to, digest }]);
         }
