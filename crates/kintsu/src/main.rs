@@ -30,6 +30,7 @@ fn main() -> std::process::ExitCode {
 }
 
 fn run(cli: cli::Cli) -> anyhow::Result<std::process::ExitCode> {
+    allow_many_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(8))
         .enable_all()
@@ -38,4 +39,14 @@ fn run(cli: cli::Cli) -> anyhow::Result<std::process::ExitCode> {
     // Blocking reads of an interrupted command are not waited for.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     code
+}
+
+/// Many nodes in one process hold many sockets and block files: the soft limit goes up to the hard one.
+fn allow_many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of open files stays as it is: {error}");
+    }
 }

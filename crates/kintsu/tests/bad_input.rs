@@ -31,7 +31,9 @@ fn objects_codes_and_ranges() {
     says(&put("rs:n=300,k=4"), &["255", "300"]);
     says(&put("rs:n=6"), &["k"]);
     says(&put("rs:n=26,k=20,matrix=isal"), &["isal"]);
-    says(&put("rs:n=14,k=10"), &["14", "9"]);
+    let large = cluster.file("large", 3_000_000);
+    let message = cluster.refused(&["put", large.to_str().unwrap(), "new", "--code", "rs:n=14,k=10"]);
+    says(&message, &["14", "9"]);
     says(&cluster.refused(&["put", file_name, "object", "--code", "rs:n=6,k=4"]), &["object", "--replace"]);
     says(&cluster.refused(&["put", "/does/not/exist", "new"]), &["/does/not/exist"]);
     says(&cluster.refused(&["put", file_name, ""]), &["name"]);
@@ -47,7 +49,9 @@ fn objects_codes_and_ranges() {
     cluster.json(&["get", "object", out, "--range", "10-19"]);
     assert_eq!(std::fs::read(out).unwrap(), std::fs::read(&file).unwrap()[10..20]);
     says(&cluster.refused(&["explain", "object", "--lost", "9"]), &["9"]);
-    says(&cluster.refused(&["explain", "object", "--lost", "0,1,2"]), &["left"]);
+    cluster.put(&large, "large", &["--code", "rs:n=6,k=4"]);
+    says(&cluster.refused(&["explain", "large", "--lost", "0,1,2"]), &["left", "need"]);
+    cluster.json(&["rm", "large"]);
     says(&cluster.refused(&["repair", "--node", "77"]), &["77"]);
     says(&cluster.refused(&["node", "stop", "77"]), &["77"]);
     assert_eq!(cluster.json(&["ls"]), before);
@@ -57,7 +61,7 @@ fn objects_codes_and_ranges() {
 #[test]
 fn more_losses_than_the_code_can_bear_name_what_is_left_and_needed() {
     let mut cluster = Cluster::start(6, 3);
-    let file = cluster.file("object", 100_000);
+    let file = cluster.file("object", 1_000_000);
     cluster.put(&file, "object", &["--code", "rs:n=6,k=4"]);
     [0, 1, 2].iter().for_each(|&id| cluster.kill(id));
     let out = cluster.dir.path().join("out");
@@ -104,7 +108,7 @@ fn a_second_up_on_the_same_directory_is_refused_and_harms_nothing() {
         serde_json::from_str::<serde_json::Value>(&line).unwrap()["listen"].as_str().unwrap().to_owned();
     let second = start("127.0.0.1:0").wait_with_output().unwrap();
     assert!(!second.status.success());
-    says(&text(&second.stderr), &[dir.path().to_str().unwrap(), "another"]);
+    says(&text(&second.stderr), &[dir.path().to_str().unwrap(), "locked", "running"]);
     let status = kintsu().args(["status", "--json", "--coordinator", &endpoint]).output().unwrap();
     assert!(status.status.success(), "{}", text(&status.stderr));
     first.kill().unwrap();

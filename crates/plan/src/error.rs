@@ -17,7 +17,7 @@ pub enum PlanError {
         got: String,
     },
     /// More losses than the code can bear.
-    #[error("cannot rebuild {lost:?}: {reason}; left: {left:?}")]
+    #[error("cannot rebuild {}: {reason}; left: {}", listed(.lost), listed(.left))]
     Unrecoverable {
         /// The lost blocks.
         lost: Vec<BlockIndex>,
@@ -37,4 +37,11 @@ pub enum PlanError {
     /// The graph was refused.
     #[error(transparent)]
     Graph(#[from] DagError),
+}
+
+pub(crate) fn listed(blocks: &[BlockIndex]) -> String {
+    if blocks.is_empty() {
+        return "none".into();
+    }
+    blocks.iter().map(BlockIndex::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -102,7 +102,10 @@ impl StripeView {
         }
         for (i, &block) in blocks.iter().enumerate() {
             if usize::from(block.0) >= n || self.block_len(block) == 0 || blocks[..i].contains(&block) {
-                return invalid(format!("distinct blocks below b{n} that have bytes"), format!("{blocks:?}"));
+                return invalid(
+                    format!("distinct blocks below b{n} that have bytes"),
+                    crate::error::listed(blocks),
+                );
             }
         }
         Ok(())

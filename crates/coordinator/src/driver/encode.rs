@@ -87,7 +87,12 @@ async fn attempts(
         let mut view = StripeView { id, code, layout: stripe.layout, homes };
         check_data(&stripe, &view, &usable)?;
         let barred: BTreeSet<NodeId> = shunned.union(&sweeping).copied().collect();
-        let parity = place_parity(&mut view, topology.clone(), &barred)?;
+        let parity = place_parity(&mut view, topology.clone(), &barred);
+        // What went wrong first is the reason that no node is left.
+        let parity = parity.map_err(|e| match last.as_str() {
+            "" => CoordinatorError::from(e),
+            last => conflict(format!("{e}; after {last}")),
+        })?;
         let plan = encode_offline(&view, &topology)?;
         let places: Vec<_> = parity
             .iter()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kintsu_dag::{BlockIndex, StripeId};
 use kintsu_plan::PlanError;
-use kintsu_wire::message::{BadBlock, BlockRef};
+use kintsu_wire::message::{BadBlock, BlockRef, Fault};
 
 use super::pages::unavailable;
 use super::run::{Job, run};
@@ -84,8 +84,17 @@ async fn attempt_all(
 ) -> Result<()> {
     let (generation, expect) = (stripe.generation, mend.expect());
     let mut reported = 0;
+    let mut last: Option<Fault> = None;
     loop {
-        let attempt = plan(cluster, mend).await?;
+        let attempt = match (plan(cluster, mend).await, &last) {
+            (Ok(attempt), _) => attempt,
+            (Err(error), None) => return Err(error),
+            // What went wrong first is the reason that there is nothing left to try.
+            (Err(error), Some(fault)) => {
+                outcome.failed = Some(describe(cluster, mend.id(), &format!("{error}; after {fault}")).await);
+                return Ok(());
+            }
+        };
         let _writing = cluster.write_to(mend.touched().collect());
         let job = Job {
             plan: &attempt.plan.plan,
@@ -112,6 +121,7 @@ async fn attempt_all(
             outcome.bad.extend(bad.iter().map(told));
             cluster.meta.off(move |meta| meta.mark_lost(&bad)).await?;
         }
+        last = conducted.fault.or(last);
         match verdict {
             Verdict::Again => {}
             Verdict::Failed(reason) => {

@@ -75,11 +75,15 @@ impl Cluster {
         self.coordinator = Some(child);
     }
 
+    /// Starts an agent and waits until the cluster has taken it in.
     pub fn start_agent(&mut self, id: u32) {
         let mut command = kintsu();
         command.args(["agent", "--id", &id.to_string(), "--rack", &(id % self.racks).to_string()]);
-        command.args(["--coordinator", &self.endpoint]).arg("--dir").arg(self.node_dir(id));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        command.args(["--json", "--coordinator", &self.endpoint]).arg("--dir").arg(self.node_dir(id));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("\"node\""), "agent {id} did not start: {line:?}");
         self.agents.insert(id, child);
     }
 
@@ -127,7 +131,7 @@ impl Cluster {
         let mut args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
         args.push("--json");
         let out = self.run(&args);
-        assert!(out.status.success(), "{args:?}: {}", text(&out.stderr));
+        assert!(out.status.success(), "{args:?}: {}{}", text(&out.stdout), text(&out.stderr));
         serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}: {}", text(&out.stdout)))
     }
 
