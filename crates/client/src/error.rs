@@ -20,7 +20,8 @@ pub enum ClientError {
     /// More blocks are gone than the code can bear; says which are left and which are needed.
     #[error("cannot be read: {0}")]
     Unrecoverable(String),
-    /// Too few nodes or racks are alive for the code's placement.
+    /// The cluster's state does not allow it: most often too few nodes or racks are alive for the code's
+    /// placement.
     #[error("{0}")]
     Placement(String),
     /// No node has room for a block.

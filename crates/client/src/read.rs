@@ -28,7 +28,7 @@ use crate::stripe::{by_id, parse_code};
 use crate::{Client, ClientError};
 
 /// Stripes asked for in one call.
-const PAGE: u64 = 1024;
+const PAGE: u64 = 256;
 
 /// Portions read at the same time: the one that drains, and the next.
 const AHEAD: usize = 2;

@@ -1,6 +1,6 @@
 //! Ranged reads: every boundary, whole and degraded, and no more bytes read than needed.
 
-use kintsu_client::ClientError;
+use kintsu_client::{ClientError, PutOptions};
 use kintsu_wire::message::Encoding;
 
 use crate::bytes::{assert_same, content};
@@ -66,4 +66,22 @@ async fn a_small_range_reads_little() {
     let report = client.get("o", Some(at..at + 50), &mut out, |_, _| {}).await.unwrap();
     assert_same(&out, &data[at as usize..at as usize + 50]);
     assert_eq!((report.bytes_read, report.degraded_stripes), (150, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_stripes_than_are_looked_up_at_once() {
+    let cluster = Cluster::start(4, 4).await;
+    let client = cluster.client().await;
+    let (stripe, stripes) = (2 * 512, 600);
+    let data = content(5, stripe * stripes - 100);
+    let small = PutOptions { block_bytes: 512, cell_bytes: 512, ..options("rs:n=3,k=2", Encoding::Online) };
+    let object = cluster.put("o", &data, small).await.unwrap();
+    assert_eq!(object.stripes, stripes as u64);
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+    for from in [1, 255, 256, 257, 511, 512, 513, 598].map(|s| s * stripe + 17) {
+        let upto = data.len().min(from + 2 * stripe);
+        let mut out = Vec::new();
+        client.get("o", Some(from as u64..upto as u64), &mut out, |_, _| {}).await.unwrap();
+        assert_same(&out, &data[from..upto]);
+    }
 }
