@@ -27,7 +27,7 @@ mod write;
 use std::path::Path;
 use std::sync::Arc;
 
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
+use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
 
 use crate::error::{CoordinatorError, Result};
 
@@ -51,6 +51,8 @@ pub struct Meta {
 /// A consistent view of the metadata at one moment.
 pub struct Snapshot {
     txn: ReadTransaction,
+    /// Opened once: scans look up one stripe a row.
+    stripes: ReadOnlyTable<u64, &'static [u8]>,
 }
 
 /// Numbers that are kept, not counted.
@@ -134,7 +136,8 @@ impl Meta {
     /// # Errors
     /// The disk fails.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Ok(Snapshot { txn: self.db.begin_read()? })
+        let txn = self.db.begin_read()?;
+        Ok(Snapshot { stripes: txn.open_table(tables::STRIPES)?, txn })
     }
 
     /// Counts one more start of the coordinator, and tells which it is: never the same twice.
@@ -175,7 +178,7 @@ impl Snapshot {
         Ok(Totals {
             objects: self.txn.open_table(tables::OBJECTS)?.len()?,
             object_bytes: counters.get(tables::COUNT_BYTES)?.map_or(0, |v| v.value()),
-            stripes: self.txn.open_table(tables::STRIPES)?.len()?,
+            stripes: self.stripes.len()?,
             lost: self.txn.open_table(tables::LOST)?.len()?,
             puts: self.txn.open_table(tables::PUTS)?.len()?,
             garbage: self.txn.open_table(tables::GARBAGE)?.len()?,

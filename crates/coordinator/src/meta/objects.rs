@@ -42,8 +42,7 @@ impl Snapshot {
     /// # Errors
     /// The disk fails.
     pub fn stripe(&self, id: StripeId) -> Result<Option<StripeRecord>> {
-        let table = self.txn.open_table(tables::STRIPES)?;
-        table.get(id.0)?.map(|row| StripeRecord::unpack(row.value())).transpose()
+        self.stripes.get(id.0)?.map(|row| StripeRecord::unpack(row.value())).transpose()
     }
 
     /// At most `limit` stripes of an object from position `first` on, for clients.
@@ -52,10 +51,9 @@ impl Snapshot {
     /// The metadata contradict themselves.
     pub fn stripes(&self, object: &ObjectRecord, first: u64, limit: u64) -> Result<Vec<StripeInfo>> {
         let code = self.code(object.code)?;
-        let table = self.txn.open_table(tables::STRIPES)?;
         let mut out = Vec::new();
         for (_, id) in object.ids(first, limit) {
-            let row = table.get(id.0)?.ok_or_else(|| CoordinatorError::Corrupt {
+            let row = self.stripes.get(id.0)?.ok_or_else(|| CoordinatorError::Corrupt {
                 what: format!("stripe {id}"),
                 expected: "a row for every stripe of an object".into(),
                 got: "none".into(),

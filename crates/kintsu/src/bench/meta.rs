@@ -97,6 +97,8 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     let pid = child.id().context("the coordinator's process")?;
     let start_memory_bytes = memory(pid, "VmRSS")?;
 
+    // From the start: while one agent is compared, those before it must not count as dead.
+    let beats = tokio::spawn(beat(coordinator.clone()));
     let mut registers = Vec::new();
     for node in 0..NODES {
         progress(&format!("registering agent {} of {NODES}", node + 1));
@@ -106,7 +108,6 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
         registers.push(started.elapsed().as_secs_f64());
         anyhow::ensure!(reply.delete.is_empty(), "the coordinator takes blocks that it placed for garbage");
     }
-    let beats = tokio::spawn(beat(coordinator.clone()));
     let latencies = latencies(&mut coordinator, &filled.objects, progress).await?;
     beats.abort();
     let peak_memory_bytes = memory(pid, "VmHWM")?;
