@@ -100,9 +100,9 @@ fn a_second_up_on_the_same_directory_is_refused_and_harms_nothing() {
             .arg(dir.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let mut first = start("127.0.0.1:0");
+    let mut first = Running(start("127.0.0.1:0"));
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(first.stdout.take().unwrap()), &mut line)
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(first.0.stdout.take().unwrap()), &mut line)
         .unwrap();
     let endpoint =
         serde_json::from_str::<serde_json::Value>(&line).unwrap()["listen"].as_str().unwrap().to_owned();
@@ -111,8 +111,16 @@ fn a_second_up_on_the_same_directory_is_refused_and_harms_nothing() {
     says(&text(&second.stderr), &[dir.path().to_str().unwrap(), "locked", "running"]);
     let status = kintsu().args(["status", "--json", "--coordinator", &endpoint]).output().unwrap();
     assert!(status.status.success(), "{}", text(&status.stderr));
-    first.kill().unwrap();
-    first.wait().unwrap();
+}
+
+/// A process that ends with the test, however that goes.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
