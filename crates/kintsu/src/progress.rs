@@ -9,7 +9,7 @@ static CURRENT: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// A bar over bytes.
 pub fn bytes(what: &str) -> ProgressBar {
-    bar(what, "{msg:20} [{bar:32}] {bytes:>11} of {total_bytes:<11} {bytes_per_sec:>13} {eta:>4}")
+    bar(what, "{msg} [{wide_bar}] {bytes} of {total_bytes} {bytes_per_sec} {eta}")
 }
 
 /// A line that says what is being done.
