@@ -5,7 +5,7 @@
 //! moment leaves all of it or none. [`Meta`] is the only door; nothing outside knows of tables.
 //! It decides nothing: placement and repairs are handed in.
 //!
-//! Invariants, each kept by the one function of [`Tables`](tables) that touches its rows:
+//! Invariants, each kept by the one function of `Tables` that touches its rows:
 //! - a block with a digest has exactly one `by_node` row, and a node at most one block of a stripe;
 //! - a block is flagged lost in its stripe exactly when it has a `lost` row;
 //! - `tally` counts the rows of `by_node` and their lost flags;
