@@ -74,6 +74,19 @@ fn more_losses_than_the_code_can_bear_name_what_is_left_and_needed() {
 }
 
 #[test]
+fn too_few_racks_are_pointed_out() {
+    let file_of = |cluster: &Cluster| cluster.file("object", 1_000_000).to_str().unwrap().to_owned();
+    let said = |racks: u32| {
+        let cluster = Cluster::start(6, racks);
+        let out = cluster.run(&["put", &file_of(&cluster), "object", "--code", "rs:n=6,k=4"]);
+        assert!(out.status.success());
+        text(&out.stderr)
+    };
+    says(&said(2), &["too few racks", "rs:n=6,k=4"]);
+    assert_eq!(said(3), "");
+}
+
+#[test]
 fn listeners_refuse_to_leave_loopback() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().to_str().unwrap();

@@ -1,11 +1,13 @@
 //! `kintsu put`, `get`, `ls`, `rm`, `stat`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use kintsu_client::{FileSource, PutOptions};
+use kintsu_dag::BlockIndex;
 use kintsu_wire::message::{Encoding, ObjectInfo};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
@@ -48,10 +50,34 @@ pub async fn put(args: cli::Put, context: &Context) -> anyhow::Result<ExitCode> 
         describe(&object),
         object.size as f64 / 1e6 / seconds.max(1e-9)
     ))?;
+    if object.stripes > 0 {
+        warn_of_racks(context, &args.name).await?;
+    }
     if !object.encoded {
         output::line(&format!("no parity yet: run `kintsu encode {}`", object.name))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says so when the loss of one rack would lose data, because there are too few racks for the code.
+async fn warn_of_racks(context: &Context, name: &str) -> anyhow::Result<()> {
+    let (view, topology) = context.client.stripe_view(name, 0).await?;
+    let mut racks: BTreeMap<_, Vec<BlockIndex>> = BTreeMap::new();
+    for (index, home) in view.homes.iter().enumerate() {
+        if let Some(rack) = home.and_then(|node| topology.rack(node)) {
+            racks.entry(rack).or_default().push(BlockIndex(index as u8));
+        }
+    }
+    if let Some((rack, blocks)) = racks.iter().find(|(_, blocks)| !view.code.recoverable(blocks)) {
+        eprintln!(
+            "kintsu: too few racks for {}: the loss of {rack} ({} blocks of a stripe) would lose data; \
+             expected racks with {} or fewer",
+            view.code.name(),
+            blocks.len(),
+            view.code.distance() - 1
+        );
+    }
+    Ok(())
 }
 
 fn describe(object: &ObjectInfo) -> String {
