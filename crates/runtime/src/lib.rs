@@ -5,7 +5,8 @@
 //! from blocks read ahead (`source.rs`) and from peers (`receive.rs`), combine them (`combine.rs`), and put
 //! them into queues that are emptied to peers (`send.rs`) and to disk (`sink.rs`).
 //! The [`DataPlane`] is where streams of a process come in. [`Conductor`] starts the programs of a plan on
-//! all its agents, and says what went wrong, and where, if something did.
+//! all its agents, and says what went wrong, and where, if something did. [`InMemory`] is the computing of a
+//! program alone.
 //!
 //! What it is not: it knows no codes and no methods, and decides nothing about them.
 //!
@@ -21,6 +22,7 @@ mod culprit;
 mod executor;
 mod fault;
 mod frames;
+mod in_memory;
 mod limits;
 mod local;
 mod parts;
@@ -37,6 +39,7 @@ mod verdict;
 
 pub use conduct::{Conducted, Conductor};
 pub use fault::from_store;
+pub use in_memory::{InMemory, MemoryBlock};
 pub use limits::Limits;
 pub use local::{BlockSink, BlockSource, ClientLocal, Delivery, Local, Output};
 pub use plane::{DataPlane, PlaneError};

@@ -55,9 +55,55 @@ pub(super) fn interleave(
     seconds_per_call.into_iter().map(rate).collect()
 }
 
+/// Two contenders side by side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair {
+    /// Seconds of each one's fastest burst.
+    pub best: [f64; 2],
+    /// Seconds of each one's median burst.
+    pub median: [f64; 2],
+}
+
+/// Runs `work(contender, chunk)` for two contenders, burst by burst, until each has had `seconds`.
+///
+/// Who goes first changes from round to round; each comes through all chunks, both as the first and as
+/// the second. Within a round they are half of all chunks apart, so that neither finds in a cache what the
+/// other one left there.
+pub(super) fn pair(seconds: f64, chunks: usize, mut work: impl FnMut(usize, usize)) -> Pair {
+    let mut times = [Vec::new(), Vec::new()];
+    let mut spent = Duration::ZERO;
+    let mut round = 0;
+    while spent.as_secs_f64() < 2.0 * seconds || round < 2 * chunks {
+        let first = (round + (1 - chunks % 2) * (round / chunks)) % 2;
+        for (contender, ahead) in [(first, 0), (1 - first, chunks / 2)] {
+            let start = Instant::now();
+            work(contender, (round + ahead) % chunks);
+            let time = start.elapsed();
+            spent += time;
+            times[contender].push(time.as_secs_f64());
+        }
+        round += 1;
+    }
+    times.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+    Pair { best: times.each_ref().map(|t| t[0]), median: times.each_ref().map(|t| t[t.len() / 2]) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_of_a_pair_come_through_all_chunks_first_and_second() {
+        for chunks in [1, 2, 5, 16] {
+            let mut seen = std::collections::BTreeSet::new();
+            let mut calls = 0;
+            pair(0.0, chunks, |contender, chunk| {
+                seen.insert((contender, chunk, calls % 2));
+                calls += 1;
+            });
+            assert_eq!(seen.len(), 4 * chunks, "{chunks}");
+        }
+    }
 
     #[test]
     fn every_contender_is_called_equally_often_in_bursts() {
