@@ -234,7 +234,10 @@ fn print(rows: &[(u32, JobReport)], json: bool) -> anyhow::Result<()> {
 }
 
 fn how_to_go_on(args: &Demo) {
+    let program = std::env::current_exe().map_or_else(|_| "kintsu".into(), |path| path.display().to_string());
     println!("\nTo go on with this cluster:");
-    println!("  kintsu up --nodes {} --racks {} --dir {}", args.nodes, args.racks, args.dir.display());
-    println!("  kintsu stat demo-rs; kintsu nodes; kintsu explain demo-lrc --lost 3 --svg plan.svg");
+    println!("  {program} up --nodes {} --racks {} --dir {} &", args.nodes, args.racks, args.dir.display());
+    for command in ["nodes", "stat demo-rs", "explain demo-lrc --lost 3 --svg plan.svg"] {
+        println!("  {program} {command}");
+    }
 }
