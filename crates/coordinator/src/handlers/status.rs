@@ -1,5 +1,5 @@
 //! The cluster in numbers: kept counters, and an index scan over what is lost or on nodes that are
-//! down, never over all stripes. The scan's result is kept for a time in proportion to its cost.
+//! down, never over all stripes. The result of a costly scan is kept for a time in proportion to its cost.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -14,8 +14,10 @@ use crate::meta::Snapshot;
 
 /// Rows of a page.
 const PAGE: usize = 8192;
-/// A scan is repeated after so many times its own duration.
+/// A scan is repeated after so many times its own duration,
 const REST: u64 = 20;
+/// but at once if it took less than this: a small cluster's status is never old.
+const CHEAP_MS: u64 = 200;
 
 /// The last scan.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,7 +61,9 @@ async fn damage(cluster: &Arc<Cluster>) -> Result<Damage> {
     let (degraded, unreadable) =
         cluster.meta.off(move |meta| scan(&worker, &meta.snapshot()?, &down)).await?;
     let now_ms = cluster.now_ms();
-    let damage = Damage { degraded, unreadable, until_ms: now_ms + (now_ms - started_ms) * REST };
+    let took_ms = now_ms - started_ms;
+    let rest_ms = if took_ms < CHEAP_MS { 0 } else { took_ms * REST };
+    let damage = Damage { degraded, unreadable, until_ms: now_ms + rest_ms };
     *cluster.damage() = damage;
     Ok(damage)
 }
