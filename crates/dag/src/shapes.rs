@@ -26,7 +26,7 @@ pub fn star(
 ) -> Result<Ecdag, DagError> {
     let map = Map::new(n, w, hops, targets, coefs)?;
     let mut graph = Ecdag::new(n, w);
-    let mut sums: Vec<Sum> = targets.iter().map(|_| Sum::default()).collect();
+    let mut sums = map.sums();
     for hop in 0..hops.len() {
         map.add_leaves(hop, &mut sums);
     }
