@@ -109,12 +109,7 @@ impl Shape {
 
 #[cfg(test)]
 mod tests {
-    fn parity_hex(name: &str) -> Vec<String> {
-        let code = crate::parse(name).unwrap();
-        let row =
-            |i| code.generator().row(i).iter().map(|c| format!("{c:02x}")).collect::<Vec<_>>().join(" ");
-        (code.k()..code.n()).map(row).collect()
-    }
+    use crate::rs::tests::parity_hex;
 
     #[test]
     fn two_globals_take_powers_of_coset_points() {

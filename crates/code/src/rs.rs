@@ -71,10 +71,11 @@ pub(crate) fn systematic(n: usize, k: usize, mut f: impl FnMut(usize, usize) -> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use kintsu_algebra::Matrix;
 
-    fn parity_hex(name: &str) -> Vec<String> {
+    /// The parity rows of a code, in hex.
+    pub(crate) fn parity_hex(name: &str) -> Vec<String> {
         let code = crate::parse(name).unwrap();
         let row =
             |i| code.generator().row(i).iter().map(|c| format!("{c:02x}")).collect::<Vec<_>>().join(" ");
