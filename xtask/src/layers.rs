@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu-kernel"],
     &["kintsu-dag"],
     &["kintsu-code"],
+    &["kintsu-analysis"],
     &["kintsu-plan"],
     &["kintsu-store"],
     &["kintsu-wire"],
@@ -24,7 +25,8 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Values in, values out: what is forbidden in the sources of every layer down to `plan`.
-const PURE: &[&str] = &["kintsu-algebra", "kintsu-kernel", "kintsu-dag", "kintsu-code", "kintsu-plan"];
+const PURE: &[&str] =
+    &["kintsu-algebra", "kintsu-kernel", "kintsu-dag", "kintsu-code", "kintsu-analysis", "kintsu-plan"];
 const IMPURE: &[&str] = &[
     "std::fs",
     "std::io",

@@ -9,14 +9,16 @@
 //! Source of the layout and of the notion of recoverability: Huang et al., "Erasure Coding in Windows
 //! Azure Storage", ATC'12. The coefficients are our own.
 
+use std::sync::Arc;
+
 use kintsu_algebra::{Matrix, exp, inv, mul, pow};
 use kintsu_dag::BlockIndex;
 
-use crate::CodeError;
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, LinearCode};
+use crate::linear::{Claim, Own};
 use crate::name::{Family, Key, Params};
 use crate::rs::systematic;
+use crate::{Code, CodeError};
 
 pub(crate) const FAMILY: Family = Family {
     name: "azure-lrc",
@@ -39,7 +41,7 @@ struct Shape {
     globals: usize,
 }
 
-fn make(params: &Params<'_>) -> Result<LinearCode, CodeError> {
+fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let (n, k) = params.shape()?;
     let r = params.number("r")?;
     if !(1..=k).contains(&r) {
@@ -54,8 +56,17 @@ fn make(params: &Params<'_>) -> Result<LinearCode, CodeError> {
     let (generator, theorem) =
         if shape.has_coset_points() { shape.maximally_recoverable() } else { shape.split_cauchy() };
     let name = format!("azure-lrc:n={n},k={k},r={r}");
-    let claim = Claim { name, n, k, w: 1, generator, groups: shape.groups(), distance: shape.globals + 2 };
-    claim.check(Some(&Certificate { theorem, split: locals }))
+    let claim = Claim {
+        name,
+        n,
+        k,
+        w: 1,
+        generator,
+        groups: shape.groups(),
+        distance: shape.globals + 2,
+        own: Own::default(),
+    };
+    claim.make(Some(&Certificate { theorem, split: locals }))
 }
 
 impl Shape {

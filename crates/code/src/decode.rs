@@ -43,7 +43,8 @@ pub fn decode_linear(
     Ok(graph)
 }
 
-fn validate(n: usize, available: &[BlockIndex], lost: &[BlockIndex]) -> Result<(), CodeError> {
+/// Accepts distinct blocks of the stripe, each lost or available.
+pub(crate) fn validate(n: usize, available: &[BlockIndex], lost: &[BlockIndex]) -> Result<(), CodeError> {
     let mut seen = BTreeSet::new();
     for &block in available.iter().chain(lost) {
         if usize::from(block.0) >= n {

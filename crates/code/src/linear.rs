@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kintsu_algebra::Matrix;
 use kintsu_dag::{BlockIndex, Ecdag, Vertex};
 
-use crate::decode::{decode_linear, join_row};
+use crate::decode::{decode_linear, join_row, validate};
 use crate::distance::{self, Certificate};
 use crate::name::check_shape;
 use crate::{Code, CodeError};
@@ -20,6 +20,20 @@ pub(crate) struct LinearCode {
     generator: Matrix,
     groups: Vec<Vec<BlockIndex>>,
     distance: usize,
+    own: Own,
+}
+
+/// What a code brings of its own where the graphs and the partition that follow from generator and groups are
+/// not the best: each is proved when the code is made.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    /// The graph that encodes; none: one dense join a parity symbol.
+    pub(crate) encode: Option<Ecdag>,
+    /// Graphs that repair their targets (all symbols of one or more blocks) from their leaves. The first one that
+    /// fits a loss is taken; losses that none fits are decoded from generator and groups.
+    pub(crate) repairs: Vec<Ecdag>,
+    /// The partition for [`Code::place`]; none: groups, then the rest.
+    pub(crate) place: Option<Vec<Vec<BlockIndex>>>,
 }
 
 /// A linear code before it is checked: the fields of [`from_generator`].
@@ -31,6 +45,7 @@ pub(crate) struct Claim {
     pub(crate) generator: Matrix,
     pub(crate) groups: Vec<Vec<BlockIndex>>,
     pub(crate) distance: usize,
+    pub(crate) own: Own,
 }
 
 /// A code given as data: `generator` is `(n * w) x (k * w)`, identity on top; `groups` are its local
@@ -50,14 +65,20 @@ pub fn from_generator(
     groups: Vec<Vec<BlockIndex>>,
     claimed_distance: usize,
 ) -> Result<Arc<dyn Code>, CodeError> {
-    let claim = Claim { name: name.into(), n, k, w, generator, groups, distance: claimed_distance };
-    Ok(Arc::new(claim.check(None)?))
+    let own = Own::default();
+    let claim = Claim { name: name.into(), n, k, w, generator, groups, distance: claimed_distance, own };
+    claim.make(None)
 }
 
 impl Claim {
+    /// The code, if everything claimed holds.
+    pub(crate) fn make(self, certificate: Option<&Certificate>) -> Result<Arc<dyn Code>, CodeError> {
+        Ok(Arc::new(self.check(certificate)?))
+    }
+
     /// Checks everything claimed; a certificate spares the exhaustive search for the distance.
     pub(crate) fn check(self, certificate: Option<&Certificate>) -> Result<LinearCode, CodeError> {
-        let Self { name, n, k, w, generator, groups, distance } = self;
+        let Self { name, n, k, w, generator, groups, distance, own } = self;
         check_shape(n, k)?;
         check_generator(n, k, w, &generator)?;
         if !(1..=n - k + 1).contains(&distance) {
@@ -68,8 +89,66 @@ impl Claim {
         for group in &groups {
             check_group(&generator, w, group)?;
         }
-        Ok(LinearCode { name, n, k, w, generator, groups, distance })
+        own.check(n, k, w, &generator)?;
+        Ok(LinearCode { name, n, k, w, generator, groups, distance, own })
     }
+}
+
+impl Own {
+    fn check(&self, n: usize, k: usize, w: usize, generator: &Matrix) -> Result<(), CodeError> {
+        let blocks = |range: std::ops::Range<usize>| range.map(|b| BlockIndex(b as u8)).collect::<Vec<_>>();
+        if let Some(graph) = &self.encode {
+            check_graph("encode graph", graph, w, generator, &blocks(k..n))?;
+            if let Some(leaf) = graph.leaves().into_iter().find(|leaf| leaf.0 as usize >= k * w) {
+                return Err(CodeError::invalid("encode graph", "leaves that are data symbols", leaf));
+            }
+        }
+        for graph in &self.repairs {
+            check_graph("repair graph", graph, w, generator, &blocks_of(&graph.targets(), w))?;
+        }
+        let mut placed = self.place.iter().flatten().flatten().copied().collect::<Vec<_>>();
+        placed.sort_unstable();
+        if self.place.is_some() && placed != blocks(0..n) {
+            return Err(CodeError::invalid("placement groups", "each block once", format!("{placed:?}")));
+        }
+        Ok(())
+    }
+
+    /// The first repair of exactly the `lost` blocks that reads none but `available` ones.
+    fn repair(&self, available: &[BlockIndex], lost: &[BlockIndex], w: usize) -> Option<&Ecdag> {
+        let mut wanted = lost.to_vec();
+        wanted.sort_unstable();
+        self.repairs.iter().find(|graph| {
+            blocks_of(&graph.targets(), w) == wanted
+                && blocks_of(&graph.leaves(), w).iter().all(|block| available.contains(block))
+        })
+    }
+}
+
+/// Accepts a graph over the code's symbols that computes all symbols of `blocks`, and those only.
+fn check_graph(
+    what: &str,
+    graph: &Ecdag,
+    w: usize,
+    generator: &Matrix,
+    blocks: &[BlockIndex],
+) -> Result<(), CodeError> {
+    graph
+        .prove(generator)
+        .map_err(|error| CodeError::invalid(what, "a graph that proves against the generator", error))?;
+    let expected = blocks.iter().flat_map(|b| usize::from(b.0) * w..(usize::from(b.0) + 1) * w);
+    if graph.w() != w || !graph.targets().iter().map(|v| v.0 as usize).eq(expected) {
+        let expected = format!("all {w} symbols of {blocks:?} computed, and no others");
+        return Err(CodeError::invalid(what, expected, format!("{:?}", graph.targets())));
+    }
+    Ok(())
+}
+
+/// The blocks of symbols in order of number, each once.
+fn blocks_of(symbols: &[Vertex], w: usize) -> Vec<BlockIndex> {
+    let mut blocks: Vec<_> = symbols.iter().map(|v| BlockIndex((v.0 as usize / w) as u8)).collect();
+    blocks.dedup();
+    blocks
 }
 
 fn check_generator(n: usize, k: usize, w: usize, generator: &Matrix) -> Result<(), CodeError> {
@@ -138,6 +217,9 @@ impl Code for LinearCode {
     }
 
     fn encode(&self) -> Ecdag {
+        if let Some(graph) = &self.own.encode {
+            return graph.clone();
+        }
         let mut graph = Ecdag::new(self.n, self.w);
         let data: Vec<usize> = (0..self.k * self.w).collect();
         let mut alike: Vec<(Vec<Vertex>, Vec<Vertex>)> = Vec::new();
@@ -157,10 +239,17 @@ impl Code for LinearCode {
     }
 
     fn decode(&self, available: &[BlockIndex], lost: &[BlockIndex]) -> Result<Ecdag, CodeError> {
-        decode_linear(self, available, lost)
+        validate(self.n, available, lost)?;
+        match self.own.repair(available, lost, self.w) {
+            Some(graph) => Ok(graph.clone()),
+            None => decode_linear(self, available, lost),
+        }
     }
 
     fn place(&self) -> Vec<Vec<BlockIndex>> {
+        if let Some(groups) = &self.own.place {
+            return groups.clone();
+        }
         let mut placed = vec![false; self.n];
         let mut take = |b: &BlockIndex| !std::mem::replace(&mut placed[usize::from(b.0)], true);
         let all: Vec<_> = (0..self.n).map(|b| BlockIndex(b as u8)).collect();

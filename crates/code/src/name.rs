@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::linear::LinearCode;
 use crate::{Code, CodeError, azure_lrc, rs};
 
 /// A family of codes that names can ask for.
@@ -17,8 +16,11 @@ pub struct Family {
     pub about: &'static str,
     /// A name that works.
     pub example: &'static str,
-    pub(crate) make: fn(&Params<'_>) -> Result<LinearCode, CodeError>,
+    pub(crate) make: Make,
 }
+
+/// Makes a code of a family from its parameters, with all that it claims checked.
+pub(crate) type Make = fn(&Params<'_>) -> Result<Arc<dyn Code>, CodeError>;
 
 /// A parameter of a family.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ pub fn parse(name: &str) -> Result<Arc<dyn Code>, CodeError> {
         return Ok(code.clone());
     }
     let params = Params::parse(name)?;
-    let code: Arc<dyn Code> = Arc::new((params.family.make)(&params)?);
+    let code = (params.family.make)(&params)?;
     let mut guard = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     let cache = guard.get_or_insert_default();
     if cache.len() >= CACHED {

@@ -4,12 +4,14 @@
 //! `vandermonde` is the systematised Vandermonde matrix; `isal` has the bytes of ISA-L's
 //! `gf_gen_rs_matrix`, which is MDS at small sizes only and refused beyond them.
 
+use std::sync::Arc;
+
 use kintsu_algebra::{Matrix, exp, inv, pow};
 
-use crate::CodeError;
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, LinearCode};
+use crate::linear::{Claim, Own};
 use crate::name::{Family, Key, Params};
+use crate::{Code, CodeError};
 
 pub(crate) const FAMILY: Family = Family {
     name: "rs",
@@ -23,7 +25,7 @@ pub(crate) const FAMILY: Family = Family {
     make,
 };
 
-fn make(params: &Params<'_>) -> Result<LinearCode, CodeError> {
+fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let (n, k) = params.shape()?;
     let (suffix, generator, theorem) = match params.word("matrix") {
         "cauchy" => ("", cauchy(n, k), Some(cauchy_theorem(n, k))),
@@ -35,8 +37,9 @@ fn make(params: &Params<'_>) -> Result<LinearCode, CodeError> {
         }
     };
     let name = format!("rs:n={n},k={k}{suffix}");
-    let claim = Claim { name, n, k, w: 1, generator, groups: Vec::new(), distance: n - k + 1 };
-    claim.check(theorem.map(|theorem| Certificate { theorem, split: 1 }).as_ref())
+    let claim =
+        Claim { name, n, k, w: 1, generator, groups: Vec::new(), distance: n - k + 1, own: Own::default() };
+    claim.make(theorem.map(|theorem| Certificate { theorem, split: 1 }).as_ref())
 }
 
 /// Row i >= k, column j: 1 / (i xor j).
