@@ -1,7 +1,8 @@
 //! Erasure codes: from a name and its parameters to a generator matrix, encode and decode graphs,
 //! and groups.
 //!
-//! A code is made by name ([`parse`], `rs:n=14,k=10`) or from data ([`from_generator`]). Either way
+//! A code is made by name ([`parse`], `rs:n=14,k=10`) or from data ([`Definition::prove`],
+//! [`from_generator`]). Either way
 //! its claimed distance is proved before it is handed out, by exhaustion or by a theorem whose
 //! conditions are checked on the very matrix (see the `distance` module). A code is a value: it moves no
 //! bytes, knows no nodes and does no I/O. Block order is data `0..k`, then local parities, then
@@ -12,6 +13,7 @@
 mod azure_lrc;
 mod code;
 mod decode;
+mod definition;
 mod describe;
 mod distance;
 mod error;
@@ -21,6 +23,7 @@ mod rs;
 
 pub use code::Code;
 pub use decode::decode_linear;
+pub use definition::{Definition, USER};
 pub use describe::{CodeReport, report};
 pub use error::CodeError;
 pub use linear::from_generator;

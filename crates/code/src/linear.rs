@@ -94,6 +94,23 @@ impl Claim {
     }
 }
 
+impl LinearCode {
+    /// A code by generator, groups and distance alone, without anything of its own: what those of a [`Claim`]
+    /// would give.
+    pub(crate) fn plain(code: &dyn Code) -> Self {
+        Self {
+            name: code.name().to_owned(),
+            n: code.n(),
+            k: code.k(),
+            w: code.w(),
+            generator: code.generator().clone(),
+            groups: code.groups(),
+            distance: code.distance(),
+            own: Own::default(),
+        }
+    }
+}
+
 impl Own {
     fn check(&self, n: usize, k: usize, w: usize, generator: &Matrix) -> Result<(), CodeError> {
         let blocks = |range: std::ops::Range<usize>| range.map(|b| BlockIndex(b as u8)).collect::<Vec<_>>();

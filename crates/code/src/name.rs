@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Code, CodeError, azure_lrc, rs};
+use crate::{Code, CodeError, USER, azure_lrc, rs};
 
 /// A family of codes that names can ask for.
 #[derive(Debug)]
@@ -82,6 +82,11 @@ pub(crate) struct Params<'a> {
 
 impl<'a> Params<'a> {
     fn parse(name: &'a str) -> Result<Self, CodeError> {
+        if name.starts_with(USER) {
+            let expected =
+                "a code of a family; user codes are looked up in the cluster that they are registered with";
+            return Err(CodeError::invalid("code", expected, format!("{name:?}")));
+        }
         let (family, rest) = name.split_once(':').unwrap_or((name, ""));
         let family = FAMILIES.iter().find(|f| f.name == family).ok_or_else(|| {
             let known: Vec<_> = FAMILIES.iter().map(|f| format!("{} ({})", f.name, f.example)).collect();

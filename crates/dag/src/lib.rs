@@ -30,6 +30,7 @@
 //! ```
 
 mod bind;
+mod data;
 mod ecdag;
 mod error;
 mod fuse;
@@ -45,6 +46,7 @@ mod svg;
 mod task;
 mod text;
 
+pub use data::{BindData, Elements, GraphData, JoinData};
 pub use ecdag::{BindX, Ecdag, Join, MAX_VERTICES};
 pub use error::DagError;
 pub use fuse::fuse;
