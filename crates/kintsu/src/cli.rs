@@ -133,6 +133,12 @@ Examples:
         #[command(subcommand)]
         command: BenchCommand,
     },
+    /// Run an experiment on a cluster of its own, and see measured beside theory.
+    Lab {
+        /// Which experiment.
+        #[command(subcommand)]
+        command: LabCommand,
+    },
     /// Show the whole story on a real cluster: store, kill, read degraded, recover, compare.
     #[command(after_help = "Example:\n  kintsu demo --file /path/to/a/large/file --dir ./demo-data")]
     Demo(Demo),
@@ -342,6 +348,70 @@ pub enum CodeCommand {
         /// The code, `family:key=value,...`.
         code: String,
     },
+}
+
+/// `kintsu lab ...`.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Store, lose, read degraded and repair with every code: bytes measured beside theory.
+    #[command(after_help = "\
+Examples:
+  kintsu lab codes                               # the example of every family
+  kintsu lab codes clay:n=6,k=4,d=5 rs:n=9,k=6   # these
+  kintsu lab codes --json")]
+    Codes(LabCodes),
+    /// Fill a cluster, lose a node and recover, with the codes of the LRC study.
+    #[command(after_help = "\
+Examples:
+  kintsu lab lrc
+  kintsu lab lrc --victims 5 --method pipeline
+  kintsu lab lrc rs:n=9,k=6 azure-lrc:n=9,k=6,r=3 --stripes 100 --json")]
+    Lrc(LabLrc),
+}
+
+/// `kintsu lab codes`.
+#[derive(Debug, Args)]
+pub struct LabCodes {
+    /// Codes; by default the example of every family.
+    pub codes: Vec<String>,
+    /// Bytes to store; by default this program's own.
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+    /// Racks of the cluster.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub racks: u32,
+    /// Sets of several lost blocks tried with a code, times the symbols of its stripe; where that is not enough for
+    /// all sets, evenly spaced ones are tried.
+    #[arg(long, default_value_t = 100_000)]
+    pub budget: usize,
+    /// Where to make the cluster's folder, which is removed at the end; by default where temporary files are.
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+}
+
+/// `kintsu lab lrc`.
+#[derive(Debug, Args)]
+pub struct LabLrc {
+    /// Codes; by default those of the study.
+    pub codes: Vec<String>,
+    /// Nodes of the cluster.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub nodes: u32,
+    /// Stripes to fill it with.
+    #[arg(long, default_value_t = 512)]
+    pub stripes: u64,
+    /// Block.
+    #[arg(long, default_value = "128KiB", value_name = "BYTES")]
+    pub block: Bytes,
+    /// Nodes lost and recovered, one after the other.
+    #[arg(long, default_value_t = 1)]
+    pub victims: u32,
+    /// How slices move.
+    #[arg(long, value_enum, default_value_t = Method::Conventional)]
+    pub method: Method,
+    /// Where to make the cluster's folder, which is removed at the end; by default where temporary files are.
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
 }
 
 /// `kintsu bench ...`.

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod command;
 mod demo;
+mod lab;
 mod launcher;
 mod output;
 mod progress;
@@ -13,9 +14,12 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     let cli = cli::Cli::parse();
+    // An experiment breaks things on purpose.
+    let quiet = matches!(cli.command, cli::Command::Lab { .. });
+    let level = if quiet { "error" } else { "warn" };
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("KINTSU_LOG").unwrap_or_else(|_| "warn".into()),
+            tracing_subscriber::EnvFilter::try_from_env("KINTSU_LOG").unwrap_or_else(|_| level.into()),
         )
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr)

@@ -12,6 +12,11 @@ pub fn bytes(what: &str) -> ProgressBar {
     bar(what, "{msg} [{wide_bar}] {bytes} of {total_bytes} {bytes_per_sec} {eta}")
 }
 
+/// A bar over things that are counted.
+pub fn count(what: &str) -> ProgressBar {
+    bar(what, "{msg} [{wide_bar}] {pos} of {len} {eta}")
+}
+
 /// A line that says what is being done.
 pub fn steps(what: &str) -> ProgressBar {
     let bar = bar(what, "{spinner} {wide_msg}");

@@ -33,6 +33,7 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Agent(args) => serve::agent(args, &cli.coordinator, cli.token, cli.json).await,
         Command::Demo(args) => crate::demo::run(args, cli.json).await,
         Command::Code { command } => code::run(command, cli.json),
+        Command::Lab { command } => crate::lab::run(command, cli.json).await,
         Command::Bench { command } => bench::run(command, cli.json).await,
         command => {
             let options = Options { token: cli.token, ..Options::default() };

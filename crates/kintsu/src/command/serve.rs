@@ -49,7 +49,8 @@ impl Cluster {
         Self::with_grace(dir, nodes, racks, listen, token, Duration::from_secs(60)).await
     }
 
-    async fn with_grace(
+    /// As [`Cluster::start`]; what is lost is repaired unasked after `grace`.
+    pub async fn with_grace(
         dir: &Path,
         count: u32,
         racks: u32,

@@ -1,0 +1,305 @@
+//! Every code on a live cluster: a file stored, every single block and every bearable set of blocks lost in
+//! turn, read back degraded and repaired; what repairs read and moved beside what theory says.
+
+use std::process::ExitCode;
+
+use kintsu_client::PutOptions;
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, Ecdag, Vertex};
+use kintsu_plan::Method;
+use kintsu_wire::message::{Encoding, RepairTarget};
+use serde::Serialize;
+
+use super::site::{Site, real_bytes};
+use crate::cli::LabCodes;
+use crate::{output, progress};
+
+const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipeline];
+const SLICE_BYTES: u32 = 32 << 10;
+const PAGE_BYTES: u64 = 4096;
+
+/// Blocks of the object whose repairs are measured are at least this long.
+const BLOCK_BYTES: u64 = 128 << 10;
+
+/// One code's results. Costs are in blocks.
+#[derive(Debug, Serialize)]
+struct Row {
+    code: String,
+    n: usize,
+    k: usize,
+    w: usize,
+    d: usize,
+    /// For each block.
+    repairs: Vec<Cost>,
+    /// Sets of two or more blocks that were lost together.
+    losses_tried: usize,
+    /// Sets of two or more blocks within the code's distance.
+    losses: usize,
+    /// Whether all bytes came back right and all costs were those of theory.
+    ok: bool,
+}
+
+/// What the repair of one block reads and moves.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Cost {
+    read_theory: f64,
+    read: f64,
+    moved_theory: f64,
+    moved: f64,
+    tree_theory: f64,
+    tree: f64,
+    chain_theory: f64,
+    chain: f64,
+}
+
+/// `kintsu lab codes`.
+pub async fn run(args: LabCodes, json: bool) -> anyhow::Result<ExitCode> {
+    let names: Vec<String> = match args.codes.is_empty() {
+        true => kintsu_code::families().iter().map(|family| family.example.to_owned()).collect(),
+        false => args.codes.clone(),
+    };
+    let codes = names.iter().map(|name| kintsu_code::parse(name)).collect::<Result<Vec<_>, _>>()?;
+    let nodes = codes.iter().map(|code| code.n() + code.n() - code.k()).max().unwrap_or(1);
+    let site = Site::start(nodes as u32, args.racks, args.dir.clone()).await?;
+    let mut rows = Vec::new();
+    for code in &codes {
+        let row = try_code(&site, &**code, &args).await;
+        rows.push(row.map_err(|e| e.context(format!("with {}", code.name())))?);
+    }
+    site.end().await;
+    progress::clear();
+    print(&rows, json)?;
+    Ok(if rows.iter().all(|row| row.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn try_code(site: &Site, code: &dyn Code, args: &LabCodes) -> anyhow::Result<Row> {
+    let sets = loss_sets(code, args.budget);
+    let losses = (2..code.distance()).map(|f| choose(code.n(), f)).sum();
+    let bar = progress::count(code.name());
+    bar.set_length((METHODS.len() * code.n() + sets.len()) as u64);
+    let mut ok = true;
+    let name = "measured";
+    let len = store(site, code, name, false, args).await?;
+    let mut repairs = Vec::new();
+    for block in 0..code.n() {
+        let block = BlockIndex(block as u8);
+        let mut cost = theory(code, block)?;
+        for method in METHODS {
+            let measured = lose(site, name, &[block], method).await?;
+            let blocks = |bytes: u64| bytes as f64 / len as f64;
+            match method {
+                Method::Conventional => (cost.read, cost.moved) = (blocks(measured.0), blocks(measured.1)),
+                Method::Ppr => cost.tree = blocks(measured.1),
+                Method::Pipeline => cost.chain = blocks(measured.1),
+            }
+            bar.inc(1);
+        }
+        ok &= cost.agrees();
+        repairs.push(cost);
+    }
+    site.client.remove(name).await?;
+    let name = "odd";
+    store(site, code, name, true, args).await?;
+    for (at, set) in sets.iter().enumerate() {
+        lose(site, name, set, METHODS[at % METHODS.len()]).await?;
+        bar.inc(1);
+    }
+    site.client.remove(name).await?;
+    let (n, k, w, d) = (code.n(), code.k(), code.w(), code.distance());
+    let code = code.name().to_owned();
+    Ok(Row { code, n, k, w, d, repairs, losses_tried: sets.len(), losses, ok })
+}
+
+impl Cost {
+    fn agrees(&self) -> bool {
+        (self.read, self.moved, self.tree, self.chain)
+            == (self.read_theory, self.moved_theory, self.tree_theory, self.chain_theory)
+    }
+}
+
+/// Stores one stripe: of whole cells, or (`odd`) one whose last cells are cut anywhere. Returns the length
+/// of a block.
+async fn store(site: &Site, code: &dyn Code, name: &str, odd: bool, args: &LabCodes) -> anyhow::Result<u64> {
+    let cell = code.w() as u64 * PAGE_BYTES;
+    let block = if odd { cell } else { BLOCK_BYTES.next_multiple_of(cell) };
+    let len = code.k() as u64 * block - if odd { cell / 3 + 7 } else { 0 };
+    let bytes = real_bytes(args.file.as_deref(), len as usize)?;
+    let options = PutOptions {
+        encoding: Encoding::Online,
+        block_bytes: block,
+        cell_bytes: cell as u32,
+        ..PutOptions::new(code.name())
+    };
+    site.put(name, bytes, options).await?;
+    Ok(block)
+}
+
+/// Loses blocks, reads the object, repairs it, reads it again; the bytes that the repair read and moved.
+async fn lose(site: &Site, name: &str, lost: &[BlockIndex], method: Method) -> anyhow::Result<(u64, u64)> {
+    let (expected, _) = site.get(name, None).await?;
+    let homes = site.homes(name).await?;
+    for block in lost {
+        if let Some(home) = homes.get(block) {
+            site.wipe(*home).await?;
+        }
+    }
+    let (degraded, _) = site.get(name, None).await?;
+    let target = RepairTarget::Object(name.into());
+    let report = site.repair(target, method, SLICE_BYTES, |_, _| {}).await?;
+    let (repaired, _) = site.get(name, None).await?;
+    anyhow::ensure!(
+        degraded == expected && repaired == expected,
+        "without {lost:?}: expected SHA-256 {expected}, got {degraded} degraded and {repaired} repaired"
+    );
+    Ok((report.bytes_read, report.bytes_moved))
+}
+
+/// What the repair of `block` costs by the code's own graph, the measured side not yet known.
+fn theory(code: &dyn Code, block: BlockIndex) -> anyhow::Result<Cost> {
+    let others: Vec<_> = (0..code.n() as u8).map(BlockIndex).filter(|b| *b != block).collect();
+    let graph = code.decode(&others, &[block])?;
+    let w = code.w() as f64;
+    let read = graph.leaves().len() as f64 / w;
+    // A tree or a chain moves one block's worth of sums from each helper on.
+    let mut helpers: Vec<_> = graph.leaves().iter().map(|leaf| leaf.0 as usize / code.w()).collect();
+    helpers.dedup();
+    let (hops, unknown) = (helpers.len() as f64, f64::NAN);
+    Ok(Cost {
+        read_theory: read,
+        read: unknown,
+        moved_theory: crossings(&graph)? as f64 / w,
+        moved: unknown,
+        tree_theory: hops,
+        tree: unknown,
+        chain_theory: hops,
+        chain: unknown,
+    })
+}
+
+/// Vertices that go from one block's node to another's or to the requestor, when bound vertices are
+/// computed where they are bound, and the others at the requestor.
+fn crossings(graph: &Ecdag) -> anyhow::Result<usize> {
+    let w = graph.w() as u32;
+    let mut place: std::collections::BTreeMap<Vertex, Option<u32>> = Default::default();
+    let mut crossing = std::collections::BTreeSet::new();
+    for vertex in graph.topological()? {
+        let Some(join) = graph.joins().get(&vertex) else {
+            place.insert(vertex, Some(vertex.0 / w));
+            continue;
+        };
+        let at = graph.binds_y().get(&vertex).and_then(|child| place[child]);
+        place.insert(vertex, at);
+        crossing.extend(join.children.iter().filter(|c| place[*c] != at).map(|child| (*child, at)));
+    }
+    Ok(crossing.len())
+}
+
+/// The sets of 2 to d - 1 blocks; where their number times the symbols of a stripe is more than `budget`, only as
+/// many of them, evenly spaced.
+fn loss_sets(code: &dyn Code, budget: usize) -> Vec<Vec<BlockIndex>> {
+    let mut sets = Vec::new();
+    for size in 2..code.distance() {
+        subsets(code.n(), size, &mut |set| sets.push(set.to_vec()));
+    }
+    let most = (budget / (code.n() * code.w())).max(1);
+    let step = sets.len().div_ceil(most).max(1);
+    sets.into_iter().step_by(step).collect()
+}
+
+/// Calls `each` with every set of `size` of `n` blocks, in order.
+fn subsets(n: usize, size: usize, each: &mut dyn FnMut(&[BlockIndex])) {
+    fn grow(set: &mut Vec<BlockIndex>, n: usize, left: usize, each: &mut dyn FnMut(&[BlockIndex])) {
+        if left == 0 {
+            return each(set);
+        }
+        let from = set.last().map_or(0, |b| usize::from(b.0) + 1);
+        for block in from..=n - left {
+            set.push(BlockIndex(block as u8));
+            grow(set, n, left - 1, each);
+            set.pop();
+        }
+    }
+    if size <= n {
+        grow(&mut Vec::new(), n, size, each);
+    }
+}
+
+fn choose(n: usize, f: usize) -> usize {
+    (0..f).fold(1, |count, i| count * (n - i) / (i + 1))
+}
+
+fn print(rows: &[Row], json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::json(&rows);
+    }
+    let mut table = output::table([
+        "code",
+        "d",
+        "w",
+        "read (theory)",
+        "read",
+        "moved, star (theory)",
+        "moved, star",
+        "tree (theory)",
+        "tree",
+        "chain",
+        "losses of 2 to d-1",
+        "",
+    ]);
+    for row in rows {
+        let column = |of: &dyn Fn(&Cost) -> f64| range(row.repairs.iter().map(of));
+        table.add_row([
+            row.code.clone(),
+            row.d.to_string(),
+            row.w.to_string(),
+            column(&|c| c.read_theory),
+            column(&|c| c.read),
+            column(&|c| c.moved_theory),
+            column(&|c| c.moved),
+            column(&|c| c.tree_theory),
+            column(&|c| c.tree),
+            column(&|c| c.chain),
+            format!("{} of {}", row.losses_tried, row.losses),
+            if row.ok { "equal".into() } else { "DIFFERENT".to_owned() },
+        ]);
+    }
+    output::line(&table.to_string())?;
+    output::line(
+        "(Blocks read and moved to repair one block, least to most over the blocks of a stripe; every repaired and\n \
+         degraded read gave the same bytes. Measured by the agents, block by block.)",
+    )
+}
+
+/// "2.5" or "6.5 to 10".
+fn range(values: impl Iterator<Item = f64>) -> String {
+    let text = |v: f64| format!("{v:.4}").trim_end_matches('0').trim_end_matches('.').to_owned();
+    let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+    if least == most { text(least) } else { format!("{} to {}", text(least), text(most)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_all_there_and_spread_when_there_are_too_many() {
+        let code = kintsu_code::parse("rs:n=9,k=6").unwrap();
+        assert_eq!(loss_sets(&*code, usize::MAX).len(), choose(9, 2) + choose(9, 3));
+        let some = loss_sets(&*code, 9 * 10);
+        assert!((9..=10).contains(&some.len()) && some.iter().any(|set| set.len() == 3), "{some:?}");
+    }
+
+    #[test]
+    fn a_star_moves_what_it_reads_unless_helpers_combine() {
+        let code = kintsu_code::parse("rs:n=9,k=6").unwrap();
+        let cost = theory(&*code, BlockIndex(0)).unwrap();
+        assert_eq!((cost.read_theory, cost.moved_theory, cost.chain_theory), (6.0, 6.0, 6.0));
+        let mut graph = Ecdag::new(4, 2);
+        let half = graph.fresh();
+        graph.join(half, &[Vertex(2), Vertex(3)], &[1, 1]).unwrap();
+        graph.join(Vertex(0), &[half, Vertex(4)], &[1, 1]).unwrap();
+        assert_eq!(crossings(&graph).unwrap(), 3);
+        graph.bind_y(half, Vertex(2)).unwrap();
+        assert_eq!(crossings(&graph).unwrap(), 2);
+    }
+}

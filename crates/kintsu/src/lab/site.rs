@@ -1,0 +1,142 @@
+//! A whole cluster in this process for the time of an experiment, in a folder that is removed after it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use kintsu_client::{Client, GetReport, Jobs, Options, PutOptions};
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::Method;
+use kintsu_wire::message::{JobEvent, JobReport, NodeAction, ObjectView, RepairTarget};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::command::Cluster;
+
+/// The cluster repairs nothing unasked while an experiment lasts.
+const GRACE: Duration = Duration::from_secs(1 << 30);
+
+/// Stripes listed at a time.
+const PAGE: u64 = 1000;
+
+/// A running cluster and a client of it.
+pub struct Site {
+    cluster: Cluster,
+    /// The client.
+    pub client: Client,
+    _dir: TempDir,
+}
+
+impl Site {
+    /// Starts `nodes` nodes in `racks` racks, in a new folder inside `dir` (the system's for temporary files
+    /// by default).
+    pub async fn start(nodes: u32, racks: u32, dir: Option<PathBuf>) -> anyhow::Result<Self> {
+        let parent = dir.unwrap_or_else(std::env::temp_dir);
+        let dir = tempfile::Builder::new()
+            .prefix("kintsu-lab-")
+            .tempdir_in(&parent)
+            .with_context(|| format!("expected a folder that can be written, got {}", parent.display()))?;
+        let listen = ([127, 0, 0, 1], 0).into();
+        let cluster = Cluster::with_grace(dir.path(), nodes, racks, listen, None, GRACE).await?;
+        let client = Client::connect(&cluster.endpoint(), Options::default()).await?;
+        Ok(Self { cluster, client, _dir: dir })
+    }
+
+    /// Ends the cluster and removes its data.
+    pub async fn end(self) {
+        self.client.close().await;
+        self.cluster.shutdown().await;
+    }
+
+    /// Stores bytes under a name.
+    pub async fn put(&self, name: &str, bytes: Bytes, options: PutOptions) -> anyhow::Result<()> {
+        let code = options.code.clone();
+        let put = self.client.put(std::sync::Arc::new(bytes), name, options, |_, _| {});
+        put.await.with_context(|| format!("storing with {code}"))?;
+        Ok(())
+    }
+
+    /// Reads an object, or a range of it: the SHA-256 of what came, and the report.
+    pub async fn get(
+        &self,
+        name: &str,
+        range: Option<std::ops::Range<u64>>,
+    ) -> anyhow::Result<(String, GetReport)> {
+        let mut bytes = Vec::new();
+        let report = self.client.get(name, range, &mut bytes, |_, _| {}).await?;
+        Ok((sha256(&bytes), report))
+    }
+
+    /// All stripes of an object.
+    pub async fn stripes(&self, name: &str) -> anyhow::Result<ObjectView> {
+        let mut view = self.client.stripes(name, 0, PAGE).await?;
+        while (view.stripes.len() as u64) < view.object.stripes {
+            let more = self.client.stripes(name, view.stripes.len() as u64, PAGE).await?;
+            ensure!(!more.stripes.is_empty(), "expected {} stripes, got fewer", view.object.stripes);
+            view.stripes.extend(more.stripes);
+        }
+        Ok(view)
+    }
+
+    /// Where the blocks of an object's first stripe are.
+    pub async fn homes(&self, name: &str) -> anyhow::Result<BTreeMap<BlockIndex, NodeId>> {
+        let view = self.client.stripes(name, 0, 1).await?;
+        let places = view.stripes.first().map(|stripe| &stripe.blocks[..]).unwrap_or_default();
+        Ok(places.iter().flatten().map(|place| (place.id.index, place.node)).collect())
+    }
+
+    /// Deletes all blocks of a node: they are lost from now on, the node is not.
+    pub async fn wipe(&self, node: NodeId) -> anyhow::Result<()> {
+        finish(self.client.command_node(node, NodeAction::Wipe).await?, |_, _| {}).await.map(drop)
+    }
+
+    /// Ends a node, or starts it again.
+    pub async fn command(&self, node: NodeId, action: NodeAction) -> anyhow::Result<()> {
+        finish(self.client.command_node(node, action).await?, |_, _| {}).await.map(drop)
+    }
+
+    /// Rebuilds everything lost of an object or a node; `progress` is told blocks or bytes done and in all.
+    pub async fn repair(
+        &self,
+        target: RepairTarget,
+        method: Method,
+        slice_bytes: u32,
+        progress: impl FnMut(u64, u64),
+    ) -> anyhow::Result<JobReport> {
+        let report = finish(self.client.repair(target, method, slice_bytes).await?, progress).await?;
+        ensure!(report.failed.is_empty(), "repair: {}", report.failed.join("; "));
+        Ok(report)
+    }
+}
+
+async fn finish(mut events: Jobs, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<JobReport> {
+    while let Some(event) = events.next().await? {
+        match event {
+            JobEvent::Progress { done, total, .. } => progress(done, total),
+            JobEvent::Ended(report) => return Ok(report),
+        }
+    }
+    anyhow::bail!("the coordinator ended a job without a report")
+}
+
+/// The digest of bytes, in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The first `len` bytes of a file, from its beginning again where it is shorter; `None`: this program's own.
+pub fn real_bytes(file: Option<&std::path::Path>, len: usize) -> anyhow::Result<Bytes> {
+    let own = std::env::current_exe()?;
+    let path = file.unwrap_or(&own);
+    let mut bytes = Vec::with_capacity(len);
+    let mut opened = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(&mut opened, len as u64), &mut bytes)?;
+    ensure!(!bytes.is_empty(), "expected a file with bytes in it, got {}, which is empty", path.display());
+    while bytes.len() < len {
+        let again = bytes.len().min(len - bytes.len());
+        bytes.extend_from_within(..again);
+    }
+    Ok(bytes.into())
+}
