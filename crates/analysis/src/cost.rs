@@ -1,0 +1,179 @@
+//! What repairs cost: counted on the decode graphs that the code itself gives, each proved first.
+//!
+//! Not here: where a repair is computed and over which links its parts travel (`kintsu-plan`).
+//!
+//! Source of the measures: "On Fault Tolerance, Locality, and Optimality in Locally Repairable Codes"
+//! (ATC'18), section 3. Their cost(b_i) is [`RepairCost::read`]. All are exact.
+
+use std::collections::BTreeSet;
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, Ecdag, Vertex};
+use serde::Serialize;
+
+use crate::{AnalysisError, Ratio};
+
+/// What it costs to repair one block when all others are available, in blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RepairCost {
+    /// The lost block.
+    pub block: BlockIndex,
+    /// Read from disks: leaf symbols of the decode graph / w.
+    pub read: Ratio,
+    /// Moved between nodes when the requestor computes all that the code does not bind to a helper
+    /// (`bind_y`): symbols moved / w. Equals `read` for a code that binds nothing.
+    pub moved: Ratio,
+    /// Number of blocks of which something is read: the locality of this block.
+    pub helpers: usize,
+}
+
+/// The measures of a code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Costs {
+    /// The repair of each single block.
+    pub per_block: Vec<RepairCost>,
+    /// Average repair cost: the sum of `read` over all blocks / n.
+    pub arc: Ratio,
+    /// Normalised repair cost: the same sum / k. Reads to rebuild a lost node, for each data block it held.
+    pub nrc: Ratio,
+    /// Average cost of a degraded read: the sum of `read` over the data blocks / k.
+    pub degraded: Ratio,
+    /// n / k.
+    pub overhead: Ratio,
+    /// The proved distance.
+    pub d: usize,
+    /// `nrc / d`.
+    pub rd_ratio: Ratio,
+}
+
+/// The measures of `code`. Costs a decode graph and its proof for each block.
+///
+/// # Errors
+/// `Code` when a block cannot be decoded from all others; `Graph` when a decode graph is false.
+pub fn costs(code: &dyn Code) -> Result<Costs, AnalysisError> {
+    let (n, k, d) = (code.n(), code.k(), code.distance());
+    let blocks = (0..n).map(|b| repair_cost(code, BlockIndex(b as u8)));
+    let per_block = blocks.collect::<Result<Vec<_>, _>>()?;
+    let sum = |of: &[RepairCost]| of.iter().map(|cost| cost.read).sum::<Ratio>();
+    let nrc = sum(&per_block) / k;
+    Ok(Costs {
+        arc: sum(&per_block) / n,
+        nrc,
+        degraded: sum(&per_block[..k]) / k,
+        overhead: Ratio::new(n, k),
+        d,
+        rd_ratio: nrc / d,
+        per_block,
+    })
+}
+
+/// What it costs to repair `block` when all others are available.
+///
+/// # Errors
+/// As [`costs`].
+pub fn repair_cost(code: &dyn Code, block: BlockIndex) -> Result<RepairCost, AnalysisError> {
+    let graph = single_repair(code, block)?;
+    let (w, leaves) = (code.w(), graph.leaves());
+    let helpers: BTreeSet<u32> = leaves.iter().map(|leaf| leaf.0 / w as u32).collect();
+    Ok(RepairCost {
+        block,
+        read: Ratio::new(leaves.len(), w),
+        moved: Ratio::new(symbols_moved(&graph), w),
+        helpers: helpers.len(),
+    })
+}
+
+/// The proved graph that repairs `block` from the others.
+fn single_repair(code: &dyn Code, block: BlockIndex) -> Result<Ecdag, AnalysisError> {
+    let others: Vec<_> = (0..code.n()).map(|b| BlockIndex(b as u8)).filter(|&b| b != block).collect();
+    let graph = code.decode(&others, &[block])?;
+    let false_graph = |error| AnalysisError::Graph {
+        name: code.name().to_owned(),
+        graph: format!("decode graph of {block}"),
+        error,
+    };
+    graph.prove(code.generator()).map_err(false_graph)?;
+    let symbols = usize::from(block.0) * code.w()..(usize::from(block.0) + 1) * code.w();
+    if !graph.targets().iter().map(|v| v.0 as usize).eq(symbols) {
+        let expected = format!("all {} symbols of {block}, and no others", code.w());
+        let what = format!("decode graph of {}", code.name());
+        return Err(AnalysisError::invalid(what, expected, format!("{:?}", graph.targets())));
+    }
+    Ok(graph)
+}
+
+/// Where a vertex is: with a helper, or with the requestor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Helper(u32),
+    Requestor,
+}
+
+/// Symbols that change nodes when each bound vertex is where its child is and all else at the requestor.
+fn symbols_moved(graph: &Ecdag) -> usize {
+    let place = |vertex: Vertex| place(graph, vertex);
+    let mut moves = BTreeSet::new();
+    for (&parent, join) in graph.joins() {
+        let to = place(parent);
+        moves.extend(join.children.iter().filter(|&&c| place(c) != to).map(|&c| (c, to)));
+    }
+    let targets = graph.targets();
+    moves
+        .extend(targets.into_iter().filter(|&t| place(t) != Place::Requestor).map(|t| (t, Place::Requestor)));
+    moves.len()
+}
+
+fn place(graph: &Ecdag, mut vertex: Vertex) -> Place {
+    loop {
+        if !graph.joins().contains_key(&vertex) {
+            return Place::Helper(vertex.0 / graph.w() as u32);
+        }
+        let joint = graph.bind_of(vertex).and_then(|bind| graph.binds_y().get(&bind.vertex));
+        match joint.or_else(|| graph.binds_y().get(&vertex)) {
+            Some(&child) => vertex = child,
+            None => return Place::Requestor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str) -> Costs {
+        costs(&*kintsu_code::parse(name).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_local_code_reads_its_groups_and_k_for_globals() {
+        let costs = of("azure-lrc:n=10,k=6,r=3");
+        let reads: Vec<u64> = costs.per_block.iter().map(|c| c.read.num() / c.read.den()).collect();
+        assert_eq!(reads, [3, 3, 3, 3, 3, 3, 3, 3, 6, 6]);
+        assert_eq!((costs.arc, costs.nrc), (Ratio::new(36, 10), Ratio::new(6, 1)));
+        assert_eq!((costs.degraded, costs.overhead), (Ratio::new(3, 1), Ratio::new(10, 6)));
+        assert_eq!((costs.d, costs.rd_ratio), (4, Ratio::new(6, 4)));
+        assert!(costs.per_block.iter().all(|c| c.moved == c.read && Ratio::new(c.helpers, 1) == c.read));
+    }
+
+    #[test]
+    fn an_mds_code_reads_k_blocks_for_each() {
+        let costs = of("rs:n=14,k=10");
+        assert_eq!((costs.arc, costs.nrc, costs.degraded), (Ratio::new(10, 1), Ratio::new(14, 1), costs.arc));
+    }
+
+    #[test]
+    fn what_a_helper_combines_moves_once() {
+        // b2 from two sub-blocks each of b0 and b1: b1 sends its sum alone, b0 both of its symbols.
+        let mut graph = Ecdag::new(3, 2);
+        graph.join(Vertex(10), &[Vertex(2), Vertex(3)], &[1, 1]).unwrap();
+        graph.join(Vertex(4), &[Vertex(0), Vertex(10)], &[1, 1]).unwrap();
+        graph.join(Vertex(5), &[Vertex(1), Vertex(10)], &[1, 1]).unwrap();
+        assert_eq!(symbols_moved(&graph), 4);
+        graph.bind_y(Vertex(10), Vertex(3)).unwrap();
+        assert_eq!(symbols_moved(&graph), 3);
+        // Both targets together at b0: the sum goes there, and what it makes of it to the requestor.
+        let both = graph.bind_x(&[Vertex(4), Vertex(5)]).unwrap();
+        graph.bind_y(both, Vertex(0)).unwrap();
+        assert_eq!(symbols_moved(&graph), 3);
+    }
+}
