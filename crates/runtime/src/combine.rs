@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kintsu_kernel::{Kernel, KernelError, Mode};
 
-use crate::slice::{Buffer, Slice};
+use crate::slice::{Buffer, View};
 
 /// Kernels for different patterns of zero inputs that are kept.
 const MOST_KERNELS: usize = 32;
@@ -39,7 +39,7 @@ impl Combine {
     ///
     /// # Errors
     /// When a length is another.
-    pub fn run(&mut self, slots: &mut [Option<Slice>], len: usize) -> Result<(), KernelError> {
+    pub fn run(&mut self, slots: &mut [Option<View<'_>>], len: usize) -> Result<(), KernelError> {
         if let ([input], [output], [1]) = (&self.inputs[..], &self.outputs[..], &self.coefs[..]) {
             slots[*output] = slots[*input].clone();
             return Ok(());
@@ -47,7 +47,7 @@ impl Combine {
         let mut made: Vec<Buffer> = Vec::with_capacity(self.outputs.len());
         {
             let data: Vec<Option<&[u8]>> =
-                self.inputs.iter().map(|slot| slots[*slot].as_ref().and_then(Slice::data)).collect();
+                self.inputs.iter().map(|slot| slots[*slot].as_ref().and_then(View::data)).collect();
             if data.iter().any(Option::is_some) {
                 made.extend(self.outputs.iter().map(|_| Buffer::take(len)));
                 let mut outputs: Vec<&mut [u8]> = made.iter_mut().map(|buffer| &mut buffer[..]).collect();
@@ -61,7 +61,7 @@ impl Combine {
         }
         let mut made = made.into_iter();
         for slot in &self.outputs {
-            slots[*slot] = Some(made.next().map_or(Slice::Zero(len), Slice::of));
+            slots[*slot] = Some(made.next().map_or(View::Zero(len), View::of));
         }
         Ok(())
     }
@@ -93,6 +93,7 @@ impl Combine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slice::Slice;
     use kintsu_algebra as gf;
 
     #[test]

@@ -98,7 +98,7 @@ impl Lane {
         len: usize,
     ) -> Result<(), Fault> {
         match &mut self.script.ops[op].kind {
-            OpKind::Load { slot, source } => {
+            OpKind::Load { slot, source, .. } => {
                 let (slot, source) = (*slot, *source);
                 slots[slot] = Some(self.load(source).await?);
             }

@@ -1,31 +1,30 @@
-//! One node's program on blocks in memory, on the caller's thread: no queues, no disks, no peers.
+//! A graph computed wholly in memory, on the caller's thread: no queues, no disks, no peers.
 //!
-//! It shares with a lane (`executor.rs`) all that touches bytes: the script, the slots, and `Compute`
-//! into pooled buffers. So it tells what the computing of a program costs by itself. It knows only
-//! whole blocks (w = 1).
+//! It shares with a lane (`executor.rs`) all that touches bytes: the lowered tasks, the script, the slots, and
+//! `Compute` into pooled buffers. So it is how blocks in memory are encoded and decoded, and tells what the
+//! computing of a program costs by itself. What it reads is lent by the caller, never copied.
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_plan::Program;
+use kintsu_dag::{BlockId, BlockIndex, DagError, Ecdag, NodeId, Placed, Sink, StripeId, Vertex};
+use kintsu_plan::{BlockBinding, JobId, Program, Window};
 use kintsu_wire::message::{Fault, FaultKind};
 
 use crate::fault::{fault, invalid};
 use crate::script::{OpKind, Script};
-use crate::slice::{Buffer, Slice};
+use crate::slice::{Buffer, View};
+
+const HERE: NodeId = NodeId::CLIENT;
 
 /// A block in memory. Blocks made one after the other start at different offsets modulo 4 KiB, as
 /// all buffers of a run do.
-#[derive(Debug, Clone)]
-pub struct MemoryBlock(Arc<Buffer>);
+#[derive(Debug)]
+pub struct MemoryBlock(Buffer);
 
 impl MemoryBlock {
     /// A block of `len` bytes, as `fill` leaves them; what `fill` finds there is of any value.
     pub fn new(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
         let mut buffer = Buffer::take(len);
         fill(&mut buffer);
-        Self(Arc::new(buffer))
+        Self(buffer)
     }
 
     /// Its bytes.
@@ -34,130 +33,183 @@ impl MemoryBlock {
     }
 }
 
-/// A program that loads, computes and persists, prepared to run step by step.
+/// A graph prepared to be computed step by step.
 #[derive(Debug)]
 pub struct InMemory {
-    node: NodeId,
     script: Script,
-    slots: Vec<Option<Slice>>,
 }
 
 impl InMemory {
-    /// Checks and prepares a program, as a run does.
+    /// Binds, lowers, checks and prepares a graph, as a run does. Whether it computes what it claims is for the
+    /// caller to prove.
     ///
     /// # Errors
-    /// `Invalid` if it makes no sense, has peers, or has blocks of several sub-blocks.
-    pub fn new(program: &Program) -> Result<Self, Fault> {
-        let (node, script) = (program.node, Script::new(program)?);
-        let edges = script.fetches.len() + script.sends.len();
-        if edges > 0 || script.window.w != 1 {
-            let got = format!("{edges} and w = {}", script.window.w);
-            return Err(invalid(node, "program in memory", "no edges to peers and w = 1", got));
-        }
-        Ok(Self { node, slots: vec![None; script.slots], script })
+    /// `Invalid` for a graph with a cycle, with a virtual leaf, or too large.
+    pub fn new(graph: Ecdag) -> Result<Self, Fault> {
+        let refused = |error: DagError| fault(FaultKind::Invalid, HERE, error.to_string());
+        let program = program(graph).map_err(refused)?;
+        Ok(Self { script: Script::new(&program)? })
     }
 
-    /// Runs all tasks once, on `part` of every block. Block i of the stripe is `blocks[i]` if it is loaded;
-    /// `persist` gets the others, with their bytes, or `None` if these are all zero and not kept.
-    /// Copies no bytes.
+    /// Computes the graph once, on `len` bytes of every symbol. `load` lends the bytes of a symbol, given as block and
+    /// sub-block; `persist` gets those of each target, or `None` if they are all zero and not kept.
     ///
     /// # Errors
-    /// `Invalid` for a block that is missing or too short.
-    pub fn step(
+    /// `Invalid` for a symbol that is missing or of another length.
+    pub fn step<'a>(
         &mut self,
-        blocks: &[MemoryBlock],
-        part: Range<usize>,
-        mut persist: impl FnMut(BlockIndex, Option<&[u8]>),
+        len: usize,
+        load: impl Fn(BlockIndex, u16) -> Option<&'a [u8]>,
+        mut persist: impl FnMut(BlockIndex, u16, Option<&[u8]>),
     ) -> Result<(), Fault> {
+        let mut slots: Vec<Option<View<'a>>> = vec![None; self.script.slots];
         for op in &mut self.script.ops {
             match &mut op.kind {
-                OpKind::Load { slot, source } => {
+                OpKind::Load { slot, source, sub } => {
                     let index = self.script.sources[*source].binding.index;
-                    let block = blocks.get(usize::from(index.0));
-                    let block = block.filter(|b| part.start <= part.end && part.end <= b.0.len());
-                    let wrong = || invalid(self.node, "blocks", format!("{part:?} of {index:?}"), "less");
-                    let buffer = block.ok_or_else(wrong)?.0.clone();
-                    self.slots[*slot] = Some(Slice::Data(buffer, part.clone()));
+                    let bytes = load(index, *sub);
+                    let lent = bytes.filter(|bytes| bytes.len() == len).ok_or_else(|| {
+                        let got = bytes.map_or("none".into(), |b| format!("{} bytes", b.len()));
+                        invalid(HERE, format!("sub-block {sub} of {index}"), format!("{len} bytes"), got)
+                    })?;
+                    slots[*slot] = Some(View::Lent(lent));
                 }
                 OpKind::Compute(combine) => combine
-                    .run(&mut self.slots, part.len())
-                    .map_err(|error| fault(FaultKind::Invalid, self.node, error.to_string()))?,
-                OpKind::Persist { slot, sink, .. } => {
+                    .run(&mut slots, len)
+                    .map_err(|error| fault(FaultKind::Invalid, HERE, error.to_string()))?,
+                OpKind::Persist { slot, sink, sub } => {
                     let index = self.script.sinks[*sink].binding.index;
-                    persist(index, self.slots[*slot].as_ref().and_then(Slice::data));
+                    persist(index, *sub, slots[*slot].as_ref().and_then(View::data));
                 }
-                OpKind::Fetch { .. } => {} // refused when prepared
+                OpKind::Fetch { .. } => {} // there is one node
             }
-            op.frees.iter().for_each(|slot| self.slots[*slot] = None);
+            op.frees.iter().for_each(|slot| slots[*slot] = None);
         }
         Ok(())
     }
 }
 
+/// All of a graph as the program of one node: leaves loaded, targets persisted.
+fn program(mut graph: Ecdag) -> Result<Program, DagError> {
+    let w = u16::try_from(graph.w().max(1)).unwrap_or(u16::MAX);
+    let symbols = |vertices: Vec<Vertex>| vertices.into_iter().map(|v| v.0 as usize / usize::from(w));
+    let mut blocks: Vec<usize> = symbols(graph.leaves()).chain(symbols(graph.targets())).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    if let Some(leaf) = graph.leaves().into_iter().find(|leaf| !graph.is_symbol(*leaf)) {
+        return Err(DagError::Invalid {
+            what: format!("leaf {leaf}"),
+            expected: "a symbol".into(),
+            got: "a virtual vertex without a join".into(),
+        });
+    }
+    graph.auto_bind()?;
+    let placed = Placed {
+        load_at: graph.leaves().into_iter().map(|v| (v, HERE)).collect(),
+        compute_at: graph.joins().keys().map(|v| (*v, HERE)).collect(),
+        persist_at: graph.targets().into_iter().map(|v| (v, (HERE, Sink::Client))).collect(),
+        graph,
+    };
+    let tasks = placed.lower()?.into_iter().flat_map(|node| node.tasks).collect();
+    let bind = |block: usize| {
+        let index = BlockIndex(block as u8);
+        let id = BlockId { stripe: StripeId(0), index };
+        BlockBinding { index, id, generation: 0, len: 0, expect: None }
+    };
+    Ok(Program {
+        job: JobId(0),
+        lane: 0,
+        node: HERE,
+        window: Window::whole(0, 0, u32::from(w), w),
+        tasks,
+        sends: Vec::new(),
+        blocks: blocks.into_iter().map(bind).collect(),
+        peers: Vec::new(),
+        resume_key: 0,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kintsu_dag::{BlockId, Sink, StripeId, Task, Vertex};
-    use kintsu_plan::{BlockBinding, JobId, Window};
+    use kintsu_algebra::mul;
+
+    fn pattern(factor: u8) -> MemoryBlock {
+        MemoryBlock::new(100, |b| (0..100u8).for_each(|i| b[usize::from(i)] = i.wrapping_mul(factor)))
+    }
 
     /// Block 2 = block 0 + 3 block 1.
-    fn program() -> Program {
-        let block = |index: u8| BlockBinding {
-            index: BlockIndex(index),
-            id: BlockId { stripe: StripeId(1), index: BlockIndex(index) },
-            generation: 1,
-            len: 100,
-            expect: None,
-        };
-        let v = Vertex;
-        Program {
-            job: JobId(1),
-            lane: 0,
-            node: NodeId::CLIENT,
-            window: Window::whole(0, 100, 10, 1),
-            tasks: vec![
-                Task::Load { vertex: v(0) },
-                Task::Load { vertex: v(1) },
-                Task::Compute { outputs: vec![v(2)], inputs: vec![v(0), v(1)], coefs: vec![1, 3] },
-                Task::Persist { vertex: v(2), sink: Sink::Client },
-            ],
-            sends: Vec::new(),
-            blocks: (0..3).map(block).collect(),
-            peers: Vec::new(),
-            resume_key: 0,
-        }
+    fn graph() -> Ecdag {
+        let mut graph = Ecdag::new(3, 1);
+        graph.join(Vertex(2), &[Vertex(0), Vertex(1)], &[1, 3]).unwrap();
+        graph
     }
 
     #[test]
     fn every_part_is_combined_from_the_same_part_of_the_blocks() {
-        let count = |factor: u8| {
-            MemoryBlock::new(100, |b| (0..100u8).for_each(|i| b[usize::from(i)] = i.wrapping_mul(factor)))
-        };
-        let blocks = [count(1), count(2)];
-        let mut memory = InMemory::new(&program()).unwrap();
+        let blocks = [pattern(1), pattern(2)];
+        let mut memory = InMemory::new(graph()).unwrap();
         let mut persisted = Vec::new();
         for part in [0..33, 33..100] {
-            memory
-                .step(&blocks, part, |index, bytes| {
-                    assert_eq!(index, BlockIndex(2));
-                    persisted.extend_from_slice(bytes.unwrap());
-                })
-                .unwrap();
+            let load = |index: BlockIndex, sub| {
+                assert_eq!(sub, 0);
+                Some(&blocks[usize::from(index.0)].bytes()[part.clone()])
+            };
+            let persist = |index, sub, bytes: Option<&[u8]>| {
+                assert_eq!((index, sub), (BlockIndex(2), 0));
+                persisted.extend_from_slice(bytes.unwrap());
+            };
+            memory.step(part.len(), load, persist).unwrap();
         }
-        let sum = |i: u8| i ^ kintsu_algebra::mul(3, i.wrapping_mul(2));
+        let sum = |i: u8| i ^ mul(3, i.wrapping_mul(2));
         assert_eq!(persisted, (0..100).map(sum).collect::<Vec<u8>>());
     }
 
     #[test]
-    fn peers_and_blocks_that_are_not_there_are_refused() {
-        let mut fetching = program();
-        fetching.tasks[0] = Task::Fetch { vertex: Vertex(0), from: NodeId(1) };
-        fetching.peers.push(kintsu_plan::Peer { node: NodeId(1), data: ([127, 0, 0, 1], 9).into() });
-        assert!(InMemory::new(&fetching).unwrap_err().detail.contains("no edges"));
-        let mut memory = InMemory::new(&program()).unwrap();
-        let block = MemoryBlock::new(50, |b| b.fill(1));
-        assert!(memory.step(std::slice::from_ref(&block), 0..10, |_, _| ()).is_err());
-        assert!(memory.step(&[block.clone(), block.clone()], 45..51, |_, _| ()).is_err());
-        memory.step(&[block.clone(), block], 45..50, |_, _| ()).unwrap();
+    fn sub_blocks_are_symbols_and_partial_sums_stay_inside() {
+        // w = 2: v4 = v0 + 2 v3, v5 = (v1 + v2) + 5 v4.
+        let mut graph = Ecdag::new(3, 2);
+        let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(Vertex);
+        let partial = graph.fresh();
+        graph.join(e, &[a, d], &[1, 2]).unwrap();
+        graph.join(partial, &[b, c], &[1, 1]).unwrap();
+        graph.join(f, &[partial, e], &[1, 5]).unwrap();
+        let blocks = [pattern(7), pattern(9)];
+        let half = |block: usize, sub: u16| &blocks[block].bytes()[usize::from(sub) * 50..][..50];
+        let mut out = [0; 100];
+        InMemory::new(graph)
+            .unwrap()
+            .step(
+                50,
+                |index, sub| Some(half(usize::from(index.0), sub)),
+                |index, sub, bytes| {
+                    assert_eq!(index, BlockIndex(2));
+                    out[usize::from(sub) * 50..][..50].copy_from_slice(bytes.unwrap());
+                },
+            )
+            .unwrap();
+        for i in 0..50 {
+            let e = half(0, 0)[i] ^ mul(2, half(1, 1)[i]);
+            assert_eq!(out[i], e);
+            assert_eq!(out[50 + i], half(0, 1)[i] ^ half(1, 0)[i] ^ mul(5, e));
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_not_there_and_graphs_that_cannot_be_run_are_refused() {
+        let mut memory = InMemory::new(graph()).unwrap();
+        let block = pattern(1);
+        let only_first = |index: BlockIndex, _| (index.0 == 0).then(|| &block.bytes()[..10]);
+        assert!(memory.step(10, only_first, |_, _, _| ()).unwrap_err().detail.contains("got none"));
+        let short = |index: BlockIndex, _| Some(&block.bytes()[..10 - usize::from(index.0)]);
+        assert!(memory.step(10, short, |_, _, _| ()).unwrap_err().detail.contains("got 9 bytes"));
+        memory.step(10, |_, _| Some(&block.bytes()[..10]), |_, _, _| ()).unwrap();
+
+        let mut virtual_leaf = Ecdag::new(2, 1);
+        let leaf = virtual_leaf.fresh();
+        virtual_leaf.join(Vertex(1), &[leaf], &[1]).unwrap();
+        assert!(InMemory::new(virtual_leaf).unwrap_err().detail.contains("a virtual vertex"));
+        let nothing = InMemory::new(Ecdag::new(2, 1)).unwrap().step(0, |_, _| None, |_, _, _| ());
+        nothing.unwrap();
     }
 }

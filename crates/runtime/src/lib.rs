@@ -6,7 +6,7 @@
 //! them into queues that are emptied to peers (`send.rs`) and to disk (`sink.rs`).
 //! The [`DataPlane`] is where streams of a process come in. [`Conductor`] starts the programs of a plan on
 //! all its agents, and says what went wrong, and where, if something did. [`InMemory`] is the computing of a
-//! program alone.
+//! graph alone.
 //!
 //! What it is not: it knows no codes and no methods, and decides nothing about them.
 //!

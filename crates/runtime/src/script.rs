@@ -42,7 +42,7 @@ pub(crate) struct Op {
 /// What a task does, in slots and positions in the script's lists.
 #[derive(Debug)]
 pub(crate) enum OpKind {
-    Load { slot: usize, source: usize },
+    Load { slot: usize, source: usize, sub: u16 },
     Fetch { slot: usize, edge: usize },
     Compute(Combine),
     Persist { slot: usize, sink: usize, sub: u16 },
@@ -155,7 +155,7 @@ impl<'a> Writer<'a> {
                     || Source { binding, subs: Vec::new() },
                 );
                 self.script.sources[source].subs.push(sub);
-                OpKind::Load { slot: self.fill(*vertex)?, source }
+                OpKind::Load { slot: self.fill(*vertex)?, source, sub }
             }
             Task::Fetch { vertex, from } => {
                 let connect = self.peer(*from)?.filter(|_| self.program.node.is_client());

@@ -55,14 +55,19 @@ impl Drop for Buffer {
 
 /// Bytes of one vertex in one step; cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) enum Slice {
+pub(crate) enum View<'a> {
     /// So many zeros.
     Zero(usize),
     /// A part of a buffer.
     Data(Arc<Buffer>, Range<usize>),
+    /// Bytes that stay with whoever lends them.
+    Lent(&'a [u8]),
 }
 
-impl Slice {
+/// A view that can outlive its maker: the form that travels between tasks.
+pub(crate) type Slice = View<'static>;
+
+impl View<'_> {
     /// All of a buffer.
     pub fn of(buffer: Buffer) -> Self {
         let len = buffer.len();
@@ -74,6 +79,7 @@ impl Slice {
         match self {
             Self::Zero(len) => *len,
             Self::Data(_, range) => range.len(),
+            Self::Lent(bytes) => bytes.len(),
         }
     }
 
@@ -82,11 +88,12 @@ impl Slice {
         match self {
             Self::Zero(_) => None,
             Self::Data(buffer, range) => Some(&buffer[range.clone()]),
+            Self::Lent(bytes) => Some(bytes),
         }
     }
 }
 
-impl AsRef<[u8]> for Slice {
+impl AsRef<[u8]> for View<'_> {
     /// The bytes of a slice that keeps any.
     fn as_ref(&self) -> &[u8] {
         self.data().unwrap_or_default()

@@ -8,12 +8,11 @@
 
 use std::ops::Range;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::{anyhow, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use kintsu_code::Code;
-use kintsu_dag::{BlockId, BlockIndex, NodeId, Placed, Sink, StripeId, Vertex};
+use kintsu_dag::BlockIndex;
 use kintsu_kernel::{Kernel, Mode};
-use kintsu_plan::{BlockBinding, JobId, Program, Window};
 use kintsu_runtime::{InMemory, MemoryBlock};
 use kintsu_wire::message::Fault;
 use serde::Serialize;
@@ -100,7 +99,7 @@ fn case(code: &dyn Code, options: &Options) -> anyhow::Result<Case> {
         (0..k).map(|block| MemoryBlock::new(options.block_bytes, |bytes| noise(block, bytes))).collect();
     let mut arena = Arena::one_stripe(0, n - k, options.cell_bytes);
     let mut sides = Sides {
-        driven: prepare(code, options)?,
+        driven: prepare(code)?,
         bare: Kernel::new(n - k, k, code.generator().select_rows(k..n).as_slice())?,
         blocks,
         outputs: arena.next().1,
@@ -121,7 +120,7 @@ fn case(code: &dyn Code, options: &Options) -> anyhow::Result<Case> {
         failure = failure.take().or(sides.run(side, 0..tiny).err());
     });
     let prepared = interleave(1, options.seconds_per_case / 10.0, 1, |_| {
-        failure = failure.take().or(prepare(code, options).err());
+        failure = failure.take().or(prepare(code).err());
     });
     if let Some(error) = failure {
         return Err(error);
@@ -162,10 +161,10 @@ impl Sides<'_> {
     /// Encodes one cell.
     fn run(&mut self, side: usize, cell: Range<usize>) -> anyhow::Result<()> {
         if side == DRIVEN {
-            let persist = |_, bytes: Option<&[u8]>| {
+            let persist = |_, _, bytes: Option<&[u8]>| {
                 std::hint::black_box(bytes);
             };
-            return self.driven.step(&self.blocks, cell, persist).map_err(refused);
+            return driven(&mut self.driven, &self.blocks, cell, persist);
         }
         let inputs: Vec<&[u8]> = self.blocks.iter().map(|block| &block.bytes()[cell.clone()]).collect();
         let mut outputs: Vec<&mut [u8]> = self.outputs.iter_mut().map(|o| &mut o[..cell.len()]).collect();
@@ -177,11 +176,11 @@ impl Sides<'_> {
         for cell in cells(0..options.block_bytes, options.cell_bytes) {
             self.run(BARE, cell.clone())?;
             let mut same = 0;
-            let compare = |index: BlockIndex, bytes: Option<&[u8]>| {
+            let compare = |index: BlockIndex, _, bytes: Option<&[u8]>| {
                 let bare = &self.outputs[usize::from(index.0) - code.k()][..cell.len()];
                 same += usize::from(bytes == Some(bare));
             };
-            self.driven.step(&self.blocks, cell.clone(), compare).map_err(refused)?;
+            driven(&mut self.driven, &self.blocks, cell.clone(), compare)?;
             let parities = code.n() - code.k();
             ensure!(same == parities, "{}: expected {parities} equal blocks, got {same}", code.name());
         }
@@ -189,41 +188,24 @@ impl Sides<'_> {
     }
 }
 
+/// Encodes one cell by graph.
+fn driven(
+    memory: &mut InMemory,
+    blocks: &[MemoryBlock],
+    cell: Range<usize>,
+    persist: impl FnMut(BlockIndex, u16, Option<&[u8]>),
+) -> anyhow::Result<()> {
+    let load =
+        |index: BlockIndex, _| blocks.get(usize::from(index.0)).map(|block| &block.bytes()[cell.clone()]);
+    memory.step(cell.len(), load, persist).map_err(refused)
+}
+
 /// From a code to a program that the runtime has checked and prepared: everything that precedes the
 /// first byte.
-fn prepare(code: &dyn Code, options: &Options) -> anyhow::Result<InMemory> {
-    let mut graph = code.encode();
-    graph.auto_bind()?;
+fn prepare(code: &dyn Code) -> anyhow::Result<InMemory> {
+    let graph = code.encode();
     graph.prove(code.generator())?;
-    let place = |blocks: Range<usize>| blocks.map(|block| Vertex(block as u32));
-    let placed = Placed {
-        load_at: place(0..code.k()).map(|v| (v, NodeId::CLIENT)).collect(),
-        compute_at: graph.joins().keys().map(|v| (*v, NodeId::CLIENT)).collect(),
-        persist_at: place(code.k()..code.n()).map(|v| (v, (NodeId::CLIENT, Sink::Client))).collect(),
-        graph,
-    };
-    let mut nodes = placed.lower()?;
-    let (Some(node), true) = (nodes.pop(), nodes.is_empty()) else {
-        bail!("expected the tasks of one node, got {}", nodes.len() + 1);
-    };
-    let len = options.block_bytes as u64;
-    let bind = |block: usize| {
-        let index = BlockIndex(block as u8);
-        let id = BlockId { stripe: StripeId(0), index };
-        BlockBinding { index, id, generation: 0, len, expect: None }
-    };
-    let program = Program {
-        job: JobId(0),
-        lane: 0,
-        node: NodeId::CLIENT,
-        window: Window::whole(0, len, u32::try_from(options.cell_bytes)?, 1),
-        tasks: node.tasks,
-        sends: Vec::new(),
-        blocks: (0..code.n()).map(bind).collect(),
-        peers: Vec::new(),
-        resume_key: 0,
-    };
-    InMemory::new(&program).map_err(refused)
+    InMemory::new(graph).map_err(refused)
 }
 
 fn refused(fault: Fault) -> anyhow::Error {
