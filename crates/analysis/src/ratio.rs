@@ -47,6 +47,12 @@ impl Ratio {
     pub fn as_f64(self) -> f64 {
         self.num as f64 / self.den as f64
     }
+
+    /// Up to three decimals, without zeros at the end: `6`, `6.5`, `2.333`.
+    pub fn decimal(self) -> String {
+        let text = format!("{:.3}", self.as_f64());
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
 }
 
 fn product(a: u64, b: u64) -> u128 {
@@ -117,6 +123,8 @@ mod tests {
         assert_eq!(Ratio::new(13, 1) / 2, Ratio::new(13, 2));
         assert_eq!(Ratio::new(13, 2).to_string(), "13/2");
         assert_eq!(Ratio::new(12, 2).to_string(), "6");
+        let decimals = [(6, 1), (13, 2), (7, 3), (120, 1)].map(|(a, b)| Ratio::new(a, b).decimal());
+        assert_eq!(decimals, ["6", "6.5", "2.333", "120"]);
         assert_eq!(serde_json::to_string(&Ratio::new(13, 2)).unwrap(), "6.5");
     }
 

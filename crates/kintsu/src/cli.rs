@@ -340,6 +340,9 @@ pub struct Explain {
 /// `kintsu code ...`.
 #[derive(Debug, Subcommand)]
 pub enum CodeCommand {
+    /// List the families of codes, their parameters and what they are for.
+    #[command(after_help = "Examples:\n  kintsu code list\n  kintsu code list --json")]
+    List,
     /// Parameters, generator, groups and distance of a code.
     #[command(
         after_help = "Examples:\n  kintsu code show rs:n=9,k=6\n  kintsu code show azure-lrc:n=16,k=12,r=6 --json"
@@ -347,6 +350,9 @@ pub enum CodeCommand {
     Show {
         /// The code, `family:key=value,...`.
         code: String,
+        /// Show the generator of a large code too.
+        #[arg(long)]
+        generator: bool,
     },
 }
 
