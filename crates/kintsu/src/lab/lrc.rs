@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::ensure;
+use kintsu_analysis::{Costs, costs};
 use kintsu_client::PutOptions;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
@@ -190,12 +191,12 @@ struct Lost {
 }
 
 impl Lost {
-    fn add(&mut self, blocks: &[(u64, BlockIndex)], costs: &[f64], k: usize) {
+    fn add(&mut self, blocks: &[(u64, BlockIndex)], costs: &Costs, k: usize) {
         for (_, index) in blocks {
             let index = usize::from(index.0);
             self.blocks += 1;
             self.data += u64::from(index < k);
-            self.cost += costs[index];
+            self.cost += costs.per_block[index].read.as_f64();
         }
     }
 }
@@ -212,22 +213,21 @@ struct Total {
 }
 
 impl Total {
-    fn row(&self, code: &dyn Code, zones: u32, costs: &[f64], lost: &Lost, block: u64) -> Row {
+    fn row(&self, code: &dyn Code, zones: u32, costs: &Costs, lost: &Lost, block: u64) -> Row {
         let data = lost.data.max(1) as f64;
         let per_lost = |bytes: u64| bytes as f64 / block as f64 / data;
-        let sum: f64 = costs.iter().sum();
         let published = PUBLISHED.iter().find(|(name, _)| *name == code.name() && zones == 0);
         Row {
             code: code.name().to_owned(),
             zones,
-            arc: sum / code.n() as f64,
-            nrc: sum / code.k() as f64,
+            arc: costs.arc.as_f64(),
+            nrc: costs.nrc.as_f64(),
             nrc_of_lost: lost.cost / data,
             read: per_lost(self.read),
             moved: per_lost(self.moved),
             across_zones: if zones > 0 { per_lost(self.across) } else { 0.0 },
             published: published.map(|(_, value)| *value),
-            degraded: costs[..code.k()].iter().sum::<f64>() / code.k() as f64,
+            degraded: costs.degraded.as_f64(),
             degraded_read: self.degraded_bytes as f64 / block as f64 / self.degraded_reads.max(1) as f64,
             seconds: self.seconds,
             relative_time: 1.0,
@@ -235,16 +235,6 @@ impl Total {
             lost_blocks: lost.blocks,
         }
     }
-}
-
-/// Blocks that the repair of each block reads, all others available.
-fn costs(code: &dyn Code) -> anyhow::Result<Vec<f64>> {
-    let blocks: Vec<_> = (0..code.n() as u8).map(BlockIndex).collect();
-    let cost = |block: &BlockIndex| {
-        let others: Vec<_> = blocks.iter().copied().filter(|b| b != block).collect();
-        Ok(code.decode(&others, &[*block])?.leaves().len() as f64 / code.w() as f64)
-    };
-    blocks.iter().map(cost).collect()
 }
 
 /// The blocks of a node: the stripe's position in the object, and the block's in the stripe.
@@ -304,15 +294,4 @@ fn print(rows: &[Row], args: &LabLrc, json: bool) -> anyhow::Result<()> {
         crate::units::human(args.block.0),
         args.victims,
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn costs_are_those_of_the_papers_example() {
-        let costs = costs(&*kintsu_code::parse("azure-lrc:n=10,k=6,r=3").unwrap()).unwrap();
-        assert_eq!(costs, [3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 6.0, 6.0]);
-    }
 }
