@@ -6,7 +6,7 @@
 //! where things are and told when they are done; no object's bytes pass through it.
 //!
 //! In order of reading: `client` (the connection), `write` and `write_stripe`, `read` and `portion`,
-//! `span` and `assemble` (which bytes of which block), `attempt` (one plan run once), `jobs`.
+//! `span` and `assemble` (which bytes of which block), `attempt` (one plan run once), `jobs`, `codes`.
 //!
 //! Invariants: an object becomes visible whole or not at all; a reader gets each byte once, in order,
 //! verified where it was stored and on the way; memory is bounded by slices in flight, never by the
@@ -16,6 +16,7 @@ mod assemble;
 mod attempt;
 mod avoid;
 mod client;
+mod codes;
 mod error;
 mod jobs;
 mod lease;

@@ -22,9 +22,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::avoid::Avoid;
+use crate::codes::received_code;
 use crate::portion::Portion;
 use crate::span::spans;
-use crate::stripe::{by_id, parse_code};
+use crate::stripe::by_id;
 use crate::{Client, ClientError};
 
 /// Stripes asked for in one call.
@@ -93,7 +94,7 @@ impl Client {
         let total = range.end - range.start;
         let counters = Arc::new(Counters::default());
         let mut reader = Reader {
-            code: parse_code(&first.object.code)?,
+            code: received_code(&first.object.code, first.definition).await?,
             avoid: Arc::new(Avoid::new(by_id(first.nodes))),
             object: first.object,
             at: range.start,

@@ -8,6 +8,7 @@ use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{Node, StripeView, Topology};
 use kintsu_wire::message::{NodeAddress, StripeGrant, StripeInfo};
 
+use crate::codes::received_code;
 use crate::{Client, ClientError};
 
 /// Where nodes listen, by id.
@@ -38,14 +39,10 @@ impl Client {
         let node = |a: &NodeAddress| Node { rack: a.rack, usable: a.alive, used_bytes: 0 };
         let topology = Topology { nodes: found.nodes.iter().map(|a| (a.id, node(a))).collect() };
         let alive = |node| topology.nodes.get(&node).is_some_and(|n| n.usable);
-        let view = readable(info, &parse_code(&info.code)?, |_, node| alive(node))?;
+        let code = received_code(&info.code, found.definition).await?;
+        let view = readable(info, &code, |_, node| alive(node))?;
         Ok((view, topology))
     }
-}
-
-/// The code of a name that came from the coordinator or the user.
-pub(crate) fn parse_code(name: &str) -> Result<Arc<dyn Code>, ClientError> {
-    kintsu_code::parse(name).map_err(|e| ClientError::Invalid(e.to_string()))
 }
 
 /// The stripe that a put may write.

@@ -9,11 +9,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kintsu_code::USER;
 use kintsu_wire::message::{BeginPut, CommitPut, Encoding, ObjectInfo, PutTicket, WrittenStripe};
 use tokio::task::JoinHandle;
 
+use crate::codes::{parse_code, received_code};
 use crate::lease::Lease;
-use crate::stripe::{by_id, parse_code};
+use crate::stripe::by_id;
 use crate::write_stripe::{Put, StripeWrite};
 use crate::{Client, ClientError, ReadAt};
 
@@ -67,24 +69,27 @@ impl Client {
         options: PutOptions,
         progress: impl Fn(u64, u64),
     ) -> Result<ObjectInfo, ClientError> {
-        let code = parse_code(&options.code)?;
+        if !options.code.starts_with(USER) {
+            parse_code(&options.code)?;
+        }
         let size = source.len();
         let begin = BeginPut {
             name: name.to_owned(),
             size,
-            code: options.code,
+            code: options.code.clone(),
             encoding: options.encoding,
             block_bytes: options.block_bytes,
             cell_bytes: options.cell_bytes,
             replace: options.replace,
         };
-        let ticket = self
+        let mut ticket = self
             .call(|mut c| {
                 let begin = begin.clone();
                 async move { c.begin_put(begin).await }
             })
             .await?;
         let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
+        let code = received_code(&options.code, ticket.definition.take()).await?;
         let writing = write_all(self, source.clone(), code, options.encoding, ticket, &progress);
         let commit = tokio::select! {
             commit = writing => commit?,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use kintsu_code::Code;
+use kintsu_code::{Code, Definition};
 use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_plan::{JobId, Recovery, Topology};
 use kintsu_runtime::Conductor;
@@ -24,7 +24,7 @@ use crate::error::{CoordinatorError, Result};
 use crate::handlers::status::Damage;
 use crate::leases::Leases;
 use crate::members::{Members, Patience};
-use crate::meta::{CodeRecord, Meta, StripeRecord};
+use crate::meta::{CodeRecord, Meta, StripeRecord, missing_code};
 use crate::repair::{Auto, Queue};
 
 /// Operations that one start of a coordinator can number.
@@ -41,6 +41,8 @@ pub struct Cluster {
     pub slots: Arc<Semaphore>,
     /// Lets one registration at a time compare blocks: that takes memory in proportion to them.
     pub registering: Semaphore,
+    /// Lets one definition at a time be proved: that takes memory and time in proportion to it.
+    pub proving: Semaphore,
     /// Ends everything.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
@@ -83,6 +85,7 @@ impl Cluster {
             sweep: Notify::new(),
             slots: Arc::new(Semaphore::new(config.parallel.max(1))),
             registering: Semaphore::new(1),
+            proving: Semaphore::new(1),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             started: Instant::now(),
@@ -148,18 +151,38 @@ impl Cluster {
         if let Some(code) = lock(&self.codes).get(&key) {
             return Ok(code.clone());
         }
-        let record = self.meta.snapshot()?.code(key)?;
+        let snapshot = self.meta.snapshot()?;
+        let record = snapshot.code(key)?;
         let corrupt = |got: String| CoordinatorError::Corrupt {
             what: format!("code {}", record.name),
             expected: "a name that means the recorded generator".into(),
             got,
         };
-        let code = kintsu_code::parse(&record.name).map_err(|e| corrupt(e.to_string()))?;
+        let code = match snapshot.definition(key)? {
+            Some(definition) => definition.prove(),
+            None => kintsu_code::parse(&record.name),
+        };
+        let code = code.map_err(|e| corrupt(e.to_string()))?;
         if CodeRecord::of(code.as_ref()) != record {
             return Err(corrupt("another one".into()));
         }
         lock(&self.codes).insert(key, code.clone());
         Ok(code)
+    }
+
+    /// A registered code by its name, proved away from the asynchronous threads.
+    ///
+    /// # Errors
+    /// `NotFound`; the recorded definition does not prove.
+    pub async fn registered(&self, name: String) -> Result<(Arc<dyn Code>, Definition)> {
+        let find = move |meta: &Meta| {
+            let snapshot = meta.snapshot()?;
+            let key = snapshot.registered(&name)?;
+            let definition = key.map(|key| snapshot.definition(key)).transpose()?.flatten();
+            let definition = definition.ok_or_else(|| missing_code(&name))?;
+            Ok((definition.prove()?, definition))
+        };
+        self.meta.off(find).await
     }
 
     /// The agent of a node.
@@ -190,6 +213,12 @@ impl Cluster {
     pub async fn load(&self, id: StripeId) -> Result<Option<(StripeRecord, Arc<dyn Code>)>> {
         let stripe = self.meta.off(move |meta| meta.snapshot()?.stripe(id)).await?;
         let Some(stripe) = stripe else { return Ok(None) };
+        if !lock(&self.codes).contains_key(&stripe.code) {
+            // A registered code is proved away from the asynchronous threads; below it is found proved.
+            let key = stripe.code;
+            let prove = move |meta: &Meta| Ok(meta.snapshot()?.definition(key)?.map(|d| d.prove().is_ok()));
+            self.meta.off(prove).await?;
+        }
         let code = self.code(stripe.code)?;
         Ok(Some((stripe, code)))
     }

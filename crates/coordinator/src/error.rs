@@ -48,6 +48,9 @@ pub enum CoordinatorError {
     /// No plan could be made: too few nodes, too many losses, a graph that proves false.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A code that cannot be made, or a definition that does not prove.
+    #[error("code: {0}")]
+    Code(#[from] kintsu_code::CodeError),
     /// The metadata on disk contradict themselves or are of another version.
     #[error("metadata: {what}: expected {expected}, got {got}")]
     Corrupt {
@@ -86,7 +89,7 @@ impl From<CoordinatorError> for Status {
     fn from(error: CoordinatorError) -> Self {
         use CoordinatorError as E;
         let code = match &error {
-            E::Invalid { .. } | E::Plan(PlanError::Invalid { .. }) => Code::InvalidArgument,
+            E::Invalid { .. } | E::Code(_) | E::Plan(PlanError::Invalid { .. }) => Code::InvalidArgument,
             E::NotFound { .. } => Code::NotFound,
             E::Exists { .. } => Code::AlreadyExists,
             E::Conflict { .. } | E::Plan(_) => Code::FailedPrecondition,

@@ -2,16 +2,20 @@
 
 pub mod abort_put;
 pub mod begin_put;
+pub mod codes;
 pub mod command_node;
 pub mod commit_put;
 pub mod encode;
+pub mod find_code;
 pub mod heartbeat;
 pub mod list;
 pub mod lookup;
 pub mod move_stripe;
 pub mod nodes;
 pub mod register;
+pub mod register_code;
 pub mod remove;
+pub mod remove_code;
 pub mod renew_put;
 pub mod repair;
 pub mod report_bad;

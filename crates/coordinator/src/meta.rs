@@ -17,6 +17,7 @@
 //! bounded. Calls block on the disk: asynchronous callers use [`Meta::off`].
 
 mod blocks;
+mod codes;
 mod nodes;
 mod objects;
 mod puts;
@@ -32,6 +33,7 @@ use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableT
 use crate::error::{CoordinatorError, Result};
 
 pub use blocks::{Landing, LostBlock, Parity};
+pub use codes::missing as missing_code;
 pub use nodes::{Comparison, Enrolled};
 pub use puts::NewPut;
 pub use record::{

@@ -85,6 +85,10 @@ impl Coordinator for Service {
     unary!(list, List, ListPage);
     unary!(remove, Remove, ObjectInfo);
     unary!(report_bad, BadBlock, Done);
+    unary!(register_code, RegisterCode, RegisteredCode);
+    unary!(find_code, CodeName, Definition);
+    unary!(remove_code, CodeName, Done);
+    inquiry!(codes, CodeList);
     inquiry!(nodes, NodeList);
     inquiry!(status, ClusterStatus);
     job!(command_node, NodeCommand);

@@ -1,15 +1,18 @@
 //! The control messages, by who speaks to whom.
 
 mod cluster;
+mod code;
 mod job;
 mod object;
 mod run;
 
 pub use cluster::*;
+pub use code::*;
 pub use job::*;
 pub use object::*;
 pub use run::*;
 
+pub use kintsu_code::Definition;
 use serde::{Deserialize, Serialize};
 
 /// A request without content.

@@ -135,6 +135,18 @@ impl Coordinator for Desk {
     async fn lookup(&self, _: Request<Lookup>) -> Result<Response<ObjectView>, Status> {
         other()
     }
+    async fn register_code(&self, _: Request<RegisterCode>) -> Result<Response<RegisteredCode>, Status> {
+        other()
+    }
+    async fn find_code(&self, _: Request<CodeName>) -> Result<Response<Definition>, Status> {
+        other()
+    }
+    async fn remove_code(&self, _: Request<CodeName>) -> Result<Response<Done>, Status> {
+        other()
+    }
+    async fn codes(&self, _: Request<Nothing>) -> Result<Response<CodeList>, Status> {
+        other()
+    }
     async fn list(&self, _: Request<List>) -> Result<Response<ListPage>, Status> {
         other()
     }

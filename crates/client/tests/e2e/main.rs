@@ -5,6 +5,7 @@
 mod bytes;
 mod chaos;
 mod cluster;
+mod codes;
 mod degraded;
 mod jobs;
 mod puts;

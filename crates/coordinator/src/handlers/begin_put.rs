@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use kintsu_code::USER;
 use kintsu_plan::{Layout, LayoutKind, place};
 use kintsu_wire::message::{BeginPut, Encoding, PutTicket, StripeGrant};
 
@@ -16,11 +17,10 @@ const NAME_BYTES: usize = 1024;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
     check_name(&request.name)?;
-    let code = kintsu_code::parse(&request.code).map_err(|e| CoordinatorError::Invalid {
-        what: "code",
-        expected: "a code that can be made".into(),
-        got: e.to_string(),
-    })?;
+    let (code, definition) = match request.code.starts_with(USER) {
+        true => cluster.registered(request.code).await.map(|(code, definition)| (code, Some(definition)))?,
+        false => (kintsu_code::parse(&request.code)?, None),
+    };
     let kind = match request.encoding {
         Encoding::Online => LayoutKind::Striped,
         Encoding::Offline => LayoutKind::Contiguous,
@@ -44,6 +44,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         put,
         lease_ms: cluster.config.lease.as_millis() as u64,
         stripes: pending.stripes.into_iter().map(grant).collect(),
+        definition,
         nodes: cluster.members().addresses(),
     })
 }

@@ -13,14 +13,15 @@ const MOST_STRIPES: u64 = 16_384;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectView> {
     let Lookup { name, first, limit } = request;
-    let (object, stripes) = cluster
+    let (object, stripes, definition) = cluster
         .meta
         .off(move |meta| {
             let snapshot = meta.snapshot()?;
             let object = snapshot.object(&name)?;
             let stripes = snapshot.stripes(&object, first, limit.min(MOST_STRIPES))?;
-            Ok((snapshot.object_info(&name)?, stripes))
+            let definition = if limit == 0 { None } else { snapshot.definition(object.code)? };
+            Ok((snapshot.object_info(&name)?, stripes, definition))
         })
         .await?;
-    Ok(ObjectView { object, stripes, nodes: cluster.members().addresses() })
+    Ok(ObjectView { object, stripes, definition, nodes: cluster.members().addresses() })
 }

@@ -28,6 +28,8 @@ pub const TALLY: TableDefinition<u32, (u64, u64)> = TableDefinition::new("tally"
 pub const CODES: TableDefinition<u16, &[u8]> = TableDefinition::new("codes");
 /// Code name -> code key.
 pub const CODE_KEYS: TableDefinition<&str, u16> = TableDefinition::new("code_keys");
+/// Code key of a registered code -> [`Definition`](kintsu_code::Definition).
+pub const DEFINITIONS: TableDefinition<u16, &[u8]> = TableDefinition::new("definitions");
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
@@ -41,6 +43,8 @@ pub const COUNT_PUT: &str = "next_put";
 pub const COUNT_STRIPE: &str = "next_stripe";
 /// Counter: next node id.
 pub const COUNT_NODE: &str = "next_node";
+/// Counter: next code key; less than the keys in use in stores from before there was this counter.
+pub const COUNT_CODE: &str = "next_code";
 /// Counter: starts of the coordinator.
 pub const COUNT_BOOT: &str = "boots";
 /// Counter: bytes of all visible objects.

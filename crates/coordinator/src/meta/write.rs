@@ -20,6 +20,7 @@ pub struct Tables<'t> {
     pub tally: Table<'t, u32, (u64, u64)>,
     pub codes: Table<'t, u16, &'static [u8]>,
     pub code_keys: Table<'t, &'static str, u16>,
+    pub definitions: Table<'t, u16, &'static [u8]>,
     pub counters: Table<'t, &'static str, u64>,
 }
 
@@ -37,6 +38,7 @@ impl<'t> Tables<'t> {
             tally: txn.open_table(TALLY)?,
             codes: txn.open_table(CODES)?,
             code_keys: txn.open_table(CODE_KEYS)?,
+            definitions: txn.open_table(DEFINITIONS)?,
             counters: txn.open_table(COUNTERS)?,
         })
     }
@@ -86,22 +88,6 @@ impl<'t> Tables<'t> {
 
     pub fn code(&self, key: u16) -> Result<CodeRecord> {
         code_of(self.codes.get(key)?.as_ref().map(|r| r.value()), key)
-    }
-
-    /// The key of a code, which is recorded when it is new.
-    pub fn code_key(&mut self, code: &CodeRecord) -> Result<u16> {
-        if let Some(key) = self.code_keys.get(code.name.as_str())? {
-            return Ok(key.value());
-        }
-        let last = self.codes.last()?.map(|(key, _)| key.value());
-        let key = last.map_or(Some(0), |k| k.checked_add(1)).ok_or_else(|| CoordinatorError::Conflict {
-            what: "new code".into(),
-            expected: "at most 65536 codes in one cluster".into(),
-            got: code.name.clone(),
-        })?;
-        self.codes.insert(key, record::pack(code).as_slice())?;
-        self.code_keys.insert(code.name.as_str(), key)?;
-        Ok(key)
     }
 
     /// Gives a block that was made its home.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use kintsu_code::Definition;
 use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use kintsu_plan::Layout;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,9 @@ pub struct PutTicket {
     pub lease_ms: u64,
     /// The stripes.
     pub stripes: Vec<StripeGrant>,
+    /// What the code is, where its name alone does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<Definition>,
     /// All nodes.
     pub nodes: Vec<NodeAddress>,
 }
@@ -185,6 +189,9 @@ pub struct ObjectView {
     pub object: ObjectInfo,
     /// The stripes asked for.
     pub stripes: Vec<StripeInfo>,
+    /// What the code of the object is, where its name alone does not say it; none when no stripes were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<Definition>,
     /// All nodes.
     pub nodes: Vec<NodeAddress>,
 }

@@ -1,0 +1,86 @@
+//! Codes as data: registered with a cluster, and those that come with its answers.
+
+use std::sync::Arc;
+
+use kintsu_code::{Code, Definition};
+use kintsu_wire::message::{CodeInfo, CodeList, CodeName, Done, Nothing, RegisterCode, RegisteredCode};
+
+use crate::{Client, ClientError};
+
+impl Client {
+    /// Registers a code, so that objects can be stored with it under its name; false when the same was
+    /// registered before. The cluster proves it first.
+    ///
+    /// # Errors
+    /// `Invalid` when it does not prove, with the reason; `Exists` when the name is taken by another definition.
+    pub async fn register_code(&self, definition: &Definition) -> Result<bool, ClientError> {
+        let request = RegisterCode { definition: definition.clone() };
+        let reply: RegisteredCode = self
+            .call(|mut c| {
+                let request = request.clone();
+                async move { c.register_code(request).await }
+            })
+            .await?;
+        Ok(reply.new)
+    }
+
+    /// The definition of a registered code.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn find_code(&self, name: &str) -> Result<Definition, ClientError> {
+        let request = CodeName { name: name.to_owned() };
+        self.call(|mut c| {
+            let request = request.clone();
+            async move { c.find_code(request).await }
+        })
+        .await
+    }
+
+    /// All registered codes, in order of name.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn codes(&self) -> Result<Vec<CodeInfo>, ClientError> {
+        let list: CodeList = self.call(|mut c| async move { c.codes(Nothing {}).await }).await?;
+        Ok(list.codes)
+    }
+
+    /// Makes the cluster forget a registered code.
+    ///
+    /// # Errors
+    /// `NotFound`; `Placement` while an object uses it.
+    pub async fn remove_code(&self, name: &str) -> Result<(), ClientError> {
+        let request = CodeName { name: name.to_owned() };
+        let Done {} = self
+            .call(|mut c| {
+                let request = request.clone();
+                async move { c.remove_code(request).await }
+            })
+            .await?;
+        Ok(())
+    }
+}
+
+/// The code of a name that came from the coordinator or the user.
+pub(crate) fn parse_code(name: &str) -> Result<Arc<dyn Code>, ClientError> {
+    kintsu_code::parse(name).map_err(|e| ClientError::Invalid(e.to_string()))
+}
+
+/// The code that an answer of the coordinator names, by its definition where one came with it: that is proved
+/// here as well, as any input.
+pub(crate) async fn received_code(
+    name: &str,
+    definition: Option<Definition>,
+) -> Result<Arc<dyn Code>, ClientError> {
+    let Some(definition) = definition else { return parse_code(name) };
+    if definition.name != name {
+        return Err(ClientError::Corrupt(format!(
+            "expected the definition of {name}, got that of {:?}",
+            definition.name
+        )));
+    }
+    let proof = tokio::task::spawn_blocking(move || definition.prove()).await;
+    let proof = proof.map_err(|e| ClientError::Io(format!("a proof ended early: {e}")))?;
+    proof.map_err(|e| ClientError::Corrupt(format!("the definition of {name}: {e}")))
+}

@@ -1,0 +1,130 @@
+//! Codes that are registered as data: stored with, read degraded by clients that never saw them, repaired.
+
+use kintsu_algebra::{Matrix, inv, mul};
+use kintsu_client::ClientError;
+use kintsu_code::Definition;
+use kintsu_dag::{BlockIndex, Elements, GraphData, JoinData, Vertex};
+use kintsu_plan::Method;
+use kintsu_wire::message::{Encoding, NodeState, RepairTarget};
+
+use crate::bytes::{assert_same, content};
+use crate::cluster::{CELL, Cluster, options};
+
+const MISER: &str = "user:miser-4-2";
+
+/// MISER (4,2) by hand: a data block is repaired from half of each of the three others.
+fn miser() -> Definition {
+    let (half, p) =
+        (inv(2).unwrap(), [[inv(4).unwrap(), inv(5).unwrap()], [inv(6).unwrap(), inv(7).unwrap()]]);
+    let symbols = [(0, 0), (0, 1), (1, 0), (1, 1)];
+    // Parity j, part c: sum_i p[i][j] d_i[c] + 1/2 sum_l p[l][j] d_c[l].
+    let entry = |j: usize, c: usize, i: usize, l: usize| {
+        (if l == c { p[i][j] } else { 0 }) ^ (if i == c { mul(half, p[l][j]) } else { 0 })
+    };
+    let matrix = Matrix::from_fn(8, 4, |row, col| match row {
+        0..4 => u8::from(row == col),
+        _ => entry(symbols[row - 4].0, symbols[row - 4].1, symbols[col].0, symbols[col].1),
+    });
+    let repair = |lost: usize, read: [usize; 3]| {
+        let wanted = matrix.select_rows([2 * lost, 2 * lost + 1]);
+        let coefs = matrix.select_rows(read).express(&wanted).unwrap().unwrap();
+        let join = |sub: usize| {
+            let terms = read.iter().zip(coefs.row(sub)).filter(|(_, c)| **c != 0);
+            let (children, coefs): (Vec<_>, Vec<u8>) = terms.map(|(&v, &c)| (Vertex(v as u32), c)).unzip();
+            JoinData { parent: Vertex((2 * lost + sub) as u32), children, coefs: Elements(coefs) }
+        };
+        GraphData { n: 4, w: 2, joins: vec![join(0), join(1)], binds_x: vec![], binds_y: vec![] }
+    };
+    Definition {
+        name: MISER.into(),
+        n: 4,
+        k: 2,
+        w: 2,
+        generator: (0..8).map(|row| Elements(matrix.row(row).to_vec())).collect(),
+        distance: 3,
+        groups: vec![],
+        place: None,
+        encode: None,
+        repairs: vec![repair(0, [2, 4, 6]), repair(1, [1, 5, 7])],
+    }
+}
+
+fn data() -> Vec<u8> {
+    content(7, 5 * CELL as usize * 4 + 777)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_code_by_hand_is_stored_with_and_read_by_clients_that_never_saw_it() {
+    let mut cluster = Cluster::start(6, 6).await;
+    assert!(cluster.client().await.register_code(&miser()).await.unwrap());
+    cluster.put("a", &data(), options(MISER, Encoding::Online)).await.unwrap();
+    cluster.put("empty", &[], options(MISER, Encoding::Online)).await.unwrap();
+    cluster.restart_coordinator().await;
+    for id in [0, 1] {
+        assert_same(&cluster.get("a").await.unwrap(), &data());
+        cluster.kill(id).await;
+    }
+    assert_same(&cluster.get("a").await.unwrap(), &data());
+    assert_same(&cluster.get_range("a", 1000..70_000).await.unwrap(), &data()[1000..70_000]);
+    assert!(cluster.get("empty").await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_blocks_of_a_registered_code_are_repaired_after_a_restart() {
+    let mut cluster = Cluster::start(6, 6).await;
+    cluster.client().await.register_code(&miser()).await.unwrap();
+    cluster.put("a", &data(), options(MISER, Encoding::Online)).await.unwrap();
+    let before = cluster.all_blocks().await;
+    cluster.kill(0).await;
+    cluster.restart_coordinator().await;
+    cluster.until_state(0, NodeState::Dead).await;
+    let jobs =
+        cluster.client().await.repair(RepairTarget::Everything, Method::Conventional, CELL).await.unwrap();
+    let report = cluster.finish(jobs).await;
+    assert_eq!((report.failed.len(), report.error), (0, None));
+    for (id, (node, bytes)) in cluster.all_blocks().await {
+        assert_ne!(node, 0, "{id}");
+        assert_same(&bytes, &before[&id].1);
+    }
+    cluster.kill(1).await;
+    assert_same(&cluster.get("a").await.unwrap(), &data());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offline_encoding_uses_the_registered_graphs() {
+    let mut cluster = Cluster::start(6, 6).await;
+    let from = kintsu_code::parse("azure-lrc:n=6,k=3,r=2").unwrap();
+    let definition = Definition::of(from.as_ref(), "user:lrc").unwrap();
+    cluster.client().await.register_code(&definition).await.unwrap();
+    cluster.put("a", &data(), options("user:lrc", Encoding::Offline)).await.unwrap();
+    let report = cluster.finish(cluster.client().await.encode("a").await.unwrap()).await;
+    assert_eq!(report.error, None);
+    cluster.kill(2).await;
+    assert_same(&cluster.get("a").await.unwrap(), &data());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_code_is_refused_and_what_is_used_stays() {
+    let cluster = Cluster::start(4, 4).await;
+    let client = cluster.client().await;
+    let mut wrong = miser();
+    wrong.repairs[0].joins[0].coefs.0[0] ^= 1;
+    let refused = client.register_code(&wrong).await.unwrap_err();
+    assert!(matches!(&refused, ClientError::Invalid(why) if why.contains("proves false")), "{refused}");
+    let missing = cluster.put("a", &data(), options(MISER, Encoding::Online)).await.unwrap_err();
+    assert!(matches!(missing, ClientError::NotFound(_)), "{missing}");
+
+    assert!(client.register_code(&miser()).await.unwrap());
+    assert!(!client.register_code(&miser()).await.unwrap());
+    let other = Definition { place: Some(vec![(0..4).map(BlockIndex).collect()]), ..miser() };
+    let taken = client.register_code(&other).await.unwrap_err();
+    assert!(matches!(&taken, ClientError::Exists(why) if why.contains("another placement")), "{taken}");
+    assert_eq!(client.find_code(MISER).await.unwrap(), miser());
+
+    cluster.put("a", &data(), options(MISER, Encoding::Online)).await.unwrap();
+    let used = client.remove_code(MISER).await.unwrap_err();
+    assert!(used.to_string().contains("object \"a\""), "{used}");
+    client.remove("a").await.unwrap();
+    client.remove_code(MISER).await.unwrap();
+    assert!(client.codes().await.unwrap().is_empty());
+}
