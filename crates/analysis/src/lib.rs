@@ -8,12 +8,19 @@ mod check;
 mod compare;
 mod cost;
 mod error;
+mod loss_probability;
 mod losses;
 mod ratio;
+mod reliability;
 
 pub use check::{CheckReport, GraphSize, Locality, check};
 pub use compare::{Comparison, Request, Row, STUDIED, Work, compare, csv, work};
 pub use cost::{Costs, RepairCost, costs, repair_cost};
 pub use error::AnalysisError;
+pub use loss_probability::{
+    Cau, CauLoss, Chameleon, HOURS_PER_YEAR, PAPER_NODE_MTTF_H, failure_probability, mttf_of_afr_h,
+    paper_rack_mttf_h,
+};
 pub use losses::{LossCount, MAX_PATTERNS, binomial, loss_counts, patterns_to_count};
 pub use ratio::Ratio;
+pub use reliability::{Environment, Lifetime, RackReliability, Reliability, reliability};

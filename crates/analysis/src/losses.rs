@@ -56,7 +56,7 @@ pub fn patterns_to_count(code: &dyn Code) -> Option<u64> {
 }
 
 /// The largest f up to which all patterns are within the limit. A pattern of sub-packetized blocks counts for w^2.
-fn countable(code: &dyn Code, max_patterns: u64) -> usize {
+pub(crate) fn countable(code: &dyn Code, max_patterns: u64) -> usize {
     let limit = max_patterns / (code.w() * code.w()) as u64;
     let fits = |f: &usize| patterns_up_to(code.n(), *f).is_some_and(|patterns| patterns <= limit);
     (0..=code.n() - code.k()).take_while(fits).last().unwrap_or(0)
@@ -84,18 +84,30 @@ pub fn binomial(n: usize, f: usize) -> Option<u64> {
 
 /// Decodable patterns of 0 to `most` losses.
 fn count(code: &dyn Code, most: usize) -> Result<Vec<u64>, AnalysisError> {
+    let mut counts = vec![0; most + 1];
+    visit_decodable(code, most, &mut |lost| counts[lost.len()] += 1)?;
+    Ok(counts)
+}
+
+/// Calls `visit` once for each decodable pattern of 0 to `most` losses, blocks in order.
+///
+/// # Errors
+/// As [`loss_counts`].
+pub(crate) fn visit_decodable(
+    code: &dyn Code,
+    most: usize,
+    visit: &mut dyn FnMut(&[usize]),
+) -> Result<(), AnalysisError> {
     let height = code.generator().rows() - code.generator().cols();
     let columns = parity_check_columns(code.generator());
     let (w, claimed) = (code.w(), code.distance());
-    let levels = vec![Vec::new(); most + 1];
-    let mut walk = Walk { w, claimed, counts: vec![0; most + 1], lost: Vec::new(), levels };
-    walk.counts[0] = 1;
+    visit(&[]);
+    let mut walk = Walk { w, claimed, most, visit, lost: Vec::new(), levels: vec![Vec::new(); most + 1] };
     walk.extend(&columns, height, 0).map_err(|lost| AnalysisError::Distance {
         name: code.name().to_owned(),
         claimed: code.distance(),
         lost: lost.into_iter().map(|b| BlockIndex(b as u8)).collect(),
-    })?;
-    Ok(walk.counts)
+    })
 }
 
 /// The columns of `[P | 1]`, one after the other, where P are the parity rows of the generator.
@@ -109,23 +121,24 @@ fn parity_check_columns(generator: &Matrix) -> Vec<u8> {
 
 /// The walk. A level holds the columns of the blocks that may still be added, reduced by those of the
 /// blocks that were, whose pivot rows are gone.
-struct Walk {
+struct Walk<'a> {
     w: usize,
     claimed: usize,
-    counts: Vec<u64>,
+    most: usize,
+    visit: &'a mut dyn FnMut(&[usize]),
     lost: Vec<usize>,
     levels: Vec<Vec<u8>>,
 }
 
-impl Walk {
+impl Walk<'_> {
     /// Adds each of the blocks in `columns` (vectors of `height`), the first of which is block `first`.
     /// The error is a set smaller than the claimed distance that cannot be decoded.
     fn extend(&mut self, columns: &[u8], height: usize, first: usize) -> Result<(), Vec<usize>> {
         let size = self.lost.len() + 1;
-        if size >= self.counts.len() || height == 0 {
+        if size > self.most || height == 0 {
             return Ok(());
         }
-        let last = size + 1 == self.counts.len();
+        let last = size == self.most;
         let block_bytes = height * self.w;
         let mut level = std::mem::take(&mut self.levels[size]);
         for i in 0..columns.len() / block_bytes {
@@ -135,7 +148,7 @@ impl Walk {
             level.extend_from_slice(&columns[i * block_bytes..end]);
             match take_block(&mut level, height, self.w) {
                 Some(height) => {
-                    self.counts[size] += 1;
+                    (self.visit)(&self.lost);
                     self.extend(&level, height, first + i + 1)?;
                 }
                 None if size < self.claimed => return Err(self.lost.clone()),
