@@ -23,7 +23,7 @@ mod rs;
 
 pub use code::Code;
 pub use decode::decode_linear;
-pub use definition::{Definition, USER};
+pub use definition::{Definition, USER, check_name as check_user_name};
 pub use describe::{CodeReport, report};
 pub use error::CodeError;
 pub use linear::from_generator;

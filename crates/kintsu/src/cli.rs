@@ -205,7 +205,7 @@ pub struct Put {
     pub file: PathBuf,
     /// The object's name.
     pub name: String,
-    /// Its code, `family:key=value,...`.
+    /// Its code, `family:key=value,...` (see `kintsu code list`), or `user:NAME` of one that is registered.
     #[arg(long, default_value = "rs:n=9,k=6")]
     pub code: String,
     /// Make the parity while writing, or later with `kintsu encode`.
@@ -348,11 +348,39 @@ pub enum CodeCommand {
         after_help = "Examples:\n  kintsu code show rs:n=9,k=6\n  kintsu code show azure-lrc:n=16,k=12,r=6 --json"
     )]
     Show {
-        /// The code, `family:key=value,...`.
+        /// The code, `family:key=value,...`, or `user:NAME` of one that is registered.
         code: String,
         /// Show the generator of a large code too.
         #[arg(long)]
         generator: bool,
+    },
+    /// Register a code with the cluster, which proves it first: then `put --code user:NAME`.
+    #[command(
+        after_help = "Examples:\n  kintsu code register mine.json\n  kintsu code export rs:n=9,k=6 --as user:nine | kintsu code register -"
+    )]
+    Register {
+        /// Its definition in JSON; `-` for standard input.
+        file: PathBuf,
+    },
+    /// Print any code as data: its definition in JSON.
+    #[command(
+        after_help = "Examples:\n  kintsu code export azure-lrc:n=16,k=12,r=6 --as user:mine > mine.json\n  kintsu code export user:mine > mine.json"
+    )]
+    Export {
+        /// The code.
+        code: String,
+        /// The name that it gets, `user:NAME`; by default one made of its own.
+        #[arg(long = "as", value_name = "NAME")]
+        name: Option<String>,
+    },
+    /// List the codes that are registered with the cluster.
+    #[command(after_help = "Examples:\n  kintsu code registered\n  kintsu code registered --json")]
+    Registered,
+    /// Remove a code from the cluster, if no object uses it.
+    #[command(after_help = "Example:\n  kintsu code unregister user:mine")]
+    Unregister {
+        /// `user:NAME`.
+        code: String,
     },
 }
 

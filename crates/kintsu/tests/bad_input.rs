@@ -18,6 +18,49 @@ fn says(message: &str, words: &[&str]) {
 }
 
 #[test]
+fn codes_as_data() {
+    let cluster = Cluster::start(6, 6);
+    let path = |name: &str| cluster.dir.path().join(name).to_str().unwrap().to_owned();
+    let export = |code: &str, name: &str, file: &str| {
+        let out = cluster.run(&["code", "export", code, "--as", name]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        std::fs::write(path(file), out.stdout).unwrap();
+    };
+    export("azure-lrc:n=6,k=3,r=2", "user:mine", "mine.json");
+    let definition = std::fs::read_to_string(path("mine.json")).unwrap();
+    let spoilt = |from: &str, to: &str| {
+        assert!(definition.contains(from), "{definition}");
+        std::fs::write(path("spoilt.json"), definition.replacen(from, to, 1)).unwrap();
+        cluster.refused(&["code", "register", &path("spoilt.json")])
+    };
+    says(&spoilt("\"distance\":3", "\"distance\":4"), &["distance"]);
+    says(&spoilt("\"010000\"", "\"01000\""), &["not the definition", "5 hex digits"]);
+    says(&spoilt("\"010000\"", "\"0100\""), &["expected 6 rows of 3 elements", "got 2 in row 0"]);
+    says(&spoilt("\"010000\"", "[1,0,256]"), &["got 256"]);
+    says(&spoilt("user:mine", "rs:n=6,k=3"), &["user:"]);
+    says(&cluster.refused(&["code", "register", "/does/not/exist"]), &["/does/not/exist"]);
+    says(&cluster.refused(&["code", "export", "rs:n=6,k=3", "--as", "mine"]), &["user:", "mine"]);
+    let file = cluster.file("object", 100_000);
+    let put = ["put", file.to_str().unwrap(), "object", "--code", "user:mine"];
+    for unknown in [&put[..], &["code", "show", "user:mine"], &["code", "unregister", "user:mine"]] {
+        says(&cluster.refused(unknown), &["user:mine", "none of that name"]);
+    }
+    assert_eq!(cluster.json(&["code", "registered"]).as_array().unwrap().len(), 0);
+
+    assert_eq!(cluster.json(&["code", "register", &path("mine.json")])["new"], true);
+    assert_eq!(cluster.json(&["code", "register", &path("mine.json")])["new"], false);
+    export("rs:n=6,k=3", "user:mine", "other.json");
+    says(&cluster.refused(&["code", "register", &path("other.json")]), &["user:mine", "another definition"]);
+    assert_eq!(cluster.json(&["code", "registered"])[0]["name"], "user:mine");
+    assert_eq!(cluster.json(&["code", "show", "user:mine"])["distance"], 3);
+    cluster.json(&put);
+    says(&cluster.refused(&["code", "unregister", "user:mine"]), &["object"]);
+    assert_eq!(cluster.get_sha("object"), sha256(&file));
+    cluster.json(&["rm", "object"]);
+    cluster.json(&["code", "unregister", "user:mine"]);
+}
+
+#[test]
 fn objects_codes_and_ranges() {
     let cluster = Cluster::start(9, 3);
     let file = cluster.file("object", 1000);

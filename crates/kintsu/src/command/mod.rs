@@ -32,7 +32,11 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Coordinator(args) => serve::coordinator(args, cli.token, cli.json).await,
         Command::Agent(args) => serve::agent(args, &cli.coordinator, cli.token, cli.json).await,
         Command::Demo(args) => crate::demo::run(args, cli.json).await,
-        Command::Code { command } => code::run(command, cli.json),
+        Command::Code { command } => {
+            let options = Options { token: cli.token, ..Options::default() };
+            let client = Client::connect(&cli.coordinator, options).await?;
+            code::run(command, &Context { client, json: cli.json }).await
+        }
         Command::Lab { command } => crate::lab::run(command, cli.json).await,
         Command::Bench { command } => bench::run(command, cli.json).await,
         command => {

@@ -1,17 +1,36 @@
-//! `kintsu code ...`, a file for each. None of them needs a cluster.
+//! `kintsu code ...`, a file for each. A cluster is asked only where the code is one that was registered with it.
 
 mod list;
+mod registry;
 mod show;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use kintsu_code::{Code, USER};
+
+use super::Context;
 use crate::cli::CodeCommand;
 
 /// Runs `kintsu code ...`.
-pub fn run(command: CodeCommand, json: bool) -> anyhow::Result<ExitCode> {
+pub async fn run(command: CodeCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
-        CodeCommand::List => list::run(json)?,
-        CodeCommand::Show { code, generator } => show::run(&code, generator, json)?,
+        CodeCommand::List => list::run(context.json)?,
+        CodeCommand::Show { code, generator } => {
+            show::run(&*resolve(&code, context).await?, generator, context.json)?;
+        }
+        CodeCommand::Register { file } => registry::register(&file, context).await?,
+        CodeCommand::Export { code, name } => registry::export(&code, name, context).await?,
+        CodeCommand::Registered => registry::registered(context).await?,
+        CodeCommand::Unregister { code } => registry::unregister(&code, context).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The code of a name: of a family, or one that the cluster knows.
+pub async fn resolve(name: &str, context: &Context) -> anyhow::Result<Arc<dyn Code>> {
+    Ok(match name.starts_with(USER) {
+        true => context.client.find_code(name).await?.prove()?,
+        false => kintsu_code::parse(name)?,
+    })
 }

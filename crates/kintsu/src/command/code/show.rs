@@ -1,6 +1,6 @@
 //! `kintsu code show`: one code as data.
 
-use kintsu_code::CodeReport;
+use kintsu_code::{Code, CodeReport};
 use kintsu_dag::BlockIndex;
 
 use crate::output;
@@ -9,14 +9,13 @@ use crate::output;
 const SHOWN_COLUMNS: usize = 40;
 
 /// Runs `kintsu code show`.
-pub fn run(code: &str, generator: bool, json: bool) -> anyhow::Result<()> {
-    let code = kintsu_code::parse(code)?;
-    let report = kintsu_code::report(&*code);
+pub fn run(code: &dyn Code, generator: bool, json: bool) -> anyhow::Result<()> {
+    let report = kintsu_code::report(code);
     if json {
         return output::json(&report);
     }
     summary(&report)?;
-    let costs = kintsu_analysis::costs(&*code)?;
+    let costs = kintsu_analysis::costs(code)?;
     output::line(&format!(
         "one lost block is repaired from {} blocks read, on average; a lost data block from {}",
         costs.arc.decimal(),
