@@ -129,9 +129,9 @@ mod tests {
             rates in proptest::array::uniform3(proptest::array::uniform4(1i128..1_000_000_000)),
         ) {
             let mut chain = Chain::new(3);
-            for i in 0..3 {
-                (0..3).filter(|&j| j != i).for_each(|j| chain.add(i, j, rates[i][j] as f64));
-                chain.add_loss(i, rates[i][3] as f64);
+            for (i, row) in rates.iter().enumerate() {
+                (0..3).filter(|&j| j != i).for_each(|j| chain.add(i, j, row[j] as f64));
+                chain.add_loss(i, row[3] as f64);
             }
             prop_assert!(close(chain.time_to_loss(), exact(&rates)));
         }

@@ -1,0 +1,174 @@
+//! The codes that may be an answer: made, proved, measured, and held against the requirements.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kintsu_code::{Code, CodeError, Family, families, parse};
+use kintsu_dag::BlockIndex;
+
+use crate::advise::{Deal, Requirements, survives_any_rack};
+use crate::{AnalysisError, Costs, costs};
+
+/// Codes with more sub-blocks than this are left out: a cell of 256 KiB would be the smallest.
+pub(super) const MAX_SUB_BLOCKS: usize = 64;
+
+/// A code that meets the requirements.
+pub(super) struct Fit {
+    pub(super) code: Arc<dyn Code>,
+    pub(super) costs: Costs,
+    /// Its blocks by rack, as the cluster deals them.
+    pub(super) dealt: Option<Vec<Vec<BlockIndex>>>,
+}
+
+/// What came of a family.
+pub(super) struct Found {
+    pub(super) family: &'static str,
+    pub(super) best: Option<Fit>,
+    /// What stood against the others.
+    against: Against,
+}
+
+/// Reasons against codes of a family: the last or the least bad of each kind.
+#[derive(Default)]
+struct Against {
+    undefined: Option<String>,
+    unproved: Option<String>,
+    sub_blocks: Option<(usize, String)>,
+    tolerated: Option<(usize, String)>,
+    racks: Option<String>,
+}
+
+/// The result of a search.
+pub(super) struct Search {
+    pub(super) found: Vec<Found>,
+    pub(super) considered: usize,
+}
+
+/// The best code of each family. Codes are dealt to racks only until the first one that will do.
+pub(super) fn search(
+    requirements: &Requirements,
+    shapes: &[(usize, usize)],
+    deal: Deal<'_>,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Search, AnalysisError> {
+    let names: Vec<BTreeSet<String>> = families()
+        .iter()
+        .map(|family| shapes.iter().flat_map(|&(n, k)| names(family, n, k, requirements.tolerate)).collect())
+        .collect();
+    let total = names.iter().map(BTreeSet::len).sum();
+    let (mut done, mut considered) = (0, 0);
+    let mut found = Vec::new();
+    for (family, names) in families().iter().zip(names) {
+        let mut against = Against::default();
+        let mut fits = Vec::new();
+        for name in names {
+            progress(done, total);
+            done += 1;
+            if let Some(code) = against.admit(requirements, &name) {
+                let costs = costs(&*code)?;
+                fits.push(Fit { code, costs, dealt: None });
+            }
+        }
+        considered += fits.len();
+        fits.sort_by(|a, b| requirements.objective.order(a, b));
+        let best = fits.into_iter().find_map(|fit| against.admit_dealt(requirements, fit, deal));
+        found.push(Found { family: family.name, best, against });
+    }
+    progress(total, total);
+    Ok(Search { found, considered })
+}
+
+/// Names of this family with n blocks, k of data, and any locality r that leaves room for the tolerated losses,
+/// or any number d of helpers.
+fn names(family: &Family, n: usize, k: usize, tolerate: usize) -> Vec<String> {
+    let has = |name: &str| family.keys.iter().any(|key| key.name == name);
+    // Local parities are lost to the distance: d <= n - k - ceil(k / r) + 2.
+    let roomy = |r: &usize| n - k + 1 >= tolerate + k.div_ceil(*r);
+    let localities: Vec<usize> = if has("r") { (1..=k).filter(roomy).collect() } else { vec![0] };
+    let helpers: Vec<usize> = if has("d") { (k..n).collect() } else { vec![0] };
+    let name = |r: usize, d: usize| {
+        let value = |key: &kintsu_code::Key| match key.name {
+            "n" => Some(format!("n={n}")),
+            "k" => Some(format!("k={k}")),
+            "r" => Some(format!("r={r}")),
+            "d" => Some(format!("d={d}")),
+            _ => None,
+        };
+        let keys: Vec<_> = family.keys.iter().filter_map(value).collect();
+        format!("{}:{}", family.name, keys.join(","))
+    };
+    localities.iter().flat_map(|&r| helpers.iter().map(move |&d| (r, d))).map(|(r, d)| name(r, d)).collect()
+}
+
+impl Against {
+    /// The code, if it exists and meets all but the rack requirement.
+    fn admit(&mut self, requirements: &Requirements, name: &str) -> Option<Arc<dyn Code>> {
+        let code = match parse(name) {
+            Ok(code) => code,
+            Err(error @ CodeError::Invalid { .. }) => {
+                self.undefined.get_or_insert(error.to_string());
+                return None;
+            }
+            Err(error) => {
+                self.unproved.get_or_insert(error.to_string());
+                return None;
+            }
+        };
+        // A family may read its parameters in its own way.
+        if code.n() > requirements.environment.nodes || !requirements.allows(code.n(), code.k()) {
+            return None;
+        }
+        let tolerated = code.distance() - 1;
+        if tolerated < requirements.tolerate {
+            if self.tolerated.as_ref().is_none_or(|(most, _)| tolerated > *most) {
+                self.tolerated = Some((tolerated, code.name().to_owned()));
+            }
+            return None;
+        }
+        if code.w() > MAX_SUB_BLOCKS {
+            if self.sub_blocks.as_ref().is_none_or(|(least, _)| code.w() < *least) {
+                self.sub_blocks = Some((code.w(), code.name().to_owned()));
+            }
+            return None;
+        }
+        Some(code)
+    }
+
+    /// The code with its blocks dealt, if it meets the rack requirement.
+    fn admit_dealt(&mut self, requirements: &Requirements, mut fit: Fit, deal: Deal<'_>) -> Option<Fit> {
+        fit.dealt = deal(&*fit.code);
+        let safe = fit.dealt.as_ref().is_some_and(|dealt| survives_any_rack(&*fit.code, dealt));
+        if requirements.survive_rack && !safe {
+            self.racks.get_or_insert(fit.code.name().to_owned());
+            return None;
+        }
+        Some(fit)
+    }
+}
+
+impl Found {
+    /// Why the family has no answer; none when it has one.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let Against { undefined, unproved, sub_blocks, tolerated, racks } = &self.against;
+        if self.best.is_some() {
+            return None;
+        }
+        let racks = racks.as_ref().map(|code| format!("{code} would do, but not without any one rack"));
+        let sub_blocks = sub_blocks.as_ref().map(|(w, code)| {
+            format!("{code} would do, but has {w} sub-blocks a block; more than {MAX_SUB_BLOCKS} make small reads dear")
+        });
+        let tolerated = tolerated.as_ref().map(|(most, code)| {
+            format!("within the overhead at most {most} lost nodes are tolerated ({code})")
+        });
+        let undefined = undefined.as_ref().map(|error| format!("not defined for what would fit: {error}"));
+        let none = || "no parameters within the overhead leave room for the losses to tolerate".to_owned();
+        Some(
+            racks
+                .or(sub_blocks)
+                .or(tolerated)
+                .or_else(|| unproved.clone())
+                .or(undefined)
+                .unwrap_or_else(none),
+        )
+    }
+}

@@ -1,0 +1,126 @@
+//! Answers in words: why the first is the first, what the others lost on, and what to beware of.
+
+use kintsu_code::Code;
+
+use crate::advise::{Answer, Objective, Requirements};
+use crate::{Costs, RackReliability};
+
+/// Writes the reasons of all answers, which are in order.
+pub(super) fn explain(requirements: &Requirements, answers: &mut [Answer], considered: usize) {
+    let Some((first, others)) = answers.split_first_mut() else { return };
+    others.iter_mut().for_each(|other| other.reasons = against(first, other));
+    first.reasons = in_favour(requirements, first, considered);
+}
+
+fn in_favour(requirements: &Requirements, answer: &Answer, considered: usize) -> Vec<String> {
+    let Answer { n, d, overhead, degraded, nrc, .. } = answer;
+    let (degraded, nrc, overhead) = (degraded.decimal(), nrc.decimal(), overhead.decimal());
+    let of_all = match considered {
+        1 => "the only code that fits".to_owned(),
+        _ => format!("the least of {considered} codes that fit"),
+    };
+    let mut reasons = vec![match requirements.objective {
+        Objective::Degraded => format!("a read of a lost block costs {degraded} blocks, {of_all}"),
+        Objective::Recovery => {
+            format!("a lost node costs {nrc} blocks read for each of its data blocks, {of_all}")
+        }
+        Objective::Balanced => {
+            format!("degraded read {degraded} x NRC {nrc} x overhead {overhead}: {of_all}")
+        }
+    }];
+    let beyond = match answer.beyond_distance {
+        Some(fraction) if fraction > 0.0 => format!(", and {:.1} % of losses of {d}", 100.0 * fraction),
+        _ => String::new(),
+    };
+    reasons.push(format!("any {} lost nodes are tolerated (distance {d}){beyond}", d - 1));
+    reasons.push(format!("{overhead} bytes stored for each byte, within {}", requirements.max_overhead));
+    if let Some(racks) = answer.reliability.racks.as_ref().filter(|racks| racks.survives_any_rack) {
+        let most = racks.blocks_per_rack;
+        reasons.push(format!(
+            "over {} racks it has at most {most} of {n} blocks in one, and any rack may be lost",
+            requirements.racks
+        ));
+    }
+    reasons
+}
+
+/// What `other` is worse at than the first, then what it is better at.
+fn against(first: &Answer, other: &Answer) -> Vec<String> {
+    let measures = [
+        ("degraded read", first.degraded, other.degraded),
+        ("NRC", first.nrc, other.nrc),
+        ("overhead", first.overhead, other.overhead),
+    ];
+    let compared = |worse: bool| {
+        let differ =
+            measures.iter().filter(|(_, first, other)| if worse { other > first } else { other < first });
+        let told = differ
+            .map(|(what, first, other)| format!("{what} {} against {}", other.decimal(), first.decimal()));
+        told.collect::<Vec<_>>().join(", ")
+    };
+    let mut reasons = Vec::new();
+    for (what, told) in [("worse", compared(true)), ("better", compared(false))] {
+        if !told.is_empty() {
+            reasons.push(format!("{what}: {told}"));
+        }
+    }
+    if other.d != first.d {
+        let what = if other.d > first.d { "better" } else { "worse" };
+        reasons.push(format!("{what}: any {} lost nodes tolerated against {}", other.d - 1, first.d - 1));
+    }
+    if reasons.is_empty() {
+        let why = if other.w > first.w { "more sub-blocks" } else { "a tie, broken by size and name" };
+        reasons.push(format!("the same costs; {why}"));
+    }
+    reasons
+}
+
+/// What to know before using the code.
+pub(super) fn caveats(
+    requirements: &Requirements,
+    code: &dyn Code,
+    costs: &Costs,
+    racks: Option<&RackReliability>,
+) -> Vec<String> {
+    let (n, k, w) = (code.n(), code.k(), code.w());
+    let mut caveats = Vec::new();
+    match racks {
+        Some(racks) if !racks.survives_any_rack => caveats.push(format!(
+            "not all racks may be lost: over {} racks one holds {} of {n} blocks",
+            requirements.racks, racks.blocks_per_rack
+        )),
+        None => caveats.push(format!("its {n} blocks cannot be spread over {} racks", requirements.racks)),
+        Some(_) => {}
+    }
+    let spare = requirements.environment.nodes - n;
+    if spare < requirements.tolerate {
+        caveats.push(format!(
+            "stripes take {n} of {} nodes: no more than {spare} lost blocks of a stripe can be rebuilt before nodes are replaced",
+            requirements.environment.nodes
+        ));
+    }
+    let dearest = |of: &[crate::RepairCost]| of.iter().map(|cost| cost.read).max();
+    if let (Some(data), Some(parity)) = (dearest(&costs.per_block[..k]), dearest(&costs.per_block[k..]))
+        && parity > data
+    {
+        let dear = costs.per_block[k..].iter().filter(|cost| cost.read > data).count();
+        caveats.push(format!(
+            "{dear} parity block{} of {n} cost{} up to {} blocks to repair; data blocks at most {}",
+            if dear == 1 { "" } else { "s" },
+            if dear == 1 { "s" } else { "" },
+            parity.decimal(),
+            data.decimal()
+        ));
+    }
+    if w > 1 {
+        caveats.push(format!(
+            "blocks have {w} sub-blocks: a read of a lost block, however small, computes cells of at least {} KiB",
+            4 * w
+        ));
+    }
+    let helpers = costs.per_block.iter().map(|cost| cost.helpers).max().unwrap_or(0);
+    if helpers > k {
+        caveats.push(format!("a repair reads parts of {helpers} blocks, more nodes than the {k} of RS: any slow one holds it up"));
+    }
+    caveats
+}
