@@ -332,7 +332,10 @@ mod tests {
     fn what_is_empty_unknown_or_too_large_is_refused_with_the_reason() {
         let said = |request: &Request| compare(request, |_, _| {}).unwrap_err().to_string();
         let cases = [
-            (request(19..=9, 2.0, &["rs"]), "2 <= A <= B <= 255, got 19 to 9"),
+            (
+                Request { n: RangeInclusive::new(19, 9), ..request(9..=19, 2.0, &["rs"]) },
+                "2 <= A <= B <= 255, got 19 to 9",
+            ),
             (request(9..=300, 2.0, &["rs"]), "got 9 to 300"),
             (request(9..=19, 1.0, &["rs"]), "here 1.056, got 1"),
             (request(9..=19, f64::NAN, &["rs"]), "got NaN"),

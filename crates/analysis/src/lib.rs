@@ -2,10 +2,11 @@
 //! generator, never from formulas about its family.
 //!
 //! [`costs`] are the measures of the LRC study, [`loss_counts`] the losses that a code decodes, [`check`] the
-//! report of both, [`compare`] the table over families and parameters,
+//! report of both, [`compare`] the table over families and parameters, [`figures`] its drawing,
 //! [`reliability`] the mean time to data loss, and [`advise`] the code to take.
 
 mod advise;
+mod chart;
 mod check;
 mod compare;
 mod cost;
@@ -16,6 +17,7 @@ mod ratio;
 mod reliability;
 
 pub use advise::{Advice, Answer, Deal, MAX_WIDTH, Objective, Refused, Relaxation, Requirements, advise};
+pub use chart::figures;
 pub use check::{CheckReport, GraphSize, Locality, check};
 pub use compare::{Comparison, Request, Row, STUDIED, Work, compare, csv, work};
 pub use cost::{Costs, RepairCost, costs, repair_cost};
