@@ -104,6 +104,15 @@ fn a_definition_comes_back_from_json_and_messagepack() {
     assert!(json.get("groups").is_none() && json.get("encode").is_none());
 }
 
+/// The example of `docs/format.md`.
+#[test]
+fn the_documented_example_is_a_code() {
+    let docs = include_str!("../../../../docs/format.md");
+    let example = docs.split("```json\n").find(|text| text.starts_with("{\"name\": \"user:xor\"")).unwrap();
+    let definition: Definition = serde_json::from_str(example.split("```").next().unwrap()).unwrap();
+    assert_eq!(definition.prove().unwrap().distance(), 2);
+}
+
 #[test]
 fn the_second_proof_is_the_first() {
     let (first, second) = (miser().prove().unwrap(), miser().prove().unwrap());
