@@ -30,6 +30,8 @@ const MAX_SYMBOLS: usize = 1 << 12;
 const MAX_GENERATOR_BYTES: usize = 1 << 22;
 /// Most multiply-adds to prove all graphs: children of joins, times `k * w`.
 const MAX_GRAPH_COST: usize = 1 << 28;
+/// Most vertices of all graphs together, holes in their numbers included.
+const MAX_VERTICES: usize = 1 << 24;
 /// Most multiply-adds to check all groups.
 const MAX_GROUP_COST: usize = 1 << 29;
 
@@ -171,6 +173,8 @@ impl Definition {
         let terms = self.graphs().fold(0, |sum: usize, graph| sum.saturating_add(graph.terms()));
         at_most("steps to prove the graphs", MAX_GRAPH_COST, terms.saturating_mul(k * w))?;
         at_most("repair graphs", MAX_SYMBOLS, self.repairs.len())?;
+        let vertices = self.graphs().map(GraphData::vertices).fold(0, usize::saturating_add);
+        at_most("vertices of the graphs", MAX_VERTICES, vertices)?;
         let cost = |group: &Vec<BlockIndex>| {
             let symbols = group.len().saturating_mul(w);
             symbols.saturating_mul(symbols).saturating_mul(group.len()).saturating_mul(k * w)

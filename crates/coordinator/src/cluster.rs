@@ -153,11 +153,7 @@ impl Cluster {
         }
         let snapshot = self.meta.snapshot()?;
         let record = snapshot.code(key)?;
-        let corrupt = |got: String| CoordinatorError::Corrupt {
-            what: format!("code {}", record.name),
-            expected: "a name that means the recorded generator".into(),
-            got,
-        };
+        let corrupt = |got: String| bad_code(&record.name, got);
         let code = match snapshot.definition(key)? {
             Some(definition) => definition.prove(),
             None => kintsu_code::parse(&record.name),
@@ -180,7 +176,8 @@ impl Cluster {
             let key = snapshot.registered(&name)?;
             let definition = key.map(|key| snapshot.definition(key)).transpose()?.flatten();
             let definition = definition.ok_or_else(|| missing_code(&name))?;
-            Ok((definition.prove()?, definition))
+            let code = definition.prove().map_err(|e| bad_code(&name, e.to_string()))?;
+            Ok((code, definition))
         };
         self.meta.off(find).await
     }
@@ -288,6 +285,11 @@ impl Drop for Writing {
             }
         }
     }
+}
+
+fn bad_code(name: &str, got: String) -> CoordinatorError {
+    let expected = "a name or a definition that means the recorded generator".into();
+    CoordinatorError::Corrupt { what: format!("code {name}"), expected, got }
 }
 
 /// The error for a node that nobody knows.

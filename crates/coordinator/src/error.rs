@@ -101,8 +101,21 @@ impl From<CoordinatorError> for Status {
             E::Io { .. } => Code::Internal,
             E::Unavailable { .. } => Code::Unavailable,
         };
-        Status::new(code, error.to_string())
+        Status::new(code, shortened(error.to_string()))
     }
+}
+
+/// Most bytes of a message: it travels in a header, which must not be long.
+const MESSAGE_BYTES: usize = 2 << 10;
+
+/// A message without its middle, where it is too long: it may quote what somebody sent.
+fn shortened(message: String) -> String {
+    if message.len() <= MESSAGE_BYTES {
+        return message;
+    }
+    let (head, tail) = (MESSAGE_BYTES / 2, message.len() - MESSAGE_BYTES / 2);
+    let (head, tail) = (message.floor_char_boundary(head), message.ceil_char_boundary(tail));
+    format!("{} ... {}", &message[..head], &message[tail..])
 }
 
 macro_rules! storage {
@@ -130,5 +143,19 @@ impl From<redb::Error> for CoordinatorError {
             redb::Error::Io(source) => Self::Io { what: "metadata store".into(), source },
             other => Self::Storage(other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_keeps_its_ends() {
+        let got = format!("a{}z", "ö".repeat(1 << 20));
+        let error = CoordinatorError::Invalid { what: "name", expected: "a short one".into(), got };
+        let message = Status::from(error).message().to_owned();
+        assert!(message.starts_with("name: expected a short one, got a"), "{message}");
+        assert!(message.ends_with('z') && message.len() < MESSAGE_BYTES + 10, "{}", message.len());
     }
 }

@@ -65,6 +65,13 @@ impl GraphData {
     pub fn terms(&self) -> usize {
         self.joins.iter().map(|join| join.children.len()).sum()
     }
+
+    /// One more than the highest vertex: what it takes to hold something for each.
+    pub fn vertices(&self) -> usize {
+        let joined = self.joins.iter().flat_map(|join| join.children.iter().chain([&join.parent]));
+        let highest = joined.chain(self.binds_x.iter().map(|bind| &bind.vertex)).max();
+        highest.map_or(0, |v| v.0 as usize + 1).max(self.n.saturating_mul(self.w))
+    }
 }
 
 impl From<&Ecdag> for GraphData {
@@ -301,6 +308,7 @@ mod tests {
                 let back = GraphData::from(&graph);
                 prop_assert_eq!(&Ecdag::try_from(&back).unwrap(), &graph);
                 prop_assert_eq!(back.terms(), data.terms());
+                prop_assert_eq!(back.vertices(), data.vertices());
                 prop_assert!(graph.to_text().lines().count() >= data.joins.len());
             }
         }

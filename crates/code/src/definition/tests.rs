@@ -181,6 +181,14 @@ fn what_would_take_too_much_is_refused_before_it_is_tried() {
     assert!(spoil(|d| d.w = usize::MAX).contains("at most 4096"));
     assert!(spoil(|d| d.w = 0).contains("w=0"));
     assert!(spoil(|d| (d.n, d.k, d.w) = (4, 3, 1024)).contains("entries of the generator"));
+    assert!(spoil(|d| d.repairs = vec![d.repairs[0].clone(); 4097]).contains("at most 4096"));
+    assert!(
+        spoil(|d| {
+            d.repairs[0].joins[0].children[0] = Vertex((1 << 20) - 1);
+            d.repairs = vec![d.repairs[0].clone(); 17];
+        })
+        .contains("vertices of the graphs")
+    );
     assert!(spoil(|d| d.groups = vec![blocks(2).collect(); 5]).contains("got 5"));
     assert!(spoil(|d| d.groups = vec![vec![BlockIndex(0); 1 << 20]]).contains("steps to check"));
     assert!(spoil(|d| d.place = Some(vec![vec![BlockIndex(0); 1 << 20]])).contains("at most 4"));
