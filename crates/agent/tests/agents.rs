@@ -58,6 +58,7 @@ impl Stage {
             kind: LayoutKind::Contiguous,
             block_bytes: BLOCK as u64,
             cell_bytes: 4096,
+            w: 1,
             data_bytes: 4 * BLOCK as u64,
         };
         let code = kintsu_code::parse("rs:n=6,k=4").unwrap();

@@ -87,7 +87,7 @@ mod tests {
     use crate::span::spans;
 
     fn blocks_of(layout: &Layout, k: usize, data: &[u8]) -> Vec<Vec<u8>> {
-        let longest = layout.block_len(k, BlockIndex(0)) as usize;
+        let longest = layout.longest(k) as usize;
         let mut blocks = vec![vec![0; longest]; k];
         for (i, block) in blocks.iter_mut().enumerate() {
             for (offset, byte) in block.iter_mut().enumerate() {
@@ -107,7 +107,8 @@ mod tests {
                     (cell * 4, if striped { LayoutKind::Striped } else { LayoutKind::Contiguous });
                 let block = cell * cells;
                 (0..=block * k as u64).prop_flat_map(move |data_bytes| {
-                    let layout = Layout { kind, block_bytes: block, cell_bytes: cell as u32, data_bytes };
+                    let layout =
+                        Layout { kind, block_bytes: block, cell_bytes: cell as u32, w: w as u16, data_bytes };
                     (0..=data_bytes, 0..=data_bytes)
                         .prop_map(move |(a, b)| (layout, k, w, a.min(b), a.max(b)))
                 })
@@ -117,13 +118,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn spans_and_assembly_give_back_the_range((layout, k, w, from, to) in any_case(), step in 1u64..40) {
+        fn spans_and_assembly_give_back_the_range((layout, k, w, from, to) in any_case(), decoded: bool, step in 1u64..40) {
             let data: Vec<u8> = (0..layout.data_bytes).map(|i| (i * 7 + i / 251) as u8).collect();
             let blocks = blocks_of(&layout, k, &data);
             let mut assembler = Assembler::new(layout, k, from..to);
             let mut out = Vec::new();
             let mut read = 0;
-            for span in spans(&layout, k, w, from..to) {
+            for span in spans(&layout, k, decoded, from..to) {
                 prop_assert!(span.start < span.end && span.blocks.start < span.blocks.end);
                 let mut at = span.start;
                 while at < span.end {
@@ -142,7 +143,7 @@ mod tests {
             }
             prop_assert_eq!(&out[..], &data[from as usize..to as usize]);
             prop_assert_eq!(assembler.next(), to);
-            if w == 1 {
+            if w == 1 || !decoded {
                 prop_assert_eq!(read, to - from, "read a byte too many");
             }
         }
@@ -150,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_piece_that_comes_again_is_given_once() {
-        let layout = Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 4, data_bytes: 16 };
+        let layout =
+            Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 4, w: 1, data_bytes: 16 };
         let mut assembler = Assembler::new(layout, 2, 2..12);
         assembler.push(BlockIndex(0), 0, Bytes::from_static(b"01234567"));
         assert_eq!(assembler.pop().unwrap(), "234567");

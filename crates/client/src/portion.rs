@@ -72,17 +72,17 @@ impl From<ClientError> for Failure {
 impl Portion {
     /// Sends the bytes of the range, in order.
     pub(crate) async fn read(mut self, queue: mpsc::Sender<Bytes>) -> Result<(), ClientError> {
-        let (k, w) = (self.code.k(), self.code.w());
+        let k = self.code.k();
         let mut assembler = Assembler::new(self.stripe.layout, k, self.range.clone());
         let mut fruitless = 0;
         loop {
             let from = assembler.next();
-            let rest = spans(&self.stripe.layout, k, w, from..self.range.end);
-            let Some(span) = rest.first() else { return Ok(()) };
+            let view = self.view()?;
+            let Some(span) = self.span(&view, from) else { return Ok(()) };
             let desperate = self.avoid.is_desperate();
-            match self.attempt(span, &mut assembler, &queue).await {
+            match self.attempt(&view, &span, &mut assembler, &queue).await {
                 Ok(()) if assembler.next() > from => fruitless = 0,
-                Ok(()) => return Err(self.nothing_came(span)),
+                Ok(()) => return Err(self.nothing_came(&span)),
                 Err(Failure::Fault { fault, held_up }) => {
                     self.counters.replanned.fetch_add(1, Relaxed);
                     let learnt = self.learn(&fault, held_up).await?;
@@ -99,19 +99,33 @@ impl Portion {
         }
     }
 
+    /// What to read next, from this stripe offset on: in whole cells if any of it is to be decoded from sub-blocks.
+    fn span(&self, view: &StripeView, from: u64) -> Option<Span> {
+        let next = |decoded| {
+            let rest = spans(&self.stripe.layout, self.code.k(), decoded, from..self.range.end);
+            rest.into_iter().next()
+        };
+        let span = next(false)?;
+        if span.indices().iter().all(|b| view.homes[usize::from(b.0)].is_some()) {
+            Some(span)
+        } else {
+            next(true)
+        }
+    }
+
     /// One run over one span, or over as much of it as comes before a fault.
     async fn attempt(
         &self,
+        view: &StripeView,
         span: &Span,
         assembler: &mut Assembler,
         queue: &mpsc::Sender<Bytes>,
     ) -> Result<(), Failure> {
-        let view = self.view()?;
-        let plan = self.plan(&view, span)?;
+        let plan = self.plan(view, span)?;
         let (deliver, mut deliveries) = mpsc::channel::<Delivery>(DELIVERIES);
         let attempt = Attempt {
             client: &self.client,
-            view: &view,
+            view,
             generation: self.stripe.generation,
             window: (span.start, span.end),
             slice_bytes: self.slice_bytes(span),
@@ -149,7 +163,8 @@ impl Portion {
     }
 
     /// Much of a stripe is decoded here, since most of what that takes is fetched anyway. One
-    /// block that is lost, and is long, is rebuilt on its way by a chain of helpers.
+    /// block that is lost, and is long, is rebuilt on its way by a chain of helpers, unless it has sub-blocks: then
+    /// the code's own graph needs less of each helper than a chain, which takes whole blocks.
     fn plan(&self, view: &StripeView, span: &Span) -> Result<Plan, ClientError> {
         let wanted = span.indices();
         let lost = wanted.iter().filter(|b| view.homes[usize::from(b.0)].is_none()).count();
@@ -159,7 +174,8 @@ impl Portion {
             false => parity.map(|i| BlockIndex(i as u8)).collect(),
         };
         let long = (span.end - span.start) / u64::from(self.slice_bytes(span)) >= CHAIN_SLICES;
-        let method = match lost == 1 && wanted.len() == 1 && long {
+        let chained = lost == 1 && wanted.len() == 1 && long && self.code.w() == 1;
+        let method = match chained {
             true => Method::Pipeline,
             false => Method::Conventional,
         };

@@ -205,9 +205,9 @@ impl Reader {
 
     fn queue(&mut self, wanted: Range<u64>) {
         let Some(stripe) = self.stripes.front() else { return };
-        let (k, w, layout) = (self.code.k(), self.code.w(), stripe.layout);
+        let (k, layout) = (self.code.k(), stripe.layout);
         let mut from = wanted.start;
-        let pieces = spans(&layout, k, w, wanted.clone());
+        let pieces = spans(&layout, k, false, wanted.clone());
         let last = pieces.len().saturating_sub(1);
         for (i, span) in pieces.into_iter().enumerate() {
             let upto = if i == last { wanted.end } else { span.stripe_end(&layout, k).min(wanted.end) };

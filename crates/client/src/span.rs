@@ -52,8 +52,8 @@ pub fn position(layout: &Layout, k: usize, index: BlockIndex, offset: u64) -> (u
 
 /// Cuts a range of a stripe (`range.end <= data_bytes`) into spans, in stripe order.
 ///
-/// For a code with sub-packetization `w > 1` the spans are widened to whole cells.
-pub fn spans(layout: &Layout, k: usize, w: usize, range: Range<u64>) -> Vec<Span> {
+/// Where blocks are `decoded` from sub-blocks the spans are widened to whole cells.
+pub fn spans(layout: &Layout, k: usize, decoded: bool, range: Range<u64>) -> Vec<Span> {
     if range.is_empty() {
         return Vec::new();
     }
@@ -63,8 +63,8 @@ pub fn spans(layout: &Layout, k: usize, w: usize, range: Range<u64>) -> Vec<Span
     };
     let cell = u64::from(layout.cell_bytes);
     for span in &mut spans {
-        let len = layout.block_len(k, BlockIndex(0));
-        if w > 1 {
+        let len = layout.longest(k);
+        if decoded && layout.w > 1 {
             span.start -= span.start % cell;
             span.end = span.end.next_multiple_of(cell);
         }

@@ -72,6 +72,7 @@ fn checked(view: StripeView) -> Result<StripeView, ClientError> {
     let sane = view.homes.len() == n
         && layout.cell_bytes > 0
         && layout.block_bytes > 0
+        && usize::from(layout.w) == view.code.w()
         && layout.block_bytes.checked_mul(k).is_some_and(|most| layout.data_bytes <= most);
     if sane {
         return Ok(view);

@@ -32,23 +32,23 @@ pub struct PutOptions {
     pub code: String,
     /// When parity is made.
     pub encoding: Encoding,
-    /// Largest block in bytes.
-    pub block_bytes: u64,
-    /// Cell in bytes.
-    pub cell_bytes: u32,
+    /// Largest block in bytes; none: what fits the code (see [`kintsu_plan::Layout::sizes`]).
+    pub block_bytes: Option<u64>,
+    /// Cell in bytes; none: what fits the code (see [`kintsu_plan::Layout::sizes`]).
+    pub cell_bytes: Option<u32>,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
 }
 
 impl PutOptions {
-    /// Encoded online with this code, in blocks of 64 MiB and cells of 128 KiB; a name that exists
-    /// is refused.
+    /// Encoded online with this code, in blocks and cells that fit it (of 64 MiB and 128 KiB, or somewhat more);
+    /// a name that exists is refused.
     pub fn new(code: impl Into<String>) -> Self {
         Self {
             code: code.into(),
             encoding: Encoding::Online,
-            block_bytes: 64 << 20,
-            cell_bytes: 128 << 10,
+            block_bytes: None,
+            cell_bytes: None,
             replace: false,
         }
     }

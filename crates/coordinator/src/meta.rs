@@ -96,15 +96,17 @@ impl Meta {
         let meta = Self { db: Arc::new(db) };
         let version = meta.write(|t| {
             let found = t.counter(tables::COUNT_VERSION)?;
-            if found == 0 {
+            let known = found == 0 || (tables::OLDEST_VERSION..=tables::VERSION).contains(&found);
+            if known {
+                // From now on programs that know only older versions refuse it.
                 t.set_counter(tables::COUNT_VERSION, tables::VERSION)?;
             }
-            Ok(if found == 0 { tables::VERSION } else { found })
+            Ok(if known { tables::VERSION } else { found })
         })?;
         if version != tables::VERSION {
             return Err(CoordinatorError::Corrupt {
                 what: format!("{}", path.display()),
-                expected: format!("version {}", tables::VERSION),
+                expected: format!("version {} to {}", tables::OLDEST_VERSION, tables::VERSION),
                 got: format!("version {version}"),
             });
         }

@@ -211,12 +211,12 @@ pub struct Put {
     /// Make the parity while writing, or later with `kintsu encode`.
     #[arg(long, value_enum, default_value_t = EncodeWhen::Online)]
     pub encode: EncodeWhen,
-    /// Largest block.
-    #[arg(long, default_value = "64MiB", value_name = "BYTES")]
-    pub block: Bytes,
-    /// Cell: the unit coded together.
-    #[arg(long, default_value = "128KiB", value_name = "BYTES")]
-    pub cell: Bytes,
+    /// Largest block [default: 64 MiB, or somewhat more where the code's sub-blocks need it].
+    #[arg(long, value_name = "BYTES")]
+    pub block: Option<Bytes>,
+    /// Cell: the unit coded together [default: 128 KiB, or what the code's sub-blocks need].
+    #[arg(long, value_name = "BYTES")]
+    pub cell: Option<Bytes>,
     /// Replace an object of this name, in one step.
     #[arg(long)]
     pub replace: bool,

@@ -5,10 +5,7 @@ use std::net::SocketAddr;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, NodeTasks, Sink, Task};
 
-use crate::{BlockBinding, JobId, Peer, Plan, PlanError, Program, StripeView, Window};
-
-/// Sub-blocks are no smaller than this within a cell, so that helpers read pages, not crumbs.
-const MIN_SUB_BLOCK_BYTES: u64 = 4096;
+use crate::{BlockBinding, JobId, Layout, Peer, Plan, PlanError, Program, StripeView, Window};
 
 /// What turns a plan into programs: names, sizes and addresses.
 #[derive(Clone, Copy)]
@@ -22,7 +19,7 @@ pub struct ProgramContext<'a> {
     /// First and one past the last byte of every block to go through; `end` is cut to the longest
     /// block. `0..u64::MAX` is all.
     pub window: (u64, u64),
-    /// Bytes in a slice, where the code has no sub-blocks; else a step is a cell of the layout.
+    /// Bytes in a slice, where blocks are not divided into sub-blocks; else a step is a cell of the layout.
     pub slice_bytes: u32,
     /// By block index the digest recorded when the block was first written; may be shorter than n.
     pub expect: &'a [Option<[u8; 16]>],
@@ -61,21 +58,18 @@ impl Plan {
         let invalid = |what: &str, expected: String, got: String| {
             Err(PlanError::Invalid { what: what.into(), expected, got })
         };
-        let (layout, w) = (&context.view.layout, context.view.code.w());
+        let layout = &context.view.layout;
+        let w = self.sub_blocks(layout)?;
         let end = context.window.1.min(layout.longest(context.view.code.k()));
         let start = context.window.0.min(end);
         let step_bytes = if w == 1 { context.slice_bytes } else { layout.cell_bytes };
-        let step = u64::from(step_bytes);
+        let (step, rows) = (u64::from(step_bytes), u64::from(w));
         if step == 0 {
             return invalid("slice size", "at least one byte".into(), format!("{step} bytes"));
         }
-        if w > 1 && (step / w as u64) < MIN_SUB_BLOCK_BYTES {
-            let expected = format!("at least {} bytes", w as u64 * MIN_SUB_BLOCK_BYTES);
-            return invalid("cell of a code with sub-blocks", expected, format!("{step} bytes"));
-        }
-        let rows = w as u64;
-        let whole =
-            start % step == 0 && step.is_multiple_of(rows) && ((end - start) % step).is_multiple_of(rows);
+        let whole = start.is_multiple_of(step)
+            && step.is_multiple_of(rows)
+            && ((end - start) % step).is_multiple_of(rows);
         if w > 1 && !whole {
             let expected = format!("a start at a cell of {step} bytes, cells divided by {w}");
             return invalid("window of a code with sub-blocks", expected, format!("{start}..{end}"));
@@ -86,8 +80,21 @@ impl Plan {
             let got = format!("{:?}", self.lanes.iter().map(|lane| lane.share).collect::<Vec<_>>());
             return invalid("shares of the lanes", "each above zero, together below 2^32".into(), got);
         };
-        let w = w as u16;
         Ok(Window { start, end, step_bytes, w, period: period.max(1), phase: 0, share: period.max(1) })
+    }
+
+    /// Parts of a block that the vertices stand for: those of the layout, or one where whole blocks are moved.
+    fn sub_blocks(&self, layout: &Layout) -> Result<u16, PlanError> {
+        let w = self.lanes.first().map_or(1, |lane| lane.placed.graph.w());
+        let other = self.lanes.iter().map(|lane| lane.placed.graph.w()).find(|other| *other != w);
+        if other.is_some() || (w != 1 && w != usize::from(layout.w)) {
+            return Err(PlanError::Invalid {
+                what: "sub-blocks of the graphs".into(),
+                expected: format!("1 or {} in all lanes", layout.w),
+                got: other.unwrap_or(w).to_string(),
+            });
+        }
+        Ok(w as u16)
     }
 }
 
@@ -105,9 +112,9 @@ fn program(
             Task::Fetch { from, .. } => {
                 others.insert(*from);
             }
-            Task::Load { vertex } => touched.push((context.view.block_of(*vertex), false)),
+            Task::Load { vertex } => touched.push((window.block_of(*vertex), false)),
             Task::Persist { vertex, sink } => {
-                touched.push((context.view.block_of(*vertex), *sink == Sink::Block));
+                touched.push((window.block_of(*vertex), *sink == Sink::Block));
             }
             Task::Compute { .. } => {}
         }

@@ -1,8 +1,8 @@
 //! Moving a block that can still be read (drain): no decoding.
 
-use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Sink};
+use kintsu_dag::{BlockIndex, NodeId, Sink};
 
-use crate::rebuild::proved;
+use crate::rebuild::carried;
 use crate::{Plan, PlanError, StripeView};
 
 /// Copies a block from its home to another node, which holds no block of the stripe yet.
@@ -20,11 +20,5 @@ pub fn copy(view: &StripeView, block: BlockIndex, to: NodeId) -> Result<Plan, Pl
             got: to.to_string(),
         });
     }
-    let placed = Placed {
-        graph: Ecdag::new(view.code.n(), view.code.w()),
-        load_at: view.symbols(block).map(|symbol| (symbol, home)).collect(),
-        compute_at: Default::default(),
-        persist_at: view.symbols(block).map(|symbol| (symbol, (to, Sink::Block))).collect(),
-    };
-    proved(view, placed, &[])
+    Ok(carried(view, [(block, home, to, Sink::Block)]))
 }

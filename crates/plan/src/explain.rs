@@ -92,7 +92,8 @@ pub fn explain(
     let wanted = Repair { lost: lost.to_vec(), requestors, method };
     let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
     let block_bytes = view.layout.longest(view.code.k());
-    let slices = block_bytes.div_ceil(slice_bytes.into()).max(1);
+    let step = if view.code.w() == 1 { slice_bytes } else { view.layout.cell_bytes };
+    let slices = block_bytes.div_ceil(u64::from(step).max(1)).max(1);
     let played = usize::try_from(slices).unwrap_or(usize::MAX);
     let placed = &planned.plan.lanes[0].placed;
     let nodes = placed.lower()?.into_iter().map(|tasks| NodeLines {

@@ -11,8 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::PlanError;
 
-/// Blocks of a short contiguous stripe are a multiple of this long.
+/// Sub-blocks of whole cells are a multiple of this long, so that a helper that reads some of them reads pages, not
+/// crumbs; so are blocks of a short contiguous stripe.
 const PAGE_BYTES: u64 = 4096;
+
+/// The cell where nobody chose one, unless sub-blocks need a larger one.
+const CELL_BYTES: u64 = 128 << 10;
+
+/// The block where nobody chose one, unless it would be no multiple of the cell.
+const BLOCK_BYTES: u64 = 64 << 20;
+
+/// The most bytes under one checksum.
+const MAX_UNIT_BYTES: u32 = 64 << 10;
 
 /// An object of more stripes is refused, so that a wrong size cannot exhaust memory.
 const MAX_STRIPES: u64 = 1 << 20;
@@ -30,17 +40,27 @@ pub enum LayoutKind {
 ///
 /// The last stripe of an object is short. It is padded with zeros for coding only: nothing
 /// beyond `data_bytes` is stored, a data block without bytes is not stored at all, and the parity
-/// blocks are as long as the longest data block.
+/// blocks are as long as the longest data block, rounded up to a multiple of `w`: where the last cell of the
+/// blocks is cut, its coded length is divided into `w` sub-blocks all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
     /// The direction.
     pub kind: LayoutKind,
-    /// The largest block; a multiple of `cell_bytes` unless the layout is contiguous.
+    /// The largest block. A multiple of `cell_bytes`, unless the layout is contiguous and has no sub-blocks or
+    /// one short stripe; a multiple of `w` always.
     pub block_bytes: u64,
-    /// The unit of striping.
+    /// The unit of striping, and of coding if there are sub-blocks; a multiple of `w`.
     pub cell_bytes: u32,
+    /// Sub-blocks in a block: sub-block s is the s-th w-th part of each cell.
+    #[serde(default = "one")]
+    pub w: u16,
     /// Object bytes in this stripe, at most `k * block_bytes`.
     pub data_bytes: u64,
+}
+
+/// What `w` is in a record of a time without sub-blocks.
+fn one() -> u16 {
+    1
 }
 
 /// Object bytes that lie together in one data block.
@@ -55,36 +75,41 @@ pub struct Extent {
 }
 
 impl Layout {
-    /// Divides an object of `size` bytes into stripes of `k` data blocks: for each the offset of
+    /// Block and cell for a code with `w` sub-blocks, where not both are chosen: the cell is the least multiple of
+    /// `w` pages of at least 128 KiB, but no larger than a chosen block, and the block is 64 MiB rounded up
+    /// to a multiple of the cell. What was chosen is left as it is; [`Layout::stripes_of`] judges it.
+    pub fn sizes(w: usize, block_bytes: Option<u64>, cell_bytes: Option<u32>) -> (u64, u32) {
+        let pages = grain(w);
+        let cell = cell_bytes.map_or_else(
+            || CELL_BYTES.div_ceil(pages).saturating_mul(pages).min(block_bytes.unwrap_or(u64::MAX)),
+            u64::from,
+        );
+        let block = block_bytes.unwrap_or_else(|| BLOCK_BYTES.div_ceil(cell.max(1)).saturating_mul(cell));
+        (block, u32::try_from(cell).unwrap_or(u32::MAX))
+    }
+
+    /// Divides an object of `size` bytes into stripes of `k` data blocks of `w` sub-blocks: for each the offset of
     /// its first byte in the object, and its layout. None for an empty object.
     ///
     /// The last stripe is short; if it is contiguous, its blocks are shortened to share the bytes
     /// evenly, so that parity is no longer than needed.
     ///
     /// # Errors
-    /// `Invalid` for k, block or cell of zero, striped blocks that are no multiple of the cell, and
-    /// more than 2^20 stripes.
+    /// `Invalid` for k, w, block or cell of zero, with sub-blocks a cell that is not w times a number of pages, blocks
+    /// that are no multiple of the cell (if striped, or with sub-blocks), and more than 2^20 stripes.
     pub fn stripes_of(
         size: u64,
         k: usize,
+        w: usize,
         kind: LayoutKind,
         block_bytes: u64,
         cell_bytes: u32,
     ) -> Result<Vec<(u64, Self)>, PlanError> {
-        let invalid = |what: &str, expected: String, got: String| {
-            Err(PlanError::Invalid { what: what.into(), expected, got })
-        };
         if k == 0 || k > 255 {
             return invalid("data blocks", "1 to 255".into(), k.to_string());
         }
-        if cell_bytes == 0 || block_bytes == 0 {
-            let got = format!("blocks of {block_bytes} bytes, cells of {cell_bytes}");
-            return invalid("block and cell size", "at least one byte".into(), got);
-        }
-        if kind == LayoutKind::Striped && !block_bytes.is_multiple_of(cell_bytes.into()) {
-            let expected = format!("a multiple of the cell of {cell_bytes} bytes");
-            return invalid("block size", expected, format!("{block_bytes} bytes"));
-        }
+        check_sizes(w, kind, block_bytes, cell_bytes)?;
+        let w = w as u16; // a cell of 32 bits has w pages
         let full = block_bytes.saturating_mul(k as u64);
         let count = size.div_ceil(full);
         if count > MAX_STRIPES {
@@ -96,16 +121,17 @@ impl Layout {
             let block_bytes = match kind {
                 LayoutKind::Striped => block_bytes,
                 LayoutKind::Contiguous => {
-                    data_bytes.div_ceil(k as u64).next_multiple_of(PAGE_BYTES).min(block_bytes)
+                    let share = data_bytes.div_ceil(k as u64).next_multiple_of(PAGE_BYTES);
+                    share.next_multiple_of(w.into()).min(block_bytes)
                 }
             };
-            (offset, Self { kind, block_bytes, cell_bytes, data_bytes })
+            (offset, Self { kind, block_bytes, cell_bytes, w, data_bytes })
         };
         Ok((0..count).map(stripe).collect())
     }
 
-    /// Length in bytes of block `index` of a code with `k` data blocks; for a parity block the
-    /// length of the longest data block.
+    /// Length in bytes of block `index` of a code with `k` data blocks; for a parity block
+    /// [`Layout::longest`].
     pub fn block_len(&self, k: usize, index: BlockIndex) -> u64 {
         let i = u64::from(index.0);
         let k = k as u64;
@@ -124,10 +150,22 @@ impl Layout {
         }
     }
 
-    /// Length in bytes of the longest block: the end of the window that covers the whole stripe.
+    /// Length in bytes of the longest data block, rounded up to a multiple of `w`: that of a parity block, and the end
+    /// of the window that covers the whole stripe.
     pub fn longest(&self, k: usize) -> u64 {
-        // The bytes begin in the first block, so none is longer than that one.
-        if k == 0 { 0 } else { self.block_len(k, BlockIndex(0)) }
+        // The bytes begin in the first block, so none is longer than that one. Cells are multiples of w.
+        let first = if k == 0 { 0 } else { self.block_len(k, BlockIndex(0)) };
+        first.checked_next_multiple_of(u64::from(self.w.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes under one checksum in the files of the blocks: the largest power of two, from a page to 64 KiB, that
+    /// divides a sub-block of a whole cell, so that whoever reads one reads no byte beside it. 64 KiB without sub-blocks.
+    pub fn unit_bytes(&self) -> u32 {
+        if self.w <= 1 {
+            return MAX_UNIT_BYTES;
+        }
+        let sub_block = self.cell_bytes / u32::from(self.w);
+        (1 << sub_block.trailing_zeros().min(MAX_UNIT_BYTES.ilog2())).max(PAGE_BYTES as u32)
     }
 
     /// Where the object bytes `range` (counted from the start of the stripe, cut to what the stripe
@@ -167,6 +205,41 @@ impl Layout {
     }
 }
 
+fn invalid<T>(what: &str, expected: String, got: String) -> Result<T, PlanError> {
+    Err(PlanError::Invalid { what: what.into(), expected, got })
+}
+
+/// Cells of a code with `w` sub-blocks are a multiple of this long.
+fn grain(w: usize) -> u64 {
+    if w <= 1 { 1 } else { (w as u64).saturating_mul(PAGE_BYTES) }
+}
+
+/// Accepts a block and a cell that fit together, and `w`.
+fn check_sizes(w: usize, kind: LayoutKind, block_bytes: u64, cell_bytes: u32) -> Result<(), PlanError> {
+    let (grain, cell) = (grain(w), u64::from(cell_bytes));
+    if cell == 0 || block_bytes == 0 || w == 0 {
+        let got = format!("blocks of {block_bytes} bytes, cells of {cell}, sub-blocks: {w}");
+        return invalid("block and cell size", "at least one byte, one sub-block".into(), got);
+    }
+    if !cell.is_multiple_of(grain) {
+        let expected = format!(
+            "a multiple of {grain} bytes ({w} sub-blocks of {PAGE_BYTES}), such as {}",
+            near(cell, grain)
+        );
+        return invalid("cell size", expected, format!("{cell} bytes"));
+    }
+    if (kind == LayoutKind::Striped || w > 1) && !block_bytes.is_multiple_of(cell) {
+        let expected = format!("a multiple of the cell of {cell} bytes, such as {}", near(block_bytes, cell));
+        return invalid("block size", expected, format!("{block_bytes} bytes"));
+    }
+    Ok(())
+}
+
+/// The multiple of `unit` next to `bytes`, above it unless there is none.
+fn near(bytes: u64, unit: u64) -> u64 {
+    bytes.checked_next_multiple_of(unit).unwrap_or(bytes - bytes % unit)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -199,6 +272,7 @@ mod tests {
             assert_eq!(layout.block_len(k, BlockIndex(index as u8)), len, "{layout:?} k={k} b{index}");
         }
         let longest = (0..k).map(|i| layout.block_len(k, BlockIndex(i as u8))).max().unwrap();
+        let longest = longest.next_multiple_of(layout.w.into());
         assert_eq!(layout.longest(k), longest);
         assert_eq!(layout.block_len(k, BlockIndex(k as u8)), longest);
         assert!(longest <= layout.block_bytes);
@@ -220,11 +294,11 @@ mod tests {
     fn every_byte_lies_at_one_place_in_all_small_layouts() {
         for kind in KINDS {
             for k in 1..=4 {
-                for cell in 1..=3u32 {
+                for (cell, w) in [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (3, 3)] {
                     for rows in 1..=3 {
                         let block_bytes = u64::from(cell) * rows;
                         for data_bytes in 0..=block_bytes * k as u64 {
-                            check(&Layout { kind, block_bytes, cell_bytes: cell, data_bytes }, k);
+                            check(&Layout { kind, block_bytes, cell_bytes: cell, w, data_bytes }, k);
                         }
                     }
                 }
@@ -234,14 +308,14 @@ mod tests {
 
     #[test]
     fn small_objects_waste_nothing() {
-        assert_eq!(Layout::stripes_of(0, 10, LayoutKind::Striped, 1 << 20, 1 << 17).unwrap(), []);
+        assert_eq!(Layout::stripes_of(0, 10, 1, LayoutKind::Striped, 1 << 20, 1 << 17).unwrap(), []);
         for kind in KINDS {
-            let stripes = Layout::stripes_of(1, 10, kind, 1 << 20, 1 << 17).unwrap();
+            let stripes = Layout::stripes_of(1, 10, 1, kind, 1 << 20, 1 << 17).unwrap();
             let [(0, one)] = stripes[..] else { panic!("{stripes:?}") };
             let lens: Vec<_> = (0..14).map(|i| one.block_len(10, BlockIndex(i))).collect();
             assert_eq!(lens, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
         }
-        let stripes = Layout::stripes_of(100_000, 10, LayoutKind::Contiguous, 64 << 20, 1 << 17).unwrap();
+        let stripes = Layout::stripes_of(100_000, 10, 1, LayoutKind::Contiguous, 64 << 20, 1 << 17).unwrap();
         assert_eq!(stripes[0].1.block_bytes, 12288);
         assert_eq!(stripes[0].1.block_len(10, BlockIndex(12)), 12288);
         assert_eq!(stripes[0].1.block_len(10, BlockIndex(8)), 100_000 - 8 * 12288);
@@ -249,8 +323,50 @@ mod tests {
     }
 
     #[test]
+    fn sizes_that_nobody_chose_fit_the_code() {
+        assert_eq!(Layout::sizes(1, None, None), (64 << 20, 128 << 10));
+        assert_eq!(Layout::sizes(2, None, None), (64 << 20, 128 << 10));
+        assert_eq!(Layout::sizes(256, None, None), (64 << 20, 1 << 20));
+        assert_eq!(Layout::sizes(3, None, None), (497 * 135_168, 135_168));
+        assert_eq!(Layout::sizes(1, Some(1000), None), (1000, 1000));
+        assert_eq!(Layout::sizes(1, None, Some(4096)), (64 << 20, 4096));
+        for w in 1..=300 {
+            let (block, cell) = Layout::sizes(w, None, None);
+            let stripes = Layout::stripes_of(1, 3, w, LayoutKind::Striped, block, cell).unwrap();
+            assert!(cell >= 128 << 10 && block >= 64 << 20);
+            assert_eq!((stripes[0].1.w, stripes[0].1.longest(3)), (w as u16, w as u64));
+        }
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_the_sub_blocks_are_refused_with_some_that_do() {
+        let refused =
+            |kind, block, cell| Layout::stripes_of(9, 2, 4, kind, block, cell).unwrap_err().to_string();
+        for kind in KINDS {
+            assert!(refused(kind, 1 << 20, 8192).contains("such as 16384"), "crumbs");
+            assert!(refused(kind, 1 << 20, 20_000).contains("such as 32768"));
+            assert!(refused(kind, 40_000, 16_384).contains("such as 49152"));
+        }
+        assert!(Layout::stripes_of(9, 2, 0, LayoutKind::Striped, 8, 8).is_err());
+    }
+
+    #[test]
+    fn checksum_units_divide_sub_blocks() {
+        let unit = |cell_bytes, w| {
+            let kind = LayoutKind::Striped;
+            Layout { kind, block_bytes: u64::from(cell_bytes), cell_bytes, w, data_bytes: 1 }.unit_bytes()
+        };
+        assert_eq!(unit(100, 1), 65536);
+        assert_eq!(unit(128 << 10, 2), 65536);
+        assert_eq!(unit(1 << 20, 256), 4096);
+        assert_eq!(unit(1 << 20, 8), 65536);
+        assert_eq!(unit(3 * 12288, 3), 4096);
+        assert_eq!(unit(8, 2), 4096, "whatever a peer sends");
+    }
+
+    #[test]
     fn senseless_sizes_are_refused() {
-        let stripes = |size, k, block, cell| Layout::stripes_of(size, k, LayoutKind::Striped, block, cell);
+        let stripes = |size, k, block, cell| Layout::stripes_of(size, k, 1, LayoutKind::Striped, block, cell);
         for bad in [
             stripes(9, 0, 8, 4),
             stripes(9, 256, 8, 4),
@@ -263,7 +379,7 @@ mod tests {
         }
         assert!(stripes(u64::MAX, 2, 1 << 62, 4).is_ok());
         for kind in KINDS {
-            let senseless = Layout { kind, block_bytes: 0, cell_bytes: 0, data_bytes: 9 };
+            let senseless = Layout { kind, block_bytes: 0, cell_bytes: 0, w: 0, data_bytes: 9 };
             senseless.block_len(3, BlockIndex(2));
             assert_eq!(senseless.locate(3, 0..9).len(), 9, "no panic, whatever a peer sends");
         }
@@ -272,13 +388,17 @@ mod tests {
     proptest! {
         #[test]
         fn stripes_cover_the_object_without_gaps(
-            size in 0u64..200_000, k in 1usize..12, striped: bool, cell in 1u32..5000, rows in 1u64..6,
+            size in 0u64..400_000, k in 1usize..12, striped: bool, cell in 1u32..5000, rows in 1u64..6, w in 1usize..6,
         ) {
             let kind = if striped { LayoutKind::Striped } else { LayoutKind::Contiguous };
+            let cell = if w > 1 { (cell % 3 + 1) * 4096 * w as u32 } else { cell };
             let block_bytes = u64::from(cell) * rows;
             let mut at = 0;
-            for (offset, layout) in Layout::stripes_of(size, k, kind, block_bytes, cell).unwrap() {
+            for (offset, layout) in Layout::stripes_of(size, k, w, kind, block_bytes, cell).unwrap() {
                 prop_assert_eq!(offset, at);
+                prop_assert!(layout.longest(k) <= layout.block_bytes);
+                prop_assert!(layout.longest(k).is_multiple_of(w as u64));
+                prop_assert!((cell / w as u32).is_multiple_of(layout.unit_bytes()) || w == 1);
                 prop_assert!(layout.data_bytes > 0 && layout.data_bytes <= k as u64 * layout.block_bytes);
                 let stored: u64 = (0..k).map(|i| layout.block_len(k, BlockIndex(i as u8))).sum();
                 prop_assert_eq!(stored, layout.data_bytes);
@@ -293,7 +413,7 @@ mod tests {
         ) {
             let kind = if striped { LayoutKind::Striped } else { LayoutKind::Contiguous };
             let rows = data_bytes.div_ceil(k as u64).div_ceil(cell.into()).max(1);
-            let layout = Layout { kind, block_bytes: rows * u64::from(cell), cell_bytes: cell, data_bytes };
+            let layout = Layout { kind, block_bytes: rows * u64::from(cell), cell_bytes: cell, w: 1, data_bytes };
             let places = counted(&layout, k);
             let range = a.min(b)..a.max(b);
             let windows = layout.block_windows(k, range.clone());

@@ -60,6 +60,11 @@ impl Window {
         Self { start, end, step_bytes, w, period: 1, phase: 0, share: 1 }
     }
 
+    /// The block that a symbol is part of.
+    pub fn block_of(&self, symbol: Vertex) -> BlockIndex {
+        BlockIndex((symbol.0 / u32::from(self.w.max(1))) as u8)
+    }
+
     /// The steps of this lane, as byte ranges of a block, in order.
     pub fn steps(&self) -> impl Iterator<Item = std::ops::Range<u64>> + use<> {
         let w = *self;

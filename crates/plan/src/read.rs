@@ -4,9 +4,9 @@
 //! that it reads anyway, as far as the code allows, and as few more as it needs; or on the way to the client
 //! by a tree or a chain.
 
-use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Sink};
+use kintsu_dag::{BlockIndex, NodeId, Sink};
 
-use crate::rebuild::proved;
+use crate::rebuild::{carried, proved};
 use crate::repair::rebuild;
 use crate::{Method, Plan, PlanError, StripeView, Topology};
 
@@ -46,20 +46,14 @@ pub fn read_by(
     wanted.sort_unstable();
     wanted.dedup();
     let (direct, lost): (Vec<_>, Vec<_>) = wanted.iter().partition(|b| view.has(**b, unavailable));
-    let mut placed = if lost.is_empty() {
-        let graph = Ecdag::new(n, view.code.w());
-        Placed {
-            graph,
-            load_at: Default::default(),
-            compute_at: Default::default(),
-            persist_at: Default::default(),
-        }
-    } else {
-        let others = view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b));
-        let preference: Vec<_> = direct.iter().copied().chain(others).collect();
-        let goals: Vec<_> = lost.iter().map(|block| (*block, NodeId::CLIENT)).collect();
-        rebuild(view, topology, &goals, method, &preference)?.0
-    };
+    if lost.is_empty() {
+        let moves = direct.into_iter().map(|b| Ok((b, view.home(b)?, NodeId::CLIENT, Sink::Client)));
+        return Ok(carried(view, moves.collect::<Result<Vec<_>, PlanError>>()?));
+    }
+    let others = view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b));
+    let preference: Vec<_> = direct.iter().copied().chain(others).collect();
+    let goals: Vec<_> = lost.iter().map(|block| (*block, NodeId::CLIENT)).collect();
+    let mut placed = rebuild(view, topology, &goals, method, &preference)?.0;
     for block in direct {
         let home = view.home(block)?;
         placed.load_at.extend(view.symbols(block).map(|symbol| (symbol, home)));

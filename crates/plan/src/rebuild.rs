@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_algebra::Matrix;
 use kintsu_code::CodeError;
-use kintsu_dag::{BlockIndex, DagError, Ecdag, Placed, Vertex};
+use kintsu_dag::{BlockIndex, DagError, Ecdag, NodeId, Placed, Sink, Vertex};
 
 use crate::{Lane, Plan, PlanError, StripeView};
 
@@ -188,6 +188,25 @@ pub(crate) fn union(graphs: Vec<Ecdag>) -> Result<Ecdag, DagError> {
         }
     }
     Ok(whole)
+}
+
+/// One block on its way: which, from where, to where, and what becomes of it there.
+pub(crate) type Move = (BlockIndex, NodeId, NodeId, Sink);
+
+/// The plan that moves blocks as they are. Its vertices are blocks, whatever the code's sub-blocks, and its graph
+/// computes nothing: there is nothing to prove.
+pub(crate) fn carried(view: &StripeView, moves: impl IntoIterator<Item = Move>) -> Plan {
+    let mut placed = Placed {
+        graph: Ecdag::new(view.code.n(), 1),
+        load_at: BTreeMap::new(),
+        compute_at: BTreeMap::new(),
+        persist_at: BTreeMap::new(),
+    };
+    for (block, from, to, sink) in moves {
+        placed.load_at.insert(Vertex(block.0.into()), from);
+        placed.persist_at.insert(Vertex(block.0.into()), (to, sink));
+    }
+    Plan { lanes: vec![Lane { placed, share: 1 }] }
 }
 
 /// A plan of one lane, if its graph is proved and computes the symbols of exactly these blocks.

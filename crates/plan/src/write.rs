@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Sink, Vertex};
 
-use crate::rebuild::{proved, shorten};
+use crate::rebuild::{carried, proved, shorten};
 use crate::{Plan, PlanError, StripeView, Topology};
 
 /// The client encodes: it loads the data blocks, computes the parity blocks and sends all of them
@@ -27,13 +27,9 @@ pub fn encode_online(view: &StripeView) -> Result<Plan, PlanError> {
 /// # Errors
 /// `Placement` when a stored data block has no home.
 pub fn write_plain(view: &StripeView) -> Result<Plan, PlanError> {
-    let placed = Placed {
-        graph: Ecdag::new(view.code.n(), view.code.w()),
-        load_at: loads(view, |_| Ok(NodeId::CLIENT))?,
-        compute_at: BTreeMap::new(),
-        persist_at: persists(view, &stored(view, 0..view.code.k()))?,
-    };
-    proved(view, placed, &[])
+    let data = stored(view, 0..view.code.k()).into_iter();
+    let moves = data.map(|block| Ok((block, NodeId::CLIENT, view.home(block)?, Sink::Block)));
+    Ok(carried(view, moves.collect::<Result<Vec<_>, PlanError>>()?))
 }
 
 /// The nodes encode: the home of one data block fetches the others, computes all parity blocks and

@@ -13,7 +13,13 @@ use proptest::prelude::*;
 use support::{CODES, topology};
 
 fn full(code: &dyn Code) -> Layout {
-    Layout { kind: LayoutKind::Striped, block_bytes: 64, cell_bytes: 64, data_bytes: 64 * code.k() as u64 }
+    Layout {
+        kind: LayoutKind::Striped,
+        block_bytes: 64,
+        cell_bytes: 64,
+        w: 1,
+        data_bytes: 64 * code.k() as u64,
+    }
 }
 
 /// The blocks in each rack.

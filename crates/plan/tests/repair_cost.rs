@@ -19,6 +19,7 @@ fn view(name: &str, topology: &Topology, id: u64, lost: &[u8]) -> StripeView {
         kind: LayoutKind::Striped,
         block_bytes: 1024,
         cell_bytes: 64,
+        w: code.w() as u16,
         data_bytes: 1024 * code.k() as u64,
     };
     let mut view = stripe(&code, layout, topology, id);

@@ -29,7 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Blocks of four cells.
 pub fn options(code: &str, encoding: Encoding) -> PutOptions {
-    PutOptions { block_bytes: 4 * u64::from(CELL), cell_bytes: CELL, encoding, ..PutOptions::new(code) }
+    PutOptions {
+        block_bytes: Some(4 * u64::from(CELL)),
+        cell_bytes: Some(CELL),
+        encoding,
+        ..PutOptions::new(code)
+    }
 }
 
 /// Coordinator and agents.

@@ -46,7 +46,7 @@ async fn a_long_lost_block_comes_through_a_chain_of_helpers() {
     let mut cluster = Cluster::start(6, 6).await;
     let client = cluster.client().await;
     let (data, block) = (content(8, 8_000_000), 2 << 20);
-    let long = PutOptions { block_bytes: block, ..options(RS, Encoding::Offline) };
+    let long = PutOptions { block_bytes: Some(block), ..options(RS, Encoding::Offline) };
     cluster.put("o", &data, long).await.unwrap();
     cluster.finish(client.encode("o").await.unwrap()).await;
     let (first, second) = (cluster.home("o", 0, 1).await, cluster.home("o", 0, 2).await);
@@ -126,7 +126,7 @@ impl Damage {
 async fn a_node_dies_in_the_middle_of_a_read() {
     let mut cluster = Cluster::start(7, 4).await;
     let data = content(5, 36_000_000);
-    let big = PutOptions { block_bytes: 2 << 20, ..options(RS, Encoding::Online) };
+    let big = PutOptions { block_bytes: Some(2 << 20), ..options(RS, Encoding::Online) };
     cluster.put("o", &data, big).await.unwrap();
     let victim = cluster.home("o", 4, 0).await;
     let client = cluster.client().await;
@@ -150,7 +150,7 @@ async fn a_slow_reader_gets_everything() {
     let cluster = Cluster::start(6, 3).await;
     // More than all queues and socket buffers on the way hold.
     let data = content(6, 50_000_000);
-    let big = PutOptions { block_bytes: 2 << 20, ..options(RS, Encoding::Online) };
+    let big = PutOptions { block_bytes: Some(2 << 20), ..options(RS, Encoding::Online) };
     cluster.put("o", &data, big).await.unwrap();
     let client = cluster.client().await;
     let (mut write, mut read) = tokio::io::duplex(16 << 10);

@@ -165,7 +165,7 @@ async fn a_node_that_stays_away_is_repaired_unasked() {
 /// Blocks long enough and slices small enough that something can happen while they are repaired.
 async fn long_repair(cluster: &mut Cluster) -> (Vec<u8>, u32) {
     let data = content(10, 3 * (16 << 20));
-    let long = PutOptions { block_bytes: 16 << 20, ..options(RS, Encoding::Online) };
+    let long = PutOptions { block_bytes: Some(16 << 20), ..options(RS, Encoding::Online) };
     cluster.put("o", &data, long).await.unwrap();
     let node = cluster.home("o", 0, 1).await;
     cluster.kill(node).await;

@@ -74,7 +74,11 @@ async fn more_stripes_than_are_looked_up_at_once() {
     let client = cluster.client().await;
     let (stripe, stripes) = (2 * 512, 600);
     let data = content(5, stripe * stripes - 100);
-    let small = PutOptions { block_bytes: 512, cell_bytes: 512, ..options("rs:n=3,k=2", Encoding::Online) };
+    let small = PutOptions {
+        block_bytes: Some(512),
+        cell_bytes: Some(512),
+        ..options("rs:n=3,k=2", Encoding::Online)
+    };
     let object = cluster.put("o", &data, small).await.unwrap();
     assert_eq!(object.stripes, stripes as u64);
     assert_same(&cluster.get("o").await.unwrap(), &data);

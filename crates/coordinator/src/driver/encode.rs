@@ -217,7 +217,8 @@ mod tests {
     fn parity_stays_where_it_was_planned_unless_that_cannot_be() {
         let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 3, used_bytes: 0 });
         let topology = Topology { nodes: (0..7).map(node).collect() };
-        let layout = Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 8, data_bytes: 16 };
+        let layout =
+            Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 8, w: 1, data_bytes: 16 };
         let homes = [0, 1, 2, 3, 1].map(|i| Some(NodeId(i))).to_vec();
         let code = kintsu_code::parse("rs:n=5,k=2").unwrap();
         let mut view = StripeView { id: StripeId(1), code, layout, homes };

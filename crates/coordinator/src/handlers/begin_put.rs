@@ -25,7 +25,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         Encoding::Online => LayoutKind::Striped,
         Encoding::Offline => LayoutKind::Contiguous,
     };
-    let layouts = Layout::stripes_of(request.size, code.k(), kind, request.block_bytes, request.cell_bytes)?;
+    let (block, cell) = Layout::sizes(code.w(), request.block_bytes, request.cell_bytes);
+    let layouts = Layout::stripes_of(request.size, code.k(), code.w(), kind, block, cell)?;
     let new = NewPut {
         name: request.name,
         size: request.size,
@@ -98,7 +99,7 @@ mod tests {
         refused(BeginPut { code: "xor:n=3,k=2".into(), ..begin("a", 100) }, "xor").await;
         refused(BeginPut { code: "rs:n=4,k=4".into(), ..begin("a", 100) }, "expected").await;
         refused(BeginPut { code: "rs:n=5,k=2".into(), ..begin("a", 100) }, "got 4").await;
-        refused(BeginPut { cell_bytes: 0, ..begin("a", 100) }, "expected").await;
+        refused(BeginPut { cell_bytes: Some(0), ..begin("a", 100) }, "expected").await;
         refused(begin("", 100), "empty").await;
         assert_eq!(cluster.meta.snapshot().unwrap().totals().unwrap(), Default::default());
         let ticket = handle(&cluster, begin("a", 100)).await.unwrap();

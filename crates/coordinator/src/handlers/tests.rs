@@ -47,8 +47,8 @@ pub(crate) fn begin(name: &str, size: u64) -> BeginPut {
         size,
         code: "rs:n=4,k=2".into(),
         encoding: Encoding::Online,
-        block_bytes: 16,
-        cell_bytes: 8,
+        block_bytes: Some(16),
+        cell_bytes: Some(8),
         replace: false,
     }
 }

@@ -91,13 +91,19 @@ const LOST: u8 = 2;
 const EMPTY: u8 = 4;
 const ENCODED: u8 = 1;
 const STRIPED: u8 = 2;
+const SUB_BLOCKS: u8 = 4;
 
 impl StripeRecord {
     /// The record as bytes.
     pub fn pack(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(STRIPE_HEAD + BLOCK_BYTES * self.blocks.len());
         let striped = self.layout.kind == LayoutKind::Striped;
-        out.push((u8::from(self.encoded) * ENCODED) | (u8::from(striped) * STRIPED));
+        let divided = self.layout.w != 1;
+        out.push(
+            (u8::from(self.encoded) * ENCODED)
+                | (u8::from(striped) * STRIPED)
+                | (u8::from(divided) * SUB_BLOCKS),
+        );
         out.extend(self.owner.to_le_bytes());
         out.extend(self.offset.to_le_bytes());
         out.extend(self.code.to_le_bytes());
@@ -105,6 +111,9 @@ impl StripeRecord {
         out.extend(self.layout.block_bytes.to_le_bytes());
         out.extend(self.layout.cell_bytes.to_le_bytes());
         out.extend(self.layout.data_bytes.to_le_bytes());
+        if divided {
+            out.extend(self.layout.w.to_le_bytes());
+        }
         out.extend((self.blocks.len() as u32).to_le_bytes());
         for block in &self.blocks {
             let (flags, node, digest) = match block {
@@ -128,7 +137,7 @@ impl StripeRecord {
     pub fn unpack(bytes: &[u8]) -> Result<Self> {
         let bad = |got: usize| CoordinatorError::Corrupt {
             what: "stripe record".into(),
-            expected: format!("{STRIPE_HEAD} + {BLOCK_BYTES} n bytes"),
+            expected: format!("{STRIPE_HEAD} + {BLOCK_BYTES} n bytes, 2 more with sub-blocks"),
             got: format!("{got} bytes"),
         };
         let mut at = Cursor { bytes };
@@ -144,6 +153,7 @@ impl StripeRecord {
                 block_bytes: u64::from_le_bytes(at.take()?),
                 cell_bytes: u32::from_le_bytes(at.take()?),
                 data_bytes: u64::from_le_bytes(at.take()?),
+                w: if flags & SUB_BLOCKS == 0 { 1 } else { u16::from_le_bytes(at.take()?) },
             };
             let n = u32::from_le_bytes(at.take()?).min(u32::from(u8::MAX) + 1);
             let blocks = (0..n).map(|_| at.block()).collect::<Option<Vec<_>>>()?;
@@ -303,13 +313,14 @@ mod tests {
     prop_compose! {
         fn record()(
             numbers in any::<(u64, u64, u16, u32, u64, u32, u64)>(),
+            w in prop_oneof![Just(1u16), any::<u16>()],
             striped in any::<bool>(),
             encoded in any::<bool>(),
             blocks in prop::collection::vec(prop::option::of(block()), 0..=255),
         ) -> StripeRecord {
             let (owner, offset, code, generation, block_bytes, cell_bytes, data_bytes) = numbers;
             let kind = if striped { LayoutKind::Striped } else { LayoutKind::Contiguous };
-            let layout = Layout { kind, block_bytes, cell_bytes, data_bytes };
+            let layout = Layout { kind, block_bytes, cell_bytes, w, data_bytes };
             StripeRecord { owner, offset, code, generation, layout, encoded, blocks }
         }
     }
@@ -345,8 +356,13 @@ mod tests {
     #[test]
     fn a_stripe_of_14_blocks_is_small() {
         let block = BlockRecord { node: NodeId(7), digest: Some([1; 16]), lost: false };
-        let layout =
-            Layout { kind: LayoutKind::Striped, block_bytes: 1 << 26, cell_bytes: 1 << 17, data_bytes: 9 };
+        let layout = Layout {
+            kind: LayoutKind::Striped,
+            block_bytes: 1 << 26,
+            cell_bytes: 1 << 17,
+            w: 1,
+            data_bytes: 9,
+        };
         let record = StripeRecord {
             owner: 1,
             offset: 0,

@@ -33,8 +33,10 @@ pub const DEFINITIONS: TableDefinition<u16, &[u8]> = TableDefinition::new("defin
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
-/// Version of this layout.
-pub const VERSION: u64 = 1;
+/// Version of this layout. It holds all that version 1 has, which is read as it is.
+pub const VERSION: u64 = 2;
+/// The oldest version that can be read.
+pub const OLDEST_VERSION: u64 = 1;
 /// Counter: the layout's version.
 pub const COUNT_VERSION: &str = "version";
 /// Counter: next put and object id.

@@ -42,7 +42,7 @@ pub(crate) fn new_put(name: &str, size: u64, replace: bool, encoding: Encoding) 
     let layout = |i: u64| {
         let kind = LayoutKind::Striped;
         let data_bytes = (size - i * full).min(full);
-        (i * full, Layout { kind, block_bytes: BLOCK, cell_bytes: 4, data_bytes })
+        (i * full, Layout { kind, block_bytes: BLOCK, cell_bytes: 4, w: 1, data_bytes })
     };
     let layouts = (0..size.div_ceil(full)).map(layout).collect();
     NewPut { name: name.into(), size, code: code(), encoding, replace, layouts }

@@ -90,7 +90,8 @@ impl Lab {
     pub async fn put(&mut self, name: &str, len: usize, code: &str, encoding: Encoding) {
         let content = bytes(name, len);
         let mut options = PutOptions::new(code);
-        (options.encoding, options.block_bytes, options.cell_bytes) = (encoding, 64 << 10, 16 << 10);
+        (options.encoding, options.block_bytes, options.cell_bytes) =
+            (encoding, Some(64 << 10), Some(16 << 10));
         let source = Arc::new(bytes::Bytes::from(content.clone()));
         self.client.put(source, name, options, |_, _| {}).await.unwrap();
         self.objects.insert(name.into(), content);

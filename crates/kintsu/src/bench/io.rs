@@ -97,8 +97,8 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
         let put = PutOptions {
             code: options.code.clone(),
             encoding: Encoding::Online,
-            block_bytes: 64 << 20,
-            cell_bytes: 128 << 10,
+            block_bytes: None,
+            cell_bytes: None,
             replace: false,
         };
         let source = Arc::new(FileSource::open(&file)?);

@@ -157,6 +157,7 @@ fn layout() -> Layout {
         kind: LayoutKind::Striped,
         block_bytes: BLOCK_BYTES,
         cell_bytes: CELL_BYTES,
+        w: 1,
         data_bytes: 10 * BLOCK_BYTES,
     }
 }
@@ -315,8 +316,8 @@ async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> anyhow::Resu
         size: 10 * BLOCK_BYTES,
         code: CODE.into(),
         encoding: Encoding::Online,
-        block_bytes: BLOCK_BYTES,
-        cell_bytes: CELL_BYTES,
+        block_bytes: Some(BLOCK_BYTES),
+        cell_bytes: Some(CELL_BYTES),
         replace: false,
     };
     let ticket = coordinator.begin_put(begin).await?.into_inner();

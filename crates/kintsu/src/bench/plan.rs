@@ -103,6 +103,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<
         kind: LayoutKind::Contiguous,
         block_bytes: options.block_bytes,
         cell_bytes: 128 << 10,
+        w: code.w() as u16,
         data_bytes: options.block_bytes * code.k() as u64,
     };
     let homes = place(code.as_ref(), &layout, &topology, 1)?.homes;

@@ -26,8 +26,8 @@ pub async fn put(args: cli::Put, context: &Context) -> anyhow::Result<ExitCode> 
             EncodeWhen::Online => Encoding::Online,
             EncodeWhen::Offline => Encoding::Offline,
         },
-        block_bytes: args.block.0,
-        cell_bytes: args.cell.as_u32("--cell")?,
+        block_bytes: args.block.map(|block| block.0),
+        cell_bytes: args.cell.map(|cell| cell.as_u32("--cell")).transpose()?,
         replace: args.replace,
     };
     let bar = progress::bytes(&format!("put {}", args.name));

@@ -133,8 +133,8 @@ async fn put(client: &Client, file: &Path, name: &str, code: &str) -> anyhow::Re
     let options = PutOptions {
         code: code.into(),
         encoding: Encoding::Online,
-        block_bytes: BLOCK_BYTES,
-        cell_bytes: 128 << 10,
+        block_bytes: Some(BLOCK_BYTES),
+        cell_bytes: None,
         replace: false,
     };
     let show = |done, total| {

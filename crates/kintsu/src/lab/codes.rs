@@ -129,8 +129,8 @@ async fn store(site: &Site, code: &dyn Code, name: &str, odd: bool, args: &LabCo
     let bytes = real_bytes(args.file.as_deref(), len as usize)?;
     let options = PutOptions {
         encoding: Encoding::Online,
-        block_bytes: block,
-        cell_bytes: cell as u32,
+        block_bytes: Some(block),
+        cell_bytes: Some(cell as u32),
         ..PutOptions::new(code.name())
     };
     site.put(name, bytes, options).await?;

@@ -135,7 +135,11 @@ async fn recover(site: &Site, code: &dyn Code, zones: u32, args: &LabLrc) -> any
     let bar = progress::bytes(&format!("{}{}", code.name(), if zones > 0 { " in zones" } else { "" }));
     let bytes = real_bytes(None, (args.stripes * code.k() as u64 * block) as usize)?;
     // Blocks of one cell: a block is one range of the object.
-    let options = PutOptions { block_bytes: block, cell_bytes: block as u32, ..PutOptions::new(code.name()) };
+    let options = PutOptions {
+        block_bytes: Some(block),
+        cell_bytes: Some(block as u32),
+        ..PutOptions::new(code.name())
+    };
     site.put(NAME, bytes.clone(), options).await?;
     let costs = costs(code)?;
     let (mut lost, mut total) = (Lost::default(), Total::default());

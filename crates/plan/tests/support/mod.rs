@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kintsu_algebra::mul;
 use kintsu_code::Code;
@@ -12,7 +12,7 @@ use kintsu_plan::{
     JobId, Layout, LayoutKind, Node, Plan, Program, ProgramContext, StripeView, Topology, place,
 };
 
-/// Codes small enough to try much, of all families and matrices.
+/// Codes without sub-blocks small enough to try much, of several families and matrices.
 pub const CODES: [&str; 9] = [
     "rs:n=5,k=3",
     "rs:n=2,k=1",
@@ -24,6 +24,22 @@ pub const CODES: [&str; 9] = [
     "azure-lrc:n=9,k=5,r=3",
     "azure-lrc:n=16,k=12,r=6",
 ];
+
+/// Those, and codes with sub-blocks.
+pub fn codes() -> &'static [Arc<dyn Code>] {
+    static CODES_BY_NUMBER: OnceLock<Vec<Arc<dyn Code>>> = OnceLock::new();
+    CODES_BY_NUMBER.get_or_init(|| {
+        let plain = CODES.iter().map(|name| kintsu_code::parse(name).unwrap());
+        let divided = [(5, 3, 2), (4, 2, 3), (6, 4, 4), (3, 1, 8), (9, 6, 2)];
+        plain.chain(divided.map(|(n, k, w)| sub_packetised(n, k, w))).collect()
+    })
+}
+
+/// An MDS code of n blocks of w sub-blocks: any k*w of the n*w symbols determine the rest.
+pub fn sub_packetised(n: usize, k: usize, w: usize) -> Arc<dyn Code> {
+    let flat = kintsu_code::parse(&format!("rs:n={},k={}", n * w, k * w)).unwrap();
+    kintsu_code::from_generator("test", n, k, w, flat.generator().clone(), Vec::new(), n - k + 1).unwrap()
+}
 
 /// Every rack with this many nodes, all usable and empty, numbered through.
 pub fn topology(racks: usize, nodes_per_rack: usize) -> Topology {
@@ -38,8 +54,8 @@ pub fn stripe(code: &Arc<dyn Code>, layout: Layout, topology: &Topology, id: u64
 }
 
 /// A layout of one stripe with blocks of at most `rows` cells.
-pub fn layout(kind: LayoutKind, cell_bytes: u32, rows: u64, data_bytes: u64) -> Layout {
-    Layout { kind, block_bytes: u64::from(cell_bytes) * rows, cell_bytes, data_bytes }
+pub fn layout(kind: LayoutKind, cell_bytes: u32, w: usize, rows: u64, data_bytes: u64) -> Layout {
+    Layout { kind, block_bytes: u64::from(cell_bytes) * rows, cell_bytes, w: w as u16, data_bytes }
 }
 
 /// All n blocks at their true lengths, straight from the object and the generator matrix.
@@ -51,11 +67,18 @@ pub fn blocks(view: &StripeView, object: &[u8]) -> Vec<Vec<u8>> {
         blocks[extent.block.0 as usize][to.start as usize..to.end as usize]
             .copy_from_slice(&object[from.start as usize..from.end as usize]);
     }
-    for parity in k..n {
-        for data in 0..k {
+    let (w, longest) = (view.code.w(), view.layout.longest(k) as usize);
+    let cell = if w == 1 { longest.max(1) } else { view.layout.cell_bytes as usize };
+    for start in (0..longest).step_by(cell) {
+        let part = cell.min(longest - start) / w;
+        for (parity, data) in (k * w..n * w).flat_map(|parity| (0..k * w).map(move |data| (parity, data))) {
             let coef = view.code.generator().row(parity)[data];
-            let (left, right) = blocks.split_at_mut(parity);
-            right[0].iter_mut().zip(&left[data]).for_each(|(p, d)| *p ^= mul(coef, *d));
+            let (left, right) = blocks.split_at_mut(parity / w);
+            let right = &mut right[0][start + parity % w * part..][..part];
+            right
+                .iter_mut()
+                .zip(&left[data / w][start + data % w * part..])
+                .for_each(|(p, d)| *p ^= mul(coef, *d));
         }
     }
     for (i, block) in blocks.iter_mut().enumerate() {

@@ -79,7 +79,7 @@ impl Site {
     pub async fn new(code: &str, kind: LayoutKind, block_bytes: usize, missing: usize) -> Self {
         let code = kintsu_code::parse(code).unwrap();
         let data_bytes = (code.k() * block_bytes - missing) as u64;
-        let layout = Layout { kind, block_bytes: block_bytes as u64, cell_bytes: 4096, data_bytes };
+        let layout = Layout { kind, block_bytes: block_bytes as u64, cell_bytes: 4096, w: 1, data_bytes };
         let racks = code.n();
         let node = |i: usize| PlanNode { rack: RackId((i / 2) as u32), usable: true, used_bytes: 0 };
         let topology = Topology { nodes: (0..2 * racks).map(|i| (NodeId(i as u32), node(i))).collect() };

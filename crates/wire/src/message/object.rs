@@ -30,10 +30,10 @@ pub struct BeginPut {
     pub code: String,
     /// When to encode.
     pub encoding: Encoding,
-    /// Largest block in bytes.
-    pub block_bytes: u64,
-    /// Cell in bytes.
-    pub cell_bytes: u32,
+    /// Largest block in bytes; none: what fits the code.
+    pub block_bytes: Option<u64>,
+    /// Cell in bytes; none: what fits the code.
+    pub cell_bytes: Option<u32>,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
 }

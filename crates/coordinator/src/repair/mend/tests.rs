@@ -30,7 +30,7 @@ fn stripe(code: &dyn Code, lost: &[u8]) -> StripeRecord {
         offset: 0,
         code: 0,
         generation: 1,
-        layout: Layout { kind, block_bytes: LEN, cell_bytes: 100, data_bytes: LEN * code.k() as u64 },
+        layout: Layout { kind, block_bytes: LEN, cell_bytes: 100, w: 1, data_bytes: LEN * code.k() as u64 },
         encoded: true,
         blocks: (0..code.n()).map(block).collect(),
     }
