@@ -18,6 +18,7 @@ mod describe;
 mod distance;
 mod error;
 mod linear;
+mod miser;
 mod name;
 mod rs;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Code, CodeError, USER, azure_lrc, rs};
+use crate::{Code, CodeError, USER, azure_lrc, miser, rs};
 
 /// A family of codes that names can ask for.
 #[derive(Debug)]
@@ -39,11 +39,11 @@ impl Key {
     }
 }
 
-static FAMILIES: [Family; 2] = [rs::FAMILY, azure_lrc::FAMILY];
+static FAMILIES: &[Family] = &[rs::FAMILY, azure_lrc::FAMILY, miser::FAMILY];
 
 /// All families, in the order they are shown.
 pub fn families() -> &'static [Family] {
-    &FAMILIES
+    FAMILIES
 }
 
 /// Codes kept made; a cluster uses a handful, so the bound only guards against a flood of names.

@@ -11,16 +11,6 @@ fn refusal(name: &str) -> String {
 #[test]
 fn names_that_are_malformed_are_refused_in_these_words() {
     let cases = [
-        (
-            "raid:n=4,k=2",
-            "invalid code family: expected one of rs (rs:n=14,k=10), azure-lrc (azure-lrc:n=16,k=12,r=6), \
-             got \"raid\"",
-        ),
-        (
-            "",
-            "invalid code family: expected one of rs (rs:n=14,k=10), azure-lrc (azure-lrc:n=16,k=12,r=6), \
-             got \"\"",
-        ),
         ("rs:n=14,m=10", "invalid parameter of rs: expected one of n, k, matrix, got \"m\""),
         ("rs:n=14,k=10,n=15", "invalid parameter of rs: expected n once, got n=14 and n=15"),
         ("rs:n=14,k", "invalid parameter of rs: expected key=value, as in rs:n=14,k=10, got \"k\""),
@@ -53,6 +43,16 @@ fn names_that_are_malformed_are_refused_in_these_words() {
     for (name, words) in cases {
         assert_eq!(refusal(name), words);
     }
+}
+
+#[test]
+fn an_unknown_family_is_refused_with_those_that_exist() {
+    let known: Vec<_> = families().iter().map(|f| format!("{} ({})", f.name, f.example)).collect();
+    for (name, got) in [("raid:n=4,k=2", "raid"), ("", "")] {
+        let words = format!("invalid code family: expected one of {}, got \"{got}\"", known.join(", "));
+        assert_eq!(refusal(name), words);
+    }
+    assert!(known.contains(&"rs (rs:n=14,k=10)".to_owned()), "{known:?}");
 }
 
 #[test]
