@@ -14,6 +14,7 @@ demo: build
 
 test: setup
 	cargo test --workspace --locked
+	scripts/python-test.sh
 
 bench: build setup
 	$(KINTSU) bench kernel

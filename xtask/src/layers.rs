@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu-wire"],
     &["kintsu-runtime"],
     &["kintsu-agent", "kintsu-coordinator", "kintsu-client"],
-    &["kintsu"],
+    &["kintsu", "kintsu-python"],
 ];
 
 /// Values in, values out: what is forbidden in the sources of every layer down to `plan`.

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Builds the Python package's wheel once, installs it in a clean virtual environment, and runs its tests and its
+# example there against the kintsu program (KINTSU_BIN, or the one that is built here).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! python3 -c 'import sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+    echo "no python3 of version 3.10 or later with venv: the tests of the Python package are skipped"
+    exit 0
+fi
+target=${CARGO_TARGET_DIR:-target}
+if [ -z "${KINTSU_BIN:-}" ]; then
+    cargo build --locked --quiet -p kintsu
+    KINTSU_BIN=$(realpath "$target/debug/kintsu")
+fi
+export KINTSU_BIN
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+python3 -m venv "$folder/venv"
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check './python[test]'
+# Not from the sources: what is tested is what was installed.
+cd "$folder"
+"$folder/venv/bin/python" -m pytest -q -p no:cacheprovider "$OLDPWD/python/tests"
+"$folder/venv/bin/python" "$OLDPWD/python/examples/idea_to_repair.py"
