@@ -34,7 +34,7 @@ pub(crate) const FAMILY: Family = Family {
 
 /// k data blocks in `locals` groups of at most r, and `globals` global parities.
 #[derive(Clone, Copy)]
-struct Shape {
+pub(crate) struct Shape {
     k: usize,
     r: usize,
     locals: usize,
@@ -43,33 +43,37 @@ struct Shape {
 
 fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let (n, k) = params.shape()?;
-    let r = params.number("r")?;
-    if !(1..=k).contains(&r) {
-        return Err(CodeError::invalid("r of azure-lrc", format!("1 to k = {k}"), r));
-    }
-    let locals = k.div_ceil(r);
-    if n < k + locals + 1 {
-        let expected = format!("n - k - l >= 1 global parity, with l = ceil(k/r) = {locals} local ones");
-        return Err(CodeError::invalid("shape of azure-lrc", expected, format!("n={n}, k={k}, r={r}")));
-    }
-    let shape = Shape { k, r, locals, globals: n - k - locals };
-    let (generator, theorem) =
-        if shape.has_coset_points() { shape.maximally_recoverable() } else { shape.split_cauchy() };
-    let name = format!("azure-lrc:n={n},k={k},r={r}");
-    let claim = Claim {
-        name,
-        n,
-        k,
-        w: 1,
-        generator,
-        groups: shape.groups(),
-        distance: shape.globals + 2,
-        own: Own::default(),
-    };
-    claim.make(Some(&Certificate { theorem, split: locals }))
+    let shape = Shape::new(n, k, params.number("r")?)?;
+    let (generator, theorem) = shape.coefficients();
+    let name = format!("azure-lrc:n={n},k={k},r={}", shape.r);
+    let (groups, distance) = (shape.groups(), shape.distance());
+    let claim = Claim { name, n, k, w: 1, generator, groups, distance, own: Own::default() };
+    claim.make(Some(&Certificate { theorem, split: shape.locals }))
 }
 
 impl Shape {
+    pub(crate) fn new(n: usize, k: usize, r: usize) -> Result<Self, CodeError> {
+        if !(1..=k).contains(&r) {
+            return Err(CodeError::invalid("r of azure-lrc", format!("1 to k = {k}"), r));
+        }
+        let locals = k.div_ceil(r);
+        if n < k + locals + 1 {
+            let expected = format!("n - k - l >= 1 global parity, with l = ceil(k/r) = {locals} local ones");
+            return Err(CodeError::invalid("shape of azure-lrc", expected, format!("n={n}, k={k}, r={r}")));
+        }
+        Ok(Self { k, r, locals, globals: n - k - locals })
+    }
+
+    /// The largest distance that there can be; both kinds of coefficients reach it.
+    pub(crate) fn distance(self) -> usize {
+        self.globals + 2
+    }
+
+    /// The generator, and the theorem by which the split local row and the globals have the distance.
+    pub(crate) fn coefficients(self) -> (Matrix, Theorem) {
+        if self.has_coset_points() { self.maximally_recoverable() } else { self.split_cauchy() }
+    }
+
     /// Whether the points 2^i 2^(17 j) do for maximal recoverability.
     ///
     /// 2^17 generates the 15 elements of GF(16) other than zero, so group i lies in the coset 2^i of that
@@ -109,7 +113,7 @@ impl Shape {
         })
     }
 
-    fn groups(self) -> Vec<Vec<BlockIndex>> {
+    pub(crate) fn groups(self) -> Vec<Vec<BlockIndex>> {
         let group = |i: usize| {
             let data = i * self.r..((i + 1) * self.r).min(self.k);
             data.chain([self.k + i]).map(|b| BlockIndex(b as u8)).collect()

@@ -12,7 +12,7 @@ use crate::CodeError;
 
 /// Why a systematic matrix with w = 1 has the distance it claims.
 ///
-/// The parity rows `0..split` are a split row: their sum is one parity row of a shorter code that the
+/// For the theorems of MDS matrices the parity rows `0..split` are a split row: their sum is one parity row of a shorter code that the
 /// theorem shows to be MDS. A codeword of the split code that is not zero has at least the weight of its
 /// image in the shorter code (a sum that is not zero has a summand that is not zero), so
 /// the distance is at least that of the shorter code: its rows less k, plus 1.
@@ -34,11 +34,19 @@ pub(crate) enum Theorem {
     /// `a`, `a + b`, `(a + b)^2`, `ab(a + b)` and Vandermonde's of order 3: squaring is
     /// injective in characteristic 2.
     Powers { points: Vec<u8> },
+    /// Not about MDS matrices: for every codeword c and every i < `checks`, `sum_b u_b a_b^i c_b = 0` over the blocks b, the
+    /// points a of blocks with u not zero distinct, u not zero for data. On those blocks a codeword
+    /// that is not zero is one of a generalised Reed-Solomon code with so many checks, whose weight is above
+    /// `checks` (any `checks` columns of the check matrix are Vandermonde's).
+    Checks { points: Vec<u8>, multipliers: Vec<u8>, checks: usize },
 }
 
 impl Certificate {
     /// The distance that the theorem gives for this matrix; `None` when a condition fails.
     fn distance(&self, generator: &Matrix) -> Option<usize> {
+        if let Theorem::Checks { points, multipliers, checks } = &self.theorem {
+            return checks_hold(generator, points, multipliers, *checks).then_some(checks + 1);
+        }
         let k = generator.cols();
         let split = k + self.split.max(1);
         let whole = Matrix::from_fn(generator.rows() + k + 1 - split, k, |i, j| match i {
@@ -71,8 +79,24 @@ impl Theorem {
                     && distinct(points.iter().chain(&[0]))
                     && all(&|i, j| matrix.row(k + i)[j] == pow(points[j], i))
             }
+            Self::Checks { .. } => false,
         }
     }
+}
+
+/// The conditions of [`Theorem::Checks`].
+fn checks_hold(generator: &Matrix, points: &[u8], multipliers: &[u8], checks: usize) -> bool {
+    let (n, k) = (generator.rows(), generator.cols());
+    let counted = || (0..n).filter(|&b| multipliers[b] != 0);
+    let zero = |i: usize, column: usize| {
+        let term = |b: usize| mul(mul(multipliers[b], pow(points[b], i)), generator.row(b)[column]);
+        counted().fold(0, |sum, b| add(sum, term(b))) == 0
+    };
+    points.len() == n
+        && multipliers.len() == n
+        && multipliers[..k].iter().all(|&u| u != 0)
+        && distinct(counted().map(|b| &points[b]))
+        && (0..checks).all(|i| (0..k).all(|column| zero(i, column)))
 }
 
 fn distinct<'a>(elements: impl IntoIterator<Item = &'a u8>) -> bool {

@@ -11,6 +11,7 @@
 //! Source: OpenEC (FAST'19), section 3.3, for the interface; each family names its own.
 
 mod azure_lrc;
+mod azure_lrc_plus1;
 mod code;
 mod decode;
 mod definition;
@@ -20,7 +21,10 @@ mod error;
 mod linear;
 mod miser;
 mod name;
+mod optimal_lrc;
+mod replication;
 mod rs;
+mod xorbas;
 
 pub use code::Code;
 pub use decode::decode_linear;

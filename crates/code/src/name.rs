@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Code, CodeError, USER, azure_lrc, miser, rs};
+use crate::{Code, CodeError, USER, azure_lrc, azure_lrc_plus1, miser, optimal_lrc, replication, rs, xorbas};
 
 /// A family of codes that names can ask for.
 #[derive(Debug)]
@@ -39,7 +39,15 @@ impl Key {
     }
 }
 
-static FAMILIES: &[Family] = &[rs::FAMILY, azure_lrc::FAMILY, miser::FAMILY];
+static FAMILIES: &[Family] = &[
+    replication::FAMILY,
+    rs::FAMILY,
+    azure_lrc::FAMILY,
+    azure_lrc_plus1::FAMILY,
+    xorbas::FAMILY,
+    optimal_lrc::FAMILY,
+    miser::FAMILY,
+];
 
 /// All families, in the order they are shown.
 pub fn families() -> &'static [Family] {
