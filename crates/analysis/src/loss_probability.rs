@@ -241,6 +241,10 @@ mod tests {
             [printed(at(50.0)), printed(at(100.0)), printed(at(800.0))],
             ["9.29e-7", "5.97e-8", "1.49e-11"]
         );
+        // Equation (2) as it is written, at 50 MB/s.
+        let node = failure_probability(96e12 / 50e6 / 3600.0, PAPER_NODE_MTTF_H);
+        let survived: f64 = (0..4).map(|i| binomial_probability(13, i, node)).sum();
+        assert!((at(50.0) - (1.0 - survived)).abs() < 1e-14);
         // m = 4 failures in a time that is halved: nearly 2^4 times rarer.
         assert!((at(400.0) / at(800.0) - 16.0).abs() < 0.1);
     }

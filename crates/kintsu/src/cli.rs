@@ -1,9 +1,14 @@
 //! The command line: every command, its options and examples.
 
+mod advice;
+mod cluster_model;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use advice::{Advise, Reliability};
 
 use crate::units::{ByteRange, Bytes, parse_duration};
 
@@ -354,6 +359,20 @@ pub enum CodeCommand {
         #[arg(long)]
         generator: bool,
     },
+    /// Mean time to data loss of codes, by what they decode and how fast they repair.
+    #[command(after_help = "\
+Examples:
+  kintsu code reliability rs:n=14,k=10 azure-lrc:n=16,k=12,r=6 --nodes 40 --racks 8
+  kintsu code reliability rs:n=9,k=6 --afr 4 --bandwidth 50MB --capacity 20TB
+  kintsu code reliability --papers                      # data loss probabilities of two papers, and ours")]
+    Reliability(Reliability),
+    /// Which code to take for a cluster, why, and what to beware of. Fails when nothing fits, and says what would.
+    #[command(after_help = "\
+Examples:
+  kintsu code advise --nodes 20 --racks 4 --tolerate 3 --overhead 1.6
+  kintsu code advise --nodes 20 --racks 5 --survive-rack --objective degraded
+  kintsu code advise --nodes 12 --tolerate 2 --overhead 1.3 --objective recovery --json")]
+    Advise(Advise),
     /// Register a code with the cluster, which proves it first: then `put --code user:NAME`.
     #[command(
         after_help = "Examples:\n  kintsu code register mine.json\n  kintsu code export rs:n=9,k=6 --as user:nine | kintsu code register -"

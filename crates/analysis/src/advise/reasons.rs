@@ -15,9 +15,9 @@ pub(super) fn explain(requirements: &Requirements, answers: &mut [Answer], consi
 fn in_favour(requirements: &Requirements, answer: &Answer, considered: usize) -> Vec<String> {
     let Answer { n, d, overhead, degraded, nrc, .. } = answer;
     let (degraded, nrc, overhead) = (degraded.decimal(), nrc.decimal(), overhead.decimal());
-    let of_all = match considered {
-        1 => "the only code that fits".to_owned(),
-        _ => format!("the least of {considered} codes that fit"),
+    let of_all = match requirements.survive_rack {
+        true => format!("the least of those of {considered} codes that survive the loss of a rack"),
+        false => format!("the least of {considered} codes that fit"),
     };
     let mut reasons = vec![match requirements.objective {
         Objective::Degraded => format!("a read of a lost block costs {degraded} blocks, {of_all}"),
@@ -64,9 +64,21 @@ fn against(first: &Answer, other: &Answer) -> Vec<String> {
             reasons.push(format!("{what}: {told}"));
         }
     }
+    let better = |is: bool| if is { "better" } else { "worse" };
     if other.d != first.d {
-        let what = if other.d > first.d { "better" } else { "worse" };
+        let what = better(other.d > first.d);
         reasons.push(format!("{what}: any {} lost nodes tolerated against {}", other.d - 1, first.d - 1));
+    }
+    let safe =
+        |answer: &Answer| answer.reliability.racks.as_ref().is_some_and(|racks| racks.survives_any_rack);
+    if safe(other) != safe(first) {
+        let may = if safe(other) { "may" } else { "may not" };
+        reasons.push(format!("{}: any one rack {may} be lost", better(safe(other))));
+    }
+    let [lives, first_lives] = [other, first].map(|answer| answer.reliability.stripe.mttdl_years);
+    if lives.max(first_lives) > 1.1 * lives.min(first_lives) {
+        let what = better(lives > first_lives);
+        reasons.push(format!("{what}: MTTDL of a stripe {lives:.1e} years against {first_lives:.1e}"));
     }
     if reasons.is_empty() {
         let why = if other.w > first.w { "more sub-blocks" } else { "a tie, broken by size and name" };

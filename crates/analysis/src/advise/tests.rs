@@ -98,6 +98,7 @@ fn a_rack_that_must_be_survived_narrows_the_choice() {
         assert!(answer.caveats[0].contains("not all racks may be lost"), "{:?}", answer.caveats);
     }
     assert!(!bound.answers.is_empty() && safe(&bound.answers).iter().all(|&safe| safe));
+    assert!(bound.answers[0].reasons[0].contains("that survive the loss of a rack"));
 }
 
 #[test]

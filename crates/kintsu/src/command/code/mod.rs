@@ -1,7 +1,10 @@
 //! `kintsu code ...`, a file for each. A cluster is asked only where the code is one that was registered with it.
 
+mod advise;
 mod list;
+mod racks;
 mod registry;
+mod reliability;
 mod show;
 
 use std::process::ExitCode;
@@ -19,6 +22,8 @@ pub async fn run(command: CodeCommand, context: &Context) -> anyhow::Result<Exit
         CodeCommand::Show { code, generator } => {
             show::run(&*resolve(&code, context).await?, generator, context.json)?;
         }
+        CodeCommand::Reliability(args) => reliability::run(args, context).await?,
+        CodeCommand::Advise(args) => return advise::run(&args, context.json),
         CodeCommand::Register { file } => registry::register(&file, context).await?,
         CodeCommand::Export { code, name } => registry::export(&code, name, context).await?,
         CodeCommand::Registered => registry::registered(context).await?,

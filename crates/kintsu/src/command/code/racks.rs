@@ -1,0 +1,48 @@
+//! A cluster on paper: nodes spread evenly over racks, and stripes placed as on any other.
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, NodeId, RackId};
+use kintsu_plan::{Layout, LayoutKind, Node, Topology, place};
+
+/// Empty nodes, spread evenly over racks.
+pub fn cluster(nodes: usize, racks: usize) -> Topology {
+    let node = |i: usize| {
+        let rack = RackId((i % racks.max(1)) as u32);
+        (NodeId(i as u32), Node { rack, usable: true, used_bytes: 0 })
+    };
+    Topology { nodes: (0..nodes).map(node).collect() }
+}
+
+/// The blocks of a full stripe by rack, where `put` would place them; none when there are too few nodes.
+pub fn deal(code: &dyn Code, topology: &Topology) -> Option<Vec<Vec<BlockIndex>>> {
+    const BLOCK_BYTES: u32 = 4096;
+    let layout = Layout {
+        kind: LayoutKind::Contiguous,
+        block_bytes: BLOCK_BYTES.into(),
+        cell_bytes: BLOCK_BYTES,
+        data_bytes: code.k() as u64 * u64::from(BLOCK_BYTES),
+    };
+    let placement = place(code, &layout, topology, 0).ok()?;
+    let racks = topology.nodes.values().map(|node| node.rack.0 as usize + 1).max()?;
+    let mut dealt = vec![Vec::new(); racks];
+    for (block, home) in placement.homes.iter().enumerate() {
+        dealt[topology.rack((*home)?)?.0 as usize].push(BlockIndex(block as u8));
+    }
+    Some(dealt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stripe_is_dealt_as_it_is_placed() {
+        let code = kintsu_code::parse("rs:n=9,k=6").unwrap();
+        let dealt = deal(&*code, &cluster(20, 4)).unwrap();
+        let mut all = dealt.concat();
+        all.sort_unstable();
+        assert!(all.iter().map(|b| b.0).eq(0..9));
+        assert!(dealt.len() == 4 && dealt.iter().all(|blocks| blocks.len() <= 3));
+        assert!(deal(&*code, &cluster(8, 4)).is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! `kintsu code reliability`: how long codes live, and what two papers computed.
+
+use kintsu_analysis::{
+    Cau, Chameleon, Environment, HOURS_PER_YEAR, Lifetime, MAX_PATTERNS, Reliability, costs,
+    failure_probability, reliability,
+};
+use serde::Serialize;
+
+use super::racks;
+use crate::cli;
+use crate::command::Context;
+use crate::output;
+
+/// A code with its reliability.
+#[derive(Serialize)]
+struct Row {
+    code: String,
+    overhead: f64,
+    #[serde(flatten)]
+    reliability: Reliability,
+}
+
+/// Runs `kintsu code reliability`.
+pub async fn run(args: cli::Reliability, context: &Context) -> anyhow::Result<()> {
+    if args.papers {
+        return papers(context.json);
+    }
+    let mut codes = Vec::with_capacity(args.codes.len());
+    for name in &args.codes {
+        codes.push(super::resolve(name, context).await?);
+    }
+    let nodes = args.nodes.or(codes.iter().map(|code| code.n()).max()).unwrap_or_default();
+    let racks = args.racks.unwrap_or(nodes);
+    anyhow::ensure!(
+        (1..=nodes).contains(&racks),
+        "--racks: expected 1 to {nodes}, the number of nodes, got {racks}"
+    );
+    let environment = args.failures.environment(nodes)?;
+    let topology = racks::cluster(nodes, racks);
+    let mut rows = Vec::with_capacity(codes.len());
+    for code in codes {
+        let (costs, dealt) = (costs(&*code)?, racks::deal(&*code, &topology));
+        let reliability = reliability(&*code, &costs, &environment, dealt.as_deref(), MAX_PATTERNS)?;
+        rows.push(Row { code: code.name().to_owned(), overhead: costs.overhead.as_f64(), reliability });
+    }
+    if context.json {
+        return output::json(
+            &serde_json::json!({ "environment": environment, "racks": racks, "codes": rows }),
+        );
+    }
+    print(&rows, &environment, racks)
+}
+
+fn print(rows: &[Row], environment: &Environment, racks: usize) -> anyhow::Result<()> {
+    let mut table = output::table([
+        "CODE",
+        "OVERHEAD",
+        "REPAIR",
+        "MTTDL",
+        "NINES",
+        "FIRST LOSS",
+        "IN A RACK",
+        "ANY RACK",
+        "MTTDL WITH RACKS",
+        "NINES",
+    ]);
+    for Row { code, overhead, reliability } in rows {
+        let Reliability { stripe, cluster, racks, .. } = reliability;
+        let with_racks = racks.as_ref().map(|racks| {
+            let any = if racks.survives_any_rack { "survived" } else { "LOST" };
+            [racks.blocks_per_rack.to_string(), any.to_owned(), years(&racks.stripe), nines(&racks.stripe)]
+        });
+        let [in_a_rack, any_rack, life, of_racks] = with_racks.unwrap_or(["-"; 4].map(str::to_owned));
+        table.add_row([
+            code.clone(),
+            format!("{overhead:.3}"),
+            format!("{:.1} h", reliability.single_repair_h),
+            years(stripe),
+            nines(stripe),
+            years(cluster),
+            in_a_rack,
+            any_rack,
+            life,
+            of_racks,
+        ]);
+    }
+    output::line(&table.to_string())?;
+    let Environment { nodes, node_mttf_h, rack_mttf_h, rack_outage_h, .. } = environment;
+    output::line(&format!(
+        "\n{nodes} nodes that live {:.1} years, {racks} racks that live {:.1} years and are down for {rack_outage_h:.1} h.",
+        node_mttf_h / HOURS_PER_YEAR,
+        rack_mttf_h / HOURS_PER_YEAR
+    ))?;
+    output::line(
+        "REPAIR: to rebuild a lost node. MTTDL: of a stripe, node failures alone. NINES: of the probability\n\
+         that a stripe lives through a year. FIRST LOSS: the mean time to that of any stripe of the full cluster, at least.\n\
+         WITH RACKS: until a stripe cannot be read, its racks being down or its nodes lost. The model: docs/reliability.md.",
+    )
+}
+
+/// Years, in three digits.
+pub fn years(life: &Lifetime) -> String {
+    match life.mttdl_years {
+        years if (0.01..1e4).contains(&years) => format!("{years:.2} y"),
+        years => format!("{years:.2e} y"),
+    }
+}
+
+fn nines(life: &Lifetime) -> String {
+    format!("{:.1}", life.nines)
+}
+
+/// A probability of a paper and ours.
+#[derive(Serialize)]
+struct Value {
+    source: &'static str,
+    what: String,
+    /// As printed; none where the paper draws a curve only.
+    paper: Option<f64>,
+    ours: f64,
+}
+
+fn papers(as_json: bool) -> anyhow::Result<()> {
+    let values = values()?;
+    if as_json {
+        return output::json(&values);
+    }
+    let mut table = output::table(["SOURCE", "WHAT", "PAPER", "OURS"]);
+    for value in &values {
+        let paper = value.paper.map_or("curve only".to_owned(), |p| format!("{p:.2e}"));
+        table.add_row([value.source.to_owned(), value.what.clone(), paper, format!("{:.2e}", value.ours)]);
+    }
+    output::line(&table.to_string())?;
+    output::line("\nNotes: docs/reliability.md.")
+}
+
+fn values() -> anyhow::Result<Vec<Value>> {
+    const CAU: &str = "CAU 3.5";
+    let cau = Cau::paper();
+    let loss = cau.loss_within(18.0)?;
+    let rack = failure_probability(HOURS_PER_YEAR, cau.rack_mttf_h);
+    let value = |source, what: &str, paper, ours| Value { source, what: what.to_owned(), paper, ours };
+    let mut values = vec![
+        value(CAU, "a rack's switch fails within a year", Some(0.0278), rack),
+        value(CAU, "loss in 18 h, RS(9,6), baseline (Pr_ec)", Some(2.24e-7), loss.baseline),
+        value(CAU, "the same, parity later, one replica (Pr_cau1)", Some(9.83e-7), loss.one_replica),
+        value(CAU, "the same, parity later, no replica (Pr_cau0)", None, loss.no_replica),
+    ];
+    for mb in [50.0, 100.0, 200.0, 400.0, 800.0] {
+        let ours = Chameleon::paper().loss_during_repair(mb * 1e6)?;
+        let what = format!("loss while 96 TB are repaired at {mb} MB/s, RS(14,10)");
+        values.push(value("ChameleonEC II-B", &what, None, ours));
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_printed_value_is_met_to_its_last_digit() {
+        let printed = values().unwrap().into_iter().filter_map(|v| Some((v.paper?, v.ours)));
+        let agree = printed.filter(|(paper, ours)| format!("{paper:.2e}") == format!("{ours:.2e}"));
+        assert_eq!(agree.count(), 3);
+    }
+
+    #[test]
+    fn years_in_a_few_digits() {
+        let of = |mttdl_years| years(&Lifetime { mttdl_h: 0.0, mttdl_years, annual_loss: 0.0, nines: 0.0 });
+        assert_eq!([of(35.468), of(1.5e9), of(1e-3)], ["35.47 y", "1.50e9 y", "1.00e-3 y"]);
+    }
+}
