@@ -1,9 +1,8 @@
 //! Codes that are registered as data: stored with, read degraded by clients that never saw them, repaired.
 
-use kintsu_algebra::{Matrix, inv, mul};
 use kintsu_client::ClientError;
 use kintsu_code::Definition;
-use kintsu_dag::{BlockIndex, Elements, GraphData, JoinData, Vertex};
+use kintsu_dag::BlockIndex;
 use kintsu_plan::Method;
 use kintsu_wire::message::{Encoding, NodeState, RepairTarget};
 
@@ -12,49 +11,18 @@ use crate::cluster::{CELL, Cluster, options};
 
 const MISER: &str = "user:miser-4-2";
 
-/// MISER (4,2) by hand: a data block is repaired from half of each of the three others.
+/// A data block is repaired from half of each of the three others (OpenEC's Fig. 2).
 fn miser() -> Definition {
-    let (half, p) =
-        (inv(2).unwrap(), [[inv(4).unwrap(), inv(5).unwrap()], [inv(6).unwrap(), inv(7).unwrap()]]);
-    let symbols = [(0, 0), (0, 1), (1, 0), (1, 1)];
-    // Parity j, part c: sum_i p[i][j] d_i[c] + 1/2 sum_l p[l][j] d_c[l].
-    let entry = |j: usize, c: usize, i: usize, l: usize| {
-        (if l == c { p[i][j] } else { 0 }) ^ (if i == c { mul(half, p[l][j]) } else { 0 })
-    };
-    let matrix = Matrix::from_fn(8, 4, |row, col| match row {
-        0..4 => u8::from(row == col),
-        _ => entry(symbols[row - 4].0, symbols[row - 4].1, symbols[col].0, symbols[col].1),
-    });
-    let repair = |lost: usize, read: [usize; 3]| {
-        let wanted = matrix.select_rows([2 * lost, 2 * lost + 1]);
-        let coefs = matrix.select_rows(read).express(&wanted).unwrap().unwrap();
-        let join = |sub: usize| {
-            let terms = read.iter().zip(coefs.row(sub)).filter(|(_, c)| **c != 0);
-            let (children, coefs): (Vec<_>, Vec<u8>) = terms.map(|(&v, &c)| (Vertex(v as u32), c)).unzip();
-            JoinData { parent: Vertex((2 * lost + sub) as u32), children, coefs: Elements(coefs) }
-        };
-        GraphData { n: 4, w: 2, joins: vec![join(0), join(1)], binds_x: vec![], binds_y: vec![] }
-    };
-    Definition {
-        name: MISER.into(),
-        n: 4,
-        k: 2,
-        w: 2,
-        generator: (0..8).map(|row| Elements(matrix.row(row).to_vec())).collect(),
-        distance: 3,
-        groups: vec![],
-        place: None,
-        encode: None,
-        repairs: vec![repair(0, [2, 4, 6]), repair(1, [1, 5, 7])],
-    }
+    let example = include_str!("../../../../docs/examples/miser-4-2.json");
+    serde_json::from_str(example).unwrap()
 }
 
 fn data() -> Vec<u8> {
-    content(7, 2 * 2 * 4 * CELL as usize)
+    content(7, 21 * CELL as usize + 777)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_code_by_hand_is_stored_with_and_read_by_clients_that_never_saw_it() {
+async fn a_registered_code_is_stored_with_and_read_by_clients_that_never_saw_it() {
     let mut cluster = Cluster::start(6, 6).await;
     assert!(cluster.client().await.register_code(&miser()).await.unwrap());
     cluster.put("a", &data(), options(MISER, Encoding::Online)).await.unwrap();

@@ -104,13 +104,16 @@ fn a_definition_comes_back_from_json_and_messagepack() {
     assert!(json.get("groups").is_none() && json.get("encode").is_none());
 }
 
-/// The example of `docs/format.md`.
+/// The example of `docs/format.md`, and the file, which was computed by another program.
 #[test]
-fn the_documented_example_is_a_code() {
+fn the_documented_examples_are_codes() {
     let docs = include_str!("../../../../docs/format.md");
     let example = docs.split("```json\n").find(|text| text.starts_with("{\"name\": \"user:xor\"")).unwrap();
     let definition: Definition = serde_json::from_str(example.split("```").next().unwrap()).unwrap();
     assert_eq!(definition.prove().unwrap().distance(), 2);
+    let file = include_str!("../../../../docs/examples/miser-4-2.json");
+    let definition: Definition = serde_json::from_str(file).unwrap();
+    assert_eq!(definition, Definition { name: "user:miser-4-2".into(), ..miser() });
 }
 
 #[test]
