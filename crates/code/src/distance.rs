@@ -10,7 +10,7 @@ use kintsu_dag::BlockIndex;
 
 use crate::CodeError;
 
-/// Why a systematic matrix with w = 1 has the distance it claims.
+/// Why a systematic matrix has the distance it claims; w = 1 where a theorem does not say otherwise.
 ///
 /// For the theorems of MDS matrices the parity rows `0..split` are a split row: their sum is one parity row of a shorter code that the
 /// theorem shows to be MDS. A codeword of the split code that is not zero has at least the weight of its
@@ -39,6 +39,10 @@ pub(crate) enum Theorem {
     /// that is not zero is one of a generalised Reed-Solomon code with so many checks, whose weight is above
     /// `checks` (any `checks` columns of the check matrix are Vandermonde's).
     Checks { points: Vec<u8>, multipliers: Vec<u8>, checks: usize },
+    /// Sub-block s of every block is one combination of sub-blocks s of the data, the same for all s, plus anything
+    /// of sub-blocks before s. What is left of a loss decodes sub-blocks 0, then with those known sub-blocks 1, and
+    /// so on: the distance is at least that of the code of that combination, for which `base` is meant.
+    Piggybacks { w: usize, base: Box<Certificate> },
 }
 
 impl Certificate {
@@ -46,6 +50,9 @@ impl Certificate {
     fn distance(&self, generator: &Matrix) -> Option<usize> {
         if let Theorem::Checks { points, multipliers, checks } = &self.theorem {
             return checks_hold(generator, points, multipliers, *checks).then_some(checks + 1);
+        }
+        if let Theorem::Piggybacks { w, base } = &self.theorem {
+            return base.distance(&carrying(generator, *w)?);
         }
         let k = generator.cols();
         let split = k + self.split.max(1);
@@ -79,7 +86,7 @@ impl Theorem {
                     && distinct(points.iter().chain(&[0]))
                     && all(&|i, j| matrix.row(k + i)[j] == pow(points[j], i))
             }
-            Self::Checks { .. } => false,
+            Self::Checks { .. } | Self::Piggybacks { .. } => false,
         }
     }
 }
@@ -97,6 +104,18 @@ fn checks_hold(generator: &Matrix, points: &[u8], multipliers: &[u8], checks: us
         && multipliers[..k].iter().all(|&u| u != 0)
         && distinct(counted().map(|b| &points[b]))
         && (0..checks).all(|i| (0..k).all(|column| zero(i, column)))
+}
+
+/// The combination of [`Theorem::Piggybacks`], one row a block, if the matrix has that form.
+fn carrying(generator: &Matrix, w: usize) -> Option<Matrix> {
+    let (n, k) = (generator.rows() / w, generator.cols() / w);
+    let base = Matrix::from_fn(n, k, |i, j| generator.row(i * w)[j * w]);
+    let fits = |row: usize, col: usize| match col % w {
+        of if of == row % w => generator.row(row)[col] == base.row(row / w)[col / w],
+        of => of < row % w || generator.row(row)[col] == 0,
+    };
+    let all = (0..n * w).all(|row| (0..k * w).all(|col| fits(row, col)));
+    (all && n * w == generator.rows() && k * w == generator.cols()).then_some(base)
 }
 
 fn distinct<'a>(elements: impl IntoIterator<Item = &'a u8>) -> bool {
@@ -261,6 +280,24 @@ mod tests {
         twice.row_mut(6).copy_from_slice(&copy);
         let refused = check("twice", &twice, 1, 4, Some(&certificate));
         assert!(matches!(refused, Err(CodeError::Distance { claimed: 4, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn piggybacks_may_only_come_from_earlier_sub_blocks() {
+        let code = crate::parse("hitchhiker-xor:n=7,k=4").unwrap();
+        let base = || Box::new(Certificate { theorem: crate::rs::cauchy_theorem(7, 4), split: 1 });
+        let certificate = Certificate { theorem: Theorem::Piggybacks { w: 2, base: base() }, split: 1 };
+        assert_eq!(certificate.distance(code.generator()), Some(4));
+        for (row, col) in [(8, 1), (9, 1), (10, 2), (13, 7)] {
+            let mut spoilt = code.generator().clone();
+            spoilt.row_mut(row)[col] ^= 2;
+            assert_eq!(certificate.distance(&spoilt), None, "{row} {col}");
+        }
+        let mut other = code.generator().clone();
+        other.row_mut(9)[0] = 7;
+        assert_eq!(certificate.distance(&other), Some(4));
+        let odd = Certificate { theorem: Theorem::Piggybacks { w: 3, base: base() }, split: 1 };
+        assert_eq!(odd.distance(code.generator()), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod definition;
 mod describe;
 mod distance;
 mod error;
+mod hitchhiker;
 mod linear;
 mod miser;
 mod name;

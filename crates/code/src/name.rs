@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Code, CodeError, USER, azure_lrc, azure_lrc_plus1, miser, optimal_lrc, replication, rs, xorbas};
+use crate::{
+    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, hitchhiker, miser, optimal_lrc, replication, rs,
+    xorbas,
+};
 
 /// A family of codes that names can ask for.
 #[derive(Debug)]
@@ -46,6 +49,7 @@ static FAMILIES: &[Family] = &[
     azure_lrc_plus1::FAMILY,
     xorbas::FAMILY,
     optimal_lrc::FAMILY,
+    hitchhiker::FAMILY,
     miser::FAMILY,
 ];
 

@@ -43,12 +43,12 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
 }
 
 /// Row i >= k, column j: 1 / (i xor j).
-fn cauchy(n: usize, k: usize) -> Matrix {
+pub(crate) fn cauchy(n: usize, k: usize) -> Matrix {
     systematic(n, k, |i, j| inv((i ^ j) as u8).expect("i >= k > j"))
 }
 
 /// For both the Cauchy and the systematised Vandermonde matrix: points k..n against points 0..k.
-fn cauchy_theorem(n: usize, k: usize) -> Theorem {
+pub(crate) fn cauchy_theorem(n: usize, k: usize) -> Theorem {
     Theorem::Cauchy { x: (k..n).map(|i| i as u8).collect(), y: (0..k).map(|j| j as u8).collect() }
 }
 

@@ -20,6 +20,12 @@ const CASES: &[Case] = &[
     Case { name: "miser:n=6,k=3", w: 3, repairs: &[(3, 5, 5), (3, 15, 5)] },
     Case { name: "miser:n=8,k=4", w: 4, repairs: &[(4, 7, 7), (4, 28, 7)] },
     Case { name: "miser:n=10,k=5", w: 5, repairs: &[(5, 9, 9), (5, 45, 9)] },
+    // Data: k halves of the second parts, one for each block of the group. Parities, and one group: k blocks.
+    Case { name: "hitchhiker-xor:n=14,k=10", w: 2, repairs: &[(6, 13, 13), (4, 14, 14), (4, 20, 20)] },
+    Case { name: "hitchhiker-xor:n=9,k=6", w: 2, repairs: &[(6, 9, 9), (3, 12, 12)] },
+    Case { name: "hitchhiker-xor:n=11,k=7", w: 2, repairs: &[(4, 9, 9), (3, 10, 10), (4, 14, 14)] },
+    Case { name: "hitchhiker-xor:n=12,k=7", w: 2, repairs: &[(1, 8, 8), (6, 9, 9), (5, 14, 14)] },
+    Case { name: "hitchhiker-xor:n=6,k=4", w: 2, repairs: &[(6, 8, 8)] },
 ];
 
 fn blocks(mask: u32) -> Vec<BlockIndex> {
@@ -128,6 +134,7 @@ fn shapes_that_a_family_does_not_cover_are_refused_with_the_reason() {
         ("miser:n=7,k=4", "invalid shape of miser: expected n = 2k"),
         ("miser:n=2,k=1", "k from 2 to 8"),
         ("miser:n=18,k=9", "every loss of k blocks is tried, got n=18, k=9"),
+        ("hitchhiker-xor:n=5,k=4", "invalid shape of hitchhiker-xor: expected n - k >= 2"),
     ] {
         let error = parse(name).expect_err(name).to_string();
         assert!(error.contains(words), "{error:?} does not say {words:?}");
