@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_failure_rate_takes_the_place_of_a_lifetime() {
         let afr = parsed(&["--afr", "4"]).unwrap();
-        assert!((afr.node_mttf_h / HOURS_PER_YEAR - 24.496_597).abs() < 1e-6);
+        assert!((afr.node_mttf_h / HOURS_PER_YEAR - 24.496_598).abs() < 1e-6);
         assert!(parsed(&["--afr", "4", "--mttf", "10"]).is_err());
         let error = parsed(&["--afr", "100"]).unwrap_err().to_string();
         assert!(error.contains("--afr: expected a percentage between 0 and 100, got 100"), "{error}");
