@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use kintsu_algebra::{Matrix, add, inv, mul, pow};
 use kintsu_dag::BlockIndex;
 
-use crate::CodeError;
+use crate::{CodeError, clay};
 
 /// Why a systematic matrix has the distance it claims; w = 1 where a theorem does not say otherwise.
 ///
@@ -39,6 +39,8 @@ pub(crate) enum Theorem {
     /// that is not zero is one of a generalised Reed-Solomon code with so many checks, whose weight is above
     /// `checks` (any `checks` columns of the check matrix are Vandermonde's).
     Checks { points: Vec<u8>, multipliers: Vec<u8>, checks: usize },
+    /// A Clay code of this shape, w > 1: see there.
+    Coupled(clay::Shape),
     /// Sub-block s of every block is one combination of sub-blocks s of the data, the same for all s, plus anything
     /// of sub-blocks before s. What is left of a loss decodes sub-blocks 0, then with those known sub-blocks 1, and
     /// so on: the distance is at least that of the code of that combination, for which `base` is meant.
@@ -48,6 +50,9 @@ pub(crate) enum Theorem {
 impl Certificate {
     /// The distance that the theorem gives for this matrix; `None` when a condition fails.
     fn distance(&self, generator: &Matrix) -> Option<usize> {
+        if let Theorem::Coupled(shape) = &self.theorem {
+            return shape.distance(generator);
+        }
         if let Theorem::Checks { points, multipliers, checks } = &self.theorem {
             return checks_hold(generator, points, multipliers, *checks).then_some(checks + 1);
         }
@@ -86,7 +91,7 @@ impl Theorem {
                     && distinct(points.iter().chain(&[0]))
                     && all(&|i, j| matrix.row(k + i)[j] == pow(points[j], i))
             }
-            Self::Checks { .. } | Self::Piggybacks { .. } => false,
+            Self::Checks { .. } | Self::Coupled(_) | Self::Piggybacks { .. } => false,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, hitchhiker, miser, optimal_lrc, replication, rs,
+    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, clay, hitchhiker, miser, optimal_lrc, replication, rs,
     xorbas,
 };
 
@@ -51,6 +51,7 @@ static FAMILIES: &[Family] = &[
     optimal_lrc::FAMILY,
     hitchhiker::FAMILY,
     miser::FAMILY,
+    clay::FAMILY,
 ];
 
 /// All families, in the order they are shown.
