@@ -29,7 +29,10 @@ fn in_favour(requirements: &Requirements, answer: &Answer, considered: usize) ->
         }
     }];
     let beyond = match answer.beyond_distance {
-        Some(fraction) if fraction > 0.0 => format!(", and {:.1} % of losses of {d}", 100.0 * fraction),
+        // Rounded down: 100 % would be another distance.
+        Some(fraction) if fraction > 0.0 => {
+            format!(", and {:.2} % of losses of {d}", (1e4 * fraction).floor() / 100.0)
+        }
         _ => String::new(),
     };
     reasons.push(format!("any {} lost nodes are tolerated (distance {d}){beyond}", d - 1));

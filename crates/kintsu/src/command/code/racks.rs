@@ -15,12 +15,14 @@ pub fn cluster(nodes: usize, racks: usize) -> Topology {
 
 /// The blocks of a full stripe by rack, where `put` would place them; none when there are too few nodes.
 pub fn deal(code: &dyn Code, topology: &Topology) -> Option<Vec<Vec<BlockIndex>>> {
-    const BLOCK_BYTES: u32 = 4096;
+    // Any size will do: a page for each sub-block.
+    let block_bytes = 4096 * code.w() as u32;
     let layout = Layout {
         kind: LayoutKind::Contiguous,
-        block_bytes: BLOCK_BYTES.into(),
-        cell_bytes: BLOCK_BYTES,
-        data_bytes: code.k() as u64 * u64::from(BLOCK_BYTES),
+        block_bytes: block_bytes.into(),
+        cell_bytes: block_bytes,
+        w: code.w() as u16,
+        data_bytes: code.k() as u64 * u64::from(block_bytes),
     };
     let placement = place(code, &layout, topology, 0).ok()?;
     let racks = topology.nodes.values().map(|node| node.rack.0 as usize + 1).max()?;
