@@ -25,6 +25,7 @@ mod miser;
 mod name;
 mod optimal_lrc;
 mod replication;
+mod rotated_rs;
 mod rs;
 mod xorbas;
 

@@ -26,6 +26,16 @@ const CASES: &[Case] = &[
     Case { name: "hitchhiker-xor:n=11,k=7", w: 2, repairs: &[(4, 9, 9), (3, 10, 10), (4, 14, 14)] },
     Case { name: "hitchhiker-xor:n=12,k=7", w: 2, repairs: &[(1, 8, 8), (6, 9, 9), (5, 14, 14)] },
     Case { name: "hitchhiker-xor:n=6,k=4", w: 2, repairs: &[(6, 8, 8)] },
+    // Two parities: three quarters of k blocks. Else as found by a search of another program.
+    Case { name: "rotated-rs:n=6,k=4", w: 2, repairs: &[(4, 6, 6), (2, 8, 8)] },
+    Case { name: "rotated-rs:n=18,k=16", w: 2, repairs: &[(16, 24, 24), (2, 32, 32)] },
+    Case { name: "rotated-rs:n=9,k=6", w: 2, repairs: &[(6, 8, 8), (3, 12, 12)] },
+    Case { name: "rotated-rs:n=16,k=12", w: 2, repairs: &[(12, 15, 15), (4, 24, 24)] },
+    Case {
+        name: "rotated-rs:n=14,k=10",
+        w: 2,
+        repairs: &[(2, 12, 12), (3, 13, 13), (2, 12, 12), (3, 13, 13), (4, 20, 20)],
+    },
 ];
 
 fn blocks(mask: u32) -> Vec<BlockIndex> {
@@ -135,6 +145,8 @@ fn shapes_that_a_family_does_not_cover_are_refused_with_the_reason() {
         ("miser:n=2,k=1", "k from 2 to 8"),
         ("miser:n=18,k=9", "every loss of k blocks is tried, got n=18, k=9"),
         ("hitchhiker-xor:n=5,k=4", "invalid shape of hitchhiker-xor: expected n - k >= 2"),
+        ("rotated-rs:n=5,k=4", "invalid shape of rotated-rs: expected n - k >= 2"),
+        ("rotated-rs:n=11,k=6", "does not reach its distance: expected 6"),
     ] {
         let error = parse(name).expect_err(name).to_string();
         assert!(error.contains(words), "{error:?} does not say {words:?}");
