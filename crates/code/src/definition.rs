@@ -15,6 +15,7 @@ use kintsu_dag::{BlockIndex, Ecdag, Elements, GraphData};
 use serde::{Deserialize, Serialize};
 
 use crate::decode::decode_linear;
+use crate::distance::{Certificate, Theorem};
 use crate::linear::{Claim, LinearCode, Own};
 use crate::name::check_shape;
 use crate::{Code, CodeError};
@@ -128,7 +129,7 @@ impl Definition {
             distance: self.distance,
             own,
         };
-        let code = claim.make(None)?;
+        let code = claim.make(Some(&certificate(self.w)))?;
         proved().keep(self, &code);
         Ok(code)
     }
@@ -258,6 +259,15 @@ fn graph_of(what: &str, data: &GraphData) -> Result<Ecdag, CodeError> {
             Err(CodeError::invalid(what, "a use for each virtual vertex", format!("{idle} without")))
         }
         None => Ok(graph),
+    }
+}
+
+/// A theorem whose conditions can be looked for without parameters; where they do not hold, loss patterns are tried.
+fn certificate(w: usize) -> Certificate {
+    let flat = Certificate { theorem: Theorem::Reciprocals, split: 1 };
+    match w {
+        1 => flat,
+        _ => Certificate { theorem: Theorem::Piggybacks { w, base: Box::new(flat) }, split: 1 },
     }
 }
 

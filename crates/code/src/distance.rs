@@ -30,6 +30,11 @@ pub(crate) enum Theorem {
     /// submatrix has Cauchy's determinant, times some u and v. (A Vandermonde matrix made systematic is
     /// of this form too: parity i, column j is a Lagrange basis polynomial of the points y, at x_i.)
     Cauchy { x: Vec<u8>, y: Vec<u8> },
+    /// Parity i, column j is `1 / q_ij`, where q has rank 2 at most and no zero among its entries and its minors of
+    /// order 2: `q_ij = a_i c_j + b_i d_j`, all points `(a_i : b_i)` different and all `(c_j : d_j)`, and a square
+    /// submatrix has Cauchy's determinant, written homogeneously. It is Cauchy's theorem without its parameters, for
+    /// matrices that come as they are (Roth and Seroussi, 1985, characterise generalised Reed-Solomon codes so).
+    Reciprocals,
     /// Up to three parity rows 1, a, a^2, the a of the columns distinct and not zero. The minors are
     /// `a`, `a + b`, `(a + b)^2`, `ab(a + b)` and Vandermonde's of order 3: squaring is
     /// injective in characteristic 2.
@@ -85,6 +90,7 @@ impl Theorem {
                     && distinct(x.iter().chain(y))
                     && all(&|i, j| uv(i, j) != 0 && mul(uv(i, j), uv(0, 0)) == mul(uv(i, 0), uv(0, j)))
             }
+            Self::Reciprocals => reciprocals_fit(matrix),
             Self::Powers { points } => {
                 parities <= 3
                     && points.len() == k
@@ -94,6 +100,23 @@ impl Theorem {
             Self::Checks { .. } | Self::Coupled(_) | Self::Piggybacks { .. } => false,
         }
     }
+}
+
+/// The conditions of [`Theorem::Reciprocals`]. A minor of order 2 is zero when a ratio of two rows comes twice.
+fn reciprocals_fit(matrix: &Matrix) -> bool {
+    let k = matrix.cols();
+    let parity = matrix.select_rows(k..matrix.rows());
+    let Some(q) = parity.as_slice().iter().map(|&p| inv(p)).collect::<Option<Vec<u8>>>() else {
+        return false;
+    };
+    let row = |i: usize| &q[i * k..(i + 1) * k];
+    let ratios_differ = |i: usize, l: usize| {
+        let mut seen = [false; 256];
+        let mut ratios = row(i).iter().zip(parity.row(l)).map(|(&a, &b)| usize::from(mul(a, b)));
+        ratios.all(|ratio| !std::mem::replace(&mut seen[ratio], true))
+    };
+    (0..parity.rows()).all(|i| (0..i).all(|l| ratios_differ(i, l)))
+        && Matrix::from_fn(parity.rows(), k, |i, j| row(i)[j]).rank() <= 2
 }
 
 /// The conditions of [`Theorem::Checks`].
@@ -272,6 +295,44 @@ mod tests {
         assert!(!Theorem::Cauchy { x: vec![4, 5, 5], y: vec![0, 1, 2, 3] }.makes_mds(&scaled));
         assert!(!Theorem::Cauchy { x: vec![4, 5], y: vec![0, 1, 2, 3] }.makes_mds(&scaled));
         assert!(!Theorem::Powers { points: vec![1, 2, 2, 8] }.makes_mds(&scaled));
+    }
+
+    #[test]
+    fn reciprocals_need_no_parameters() {
+        for name in
+            ["rs:n=7,k=4", "rs:n=7,k=4,matrix=vandermonde", "rs:n=250,k=200", "rs:n=3,k=2", "replication:n=5"]
+        {
+            let code = crate::parse(name).unwrap();
+            assert!(Theorem::Reciprocals.makes_mds(code.generator()), "{name}");
+        }
+        let code = crate::parse("rs:n=14,k=10").unwrap();
+        let scaled = Matrix::from_fn(14, 10, |i, j| {
+            let c = code.generator().row(i)[j];
+            if i < 10 { c } else { mul(c, mul(i as u8, j as u8 + 7)) }
+        });
+        assert!(Theorem::Reciprocals.makes_mds(&scaled));
+        assert!(!Theorem::Reciprocals.makes_mds(&spoilt(&scaled)));
+        for other in ["rs:n=7,k=4,matrix=isal", "azure-lrc:n=8,k=4,r=2"] {
+            assert!(!Theorem::Reciprocals.makes_mds(crate::parse(other).unwrap().generator()), "{other}");
+        }
+    }
+
+    /// Of random (6, 3) codes over sixteen elements, those that the theorem accepts are MDS by exhaustion.
+    #[test]
+    fn reciprocals_never_accept_what_is_not_mds() {
+        let mut state = 1u32;
+        let mut accepted = 0;
+        for _ in 0..20_000 {
+            let matrix = Matrix::from_fn(6, 3, |i, j| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                if i < 3 { u8::from(i == j) } else { (state >> 28) as u8 }
+            });
+            if Theorem::Reciprocals.makes_mds(&matrix) {
+                accepted += 1;
+                assert!(check("any", &matrix, 1, 4, None).is_ok(), "{matrix:?}");
+            }
+        }
+        assert!(accepted > 10, "{accepted}");
     }
 
     #[test]
