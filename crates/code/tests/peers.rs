@@ -175,4 +175,10 @@ fn hdfs_encodes_and_decodes_as_we_do() {
         let parity = peer.ask(&format!("encode xor {k} 1"), &lines(&blocks[..k]), 1);
         assert_eq!(parity, lines(&blocks[k..=k]), "xor of {k}");
     }
+    for (k, m) in [(10, 4), (6, 3), (12, 4)] {
+        let code = parse(&format!("hitchhiker-xor:n={},k={k}", k + m)).unwrap();
+        let blocks = encode(&*code, &data(&*code, SUB_BYTES));
+        let parity = peer.ask(&format!("encode hhxor {k} {m}"), &lines(&blocks[..k]), m);
+        assert_eq!(parity, lines(&blocks[k..]), "{}", code.name());
+    }
 }
