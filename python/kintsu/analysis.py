@@ -31,18 +31,47 @@ def study(
     return Table({column: row[column] for column in columns} for row in found["rows"])
 
 
-def reliability(
-    code: Code | str,
-    nodes: int,
-    racks: Sequence[Sequence[int]] | None = None,
-    **environment: float,
-) -> dict[str, Any]:
+def reliability(code: Code | str, nodes: int, racks: int | None = None, **environment: float) -> dict[str, Any]:
     """How long data live: the mean time to data loss of a stripe and of a cluster, by a Markov chain.
 
-    ``racks`` lists the blocks of a stripe in each rack, where the loss of racks counts too. ``environment`` changes what
-    the cluster is like: ``node_mttf_h``, ``rack_mttf_h``, ``rack_outage_h``, ``node_bytes``, ``bandwidth`` (bytes per second of
-    a node for repair), ``detection_h``, ``block_bytes``. What was assumed is in the answer.
+    The nodes are spread evenly over ``racks`` (as many as nodes, if none are given), and stripes placed as on any cluster.
+    ``environment`` changes what the cluster is like: ``node_mttf_h``, ``rack_mttf_h``, ``rack_outage_h``,
+    ``node_bytes``, ``bandwidth`` (bytes per second of a node for repair), ``detection_h``, ``block_bytes``. What was
+    assumed is in the answer.
     """
     made = parse(code) if isinstance(code, str) else code
-    lists = None if racks is None else [list(blocks) for blocks in racks]
-    return made._ready().reliability(nodes, lists, {name: float(value) for name, value in environment.items()})
+    return made._ready().reliability(nodes, nodes if racks is None else racks, _settings(environment))
+
+
+def advise(
+    nodes: int,
+    racks: int | None = None,
+    *,
+    tolerate: int,
+    overhead: float,
+    objective: str = "balanced",
+    survive_rack: bool = False,
+    widest: int = 20,
+    **environment: float,
+) -> dict[str, Any]:
+    """Which built-in code to take for a cluster, and why.
+
+    Any ``tolerate`` nodes may be lost, with ``survive_rack`` any one rack too; n / k is at most ``overhead`` and n at
+    most ``widest``. ``objective`` says what should be cheap: ``degraded`` reads, ``recovery`` of nodes, or ``balanced``. In
+    the answer ``advice`` has the best code of each family, the best first, each with reasons and caveats; where nothing
+    fits, ``relaxations`` are the changes that would do.
+    """
+    return _kintsu.advise(
+        nodes=nodes,
+        racks=nodes if racks is None else racks,
+        tolerate=tolerate,
+        overhead=overhead,
+        objective=objective,
+        survive_rack=survive_rack,
+        widest=widest,
+        settings=_settings(environment),
+    )
+
+
+def _settings(environment: dict[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in environment.items()}

@@ -45,13 +45,14 @@ class Cluster:
         code: Code | str = DEFAULT_CODE,
         *,
         offline: bool = False,
-        block_bytes: int = 64 << 20,
-        cell_bytes: int = 128 << 10,
+        block_bytes: int | None = None,
+        cell_bytes: int | None = None,
         replace: bool = False,
     ) -> Report:
         """Stores a file (given by its path) or bytes as an object.
 
-        ``code`` is a name, or a code; one that is not built in is registered first. With ``offline`` parity is made
+        ``code`` is a name, or a code; one that is not built in is registered first. Sizes that are not given are
+        chosen to fit it. With ``offline`` parity is made
         later, by :meth:`encode`. Raises :class:`kintsu.ExistsError` for a name that is taken, without ``replace``.
         """
         if isinstance(source, (bytearray, memoryview)):

@@ -1,11 +1,14 @@
-//! What is known of codes without any data: the families, tables over their parameters, and the field.
+//! What is known of codes without any data: the families, tables over their parameters, advice, and the field.
 
-use kintsu_analysis::Request;
+use std::collections::BTreeMap;
+
+use kintsu_analysis::{Environment, Objective, Request, Requirements};
+use kintsu_plan::{Topology, dealt, even_cluster};
 use pyo3::prelude::*;
 use serde_json::json;
 
 use crate::convert::{element, python};
-use crate::error::of_analysis;
+use crate::error::{invalid, of_analysis};
 
 /// The families of built-in codes, with their keys and an example.
 #[pyfunction]
@@ -36,6 +39,73 @@ pub(crate) fn study<'py>(
     python(py, &json!({ "rows": table.rows, "unproved": table.unproved }))
 }
 
+/// The best code of each family for a cluster of nodes spread evenly over racks, with reasons.
+#[pyfunction]
+#[pyo3(signature = (*, nodes, racks, tolerate, overhead, objective, survive_rack, widest, settings))]
+#[expect(clippy::too_many_arguments, reason = "named in Python")]
+pub(crate) fn advise<'py>(
+    py: Python<'py>,
+    nodes: usize,
+    racks: usize,
+    tolerate: usize,
+    overhead: f64,
+    objective: &str,
+    survive_rack: bool,
+    widest: usize,
+    settings: BTreeMap<String, f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let topology = cluster_on_paper(nodes, racks)?;
+    let objective = match objective {
+        "degraded" => Objective::Degraded,
+        "recovery" => Objective::Recovery,
+        "balanced" => Objective::Balanced,
+        _ => return Err(invalid("objective", "degraded, recovery or balanced", objective)),
+    };
+    let requirements = Requirements {
+        environment: environment(nodes, settings)?,
+        racks,
+        tolerate,
+        max_overhead: overhead,
+        objective,
+        survive_rack,
+        widest,
+    };
+    let advice =
+        py.detach(|| kintsu_analysis::advise(&requirements, &|code| dealt(code, &topology), |_, _| ()));
+    python(py, &json!({ "requirements": requirements, "advice": advice.map_err(of_analysis)? }))
+}
+
+/// Empty nodes, spread evenly over racks.
+pub(crate) fn cluster_on_paper(nodes: usize, racks: usize) -> PyResult<Topology> {
+    if (1..=nodes).contains(&racks) && nodes <= MAX_NODES {
+        return Ok(even_cluster(nodes, racks));
+    }
+    let expected = format!("1 to {MAX_NODES} nodes in as many racks or fewer");
+    Err(invalid("cluster", expected, format!("{nodes} nodes in {racks} racks")))
+}
+
+/// Nodes of a cluster on paper.
+const MAX_NODES: usize = 100_000;
+
+/// The analysis' own environment, changed where Python says so.
+pub(crate) fn environment(nodes: usize, settings: BTreeMap<String, f64>) -> PyResult<Environment> {
+    let mut environment = Environment::new(nodes);
+    for (name, value) in settings {
+        let field = match name.as_str() {
+            "node_mttf_h" => &mut environment.node_mttf_h,
+            "rack_mttf_h" => &mut environment.rack_mttf_h,
+            "rack_outage_h" => &mut environment.rack_outage_h,
+            "node_bytes" => &mut environment.node_bytes,
+            "bandwidth" => &mut environment.bandwidth,
+            "detection_h" => &mut environment.detection_h,
+            "block_bytes" => &mut environment.block_bytes,
+            _ => return Err(invalid("environment", "one of its fields", name)),
+        };
+        *field = value;
+    }
+    Ok(environment)
+}
+
 /// The product in GF(2^8)/0x11D.
 #[pyfunction]
 pub(crate) fn field_multiply(a: i64, b: i64) -> PyResult<u8> {
@@ -46,5 +116,5 @@ pub(crate) fn field_multiply(a: i64, b: i64) -> PyResult<u8> {
 #[pyfunction]
 pub(crate) fn field_inverse(a: i64) -> PyResult<u8> {
     let a = element("element to invert", a)?;
-    kintsu_algebra::inv(a).ok_or_else(|| crate::error::invalid("element to invert", "1 to 255", a))
+    kintsu_algebra::inv(a).ok_or_else(|| invalid("element to invert", "1 to 255", a))
 }

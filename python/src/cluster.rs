@@ -73,6 +73,7 @@ impl Cluster {
         Ok(Self { client, runtime })
     }
 
+    #[pyo3(signature = (source, name, code, offline, block_bytes, cell_bytes, replace))]
     #[expect(clippy::too_many_arguments, reason = "named in Python")]
     fn put<'py>(
         &self,
@@ -81,8 +82,8 @@ impl Cluster {
         name: &str,
         code: &str,
         offline: bool,
-        block_bytes: u64,
-        cell_bytes: u32,
+        block_bytes: Option<u64>,
+        cell_bytes: Option<u32>,
         replace: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let encoding = if offline { Encoding::Offline } else { Encoding::Online };

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kintsu_analysis::Environment;
 use kintsu_code::{Code, CodeError, Definition};
 use kintsu_dag::{BlockIndex, Ecdag, Elements, GraphData};
+use kintsu_plan::dealt;
 use numpy::{PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 use serde_json::json;
 
+use crate::analysis::{cluster_on_paper, environment};
 use crate::buffers::compute;
 use crate::convert::{block_lists, blocks, python};
 use crate::error::{invalid, of_analysis, of_code};
@@ -91,25 +92,6 @@ fn largest_distance(mut definition: Definition) -> Result<(Arc<dyn Code>, Defini
 
 /// The distance of a code that bears the loss of one block.
 const LEAST_DISTANCE: usize = 2;
-
-/// The analysis' own environment, changed where Python says so.
-fn environment(nodes: usize, settings: BTreeMap<String, f64>) -> PyResult<Environment> {
-    let mut environment = Environment::new(nodes);
-    for (name, value) in settings {
-        let field = match name.as_str() {
-            "node_mttf_h" => &mut environment.node_mttf_h,
-            "rack_mttf_h" => &mut environment.rack_mttf_h,
-            "rack_outage_h" => &mut environment.rack_outage_h,
-            "node_bytes" => &mut environment.node_bytes,
-            "bandwidth" => &mut environment.bandwidth,
-            "detection_h" => &mut environment.detection_h,
-            "block_bytes" => &mut environment.block_bytes,
-            _ => return Err(invalid("environment", "one of its fields", name)),
-        };
-        *field = value;
-    }
-    Ok(environment)
-}
 
 #[pymethods]
 impl ProvedCode {
@@ -200,27 +182,25 @@ impl ProvedCode {
         python(py, &json!({ "check": check, "groups": code.groups(), "place": code.place() }))
     }
 
-    /// How long data live with this code; `settings` are fields of the analysis' environment.
-    #[pyo3(signature = (nodes, racks, settings))]
+    /// How long data live with this code on nodes spread evenly over racks; `settings` are fields of the analysis'
+    /// environment.
     fn reliability<'py>(
         &self,
         py: Python<'py>,
         nodes: usize,
-        racks: Option<Vec<Vec<i64>>>,
+        racks: usize,
         settings: BTreeMap<String, f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let code = &*self.code;
         let environment = environment(nodes, settings)?;
-        let dealt =
-            racks.map(|racks| racks.iter().map(|rack| blocks(rack, code.n())).collect::<PyResult<Vec<_>>>());
-        let dealt = dealt.transpose()?;
+        let topology = cluster_on_paper(nodes, racks)?;
         let report = py.detach(|| {
-            let costs = kintsu_analysis::costs(code)?;
+            let (costs, by_rack) = (kintsu_analysis::costs(code)?, dealt(code, &topology));
             let most = kintsu_analysis::MAX_PATTERNS;
-            kintsu_analysis::reliability(code, &costs, &environment, dealt.as_deref(), most)
+            kintsu_analysis::reliability(code, &costs, &environment, by_rack.as_deref(), most)
         });
         let report = report.map_err(of_analysis)?;
-        python(py, &json!({ "environment": environment, "reliability": report }))
+        python(py, &json!({ "environment": environment, "racks": racks, "reliability": report }))
     }
 
     /// The code as data, as a cluster keeps it; none for a built-in one.

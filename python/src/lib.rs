@@ -19,7 +19,7 @@ mod wait;
 #[pyo3::pymodule]
 mod _kintsu {
     #[pymodule_export]
-    use crate::analysis::{families, field_inverse, field_multiply, study};
+    use crate::analysis::{advise, families, field_inverse, field_multiply, study};
     #[pymodule_export]
     use crate::cluster::Cluster;
     #[pymodule_export]

@@ -28,9 +28,23 @@ def test_lives_are_longer_with_more_parity_and_faster_repair():
     assert years("rs:n=10,k=6") > years("rs:n=9,k=6")
     assert years(Miser()) > years("rs:n=4,k=2")
     assert years(Miser(), bandwidth=1e9) > years(Miser())
-    racks = kintsu.analysis.reliability(Miser(), 40, [[0], [1], [2], [3]])["reliability"]["racks"]
-    assert racks["survives_any_rack"]
+    apart, together = (kintsu.analysis.reliability(Miser(), 40, racks)["reliability"]["racks"] for racks in (4, 1))
+    assert apart["survives_any_rack"] and not together["survives_any_rack"]
     with pytest.raises(kintsu.InvalidError, match="one of its fields, got colour"):
         years(Miser(), colour=1)
     with pytest.raises(kintsu.InvalidError, match="positive|above"):
         years(Miser(), bandwidth=0)
+
+
+def test_advice_meets_what_was_asked():
+    advice = kintsu.analysis.advise(20, 5, tolerate=2, overhead=1.6, survive_rack=True, widest=12)["advice"]
+    assert advice["answers"] and advice["answers"][0]["reasons"]
+    for answer in advice["answers"]:
+        assert answer["d"] >= 3 and answer["n"] / answer["k"] <= 1.6 and answer["n"] <= 12
+        assert kintsu.parse(answer["code"]).distance == answer["d"]
+    impossible = kintsu.analysis.advise(6, tolerate=3, overhead=1.1, widest=6)["advice"]
+    assert not impossible["answers"] and impossible["relaxations"]
+    with pytest.raises(kintsu.InvalidError, match="degraded, recovery or balanced"):
+        kintsu.analysis.advise(20, tolerate=2, overhead=2, objective="best")
+    with pytest.raises(kintsu.InvalidError, match="5 nodes in 6 racks"):
+        kintsu.analysis.advise(5, 6, tolerate=2, overhead=2)

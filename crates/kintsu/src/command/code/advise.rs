@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use kintsu_analysis::{Advice, Answer, Requirements, advise};
+use kintsu_plan::{dealt, even_cluster};
 
-use super::racks;
 use super::reliability::years;
 use crate::units::human;
 use crate::{cli, output, progress};
@@ -21,9 +21,9 @@ pub fn run(args: &cli::Advise, as_json: bool) -> anyhow::Result<ExitCode> {
         survive_rack: args.survive_rack,
         widest: args.widest,
     };
-    let topology = racks::cluster(args.nodes, racks);
+    let topology = even_cluster(args.nodes, racks);
     let bar = progress::count("codes");
-    let advice = advise(&requirements, &|code| racks::deal(code, &topology), |done, total| {
+    let advice = advise(&requirements, &|code| dealt(code, &topology), |done, total| {
         bar.set_length(total as u64);
         bar.set_position(done as u64);
     });

@@ -2,7 +2,6 @@
 
 mod advise;
 mod list;
-mod racks;
 mod registry;
 mod reliability;
 mod show;

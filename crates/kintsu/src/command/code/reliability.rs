@@ -4,9 +4,9 @@ use kintsu_analysis::{
     Cau, Chameleon, Environment, HOURS_PER_YEAR, Lifetime, MAX_PATTERNS, Reliability, costs,
     failure_probability, reliability,
 };
+use kintsu_plan::{dealt, even_cluster};
 use serde::Serialize;
 
-use super::racks;
 use crate::cli;
 use crate::command::Context;
 use crate::output;
@@ -36,10 +36,10 @@ pub async fn run(args: cli::Reliability, context: &Context) -> anyhow::Result<()
         "--racks: expected 1 to {nodes}, the number of nodes, got {racks}"
     );
     let environment = args.failures.environment(nodes)?;
-    let topology = racks::cluster(nodes, racks);
+    let topology = even_cluster(nodes, racks);
     let mut rows = Vec::with_capacity(codes.len());
     for code in codes {
-        let (costs, dealt) = (costs(&*code)?, racks::deal(&*code, &topology));
+        let (costs, dealt) = (costs(&*code)?, dealt(&*code, &topology));
         let reliability = reliability(&*code, &costs, &environment, dealt.as_deref(), MAX_PATTERNS)?;
         rows.push(Row { code: code.name().to_owned(), overhead: costs.overhead.as_f64(), reliability });
     }

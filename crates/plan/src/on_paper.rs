@@ -2,10 +2,11 @@
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_plan::{Layout, LayoutKind, Node, Topology, place};
+
+use crate::{Layout, LayoutKind, Node, Topology, place};
 
 /// Empty nodes, spread evenly over racks.
-pub fn cluster(nodes: usize, racks: usize) -> Topology {
+pub fn even_cluster(nodes: usize, racks: usize) -> Topology {
     let node = |i: usize| {
         let rack = RackId((i % racks.max(1)) as u32);
         (NodeId(i as u32), Node { rack, usable: true, used_bytes: 0 })
@@ -13,8 +14,8 @@ pub fn cluster(nodes: usize, racks: usize) -> Topology {
     Topology { nodes: (0..nodes).map(node).collect() }
 }
 
-/// The blocks of a full stripe by rack, where `put` would place them; none when there are too few nodes.
-pub fn deal(code: &dyn Code, topology: &Topology) -> Option<Vec<Vec<BlockIndex>>> {
+/// The blocks of a full stripe by rack, where [`place`] would put them; none when there are too few nodes.
+pub fn dealt(code: &dyn Code, topology: &Topology) -> Option<Vec<Vec<BlockIndex>>> {
     // Any size will do: a page for each sub-block.
     let block_bytes = 4096 * code.w() as u32;
     let layout = Layout {
@@ -26,11 +27,11 @@ pub fn deal(code: &dyn Code, topology: &Topology) -> Option<Vec<Vec<BlockIndex>>
     };
     let placement = place(code, &layout, topology, 0).ok()?;
     let racks = topology.nodes.values().map(|node| node.rack.0 as usize + 1).max()?;
-    let mut dealt = vec![Vec::new(); racks];
+    let mut by_rack = vec![Vec::new(); racks];
     for (block, home) in placement.homes.iter().enumerate() {
-        dealt[topology.rack((*home)?)?.0 as usize].push(BlockIndex(block as u8));
+        by_rack[topology.rack((*home)?)?.0 as usize].push(BlockIndex(block as u8));
     }
-    Some(dealt)
+    Some(by_rack)
 }
 
 #[cfg(test)]
@@ -40,11 +41,11 @@ mod tests {
     #[test]
     fn a_stripe_is_dealt_as_it_is_placed() {
         let code = kintsu_code::parse("rs:n=9,k=6").unwrap();
-        let dealt = deal(&*code, &cluster(20, 4)).unwrap();
-        let mut all = dealt.concat();
+        let by_rack = dealt(&*code, &even_cluster(20, 4)).unwrap();
+        let mut all = by_rack.concat();
         all.sort_unstable();
         assert!(all.iter().map(|b| b.0).eq(0..9));
-        assert!(dealt.len() == 4 && dealt.iter().all(|blocks| blocks.len() <= 3));
-        assert!(deal(&*code, &cluster(8, 4)).is_none());
+        assert!(by_rack.len() == 4 && by_rack.iter().all(|blocks| blocks.len() <= 3));
+        assert!(dealt(&*code, &even_cluster(8, 4)).is_none());
     }
 }
