@@ -12,6 +12,7 @@
 
 mod azure_lrc;
 mod azure_lrc_plus1;
+mod butterfly;
 mod clay;
 mod code;
 mod decode;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, clay, hitchhiker, miser, optimal_lrc, replication,
-    rotated_rs, rs, xorbas,
+    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, butterfly, clay, hitchhiker, miser, optimal_lrc,
+    replication, rotated_rs, rs, xorbas,
 };
 
 /// A family of codes that names can ask for.
@@ -51,6 +51,7 @@ static FAMILIES: &[Family] = &[
     optimal_lrc::FAMILY,
     hitchhiker::FAMILY,
     miser::FAMILY,
+    butterfly::FAMILY,
     rotated_rs::FAMILY,
     clay::FAMILY,
 ];

@@ -26,6 +26,11 @@ const CASES: &[Case] = &[
     Case { name: "hitchhiker-xor:n=11,k=7", w: 2, repairs: &[(4, 9, 9), (3, 10, 10), (4, 14, 14)] },
     Case { name: "hitchhiker-xor:n=12,k=7", w: 2, repairs: &[(1, 8, 8), (6, 9, 9), (5, 14, 14)] },
     Case { name: "hitchhiker-xor:n=6,k=4", w: 2, repairs: &[(6, 8, 8)] },
+    // Half of every other block; for parity B sums of all of each data block but the first.
+    Case { name: "butterfly:n=4,k=2", w: 2, repairs: &[(3, 3, 3), (1, 4, 3)] },
+    Case { name: "butterfly:n=5,k=3", w: 4, repairs: &[(4, 8, 8), (1, 12, 8)] },
+    Case { name: "butterfly:n=6,k=4", w: 8, repairs: &[(5, 20, 20), (1, 32, 20)] },
+    Case { name: "butterfly:n=8,k=6", w: 32, repairs: &[(7, 112, 112), (1, 192, 112)] },
     // Two parities: three quarters of k blocks. Else as found by a search of another program.
     Case { name: "rotated-rs:n=6,k=4", w: 2, repairs: &[(4, 6, 6), (2, 8, 8)] },
     Case { name: "rotated-rs:n=18,k=16", w: 2, repairs: &[(16, 24, 24), (2, 32, 32)] },
@@ -145,6 +150,8 @@ fn shapes_that_a_family_does_not_cover_are_refused_with_the_reason() {
         ("miser:n=2,k=1", "k from 2 to 8"),
         ("miser:n=18,k=9", "every loss of k blocks is tried, got n=18, k=9"),
         ("hitchhiker-xor:n=5,k=4", "invalid shape of hitchhiker-xor: expected n - k >= 2"),
+        ("butterfly:n=7,k=4", "invalid shape of butterfly: expected n = k + 2"),
+        ("butterfly:n=11,k=9", "k from 2 to 8, as there are 2^(k-1) sub-blocks in a block, got n=11, k=9"),
         ("rotated-rs:n=5,k=4", "invalid shape of rotated-rs: expected n - k >= 2"),
         ("rotated-rs:n=11,k=6", "does not reach its distance: expected 6"),
     ] {
