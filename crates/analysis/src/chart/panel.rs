@@ -13,6 +13,8 @@ const BELOW_BAND: f64 = 62.0;
 const BAR: f64 = 6.0;
 const COLUMN_GAP: f64 = 7.0;
 const GROUP_GAP: f64 = 8.0;
+/// A column is at least as wide as its label, of two digits.
+const COLUMN_MIN: f64 = 15.0;
 /// A group is at least as wide as its label, `k=10`.
 const GROUP_MIN: f64 = 36.0;
 
@@ -52,7 +54,7 @@ pub(super) struct Bar {
 
 impl Column {
     fn width(&self) -> f64 {
-        self.bars.len() as f64 * BAR + COLUMN_GAP
+        (self.bars.len() as f64 * BAR + COLUMN_GAP).max(COLUMN_MIN)
     }
 }
 
@@ -131,7 +133,8 @@ impl Panel {
         let bars: f64 = group.iter().map(Column::width).sum();
         let mut x = left + (width - bars) / 2.0;
         for column in group {
-            self.column(svg, (x + COLUMN_GAP / 2.0, floor), column, scale);
+            let margin = (column.width() - column.bars.len() as f64 * BAR) / 2.0;
+            self.column(svg, (x + margin, floor), column, scale);
             x += column.width();
         }
         let middle = left + width / 2.0;
@@ -169,14 +172,14 @@ struct Scale {
 }
 
 impl Scale {
-    /// The smallest step of 1, 2 or 5 times a power of ten that needs no more than six.
+    /// The smallest step of 1, 2 or 5 times a power of ten that needs no more than eight.
     fn up_to(largest: f64) -> Self {
         let largest = largest.max(1e-3);
         let mut power = 1e-3;
         loop {
             for step in [1.0, 2.0, 5.0].map(|s| s * power) {
                 let steps = (largest / step).ceil();
-                if steps <= 6.0 {
+                if steps <= 8.0 {
                     return Self { step, steps: steps as usize };
                 }
             }
@@ -206,13 +209,13 @@ mod tests {
     #[test]
     fn a_scale_reaches_what_it_shows_in_few_round_steps() {
         for (largest, last, label) in
-            [(13.2, 15.0, "5"), (0.42, 0.5, "0.1"), (6.0, 6.0, "1"), (0.0, 0.001, "0.001")]
+            [(13.2, 14.0, "2"), (0.42, 0.45, "0.05"), (6.0, 6.0, "1"), (0.0, 0.001, "0.001")]
         {
             let scale = Scale::up_to(largest);
             let ticks: Vec<_> = scale.ticks().collect();
             assert!((ticks[ticks.len() - 1] - last).abs() < 1e-9, "{largest}: {ticks:?}");
             assert_eq!(scale.label(ticks[1]), label);
-            assert!(ticks.len() <= 7);
+            assert!(ticks.len() <= 9);
         }
     }
 
