@@ -20,7 +20,7 @@ pub struct Request {
     pub n: RangeInclusive<usize>,
     /// The largest n / k.
     pub max_overhead: f64,
-    /// Families by name; those with parameters n, k, r or n, k.
+    /// Families by name; those whose parameters are of n, k, r and d (helpers, taken as n - 1).
     pub families: Vec<String>,
     /// Codes of a smaller distance are left out.
     pub min_distance: usize,
@@ -73,6 +73,9 @@ impl Work {
     /// What [`compare`] accepts: a minute or so.
     pub const LIMIT: Self = Self { codes: 20_000, patterns: 300_000_000 };
 }
+
+/// The parameters that a family may require; d, the helpers of a repair, is n - 1: all survivors.
+const KEYS: [&str; 4] = ["n", "k", "r", "d"];
 
 /// One code of the table to come.
 struct Candidate {
@@ -182,9 +185,9 @@ fn chosen(request: &Request) -> Result<Vec<&'static Family>, AnalysisError> {
                 format!("{name:?}"),
             ));
         };
-        let free = |key: &&kintsu_code::Key| key.default.is_none() && !["n", "k", "r"].contains(&key.name);
+        let free = |key: &&kintsu_code::Key| key.default.is_none() && !KEYS.contains(&key.name);
         if let Some(key) = family.keys.iter().find(free) {
-            let expected = "families whose parameters are n, k, r, and others that may be left out";
+            let expected = "families whose parameters are of n, k, r, d, and others that may be left out";
             let got = format!("{name}, which needs {} ({})", key.name, key.about);
             return Err(AnalysisError::invalid("family to compare", expected, got));
         }
@@ -228,6 +231,7 @@ impl Candidate {
             "n" => Some(format!("n={}", self.n)),
             "k" => Some(format!("k={}", self.k)),
             "r" => Some(format!("r={}", self.r)),
+            "d" if key.default.is_none() => Some(format!("d={}", self.n - 1)),
             _ => None,
         };
         let keys: Vec<_> = self.family.keys.iter().filter_map(value).collect();

@@ -2,6 +2,7 @@
 
 mod advice;
 mod cluster_model;
+mod compare;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use advice::{Advise, Reliability};
+pub use compare::{Check, Compare};
 
 use crate::units::{ByteRange, Bytes, parse_duration};
 
@@ -359,6 +361,21 @@ pub enum CodeCommand {
         #[arg(long)]
         generator: bool,
     },
+    /// Prove all that a code claims: distance, losses it decodes, repair traffic, its graphs.
+    #[command(after_help = "\
+Examples:
+  kintsu code check azure-lrc:n=16,k=12,r=6
+  kintsu code check clay:n=14,k=10,d=13 --json
+  kintsu code check azure-lrc:n=40,k=30,r=6 --max-patterns 2000000000")]
+    Check(Check),
+    /// Compare families over all their parameters: repair costs, overhead, distance.
+    #[command(after_help = "\
+Examples:
+  kintsu code compare --n 9..19 --max-overhead 2                    # the range of the LRC study
+  kintsu code compare --n 12..18 --max-overhead 1.6 --svg figs.svg  # its figures, over the range it prints
+  kintsu code compare --n 14 --max-overhead 1.4 --families rs,hitchhiker-xor,clay
+  kintsu code compare --n 9..19 --min-distance 4 --json")]
+    Compare(Compare),
     /// Mean time to data loss of codes, by what they decode and how fast they repair.
     #[command(after_help = "\
 Examples:

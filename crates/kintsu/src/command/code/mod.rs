@@ -1,6 +1,8 @@
 //! `kintsu code ...`, a file for each. A cluster is asked only where the code is one that was registered with it.
 
 mod advise;
+mod check;
+mod compare;
 mod list;
 mod registry;
 mod reliability;
@@ -21,6 +23,10 @@ pub async fn run(command: CodeCommand, context: &Context) -> anyhow::Result<Exit
         CodeCommand::Show { code, generator } => {
             show::run(&*resolve(&code, context).await?, generator, context.json)?;
         }
+        CodeCommand::Check(args) => {
+            check::run(&*resolve(&args.code, context).await?, args.max_patterns, context.json)?;
+        }
+        CodeCommand::Compare(args) => compare::run(args, context.json)?,
         CodeCommand::Reliability(args) => reliability::run(args, context).await?,
         CodeCommand::Advise(args) => return advise::run(&args, context.json),
         CodeCommand::Register { file } => registry::register(&file, context).await?,
