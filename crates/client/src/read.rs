@@ -45,7 +45,7 @@ pub struct GetReport {
     pub bytes: u64,
     /// Stripes of which a wanted block had to be decoded.
     pub degraded_stripes: u64,
-    /// Bytes of blocks that nodes read for it.
+    /// Bytes of blocks that nodes read for it: of every checksum unit of which a part was wanted, all.
     pub bytes_read: u64,
     /// Attempts that failed and were planned anew from where they were.
     pub replanned: u64,

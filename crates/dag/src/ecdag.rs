@@ -172,6 +172,11 @@ impl Ecdag {
         Ok(())
     }
 
+    /// Takes out the `bind_y` pairs, parent and child, that are not to be kept.
+    pub fn retain_binds_y(&mut self, mut keep: impl FnMut(Vertex, Vertex) -> bool) {
+        self.binds_y.retain(|parent, child| keep(*parent, *child));
+    }
+
     /// The joins, by parent.
     pub fn joins(&self) -> &BTreeMap<Vertex, Join> {
         &self.joins

@@ -30,6 +30,7 @@ pub fn fuse(tasks: &[Task]) -> Vec<Task> {
                     outputs: outputs.clone(),
                     inputs: inputs.clone(),
                     coefs: coefs.clone(),
+                    needed: needed(coefs),
                 });
             }
             Task::Fetch { .. } | Task::Persist { .. } => {
@@ -47,13 +48,12 @@ struct Computation {
     outputs: Vec<Vertex>,
     inputs: Vec<Vertex>,
     coefs: Vec<u8>,
+    needed: usize,
 }
 
-impl Computation {
-    /// Multiply-adds by coefficients other than 0.
-    fn needed(&self) -> usize {
-        self.coefs.iter().filter(|&&c| c != 0).count()
-    }
+/// Multiply-adds by coefficients other than 0.
+fn needed(coefs: &[u8]) -> usize {
+    coefs.iter().filter(|&&c| c != 0).count()
 }
 
 /// Computations that do not need each other, in order.
@@ -93,13 +93,20 @@ impl Run {
             run.computations
                 .into_iter()
                 .flatten()
-                .map(|Computation { outputs, inputs, coefs }| Task::Compute { outputs, inputs, coefs }),
+                .map(|Computation { outputs, inputs, coefs, .. }| Task::Compute { outputs, inputs, coefs }),
         );
     }
 }
 
 /// One computation in place of all `parts`; `None` when it would cost too much.
 fn join(parts: &[&Computation]) -> Option<Computation> {
+    let needed: usize = parts.iter().map(|part| part.needed).sum();
+    let rows: usize = parts.iter().map(|part| part.outputs.len()).sum();
+    let dear = |columns: usize| rows * columns * 2 > needed * FUSED_PER_TWO;
+    // The most common answer, found without a look at the vertices.
+    if dear(parts.iter().map(|part| part.inputs.len()).max().unwrap_or(0)) {
+        return None;
+    }
     let mut inputs: Vec<Vertex> = Vec::new();
     let mut column = BTreeMap::new();
     for &input in parts.iter().flat_map(|part| &part.inputs) {
@@ -109,12 +116,10 @@ fn join(parts: &[&Computation]) -> Option<Computation> {
         });
     }
     let outputs: Vec<Vertex> = parts.iter().flat_map(|part| &part.outputs).copied().collect();
-    let needed: usize = parts.iter().map(|part| part.needed()).sum();
-    let cost = outputs.len() * inputs.len();
-    if cost * 2 > needed * FUSED_PER_TWO {
+    if dear(inputs.len()) {
         return None;
     }
-    let mut coefs = Vec::with_capacity(cost);
+    let mut coefs = Vec::with_capacity(rows * inputs.len());
     for part in parts {
         for row in part.coefs.chunks(part.inputs.len()) {
             let start = coefs.len();
@@ -122,7 +127,7 @@ fn join(parts: &[&Computation]) -> Option<Computation> {
             part.inputs.iter().zip(row).for_each(|(input, &c)| coefs[start + column[input]] = c);
         }
     }
-    Some(Computation { outputs, inputs, coefs })
+    Some(Computation { outputs, inputs, coefs, needed })
 }
 
 #[cfg(test)]

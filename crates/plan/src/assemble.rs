@@ -152,6 +152,7 @@ fn binding(context: &ProgramContext<'_>, index: BlockIndex, written: bool) -> Bl
         id: BlockId { stripe: context.view.id, index },
         generation: context.generation,
         len: context.view.block_len(index),
+        unit_bytes: context.view.layout.unit_bytes(),
         expect: recorded.filter(|_| written),
     }
 }

@@ -15,6 +15,7 @@ mod explain;
 mod layout;
 mod method;
 mod on_paper;
+mod own_graph;
 mod place;
 mod program;
 mod read;

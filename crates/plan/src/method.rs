@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
-    /// A star: one requestor fetches everything.
+    /// A star: one requestor fetches everything, and helpers combine only what the code says they should.
     Conventional,
     /// A binary tree.
     Ppr,

@@ -92,6 +92,8 @@ pub struct BlockBinding {
     pub generation: u32,
     /// Its true length: reads beyond give zeros, writes beyond are dropped.
     pub len: u64,
+    /// Bytes under one checksum, when it is written; a block that is read says so itself.
+    pub unit_bytes: u32,
     /// When persisted: the digest recorded when the block was first written; a block that
     /// differs is never made visible. Unknown for a first write.
     pub expect: Option<[u8; 16]>,

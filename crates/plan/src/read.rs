@@ -53,7 +53,7 @@ pub fn read_by(
     let others = view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b));
     let preference: Vec<_> = direct.iter().copied().chain(others).collect();
     let goals: Vec<_> = lost.iter().map(|block| (*block, NodeId::CLIENT)).collect();
-    let mut placed = rebuild(view, topology, &goals, method, &preference)?.0;
+    let mut placed = rebuild(view, topology, &goals, method, &preference, &direct)?.0;
     for block in direct {
         let home = view.home(block)?;
         placed.load_at.extend(view.symbols(block).map(|symbol| (symbol, home)));

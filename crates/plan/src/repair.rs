@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, RackId, Sink, chain, star, tree};
 
+use crate::own_graph::place_own;
 use crate::rebuild::{Part, decode, parts, proved, union};
 use crate::{Method, Plan, PlanError, StripeView, Topology};
 
@@ -55,7 +56,7 @@ pub fn repair(
     check_requestors(view, repair)?;
     let preference = helpers_by_preference(view, topology, repair, rank, excluded);
     let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
-    let (mut placed, helpers) = rebuild(view, topology, &goals, repair.method, &preference)?;
+    let (mut placed, helpers) = rebuild(view, topology, &goals, repair.method, &preference, &[])?;
     for (block, requestor) in goals {
         placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, (requestor, Sink::Block))));
     }
@@ -65,19 +66,30 @@ pub fn repair(
 
 /// The placed graph, not yet proved and with nothing persisted, that computes each lost block for its
 /// requestor from blocks of `preference`, earlier ones preferred; and the blocks that it reads, in
-/// the order of the path. The requestors may be one and the same node.
+/// the order of the path. The requestors may be one and the same node. The blocks `at_hand` come whole to the
+/// requestors anyway.
 pub(crate) fn rebuild(
     view: &StripeView,
     topology: &Topology,
     goals: &[(BlockIndex, NodeId)],
     method: Method,
     preference: &[BlockIndex],
+    at_hand: &[BlockIndex],
 ) -> Result<(Placed, Vec<BlockIndex>), PlanError> {
     let lost: Vec<BlockIndex> = goals.iter().map(|(block, _)| *block).collect();
     let graph = decode(view, preference, &lost)?;
-    let parts = parts(view, &graph)?;
+    // To count the terms of the flat form costs more than it can bring where there are sub-blocks.
+    let own = method == Method::Conventional && (view.code.w() > 1 || !graph.binds_y().is_empty());
+    let parts = if own { Vec::new() } else { parts(view, &graph)? };
     let flat: usize = parts.iter().map(Part::terms).sum();
     let sparse: usize = graph.joins().values().map(|join| join.children.len()).sum();
+    if own || (method == Method::Conventional && sparse < flat) {
+        let mut helpers: Vec<_> = graph.leaves().into_iter().map(|leaf| view.block_of(leaf)).collect();
+        helpers.dedup();
+        let last = topology.rack(requestor_of(goals, lost[0])?);
+        let helpers = route(view, topology, &helpers, last);
+        return Ok((place_own(view, goals, graph, at_hand)?, helpers));
+    }
     let mut compute_at = BTreeMap::new();
     let mut helpers = Vec::new();
     let mut graphs = Vec::new();
@@ -90,14 +102,7 @@ pub(crate) fn rebuild(
         }
         helpers.extend(route);
     }
-    let mut whole = union(graphs)?;
-    if method == Method::Conventional && sparse < flat {
-        // The code's own graph costs less than its flat form: one requestor runs it as it stands.
-        let at = requestor_of(goals, lost[0])?;
-        compute_at = graph.joins().keys().map(|vertex| (*vertex, at)).collect();
-        whole = graph;
-        whole.auto_bind_x()?;
-    }
+    let whole = union(graphs)?;
     let mut load_at = BTreeMap::new();
     for leaf in whole.leaves() {
         load_at.insert(leaf, view.home(view.block_of(leaf))?);

@@ -67,7 +67,7 @@ impl Transfers {
             }
         }
         let mut waits = vec![BTreeSet::new(); ends.len()];
-        for NodeTasks { node, tasks, sends } in lowered {
+        for NodeTasks { node, tasks, sends } in lowered.iter().filter(|tasks| !tasks.sends.is_empty()) {
             // What each vertex on this node waits for: the transfers into the node that it is made of.
             let mut made_of: BTreeMap<Vertex, BTreeSet<usize>> = BTreeMap::new();
             for task in tasks {

@@ -18,6 +18,11 @@ pub trait BlockSource: Send {
     /// # Errors
     /// A fault that names this node and the block.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
+
+    /// Bytes read from the medium so far; none where only what was asked for is known.
+    fn bytes_read(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Where the bytes of one block are kept. Lives on blocking threads.

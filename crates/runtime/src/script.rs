@@ -200,7 +200,7 @@ impl<'a> Writer<'a> {
 
     /// Deals the sends to the ops after which they can go.
     fn schedule_sends(&mut self) -> Result<(), Fault> {
-        let mut ready = BTreeMap::new();
+        let (mut ready, mut seen) = (BTreeMap::new(), BTreeSet::new());
         for (vertex, to) in &self.program.sends {
             let slot = self.slot(*vertex)?;
             let connect = self.peer(*to)?;
@@ -209,7 +209,7 @@ impl<'a> Writer<'a> {
                 |e| e.peer == *to,
                 || Edge { peer: *to, vertices: Vec::new(), connect },
             );
-            if self.script.sends[edge].vertices.contains(vertex) {
+            if !seen.insert((*vertex, *to)) {
                 return Err(self.wrong("send", format!("{vertex} once to {to}"), "twice"));
             }
             self.script.sends[edge].vertices.push(*vertex);
@@ -302,6 +302,7 @@ mod tests {
             id: BlockId { stripe: StripeId(1), index: BlockIndex(index) },
             generation: 1,
             len: 100,
+            unit_bytes: 65536,
             expect: None,
         };
         let peer = |node: u32| Peer { node: NodeId(node), data: ([127, 0, 0, 1], 9).into() };

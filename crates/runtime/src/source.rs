@@ -59,8 +59,10 @@ impl Reader {
             let Ok(room) = queue.reserve().await else { return Ok(()) };
             let len = self.source.binding.len;
             let read = move || {
-                let slices = read_chunk(&mut *source, &chunk, len)?;
-                Ok((source, slices))
+                let before = source.bytes_read();
+                let (slices, asked) = read_chunk(&mut *source, &chunk, len)?;
+                let read = source.bytes_read().zip(before).map_or(asked, |(after, before)| after - before);
+                Ok((source, (slices, read)))
             };
             let (back, (slices, read)) = self.blocking("reading", read).await?;
             source = back;
@@ -107,7 +109,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 /// Reads parts of a block of `len` bytes, zeros beyond its end; neighbours in one read. Returns a
-/// slice for each part, and the bytes that were read.
+/// slice for each part, and the bytes that were asked for.
 fn read_chunk(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(Vec<Slice>, u64), Fault> {
     let within = |(at, part): (u64, usize)| len.saturating_sub(at).min(part as u64) as usize;
     let total: usize = parts.iter().map(|part| part.1).sum();

@@ -78,7 +78,7 @@ impl StoreLocal {
         let deadline = Instant::now() + LETTING_GO;
         loop {
             let generation = Generation(binding.generation);
-            match self.store.create(binding.id, generation, binding.len) {
+            match self.store.create(binding.id, generation, binding.len, binding.unit_bytes) {
                 Ok(write) => {
                     let covered = Covered::default();
                     let BlockBinding { generation, len, .. } = *binding;
@@ -220,6 +220,10 @@ struct StoreSource {
 impl BlockSource for StoreSource {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
         self.read.read_at(offset, buf).map_err(|error| from_store(self.node, self.id, &error))
+    }
+
+    fn bytes_read(&self) -> Option<u64> {
+        Some(self.read.bytes_read())
     }
 }
 

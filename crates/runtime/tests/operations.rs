@@ -205,6 +205,7 @@ async fn sub_blocks_are_parts_of_every_step() {
         id: site.id(index),
         generation: support::GENERATION,
         len: 100_000,
+        unit_bytes: 8192,
         expect: None,
     };
     let program = |node, tasks, sends, index| Program {

@@ -17,7 +17,9 @@ pub trait BlockStore: Send + Sync + 'static {
     /// `NotFound`; `Stale` if another generation is there; rot in what was read.
     fn open(&self, id: BlockId, generation: Generation) -> Result<Box<dyn BlockRead>, StoreError>;
 
-    /// Begins a block of `len` bytes, invisible until [`BlockWrite::finish`]; takes its space now.
+    /// Begins a block of `len` bytes with a checksum for each `unit_bytes` (a power of two from
+    /// [`LEAST_UNIT_BYTES`](crate::LEAST_UNIT_BYTES) to [`UNIT_BYTES`](crate::UNIT_BYTES)), invisible until
+    /// [`BlockWrite::finish`]; takes its space now.
     ///
     /// # Errors
     /// `Full`; `Busy` while another writer has this id; `Stale` if a later generation is there (the
@@ -27,6 +29,7 @@ pub trait BlockStore: Send + Sync + 'static {
         id: BlockId,
         generation: Generation,
         len: u64,
+        unit_bytes: u32,
     ) -> Result<Box<dyn BlockWrite>, StoreError>;
 
     /// Deletes a block, of this generation only if one is given; false, and nothing changed, if
@@ -91,6 +94,9 @@ pub trait BlockRead: Send {
     /// # Errors
     /// `Invalid` past the end; rot. The contents of `buf` must not be used then.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Bytes of data read from the medium so far, whole units all of them.
+    fn bytes_read(&self) -> u64;
 }
 
 /// One block being written. Dropped without [`finish`](Self::finish), it leaves nothing behind.

@@ -8,9 +8,15 @@ use std::collections::BTreeSet;
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 
-use crate::{BlockMeta, BlockRead, BlockStore, Digest, Generation, StoreError, UNIT_BYTES, scrub};
+use crate::{
+    BlockMeta, BlockRead, BlockStore, Digest, Generation, LEAST_UNIT_BYTES, StoreError, UNIT_BYTES, scrub,
+};
 
-const LENGTHS: [usize; 7] = [0, 1, 4096, UNIT_BYTES - 1, UNIT_BYTES, UNIT_BYTES + 1, 9 * UNIT_BYTES + 77];
+const UNITS: [usize; 2] = [UNIT_BYTES, LEAST_UNIT_BYTES];
+
+fn lengths(unit: usize) -> [usize; 7] {
+    [0, 1, 4096, unit - 1, unit, unit + 1, 9 * unit + 77]
+}
 
 /// Runs the whole suite on an empty store and leaves it empty.
 ///
@@ -18,13 +24,16 @@ const LENGTHS: [usize; 7] = [0, 1, 4096, UNIT_BYTES - 1, UNIT_BYTES, UNIT_BYTES 
 /// Where the store breaks the contract.
 pub fn contract(store: &dyn BlockStore) {
     absent_blocks_are_not_found(store);
-    blocks_come_back_as_written(store);
-    order_of_writing_does_not_matter(store);
+    for unit in UNITS {
+        blocks_come_back_as_written(store, unit);
+        order_of_writing_does_not_matter(store, unit);
+        readers_keep_what_they_opened(store, unit);
+        what_is_read_is_counted_in_units(store, unit);
+    }
     wrong_writes_are_refused(store);
     unfinished_blocks_leave_nothing(store);
     one_writer_a_block(store);
     generations_replace_and_protect(store);
-    readers_keep_what_they_opened(store);
     deleting_is_exact(store);
     quarantined_blocks_are_gone(store);
     wiping_ends_open_writes(store);
@@ -43,7 +52,7 @@ pub fn pattern(id: BlockId, generation: Generation, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| ((i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
 }
 
-/// Writes [`pattern`] in pieces of 48 KiB.
+/// Writes [`pattern`] in pieces of 48 KiB and units of 64 KiB.
 ///
 /// # Errors
 /// Those of the store.
@@ -53,12 +62,26 @@ pub fn put(
     generation: Generation,
     len: usize,
 ) -> Result<BlockMeta, StoreError> {
+    put_in_units(store, id, generation, len, UNIT_BYTES)
+}
+
+/// Writes [`pattern`] in pieces of 48 KiB and units of `unit` bytes.
+///
+/// # Errors
+/// Those of the store.
+pub fn put_in_units(
+    store: &dyn BlockStore,
+    id: BlockId,
+    generation: Generation,
+    len: usize,
+    unit: usize,
+) -> Result<BlockMeta, StoreError> {
     let data = pattern(id, generation, len);
-    let mut writer = store.create(id, generation, len as u64)?;
+    let mut writer = store.create(id, generation, len as u64, unit as u32)?;
     for (i, piece) in data.chunks(48 * 1024).enumerate() {
         writer.write_at((i * 48 * 1024) as u64, piece)?;
     }
-    writer.finish(Some(Digest::of_bytes(&data)))
+    writer.finish(Some(Digest::in_units(&data, unit)))
 }
 
 /// Reads a whole block at once.
@@ -104,26 +127,29 @@ fn absent_blocks_are_not_found(store: &dyn BlockStore) {
     assert!(!store.delete(id, Some(Generation(0))).unwrap());
 }
 
-fn blocks_come_back_as_written(store: &dyn BlockStore) {
-    for (i, len) in LENGTHS.into_iter().enumerate() {
+fn blocks_come_back_as_written(store: &dyn BlockStore, unit: usize) {
+    empty(store);
+    let lengths = lengths(unit);
+    for (i, len) in lengths.into_iter().enumerate() {
         let (id, generation) = (block(1000 + i as u64, i as u8), Generation(i as u32));
         let data = pattern(id, generation, len);
-        let meta = put(store, id, generation, len).unwrap();
-        assert_eq!(meta, BlockMeta { id, generation, len: len as u64, digest: Digest::of_bytes(&data) });
+        let meta = put_in_units(store, id, generation, len, unit).unwrap();
+        let digest = Digest::in_units(&data, unit);
+        assert_eq!(meta, BlockMeta { id, generation, len: len as u64, unit_bytes: unit as u32, digest });
         assert_eq!(store.verify(id).unwrap(), meta);
         let mut reader = store.open(id, generation).unwrap();
         assert_eq!(*reader.meta(), meta);
         reads_are_right(&mut *reader, &data);
     }
     let metas = store.list().unwrap();
-    assert_eq!(metas.len(), LENGTHS.len());
+    assert_eq!(metas.len(), lengths.len());
     assert!(metas.is_sorted_by_key(|meta| meta.id));
     assert_eq!(metas.iter().map(|meta| meta.id).collect::<Vec<_>>(), store.ids().unwrap());
     let usage = store.usage().unwrap();
-    assert_eq!(usage.blocks, LENGTHS.len() as u64);
-    assert!(usage.bytes >= LENGTHS.iter().sum::<usize>() as u64);
+    assert_eq!(usage.blocks, lengths.len() as u64);
+    assert!(usage.bytes >= lengths.iter().sum::<usize>() as u64);
     assert!(usage.free_bytes <= usage.capacity_bytes);
-    assert_eq!(store.wipe().unwrap(), LENGTHS.len() as u64);
+    assert_eq!(store.wipe().unwrap(), lengths.len() as u64);
 }
 
 fn reads_are_right(reader: &mut dyn BlockRead, data: &[u8]) {
@@ -145,30 +171,54 @@ fn reads_are_right(reader: &mut dyn BlockRead, data: &[u8]) {
     refused!(reader.read_at(0, &mut vec![0; data.len() + 1]), Invalid);
 }
 
-fn order_of_writing_does_not_matter(store: &dyn BlockStore) {
+fn order_of_writing_does_not_matter(store: &dyn BlockStore, unit: usize) {
     empty(store);
     let (id, len) = (block(2, 0), 5 * UNIT_BYTES + 1234);
     let data = pattern(id, Generation(1), len);
     for step in [1000, 4096, 32 * 1024, 48 * 1024, UNIT_BYTES, 100_000] {
         let pieces: Vec<_> = data.chunks(step).enumerate().collect();
-        let mut writer = store.create(id, Generation(1), len as u64).unwrap();
+        let mut writer = store.create(id, Generation(1), len as u64, unit as u32).unwrap();
         for lane in 0..3 {
             for (i, piece) in pieces.iter().rev().filter(|(i, _)| i % 3 == lane) {
                 writer.write_at((i * step) as u64, piece).unwrap();
             }
         }
         assert_eq!(writer.written(), len as u64);
-        assert_eq!(writer.finish(None).unwrap().digest, Digest::of_bytes(&data), "pieces of {step}");
+        assert_eq!(writer.finish(None).unwrap().digest, Digest::in_units(&data, unit), "pieces of {step}");
         holds(store, id, Generation(1), len);
     }
+}
+
+fn what_is_read_is_counted_in_units(store: &dyn BlockStore, unit: usize) {
+    empty(store);
+    let (id, len) = (block(12, 0), 20 * unit + 100);
+    put_in_units(store, id, Generation(1), len, unit).unwrap();
+    let mut reader = store.open(id, Generation(1)).unwrap();
+    let mut buf = vec![0; 3 * unit];
+    let mut read = |offset: usize, len: usize| {
+        let before = reader.bytes_read();
+        reader.read_at(offset as u64, &mut buf[..len]).unwrap();
+        reader.bytes_read() - before
+    };
+    let whole = unit as u64;
+    assert_eq!(read(unit, unit), whole, "a unit is read without its neighbours");
+    assert_eq!(read(4 * unit, 2 * unit), 2 * whole);
+    assert_eq!(read(7 * unit + 5, 10), whole, "of any part the whole unit");
+    assert_eq!(read(7 * unit + 15, unit - 15), 0, "and that once");
+    assert_eq!(read(9 * unit - 1, 2), 2 * whole);
+    assert_eq!(read(20 * unit + 50, 50), 100, "the last one is shorter");
 }
 
 fn wrong_writes_are_refused(store: &dyn BlockStore) {
     empty(store);
     let id = block(3, 0);
-    refused!(store.create(id, Generation(0), u64::MAX), Invalid);
-    refused!(store.create(id, Generation(0), 1 << 61), Full);
-    let mut writer = store.create(id, Generation(0), 100).unwrap();
+    let unit = UNIT_BYTES as u32;
+    refused!(store.create(id, Generation(0), u64::MAX, unit), Invalid);
+    refused!(store.create(id, Generation(0), 1 << 61, unit), Full);
+    for unit in [0, 1, 2048, 5000, 1 << 17] {
+        refused!(store.create(id, Generation(0), 100, unit), Invalid);
+    }
+    let mut writer = store.create(id, Generation(0), 100, unit).unwrap();
     refused!(writer.write_at(1, &[0; 100]), Invalid);
     refused!(writer.write_at(u64::MAX, &[0; 100]), Invalid);
     writer.write_at(10, &[7; 10]).unwrap();
@@ -186,13 +236,13 @@ fn unfinished_blocks_leave_nothing(store: &dyn BlockStore) {
     empty(store);
     let id = block(4, 4);
     put(store, id, Generation(1), 100).unwrap();
-    let mut short = store.create(id, Generation(2), 50).unwrap();
+    let mut short = store.create(id, Generation(2), 50, UNIT_BYTES as u32).unwrap();
     short.write_at(0, &[1; 49]).unwrap();
     refused!(short.finish(None), WrongLength);
-    let mut wrong = store.create(id, Generation(2), 50).unwrap();
+    let mut wrong = store.create(id, Generation(2), 50, UNIT_BYTES as u32).unwrap();
     wrong.write_at(0, &[1; 50]).unwrap();
     refused!(wrong.finish(Some(Digest::of_bytes(&[2; 50]))), DigestMismatch);
-    let mut dropped = store.create(id, Generation(2), 50).unwrap();
+    let mut dropped = store.create(id, Generation(2), 50, UNIT_BYTES as u32).unwrap();
     dropped.write_at(0, &[1; 50]).unwrap();
     drop(dropped);
     holds(store, id, Generation(1), 100);
@@ -202,8 +252,8 @@ fn unfinished_blocks_leave_nothing(store: &dyn BlockStore) {
 fn one_writer_a_block(store: &dyn BlockStore) {
     empty(store);
     let (one, other) = (block(5, 1), block(5, 2));
-    let writer = store.create(one, Generation(1), 10).unwrap();
-    refused!(store.create(one, Generation(2), 10), Busy);
+    let writer = store.create(one, Generation(1), 10, UNIT_BYTES as u32).unwrap();
+    refused!(store.create(one, Generation(2), 10, UNIT_BYTES as u32), Busy);
     assert_eq!(store.ids().unwrap(), [], "a block being written is not there");
     put(store, other, Generation(1), 10).unwrap();
     drop(writer);
@@ -216,7 +266,7 @@ fn generations_replace_and_protect(store: &dyn BlockStore) {
     put(store, id, Generation(3), 70_000).unwrap();
     refused!(store.open(id, Generation(2)), Stale);
     refused!(store.open(id, Generation(4)), Stale);
-    refused!(store.create(id, Generation(2), 10), Stale);
+    refused!(store.create(id, Generation(2), 10, UNIT_BYTES as u32), Stale);
     put(store, id, Generation(3), 70_000).unwrap();
     put(store, id, Generation(5), 30).unwrap();
     refused!(store.open(id, Generation(3)), Stale);
@@ -224,10 +274,10 @@ fn generations_replace_and_protect(store: &dyn BlockStore) {
     assert_eq!(store.usage().unwrap().blocks, 1);
 }
 
-fn readers_keep_what_they_opened(store: &dyn BlockStore) {
+fn readers_keep_what_they_opened(store: &dyn BlockStore, unit: usize) {
     empty(store);
     let (id, len) = (block(7, 0), 3 * UNIT_BYTES);
-    put(store, id, Generation(1), len).unwrap();
+    put_in_units(store, id, Generation(1), len, unit).unwrap();
     let mut reader = store.open(id, Generation(1)).unwrap();
     put(store, id, Generation(2), 10).unwrap();
     store.delete(id, None).unwrap();
@@ -265,7 +315,7 @@ fn wiping_ends_open_writes(store: &dyn BlockStore) {
     empty(store);
     let id = block(10, 0);
     put(store, id, Generation(1), 10).unwrap();
-    let mut writer = store.create(block(10, 1), Generation(1), 4).unwrap();
+    let mut writer = store.create(block(10, 1), Generation(1), 4, UNIT_BYTES as u32).unwrap();
     writer.write_at(0, b"late").unwrap();
     assert_eq!(store.wipe().unwrap(), 1);
     refused!(writer.finish(None), Busy);

@@ -6,13 +6,16 @@
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 
-use crate::{BlockMeta, Digest, Generation, StoreError, UNIT_BYTES};
+use crate::{BlockMeta, Digest, Generation, LEAST_UNIT_BYTES, StoreError, UNIT_BYTES};
 
 /// Bytes of the header; data begins here, on a page boundary.
 pub(crate) const HEADER_BYTES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"KINTSUB1";
+/// Of a file in units of [`UNIT_BYTES`]: as it always was.
 const VERSION: u32 = 1;
+/// Of a file in smaller units.
+const VERSION_SMALL_UNITS: u32 = 2;
 const CRC_AT: usize = HEADER_BYTES - 4;
 /// Data of this many bytes or more cannot be addressed in a file together with the rest.
 const MAX_LEN: u64 = 1 << 62;
@@ -31,9 +34,16 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout for `len` bytes of data.
-    pub(crate) fn new(len: u64) -> Result<Self, StoreError> {
-        let units = len.div_ceil(UNIT_BYTES as u64);
+    /// The layout for `len` bytes of data in units of `unit_bytes`.
+    pub(crate) fn new(len: u64, unit_bytes: u32) -> Result<Self, StoreError> {
+        if !is_unit(unit_bytes) {
+            return Err(StoreError::Invalid {
+                what: "bytes of a unit",
+                expected: format!("a power of two from {LEAST_UNIT_BYTES} to {UNIT_BYTES}"),
+                got: unit_bytes.to_string(),
+            });
+        }
+        let units = len.div_ceil(unit_bytes.into());
         let too_long = |_| StoreError::Invalid {
             what: "block length",
             expected: format!("less than {MAX_LEN} bytes"),
@@ -53,15 +63,24 @@ impl Layout {
     }
 }
 
+fn is_unit(bytes: u32) -> bool {
+    bytes.is_power_of_two() && (LEAST_UNIT_BYTES..=UNIT_BYTES).contains(&(bytes as usize))
+}
+
+/// The version of a file in these units.
+fn version(unit_bytes: u32) -> u32 {
+    if unit_bytes as usize == UNIT_BYTES { VERSION } else { VERSION_SMALL_UNITS }
+}
+
 /// The header page of a block.
 pub(crate) fn encode_header(meta: &BlockMeta) -> [u8; HEADER_BYTES] {
     let mut page = [0; HEADER_BYTES];
     page[0..8].copy_from_slice(&MAGIC);
-    page[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    page[8..12].copy_from_slice(&version(meta.unit_bytes).to_le_bytes());
     page[12..16].copy_from_slice(&meta.generation.0.to_le_bytes());
     page[16..24].copy_from_slice(&meta.id.stripe.0.to_le_bytes());
     page[24..28].copy_from_slice(&u32::from(meta.id.index.0).to_le_bytes());
-    page[28..32].copy_from_slice(&(UNIT_BYTES as u32).to_le_bytes());
+    page[28..32].copy_from_slice(&meta.unit_bytes.to_le_bytes());
     page[32..40].copy_from_slice(&meta.len.to_le_bytes());
     page[40..56].copy_from_slice(&meta.digest.0);
     let crc = crc32c::crc32c(&page[..CRC_AT]);
@@ -83,10 +102,10 @@ pub(crate) fn decode_header(id: BlockId, page: &[u8; HEADER_BYTES]) -> Result<Bl
     if page[..8] != MAGIC {
         return Err(corrupt("magic", format!("{MAGIC:?}"), format!("{:?}", &page[..8])));
     }
-    if u32_at(page, 8) != VERSION {
+    if !(VERSION..=VERSION_SMALL_UNITS).contains(&u32_at(page, 8)) {
         return Err(StoreError::Invalid {
             what: "version of a block file",
-            expected: VERSION.to_string(),
+            expected: format!("{VERSION} or {VERSION_SMALL_UNITS}"),
             got: u32_at(page, 8).to_string(),
         });
     }
@@ -96,8 +115,10 @@ pub(crate) fn decode_header(id: BlockId, page: &[u8; HEADER_BYTES]) -> Result<Bl
     if named != id {
         return Err(corrupt("block id", id.to_string(), named.to_string()));
     }
-    if u32_at(page, 28) as usize != UNIT_BYTES {
-        return Err(corrupt("unit size", UNIT_BYTES.to_string(), u32_at(page, 28).to_string()));
+    let unit_bytes = u32_at(page, 28);
+    if !is_unit(unit_bytes) || version(unit_bytes) != u32_at(page, 8) {
+        let expected = format!("one of a file of version {}", u32_at(page, 8));
+        return Err(corrupt("unit size", expected, unit_bytes.to_string()));
     }
     let mut digest = [0; 16];
     digest.copy_from_slice(&page[40..56]);
@@ -105,6 +126,7 @@ pub(crate) fn decode_header(id: BlockId, page: &[u8; HEADER_BYTES]) -> Result<Bl
         id,
         generation: Generation(u32_at(page, 12)),
         len: u64_at(page, 32),
+        unit_bytes,
         digest: Digest(digest),
     })
 }
@@ -171,6 +193,7 @@ mod tests {
             id: BlockId { stripe: StripeId(0x0102_0304_0506_0708), index: BlockIndex(13) },
             generation: Generation(7),
             len: 3,
+            unit_bytes: UNIT_BYTES as u32,
             digest: Digest::of_units(3, &[0xdead_beef]),
         }
     }
@@ -185,6 +208,12 @@ mod tests {
         assert_eq!(page[40..56], meta().digest.0);
         assert!(page[56..CRC_AT].iter().all(|&byte| byte == 0));
         assert_eq!(decode_header(meta().id, &page).unwrap(), meta());
+
+        let small = BlockMeta { unit_bytes: 4096, ..meta() };
+        let page = encode_header(&small);
+        assert_eq!(page[8..12], [2, 0, 0, 0], "programs that know no small units refuse it");
+        assert_eq!(page[28..32], [0, 16, 0, 0]);
+        assert_eq!(decode_header(meta().id, &page).unwrap(), small);
     }
 
     #[test]
@@ -194,7 +223,7 @@ mod tests {
         assert!(matches!(refused, StoreError::Corrupt { what: "block id", .. }), "{refused}");
 
         let mut page = encode_header(&meta());
-        page[8] = 2;
+        page[8] = 3;
         let crc = crc32c::crc32c(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         let refused = decode_header(meta().id, &page).unwrap_err();
@@ -210,9 +239,13 @@ mod tests {
 
     #[test]
     fn layout_refuses_what_no_file_can_hold() {
-        let empty = Layout::new(0).unwrap();
+        let empty = Layout::new(0, 65536).unwrap();
         assert_eq!((empty.units, empty.trailer_bytes, empty.file_bytes), (0, 4, 4100));
-        assert_eq!(Layout::new(65537).unwrap().units, 2);
-        assert!(matches!(Layout::new(u64::MAX), Err(StoreError::Invalid { .. })));
+        assert_eq!(Layout::new(65537, 65536).unwrap().units, 2);
+        assert_eq!(Layout::new(65537, 4096).unwrap().units, 17);
+        for unit in [0, 1, 2048, 4095, 12288, 65537, 1 << 17] {
+            assert!(matches!(Layout::new(10, unit), Err(StoreError::Invalid { .. })), "{unit}");
+        }
+        assert!(matches!(Layout::new(u64::MAX, 65536), Err(StoreError::Invalid { .. })));
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks on one node's disk: written aside and renamed when whole, a checksum per 64 KiB unit,
+//! Blocks on one node's disk: written aside and renamed when whole, a checksum per unit of 64 KiB or less,
 //! every read verified.
 //!
 //! [`BlockStore`] is the contract, [`FileStore`] keeps it with one file per block in a directory
@@ -30,5 +30,5 @@ mod sums;
 pub use block::{BlockRead, BlockStore, BlockWrite};
 pub use error::StoreError;
 pub use file::{FileStore, block_path};
-pub use meta::{BlockMeta, Digest, Generation, UNIT_BYTES, Usage};
+pub use meta::{BlockMeta, Digest, Generation, LEAST_UNIT_BYTES, UNIT_BYTES, Usage};
 pub use scrub::{ScrubReport, scrub};

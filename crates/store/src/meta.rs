@@ -4,8 +4,11 @@ use kintsu_dag::BlockId;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Bytes under one checksum; the last unit of a block may be shorter.
+/// Bytes under one checksum, where whole blocks are read; the last unit of a block may be shorter.
 pub const UNIT_BYTES: usize = 64 * 1024;
+
+/// The least bytes under one checksum. Every power of two from here to [`UNIT_BYTES`] can be a block's unit.
+pub const LEAST_UNIT_BYTES: usize = 4096;
 
 /// Which writing of a block this is; a rewrite of the same [`BlockId`] carries a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -21,7 +24,7 @@ impl std::fmt::Display for Generation {
 /// The checksum of a whole block: XXH3-128 over its length (u64, little endian) and the CRC32C of
 /// each of its units (u32, little endian).
 ///
-/// It depends on the bytes alone, not on the order in which they were written, and is had from the
+/// It depends on the bytes and the unit alone, not on the order in which they were written, and is had from the
 /// unit checksums without passing over the data again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -38,9 +41,17 @@ impl Digest {
         Self(hash.digest128().to_be_bytes())
     }
 
-    /// The digest of a block that holds `data`; reads it once.
+    /// The digest of a block that holds `data` in units of [`UNIT_BYTES`]; reads it once.
     pub fn of_bytes(data: &[u8]) -> Self {
-        let units: Vec<u32> = data.chunks(UNIT_BYTES).map(crc32c::crc32c).collect();
+        Self::in_units(data, UNIT_BYTES)
+    }
+
+    /// The digest of a block that holds `data` in units of `unit_bytes`; reads it once.
+    ///
+    /// # Panics
+    /// For a unit of zero bytes.
+    pub fn in_units(data: &[u8], unit_bytes: usize) -> Self {
+        let units: Vec<u32> = data.chunks(unit_bytes).map(crc32c::crc32c).collect();
         Self::of_units(data.len() as u64, &units)
     }
 }
@@ -60,6 +71,8 @@ pub struct BlockMeta {
     pub generation: Generation,
     /// Bytes of data, 0 allowed.
     pub len: u64,
+    /// Bytes under one checksum.
+    pub unit_bytes: u32,
     /// The checksum of all data.
     pub digest: Digest,
 }

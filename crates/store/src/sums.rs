@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::{UNIT_BYTES, crc};
-
-const UNIT: u64 = UNIT_BYTES as u64;
+use crate::crc;
 
 /// The checksums so far, and which bytes they cover.
 pub(crate) struct UnitSums {
     len: u64,
+    /// Bytes of a unit.
+    unit: u64,
     written: u64,
     table: Vec<u32>,
     complete: Vec<bool>,
@@ -29,10 +29,11 @@ struct Extent {
 }
 
 impl UnitSums {
-    /// For a block of `len` bytes in `units` units, none of them there yet.
-    pub(crate) fn new(len: u64, units: usize) -> Self {
+    /// For a block of `len` bytes in `units` units of `unit` bytes, none of them there yet.
+    pub(crate) fn new(len: u64, unit: u32, units: usize) -> Self {
         Self {
             len,
+            unit: unit.into(),
             written: 0,
             table: vec![0; units],
             complete: vec![false; units],
@@ -52,8 +53,8 @@ impl UnitSums {
 
     /// The first byte of `offset..offset + len` that is covered already.
     pub(crate) fn covered(&self, offset: u64, len: u64) -> Option<u64> {
-        pieces(offset, len).find_map(|(unit, start, end)| {
-            let base = unit as u64 * UNIT;
+        pieces(self.unit, offset, len).find_map(|(unit, start, end)| {
+            let base = unit as u64 * self.unit;
             if self.complete[unit] {
                 return Some(base + u64::from(start));
             }
@@ -65,7 +66,7 @@ impl UnitSums {
     /// Covers `data` at `offset`: within the block, not covered before.
     pub(crate) fn add(&mut self, offset: u64, data: &[u8]) {
         let mut rest = data;
-        for (unit, start, end) in pieces(offset, data.len() as u64) {
+        for (unit, start, end) in pieces(self.unit, offset, data.len() as u64) {
             let (piece, tail) = rest.split_at((end - start) as usize);
             rest = tail;
             self.add_in_unit(unit, start, end, piece);
@@ -74,7 +75,7 @@ impl UnitSums {
     }
 
     fn add_in_unit(&mut self, unit: usize, start: u32, end: u32, data: &[u8]) {
-        let unit_len = (self.len - unit as u64 * UNIT).min(UNIT) as u32;
+        let unit_len = (self.len - unit as u64 * self.unit).min(self.unit) as u32;
         let whole = if (start, end) == (0, unit_len) {
             Some(crc32c::crc32c(data))
         } else {
@@ -109,17 +110,17 @@ fn insert(extents: &mut Vec<Extent>, start: u32, end: u32, data: &[u8]) {
     }
 }
 
-/// A range of a block cut at unit boundaries: (unit, start in it, end in it).
-fn pieces(offset: u64, len: u64) -> impl Iterator<Item = (usize, u32, u32)> {
+/// A range of a block cut at boundaries of units of `bytes`: (unit, start in it, end in it).
+fn pieces(bytes: u64, offset: u64, len: u64) -> impl Iterator<Item = (usize, u32, u32)> {
     let end = offset + len;
     let mut at = offset;
     std::iter::from_fn(move || {
         if at == end {
             return None;
         }
-        let unit = at / UNIT;
-        let stop = end.min((unit + 1) * UNIT);
-        let piece = (unit as usize, (at - unit * UNIT) as u32, (stop - unit * UNIT) as u32);
+        let unit = at / bytes;
+        let stop = end.min((unit + 1) * bytes);
+        let piece = (unit as usize, (at - unit * bytes) as u32, (stop - unit * bytes) as u32);
         at = stop;
         Some(piece)
     })
@@ -130,8 +131,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn in_order(data: &[u8]) -> Vec<u32> {
-        data.chunks(UNIT_BYTES).map(crc32c::crc32c).collect()
+    use crate::UNIT_BYTES;
+
+    fn in_order(data: &[u8], unit: u32) -> Vec<u32> {
+        data.chunks(unit as usize).map(crc32c::crc32c).collect()
     }
 
     proptest! {
@@ -141,6 +144,7 @@ mod tests {
             len in 1usize..3 * UNIT_BYTES,
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
             order in any::<u64>(),
+            unit in (12u32..=16).prop_map(|bits| 1 << bits),
         ) {
             let data: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect();
             let mut bounds: Vec<usize> = cuts.iter().map(|c| c.index(len)).chain([0, len]).collect();
@@ -149,7 +153,7 @@ mod tests {
             let mut ranges: Vec<_> = bounds.windows(2).map(|w| (w[0], w[1])).collect();
             ranges.sort_by_key(|r| (r.0 as u64 + 1).wrapping_mul(order | 1).rotate_left(17));
 
-            let mut sums = UnitSums::new(len as u64, len.div_ceil(UNIT_BYTES));
+            let mut sums = UnitSums::new(len as u64, unit, len.div_ceil(unit as usize));
             for (start, end) in ranges {
                 prop_assert_eq!(sums.covered(start as u64, (end - start) as u64), None);
                 sums.add(start as u64, &data[start..end]);
@@ -157,14 +161,14 @@ mod tests {
                 prop_assert_eq!(sums.covered(end as u64 - 1, 1), Some(end as u64 - 1));
             }
             prop_assert_eq!(sums.written(), len as u64);
-            prop_assert_eq!(sums.table(), in_order(&data));
+            prop_assert_eq!(sums.table(), in_order(&data, unit));
             prop_assert!(sums.partial.is_empty());
         }
     }
 
     #[test]
     fn overlap_is_found_at_its_first_byte() {
-        let mut sums = UnitSums::new(200, 1);
+        let mut sums = UnitSums::new(200, UNIT_BYTES as u32, 1);
         sums.add(50, &[1; 50]);
         assert_eq!(sums.covered(0, 50), None);
         assert_eq!(sums.covered(0, 51), Some(50));

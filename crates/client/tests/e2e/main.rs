@@ -11,3 +11,4 @@ mod jobs;
 mod puts;
 mod ranges;
 mod round_trips;
+mod sub_blocks;

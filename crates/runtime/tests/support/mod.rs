@@ -15,7 +15,7 @@ use kintsu_plan::{
     JobId, Layout, LayoutKind, Node as PlanNode, Plan, Program, ProgramContext, StripeView, Topology, place,
 };
 use kintsu_runtime::{ClientLocal, Context, DataPlane, Delivery, Limits, Local, StoreLocal, run};
-use kintsu_store::{BlockStore, Digest, FileStore, Generation};
+use kintsu_store::{BlockStore, Digest, FileStore, Generation, UNIT_BYTES};
 use kintsu_wire::Credentials;
 use kintsu_wire::message::RunOutcome;
 use tokio::sync::mpsc;
@@ -107,7 +107,7 @@ impl Site {
             let block = &self.blocks[index as usize];
             let mut write = self.nodes[&home]
                 .store
-                .create(self.id(index), Generation(GENERATION), block.len() as u64)
+                .create(self.id(index), Generation(GENERATION), block.len() as u64, UNIT_BYTES as u32)
                 .unwrap();
             write.write_at(0, block).unwrap();
             write.finish(None).unwrap();

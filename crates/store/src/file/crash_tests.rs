@@ -11,13 +11,18 @@ use std::sync::Arc;
 use kintsu_dag::BlockId;
 
 use super::FileStore;
-use crate::contract::{block, get, pattern, put};
+use crate::contract::{block, get, pattern, put_in_units};
 use crate::simdisk::{Failure, SimDisk};
-use crate::{BlockStore, Generation, StoreError, UNIT_BYTES};
+use crate::{BlockStore, Generation, LEAST_UNIT_BYTES, StoreError, UNIT_BYTES};
 
 const LEN: usize = UNIT_BYTES + 3000;
 /// Random outcomes of a power failure tried for each operation, besides "only what was synced".
 const OUTCOMES: u64 = 12;
+
+/// Later generations are written in other units than the first.
+fn unit(generation: Generation) -> usize {
+    if generation == Generation(1) { UNIT_BYTES } else { LEAST_UNIT_BYTES }
+}
 
 /// A change to a store.
 #[derive(Clone, Copy, Debug)]
@@ -112,9 +117,9 @@ impl Model {
 
 fn apply(store: &FileStore, step: Step) -> Result<(), StoreError> {
     match step {
-        Step::Put(id, generation) => put(store, id, generation, LEN).map(drop),
+        Step::Put(id, generation) => put_in_units(store, id, generation, LEN, unit(generation)).map(drop),
         Step::Drop(id, generation) => {
-            let mut writer = store.create(id, generation, LEN as u64)?;
+            let mut writer = store.create(id, generation, LEN as u64, unit(generation) as u32)?;
             writer.write_at(0, &pattern(id, generation, LEN / 2))
         }
         Step::Delete(id) => store.delete(id, None).map(drop),

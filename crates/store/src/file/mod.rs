@@ -97,8 +97,9 @@ impl BlockStore for FileStore {
         id: BlockId,
         generation: Generation,
         len: u64,
+        unit_bytes: u32,
     ) -> Result<Box<dyn BlockWrite>, StoreError> {
-        Ok(Box::new(FileWrite::create(&self.shared, id, generation, len)?))
+        Ok(Box::new(FileWrite::create(&self.shared, id, generation, len, unit_bytes)?))
     }
 
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {

@@ -9,8 +9,8 @@ use crate::disk::{Disk, DiskFile};
 use crate::format::{self, HEADER_BYTES, Layout};
 use crate::{BlockMeta, BlockRead, Generation, StoreError, UNIT_BYTES};
 
-/// Whole units are read this many at a time, so that they are checked while still in cache.
-const RUN_UNITS: usize = 8;
+/// Whole units are read so many bytes at a time, so that they are checked while still in cache.
+const RUN_BYTES: usize = 8 * UNIT_BYTES;
 
 /// An open block file whose header and trailer have been checked.
 pub(crate) struct FileRead {
@@ -20,6 +20,8 @@ pub(crate) struct FileRead {
     units: Vec<u32>,
     /// The last unit read in part: its number and, verified, its bytes.
     cached: Option<(usize, Vec<u8>)>,
+    /// Bytes of data read so far.
+    bytes_read: u64,
 }
 
 impl FileRead {
@@ -34,7 +36,7 @@ impl FileRead {
         if let Some(expected) = generation.filter(|&wanted| wanted != meta.generation) {
             return Err(StoreError::Stale { id, expected, got: meta.generation });
         }
-        let layout = Layout::new(meta.len)?;
+        let layout = Layout::new(meta.len, meta.unit_bytes)?;
         let got = file.len().map_err(|source| StoreError::io(&path, source))?;
         if got > layout.file_bytes {
             return Err(StoreError::WrongLength { id, expected: layout.file_bytes, got });
@@ -45,13 +47,16 @@ impl FileRead {
         let mut trailer = vec![0; layout.trailer_bytes];
         fill(&*file, &path, id, layout.trailer_at, &mut trailer)?;
         let units = format::decode_trailer(&meta, &trailer)?;
-        file.advise_sequential();
-        Ok(Self { file, path, meta, units, cached: None })
+        if meta.unit_bytes as usize == UNIT_BYTES {
+            // Of a block in smaller units parts may be read, and nothing should be fetched beside them.
+            file.advise_sequential();
+        }
+        Ok(Self { file, path, meta, units, cached: None, bytes_read: 0 })
     }
 
     /// Reads and checks everything.
     pub(crate) fn verify(&mut self) -> Result<BlockMeta, StoreError> {
-        let mut run = vec![0; RUN_UNITS * UNIT_BYTES];
+        let mut run = vec![0; RUN_BYTES];
         let mut at = 0;
         while at < self.meta.len {
             let len = run.len().min((self.meta.len - at) as usize);
@@ -61,15 +66,21 @@ impl FileRead {
         Ok(self.meta)
     }
 
+    /// Bytes of a unit that is not the last.
+    fn unit_bytes(&self) -> usize {
+        self.meta.unit_bytes as usize
+    }
+
     fn unit_len(&self, unit: usize) -> usize {
-        (self.meta.len - (unit * UNIT_BYTES) as u64).min(UNIT_BYTES as u64) as usize
+        (self.meta.len - (unit * self.unit_bytes()) as u64).min(self.meta.unit_bytes.into()) as usize
     }
 
     /// Reads whole units, the first one being `unit`, into `buf`, which ends where a unit ends.
-    fn read_units(&self, unit: usize, buf: &mut [u8]) -> Result<(), StoreError> {
-        let at = (HEADER_BYTES + unit * UNIT_BYTES) as u64;
+    fn read_units(&mut self, unit: usize, buf: &mut [u8]) -> Result<(), StoreError> {
+        let at = (HEADER_BYTES + unit * self.unit_bytes()) as u64;
         fill(&*self.file, &self.path, self.meta.id, at, buf)?;
-        buf.chunks(UNIT_BYTES)
+        self.bytes_read += buf.len() as u64;
+        buf.chunks(self.unit_bytes())
             .zip(unit..)
             .try_for_each(|(data, unit)| format::check_unit(self.meta.id, unit, data, self.units[unit]))
     }
@@ -90,9 +101,9 @@ impl FileRead {
 
     /// How many bytes of whole units a buffer of `want` bytes can take from the start of `unit` on.
     fn whole_units(&self, unit: usize, want: usize) -> usize {
-        let to_end = (self.meta.len - (unit * UNIT_BYTES) as u64) as usize;
-        let bytes = if want >= to_end { to_end } else { want / UNIT_BYTES * UNIT_BYTES };
-        bytes.min(RUN_UNITS * UNIT_BYTES)
+        let to_end = (self.meta.len - (unit * self.unit_bytes()) as u64) as usize;
+        let bytes = if want >= to_end { to_end } else { want / self.unit_bytes() * self.unit_bytes() };
+        bytes.min(RUN_BYTES)
     }
 }
 
@@ -112,8 +123,8 @@ impl BlockRead for FileRead {
         let mut at = offset;
         let mut rest = buf;
         while !rest.is_empty() {
-            let unit = (at / UNIT_BYTES as u64) as usize;
-            let skip = (at % UNIT_BYTES as u64) as usize;
+            let unit = (at / u64::from(self.meta.unit_bytes)) as usize;
+            let skip = (at % u64::from(self.meta.unit_bytes)) as usize;
             let whole = if skip == 0 { self.whole_units(unit, rest.len()) } else { 0 };
             let take = if whole > 0 { whole } else { rest.len().min(self.unit_len(unit) - skip) };
             let (now, later) = rest.split_at_mut(take);
@@ -126,6 +137,10 @@ impl BlockRead for FileRead {
             rest = later;
         }
         Ok(())
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::contract::{block, contract, get, pattern, put};
+use crate::contract::{block, contract, get, pattern, put, put_in_units};
 use crate::format::HEADER_BYTES;
 use crate::simdisk::SimDisk;
-use crate::{Digest, UNIT_BYTES, scrub};
+use crate::{Digest, LEAST_UNIT_BYTES, UNIT_BYTES, scrub};
 
 const G: Generation = Generation(1);
 
@@ -54,7 +54,7 @@ fn a_second_store_on_the_same_directory_is_refused() {
     assert!(message.contains(&dir.path().display().to_string()), "{message}");
     assert!(message.contains("is another kintsu running on it?"), "{message}");
 
-    let writer = store.create(block(1, 1), G, 10).unwrap();
+    let writer = store.create(block(1, 1), G, 10, UNIT_BYTES as u32).unwrap();
     drop(store);
     assert!(FileStore::open(dir.path()).is_err(), "a writer still holds the store");
     drop(writer);
@@ -62,27 +62,33 @@ fn a_second_store_on_the_same_directory_is_refused() {
 }
 
 /// Where a flip is, and which reads must find it.
-fn found_by(at: usize, len: usize) -> (bool, Option<usize>) {
+fn found_by(at: usize, len: usize, unit: usize) -> (bool, Option<usize>) {
     let in_data = (HEADER_BYTES..HEADER_BYTES + len).contains(&at);
-    (!in_data, in_data.then(|| (at - HEADER_BYTES) / UNIT_BYTES))
+    (!in_data, in_data.then(|| (at - HEADER_BYTES) / unit))
 }
 
 #[test]
 fn every_flipped_byte_is_found_by_verify_and_by_the_reads_that_touch_it() {
+    for unit in [UNIT_BYTES, LEAST_UNIT_BYTES] {
+        every_flipped_byte_is_found(unit);
+    }
+}
+
+fn every_flipped_byte_is_found(unit_bytes: usize) {
     let (disk, store) = simulated();
-    let (id, len) = (block(1, 1), UNIT_BYTES + 100);
-    put(&store, id, G, len).unwrap();
+    let (id, len) = (block(1, 1), unit_bytes + 100);
+    put_in_units(&store, id, G, len, unit_bytes).unwrap();
     let path = store.path(id);
     for at in 0..disk.bytes(&path).len() {
         let mask = 1 << (at % 8);
         disk.tamper(&path, |bytes| bytes[at] ^= mask);
         let error = store.verify(id).expect_err("verify");
         assert!(error.is_rot(), "flip at {at}: {error}");
-        let (by_open, by_unit) = found_by(at, len);
+        let (by_open, by_unit) = found_by(at, len, unit_bytes);
         let opened = store.open(id, G);
         assert_eq!(opened.is_err(), by_open, "open, flip at {at}");
         if let Ok(mut reader) = opened {
-            for (unit, last) in [UNIT_BYTES - 1, len - 1].into_iter().enumerate() {
+            for (unit, last) in [unit_bytes - 1, len - 1].into_iter().enumerate() {
                 let read = reader.read_at(last as u64, &mut [0]);
                 assert_eq!(read.is_err(), by_unit == Some(unit), "unit {unit}, flip at {at}");
             }
@@ -257,13 +263,13 @@ fn a_full_disk_is_found_at_create_and_changes_nothing() {
     let store = FileStore::open(disk.0.path()).unwrap();
     put(&store, block(1, 0), G, 300_000).unwrap();
     let files_before = store.usage().unwrap();
-    match store.create(block(1, 1), G, 10 << 20) {
+    match store.create(block(1, 1), G, 10 << 20, UNIT_BYTES as u32) {
         Err(StoreError::Full { needed, free, .. }) => assert!(needed > 10 << 20 && free < 1 << 20),
         other => panic!("expected Full, got {:?}", other.map(|_| ())),
     }
     // Space is taken at create: two writers that fit one by one do not fit together.
-    let first = store.create(block(1, 1), G, 400_000).unwrap();
-    assert!(matches!(store.create(block(1, 2), G, 400_000), Err(StoreError::Full { .. })));
+    let first = store.create(block(1, 1), G, 400_000, UNIT_BYTES as u32).unwrap();
+    assert!(matches!(store.create(block(1, 2), G, 400_000, UNIT_BYTES as u32), Err(StoreError::Full { .. })));
     drop(first);
     assert_eq!(store.usage().unwrap(), files_before, "nothing is left behind");
     put(&store, block(1, 2), G, 400_000).unwrap();
@@ -274,6 +280,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn random_pieces_in_random_order_read_back_in_random_ranges(
+        unit in (12u32..=16).prop_map(|bits| 1usize << bits),
         len in 1usize..5 * UNIT_BYTES,
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
         shuffle in any::<u64>(),
@@ -289,12 +296,12 @@ proptest! {
         let mut pieces: Vec<_> = bounds.windows(2).map(|pair| pair[0]..pair[1]).collect();
         pieces.sort_by_key(|piece| (piece.start as u64 + 1).wrapping_mul(shuffle | 1).rotate_left(17));
 
-        let mut writer = store.create(id, G, len as u64).unwrap();
+        let mut writer = store.create(id, G, len as u64, unit as u32).unwrap();
         for piece in pieces {
             writer.write_at(piece.start as u64, &data[piece]).unwrap();
         }
         let meta = writer.finish(None).unwrap();
-        prop_assert_eq!(meta.digest, Digest::of_bytes(&data));
+        prop_assert_eq!(meta.digest, Digest::in_units(&data, unit));
         prop_assert_eq!(store.verify(id).unwrap(), meta);
         let mut reader = store.open(id, G).unwrap();
         for (a, b) in ranges {

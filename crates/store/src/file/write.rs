@@ -27,6 +27,7 @@ pub(crate) struct FileWrite {
     claim: Claim,
     generation: Generation,
     len: u64,
+    unit_bytes: u32,
     layout: Layout,
     sums: UnitSums,
     /// Small pieces in a row, not yet in the file: where the first begins, and their bytes.
@@ -42,8 +43,9 @@ impl FileWrite {
         id: BlockId,
         generation: Generation,
         len: u64,
+        unit_bytes: u32,
     ) -> Result<Self, StoreError> {
-        let layout = Layout::new(len)?;
+        let layout = Layout::new(len, unit_bytes)?;
         let (claim, wipes) = Claim::take(shared, id)?;
         if let Ok(there) = read::header(&*shared.disk, &shared.file(id, Kind::Block), id)
             && there.generation > generation
@@ -56,8 +58,8 @@ impl FileWrite {
         }
         shared.make_shelf(names::shelf(id))?;
         let temp = TempFile::create(shared, id, layout.file_bytes)?;
-        let sums = UnitSums::new(len, layout.units);
-        Ok(Self { temp, claim, generation, len, layout, sums, gathered: (0, Vec::new()), wipes })
+        let sums = UnitSums::new(len, unit_bytes, layout.units);
+        Ok(Self { temp, claim, generation, len, unit_bytes, layout, sums, gathered: (0, Vec::new()), wipes })
     }
 
     fn check_range(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -128,7 +130,8 @@ impl BlockWrite for FileWrite {
             return Err(StoreError::DigestMismatch { id, expected, got });
         }
         self.flush()?;
-        let meta = BlockMeta { id, generation: self.generation, len: self.len, digest: got };
+        let Self { generation, len, unit_bytes, .. } = *self;
+        let meta = BlockMeta { id, generation, len, unit_bytes, digest: got };
         self.temp.write(self.layout.trailer_at, &format::encode_trailer(self.sums.table()))?;
         self.temp.write(0, &format::encode_header(&meta))?;
         self.temp.publish(id, self.wipes)?;

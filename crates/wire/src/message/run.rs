@@ -38,7 +38,7 @@ pub struct RunOutcome {
     /// Block offset up to which everything is through (persisted, if it persists): where a
     /// re-planned attempt with the same resume key may start.
     pub upto: u64,
-    /// Bytes read from local blocks.
+    /// Bytes read from local blocks: of every unit of which a part was wanted, all.
     pub bytes_read: u64,
     /// Bytes of slices sent, by receiver.
     pub sent: Vec<(NodeId, u64)>,
