@@ -12,6 +12,10 @@ use crate::{AnalysisError, Costs, costs};
 /// Codes with more sub-blocks than this are left out: a cell of 256 KiB would be the smallest.
 pub(super) const MAX_SUB_BLOCKS: usize = 64;
 
+/// Losses that a code with local groups might tolerate, by the bound, beyond those it must: families fall short of
+/// the bound by less.
+const SURPLUS: usize = 3;
+
 /// A code that meets the requirements.
 pub(super) struct Fit {
     pub(super) code: Arc<dyn Code>,
@@ -78,14 +82,24 @@ pub(super) fn search(
     Ok(Search { found, considered })
 }
 
-/// Names of this family with n blocks, k of data, and any locality r that leaves room for the tolerated losses,
-/// or any number d of helpers.
+/// Names of this family with n blocks, k of data, and any locality r that leaves room for the tolerated losses
+/// and not much more, or any number d of helpers that does with few sub-blocks.
 fn names(family: &Family, n: usize, k: usize, tolerate: usize) -> Vec<String> {
     let has = |name: &str| family.keys.iter().any(|key| key.name == name);
-    // Local parities are lost to the distance: d <= n - k - ceil(k / r) + 2.
-    let roomy = |r: &usize| n - k + 1 >= tolerate + k.div_ceil(*r);
+    // Local parities are lost to the distance: d <= n - k - ceil(k / r) + 2. Global parities beyond what the distance
+    // asks for cost storage and repairs, and make no repair cheaper: the same code with fewer of them is better.
+    let roomy = |r: &usize| {
+        let most = (n - k + 1).checked_sub(k.div_ceil(*r));
+        most.is_some_and(|most| (tolerate..=tolerate + SURPLUS).contains(&most))
+    };
     let localities: Vec<usize> = if has("r") { (1..=k).filter(roomy).collect() } else { vec![0] };
-    let helpers: Vec<usize> = if has("d") { (k..n).collect() } else { vec![0] };
+    // With s = d - k + 1 an MSR code whose helpers read only what they send has at least s^ceil((n - 1) / s)
+    // sub-blocks (Balaji and Kumar, ISIT'18): too many are not even made.
+    let few = |d: &usize| {
+        let s = d + 1 - k;
+        s.checked_pow((n - 1).div_ceil(s) as u32).is_some_and(|w| w <= MAX_SUB_BLOCKS)
+    };
+    let helpers: Vec<usize> = if has("d") { (k..n).filter(few).collect() } else { vec![0] };
     let name = |r: usize, d: usize| {
         let value = |key: &kintsu_code::Key| match key.name {
             "n" => Some(format!("n={n}")),

@@ -107,12 +107,14 @@ pub(super) fn caveats(
         None => caveats.push(format!("its {n} blocks cannot be spread over {} racks", requirements.racks)),
         Some(_) => {}
     }
-    let spare = requirements.environment.nodes - n;
-    if spare < requirements.tolerate {
-        caveats.push(format!(
-            "stripes take {n} of {} nodes: no more than {spare} lost blocks of a stripe can be rebuilt before nodes are replaced",
-            requirements.environment.nodes
-        ));
+    let nodes = requirements.environment.nodes;
+    match nodes - n {
+        0 => caveats.push(format!("stripes take all {nodes} nodes: what a lost node held waits for its replacement")),
+        spare if spare < requirements.tolerate => caveats.push(format!(
+            "stripes take {n} of {nodes} nodes: {spare} lost block{} of a stripe can be rebuilt, the next waits for a replacement",
+            if spare == 1 { "" } else { "s" }
+        )),
+        _ => {}
     }
     let dearest = |of: &[crate::RepairCost]| of.iter().map(|cost| cost.read).max();
     if let (Some(data), Some(parity)) = (dearest(&costs.per_block[..k]), dearest(&costs.per_block[k..]))

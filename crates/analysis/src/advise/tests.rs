@@ -112,7 +112,7 @@ fn caveats_speak_of_spare_nodes_and_dear_parities() {
         "{:?}",
         lrc.caveats
     );
-    assert!(lrc.caveats.iter().any(|c| c.contains("no more than 0 lost blocks")), "{:?}", lrc.caveats);
+    assert!(lrc.caveats.iter().any(|c| c.contains("take all 10 nodes")), "{:?}", lrc.caveats);
     assert!(lrc.beyond_distance.is_some_and(|f| f > 0.8 && f < 1.0));
 }
 
