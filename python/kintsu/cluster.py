@@ -207,7 +207,10 @@ class LocalCluster(Cluster):
         command += ["--dir", str(folder / "cluster"), "--listen", "127.0.0.1:0"]
         said, log = folder / "up.json", folder / "up.log"
         with said.open("wb") as out, log.open("wb") as errors:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+            # In a session of its own: Ctrl-C ends a call here, not the cluster.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
+            )
         self._end = weakref.finalize(self, _end, process, folder if dir is None else None)
         try:
             super().__init__(_endpoint(process, said, log, patience))

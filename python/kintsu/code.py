@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -205,10 +206,15 @@ class Code:
         missing = [name for name in ("n", "k") if not hasattr(self, name)]
         if missing:
             raise InvalidError(f"invalid code {self._name()}: expected attributes n and k, got no {missing[0]}")
-        if not 1 <= self.k < self.n <= 255 or self.w < 1:
-            got = f"n={self.n}, k={self.k}, w={self.w}"
-            raise InvalidError(f"invalid code {self._name()}: expected 1 <= k < n <= 255 and w >= 1, got {got}")
-        return self.n, self.k, self.w
+        try:
+            n, k, w = map(operator.index, (self.n, self.k, self.w))
+        except TypeError:
+            n = k = w = 0
+        if not 1 <= k < n <= 255 or w < 1:
+            expected = "whole numbers with 1 <= k < n <= 255 and w >= 1"
+            got = f"n={self.n!r}, k={self.k!r}, w={self.w!r}"
+            raise InvalidError(f"invalid code {self._name()}: expected {expected}, got {got}")
+        return n, k, w
 
     def _ask(self, method: str, dag: Dag, *more: Any) -> Dag:
         try:

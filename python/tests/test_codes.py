@@ -197,6 +197,8 @@ def test_graphs_that_are_no_encoding_are_refused():
     refused(coded(lambda dag: dag.join(2, [0, 1], [1])), "one coefficient each, got 2 children, 1 coef")
     refused(coded(lambda dag: dag.join(-1, [0], [1])), "vertex: expected 0 to")
     refused(kintsu.Code(), "expected attributes n and k")
+    for n, k, w in ((2, 2, 1), (256, 2, 1), (3, 0, 1), (3, 2, 0), (3.5, 2, 1), ("3", 2, 1), (-3, -4, 1)):
+        refused(kintsu.Code.from_generator([], n, k, w), "expected whole numbers with 1 <= k < n <= 255")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,11 @@ impl InMemory {
 
 /// All of a graph as the program of one node: leaves loaded, targets persisted.
 fn program(mut graph: Ecdag) -> Result<Program, DagError> {
-    let w = u16::try_from(graph.w().max(1)).unwrap_or(u16::MAX);
+    let w = u16::try_from(graph.w()).ok().filter(|w| *w > 0).ok_or_else(|| DagError::Invalid {
+        what: "sub-blocks of a block".into(),
+        expected: "1 to 65535".into(),
+        got: graph.w().to_string(),
+    })?;
     let symbols = |vertices: Vec<Vertex>| vertices.into_iter().map(|v| v.0 as usize / usize::from(w));
     let mut blocks: Vec<usize> = symbols(graph.leaves()).chain(symbols(graph.targets())).collect();
     blocks.sort_unstable();
@@ -209,6 +213,7 @@ mod tests {
         let leaf = virtual_leaf.fresh();
         virtual_leaf.join(Vertex(1), &[leaf], &[1]).unwrap();
         assert!(InMemory::new(virtual_leaf).unwrap_err().detail.contains("a virtual vertex"));
+        assert!(InMemory::new(Ecdag::new(2, 1 << 16)).unwrap_err().detail.contains("1 to 65535"));
         let nothing = InMemory::new(Ecdag::new(2, 1)).unwrap().step(0, |_, _| None, |_, _, _| ());
         nothing.unwrap();
     }
