@@ -49,6 +49,22 @@ def test_a_cluster_keeps_the_code_and_gives_it_back(cluster):
         cluster.code("kept")
 
 
+READ = """
+import kintsu, sys
+sys.stdout.buffer.write(kintsu.Cluster(sys.argv[1]).get(sys.argv[2]))
+"""
+
+
+def test_files_outlive_the_class_that_coded_them(cluster):
+    cluster.put(DATA, "heirloom", code=Miser(), **HALVES)
+    node = home(cluster, "heirloom", 1)
+    cluster.stop_node(node)
+    # A process that never saw the class.
+    read = subprocess.run([sys.executable, "-c", READ, cluster.endpoint, "heirloom"], capture_output=True, check=True)
+    assert read.stdout == DATA
+    cluster.start_node(node)
+
+
 def test_a_taken_name_is_refused(cluster):
     cluster.register(Miser(), "taken")
     rs = kintsu.parse("rs:n=4,k=2")
