@@ -19,6 +19,7 @@ mod decode;
 mod definition;
 mod describe;
 mod distance;
+mod drc;
 mod error;
 mod hitchhiker;
 mod linear;

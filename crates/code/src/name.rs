@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, butterfly, clay, hitchhiker, miser, optimal_lrc,
+    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, butterfly, clay, drc, hitchhiker, miser, optimal_lrc,
     replication, rotated_rs, rs, xorbas,
 };
 
@@ -53,6 +53,7 @@ static FAMILIES: &[Family] = &[
     miser::FAMILY,
     butterfly::FAMILY,
     rotated_rs::FAMILY,
+    drc::FAMILY,
     clay::FAMILY,
 ];
 

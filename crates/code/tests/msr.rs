@@ -31,6 +31,9 @@ const CASES: &[Case] = &[
     Case { name: "butterfly:n=5,k=3", w: 4, repairs: &[(4, 8, 8), (1, 12, 8)] },
     Case { name: "butterfly:n=6,k=4", w: 8, repairs: &[(5, 20, 20), (1, 32, 20)] },
     Case { name: "butterfly:n=8,k=6", w: 32, repairs: &[(7, 112, 112), (1, 192, 112)] },
+    // k blocks are read; each moves to the requestor or to another helper, which sends its sum in its place.
+    Case { name: "drc:n=6,k=4", w: 1, repairs: &[(6, 4, 4)] },
+    Case { name: "drc:n=9,k=6", w: 1, repairs: &[(9, 6, 6)] },
     // Two parities: three quarters of k blocks. Else as found by a search of another program.
     Case { name: "rotated-rs:n=6,k=4", w: 2, repairs: &[(4, 6, 6), (2, 8, 8)] },
     Case { name: "rotated-rs:n=18,k=16", w: 2, repairs: &[(16, 24, 24), (2, 32, 32)] },
@@ -98,6 +101,34 @@ fn single_repairs_read_and_move_what_theory_says() {
 }
 
 #[test]
+fn drc_moves_two_blocks_across_racks_whatever_k_blocks_help() {
+    for name in ["drc:n=6,k=4", "drc:n=9,k=6"] {
+        let code = parse(name).unwrap();
+        let racks = code.place();
+        assert!(racks.len() == 3 && racks.iter().all(|rack| rack.len() == code.n() / 3), "{name}");
+        let rack_of = |b: usize| racks.iter().position(|rack| rack.contains(&BlockIndex(b as u8)));
+        for lost in 0..code.n() {
+            for left in masks(code.n(), code.k()).filter(|left| left >> lost & 1 == 0) {
+                let graph = code.decode(&blocks(left), &[BlockIndex(lost as u8)]).unwrap();
+                graph.prove(code.generator()).unwrap();
+                // The requestor is in the rack of the lost block.
+                let rack = |v| rack_of(helper(&graph, v).unwrap_or(lost));
+                let edges =
+                    graph.joins().iter().flat_map(|(&p, join)| join.children.iter().map(move |&c| (c, p)));
+                assert_eq!(edges.filter(|&(child, parent)| rack(child) != rack(parent)).count(), 2, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn drc_prefers_its_own_rack_and_even_shares() {
+    let code = parse("drc:n=9,k=6").unwrap();
+    let graph = decoded(code.as_ref(), 1 << 4);
+    assert_eq!(graph.leaves().iter().map(|v| v.0).collect::<Vec<_>>(), [0, 1, 3, 5, 6, 7]);
+}
+
+#[test]
 fn every_loss_up_to_the_claim_is_recoverable_and_none_beyond() {
     for case in CASES {
         let code = parse(case.name).unwrap();
@@ -150,6 +181,7 @@ fn shapes_that_a_family_does_not_cover_are_refused_with_the_reason() {
         ("miser:n=2,k=1", "k from 2 to 8"),
         ("miser:n=18,k=9", "every loss of k blocks is tried, got n=18, k=9"),
         ("hitchhiker-xor:n=5,k=4", "invalid shape of hitchhiker-xor: expected n - k >= 2"),
+        ("drc:n=12,k=8", "invalid shape of drc: expected n=6, k=4 or n=9, k=6"),
         ("butterfly:n=7,k=4", "invalid shape of butterfly: expected n = k + 2"),
         ("butterfly:n=11,k=9", "k from 2 to 8, as there are 2^(k-1) sub-blocks in a block, got n=11, k=9"),
         ("rotated-rs:n=5,k=4", "invalid shape of rotated-rs: expected n - k >= 2"),
