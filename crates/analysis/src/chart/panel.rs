@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_scale_reaches_what_it_shows_in_few_round_steps() {
         for (largest, last, label) in
-            [(13.2, 14.0, "2"), (0.42, 0.45, "0.05"), (6.0, 6.0, "1"), (0.0, 0.001, "0.001")]
+            [(13.2, 14.0, "2"), (0.42, 0.5, "0.1"), (6.0, 6.0, "1"), (0.0, 0.001, "0.001")]
         {
             let scale = Scale::up_to(largest);
             let ticks: Vec<_> = scale.ticks().collect();

@@ -5,6 +5,9 @@ use kintsu_code::Code;
 
 use crate::{output, progress};
 
+/// In place of a count that has more than 64 bits.
+const LARGE: &str = "over 2^64";
+
 /// Runs `kintsu code check`.
 pub fn run(code: &dyn Code, max_patterns: u64, json: bool) -> anyhow::Result<()> {
     let bar = progress::steps("proving graphs and trying losses");
@@ -53,11 +56,13 @@ fn claims(report: &CheckReport) -> anyhow::Result<()> {
 
 fn losses(report: &CheckReport) -> anyhow::Result<()> {
     let mut table = output::table(["LOST", "PATTERNS", "DECODED", "SHARE"]);
-    let number = |value: Option<u64>| value.map_or("?".into(), |v| v.to_string());
+    let number = |value: Option<u64>, missing: &str| value.map_or(missing.into(), |v| v.to_string());
     for count in &report.losses {
         let LossCount { losses, patterns, recoverable, .. } = count;
         let share = count.fraction.map_or("not counted".into(), |fraction| share(count, fraction));
-        table.add_row([losses.to_string(), number(*patterns), number(*recoverable), share]);
+        let uncounted = if count.fraction.is_some() { LARGE } else { "?" };
+        let [patterns, recoverable] = [number(*patterns, LARGE), number(*recoverable, uncounted)];
+        table.add_row([losses.to_string(), patterns, recoverable, share]);
     }
     output::line(&format!("\nlosses that are decoded\n{table}"))?;
     if let Some(why) = &report.not_counted {
@@ -68,7 +73,7 @@ fn losses(report: &CheckReport) -> anyhow::Result<()> {
 
 /// All only where it is all: 99.9999% is not.
 fn share(count: &LossCount, fraction: f64) -> String {
-    if count.recoverable == count.patterns {
+    if fraction == 1.0 && count.recoverable == count.patterns {
         return "all".into();
     }
     // Rounded down, so that what is not all does not look like it.
