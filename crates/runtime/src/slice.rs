@@ -14,9 +14,19 @@ const KEPT_BYTES: usize = 8 << 20;
 /// The smallest buffer; others are powers of two above it.
 const LEAST_BYTES: usize = 4 << 10;
 
-/// Buffers start at different multiples of this, so that regions combined with each other do not
-/// compete for the same lines of the first cache.
-const STAGGER_BYTES: usize = 256;
+/// Buffers start at one of so many places, so that regions combined with each other do not compete for the same
+/// lines of the first cache.
+const PLACES: usize = 16;
+
+/// From a place to the next: a line or more, and little beside the buffer.
+fn stagger(size: usize) -> usize {
+    (size / 64).clamp(64, 256)
+}
+
+/// Bytes that a buffer of `len` bytes has room for.
+fn class(len: usize) -> usize {
+    len.next_power_of_two().max(LEAST_BYTES)
+}
 
 /// A buffer from the pool, which takes it back when it is dropped. Its bytes are whatever they were.
 #[derive(Debug)]
@@ -49,7 +59,7 @@ impl std::ops::DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        pool().give(std::mem::take(&mut self.bytes));
+        pool().give(class(self.len), std::mem::take(&mut self.bytes));
     }
 }
 
@@ -125,19 +135,18 @@ fn pool() -> &'static Pool {
 
 impl Pool {
     fn take(&self, len: usize) -> Buffer {
-        let size = len.next_power_of_two().max(LEAST_BYTES);
+        let size = class(len);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.taken = free.taken.wrapping_add(1);
-        let start = free.taken % 16 * STAGGER_BYTES;
+        let start = free.taken % PLACES * stagger(size);
         let old = free.by_size.get_mut(&size).and_then(Vec::pop);
         free.kept -= old.as_ref().map_or(0, Vec::len);
         drop(free);
-        let bytes = old.unwrap_or_else(|| vec![0; size + 16 * STAGGER_BYTES]);
+        let bytes = old.unwrap_or_else(|| vec![0; size + PLACES * stagger(size)]);
         Buffer { bytes, start, len }
     }
 
-    fn give(&self, bytes: Vec<u8>) {
-        let size = bytes.len() - 16 * STAGGER_BYTES;
+    fn give(&self, size: usize, bytes: Vec<u8>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         // What was given back last is wanted next: other sizes make way.
         while free.kept + bytes.len() > KEPT_BYTES {

@@ -132,6 +132,16 @@ async fn hitchhiker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn butterfly() {
+    every_block_by_every_method("butterfly:n=5,k=3").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clay() {
+    every_block_by_every_method("clay:n=6,k=4,d=5").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sizes_follow_the_code_and_those_that_do_not_fit_are_refused() {
     let cluster = Cluster::start(7, 7).await;
     let code = "miser:n=6,k=3";
@@ -156,5 +166,32 @@ async fn sizes_follow_the_code_and_those_that_do_not_fit_are_refused() {
             Err(ClientError::Invalid(text)) => assert!(text.contains(fits), "{text}"),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// Graphs of thousands of computations, steps of a mebibyte of each block in pages.
+#[tokio::test(flavor = "multi_thread")]
+async fn clay_of_256_sub_blocks() {
+    let code = "clay:n=14,k=10,d=13";
+    let mut cluster = Cluster::start(15, 15).await;
+    let client = cluster.client().await;
+    let data = content(3, 20 << 20);
+    cluster.put("o", &data, PutOptions::new(code)).await.unwrap();
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+    let longest = (cluster.stripe("o", 0).await.layout).longest(10);
+    for (index, method) in [(0, Method::Conventional), (9, Method::Pipeline), (12, Method::Ppr)] {
+        let home = cluster.home("o", 0, index).await;
+        cluster.kill(home).await;
+        cluster.until_state(home, NodeState::Dead).await;
+        assert_same(&cluster.get("o").await.unwrap(), &data);
+        let jobs = client.repair(RepairTarget::Object("o".into()), method, 1 << 16).await.unwrap();
+        let report = cluster.finish(jobs).await;
+        assert_eq!((report.blocks, report.failed.len()), (1, 0), "{report:?}");
+        assert_same(&cluster.get("o").await.unwrap(), &data);
+        if method == Method::Conventional {
+            let quarters = 13 * longest / 4;
+            assert_eq!((report.bytes_read, report.bytes_moved), (quarters, quarters), "of each of 13 blocks");
+        }
+        cluster.start_node(home).await;
     }
 }
