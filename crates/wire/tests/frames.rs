@@ -2,9 +2,9 @@
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId, Vertex};
 use kintsu_plan::JobId;
-use kintsu_wire::WireError;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
 use kintsu_wire::message::{Fault, FaultKind};
+use kintsu_wire::{PROTOCOL_VERSION, WireError};
 use proptest::prelude::*;
 
 /// Reads one frame from the beginning of `bytes`, as a receiver does.
@@ -91,7 +91,7 @@ fn forged(change: impl Fn(&mut [u8])) -> Vec<u8> {
 #[test]
 fn wrong_versions_sizes_and_kinds_say_so() {
     let other = forged(|b| b[4] = 9);
-    assert_eq!(read(&other).unwrap_err(), WireError::Version { expected: 1, got: 9 });
+    assert_eq!(read(&other).unwrap_err(), WireError::Version { expected: PROTOCOL_VERSION, got: 9 });
     let large = forged(|b| b[24..28].copy_from_slice(&(MAX_PAYLOAD_BYTES as u32 + 1).to_le_bytes()));
     let expected = WireError::Oversized { expected: MAX_PAYLOAD_BYTES, got: MAX_PAYLOAD_BYTES + 1 };
     assert_eq!(read(&large).unwrap_err(), expected);
