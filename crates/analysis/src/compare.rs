@@ -56,8 +56,9 @@ pub struct Row {
 pub struct Comparison {
     /// In order of n, k, r, and then of the families as they were asked for.
     pub rows: Vec<Row>,
-    /// Codes whose parameters are fine but whose distance would take too long to prove: names and reasons.
-    pub unproved: Vec<(String, String)>,
+    /// Codes of parameters that their family covers, but whose distance is false or would take too long to prove:
+    /// names and reasons.
+    pub left_out: Vec<(String, String)>,
 }
 
 /// What a comparison costs at most.
@@ -89,13 +90,13 @@ struct Candidate {
 ///
 /// # Errors
 /// `Invalid` for an empty range, an unknown family, or when nothing is left; `TooLarge` for more work than
-/// [`Work::LIMIT`]; `Code` or `Graph` when a code does not hold what it claims.
+/// [`Work::LIMIT`]; `Code` or `Graph` when a graph of a code does not hold.
 pub fn compare(
     request: &Request,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Comparison, AnalysisError> {
     let candidates = candidates(request)?;
-    let mut table = Comparison { rows: Vec::new(), unproved: Vec::new() };
+    let mut table = Comparison { rows: Vec::new(), left_out: Vec::new() };
     let mut largest = 0;
     for (done, candidate) in candidates.iter().enumerate() {
         progress(done, candidates.len());
@@ -105,14 +106,16 @@ pub fn compare(
                 table.rows.extend(Some(row).filter(|row| row.d >= request.min_distance));
             }
             Ok(None) => {}
-            Err(AnalysisError::Code(error @ CodeError::Unsupported { .. })) => {
-                table.unproved.push((candidate.name(), error.to_string()));
+            Err(AnalysisError::Code(
+                error @ (CodeError::Unsupported { .. } | CodeError::Distance { .. }),
+            )) => {
+                table.left_out.push((candidate.name(), error.to_string()));
             }
             Err(error) => return Err(error),
         }
     }
     progress(candidates.len(), candidates.len());
-    if table.rows.is_empty() && table.unproved.is_empty() {
+    if table.rows.is_empty() && table.left_out.is_empty() {
         return Err(nothing_left(request, largest));
     }
     Ok(table)
@@ -351,6 +354,15 @@ mod tests {
         for (request, expected) in cases {
             assert!(said(&request).contains(expected), "{}", said(&request));
         }
+    }
+
+    #[test]
+    fn a_code_whose_claim_is_false_is_left_out_with_the_loss_that_shows_it() {
+        let table = compare(&request(11..=11, 2.0, &["rotated-rs"]), |_, _| {}).unwrap();
+        assert!(table.rows.iter().any(|row| row.k == 8));
+        let (name, why) = &table.left_out[0];
+        assert_eq!(name, "rotated-rs:n=11,k=6");
+        assert!(why.contains("cannot decode the loss of"), "{why}");
     }
 
     #[test]

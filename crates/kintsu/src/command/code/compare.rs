@@ -7,6 +7,9 @@ use kintsu_analysis::{Comparison, Ratio, Request, Row};
 use crate::cli::Compare;
 use crate::{output, progress};
 
+/// Codes left out that are told of one by one.
+const REASONS: usize = 5;
+
 /// Runs `kintsu code compare`.
 pub fn run(args: Compare, json: bool) -> anyhow::Result<()> {
     let Compare { n, max_overhead, families, min_distance, csv, svg } = args;
@@ -17,9 +20,12 @@ pub fn run(args: Compare, json: bool) -> anyhow::Result<()> {
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
-    let Comparison { rows, unproved } = table?;
-    for (name, why) in &unproved {
+    let Comparison { rows, left_out } = table?;
+    for (name, why) in left_out.iter().take(REASONS) {
         eprintln!("kintsu: {name} is left out: {why}");
+    }
+    if left_out.len() > REASONS {
+        eprintln!("kintsu: {} more codes are left out", left_out.len() - REASONS);
     }
     if let Some(path) = &svg {
         std::fs::write(path, kintsu_analysis::figures(&rows))
