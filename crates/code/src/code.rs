@@ -37,7 +37,8 @@ pub trait Code: Send + Sync + std::fmt::Debug {
     /// The graph that computes the symbols of all `lost` blocks from those of `available` blocks,
     /// which are given in order of preference (earlier is cheaper to read). A lost block with a
     /// local repair group that is otherwise available is repaired from that group, whatever the
-    /// preference; the rest from as few and as early blocks as the code allows. Every leaf has a
+    /// preference; the rest from as few and as early blocks as the code allows, by way of other lost blocks
+    /// (inner vertices then) where that reads less. Every leaf has a
     /// coefficient other than zero somewhere. Where to compute is the planner's choice, with one
     /// exception: what a helper should combine before it sends is bound (`bind_y`) to a symbol of that
     /// helper. No lost block gives an empty graph.

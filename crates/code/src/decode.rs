@@ -1,6 +1,7 @@
 //! Decoding any recoverable loss of any linear code, from its generator rows and local groups.
 //!
-//! A lost row is expressed as a combination of available rows; the coefficients are the join. Not
+//! A lost row is expressed as a combination of available rows; the coefficients are the join. A lost block that its
+//! group repairs can in turn help another group: then it is a vertex of both. Not
 //! here: where the joins are computed, and repairs that read parts of blocks (codes that have them
 //! override [`Code::decode`] for single losses).
 
@@ -9,14 +10,15 @@ use std::collections::BTreeSet;
 use kintsu_algebra::Matrix;
 use kintsu_dag::{BlockIndex, Ecdag, Vertex};
 
-use crate::{Code, CodeError};
+use crate::{Code, CodeError, sparsest};
 
 /// The decode graph of a linear code; the contract is that of [`Code::decode`].
 ///
-/// First every lost block with a wholly available local group is joined from that group. The others are
-/// joined from one set of blocks chosen greedily: those read already, then the rest in order of
-/// preference, each only if it adds to the row space. Reading never exceeds the blocks of the local
-/// repairs plus k, and is exactly k for an MDS code.
+/// First every lost block with a wholly available local group is joined from that group, the one that reads least
+/// where there are several. Then, if that reads less in the end, blocks whose group is complete with
+/// blocks repaired before. The others are joined from one set of blocks chosen greedily: those read already,
+/// then the rest in order of preference, each only if it adds to the row space; a single one from fewer if fewer
+/// are found. Reading never exceeds the blocks of the local repairs plus k, and is exactly k for an MDS code.
 ///
 /// # Errors
 /// As [`Code::decode`].
@@ -26,21 +28,19 @@ pub fn decode_linear(
     lost: &[BlockIndex],
 ) -> Result<Ecdag, CodeError> {
     validate(code.n(), available, lost)?;
-    let mut graph = Ecdag::new(code.n(), code.w());
-    let groups = code.groups();
-    let mut read = BTreeSet::new();
-    let mut rest = Vec::new();
-    for &block in lost {
-        match local_helpers(&groups, available, block) {
-            Some(helpers) if join(&mut graph, code, &helpers, &[block]) => read.extend(helpers),
-            _ => rest.push(block),
+    let mut local = Local::new(code, available, lost);
+    while local.repair_one(false) {}
+    let mut chained = local.clone();
+    let mut graph = local.finish();
+    if chained.repair_one(true) {
+        while chained.repair_one(true) {}
+        let reads = |graph: &Option<Ecdag>| graph.as_ref().map_or(usize::MAX, |graph| graph.leaves().len());
+        let other = chained.clone().finish();
+        if reads(&other) <= reads(&graph) {
+            graph = other;
         }
     }
-    let (read, unread): (Vec<_>, Vec<_>) = available.iter().partition(|b| read.contains(b));
-    if !rest.is_empty() && !join(&mut graph, code, &[read, unread].concat(), &rest) {
-        return Err(unrecoverable(code, available, &rest));
-    }
-    Ok(graph)
+    graph.ok_or_else(|| unrecoverable(code, available, &chained.rest))
 }
 
 /// Accepts distinct blocks of the stripe, each lost or available.
@@ -58,20 +58,84 @@ pub(crate) fn validate(n: usize, available: &[BlockIndex], lost: &[BlockIndex]) 
     Ok(())
 }
 
-/// The other members of the smallest group that holds `block`, if they are all available, in order
-/// of preference.
-fn local_helpers(
-    groups: &[Vec<BlockIndex>],
-    available: &[BlockIndex],
-    block: BlockIndex,
-) -> Option<Vec<BlockIndex>> {
-    groups
-        .iter()
-        .filter(|group| group.contains(&block))
-        .map(|group| (group.len(), available.iter().copied().filter(|b| group.contains(b)).collect()))
-        .filter(|(size, helpers): &(usize, Vec<BlockIndex>)| helpers.len() + 1 == *size)
-        .min_by_key(|&(size, _)| size)
-        .map(|(_, helpers)| helpers)
+/// A decode graph while it is made.
+#[derive(Clone)]
+struct Local<'a> {
+    code: &'a dyn Code,
+    available: &'a [BlockIndex],
+    groups: Vec<Vec<BlockIndex>>,
+    graph: Ecdag,
+    read: BTreeSet<BlockIndex>,
+    /// Lost blocks that the graph does not compute yet.
+    rest: Vec<BlockIndex>,
+}
+
+impl<'a> Local<'a> {
+    fn new(code: &'a dyn Code, available: &'a [BlockIndex], lost: &[BlockIndex]) -> Self {
+        let graph = Ecdag::new(code.n(), code.w());
+        let mut groups = code.groups();
+        groups.retain(|group| group.iter().any(|block| lost.contains(block)));
+        Self { code, available, groups, graph, read: BTreeSet::new(), rest: lost.to_vec() }
+    }
+
+    /// Repairs a block from a group, which may be completed by repaired blocks if `chained`; false when there is none.
+    fn repair_one(&mut self, chained: bool) -> bool {
+        let Some((block, at, helpers)) = self.cheapest(chained) else { return false };
+        if join(&mut self.graph, self.code, &helpers, &[block]) {
+            self.rest.retain(|&lost| lost != block);
+            self.read.extend(helpers.iter().filter(|b| self.available.contains(b)));
+        } else {
+            // It does not determine its member: not a group.
+            self.groups.remove(at);
+        }
+        true
+    }
+
+    /// The block, the number of the group and the helpers of the repair that reads the fewest blocks not read yet.
+    fn cheapest(&self, chained: bool) -> Option<(BlockIndex, usize, Vec<BlockIndex>)> {
+        let new = |b: &&BlockIndex| self.available.contains(b) && !self.read.contains(b);
+        let mut cheapest = None;
+        for (at, group) in self.groups.iter().enumerate() {
+            for &block in self.rest.iter().filter(|block| group.contains(block)) {
+                let Some(helpers) = self.helpers(group, block, chained) else { continue };
+                let cost = (helpers.iter().filter(new).count(), group.len());
+                if cheapest.as_ref().is_none_or(|(least, _)| cost < *least) {
+                    cheapest = Some((cost, (block, at, helpers)));
+                }
+            }
+        }
+        cheapest.map(|(_, repair)| repair)
+    }
+
+    /// The other members of the group, if they are all there: available ones in order of preference, then
+    /// repaired ones.
+    fn helpers(&self, group: &[BlockIndex], block: BlockIndex, chained: bool) -> Option<Vec<BlockIndex>> {
+        let w = self.code.w() as u32;
+        let repaired = |b: &BlockIndex| self.graph.joins().contains_key(&Vertex(u32::from(b.0) * w));
+        let repaired = group.iter().filter(|b| chained && repaired(b));
+        let helpers = self.available.iter().filter(|b| group.contains(b)).chain(repaired).copied();
+        let helpers: Vec<_> = helpers.collect();
+        (helpers.len() + 1 == group.len() && !helpers.contains(&block)).then_some(helpers)
+    }
+
+    /// Joins what no group repaired; `None` when what is available does not determine it.
+    fn finish(mut self) -> Option<Ecdag> {
+        let (read, unread): (Vec<_>, Vec<_>) = self.available.iter().partition(|b| self.read.contains(b));
+        let helpers = [&read[..], &unread[..]].concat();
+        let mds = self.code.distance() == self.code.n() - self.code.k() + 1;
+        match self.rest[..] {
+            [] => Some(self.graph),
+            [block] if self.code.w() == 1 && !mds => {
+                let helpers: Vec<usize> = symbols(self.code, &helpers).collect();
+                let rows = self.code.generator().select_rows(helpers.iter().copied());
+                let symbol = usize::from(block.0);
+                let coefs = sparsest::express(&rows, self.code.generator().row(symbol), read.len())?;
+                join_row(&mut self.graph, symbol, &helpers, &coefs);
+                Some(self.graph)
+            }
+            _ => join(&mut self.graph, self.code, &helpers, &self.rest).then_some(self.graph),
+        }
+    }
 }
 
 /// Joins every symbol of `targets` from symbols of `helpers`, earlier ones preferred; false, and

@@ -29,6 +29,7 @@ mod optimal_lrc;
 mod replication;
 mod rotated_rs;
 mod rs;
+mod sparsest;
 mod xorbas;
 
 pub use code::Code;

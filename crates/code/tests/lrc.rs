@@ -4,7 +4,41 @@
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 use kintsu_code::{Code, CodeError, from_generator, parse};
-use kintsu_dag::BlockIndex;
+use kintsu_dag::{BlockIndex, Ecdag, Vertex};
+
+/// The graph that decodes `lost` when `busy` blocks are not there either, which proves; `None` where nothing can.
+fn decoded(code: &dyn Code, lost: &[usize], busy: &[usize]) -> Option<Ecdag> {
+    let blocks = |all: &mut dyn Iterator<Item = usize>| all.map(|b| BlockIndex(b as u8)).collect::<Vec<_>>();
+    let left = blocks(&mut (0..code.n()).filter(|b| !lost.contains(b) && !busy.contains(b)));
+    let lost = blocks(&mut lost.iter().copied());
+    let rank =
+        |blocks: &[BlockIndex]| code.generator().select_rows(blocks.iter().map(|b| usize::from(b.0))).rank();
+    match code.decode(&left, &lost) {
+        Ok(graph) => {
+            graph.prove(code.generator()).unwrap();
+            Some(graph)
+        }
+        Err(error) => {
+            assert!(matches!(error, CodeError::Unrecoverable { .. }), "{}: {error}", code.name());
+            assert!(rank(&[&left[..], &lost].concat()) > rank(&left), "{}: {error}", code.name());
+            None
+        }
+    }
+}
+
+/// The fewest blocks not in `absent` that determine `block`, by trying all sets.
+fn fewest(code: &dyn Code, block: usize, absent: &[usize]) -> Option<usize> {
+    let left: Vec<usize> = (0..code.n()).filter(|b| *b != block && !absent.contains(b)).collect();
+    let rows = |set: u32| {
+        code.generator().select_rows((0..left.len()).filter(|i| set >> i & 1 == 1).map(|i| left[i]))
+    };
+    let target = code.generator().select_rows([block]);
+    let mut sets: Vec<u32> =
+        (1..1 << left.len()).filter(|set: &u32| set.count_ones() as usize <= code.k()).collect();
+    sets.sort_by_key(|set| set.count_ones());
+    let found = sets.into_iter().find(|&set| rows(set).express(&target).unwrap().is_some());
+    found.map(|set| set.count_ones() as usize)
+}
 
 /// Blocks that the repair of `block` reads, all others available; the graph proves.
 fn cost(code: &dyn Code, block: usize) -> usize {
@@ -104,6 +138,97 @@ fn replication_reads_one_block() {
         let code = parse(&format!("replication:n={n}")).unwrap();
         assert_eq!((code.k(), code.distance(), cost(&*code, n - 1), cost(&*code, 0)), (1, n, 1, 1));
     }
+}
+
+/// Sum of the repair costs of all blocks, by k: the paper's NRC.
+fn normalised(name: &str) -> usize {
+    let code = parse(name).unwrap();
+    let sum: usize = (0..code.n()).map(|b| cost(&*code, b)).sum();
+    assert_eq!(sum % code.k(), 0, "{name}");
+    sum / code.k()
+}
+
+#[test]
+fn repair_costs_of_the_paper_come_out() {
+    assert_eq!(normalised("azure-lrc:n=10,k=6,r=3"), 6);
+    assert_eq!(normalised("azure-lrc:n=11,k=6,r=2"), 5);
+    assert_eq!(normalised("optimal-lrc:n=12,k=6,r=3"), 6);
+    for code in shapes("azure-lrc", 12) {
+        let locals = code.groups().len();
+        // With more globals a lucky choice of coefficients may cost less.
+        if code.n() - code.k() - locals > 2 {
+            continue;
+        }
+        assert!(
+            (code.k() + locals..code.n()).all(|global| cost(&*code, global) == code.k()),
+            "{}",
+            code.name()
+        );
+    }
+}
+
+/// Every code of the families up to this many blocks, and all its losses of up to three blocks.
+const SMALL: usize = 10;
+
+#[test]
+fn losses_are_decoded_when_and_only_when_rank_allows() {
+    let families = ["azure-lrc", "azure-lrc-plus1", "xorbas", "optimal-lrc"];
+    let mut codes: Vec<_> = families.iter().flat_map(|family| shapes(family, SMALL)).collect();
+    codes.extend(["xorbas:n=16,k=10,r=5", "optimal-lrc:n=15,k=8,r=4"].map(|name| parse(name).unwrap()));
+    for code in codes {
+        let (n, k) = (code.n(), code.k());
+        for (a, b, c) in (0..n).flat_map(|a| (a..n).flat_map(move |b| (b..n).map(move |c| (a, b, c)))) {
+            let mut lost = vec![a, b, c];
+            lost.dedup();
+            let Some(graph) = decoded(&*code, &lost, &[]) else {
+                assert!(lost.len() >= code.distance(), "{} {lost:?}", code.name());
+                continue;
+            };
+            let local = |b: usize| {
+                code.groups().iter().filter(|g| g.contains(&BlockIndex(b as u8))).map(Vec::len).max()
+            };
+            let locals: usize = lost.iter().filter_map(|&b| local(b)).sum();
+            assert!(graph.leaves().len() <= locals + k, "{} {lost:?}", code.name());
+        }
+    }
+}
+
+#[test]
+fn a_single_block_is_repaired_from_as_few_as_can_be() {
+    let mut codes: Vec<_> =
+        ["azure-lrc", "azure-lrc-plus1"].iter().flat_map(|family| shapes(family, 9)).collect();
+    codes.extend(
+        ["xorbas:n=12,k=8,r=4", "optimal-lrc:n=10,k=6,r=4", "optimal-lrc:n=9,k=4,r=2"]
+            .map(|n| parse(n).unwrap()),
+    );
+    let mut chosen = 0;
+    for code in codes {
+        // Groups may have been left out of the definition: what they would read is found all the same.
+        let bare =
+            from_generator("bare", code.n(), code.k(), 1, code.generator().clone(), Vec::new(), 2).unwrap();
+        for (block, busy) in (0..code.n()).flat_map(|b| [(b, (b + 1) % code.n()), (b, (b + 4) % code.n())]) {
+            let reads = decoded(&*bare, &[block], &[busy]).map(|graph| graph.leaves().len());
+            assert_eq!(reads, fewest(&*code, block, &[busy]), "{} b{block} without b{busy}", code.name());
+            chosen += usize::from(reads.is_some_and(|reads| reads < code.k()));
+        }
+    }
+    assert!(chosen > 100, "{chosen}");
+}
+
+#[test]
+fn a_repaired_block_helps_another_group_where_that_reads_less() {
+    let code = parse("xorbas:n=16,k=10,r=5").unwrap();
+    // b10 is the parity of b0..b4, and of a group with b11 and the global parities b12..b15.
+    let graph = decoded(&*code, &[0, 10], &[]).unwrap();
+    assert_eq!(graph.joins()[&Vertex(10)].children, [11, 12, 13, 14, 15].map(Vertex));
+    assert_eq!(graph.joins()[&Vertex(0)].children, [1, 2, 3, 4, 10].map(Vertex));
+    assert_eq!(graph.leaves().len(), 9);
+    // From their groups b0, b5 and b12 would cost as much as from any ten.
+    let graph = decoded(&*code, &[0, 10, 12, 5], &[]).unwrap();
+    assert_eq!(graph.leaves().len(), 10);
+    // Of its two groups b10 takes the smaller one.
+    let code = parse("xorbas:n=12,k=8,r=4").unwrap();
+    assert_eq!(decoded(&*code, &[8], &[]).unwrap().leaves(), [9, 10, 11].map(Vertex));
 }
 
 #[test]
