@@ -21,8 +21,8 @@ pub fn run(args: Compare, json: bool) -> anyhow::Result<()> {
     });
     bar.finish_and_clear();
     let Comparison { rows, left_out } = table?;
-    for (name, why) in left_out.iter().take(REASONS) {
-        eprintln!("kintsu: {name} is left out: {why}");
+    for (_, why) in left_out.iter().take(REASONS) {
+        eprintln!("kintsu: left out: {why}");
     }
     if left_out.len() > REASONS {
         eprintln!("kintsu: {} more codes are left out", left_out.len() - REASONS);
