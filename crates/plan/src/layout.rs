@@ -109,7 +109,7 @@ impl Layout {
             return invalid("data blocks", "1 to 255".into(), k.to_string());
         }
         check_sizes(w, kind, block_bytes, cell_bytes)?;
-        let w = w as u16; // a cell of 32 bits has w pages
+        let w = w as u16;
         let full = block_bytes.saturating_mul(k as u64);
         let count = size.div_ceil(full);
         if count > MAX_STRIPES {
@@ -217,9 +217,10 @@ fn grain(w: usize) -> u64 {
 /// Accepts a block and a cell that fit together, and `w`.
 fn check_sizes(w: usize, kind: LayoutKind, block_bytes: u64, cell_bytes: u32) -> Result<(), PlanError> {
     let (grain, cell) = (grain(w), u64::from(cell_bytes));
-    if cell == 0 || block_bytes == 0 || w == 0 {
+    if cell == 0 || block_bytes == 0 || w == 0 || w > usize::from(u16::MAX) {
         let got = format!("blocks of {block_bytes} bytes, cells of {cell}, sub-blocks: {w}");
-        return invalid("block and cell size", "at least one byte, one sub-block".into(), got);
+        let expected = format!("at least one byte, 1 to {} sub-blocks", u16::MAX);
+        return invalid("block and cell size", expected, got);
     }
     if !cell.is_multiple_of(grain) {
         let expected = format!(
@@ -347,7 +348,10 @@ mod tests {
             assert!(refused(kind, 1 << 20, 20_000).contains("such as 32768"));
             assert!(refused(kind, 40_000, 16_384).contains("such as 49152"));
         }
-        assert!(Layout::stripes_of(9, 2, 0, LayoutKind::Striped, 8, 8).is_err());
+        for w in [0, 1 << 16, 1 << 20] {
+            let (block, cell) = Layout::sizes(w, None, None);
+            assert!(Layout::stripes_of(9, 2, w, LayoutKind::Striped, block, cell).is_err());
+        }
     }
 
     #[test]

@@ -224,7 +224,10 @@ proptest! {
     fn helpers_are_k_or_those_of_the_group(case in cases(), method in 0usize..3) {
         let lost = case.losses(1);
         // Codes with repairs of their own may read a little of many.
-        prop_assume!(lost.len() == 1 && (case.code.w() == 1 || case.code.family() == "test"));
+        if !["rs", "azure-lrc", "test"].contains(&case.code.family()) {
+            return Ok(());
+        }
+        prop_assume!(lost.len() == 1);
         let view = case.without(&lost);
         let requestors = place_lost(&view, &case.topology, &lost, &mut |_| 0).unwrap();
         let planned = repair(&view, &case.topology, &Repair { lost: lost.clone(), requestors, method: METHODS[method] }, &|_| 0, &[]).unwrap();

@@ -11,8 +11,16 @@ use kintsu_dag::{BlockIndex, Ecdag, NodeId, Task, Vertex};
 use kintsu_plan::{Account, Layout, LayoutKind, Method, Repair, StripeView, place_lost, read, repair};
 use support::{Machine, blocks, programs, stripe, topology};
 
-const CODES: [&str; 4] =
-    ["miser:n=4,k=2", "miser:n=8,k=4", "hitchhiker-xor:n=9,k=6", "hitchhiker-xor:n=14,k=10"];
+const CODES: [&str; 8] = [
+    "miser:n=4,k=2",
+    "miser:n=8,k=4",
+    "hitchhiker-xor:n=9,k=6",
+    "hitchhiker-xor:n=14,k=10",
+    "butterfly:n=6,k=4",
+    "clay:n=6,k=4,d=5",
+    "clay:n=9,k=5,d=7",
+    "drc:n=9,k=6",
+];
 
 fn full(name: &str) -> (StripeView, Vec<Vec<u8>>) {
     let code = kintsu_code::parse(name).unwrap();

@@ -428,3 +428,20 @@ proptest! {
         prop_assert_eq!(crashed.snapshot().unwrap().totals().unwrap(), meta.snapshot().unwrap().totals().unwrap());
     }
 }
+
+#[test]
+fn a_store_of_version_1_is_taken_over_and_one_of_another_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = |version| {
+        let meta = open(dir.path());
+        meta.write(|t| t.set_counter(tables::COUNT_VERSION, version)).unwrap();
+    };
+    set(1);
+    let meta = open(dir.path());
+    assert_eq!(meta.write(|t| t.counter(tables::COUNT_VERSION)).unwrap(), 2, "older programs refuse it now");
+    drop(meta);
+    set(3);
+    let Err(error) = Meta::open(dir.path(), 1 << 20) else { panic!("opened") };
+    assert!(error.to_string().contains("version 1 to 2"), "{error}");
+    assert!(error.to_string().contains("version 3"), "{error}");
+}

@@ -31,7 +31,14 @@ pub fn codes() -> &'static [Arc<dyn Code>] {
     CODES_BY_NUMBER.get_or_init(|| {
         let plain = CODES.iter().map(|name| kintsu_code::parse(name).unwrap());
         let divided = [(5, 3, 2), (4, 2, 3), (6, 4, 4), (3, 1, 8), (9, 6, 2)];
-        let own = ["miser:n=4,k=2", "hitchhiker-xor:n=5,k=3"].map(|name| kintsu_code::parse(name).unwrap());
+        let own = [
+            "miser:n=4,k=2",
+            "hitchhiker-xor:n=5,k=3",
+            "clay:n=6,k=4,d=5",
+            "butterfly:n=5,k=3",
+            "drc:n=9,k=6",
+        ];
+        let own = own.map(|name| kintsu_code::parse(name).unwrap());
         plain.chain(divided.map(|(n, k, w)| sub_packetised(n, k, w))).chain(own).collect()
     })
 }
