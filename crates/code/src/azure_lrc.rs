@@ -1,10 +1,12 @@
 //! Azure's local reconstruction codes: data in groups of r with one XOR parity each, and global
 //! parities over all data. A lost data block or local parity is repaired from r blocks.
 //!
-//! The last group takes what is left and may be smaller. Coefficients: for up to two globals, and
-//! within the field's limits, maximally recoverable ones (they decode every loss that any coefficients
-//! could): data j of group i has a = 2^i 2^(17 j), the globals are sums of a and of a^2. Beyond that a split
-//! Cauchy matrix. Both have the largest possible distance, g + 2.
+//! The last group takes what is left and may be smaller. Coefficients are maximally recoverable where that
+//! is known to be possible here (they decode every loss that any coefficients could): for up to two globals, and within
+//! the field's limits, data j of group i has a = 2^i 2^(17 j), the globals are sums of a and of a^2; for three to six
+//! globals from a table of what was found (`recoverable`): that are all stripes of k >= n/2 up to n = 14, those in groups of
+//! up to 5 up to n = 16, and some up to n = 20. Otherwise a split Cauchy matrix, which is maximally recoverable for a single
+//! group only. All have the largest possible distance, g + 2.
 //!
 //! Source of the layout and of the notion of recoverability: Huang et al., "Erasure Coding in Windows
 //! Azure Storage", ATC'12. The coefficients are our own.
@@ -18,7 +20,7 @@ use crate::distance::{Certificate, Theorem};
 use crate::linear::{Claim, Own};
 use crate::name::{Family, Key, Params};
 use crate::rs::systematic;
-use crate::{Code, CodeError};
+use crate::{Code, CodeError, recoverable};
 
 pub(crate) const FAMILY: Family = Family {
     name: "azure-lrc",
@@ -44,11 +46,14 @@ pub(crate) struct Shape {
 fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let (n, k) = params.shape()?;
     let shape = Shape::new(n, k, params.number("r")?)?;
-    let (generator, theorem) = shape.coefficients();
     let name = format!("azure-lrc:n={n},k={k},r={}", shape.r);
     let (groups, distance) = (shape.groups(), shape.distance());
-    let claim = Claim { name, n, k, w: 1, generator, groups, distance, own: Own::default() };
-    claim.make(Some(&Certificate { theorem, split: shape.locals }))
+    let claim = |generator| Claim { name, n, k, w: 1, generator, groups, distance, own: Own::default() };
+    if let Some(generator) = shape.tabulated() {
+        return claim(generator).make(None);
+    }
+    let (generator, theorem) = shape.coefficients();
+    claim(generator).make(Some(&Certificate { theorem, split: shape.locals }))
 }
 
 impl Shape {
@@ -67,6 +72,15 @@ impl Shape {
     /// The largest distance that there can be; both kinds of coefficients reach it.
     pub(crate) fn distance(self) -> usize {
         self.globals + 2
+    }
+
+    /// The generator with globals from the table, for more of them than the points below serve.
+    fn tabulated(self) -> Option<Matrix> {
+        if self.globals <= 2 || self.locals < 2 {
+            return None;
+        }
+        let rows = recoverable::globals(self.k, self.r, self.globals)?;
+        Some(self.generator(|global, j| rows[global][j]))
     }
 
     /// The generator, and the theorem by which the split local row and the globals have the distance.
@@ -134,15 +148,27 @@ mod tests {
     }
 
     #[test]
+    fn more_globals_come_from_the_table_where_it_has_them() {
+        for (shape, tabulated) in [
+            ((15, 8, 4), true),
+            ((16, 10, 5), true),
+            ((18, 12, 6), true),
+            ((20, 10, 5), false),
+            ((12, 8, 8), false),
+        ] {
+            let (n, k, r) = shape;
+            assert_eq!(super::Shape::new(n, k, r).unwrap().tabulated().is_some(), tabulated, "{shape:?}");
+        }
+    }
+
+    #[test]
     fn three_globals_split_a_cauchy_matrix() {
         // y = 4, 5: globals y / (i + y), i = 1..=3, by hand 4/5, 5/4, 4/6, 5/7, 4/7, 5/6.
         let div = |a, b| format!("{:02x}", kintsu_algebra::div(a, b).unwrap());
         let globals = [(4, 5), (5, 4), (4, 6), (5, 7), (4, 7), (5, 6)].map(|(a, b)| div(a, b));
-        let rows: Vec<_> = globals.chunks(2).map(|row| row.join(" ")).collect();
-        assert_eq!(
-            parity_hex("azure-lrc:n=7,k=2,r=1"),
-            [vec!["01 00".into(), "00 01".into()], rows].concat()
-        );
+        let (matrix, _) = super::Shape::new(7, 2, 1).unwrap().split_cauchy();
+        let rows = (4..7).flat_map(|i| matrix.row(i).iter().map(|c| format!("{c:02x}")).collect::<Vec<_>>());
+        assert_eq!(rows.collect::<Vec<_>>(), globals);
     }
 
     #[test]

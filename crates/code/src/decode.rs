@@ -17,8 +17,8 @@ use crate::{Code, CodeError, sparsest};
 /// First every lost block with a wholly available local group is joined from that group, the one that reads least
 /// where there are several. Then, if that reads less in the end, blocks whose group is complete with
 /// blocks repaired before. The others are joined from one set of blocks chosen greedily: those read already,
-/// then the rest in order of preference, each only if it adds to the row space; a single one from fewer if fewer
-/// are found. Reading never exceeds the blocks of the local repairs plus k, and is exactly k for an MDS code.
+/// then the rest in order of preference, each only if it adds to the row space; a single one that is local from fewer if
+/// fewer are found. Reading never exceeds the blocks of the local repairs plus k, and is exactly k for an MDS code.
 ///
 /// # Errors
 /// As [`Code::decode`].
@@ -118,6 +118,14 @@ impl<'a> Local<'a> {
         (helpers.len() + 1 == group.len() && !helpers.contains(&block)).then_some(helpers)
     }
 
+    /// Whether the block may have fewer than k helpers by design: it is in a group (an incomplete one), or the code has none
+    /// to tell. A block outside all groups, as Azure-LRC's globals, costs k but for coefficients that happen to vanish:
+    /// those are not searched for.
+    fn is_local(&self, block: BlockIndex) -> bool {
+        let groups = self.code.groups();
+        groups.is_empty() || groups.iter().any(|group| group.contains(&block))
+    }
+
     /// Joins what no group repaired; `None` when what is available does not determine it.
     fn finish(mut self) -> Option<Ecdag> {
         let (read, unread): (Vec<_>, Vec<_>) = self.available.iter().partition(|b| self.read.contains(b));
@@ -125,7 +133,7 @@ impl<'a> Local<'a> {
         let mds = self.code.distance() == self.code.n() - self.code.k() + 1;
         match self.rest[..] {
             [] => Some(self.graph),
-            [block] if self.code.w() == 1 && !mds => {
+            [block] if self.code.w() == 1 && !mds && self.is_local(block) => {
                 let helpers: Vec<usize> = symbols(self.code, &helpers).collect();
                 let rows = self.code.generator().select_rows(helpers.iter().copied());
                 let symbol = usize::from(block.0);

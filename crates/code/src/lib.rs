@@ -26,6 +26,7 @@ mod linear;
 mod miser;
 mod name;
 mod optimal_lrc;
+mod recoverable;
 mod replication;
 mod rotated_rs;
 mod rs;
