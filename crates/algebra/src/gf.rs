@@ -58,6 +58,45 @@ pub const fn div(a: u8, b: u8) -> Option<u8> {
     }
 }
 
+/// All products, by factor: row c has c times every element.
+static PRODUCTS: [[u8; 256]; 256] = products();
+
+const fn products() -> [[u8; 256]; 256] {
+    let mut products = [[0u8; 256]; 256];
+    let mut a = 0;
+    while a < 256 {
+        let mut b = 0;
+        while b < 256 {
+            products[a][b] = mul(a as u8, b as u8);
+            b += 1;
+        }
+        a += 1;
+    }
+    products
+}
+
+/// Elements that [`add_scaled`] passes over together when all are zero.
+const STRETCH: usize = 64;
+
+/// `to += coef * from`, for rows of coefficients of one length. Stretches of zeros in `from` cost no more than a look: the
+/// rows of codes with sub-blocks have thousands of elements, most of them zero.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn add_scaled(to: &mut [u8], from: &[u8], coef: u8) {
+    assert_eq!(to.len(), from.len(), "rows of one length");
+    if coef == 0 {
+        return;
+    }
+    let products = &PRODUCTS[usize::from(coef)];
+    for (to, from) in to.chunks_mut(STRETCH).zip(from.chunks(STRETCH)) {
+        if from == [0; STRETCH] {
+            continue;
+        }
+        to.iter_mut().zip(from).for_each(|(t, &f)| *t ^= products[usize::from(f)]);
+    }
+}
+
 /// The generator 2 to the power `e` (any `e`; the exponent is taken modulo 255).
 #[inline]
 pub const fn exp(e: usize) -> u8 {
@@ -144,6 +183,23 @@ mod tests {
             for e in 0..600 {
                 assert_eq!(pow(a, e), product, "{a}^{e}");
                 product = mul(product, a);
+            }
+        }
+    }
+
+    #[test]
+    fn scaled_rows_are_added_element_by_element_zeros_or_not() {
+        for length in [0, 1, 10, 63, 64, 65, 200] {
+            for zeros in [0..0, 0..64, 64..128, 5..190] {
+                let from: Vec<u8> =
+                    (0..length).map(|i| if zeros.contains(&i) { 0 } else { (i * 37 + 11) as u8 }).collect();
+                let before: Vec<u8> = (0..length).map(|i| (i * 91 + 5) as u8).collect();
+                for coef in [0, 1, 2, 0x1d, 255] {
+                    let mut to = before.clone();
+                    add_scaled(&mut to, &from, coef);
+                    let expected = before.iter().zip(&from).map(|(&t, &f)| t ^ slow_mul(coef, f));
+                    assert!(to.into_iter().eq(expected), "{coef} times {from:?}");
+                }
             }
         }
     }

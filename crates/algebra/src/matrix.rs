@@ -1,6 +1,6 @@
 //! Dense matrices over GF(2^8), row-major, of the few hundred rows that a code needs.
 
-use crate::gf::{inv, mul};
+use crate::gf::{add_scaled, inv, mul};
 
 /// What a matrix operation refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -215,12 +215,6 @@ impl Matrix {
         for j in 0..self.cols {
             self.data.swap(a * self.cols + j, b * self.cols + j);
         }
-    }
-}
-
-fn add_scaled(to: &mut [u8], from: &[u8], c: u8) {
-    if c != 0 {
-        to.iter_mut().zip(from).for_each(|(t, &f)| *t ^= mul(c, f));
     }
 }
 

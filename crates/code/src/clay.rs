@@ -18,7 +18,7 @@ mod graph;
 
 use std::sync::Arc;
 
-use kintsu_algebra::{Matrix, add, mul};
+use kintsu_algebra::{Matrix, add_scaled};
 use kintsu_dag::{BlockIndex, Ecdag};
 
 use crate::decode::validate;
@@ -189,15 +189,6 @@ impl Shape {
         }
         sum
     }
-}
-
-/// `sum += coef * row`.
-fn add_scaled(sum: &mut [u8], row: &[u8], coef: u8) {
-    if coef == 0 {
-        return;
-    }
-    let table: [u8; 256] = std::array::from_fn(|value| mul(coef, value as u8));
-    sum.iter_mut().zip(row).for_each(|(s, &r)| *s = add(*s, table[usize::from(r)]));
 }
 
 /// A Clay code: generator and claims as any code's, graphs of its own.

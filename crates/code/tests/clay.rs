@@ -48,9 +48,15 @@ fn a_repair_reads_the_qth_part_of_d_helpers() {
 
 #[test]
 fn every_loss_of_small_codes_is_decoded_from_k_blocks() {
-    for name in
-        ["clay:n=4,k=2,d=3", "clay:n=5,k=3,d=4", "clay:n=6,k=4,d=5", "clay:n=6,k=3,d=4", "clay:n=6,k=3,d=5"]
-    {
+    for name in [
+        "clay:n=3,k=1,d=2",
+        "clay:n=4,k=2,d=3",
+        "clay:n=5,k=3,d=4",
+        "clay:n=6,k=4,d=5",
+        "clay:n=6,k=3,d=4",
+        "clay:n=6,k=3,d=5",
+        "clay:n=9,k=6,d=8",
+    ] {
         let code = parse(name).unwrap();
         let (n, k) = (code.n(), code.k());
         for pattern in 0u32..1 << n {
@@ -74,6 +80,26 @@ fn a_repair_asks_other_helpers_or_decodes_when_some_are_missing() {
     assert_eq!(decoded(&*code, &blocks([4, 3, 2, 1]), &[0]), [4; 4]);
     assert_eq!(decoded(&*code, &blocks([5, 4, 3, 2]), &[0]), [8; 3]);
     assert!(decoded(&*code, &blocks([5, 4, 2]), &[0]).len() == 3);
+}
+
+/// A repair needs the others of the lost block's column of the grid, and takes any others besides.
+#[test]
+fn any_choice_of_d_helpers_with_the_column_among_them_repairs() {
+    for (n, k, d) in [(6usize, 3, 4), (7, 4, 5), (8, 4, 6)] {
+        let code = parse(&format!("clay:n={n},k={k},d={d}")).unwrap();
+        let q = d - k + 1;
+        let virtual_nodes = n.div_ceil(q) * q - n;
+        let column = |b: usize| if b < k { b / q } else { (b + virtual_nodes) / q };
+        for lost in 0..n {
+            for chosen in (0u32..1 << n).filter(|c| c.count_ones() as usize == d && c >> lost & 1 == 0) {
+                let (helpers, unasked): (Vec<_>, Vec<_>) =
+                    (0..n).filter(|&b| b != lost).partition(|&b| chosen >> b & 1 == 1);
+                let whole = unasked.iter().all(|&b| column(b) != column(lost));
+                let expected = if whole { vec![code.w() / q; d] } else { vec![code.w(); k] };
+                assert_eq!(decoded(&*code, &blocks(helpers), &[lost]), expected, "{} b{lost}", code.name());
+            }
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use kintsu_algebra::{Matrix, mul};
+use kintsu_algebra::{Matrix, add_scaled};
 
 use crate::{BlockIndex, DagError, Ecdag, Vertex};
 
@@ -168,14 +168,6 @@ struct Rows {
 impl Rows {
     fn row(&self, at: usize) -> &[u8] {
         &self.data[at * self.width..(at + 1) * self.width]
-    }
-}
-
-fn add_scaled(to: &mut [u8], from: &[u8], coef: u8) {
-    match coef {
-        0 => {}
-        1 => to.iter_mut().zip(from).for_each(|(t, &f)| *t ^= f),
-        _ => to.iter_mut().zip(from).for_each(|(t, &f)| *t ^= mul(coef, f)),
     }
 }
 
