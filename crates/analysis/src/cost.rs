@@ -51,12 +51,32 @@ pub struct Costs {
 /// # Errors
 /// `Code` when a block cannot be decoded from all others; `Graph` when a decode graph is false.
 pub fn costs(code: &dyn Code) -> Result<Costs, AnalysisError> {
+    let blocks = (0..code.n()).map(|b| repair_cost(code, BlockIndex(b as u8)));
+    Ok(measures(code, blocks.collect::<Result<_, _>>()?))
+}
+
+/// The measures of the design that `code` follows, as the study has them: as [`costs`], but where a code has
+/// local groups, a block that is in none of them costs k blocks. The coefficients of a particular code may happen to
+/// allow fewer, which [`costs`] tells.
+///
+/// # Errors
+/// As [`costs`].
+pub fn design_costs(code: &dyn Code) -> Result<Costs, AnalysisError> {
+    let (k, groups) = (code.k(), code.groups());
+    let mut per_block = costs(code)?.per_block;
+    let in_none = |block| !groups.iter().any(|group| group.contains(&block));
+    for cost in per_block.iter_mut().filter(|cost| !groups.is_empty() && in_none(cost.block)) {
+        let all = Ratio::new(k, 1);
+        *cost = RepairCost { block: cost.block, read: all, moved: all, helpers: k };
+    }
+    Ok(measures(code, per_block))
+}
+
+fn measures(code: &dyn Code, per_block: Vec<RepairCost>) -> Costs {
     let (n, k, d) = (code.n(), code.k(), code.distance());
-    let blocks = (0..n).map(|b| repair_cost(code, BlockIndex(b as u8)));
-    let per_block = blocks.collect::<Result<Vec<_>, _>>()?;
     let sum = |of: &[RepairCost]| of.iter().map(|cost| cost.read).sum::<Ratio>();
     let nrc = sum(&per_block) / k;
-    Ok(Costs {
+    Costs {
         arc: sum(&per_block) / n,
         nrc,
         degraded: sum(&per_block[..k]) / k,
@@ -64,7 +84,7 @@ pub fn costs(code: &dyn Code) -> Result<Costs, AnalysisError> {
         d,
         rd_ratio: nrc / d,
         per_block,
-    })
+    }
 }
 
 /// What it costs to repair `block` when all others are available.
@@ -153,6 +173,17 @@ mod tests {
         assert_eq!((costs.degraded, costs.overhead), (Ratio::new(3, 1), Ratio::new(10, 6)));
         assert_eq!((costs.d, costs.rd_ratio), (4, Ratio::new(6, 4)));
         assert!(costs.per_block.iter().all(|c| c.moved == c.read && Ratio::new(c.helpers, 1) == c.read));
+    }
+
+    #[test]
+    fn a_design_pays_k_for_what_is_in_no_group_whatever_the_coefficients_allow() {
+        let code = kintsu_code::parse("azure-lrc:n=11,k=6,r=3").unwrap();
+        let (own, design) = (costs(&*code).unwrap(), design_costs(&*code).unwrap());
+        assert!(design.per_block[8..].iter().all(|cost| cost.read == Ratio::new(6, 1)));
+        assert_eq!((design.nrc, &design.per_block[..8]), (Ratio::new(42, 6), &own.per_block[..8]));
+        assert!(own.per_block.iter().zip(&design.per_block).all(|(own, design)| own.read <= design.read));
+        let clay = kintsu_code::parse("clay:n=6,k=4,d=5").unwrap();
+        assert_eq!(costs(&*clay), design_costs(&*clay));
     }
 
     #[test]
