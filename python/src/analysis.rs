@@ -36,7 +36,7 @@ pub(crate) fn study<'py>(
     let families = families.unwrap_or_else(studied);
     let request = Request { n: n.0..=n.1, max_overhead, families, min_distance };
     let table = py.detach(|| kintsu_analysis::compare(&request, |_, _| ())).map_err(of_analysis)?;
-    python(py, &json!({ "rows": table.rows, "unproved": table.unproved }))
+    python(py, &json!({ "rows": table.rows, "left_out": table.left_out }))
 }
 
 /// The best code of each family for a cluster of nodes spread evenly over racks, with reasons.

@@ -61,9 +61,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
         own: Own::default(),
     };
     let certain = shape.distance();
-    match claim(certain + 1).make(None) {
-        Ok(better) if n <= SMALL => Ok(better),
-        // Without its last block the code is the Azure-LRC, whose distance a block more cannot lessen.
-        _ => claim(certain).make(Some(&Certificate { theorem, split: locals })),
-    }
+    let better = if n <= SMALL { claim(certain + 1).make(None).ok() } else { None };
+    // Without its last block the code is the Azure-LRC, whose distance a block more cannot lessen.
+    better.map_or_else(|| claim(certain).make(Some(&Certificate { theorem, split: locals })), Ok)
 }

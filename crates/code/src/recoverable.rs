@@ -2,9 +2,9 @@
 //! that any coefficients could, that is, one block of each local group and as many more as there are globals.
 //!
 //! Found by a search that chose the column of one data block after the other: every loss that the new
-//! block completes excludes the columns on one affine hyperplane, and a column on none of them was drawn. GF(2^8) leaves
-//! none for many wider shapes, so this table is what was found, not all that there is. A table also serves smaller
-//! shapes: blocks left out of a group count as lost to nobody (they are zero), and globals left out as lost always.
+//! block completes excludes the columns on one affine hyperplane, and a column on none of them was drawn. For many wider
+//! shapes some seconds found none; that there are none is not shown. A table also serves smaller
+//! shapes: data blocks left out are zero blocks that are never lost, globals left out are lost always.
 
 /// Columns for `groups` groups of `r` data blocks each, the last one with what is left of `k`.
 struct Table {

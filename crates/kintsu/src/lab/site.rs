@@ -18,6 +18,9 @@ use crate::command::Cluster;
 /// The cluster repairs nothing unasked while an experiment lasts.
 const GRACE: Duration = Duration::from_secs(1 << 30);
 
+/// What a disk is read by.
+const PAGE_BYTES: usize = 4096;
+
 /// Stripes listed at a time.
 const PAGE: u64 = 1000;
 
@@ -126,17 +129,28 @@ pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The first `len` bytes of a file, from its beginning again where it is shorter; `None`: this program's own.
+/// The first `len` bytes of a file without its pages of zeros, which would not be sent and so not be counted; from its
+/// beginning again where it is shorter. `None`: this program's own file.
 pub fn real_bytes(file: Option<&std::path::Path>, len: usize) -> anyhow::Result<Bytes> {
     let own = std::env::current_exe()?;
     let path = file.unwrap_or(&own);
-    let mut bytes = Vec::with_capacity(len);
     let mut opened = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    std::io::Read::read_to_end(&mut std::io::Read::take(&mut opened, len as u64), &mut bytes)?;
-    ensure!(!bytes.is_empty(), "expected a file with bytes in it, got {}, which is empty", path.display());
+    let mut bytes = Vec::with_capacity(len);
+    let mut page = [0; PAGE_BYTES];
+    while bytes.len() < len {
+        let read = std::io::Read::read(&mut opened, &mut page)?;
+        if read == 0 {
+            break;
+        }
+        if page[..read].iter().any(|&byte| byte != 0) {
+            bytes.extend_from_slice(&page[..read]);
+        }
+    }
+    ensure!(!bytes.is_empty(), "expected a file with bytes other than zero, {} has none", path.display());
     while bytes.len() < len {
         let again = bytes.len().min(len - bytes.len());
         bytes.extend_from_within(..again);
     }
+    bytes.truncate(len);
     Ok(bytes.into())
 }
