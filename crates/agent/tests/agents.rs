@@ -122,7 +122,7 @@ impl Stage {
     /// Programs that repair a block to agent 6.
     fn repair(&mut self, lost: u8, job: u64) -> Vec<Program> {
         let node = |i: u32| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0 });
-        let topology = Topology { nodes: (0..7).map(node).collect() };
+        let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
         self.view.homes[lost as usize] = None;
         let wanted =
             Repair { lost: vec![BlockIndex(lost)], requestors: vec![NodeId(6)], method: Method::Pipeline };

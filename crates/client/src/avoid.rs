@@ -46,7 +46,7 @@ impl Avoid {
     pub(crate) fn topology(&self) -> Topology {
         let state = self.state();
         let node = |n: &NodeAddress| Node { rack: n.rack, usable: n.alive, used_bytes: 0 };
-        Topology { nodes: state.nodes.iter().map(|(id, n)| (*id, node(n))).collect() }
+        Topology { nodes: state.nodes.iter().map(|(id, n)| (*id, node(n))).collect(), ..Topology::default() }
     }
 
     /// Learns from a fault; false when it teaches nothing new.

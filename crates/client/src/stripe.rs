@@ -37,7 +37,8 @@ impl Client {
             )));
         };
         let node = |a: &NodeAddress| Node { rack: a.rack, usable: a.alive, used_bytes: 0 };
-        let topology = Topology { nodes: found.nodes.iter().map(|a| (a.id, node(a))).collect() };
+        let topology =
+            Topology { nodes: found.nodes.iter().map(|a| (a.id, node(a))).collect(), ..Topology::default() };
         let alive = |node| topology.nodes.get(&node).is_some_and(|n| n.usable);
         let code = received_code(&info.code, found.definition).await?;
         let view = readable(info, &code, |_, node| alive(node))?;

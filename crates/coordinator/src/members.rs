@@ -212,7 +212,7 @@ impl Members {
             usable: m.up && !m.suspect && !m.record.draining,
             used_bytes: m.usage.bytes,
         };
-        Topology { nodes: self.members.iter().map(|(id, m)| (*id, node(m))).collect() }
+        Topology { nodes: self.members.iter().map(|(id, m)| (*id, node(m))).collect(), ..Topology::default() }
     }
 
     /// Where the nodes listen.

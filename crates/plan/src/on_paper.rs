@@ -11,7 +11,7 @@ pub fn even_cluster(nodes: usize, racks: usize) -> Topology {
         let rack = RackId((i % racks.max(1)) as u32);
         (NodeId(i as u32), Node { rack, usable: true, used_bytes: 0 })
     };
-    Topology { nodes: (0..nodes).map(node).collect() }
+    Topology { nodes: (0..nodes).map(node).collect(), ..Topology::default() }
 }
 
 /// The blocks of a full stripe by rack, where [`place`] would put them; none when there are too few nodes.

@@ -7,7 +7,7 @@ use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId, Vertex};
 use serde::{Deserialize, Serialize};
 
-use crate::{Layout, PlanError};
+use crate::{Layout, PlanError, Rates};
 
 /// A storage node as planners see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,8 @@ pub struct Node {
 pub struct Topology {
     /// By id. The client is not among them and is in no rack.
     pub nodes: BTreeMap<NodeId, Node>,
+    /// What its links carry, as far as it is known.
+    pub rates: Rates,
 }
 
 impl Topology {

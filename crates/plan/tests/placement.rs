@@ -45,7 +45,7 @@ proptest! {
         let nodes = nodes.into_iter().enumerate().map(|(i, (rack, usable, used_bytes))| {
             (NodeId(i as u32), Node { rack: RackId(rack), usable, used_bytes })
         });
-        let topology = Topology { nodes: nodes.collect() };
+        let topology = Topology { nodes: nodes.collect(), ..Topology::default() };
         let layout = Layout { data_bytes: data_bytes.min(64 * code.k() as u64), ..full(code.as_ref()) };
         let stored = (0..code.n()).filter(|&i| layout.block_len(code.k(), BlockIndex(i as u8)) > 0).count();
         let usable = topology.nodes.values().filter(|node| node.usable).count();

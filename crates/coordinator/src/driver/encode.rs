@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn parity_stays_where_it_was_planned_unless_that_cannot_be() {
         let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 3, used_bytes: 0 });
-        let topology = Topology { nodes: (0..7).map(node).collect() };
+        let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
         let layout =
             Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 8, w: 1, data_bytes: 16 };
         let homes = [0, 1, 2, 3, 1].map(|i| Some(NodeId(i))).to_vec();

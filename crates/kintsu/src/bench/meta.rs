@@ -168,7 +168,7 @@ fn address(port: u16) -> std::net::SocketAddr {
 
 fn topology() -> Topology {
     let node = |id| Node { rack: RackId(id % RACKS), usable: true, used_bytes: 0 };
-    Topology { nodes: (0..NODES).map(|id| (NodeId(id), node(id))).collect() }
+    Topology { nodes: (0..NODES).map(|id| (NodeId(id), node(id))).collect(), ..Topology::default() }
 }
 
 fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Filled> {

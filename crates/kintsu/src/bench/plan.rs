@@ -175,7 +175,7 @@ fn topology(options: &Options) -> Topology {
         let rack = RackId(i / options.nodes_per_rack.max(1));
         (NodeId(i), Node { rack, usable: true, used_bytes: 0 })
     });
-    Topology { nodes: nodes.collect() }
+    Topology { nodes: nodes.collect(), ..Topology::default() }
 }
 
 impl Micros {

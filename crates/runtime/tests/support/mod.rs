@@ -82,7 +82,10 @@ impl Site {
         let layout = Layout { kind, block_bytes: block_bytes as u64, cell_bytes: 4096, w: 1, data_bytes };
         let racks = code.n();
         let node = |i: usize| PlanNode { rack: RackId((i / 2) as u32), usable: true, used_bytes: 0 };
-        let topology = Topology { nodes: (0..2 * racks).map(|i| (NodeId(i as u32), node(i))).collect() };
+        let topology = Topology {
+            nodes: (0..2 * racks).map(|i| (NodeId(i as u32), node(i))).collect(),
+            ..Topology::default()
+        };
         let homes = place(code.as_ref(), &layout, &topology, 1).unwrap().homes;
         let view = StripeView { id: StripeId(1), code: code.clone(), layout, homes };
         let object = noise(data_bytes as usize, 11);

@@ -1,0 +1,85 @@
+//! What links carry, as given or measured, in bytes a second.
+//!
+//! Every node has an uplink and a downlink, every rack a pair towards the core, and any two nodes may have a
+//! limit of their own (ECPipe, section 4.3: a rate for each link). What is not known is unlimited.
+//! Invariant: no rate is zero; a link that carries nothing is told by the node being unusable.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use kintsu_dag::{NodeId, RackId};
+use serde::{Deserialize, Serialize};
+
+use crate::Topology;
+
+/// Rates of links, in bytes a second. A link without an entry is unlimited.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rates {
+    /// What a node can send.
+    pub up: BTreeMap<NodeId, NonZeroU64>,
+    /// What a node can receive.
+    pub down: BTreeMap<NodeId, NonZeroU64>,
+    /// What a rack can send to all others.
+    pub rack_up: BTreeMap<RackId, NonZeroU64>,
+    /// What a rack can receive from all others.
+    pub rack_down: BTreeMap<RackId, NonZeroU64>,
+    /// From the first node to the second.
+    pub pairs: BTreeMap<(NodeId, NodeId), NonZeroU64>,
+}
+
+impl Rates {
+    /// The same rate up and down for each of these nodes, and no other limit.
+    pub fn even(nodes: impl IntoIterator<Item = NodeId>, rate: NonZeroU64) -> Self {
+        let up: BTreeMap<_, _> = nodes.into_iter().map(|node| (node, rate)).collect();
+        Self { down: up.clone(), up, ..Self::default() }
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.up.is_empty()
+            && self.down.is_empty()
+            && self.rack_up.is_empty()
+            && self.rack_down.is_empty()
+            && self.pairs.is_empty()
+    }
+}
+
+impl Topology {
+    /// The most that one stream from one node to another can carry when nothing else is sent: the least
+    /// of the rates on its way. `None`: unlimited.
+    pub fn rate(&self, from: NodeId, to: NodeId) -> Option<NonZeroU64> {
+        let rates = &self.rates;
+        let ends = [rates.up.get(&from), rates.down.get(&to), rates.pairs.get(&(from, to))];
+        let (here, there) = (self.rack(from), self.rack(to));
+        let across = |rack: Option<RackId>, of: &BTreeMap<RackId, NonZeroU64>| {
+            rack.filter(|_| here != there).and_then(|rack| of.get(&rack).copied())
+        };
+        let racks = [across(here, &rates.rack_up), across(there, &rates.rack_down)];
+        ends.into_iter().flatten().copied().chain(racks.into_iter().flatten()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::on_paper::even_cluster;
+
+    #[test]
+    fn a_stream_is_held_by_the_least_rate_on_its_way() {
+        let rate = |r| NonZeroU64::new(r).unwrap();
+        let mut topology = even_cluster(4, 2);
+        let [a, b, c] = [NodeId(0), NodeId(1), NodeId(2)];
+        let (near, far) = match topology.rack(a) == topology.rack(b) {
+            true => (b, c),
+            false => (c, b),
+        };
+        assert_eq!(topology.rate(a, near), None);
+        topology.rates = Rates::even(topology.nodes.keys().copied(), rate(100));
+        topology.rates.rack_up.extend(topology.rack(a).map(|rack| (rack, rate(10))));
+        assert_eq!(topology.rate(a, near), Some(rate(100)));
+        assert_eq!(topology.rate(a, far), Some(rate(10)));
+        assert_eq!(topology.rate(far, a), Some(rate(100)));
+        topology.rates.pairs.insert((far, a), rate(7));
+        assert_eq!(topology.rate(far, a), Some(rate(7)));
+    }
+}
