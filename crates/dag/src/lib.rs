@@ -4,7 +4,7 @@
 //! This crate knows no particular code and moves no data. A graph is built by [`Ecdag::join`],
 //! [`Ecdag::bind_x`] and [`Ecdag::bind_y`]; given places it becomes a [`Placed`] graph, which
 //! lowers to the four kinds of [`Task`]. [`star`], [`tree`] and [`chain`] build the usual shapes of
-//! repair for any linear map, and [`pipelined`] makes any graph rack-aware.
+//! repair for any linear map, [`over_tree`] all others, and [`pipelined`] makes any graph rack-aware.
 //!
 //! ```
 //! use kintsu_dag::{Ecdag, NodeId, Placed, Sink, Vertex};
@@ -52,5 +52,5 @@ pub use error::DagError;
 pub use fuse::fuse;
 pub use ids::{BlockId, BlockIndex, NodeId, RackId, StripeId, Vertex};
 pub use pipelined::pipelined;
-pub use shapes::{chain, star, tree};
+pub use shapes::{chain, over_tree, star, tree};
 pub use task::{NodeTasks, Placed, Sink, Task};

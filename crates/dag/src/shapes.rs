@@ -1,5 +1,5 @@
-//! Graphs of the three repair shapes for one linear map: star (conventional), tree (PPR) and
-//! chain (repair pipelining).
+//! Graphs of repair for one linear map: star (conventional), and partial sums over any tree, of which PPR's tree
+//! and the chain (repair pipelining) are two.
 //!
 //! All take the map as `coefs`, `targets x leaves`, and its leaves by **hop**: the leaves that
 //! live on one helper, in the helper's order on the way to the requestor. The columns of `coefs`
@@ -36,8 +36,7 @@ pub fn star(
 
 /// PPR (as drawn in ECPipe, Fig. 2(b)): in every round the helpers still active, and the requestor after
 /// them, pair up as neighbours, and the left of each pair sends its partial sums to the right:
-/// `ceil(log2(hops + 1))` rounds. A helper computes once, when it sends. The targets are joined at
-/// the requestor, from partial sums only; where that is, is for [`crate::Placed::compute_at`] to say.
+/// `ceil(log2(hops + 1))` rounds. An [`over_tree`].
 ///
 /// # Errors
 /// As [`star`].
@@ -49,40 +48,20 @@ pub fn tree(
     coefs: &Matrix,
 ) -> Result<Ecdag, DagError> {
     let map = Map::new(n, w, hops, targets, coefs)?;
-    let mut graph = map.empty_graph();
-    // What each active node, the requestor last, has received so far for each target.
-    let used: Vec<usize> = (0..hops.len()).filter(|hop| map.anchor(*hop).is_some()).collect();
-    let mut active: Vec<(Option<usize>, Vec<Sum>)> =
-        used.iter().map(|hop| (Some(*hop), map.sums())).collect();
-    active.push((None, map.sums()));
+    let mut parents = vec![None; hops.len()];
+    let mut active: Vec<Option<usize>> =
+        (0..hops.len()).filter(|hop| map.anchor(*hop).is_some()).map(Some).chain([None]).collect();
     while active.len() > 1 {
-        let mut next = Vec::with_capacity(active.len().div_ceil(2));
-        let mut nodes = active.into_iter();
-        while let Some((left, mut sums)) = nodes.next() {
-            let Some((right, mut received)) = nodes.next() else {
-                next.push((left, sums));
-                break;
-            };
-            let hop = left.expect("the requestor comes last");
-            map.add_leaves(hop, &mut sums);
-            let partial = partials(&mut graph, &sums);
-            for (target, vertex) in partial.iter().enumerate() {
-                received[target].extend(vertex.map(|v| (v, 1)));
-            }
-            let joins = partial.into_iter().zip(sums).filter_map(|(vertex, sum)| Some((vertex?, sum)));
-            join_together(&mut graph, joins, map.anchor(hop))?;
-            next.push((right, received));
+        for pair in active.chunks_exact(2) {
+            parents[pair[0].expect("the requestor comes last")] = pair[1];
         }
-        active = next;
+        active = active.chunks(2).map(|pair| pair[pair.len() - 1]).collect();
     }
-    let (_, sums) = active.pop().expect("the requestor is left");
-    join_together(&mut graph, targets.iter().copied().zip(sums), None)?;
-    Ok(graph)
+    map.over_tree(&parents)
 }
 
 /// Repair pipelining: the partial sums of all targets travel along the hops in order, each helper
-/// adding its leaves; a hop that adds nothing to a target is passed over by that target's sum. The
-/// last helper that adds to a target computes it, so a requestor just fetches its target.
+/// adding its leaves. An [`over_tree`], so the last helper that adds to a target computes it.
 ///
 /// # Errors
 /// As [`star`].
@@ -93,22 +72,54 @@ pub fn chain(
     targets: &[Vertex],
     coefs: &Matrix,
 ) -> Result<Ecdag, DagError> {
-    let map = Map::new(n, w, hops, targets, coefs)?;
-    let mut graph = map.empty_graph();
-    let mut carried: Vec<Option<Vertex>> = vec![None; targets.len()];
-    for hop in 0..hops.len() {
-        let mut joins = Vec::new();
-        for (target, carried) in carried.iter_mut().enumerate() {
-            let Some(last) = map.last_hop(target).filter(|_| map.adds(hop, target)) else { continue };
-            let mut sum: Sum = carried.iter().map(|v| (*v, 1)).collect();
-            sum.extend(map.terms(hop, target));
-            let vertex = if hop == last { targets[target] } else { graph.fresh() };
-            *carried = Some(vertex);
-            joins.push((vertex, sum));
-        }
-        join_together(&mut graph, joins, map.anchor(hop))?;
+    let parents: Vec<Option<usize>> =
+        (1..=hops.len()).map(|next| (next < hops.len()).then_some(next)).collect();
+    over_tree(n, w, hops, &parents, targets, coefs)
+}
+
+/// Partial sums travel along any tree rooted at the requestor: `parents` says for each hop the one that it sends
+/// its sums to, `None` for the requestor. A helper adds its leaves to what its children sent, all targets in one
+/// computation, and sends one sum for each target. A hop that neither adds to a target nor brings sums
+/// together is passed over by that target's sum. A target of which one sum alone reaches the requestor is that
+/// sum: it is computed by the helper, and the requestor just fetches it. Other targets are joined at
+/// the requestor; where that is, is for [`crate::Placed::compute_at`] to say.
+///
+/// # Errors
+/// As [`star`]; `Invalid` for parents that are not one for each hop, or do not lead to the requestor.
+pub fn over_tree(
+    n: usize,
+    w: usize,
+    hops: &[Vec<Vertex>],
+    parents: &[Option<usize>],
+    targets: &[Vertex],
+    coefs: &Matrix,
+) -> Result<Ecdag, DagError> {
+    Map::new(n, w, hops, targets, coefs)?.over_tree(parents)
+}
+
+/// The hops, each after all those that send to it.
+fn upward(parents: &[Option<usize>], hops: usize) -> Result<Vec<usize>, DagError> {
+    // One more than the hops between each and the requestor; none on a circle or beside the hops.
+    let depth = |hop: &usize| {
+        let mut at = Some(*hop);
+        (0..=hops).find(|_| match at {
+            Some(hop) => {
+                at = parents.get(hop).copied().unwrap_or(Some(hop));
+                false
+            }
+            None => true,
+        })
+    };
+    let mut order: Vec<usize> = (0..hops).collect();
+    if parents.len() != hops || order.iter().any(|hop| depth(hop).is_none()) {
+        return Err(DagError::Invalid {
+            what: "tree".into(),
+            expected: format!("a parent for each of {hops} hops, the requestor above all"),
+            got: format!("{parents:?}"),
+        });
     }
-    Ok(graph)
+    order.sort_by_key(|hop| std::cmp::Reverse(depth(hop)));
+    Ok(order)
 }
 
 /// A linear combination in the making.
@@ -175,8 +186,55 @@ impl<'a> Map<'a> {
         self.terms(hop, target).next().is_some()
     }
 
-    fn last_hop(&self, target: usize) -> Option<usize> {
-        (0..self.hops.len()).rev().find(|hop| self.adds(*hop, target))
+    /// Whether a hop that got so many sums for a target makes one of its own: it must add something, or bring
+    /// several together where it computes anyway.
+    fn joins(&self, hop: usize, target: usize, sums: usize) -> bool {
+        self.adds(hop, target) || (sums > 1 && self.anchor(hop).is_some())
+    }
+
+    fn over_tree(&self, parents: &[Option<usize>]) -> Result<Ecdag, DagError> {
+        let order = upward(parents, self.hops.len())?;
+        let computed_by: Vec<Option<usize>> =
+            (0..self.targets.len()).map(|target| self.last_hop(target, &order, parents)).collect();
+        let mut graph = self.empty_graph();
+        let mut received: Vec<Vec<Sum>> = vec![self.sums(); self.hops.len()];
+        let mut arrived = self.sums();
+        for hop in order {
+            let mut joins = Vec::new();
+            for (target, mut sum) in std::mem::take(&mut received[hop]).into_iter().enumerate() {
+                if self.joins(hop, target, sum.len()) {
+                    sum.extend(self.terms(hop, target));
+                    let last = computed_by[target] == Some(hop);
+                    let vertex = if last { self.targets[target] } else { graph.fresh() };
+                    joins.push((vertex, sum));
+                    sum = vec![(vertex, 1)];
+                }
+                let next = parents[hop].map_or(&mut arrived, |parent| &mut received[parent]);
+                next[target].extend(sum);
+            }
+            join_together(&mut graph, joins, self.anchor(hop))?;
+        }
+        let at_requestor = self.targets.iter().zip(arrived).zip(computed_by);
+        let joins = at_requestor.filter(|(_, by)| by.is_none()).map(|((target, sum), _)| (*target, sum));
+        join_together(&mut graph, joins, None)?;
+        Ok(graph)
+    }
+
+    /// The hop that computes the whole of a target: the one whose sum alone reaches the requestor.
+    fn last_hop(&self, target: usize, order: &[usize], parents: &[Option<usize>]) -> Option<usize> {
+        // Where the sums come from that reach each hop, and the requestor after them.
+        let mut from: Vec<Vec<usize>> = vec![Vec::new(); self.hops.len() + 1];
+        for &hop in order {
+            let mut sums = std::mem::take(&mut from[hop]);
+            if self.joins(hop, target, sums.len()) {
+                sums = vec![hop];
+            }
+            from[parents[hop].unwrap_or(self.hops.len())].extend(sums);
+        }
+        match from[self.hops.len()][..] {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 
     /// The leaf of a hop that its computation is bound to: the first in use.
@@ -196,11 +254,6 @@ impl<'a> Map<'a> {
             sum.extend(self.terms(hop, target));
         }
     }
-}
-
-/// A fresh vertex for every sum that has terms.
-fn partials(graph: &mut Ecdag, sums: &[Sum]) -> Vec<Option<Vertex>> {
-    sums.iter().map(|sum| (!sum.is_empty()).then(|| graph.fresh())).collect()
 }
 
 /// Joins each vertex from its sum, all of them in one computation, where `anchor` lives if given.

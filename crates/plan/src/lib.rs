@@ -15,6 +15,7 @@ mod explain;
 mod layout;
 mod method;
 mod on_paper;
+pub mod optimal;
 mod own_graph;
 mod place;
 mod program;
