@@ -507,6 +507,32 @@ pub enum BenchCommand {
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
+    /// What small slices cost: a chain of helpers and a direct copy on loopback, beside bare relays.
+    #[command(after_help = "\
+Examples:
+  kintsu bench slices --dir /dev/shm
+  kintsu bench slices --helpers 6 --slices 4KiB,32KiB --json")]
+    Slices {
+        /// Size of the block.
+        #[arg(long, default_value = "64MiB")]
+        block: Bytes,
+        /// Helpers of the chain.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=200))]
+        helpers: u32,
+        /// Slice sizes.
+        #[arg(
+            long,
+            value_delimiter = ',',
+            default_value = "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB,256KiB,512KiB,1MiB"
+        )]
+        slices: Vec<Bytes>,
+        /// Repetitions.
+        #[arg(long, default_value_t = 3)]
+        runs: u32,
+        /// A folder; a temporary one is made and removed inside.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
     /// Put and get through a cluster in this process, beside the machine's own ceilings.
     #[command(after_help = "Example:\n  kintsu bench io --size 512MiB --code rs:n=9,k=6 --dir /data/bench")]
     Io {

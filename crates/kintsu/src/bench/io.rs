@@ -146,7 +146,7 @@ fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Sample> {
 
 /// User and system time of this process, from `/proc/self/stat` (fields 14 and 15, in hundredths
 /// of a second on every Linux that Rust supports).
-fn cpu_seconds() -> f64 {
+pub(super) fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let ticks: u64 = after_name.split(' ').skip(11).take(2).filter_map(|f| f.parse::<u64>().ok()).sum();

@@ -1,7 +1,7 @@
 //! Measurements of one process on one machine, both sides of each ratio in the same run.
 //!
 //! Each has `Options`, `run(&Options, progress) -> Report` and `Report::table`; a report is also
-//! serialisable. Only `io` and `meta` start processes or a cluster.
+//! serialisable. Only `io`, `meta` and `slices` start processes or nodes.
 
 mod arena;
 mod burst;
@@ -11,6 +11,8 @@ mod isal;
 pub mod kernel;
 pub mod meta;
 pub mod plan;
+mod relay;
+pub mod slices;
 
 /// The processor's name as Linux gives it.
 fn processor() -> String {

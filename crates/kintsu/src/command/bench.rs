@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::bench::{ecdag, io, kernel, meta, plan};
+use crate::bench::{ecdag, io, kernel, meta, plan, slices};
 use crate::cli::BenchCommand;
 use crate::{output, progress};
 
@@ -29,6 +29,14 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
         }
         BenchCommand::Meta { stripes, dir } => {
             let report = meta::run(&meta::Options { stripes, dir }, &mut show).await?;
+            progress::clear();
+            if json { output::json(&report)? } else { output::line(&report.table())? }
+        }
+        BenchCommand::Slices { block, helpers, slices, runs, dir } => {
+            let slices = slices.iter().map(|slice| slice.as_u32("--slices")).collect::<Result<_, _>>()?;
+            let options =
+                slices::Options { block_bytes: block.0, helpers: helpers as usize, slices, runs, dir };
+            let report = slices::run(&options, &mut show).await?;
             progress::clear();
             if json { output::json(&report)? } else { output::line(&report.table())? }
         }
