@@ -467,6 +467,10 @@ pub struct LabLrc {
     /// Nodes of the cluster.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub nodes: u32,
+    /// Only in so many zones, each group of a code kept in one where that is safe; without it, as in the study, the codes
+    /// of its last configuration are tried in three zones as well.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100))]
+    pub zones: Option<u32>,
     /// Stripes to fill it with.
     #[arg(long, default_value_t = 512)]
     pub stripes: u64,

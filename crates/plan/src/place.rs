@@ -73,7 +73,8 @@ pub fn place(
 
 /// Requestors for `lost` blocks of a stripe, one each: usable nodes without another block of the
 /// stripe (the home of a lost block may be its own successor), the rack rule kept where
-/// possible, then the smallest `rank` (for example the time of last use), then the emptiest.
+/// possible, then the rack that holds all the rest of the block's group, if one does (its repair then crosses no
+/// racks), then the smallest `rank` (for example the time of last use), then the emptiest.
 ///
 /// # Errors
 /// `Placement` when no node is left for some block; `Invalid` for blocks that are not stored.
@@ -89,18 +90,22 @@ pub fn place_lost(
         homes[usize::from(block.0)] = None;
     }
     let mut chosen = Vec::with_capacity(lost.len());
+    let groups = view.code.place();
     for (done, &block) in lost.iter().enumerate() {
+        // Where all blocks are one group there is none to be kept together.
+        let group = groups.iter().find(|group| groups.len() > 1 && group.contains(&block));
         let free = |node: &NodeId| !homes.contains(&Some(*node));
         let usable = topology.nodes.iter().filter(|(id, node)| node.usable && free(id));
-        let mut verdicts: BTreeMap<RackId, (bool, usize)> = BTreeMap::new();
+        let mut verdicts: BTreeMap<RackId, (bool, usize, bool)> = BTreeMap::new();
         let best = usable.min_by_key(|(id, node)| {
-            let (breaks, count) = *verdicts.entry(node.rack).or_insert_with(|| {
+            let (breaks, count, away) = *verdicts.entry(node.rack).or_insert_with(|| {
                 let mut set = blocks_in(topology, &homes, node.rack);
                 set.push(block);
-                (!survives(view.code.as_ref(), &set), set.len())
+                let away = !group.is_some_and(|group| group.iter().all(|mate| set.contains(mate)));
+                (!survives(view.code.as_ref(), &set), set.len(), away)
             });
             // Where the rule must be broken, as few blocks a rack as possible; else rank decides.
-            (breaks, if breaks { count } else { 0 }, rank(**id), count, node.used_bytes, **id)
+            (breaks, if breaks { count } else { 0 }, away, rank(**id), count, node.used_bytes, **id)
         });
         let Some((&node, _)) = best else {
             return Err(PlanError::Placement {

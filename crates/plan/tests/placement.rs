@@ -5,10 +5,11 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kintsu_code::Code;
-use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_plan::{Layout, LayoutKind, Node, PlanError, Topology, place};
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::{Layout, LayoutKind, Node, PlanError, StripeView, Topology, place, place_lost};
 use proptest::prelude::*;
 use support::{CODES, topology};
 
@@ -109,6 +110,25 @@ fn local_groups_span_as_few_racks_as_is_safe() {
                 group.iter().map(|b| topology.rack(placed.homes[b.0 as usize].unwrap())).collect();
             assert!(racks.len() <= 3, "a group of 7 in {} racks, seed {seed}", racks.len());
         }
+    }
+}
+
+#[test]
+fn a_lost_block_goes_back_to_the_rack_of_its_group() {
+    let code: Arc<dyn Code> = kintsu_code::parse("azure-lrc-plus1:n=15,k=8,r=4").unwrap().into();
+    let topology = topology(3, 14);
+    for seed in 0..15 {
+        let layout = full(code.as_ref());
+        let homes = place(code.as_ref(), &layout, &topology, seed).unwrap().homes;
+        let racks = by_rack(&homes, &topology);
+        assert!(code.groups().iter().all(|group| racks.values().any(|blocks| blocks == group)), "{racks:?}");
+        let view = StripeView { id: StripeId(seed), code: code.clone(), layout, homes: homes.clone() };
+        let lost = BlockIndex(seed as u8);
+        let old = homes[usize::from(lost.0)].unwrap();
+        // The nodes of its rack were all used last of all.
+        let mut rank = |node| u64::from(topology.rack(node) == topology.rack(old));
+        let new = place_lost(&view, &topology, &[lost], &mut rank).unwrap()[0];
+        assert_eq!(topology.rack(new), topology.rack(old), "{lost}");
     }
 }
 

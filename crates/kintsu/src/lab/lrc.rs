@@ -92,18 +92,21 @@ pub async fn run(args: LabLrc, json: bool) -> anyhow::Result<ExitCode> {
         "expected a --block of whole 4 KiB pages, got {block_bytes} bytes"
     );
     let mut rows = Vec::new();
-    let codes = if args.codes.is_empty() { &GROUPS[..] } else { &[] };
     let own: Vec<&str> = args.codes.iter().map(String::as_str).collect();
-    let groups: Vec<&[&str]> = if codes.is_empty() { vec![&own] } else { codes.to_vec() };
-    let site = Site::start(args.nodes, args.nodes, args.dir.clone()).await?;
-    for group in groups {
-        recover_group(&site, group, 0, &args, &mut rows).await?;
+    if args.zones.is_none() {
+        let groups = if own.is_empty() { GROUPS.to_vec() } else { vec![&own[..]] };
+        let site = Site::start(args.nodes, args.nodes, args.dir.clone()).await?;
+        for group in groups {
+            recover_group(&site, group, 0, &args, &mut rows).await?;
+        }
+        site.end().await;
     }
-    site.end().await;
-    if args.codes.is_empty() {
-        // Three zones (section 6, "Multiple zones"): placement keeps each group of five in one of them.
-        let site = Site::start(args.nodes.next_multiple_of(3), 3, args.dir.clone()).await?;
-        recover_group(&site, GROUPS[4], 3, &args, &mut rows).await?;
+    // Zones (section 6, "Multiple zones"): placement keeps each group of five in one of three.
+    let zones = args.zones.or(own.is_empty().then_some(3));
+    if let Some(zones) = zones {
+        let codes = if own.is_empty() { GROUPS[4] } else { &own[..] };
+        let site = Site::start(args.nodes.next_multiple_of(zones), zones, args.dir.clone()).await?;
+        recover_group(&site, codes, zones, &args, &mut rows).await?;
         site.end().await;
     }
     progress::clear();
