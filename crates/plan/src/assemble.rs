@@ -142,6 +142,7 @@ fn program(
         blocks: touched.into_iter().map(|(block, written)| binding(context, block, written)).collect(),
         peers: others.into_iter().map(peer).collect::<Result<_, _>>()?,
         resume_key: context.resume_key,
+        serial: false,
     })
 }
 

@@ -130,4 +130,8 @@ pub struct Program {
     /// Joins the attempts of one repair: a block left unfinished under this key by an
     /// earlier attempt is continued from `window.start`. Zero: none.
     pub resume_key: u64,
+    /// One slice after the other, and for each one thing after the other: receive, read, compute, send, with
+    /// no queue and nothing read ahead. For comparison only (ECPipe, section 6.4, Pipe-S).
+    #[serde(default)]
+    pub serial: bool,
 }

@@ -1,4 +1,4 @@
-//! `Compute`: linear combinations of slices, with zero slices left out.
+//! `Compute`: linear combinations of slices, with zero slices left out, and where it can be in the place of an input.
 
 use std::collections::HashMap;
 
@@ -15,8 +15,10 @@ pub(crate) struct Combine {
     inputs: Vec<usize>,
     outputs: Vec<usize>,
     coefs: Vec<u8>,
+    /// Inputs, by position, that may be overwritten with the output: coefficient 1, and not used any more.
+    spare: Vec<usize>,
     whole: Kernel,
-    /// Kernels of fewer columns, by which inputs are not zero.
+    /// Kernels of fewer columns, by which inputs are added.
     partial: HashMap<Vec<bool>, Kernel>,
 }
 
@@ -27,12 +29,21 @@ impl Combine {
     /// When there are more coefficients or fewer.
     pub fn new(inputs: Vec<usize>, outputs: Vec<usize>, coefs: &[u8]) -> Result<Self, KernelError> {
         let whole = Kernel::new(outputs.len(), inputs.len(), coefs)?;
-        Ok(Self { inputs, outputs, coefs: coefs.to_vec(), whole, partial: HashMap::new() })
+        let coefs = coefs.to_vec();
+        Ok(Self { inputs, outputs, coefs, spare: Vec::new(), whole, partial: HashMap::new() })
     }
 
     /// The slots of the inputs.
     pub fn inputs(&self) -> &[usize] {
         &self.inputs
+    }
+
+    /// Lets a single output take the place of an input whose slot is one of these, which nothing uses after this task.
+    pub fn may_overwrite(&mut self, unused: impl Fn(usize) -> bool) {
+        if self.outputs.len() == 1 {
+            let fits = |i: &usize| self.coefs[*i] == 1 && unused(self.inputs[*i]);
+            self.spare = (0..self.inputs.len()).filter(fits).collect();
+        }
     }
 
     /// Fills the output slots with combinations of the input slots, all `len` bytes long.
@@ -41,8 +52,12 @@ impl Combine {
     /// When a length is another.
     pub fn run(&mut self, slots: &mut [Option<View<'_>>], len: usize) -> Result<(), KernelError> {
         if let ([input], [output], [1]) = (&self.inputs[..], &self.outputs[..], &self.coefs[..]) {
-            slots[*output] = slots[*input].clone();
+            slots[*output] = slots[*input].as_mut().map(View::share);
             return Ok(());
+        }
+        let own = |i: &&usize| matches!(slots[self.inputs[**i]], Some(View::Own(_)));
+        if let Some(place) = self.spare.iter().find(own).copied() {
+            return self.add_to(place, slots);
         }
         let mut made: Vec<Buffer> = Vec::with_capacity(self.outputs.len());
         {
@@ -63,6 +78,23 @@ impl Combine {
         for slot in &self.outputs {
             slots[*slot] = Some(made.next().map_or(View::Zero(len), View::of));
         }
+        Ok(())
+    }
+
+    /// Adds all other inputs to the one at `place`, which becomes the output.
+    fn add_to(&mut self, place: usize, slots: &mut [Option<View<'_>>]) -> Result<(), KernelError> {
+        let mut sum = slots[self.inputs[place]].take();
+        if let Some(View::Own(sum)) = &mut sum {
+            // The one at `place` is not there any more.
+            let data: Vec<Option<&[u8]>> =
+                self.inputs.iter().map(|slot| slots[*slot].as_ref().and_then(View::data)).collect();
+            let inputs: Vec<&[u8]> = data.iter().copied().flatten().collect();
+            if !inputs.is_empty() {
+                let kernel = Self::partial(&mut self.partial, 1, &self.coefs, &data)?;
+                kernel.apply(&inputs, &mut [&mut sum[..]], Mode::Accumulate)?;
+            }
+        }
+        slots[self.outputs[0]] = sum;
         Ok(())
     }
 
@@ -94,6 +126,7 @@ impl Combine {
 mod tests {
     use super::*;
     use crate::slice::Slice;
+    use bytes::BytesMut;
     use kintsu_algebra as gf;
 
     #[test]
@@ -119,6 +152,29 @@ mod tests {
                     data => assert_eq!(data.data().unwrap(), [expected; 100]),
                 }
             }
+        }
+    }
+
+    #[test]
+    fn an_input_that_nobody_needs_any_more_becomes_the_sum() {
+        for (zero, own) in
+            [(false, [true, true]), (true, [true, false]), (false, [false, true]), (false, [false; 2])]
+        {
+            let mut combine = Combine::new(vec![0, 1, 2], vec![3], &[1, 1, 5]).unwrap();
+            combine.may_overwrite(|slot| slot == 0 || slot == 1);
+            let slice = |value: u8, own: bool| match own {
+                true => Slice::Own(BytesMut::from(&[value; 100][..])),
+                false => Slice::Data(vec![value; 100].into()),
+            };
+            let third = if zero { Slice::Zero(100) } else { slice(9, true) };
+            let mut slots = vec![Some(slice(3, own[0])), Some(slice(80, own[1])), Some(third), None];
+            combine.run(&mut slots, 100).unwrap();
+            let expected = 3 ^ 80 ^ if zero { 0 } else { gf::mul(5, 9) };
+            assert_eq!(slots[3].as_ref().unwrap().data().unwrap(), [expected; 100]);
+            // Not in place of what is needed, nor of what has another coefficient.
+            assert_eq!(slots[2].as_ref().unwrap().data(), (!zero).then_some(&[9; 100][..]));
+            assert_eq!(slots[0].is_none(), own[0]);
+            assert_eq!(slots[1].is_none(), own[1] && !own[0]);
         }
     }
 

@@ -5,6 +5,11 @@
 //! order (`kintsu_dag::Placed::lower`). A lane waits for room in its queues only between steps, for all
 //! that the step will put there, so within a step it waits only for what comes earlier in that
 //! order; and among the nodes that are at the earliest step, the one earliest in the order can go on.
+//!
+//! Small slices cost little because what surrounds a step is done for many at once: slices come and go in batches,
+//! room is taken and given back for as many steps as there are. Nothing is held back when the lane
+//! waits, so batches grow only while there is more to do than time. A serial lane ([`Flow::Serial`])
+//! asks for each slice when it is wanted and waits until each has left.
 
 use std::sync::Arc;
 
@@ -13,24 +18,22 @@ use kintsu_wire::message::{Fault, FaultKind};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::fault::fault;
+use crate::flow::{Flow, Inlet, Outlet};
 use crate::script::{OpKind, Script, part_bytes};
 use crate::send::Parcel;
 use crate::sink::Piece;
 use crate::slice::Slice;
 use crate::verdict::{Tracker, Verdict, Waiting};
 
+/// After so many bytes of a vertex, what is done is handed on even if there is more to do.
+const BATCH_BYTES: usize = 64 << 10;
+
 /// Slices read ahead of one block.
 pub(crate) struct Loads {
     pub queue: mpsc::Receiver<Vec<Slice>>,
     pub chunk: std::vec::IntoIter<Slice>,
-}
-
-/// A queue whose room is taken a step at a time.
-pub(crate) struct Outlet<T> {
-    pub queue: mpsc::UnboundedSender<T>,
-    pub room: Arc<Semaphore>,
-    /// What one step puts into it.
-    pub items: u32,
+    /// Asks for a chunk, in a serial lane.
+    pub demand: Option<Arc<Semaphore>>,
 }
 
 /// One lane of a run.
@@ -39,13 +42,16 @@ pub(crate) struct Lane {
     /// Its position in the run.
     pub position: usize,
     pub script: Script,
+    pub flow: Flow,
     pub loads: Vec<Loads>,
-    pub fetches: Vec<mpsc::Receiver<Slice>>,
+    pub fetches: Vec<Inlet>,
     pub sends: Vec<Outlet<Parcel>>,
     pub sinks: Vec<Outlet<Piece>>,
     pub verdict: Arc<Verdict>,
     pub waiting: Arc<Waiting>,
     pub tracker: Arc<Tracker>,
+    /// Steps that are through.
+    pub done: u64,
 }
 
 impl Lane {
@@ -62,30 +68,73 @@ impl Lane {
     }
 
     async fn steps(&mut self) -> Result<(), Fault> {
-        let mut slots: Vec<Option<Slice>> = vec![None; self.script.slots];
+        let mut slots: Vec<Option<Slice>> = (0..self.script.slots).map(|_| None).collect();
         let window = self.script.window;
-        for (done, step) in window.steps().enumerate() {
+        let whole = part_bytes(&window, u64::from(window.step_bytes));
+        let batch = (BATCH_BYTES / whole.max(1)).max(1) as u64;
+        for step in window.steps() {
             self.room().await?;
             let len = part_bytes(&window, step.end - step.start);
             for op in 0..self.script.ops.len() {
                 self.op(op, &mut slots, step.start, len).await?;
             }
-            if self.sinks.is_empty() {
-                self.tracker.advance(self.position, 0, done as u64 + 1);
+            self.done += 1;
+            if self.flow == Flow::Serial {
+                self.flush()?;
+                self.drained().await?;
+            } else if self.done.is_multiple_of(batch) {
+                self.flush()?;
+            }
+        }
+        self.flush()
+    }
+
+    /// Takes room for all that one step puts into the queues.
+    async fn room(&mut self) -> Result<(), Fault> {
+        for i in 0..self.sends.len() {
+            if !self.sends[i].has_room() {
+                self.flush()?;
+                self.waiting.on(1 + self.fetches.len() + i);
+                let taken = self.sends[i].take_room().await;
+                self.waiting.on(Waiting::SELF);
+                taken.ok_or_else(|| self.gone("an outgoing queue"))?;
+            }
+        }
+        for i in 0..self.sinks.len() {
+            if !self.sinks[i].has_room() {
+                self.flush()?;
+                self.sinks[i].take_room().await.ok_or_else(|| self.gone("a sink's queue"))?;
             }
         }
         Ok(())
     }
 
-    /// Takes room for all that one step puts into the queues.
-    async fn room(&self) -> Result<(), Fault> {
-        for (i, outlet) in self.sends.iter().enumerate() {
+    /// Waits until everything has left the queues.
+    async fn drained(&mut self) -> Result<(), Fault> {
+        for i in 0..self.sends.len() {
             self.waiting.on(1 + self.fetches.len() + i);
-            outlet.take_step().await.ok_or_else(|| self.gone("an outgoing queue"))?;
+            let left = self.sends[i].drained().await;
+            self.waiting.on(Waiting::SELF);
+            left.ok_or_else(|| self.gone("an outgoing queue"))?;
         }
-        self.waiting.on(Waiting::SELF);
-        for outlet in &self.sinks {
-            outlet.take_step().await.ok_or_else(|| self.gone("a sink's queue"))?;
+        for sink in &mut self.sinks {
+            if sink.drained().await.is_none() {
+                return Err(self.gone("a sink's queue"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on what is done: slices to their queues, room to the peers, progress to whoever asks.
+    fn flush(&mut self) -> Result<(), Fault> {
+        let sent = self.sends.iter_mut().all(Outlet::flush);
+        let kept = self.sinks.iter_mut().all(Outlet::flush);
+        if !sent || !kept {
+            return Err(self.gone("a queue"));
+        }
+        self.fetches.iter_mut().for_each(Inlet::give_back);
+        if self.sinks.is_empty() {
+            self.tracker.advance(self.position, 0, self.done);
         }
         Ok(())
     }
@@ -104,10 +153,7 @@ impl Lane {
             }
             OpKind::Fetch { slot, edge } => {
                 let (slot, edge) = (*slot, *edge);
-                self.waiting.on(1 + edge);
-                let slice = self.fetches[edge].recv().await;
-                self.waiting.on(Waiting::SELF);
-                slots[slot] = Some(slice.ok_or_else(|| self.gone("an incoming queue"))?);
+                slots[slot] = Some(self.fetch(edge).await?);
             }
             OpKind::Compute(combine) => {
                 let node = self.node;
@@ -117,18 +163,15 @@ impl Lane {
             }
             OpKind::Persist { slot, sink, sub } => {
                 let at = offset + u64::from(*sub) * len as u64;
-                if let Some(slice) = slots[*slot].clone() {
-                    let piece = Piece { lane: self.position, offset: at, slice };
-                    let sent = self.sinks[*sink].queue.send(piece);
-                    sent.map_err(|_| self.gone("a sink's queue"))?;
+                if let Some(slice) = slots[*slot].as_mut().map(Slice::share) {
+                    self.sinks[*sink].put(Piece { lane: self.position, offset: at, slice });
                 }
             }
         }
         let op = &self.script.ops[op];
         for send in &op.sends {
-            if let Some(slice) = slots[send.slot].clone() {
-                let sent = self.sends[send.edge].queue.send(Parcel { vertex: send.vertex, offset, slice });
-                sent.map_err(|_| self.gone("an outgoing queue"))?;
+            if let Some(slice) = slots[send.slot].as_mut().map(Slice::share) {
+                self.sends[send.edge].put(Parcel { vertex: send.vertex, offset, slice });
             }
         }
         op.frees.iter().for_each(|slot| slots[*slot] = None);
@@ -137,25 +180,43 @@ impl Lane {
 
     async fn load(&mut self, source: usize) -> Result<Slice, Fault> {
         loop {
-            if let Some(slice) = self.loads[source].chunk.next() {
+            let loads = &mut self.loads[source];
+            if let Some(slice) = loads.chunk.next() {
                 return Ok(slice);
             }
-            match self.loads[source].queue.recv().await {
-                Some(chunk) => self.loads[source].chunk = chunk.into_iter(),
-                None => return Err(self.gone("a block's queue")),
+            if let Some(demand) = &loads.demand {
+                demand.add_permits(1);
             }
+            let chunk = match loads.queue.try_recv() {
+                Ok(chunk) => Some(chunk),
+                Err(_) => {
+                    self.flush()?;
+                    self.loads[source].queue.recv().await
+                }
+            };
+            let Some(chunk) = chunk else { return Err(self.gone("a block's queue")) };
+            self.loads[source].chunk = chunk.into_iter();
+        }
+    }
+
+    async fn fetch(&mut self, edge: usize) -> Result<Slice, Fault> {
+        if self.flow == Flow::Serial {
+            self.fetches[edge].demand();
+        }
+        loop {
+            if let Some(slice) = self.fetches[edge].next() {
+                return Ok(slice);
+            }
+            self.flush()?;
+            self.waiting.on(1 + edge);
+            let more = self.fetches[edge].more().await;
+            self.waiting.on(Waiting::SELF);
+            more.ok_or_else(|| self.gone("an incoming queue"))?;
         }
     }
 
     /// A queue's other end fails the run before it goes, so this is never the first fault.
     fn gone(&self, what: &str) -> Fault {
         fault(FaultKind::Io, self.node, format!("{what} ended before the lane did"))
-    }
-}
-
-impl<T> Outlet<T> {
-    async fn take_step(&self) -> Option<()> {
-        self.room.acquire_many(self.items).await.ok()?.forget();
-        Some(())
     }
 }

@@ -62,7 +62,7 @@ impl InMemory {
         load: impl Fn(BlockIndex, u16) -> Option<&'a [u8]>,
         mut persist: impl FnMut(BlockIndex, u16, Option<&[u8]>),
     ) -> Result<(), Fault> {
-        let mut slots: Vec<Option<View<'a>>> = vec![None; self.script.slots];
+        let mut slots: Vec<Option<View<'a>>> = (0..self.script.slots).map(|_| None).collect();
         for op in &mut self.script.ops {
             match &mut op.kind {
                 OpKind::Load { slot, source, sub } => {
@@ -130,6 +130,7 @@ fn program(mut graph: Ecdag) -> Result<Program, DagError> {
         blocks: blocks.into_iter().map(bind).collect(),
         peers: Vec::new(),
         resume_key: 0,
+        serial: false,
     })
 }
 

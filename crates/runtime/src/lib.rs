@@ -21,6 +21,7 @@ mod covered;
 mod culprit;
 mod executor;
 mod fault;
+mod flow;
 mod frames;
 mod in_memory;
 mod limits;

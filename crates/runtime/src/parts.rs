@@ -1,16 +1,19 @@
 //! The parts of a run, and how they are tied together: writers for all lanes, and for each lane its
-//! sources, its edges and its executor.
+//! sources, its edges and its executor. A hop of a chain is one task, so that a batch of slices goes through it
+//! without a switch; where several streams meet, each has a task of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::future::{BoxFuture, join_all};
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{BlockBinding, Program};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::budget::Grant;
-use crate::executor::{Lane, Loads, Outlet};
+use crate::executor::{Lane, Loads};
+use crate::flow::{Flow, Inlet, Outlet};
 use crate::local::{BlockSink, Output};
 use crate::plane::StreamKey;
 use crate::receive::{Incoming, places};
@@ -18,22 +21,25 @@ use crate::run::Context;
 use crate::script::{Edge, Persisted, Script, Source};
 use crate::send::{Outgoing, Parcel};
 use crate::sink::{Piece, Share, Writer};
-use crate::slice::Slice;
 use crate::source::Reader;
 use crate::verdict::{Tracker, Verdict, Waiting};
 
 /// The blocks that a run writes, by position in the stripe.
 pub(crate) type Sinks = BTreeMap<BlockIndex, (BlockBinding, Output)>;
 
+/// To whom, and how many bytes.
+pub(crate) type Sent = Option<(NodeId, u64)>;
+
+/// A part of a lane.
+type Part = BoxFuture<'static, Sent>;
+
 /// A run under way.
 pub(crate) struct Running {
     pub node: NodeId,
     pub verdict: Arc<Verdict>,
     pub tracker: Arc<Tracker>,
-    /// Lanes, sources and incoming edges.
-    pub parts: JoinSet<()>,
-    /// Outgoing edges: to whom, how many bytes.
-    pub sends: JoinSet<(NodeId, u64)>,
+    /// Lanes, sources and edges; those outgoing give to whom they sent how many bytes.
+    pub parts: JoinSet<Vec<Sent>>,
     /// Each gives its sink back, unless that failed.
     pub writers: JoinSet<Option<(BlockBinding, Box<dyn BlockSink>)>>,
     /// Queues for its edges, until it ends.
@@ -56,7 +62,6 @@ pub(crate) fn start(
         verdict: Arc::default(),
         tracker,
         parts: JoinSet::new(),
-        sends: JoinSet::new(),
         writers: JoinSet::new(),
         grant,
     };
@@ -70,7 +75,7 @@ pub(crate) fn start(
 }
 
 /// The way to each sink, and each lane's room in its queue.
-type Queues = BTreeMap<BlockIndex, (mpsc::UnboundedSender<Piece>, Vec<Option<Arc<Semaphore>>>)>;
+type Queues = BTreeMap<BlockIndex, (mpsc::UnboundedSender<Vec<Piece>>, Vec<Option<Arc<Semaphore>>>)>;
 
 impl Running {
     fn start_writers(&mut self, sinks: Sinks, scripts: &[Script], context: &Context) -> Queues {
@@ -105,30 +110,66 @@ impl Running {
         let peers = |edges: &[Edge]| edges.iter().map(|edge| edge.peer).collect::<Vec<_>>();
         let places = places(self.node, &peers(&script.fetches), &peers(&script.sends));
         let waiting = Arc::new(Waiting::new(places));
+        let flow = if program.serial { Flow::Serial } else { Flow::Overlapped };
+        let mut parts = Vec::new();
         let loads = std::mem::take(&mut script.sources)
             .into_iter()
-            .map(|source| self.start_source(source, &script, context))
+            .map(|source| self.source(source, &script, flow, context, &mut parts))
             .collect();
         let fetches = (0..script.fetches.len())
-            .map(|edge| self.start_incoming(edge, program, &script, &waiting, context))
+            .map(|edge| self.incoming(edge, program, &script, &waiting, context, &mut parts))
             .collect();
+        let mut outgoing = Vec::new();
         let sends = (0..script.sends.len())
-            .map(|edge| self.start_outgoing(edge, program, &script, &waiting, context))
+            .map(|edge| self.outgoing(edge, program, &script, &waiting, context, &mut outgoing))
             .collect();
         let outlet = |sink: &Persisted| {
             let (queue, rooms) = &queues[&sink.binding.index];
             let room = rooms[position].clone().expect("a lane has a share in each of its sinks");
-            Outlet { queue: queue.clone(), room, items: sink.subs as u32 }
+            Outlet::new(queue.clone(), room, sink.subs, self.grant.depth)
         };
         let sinks = script.sinks.iter().map(outlet).collect();
-        let (verdict, tracker) = (self.verdict.clone(), self.tracker.clone());
-        let node = self.node;
-        let lane = Lane { node, position, script, loads, fetches, sends, sinks, verdict, waiting, tracker };
-        self.parts.spawn(lane.run());
+        let hop = parts.len() <= 2 && script.fetches.len() <= 1 && script.sends.len() <= 1;
+        let (verdict, tracker, node) = (self.verdict.clone(), self.tracker.clone(), self.node);
+        let lane = Lane {
+            node,
+            position,
+            script,
+            flow,
+            loads,
+            fetches,
+            sends,
+            sinks,
+            verdict,
+            waiting,
+            tracker,
+            done: 0,
+        };
+        parts.push(Box::pin(async move {
+            lane.run().await;
+            None
+        }));
+        // In the order in which a slice passes them.
+        parts.append(&mut outgoing);
+        if hop {
+            self.parts.spawn(join_all(parts));
+        } else {
+            for part in parts {
+                self.parts.spawn(async move { vec![part.await] });
+            }
+        }
     }
 
-    fn start_source(&mut self, source: Source, script: &Script, context: &Context) -> Loads {
+    fn source(
+        &self,
+        source: Source,
+        script: &Script,
+        flow: Flow,
+        context: &Context,
+        parts: &mut Vec<Part>,
+    ) -> Loads {
         let (sender, queue) = mpsc::channel(1);
+        let demand = (flow == Flow::Serial).then(|| Arc::new(Semaphore::new(0)));
         let reader = Reader {
             node: self.node,
             local: context.local.clone(),
@@ -137,21 +178,29 @@ impl Running {
             disk: context.limits.disk,
             verdict: self.verdict.clone(),
             tracker: self.tracker.clone(),
+            demand: demand.clone(),
         };
-        self.parts.spawn(reader.run(sender));
-        Loads { queue, chunk: Vec::new().into_iter() }
+        parts.push(Box::pin(async move {
+            reader.run(sender).await;
+            None
+        }));
+        Loads { queue, chunk: Vec::new().into_iter(), demand }
     }
 
-    fn start_incoming(
-        &mut self,
+    fn incoming(
+        &self,
         edge: usize,
         program: &Program,
         script: &Script,
         waiting: &Arc<Waiting>,
         context: &Context,
-    ) -> mpsc::Receiver<Slice> {
+        parts: &mut Vec<Part>,
+    ) -> Inlet {
         let Edge { peer, vertices, connect } = &script.fetches[edge];
-        let (sender, queue) = mpsc::channel(vertices.len() * self.grant.depth);
+        let (sender, queue) = mpsc::unbounded_channel();
+        let flow = if program.serial { Flow::Serial } else { Flow::Overlapped };
+        let slices = vertices.len() * self.grant.depth;
+        let (inlet, room) = Inlet::new(queue, slices, flow);
         let incoming = Incoming {
             plane: context.plane.clone(),
             key: StreamKey { job: program.job, lane: program.lane, from: *peer, to: self.node },
@@ -159,21 +208,28 @@ impl Running {
             limits: context.limits,
             window: script.window,
             vertices: vertices.clone(),
+            flow,
+            room,
+            slices,
             verdict: self.verdict.clone(),
             waiting: waiting.clone(),
             place: 1 + edge,
         };
-        self.parts.spawn(incoming.run(sender));
-        queue
+        parts.push(Box::pin(async move {
+            incoming.run(sender).await;
+            None
+        }));
+        inlet
     }
 
-    fn start_outgoing(
-        &mut self,
+    fn outgoing(
+        &self,
         edge: usize,
         program: &Program,
         script: &Script,
         waiting: &Arc<Waiting>,
         context: &Context,
+        parts: &mut Vec<Part>,
     ) -> Outlet<Parcel> {
         let Edge { peer, vertices, connect } = &script.sends[edge];
         let (sender, queue) = mpsc::unbounded_channel();
@@ -183,12 +239,13 @@ impl Running {
             key: StreamKey { job: program.job, lane: program.lane, from: self.node, to: *peer },
             connect: *connect,
             limits: context.limits,
+            flow: if program.serial { Flow::Serial } else { Flow::Overlapped },
             verdict: self.verdict.clone(),
             waiting: waiting.clone(),
             room: room.clone(),
         };
         let to = *peer;
-        self.sends.spawn(async move { (to, outgoing.run(queue).await) });
-        Outlet { queue: sender, room, items: vertices.len() as u32 }
+        parts.push(Box::pin(async move { Some((to, outgoing.run(queue).await)) }));
+        Outlet::new(sender, room, vertices.len(), self.grant.depth)
     }
 }

@@ -1,28 +1,36 @@
 //! One incoming edge of a lane: a connection from one peer, whose slices go to the executor in the
 //! order in which its `Fetch` tasks want them.
 //!
-//! A slice is read only when there is room for it: that is the back-pressure. A peer's silence and
-//! its keep-alives are judged only while there is room, that is, while we really wait for it.
+//! A slice is taken only when there is room for it: that is the back-pressure. A peer's silence and
+//! its keep-alives are judged only while there is room, that is, while we really wait for it. Slices that have
+//! come together go on together. In a serial lane each slice is acknowledged (by a keep-alive) when it was taken.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kintsu_dag::{NodeId, Vertex};
 use kintsu_plan::Window;
-use kintsu_wire::frame::{self, Header, Kind};
+use kintsu_wire::frame::{self, Header, Kind, bare};
 use kintsu_wire::message::{Fault, FaultKind};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 
 use crate::fault::{fault, invalid};
+use crate::flow::Flow;
 use crate::frames::FrameReader;
 use crate::limits::Limits;
 use crate::plane::{DataPlane, StreamKey};
 use crate::script::part_bytes;
-use crate::slice::{Buffer, Slice};
+use crate::slice::Slice;
 use crate::verdict::{FAREWELL, Verdict, Waiting};
+
+/// Most slices that go on together.
+const MOST_TOGETHER: usize = 256;
+
+/// Bytes that are read together, if the queue has room for them.
+pub(crate) const TOGETHER_BYTES: usize = 128 << 10;
 
 /// One incoming edge.
 pub(crate) struct Incoming {
@@ -34,6 +42,11 @@ pub(crate) struct Incoming {
     pub window: Window,
     /// The vertices of one step, in order.
     pub vertices: Vec<Vertex>,
+    pub flow: Flow,
+    /// Room in the queue, in slices; given back when a slice is taken out.
+    pub room: Arc<Semaphore>,
+    /// How many of them make the queue.
+    pub slices: usize,
     pub verdict: Arc<Verdict>,
     pub waiting: Arc<Waiting>,
     /// Its place in `waiting`.
@@ -42,20 +55,22 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// Receives all slices of the lane into `queue`, or fails the run.
-    pub async fn run(self, queue: mpsc::Sender<Slice>) {
+    pub async fn run(self, queue: mpsc::UnboundedSender<Vec<Slice>>) {
         let verdict = self.verdict.clone();
         let stream = match verdict.while_connecting(self.connected()).await {
             Some(Ok(stream)) => stream,
             Some(Err(fault)) => return verdict.fail(fault),
             None => return,
         };
-        let (read, write) = stream.into_split();
+        let (read, mut write) = stream.into_split();
         let most = part_bytes(&self.window, u64::from(self.window.step_bytes));
-        let mut frames = FrameReader::new(read, self.key.from, most, Some(self.limits.peer_silence));
+        let together = most.saturating_mul(self.slices).min(TOGETHER_BYTES);
+        let mut frames =
+            FrameReader::new(read, self.key.from, most, together, Some(self.limits.peer_silence));
         let failed = tokio::select! {
             biased;
             fault = verdict.failed() => Some(fault),
-            received = self.receive(&mut frames, &queue) => received.err(),
+            received = self.receive(&mut frames, &mut write, &queue) => received.err(),
         };
         if let Some(fault) = failed {
             verdict.fail(fault.clone());
@@ -72,22 +87,71 @@ impl Incoming {
         }
     }
 
-    async fn receive(&self, frames: &mut FrameReader, queue: &mpsc::Sender<Slice>) -> Result<(), Fault> {
+    async fn receive(
+        &self,
+        frames: &mut FrameReader,
+        write: &mut OwnedWriteHalf,
+        queue: &mpsc::UnboundedSender<Vec<Slice>>,
+    ) -> Result<(), Fault> {
+        let mut batch = Vec::new();
+        let mut room = 0;
         for step in self.window.steps() {
             let len = part_bytes(&self.window, step.end - step.start);
             for &vertex in &self.vertices {
-                let Ok(room) = queue.reserve().await else {
-                    // The executor is gone: the run has failed elsewhere.
-                    return Err(self.verdict.failed().await);
-                };
+                if room == 0 || batch.len() == MOST_TOGETHER || !frames.is_ready() {
+                    if !batch.is_empty() && queue.send(std::mem::take(&mut batch)).is_err() {
+                        // The executor is gone: the run has failed elsewhere.
+                        return Err(self.verdict.failed().await);
+                    }
+                    room = self.take_room(room).await?;
+                }
+                room -= 1;
                 let slice = self.slice(frames, vertex, step.start, len).await?;
                 self.waiting.because_of(self.place, self.key.from);
-                room.send(slice);
+                batch.push(slice);
+                if self.flow == Flow::Serial {
+                    self.acknowledge(write).await?;
+                }
             }
+        }
+        if queue.send(batch).is_err() {
+            return Err(self.verdict.failed().await);
         }
         // All is here; the peer may still say `End`, and loses nothing if we let it.
         while let Ok(Header { kind: Kind::KeepAlive { .. }, .. }) = frames.header().await {}
         Ok(())
+    }
+
+    /// Room for one slice or more, given that there is `room`.
+    async fn take_room(&self, room: usize) -> Result<usize, Fault> {
+        let all = match room {
+            0 => {
+                let Ok(one) = self.room.acquire().await else { return Err(self.verdict.failed().await) };
+                one.forget();
+                1
+            }
+            room => room,
+        };
+        let more = self.room.available_permits().min(MOST_TOGETHER);
+        Ok(match self.room.try_acquire_many(more as u32) {
+            Ok(taken) => {
+                taken.forget();
+                all + more
+            }
+            Err(_) => all,
+        })
+    }
+
+    /// Tells the peer that its slice was taken, which is what a serial lane waits for.
+    async fn acknowledge(&self, write: &mut OwnedWriteHalf) -> Result<(), Fault> {
+        let taken = bare(Kind::KeepAlive { waiting_on: self.key.to }, self.key.lane);
+        match timeout(self.limits.write, write.write_all(&taken)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                Err(fault(FaultKind::Lost, self.key.from, format!("the connection broke: {error}")))
+            }
+            Err(_) => Err(fault(FaultKind::Stalled, self.key.from, "took no acknowledgement")),
+        }
     }
 
     /// The next slice, which must be this one.
@@ -111,9 +175,7 @@ impl Incoming {
                     if zero {
                         return Ok(Slice::Zero(len));
                     }
-                    let mut buffer = Buffer::take(len);
-                    frames.payload(&header, &mut buffer).await?;
-                    return Ok(Slice::of(buffer));
+                    return Ok(Slice::Own(frames.payload(&header).await?));
                 }
                 Kind::KeepAlive { waiting_on } => {
                     self.waiting.because_of(self.place, waiting_on);

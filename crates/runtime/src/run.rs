@@ -129,10 +129,8 @@ impl Running {
         };
         let ended = async {
             while let Some(part) = self.parts.join_next().await {
-                note_panic(part, self.node, &self.verdict);
-            }
-            while let Some(edge) = self.sends.join_next().await {
-                if let Some((to, bytes)) = note_panic(edge, self.node, &self.verdict) {
+                let edges = note_panic(part, self.node, &self.verdict);
+                for (to, bytes) in edges.into_iter().flatten().flatten() {
                     *sent.entry(to).or_insert(0) += bytes;
                 }
             }

@@ -221,7 +221,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Lets every op empty the slots that it is the last to use.
+    /// Lets every op empty the slots that it is the last to use, or write its output there.
     fn schedule_frees(&mut self) {
         let mut last = self.filled_by.clone();
         for (at, op) in self.script.ops.iter().enumerate() {
@@ -233,8 +233,14 @@ impl<'a> Writer<'a> {
             let sent = op.sends.iter().map(|send| &send.slot);
             uses.iter().chain(sent).for_each(|slot| last[*slot] = at);
         }
-        for (slot, at) in last.into_iter().enumerate() {
-            self.script.ops[at].frees.push(slot);
+        for (slot, at) in last.iter().enumerate() {
+            self.script.ops[*at].frees.push(slot);
+        }
+        for (at, op) in self.script.ops.iter_mut().enumerate() {
+            if let OpKind::Compute(combine) = &mut op.kind {
+                let sent = |slot| op.sends.iter().any(|send| send.slot == slot);
+                combine.may_overwrite(|slot| last[slot] == at && !sent(slot));
+            }
         }
     }
 
@@ -323,6 +329,7 @@ mod tests {
             blocks: vec![block(1), block(2)],
             peers: vec![peer(1), peer(7)],
             resume_key: 0,
+            serial: false,
         }
     }
 

@@ -2,11 +2,12 @@
 //! in one system call, over one connection.
 //!
 //! The queue has room for a fixed number of steps; the executor takes that room before it begins a
-//! step. The receiver writes nothing but, at most, one `Abort`.
+//! step. The receiver writes nothing but, at most, one `Abort`; in a serial lane also a keep-alive for
+//! each slice that it has taken, and only then has the slice left.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use kintsu_dag::Vertex;
@@ -18,6 +19,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::fault::fault;
+use crate::flow::Flow;
 use crate::frames::FrameReader;
 use crate::limits::Limits;
 use crate::plane::{DataPlane, StreamKey};
@@ -25,8 +27,11 @@ use crate::receive::say_farewell;
 use crate::slice::Slice;
 use crate::verdict::{FAREWELL, Verdict, Waiting};
 
-/// Most slices in one system call.
-const MOST_TOGETHER: usize = 32;
+/// Most slices in one system call: two parts each, and the kernel takes 1024.
+const MOST_TOGETHER: usize = 256;
+
+/// No more slices are added to a system call from so many bytes on.
+const TOGETHER_BYTES: usize = 256 << 10;
 
 /// A slice on its way out.
 #[derive(Debug)]
@@ -46,6 +51,7 @@ pub(crate) struct Outgoing {
     pub limits: Limits,
     pub verdict: Arc<Verdict>,
     pub waiting: Arc<Waiting>,
+    pub flow: Flow,
     /// Room in the queue, in slices; given back when a slice has left.
     pub room: Arc<Semaphore>,
 }
@@ -53,7 +59,7 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// Sends all that comes through `queue`, then `End`; returns the bytes of slices sent, or fails
     /// the run.
-    pub async fn run(self, mut queue: mpsc::UnboundedReceiver<Parcel>) -> u64 {
+    pub async fn run(self, mut queue: mpsc::UnboundedReceiver<Vec<Parcel>>) -> u64 {
         let stream = match self.verdict.while_connecting(self.connected()).await {
             Some(Ok(stream)) => stream,
             Some(Err(fault)) => {
@@ -63,14 +69,15 @@ impl Outgoing {
             None => return 0,
         };
         let (read, mut write) = stream.into_split();
-        let mut back = FrameReader::new(read, self.key.to, usize::MAX, None);
+        let mut back = FrameReader::new(read, self.key.to, 0, 0, None);
         let mut sent = 0;
+        let taken = Semaphore::new(0);
         let done = {
-            let mut objection = pin!(objection(&mut back));
+            let mut objection = pin!(objection(&mut back, &taken));
             tokio::select! {
                 biased;
                 fault = &mut objection => Err(fault),
-                done = self.send(&mut queue, &mut write, &mut sent) => done,
+                done = self.send(&mut queue, &mut write, &taken, &mut sent) => done,
             }
         };
         match done {
@@ -94,23 +101,25 @@ impl Outgoing {
     /// Until the queue ends, or the run fails: then the fault, with the connection still usable.
     async fn send(
         &self,
-        queue: &mut mpsc::UnboundedReceiver<Parcel>,
+        queue: &mut mpsc::UnboundedReceiver<Vec<Parcel>>,
         write: &mut OwnedWriteHalf,
+        taken: &Semaphore,
         sent: &mut u64,
     ) -> Result<Option<Fault>, Fault> {
-        let mut batch = Vec::with_capacity(MOST_TOGETHER);
+        let mut failed = pin!(self.verdict.failed());
         loop {
             let received = tokio::select! {
                 biased;
-                fault = self.verdict.failed() => return Ok(Some(fault)),
-                received = timeout(self.limits.keep_alive, queue.recv_many(&mut batch, MOST_TOGETHER)) => received,
+                fault = &mut failed => return Ok(Some(fault)),
+                received = timeout(self.limits.keep_alive, queue.recv()) => received,
             };
-            match received {
+            let mut left = match received {
                 Err(_) => {
                     let waiting_on = self.waiting.root();
                     self.write(write, &bare(Kind::KeepAlive { waiting_on }, self.key.lane), &[]).await?;
+                    continue;
                 }
-                Ok(0) => {
+                Ok(None) => {
                     // The queue also ends when the executor gave up.
                     if let Some(fault) = self.verdict.fault() {
                         return Ok(Some(fault));
@@ -119,22 +128,56 @@ impl Outgoing {
                     let _ = write.shutdown().await;
                     return Ok(None);
                 }
-                Ok(_) => {
-                    let written = {
-                        let mut writing = pin!(self.write_batch(write, &batch));
-                        tokio::select! {
-                            written = &mut writing => written?,
-                            fault = self.verdict.failed() => match timeout(FAREWELL, &mut writing).await {
-                                Ok(Ok(_)) => return Ok(Some(fault)),
-                                _ => return Err(fault),
-                            },
-                        }
-                    };
-                    *sent += written;
-                    self.room.add_permits(batch.len());
-                    batch.clear();
-                }
+                Ok(Some(parcels)) => parcels,
+            };
+            while let Some(more) = (left.len() < MOST_TOGETHER).then(|| queue.try_recv().ok()).flatten() {
+                left.extend(more);
             }
+            let mut left = &left[..];
+            while !left.is_empty() {
+                let (batch, later) = left.split_at(together(left));
+                let written = {
+                    let mut writing = pin!(self.write_batch(write, batch));
+                    tokio::select! {
+                        written = &mut writing => written?,
+                        fault = &mut failed => match timeout(FAREWELL, &mut writing).await {
+                            Ok(Ok(_)) => return Ok(Some(fault)),
+                            _ => return Err(fault),
+                        },
+                    }
+                };
+                *sent += written;
+                if let Some(fault) = self.until_taken(batch.len(), taken, failed.as_mut()).await? {
+                    return Ok(Some(fault));
+                }
+                self.room.add_permits(batch.len());
+                left = later;
+            }
+        }
+    }
+
+    /// In a serial lane waits until the receiver has taken so many slices; returns the fault if the run fails.
+    async fn until_taken(
+        &self,
+        slices: usize,
+        taken: &Semaphore,
+        failed: Pin<&mut impl Future<Output = Fault>>,
+    ) -> Result<Option<Fault>, Fault> {
+        if self.flow == Flow::Overlapped {
+            return Ok(None);
+        }
+        tokio::select! {
+            acknowledged = timeout(self.limits.write, taken.acquire_many(slices as u32)) => match acknowledged {
+                Ok(Ok(permits)) => {
+                    permits.forget();
+                    Ok(None)
+                }
+                _ => {
+                    let detail = format!("acknowledged no slice within {:?}", self.limits.write);
+                    Err(fault(FaultKind::Stalled, self.key.to, detail))
+                }
+            },
+            fault = failed => Ok(Some(fault)),
         }
     }
 
@@ -187,10 +230,24 @@ impl Outgoing {
     }
 }
 
-/// Completes when the receiver objects to the stream, or goes away.
-async fn objection(back: &mut FrameReader) -> Fault {
-    match back.header().await {
-        Ok(header) => back.fault(&header).await,
-        Err(fault) => fault,
+/// How many of these slices, which are not none, go into one system call.
+fn together(parcels: &[Parcel]) -> usize {
+    let mut bytes = 0;
+    let fits = |parcel: &&Parcel| {
+        let begun = bytes;
+        bytes += parcel.slice.len();
+        begun < TOGETHER_BYTES
+    };
+    parcels.iter().take(MOST_TOGETHER).take_while(fits).count()
+}
+
+/// Completes when the receiver objects to the stream, or goes away; counts the slices that it acknowledges.
+async fn objection(back: &mut FrameReader, taken: &Semaphore) -> Fault {
+    loop {
+        match back.header().await {
+            Ok(Header { kind: Kind::KeepAlive { .. }, .. }) => taken.add_permits(1),
+            Ok(header) => return back.fault(&header).await,
+            Err(fault) => return fault,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Writing behind: persisted slices of one block, of all lanes, in the order in which they come.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use kintsu_dag::NodeId;
@@ -16,8 +17,11 @@ use crate::slice::Slice;
 use crate::source::blocking;
 use crate::verdict::{Tracker, Verdict};
 
-/// Most slices written by one visit to a blocking thread.
-const MOST_TOGETHER: usize = 64;
+/// Slices are written by one visit to a blocking thread until there are so many bytes.
+const TOGETHER_BYTES: usize = 512 << 10;
+
+/// Slices shorter than this are put together before they are written, up to so many bytes.
+const STAGE_BYTES: usize = 64 << 10;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -60,7 +64,7 @@ impl Writer {
     pub async fn run(
         mut self,
         output: Output,
-        mut queue: mpsc::UnboundedReceiver<Piece>,
+        mut queue: mpsc::UnboundedReceiver<Vec<Piece>>,
     ) -> Option<(BlockBinding, Box<dyn BlockSink>)> {
         let written = match output {
             Output::Block(sink) => self.keep(sink, &mut queue).await.map(Some),
@@ -79,46 +83,53 @@ impl Writer {
     async fn keep(
         &mut self,
         mut sink: Box<dyn BlockSink>,
-        queue: &mut mpsc::UnboundedReceiver<Piece>,
+        queue: &mut mpsc::UnboundedReceiver<Vec<Piece>>,
     ) -> Result<Box<dyn BlockSink>, Fault> {
+        let verdict = self.verdict.clone();
+        let mut failed = pin!(verdict.failed());
+        let mut stage = Vec::new();
         loop {
-            let mut batch = Vec::with_capacity(MOST_TOGETHER);
-            let verdict = self.verdict.clone();
-            tokio::select! {
+            let received = tokio::select! {
                 biased;
-                _ = verdict.failed() => return Ok(sink),
-                _ = queue.recv_many(&mut batch, MOST_TOGETHER) => {}
-            }
-            if batch.is_empty() {
-                return Ok(sink);
+                _ = &mut failed => return Ok(sink),
+                received = queue.recv() => received,
+            };
+            let Some(mut batch) = received else { return Ok(sink) };
+            let mut bytes: usize = batch.iter().map(|piece| piece.slice.len()).sum();
+            while let Some(more) = (bytes < TOGETHER_BYTES).then(|| queue.try_recv().ok()).flatten() {
+                bytes += more.iter().map(|piece| piece.slice.len()).sum::<usize>();
+                batch.extend(more);
             }
             let len = self.binding.len;
             let write = move || {
-                for piece in &batch {
-                    write_piece(&mut *sink, piece, len)?;
-                }
-                Ok((sink, batch))
+                write_pieces(&mut *sink, &batch, len, &mut stage)?;
+                Ok((sink, stage, batch))
             };
-            let (back, batch) = blocking(self.node, self.disk, "writing", write).await?;
-            sink = back;
-            batch.iter().for_each(|piece| self.written(piece.lane));
+            let (back, staged, batch) = blocking(self.node, self.disk, "writing", write).await?;
+            (sink, stage) = (back, staged);
+            for lane in batch.chunk_by(|a, b| a.lane == b.lane) {
+                self.written(lane[0].lane, lane.len());
+            }
         }
     }
 
     async fn deliver(
         &mut self,
         to: mpsc::Sender<Delivery>,
-        queue: &mut mpsc::UnboundedReceiver<Piece>,
+        queue: &mut mpsc::UnboundedReceiver<Vec<Piece>>,
     ) -> Result<(), Fault> {
         let BlockBinding { index, id, len, .. } = self.binding;
         let verdict = self.verdict.clone();
         let delivering = async {
-            while let Some(Piece { lane, offset, slice }) = queue.recv().await {
-                for (offset, bytes) in deliverable(offset, slice, len) {
-                    let gone = |_| fault(FaultKind::Aborted, self.node, "nobody takes the bytes any more");
-                    to.send(Delivery { index, id, offset, bytes }).await.map_err(gone)?;
+            while let Some(pieces) = queue.recv().await {
+                for Piece { lane, offset, slice } in pieces {
+                    for (offset, bytes) in deliverable(offset, slice, len) {
+                        let gone =
+                            |_| fault(FaultKind::Aborted, self.node, "nobody takes the bytes any more");
+                        to.send(Delivery { index, id, offset, bytes }).await.map_err(gone)?;
+                    }
+                    self.written(lane, 1);
                 }
-                self.written(lane);
             }
             Ok(())
         };
@@ -128,34 +139,65 @@ impl Writer {
         }
     }
 
-    fn written(&mut self, lane: usize) {
+    /// So many pieces more of a lane are written.
+    fn written(&mut self, lane: usize, pieces: usize) {
         if let Some(share) = &mut self.shares[lane] {
-            share.written += 1;
-            share.room.add_permits(1);
-            if share.written % share.pieces == 0 {
-                self.tracker.advance(lane, share.part, share.written / share.pieces);
+            let before = share.written / share.pieces;
+            share.written += pieces as u64;
+            share.room.add_permits(pieces);
+            let steps = share.written / share.pieces;
+            if steps > before {
+                self.tracker.advance(lane, share.part, steps);
             }
         }
     }
 }
 
-/// Writes what of a piece is below `len`.
-fn write_piece(sink: &mut dyn BlockSink, piece: &Piece, len: u64) -> Result<(), Fault> {
-    let within = len.saturating_sub(piece.offset).min(piece.slice.len() as u64) as usize;
-    if let Some(data) = piece.slice.data() {
-        return if within == 0 { Ok(()) } else { sink.write_at(piece.offset, &data[..within]) };
+/// Writes what of the pieces is below `len`: neighbours together, by way of `stage`, if they are short.
+fn write_pieces(
+    sink: &mut dyn BlockSink,
+    pieces: &[Piece],
+    len: u64,
+    stage: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let mut begin = 0;
+    let write_stage = |sink: &mut dyn BlockSink, begin: u64, stage: &mut Vec<u8>| match stage.is_empty() {
+        true => Ok(()),
+        false => sink.write_at(begin, stage).map(|()| stage.clear()),
+    };
+    stage.clear();
+    for piece in pieces {
+        let within = len.saturating_sub(piece.offset).min(piece.slice.len() as u64) as usize;
+        let next = begin + stage.len() as u64;
+        if next != piece.offset || stage.len() + within > STAGE_BYTES {
+            write_stage(sink, begin, stage)?;
+            begin = piece.offset;
+        }
+        match piece.slice.data() {
+            Some(data) if within < STAGE_BYTES => stage.extend_from_slice(&data[..within]),
+            Some(data) => sink.write_at(piece.offset, &data[..within])?,
+            None if within < STAGE_BYTES => stage.resize(stage.len() + within, 0),
+            None => {
+                for at in (0..within).step_by(ZEROS.len()) {
+                    sink.write_at(piece.offset + at as u64, &ZEROS[..ZEROS.len().min(within - at)])?;
+                }
+            }
+        }
     }
-    for at in (0..within).step_by(ZEROS.len()) {
-        sink.write_at(piece.offset + at as u64, &ZEROS[..ZEROS.len().min(within - at)])?;
-    }
-    Ok(())
+    write_stage(sink, begin, stage)
 }
 
 /// What of a slice at `offset` is below `len`, as bytes to be handed on.
 fn deliverable(offset: u64, slice: Slice, len: u64) -> Vec<(u64, Bytes)> {
     let within = len.saturating_sub(offset).min(slice.len() as u64) as usize;
-    if slice.data().is_some() {
-        let bytes = Bytes::from_owner(slice).slice(..within);
+    let bytes = match slice {
+        Slice::Zero(_) => None,
+        Slice::Data(bytes) => Some(bytes),
+        Slice::Own(bytes) => Some(bytes.freeze()),
+        Slice::Lent(bytes) => Some(Bytes::from_static(bytes)),
+    };
+    if let Some(mut bytes) = bytes {
+        bytes.truncate(within);
         return if within == 0 { Vec::new() } else { vec![(offset, bytes)] };
     }
     let zeros = |at: usize| (offset + at as u64, Bytes::from_static(&ZEROS[..ZEROS.len().min(within - at)]));

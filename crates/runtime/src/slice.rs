@@ -1,12 +1,14 @@
-//! Slices in memory: shared views of pooled buffers, or zeros that take no memory.
+//! Slices in memory: views of pooled buffers or of what came from a socket, or zeros that take no memory.
 //!
 //! One pool serves the whole process, so that several agents in it, and one run after the other,
 //! use the same buffers again. It keeps at most [`KEPT_BYTES`]; what is in use is bounded by
 //! those who take (queues of a fixed depth).
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::ops::Deref;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use bytes::{Bytes, BytesMut};
 
 /// Bytes of unused buffers that the pool keeps.
 const KEPT_BYTES: usize = 8 << 20;
@@ -63,13 +65,21 @@ impl Drop for Buffer {
     }
 }
 
-/// Bytes of one vertex in one step; cheap to clone.
-#[derive(Debug, Clone)]
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Bytes of one vertex in one step.
+#[derive(Debug)]
 pub(crate) enum View<'a> {
     /// So many zeros.
     Zero(usize),
-    /// A part of a buffer.
-    Data(Arc<Buffer>, Range<usize>),
+    /// Bytes that others may see, too.
+    Data(Bytes),
+    /// Bytes that nobody else sees, and that may be written over.
+    Own(BytesMut),
     /// Bytes that stay with whoever lends them.
     Lent(&'a [u8]),
 }
@@ -80,15 +90,29 @@ pub(crate) type Slice = View<'static>;
 impl View<'_> {
     /// All of a buffer.
     pub fn of(buffer: Buffer) -> Self {
-        let len = buffer.len();
-        Self::Data(Arc::new(buffer), 0..len)
+        Self::Data(Bytes::from_owner(buffer))
+    }
+
+    /// The same bytes once more; costs no copy.
+    pub fn share(&mut self) -> Self {
+        match self {
+            Self::Zero(len) => Self::Zero(*len),
+            Self::Data(bytes) => Self::Data(bytes.clone()),
+            Self::Own(own) => {
+                let bytes = std::mem::take(own).freeze();
+                *self = Self::Data(bytes.clone());
+                Self::Data(bytes)
+            }
+            Self::Lent(bytes) => Self::Lent(bytes),
+        }
     }
 
     /// Bytes in it.
     pub fn len(&self) -> usize {
         match self {
             Self::Zero(len) => *len,
-            Self::Data(_, range) => range.len(),
+            Self::Data(bytes) => bytes.len(),
+            Self::Own(bytes) => bytes.len(),
             Self::Lent(bytes) => bytes.len(),
         }
     }
@@ -97,7 +121,8 @@ impl View<'_> {
     pub fn data(&self) -> Option<&[u8]> {
         match self {
             Self::Zero(_) => None,
-            Self::Data(buffer, range) => Some(&buffer[range.clone()]),
+            Self::Data(bytes) => Some(bytes),
+            Self::Own(bytes) => Some(bytes),
             Self::Lent(bytes) => Some(bytes),
         }
     }

@@ -1,13 +1,13 @@
 //! Reading ahead: the slices that the `Load` tasks of one block want, in chunks, on blocking threads.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use kintsu_dag::NodeId;
 use kintsu_plan::Window;
 use kintsu_wire::message::{Fault, FaultKind};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::{Duration, timeout};
 
 use crate::fault::fault;
@@ -28,6 +28,8 @@ pub(crate) struct Reader {
     pub disk: Duration,
     pub verdict: Arc<Verdict>,
     pub tracker: Arc<Tracker>,
+    /// In a serial lane: one slice is read for each permit, and none ahead.
+    pub demand: Option<Arc<Semaphore>>,
 }
 
 /// Parts of a block to be read together, in order: where each begins, and its length.
@@ -45,10 +47,17 @@ impl Reader {
         let (local, binding) = (self.local.clone(), self.source.binding.clone());
         let mut source = self.blocking("opening", move || local.open(&binding)).await?;
         let mut parts = self.parts();
+        let chunk_bytes = if self.demand.is_some() { 1 } else { CHUNK_BYTES };
         loop {
+            if let Some(demand) = &self.demand {
+                tokio::select! {
+                    asked = demand.acquire() => asked.into_iter().for_each(SemaphorePermit::forget),
+                    () = queue.closed() => return Ok(()),
+                }
+            }
             let mut chunk = Parts::new();
             let mut bytes = 0;
-            while bytes < CHUNK_BYTES {
+            while bytes < chunk_bytes {
                 let Some(part) = parts.next() else { break };
                 bytes += part.1;
                 chunk.push(part);
@@ -136,12 +145,10 @@ fn read_chunk(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(
 
 /// Views of the buffer, one for each part; those of zeros alone do not keep it.
 fn cut(buffer: Buffer, parts: &Parts) -> Vec<Slice> {
-    let buffer = Arc::new(buffer);
-    let mut at = 0;
+    let mut rest = Bytes::from_owner(buffer);
     let slice = |(_, len): &(u64, usize)| {
-        let range: Range<usize> = at..at + len;
-        at = range.end;
-        if is_zero(&buffer[range.clone()]) { Slice::Zero(*len) } else { Slice::Data(buffer.clone(), range) }
+        let bytes = rest.split_to(*len);
+        if is_zero(&bytes) { Slice::Zero(*len) } else { Slice::Data(bytes) }
     };
     parts.iter().map(slice).collect()
 }

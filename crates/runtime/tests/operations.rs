@@ -218,6 +218,7 @@ async fn sub_blocks_are_parts_of_every_step() {
         blocks: vec![binding(index)],
         peers: [a, b].map(|node| Peer { node, data: site.nodes[&node].plane.addr().unwrap() }).to_vec(),
         resume_key: 0,
+        serial: false,
     };
     let v = Vertex;
     let reading = vec![Task::Load { vertex: v(0) }, Task::Load { vertex: v(1) }];

@@ -1,0 +1,131 @@
+//! The queues between a lane and its edges and sinks: batches in one direction, room in the other.
+//!
+//! Room is counted in slices, and as many slices are granted as make a bounded number of bytes
+//! (`budget.rs`). Invariant: what is in a queue, with whoever fills it and whoever empties it, never exceeds its room.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::slice::Slice;
+
+/// How a lane goes through its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Reading, receiving, computing and sending overlap.
+    Overlapped,
+    /// One slice after the other, and for each one thing after the other (ECPipe, section 6.4, Pipe-S).
+    Serial,
+}
+
+/// Slices that come from a peer.
+pub(crate) struct Inlet {
+    queue: mpsc::UnboundedReceiver<Vec<Slice>>,
+    ready: std::vec::IntoIter<Slice>,
+    room: Arc<Semaphore>,
+    taken: usize,
+    flow: Flow,
+}
+
+impl Inlet {
+    /// With room for `slices`; in a serial lane there is room for one when it is asked for.
+    pub fn new(
+        queue: mpsc::UnboundedReceiver<Vec<Slice>>,
+        slices: usize,
+        flow: Flow,
+    ) -> (Self, Arc<Semaphore>) {
+        let room = Arc::new(Semaphore::new(if flow == Flow::Serial { 0 } else { slices }));
+        let inlet = Self { queue, ready: Vec::new().into_iter(), room: room.clone(), taken: 0, flow };
+        (inlet, room)
+    }
+
+    /// A slice, if one is there.
+    pub fn next(&mut self) -> Option<Slice> {
+        if self.ready.len() == 0 {
+            self.ready = self.queue.try_recv().ok()?.into_iter();
+        }
+        self.taken += 1;
+        self.ready.next()
+    }
+
+    /// Waits for slices; `None` when there will be no more.
+    pub async fn more(&mut self) -> Option<()> {
+        self.ready = self.queue.recv().await?.into_iter();
+        Some(())
+    }
+
+    /// Asks for one slice more.
+    pub fn demand(&self) {
+        self.room.add_permits(1);
+    }
+
+    /// Gives the room of the slices that were taken back.
+    pub fn give_back(&mut self) {
+        let taken = std::mem::take(&mut self.taken);
+        if self.flow == Flow::Overlapped && taken > 0 {
+            self.room.add_permits(taken);
+        }
+    }
+}
+
+/// A queue whose room is taken for whole steps.
+pub(crate) struct Outlet<T> {
+    queue: mpsc::UnboundedSender<Vec<T>>,
+    room: Arc<Semaphore>,
+    /// Room in all.
+    most: u32,
+    /// What one step puts into it.
+    items: u32,
+    /// Room that is taken and not used yet.
+    at_hand: u32,
+    /// What is still to be handed on.
+    held: Vec<T>,
+}
+
+impl<T> Outlet<T> {
+    /// To a queue with `room` for `steps` steps of `items` each.
+    pub fn new(
+        queue: mpsc::UnboundedSender<Vec<T>>,
+        room: Arc<Semaphore>,
+        items: usize,
+        steps: usize,
+    ) -> Self {
+        Self { queue, room, most: (items * steps) as u32, items: items as u32, at_hand: 0, held: Vec::new() }
+    }
+
+    /// Takes room for a step, if there is any.
+    pub fn has_room(&mut self) -> bool {
+        if self.at_hand < self.items {
+            let steps = self.room.available_permits() as u32 / self.items;
+            let Ok(more) = self.room.try_acquire_many(steps * self.items) else { return false };
+            more.forget();
+            self.at_hand += steps * self.items;
+        }
+        let enough = self.at_hand >= self.items;
+        self.at_hand -= if enough { self.items } else { 0 };
+        enough
+    }
+
+    /// Waits for room for a step; `None` when nobody takes anything any more.
+    pub async fn take_room(&mut self) -> Option<()> {
+        self.room.acquire_many(self.items).await.ok()?.forget();
+        Some(())
+    }
+
+    /// Puts one of a step's items in, which leaves with the next flush.
+    pub fn put(&mut self, item: T) {
+        self.held.push(item);
+    }
+
+    /// Hands on what is held; false when nobody takes it.
+    pub fn flush(&mut self) -> bool {
+        let next = Vec::with_capacity(self.held.len());
+        self.held.is_empty() || self.queue.send(std::mem::replace(&mut self.held, next)).is_ok()
+    }
+
+    /// Waits until everything has left; `None` when nobody takes anything any more.
+    pub async fn drained(&mut self) -> Option<()> {
+        let _all = self.room.acquire_many(self.most - self.at_hand).await.ok()?;
+        Some(())
+    }
+}
