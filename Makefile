@@ -14,7 +14,7 @@ demo: build
 
 test: setup
 	cargo test --workspace --locked
-	scripts/python-test.sh
+	KINTSU_BIN="$(abspath $(or $(CARGO_TARGET_DIR),target)/debug/kintsu)" scripts/python-test.sh
 
 bench: build setup
 	$(KINTSU) bench kernel
