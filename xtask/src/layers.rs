@@ -21,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu-wire"],
     &["kintsu-runtime"],
     &["kintsu-agent", "kintsu-coordinator", "kintsu-client"],
+    &["kintsu-lab"],
     &["kintsu", "kintsu-python"],
 ];
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use kintsu_dag::{NodeId, RackId};
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore};
-use kintsu_wire::{CoordinatorChannel, Credentials, channel, check_listen, connect_coordinator, guard_agent};
+use kintsu_wire::{
+    CoordinatorChannel, Credentials, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
+};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -38,6 +40,8 @@ pub struct AgentConfig {
     pub coordinator: String,
     /// The cluster's shared secret.
     pub token: Option<String>,
+    /// A network beside loopback where it may listen, in plain text.
+    pub trusted: Option<TrustedNetwork>,
     /// Time and memory limits of programs.
     pub limits: Limits,
 }
@@ -83,15 +87,15 @@ impl Agent {
     /// on, the coordinator refuses. An unreachable coordinator is waited for.
     pub async fn start(config: AgentConfig) -> Result<AgentHandle, AgentError> {
         let token = config.token.as_deref();
-        check_listen(config.listen_control, false, token)?;
-        check_listen(config.listen_data, false, token)?;
+        check_listen(config.listen_control, false, token, config.trusted)?;
+        check_listen(config.listen_data, false, token, config.trusted)?;
         let credentials = token.map_or(Ok(Credentials::none()), Credentials::token)?;
         let coordinator = connect_coordinator(&config.coordinator, &credentials)?;
         let store: Arc<dyn BlockStore> = Arc::new(FileStore::open(&config.dir)?);
         let node = identity::read(&config.dir, config.node)?;
 
         let control = listen(config.listen_control).await?;
-        let plane = DataPlane::listen(config.listen_data, credentials.clone())
+        let plane = DataPlane::listen(config.listen_data, credentials.clone(), config.trusted)
             .await
             .map_err(|e| AgentError::Listen { addr: config.listen_data, detail: e.to_string() })?;
         let shared = Arc::new(Shared {

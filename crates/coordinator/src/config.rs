@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
+use kintsu_wire::TrustedNetwork;
 
 /// Starts agents again that were stopped, where one process runs coordinator and agents.
 pub trait Launcher: Send + Sync {
@@ -26,6 +27,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The token of the cluster, if it has one.
     pub token: Option<String>,
+    /// A network beside loopback where it may listen, in plain text.
+    pub trusted: Option<TrustedNetwork>,
     /// How often agents must send a heartbeat.
     pub heartbeat: Duration,
     /// An agent without a heartbeat for so long is dead.
@@ -50,6 +53,7 @@ impl Config {
             dir: dir.into(),
             listen,
             token: None,
+            trusted: None,
             heartbeat: Duration::from_secs(1),
             dead_after: Duration::from_secs(5),
             grace: Duration::from_secs(60),
@@ -67,6 +71,7 @@ impl std::fmt::Debug for Config {
             .field("dir", &self.dir)
             .field("listen", &self.listen)
             .field("token", &self.token.as_ref().map(|_| "set"))
+            .field("trusted", &self.trusted)
             .field("heartbeat", &self.heartbeat)
             .field("dead_after", &self.dead_after)
             .field("grace", &self.grace)

@@ -35,7 +35,7 @@ impl Coordinator {
             got: e.to_string(),
         };
         let token = config.token.as_deref();
-        check_listen(config.listen, false, token).map_err(wire)?;
+        check_listen(config.listen, false, token, config.trusted).map_err(wire)?;
         let credentials = token.map_or(Ok(Credentials::none()), Credentials::token).map_err(wire)?;
         let shown = credentials.clone();
         let listen = config.listen;

@@ -3,14 +3,18 @@
 mod advice;
 mod cluster_model;
 mod compare;
+mod lab;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use kintsu_wire::TrustedNetwork;
+
 pub use advice::{Advise, Reliability};
 pub use compare::{Check, Compare};
+pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabUp};
 
 use crate::units::{ByteRange, Bytes, parse_duration};
 
@@ -140,9 +144,9 @@ Examples:
         #[command(subcommand)]
         command: BenchCommand,
     },
-    /// Run an experiment on a cluster of its own, and see measured beside theory.
+    /// Emulate a cluster with shaped links on this machine, or run an experiment and see measured beside theory.
     Lab {
-        /// Which experiment.
+        /// What to do.
         #[command(subcommand)]
         command: LabCommand,
     },
@@ -180,6 +184,10 @@ pub struct CoordinatorArgs {
     /// Where to listen.
     #[arg(long, default_value = DEFAULT_ENDPOINT)]
     pub listen: SocketAddr,
+    /// A network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is required:
+    /// whoever is on that network can read what is stored.
+    #[arg(long, value_name = "CIDR")]
+    pub trusted_network: Option<TrustedNetwork>,
     /// How long a node may be dead before its blocks are rebuilt elsewhere.
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub grace: std::time::Duration,
@@ -203,6 +211,10 @@ pub struct AgentArgs {
     /// Where to listen for slices (port 0: any free port).
     #[arg(long, default_value = "127.0.0.1:0")]
     pub listen_data: SocketAddr,
+    /// A network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is required:
+    /// whoever is on that network can read what is stored.
+    #[arg(long, value_name = "CIDR")]
+    pub trusted_network: Option<TrustedNetwork>,
 }
 
 /// `kintsu put`.
@@ -418,74 +430,6 @@ Examples:
         /// `user:NAME`.
         code: String,
     },
-}
-
-/// `kintsu lab ...`.
-#[derive(Debug, Subcommand)]
-pub enum LabCommand {
-    /// Store, lose, read degraded and repair with every code: bytes measured beside theory.
-    #[command(after_help = "\
-Examples:
-  kintsu lab codes                               # the example of every family
-  kintsu lab codes clay:n=6,k=4,d=5 rs:n=9,k=6   # these
-  kintsu lab codes --json")]
-    Codes(LabCodes),
-    /// Fill a cluster, lose a node and recover, with the codes of the LRC study.
-    #[command(after_help = "\
-Examples:
-  kintsu lab lrc
-  kintsu lab lrc --victims 5 --method pipeline
-  kintsu lab lrc rs:n=9,k=6 azure-lrc:n=9,k=6,r=3 --stripes 100 --json")]
-    Lrc(LabLrc),
-}
-
-/// `kintsu lab codes`.
-#[derive(Debug, Args)]
-pub struct LabCodes {
-    /// Codes; by default the example of every family.
-    pub codes: Vec<String>,
-    /// Bytes to store; by default this program's own.
-    #[arg(long)]
-    pub file: Option<PathBuf>,
-    /// Racks of the cluster.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub racks: u32,
-    /// Sets of several lost blocks tried with a code, times the symbols of its stripe; where that is not enough for
-    /// all sets, evenly spaced ones are tried.
-    #[arg(long, default_value_t = 100_000)]
-    pub budget: usize,
-    /// Where to make the cluster's folder, which is removed at the end; by default where temporary files are.
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
-}
-
-/// `kintsu lab lrc`.
-#[derive(Debug, Args)]
-pub struct LabLrc {
-    /// Codes; by default those of the study.
-    pub codes: Vec<String>,
-    /// Nodes of the cluster.
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub nodes: u32,
-    /// Only in so many zones, each group of a code kept in one where that is safe; without it, as in the study, the codes
-    /// of its last configuration are tried in three zones as well.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100))]
-    pub zones: Option<u32>,
-    /// Stripes to fill it with.
-    #[arg(long, default_value_t = 512)]
-    pub stripes: u64,
-    /// Block.
-    #[arg(long, default_value = "128KiB", value_name = "BYTES")]
-    pub block: Bytes,
-    /// Nodes lost and recovered, one after the other.
-    #[arg(long, default_value_t = 1)]
-    pub victims: u32,
-    /// How slices move.
-    #[arg(long, value_enum, default_value_t = Method::Conventional)]
-    pub method: Method,
-    /// Where to make the cluster's folder, which is removed at the end; by default where temporary files are.
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
 }
 
 /// `kintsu bench ...`.

@@ -15,7 +15,7 @@ use kintsu_dag::NodeId;
 use kintsu_plan::JobId;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
-use kintsu_wire::{Credentials, WireError, check_listen};
+use kintsu_wire::{Credentials, TrustedNetwork, WireError, check_listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -86,9 +86,13 @@ impl DataPlane {
     /// Listens on `addr` (port 0: any) for streams that show these credentials.
     ///
     /// # Errors
-    /// `Refused` beyond loopback without TLS and a token; `Listen`.
-    pub async fn listen(addr: SocketAddr, credentials: Credentials) -> Result<Arc<Self>, PlaneError> {
-        check_listen(addr, false, credentials.as_token())?;
+    /// `Refused` beyond loopback, but for a trusted network with a token; `Listen`.
+    pub async fn listen(
+        addr: SocketAddr,
+        credentials: Credentials,
+        trusted: Option<TrustedNetwork>,
+    ) -> Result<Arc<Self>, PlaneError> {
+        check_listen(addr, false, credentials.as_token(), trusted)?;
         let failed = |source| PlaneError::Listen { addr, source };
         let listener = TcpListener::bind(addr).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;

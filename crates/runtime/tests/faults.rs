@@ -309,7 +309,7 @@ async fn a_wrong_token_is_refused() {
     use kintsu_runtime::DataPlane;
     use kintsu_wire::Credentials;
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let plane = DataPlane::listen(any, Credentials::token("right").unwrap()).await.unwrap();
+    let plane = DataPlane::listen(any, Credentials::token("right").unwrap(), None).await.unwrap();
     for token in [None, Some("wrong".to_owned())] {
         let mut stream = TcpStream::connect(plane.addr().unwrap()).await.unwrap();
         let job = kintsu_plan::JobId(1);
@@ -322,5 +322,9 @@ async fn a_wrong_token_is_refused() {
         let fault: Fault = frame::unpack(&answer[frame::HEADER_BYTES..]).unwrap();
         assert!(fault.detail.contains("token"), "{}", fault.detail);
     }
-    assert!(DataPlane::listen("0.0.0.0:0".parse().unwrap(), Credentials::token("t").unwrap()).await.is_err());
+    assert!(
+        DataPlane::listen("0.0.0.0:0".parse().unwrap(), Credentials::token("t").unwrap(), None)
+            .await
+            .is_err()
+    );
 }

@@ -14,7 +14,7 @@ pub use channel::{
     AgentChannel, CoordinatorChannel, connect_agent, connect_coordinator, guard_agent, guard_coordinator,
 };
 pub use error::WireError;
-pub use security::{Credentials, check_listen};
+pub use security::{Credentials, TrustedNetwork, check_listen};
 
 /// The version of both protocols. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 2;

@@ -1,9 +1,10 @@
 //! Who may listen where, and who may speak: the listener rule, the token, the version check.
 //!
-//! What this is not: encryption. Until listeners can wear TLS, none may leave loopback; the
-//! token keeps apart the clusters and users of one machine.
+//! What this is not: encryption. Until listeners can wear TLS, none may leave loopback but for a network that
+//! its owner has declared to be trusted; the token keeps apart the clusters and users of one machine.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -61,18 +62,90 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// Checks that a listener may be bound to `addr`: on loopback always, beyond it only with TLS and
-/// a token.
+/// A network that belongs to the cluster's owner alone, where plain text may be spoken: `10.77.0.0/16`. Whoever
+/// is on it can read what is stored and, from that, the token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrustedNetwork {
+    network: IpAddr,
+    prefix: u8,
+}
+
+impl TrustedNetwork {
+    /// Whether this is the address of one interface on the network; that of all interfaces is not.
+    pub fn contains(self, addr: IpAddr) -> bool {
+        let of_one_kind = addr.is_ipv4() == self.network.is_ipv4();
+        of_one_kind
+            && !addr.is_unspecified()
+            && leading(addr, self.prefix) == leading(self.network, self.prefix)
+    }
+}
+
+/// The first `prefix` bits of an address, the others cleared.
+fn leading(addr: IpAddr, prefix: u8) -> u128 {
+    let (bits, length) = match addr {
+        IpAddr::V4(addr) => (u128::from(addr.to_bits()), 32),
+        IpAddr::V6(addr) => (addr.to_bits(), 128),
+    };
+    let host_bits = u32::from(length - prefix);
+    bits >> host_bits << host_bits
+}
+
+impl FromStr for TrustedNetwork {
+    type Err = WireError;
+
+    fn from_str(text: &str) -> Result<Self, WireError> {
+        let invalid = |expected: &str| WireError::Invalid {
+            what: "trusted network",
+            expected: expected.to_owned(),
+            got: format!("{text:?}"),
+        };
+        let form = "ADDRESS/PREFIX such as 10.77.0.0/16";
+        let (network, prefix) = text.split_once('/').ok_or_else(|| invalid(form))?;
+        let network: IpAddr = network.parse().map_err(|_| invalid(form))?;
+        let length = if network.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.parse().ok().filter(|prefix| (1..=length).contains(prefix));
+        let prefix = prefix.ok_or_else(|| invalid(&format!("a prefix of 1 to {length} bits")))?;
+        if leading(network, prefix) != leading(network, length) {
+            return Err(invalid("an address whose bits after the prefix are zero"));
+        }
+        Ok(Self { network, prefix })
+    }
+}
+
+impl std::fmt::Display for TrustedNetwork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.network, self.prefix)
+    }
+}
+
+/// Checks that a listener may be bound to `addr`: on loopback always, beyond it only with a token, and with TLS
+/// or on a network that is declared to be trusted.
 ///
 /// # Errors
 /// `Exposed`.
-pub fn check_listen(addr: SocketAddr, tls: bool, token: Option<&str>) -> Result<(), WireError> {
-    if addr.ip().is_loopback() || (tls && token.is_some()) {
+pub fn check_listen(
+    addr: SocketAddr,
+    tls: bool,
+    token: Option<&str>,
+    trusted: Option<TrustedNetwork>,
+) -> Result<(), WireError> {
+    let private = tls || trusted.is_some_and(|network| network.contains(addr.ip()));
+    if addr.ip().is_loopback() || (private && token.is_some()) {
         return Ok(());
+    }
+    if let Some(network) = trusted {
+        return Err(WireError::Exposed {
+            addr,
+            expected: "a loopback address, or one inside the trusted network with a token",
+            got: match network.contains(addr.ip()) {
+                true => "no token",
+                false => "an address outside of the trusted network",
+            },
+        });
     }
     Err(WireError::Exposed {
         addr,
-        expected: "a loopback address, or TLS and a token (TLS is not implemented yet)",
+        expected: "a loopback address, a trusted network and a token, or TLS and a token (TLS is not implemented yet)",
         got: match (tls, token) {
             (true, _) => "no token",
             (false, Some(_)) => "a token without TLS",
@@ -152,15 +225,39 @@ mod tests {
     fn only_loopback_is_free_to_listen_on() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         for free in ["127.0.0.1:0", "127.9.9.9:7400", "[::1]:7400"] {
-            check_listen(at(free), false, None).unwrap();
+            check_listen(at(free), false, None, None).unwrap();
         }
         for open in ["0.0.0.0:7400", "192.168.1.2:1", "[::]:7400", "[2001:db8::1]:5"] {
-            assert!(check_listen(at(open), false, None).is_err());
-            assert!(check_listen(at(open), true, None).is_err());
-            let text = check_listen(at(open), false, Some("secret")).unwrap_err().to_string();
+            assert!(check_listen(at(open), false, None, None).is_err());
+            assert!(check_listen(at(open), true, None, None).is_err());
+            let text = check_listen(at(open), false, Some("secret"), None).unwrap_err().to_string();
             assert!(text.contains("TLS is not implemented yet"), "{text}");
             assert!(!text.contains("secret"), "{text}");
-            check_listen(at(open), true, Some("secret")).unwrap();
+            check_listen(at(open), true, Some("secret"), None).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_trusted_network_opens_its_own_addresses_and_no_others() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let network: TrustedNetwork = "10.77.0.0/16".parse().unwrap();
+        let check = |addr, token| check_listen(at(addr), false, token, Some(network));
+        for inside in ["10.77.0.1:7400", "10.77.255.254:0", "127.0.0.1:1"] {
+            check(inside, Some("secret")).unwrap();
+        }
+        assert!(check("10.77.0.1:7400", None).unwrap_err().to_string().contains("no token"));
+        for outside in ["10.78.0.1:1", "0.0.0.0:1", "[::]:1", "[::ffff:10.77.0.1]:1", "192.168.0.1:1"] {
+            let text = check(outside, Some("secret")).unwrap_err().to_string();
+            assert!(text.contains("outside of the trusted network"), "{text}");
+        }
+        // An address of all interfaces is on no network, however wide.
+        let wide: TrustedNetwork = "0.0.0.0/1".parse().unwrap();
+        assert!(check_listen(at("0.0.0.0:1"), false, Some("secret"), Some(wide)).is_err());
+        let six: TrustedNetwork = "fd00::/8".parse().unwrap();
+        check_listen(at("[fd12::1]:1"), false, Some("secret"), Some(six)).unwrap();
+        assert_eq!(six.to_string(), "fd00::/8");
+        for bad in ["", "10.77.0.0", "10.77.0.0/0", "10.77.0.0/33", "10.77.0.1/16", "fd00::/129", "x/8"] {
+            assert!(bad.parse::<TrustedNetwork>().unwrap_err().to_string().contains("expected"), "{bad}");
         }
     }
 

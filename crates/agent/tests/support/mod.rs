@@ -69,6 +69,7 @@ pub fn config(dir: &Path, coordinator: SocketAddr) -> AgentConfig {
         listen_data: any,
         coordinator: coordinator.to_string(),
         token: None,
+        trusted: None,
         limits: Limits::default(),
     }
 }

@@ -77,6 +77,7 @@ impl Cluster {
             listen_data: LOOPBACK,
             coordinator: self.endpoint.clone(),
             token: None,
+            trusted: None,
             limits: Default::default(),
         };
         async { Agent::start(config).await.unwrap() }

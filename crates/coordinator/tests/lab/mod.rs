@@ -59,6 +59,7 @@ impl Lab {
             listen_data: "127.0.0.1:0".parse().unwrap(),
             coordinator: self.coordinator.as_ref().unwrap().addr().to_string(),
             token: None,
+            trusted: None,
             limits: Limits::default(),
         };
         self.agents.insert(node, Agent::start(config).await.unwrap());

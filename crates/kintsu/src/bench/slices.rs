@@ -299,7 +299,7 @@ impl Node {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let plane = runtime.spawn(DataPlane::listen(any, Credentials::none())).await??;
+        let plane = runtime.spawn(DataPlane::listen(any, Credentials::none(), None)).await??;
         let store = Arc::new(FileStore::open(&dir.join(id.to_string()))?);
         let local = Arc::new(StoreLocal::new(id, store.clone()));
         Ok(Self { runtime: Some(runtime), plane, store, local })

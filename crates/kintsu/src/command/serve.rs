@@ -102,6 +102,7 @@ impl Nodes {
             listen_data: ANY_PORT,
             coordinator: self.coordinator.get().cloned().unwrap_or_default(),
             token: self.token.clone(),
+            trusted: None,
             limits: Default::default(),
         };
         // The one that ran before has let go of its directory.
@@ -158,7 +159,12 @@ pub async fn coordinator(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
-    let config = Config { token, grace: args.grace, ..Config::new(args.dir, args.listen) };
+    let config = Config {
+        token,
+        trusted: args.trusted_network,
+        grace: args.grace,
+        ..Config::new(args.dir, args.listen)
+    };
     let coordinator = Coordinator::start(config).await?;
     ready(json, json!({"listen": coordinator.addr()}), &format!("coordinator on {}", coordinator.addr()))?;
     super::interrupted().await?;
@@ -182,6 +188,7 @@ pub async fn agent(
         listen_data: args.listen_data,
         coordinator: coordinator.to_owned(),
         token,
+        trusted: args.trusted_network,
         limits: Default::default(),
     };
     let agent = tokio::select! {

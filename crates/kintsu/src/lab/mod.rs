@@ -1,24 +1,31 @@
-//! `kintsu lab`: experiments on a cluster of its own, which is gone when they end. Each measures what
-//! agents read and send, and prints it beside what theory says.
+//! `kintsu lab`: emulated clusters, and experiments on a cluster of its own, which is gone when they end. Each
+//! measures what agents read and send, and prints it beside what theory says.
 
+mod clusters;
 mod codes;
 mod lrc;
 mod site;
+mod up;
 
 use std::process::ExitCode;
 
 use crate::cli::LabCommand;
 
-/// Runs an experiment; Ctrl-C ends it and leaves nothing behind.
+/// Runs a command of the lab; Ctrl-C ends it and leaves nothing behind.
 pub async fn run(command: LabCommand, json: bool) -> anyhow::Result<ExitCode> {
-    let experiment = async {
-        match command {
-            LabCommand::Codes(args) => codes::run(args, json).await,
-            LabCommand::Lrc(args) => lrc::run(args, json).await,
-        }
-    };
+    match command {
+        LabCommand::Codes(args) => experiment(codes::run(args, json)).await,
+        LabCommand::Lrc(args) => experiment(lrc::run(args, json)).await,
+        LabCommand::Up(args) => up::run(args, json).await,
+        LabCommand::List => clusters::list(json),
+        LabCommand::Exec(args) => clusters::exec(args).await,
+        LabCommand::Down(args) => clusters::down(args, json).await,
+    }
+}
+
+async fn experiment(run: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let code = tokio::select! {
-        done = experiment => done,
+        done = run => done,
         code = crate::command::interrupted() => code,
     };
     crate::progress::clear();

@@ -205,7 +205,7 @@ impl Node {
         let store = Arc::new(FileStore::open(&dir).unwrap());
         let local = Arc::new(StoreLocal::new(id, store.clone()));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let plane = DataPlane::listen(any, Credentials::none()).await.unwrap();
+        let plane = DataPlane::listen(any, Credentials::none(), None).await.unwrap();
         Self { store, local, plane, dir }
     }
 }

@@ -1,0 +1,49 @@
+//! Rates that change while an experiment runs, by the clock.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use crate::error::Result;
+use crate::lab::Shared;
+use crate::spec::Change;
+
+/// Changes under way; dropping this stops those that have not come.
+#[derive(Debug)]
+pub struct Changes {
+    task: JoinHandle<Result<()>>,
+}
+
+impl Changes {
+    pub(crate) fn start(mut changes: Vec<Change>, lab: Arc<Shared>) -> Self {
+        let start = Instant::now();
+        changes.sort_by_key(|change| change.at);
+        let task = tokio::spawn(async move {
+            for change in changes {
+                sleep_until(start + change.at).await;
+                lab.set_rate(change.link, change.rate).await?;
+                tracing::info!("{} now carries {:?}", change.link, change.rate);
+            }
+            Ok(())
+        });
+        Self { task }
+    }
+
+    /// Waits until all changes are made.
+    ///
+    /// # Errors
+    /// What a change failed with; those after it were not made.
+    pub async fn finished(mut self) -> Result<()> {
+        match (&mut self.task).await {
+            Ok(done) => done,
+            Err(e) => Err(crate::LabError::Io { what: "timed changes".into(), source: e.into() }),
+        }
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

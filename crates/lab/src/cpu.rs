@@ -1,0 +1,103 @@
+//! The processor time that a lab used, and how busy the machine was, from `/proc`.
+
+use serde::{Deserialize, Serialize};
+
+/// Ticks a second of `/proc/<pid>/stat` and `/proc/stat`: the kernel's `USER_HZ`, 100 on every architecture that
+/// this runs on.
+const TICKS: f64 = 100.0;
+
+/// Processor seconds up to a moment, or between two.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Used by all agents, in user and kernel mode.
+    pub agents: f64,
+    /// Used by the coordinator.
+    pub coordinator: f64,
+    /// Used by the lab's own process, with what it ran and waited for.
+    pub own: f64,
+    /// Used by all of the machine, other work included.
+    pub busy: f64,
+    /// There were so many: wall-clock seconds times processors.
+    pub available: f64,
+}
+
+impl Cpu {
+    /// What was used since `before`. An agent that was killed in between takes what it used along.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            agents: (self.agents - before.agents).max(0.0),
+            coordinator: (self.coordinator - before.coordinator).max(0.0),
+            own: (self.own - before.own).max(0.0),
+            busy: (self.busy - before.busy).max(0.0),
+            available: (self.available - before.available).max(0.0),
+        }
+    }
+
+    /// The share of the machine's processors that was used, 0 to 1.
+    pub fn load(&self) -> f64 {
+        if self.available > 0.0 { (self.busy / self.available).min(1.0) } else { 0.0 }
+    }
+
+    /// Used by all processes of the lab.
+    pub fn lab(&self) -> f64 {
+        self.agents + self.coordinator + self.own
+    }
+}
+
+/// What these processes used until now; one that is gone counts nothing.
+pub fn read(agents: impl IntoIterator<Item = u32>, coordinator: Option<u32>) -> Cpu {
+    let process = |pid: String| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    let used = |pid: u32| process(pid.to_string()).map_or(0.0, |stat| of_process(&stat, 2));
+    let (busy, available) = of_machine(&std::fs::read_to_string("/proc/stat").unwrap_or_default());
+    Cpu {
+        agents: agents.into_iter().map(used).sum(),
+        coordinator: coordinator.map_or(0.0, used),
+        own: process("self".into()).map_or(0.0, |stat| of_process(&stat, 4)),
+        busy,
+        available,
+    }
+}
+
+/// Seconds in the first `kinds` of utime, stime, cutime, cstime: fields 14 to 17; the second one, the program's
+/// name in parentheses, may hold spaces.
+fn of_process(stat: &str, kinds: usize) -> f64 {
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = after_name.split_whitespace().skip(11).take(kinds);
+    ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
+}
+
+/// Busy and all seconds of all processors; idle and iowait (fields 4 and 5) are not busy, guests (9, 10) are
+/// counted in the first two already.
+fn of_machine(stat: &str) -> (f64, f64) {
+    let first = stat.lines().next().unwrap_or_default();
+    let fields: Vec<f64> = first.split_whitespace().skip(1).take(8).filter_map(|f| f.parse().ok()).collect();
+    let all: f64 = fields.iter().sum();
+    let idle: f64 = fields.iter().skip(3).take(2).sum();
+    ((all - idle) / TICKS, all / TICKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_found_behind_the_name() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 20 10 20 0 1 0 100";
+        assert_eq!(of_process(stat, 2), 2.0);
+        assert_eq!(of_process(stat, 4), 2.3);
+        assert_eq!(of_process("", 2), 0.0);
+        assert_eq!(of_machine("cpu  100 0 100 700 100 0 0 0 5 5\ncpu0 1"), (2.0, 10.0));
+    }
+
+    #[test]
+    fn work_is_counted_as_used() {
+        let before = read([], None);
+        let mut x = 1u64;
+        while read([], None).since(&before).own < 0.02 {
+            x = (0..100_000u64).fold(x, |x, i| std::hint::black_box(x.wrapping_mul(i | 1)));
+        }
+        let used = read([std::process::id()], None).since(&before);
+        assert!(used.available > 0.0 && used.load() > 0.0 && used.load() <= 1.0, "{used:?}");
+    }
+}

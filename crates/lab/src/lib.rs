@@ -1,0 +1,39 @@
+//! The emulated cluster: hosts that are network namespaces of one machine, joined by links that the kernel shapes,
+//! each with a real agent, so that times of repairs can be measured and bytes on every link counted.
+//!
+//! A [`Spec`] says what the lab looks like; [`enter`] gets the running command into namespaces of its own;
+//! [`Lab::up`] builds the network there and starts the processes; [`Lab::counters`] and [`Lab::cpu`] tell what an
+//! experiment cost. [`registry`] lets other commands find labs. No privilege is needed, and nothing is left on
+//! the machine however a lab ends: see [`inside`].
+//!
+//! What this is not: a model of a network (that is the simulator), or of a disk (data is kept in memory by
+//! default). Processors are shared by all hosts; whoever measures says how busy they were.
+
+mod address;
+mod changes;
+mod command;
+mod counters;
+mod cpu;
+mod daemon;
+mod error;
+mod file;
+pub mod inside;
+mod lab;
+mod link;
+mod net;
+mod outside;
+mod quantity;
+pub mod registry;
+mod shape;
+mod spec;
+
+pub use changes::Changes;
+pub use counters::{Counters, Traffic};
+pub use cpu::Cpu;
+pub use error::{LabError, Result};
+pub use inside::{Entry, Place, enter, room};
+pub use lab::{Host, Lab, Options};
+pub use link::Link;
+pub use outside::available;
+pub use quantity::Rate;
+pub use spec::{Change, NodeSpec, Rated, Shape, Spec};
