@@ -40,6 +40,8 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// Slices of reads, where they are asked for.
+    pub(crate) slice_bytes: Option<u32>,
 }
 
 struct Shared {
@@ -78,7 +80,13 @@ impl Client {
             conductor: Conductor::new(credentials),
             farewells: Mutex::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), slice_bytes: None })
+    }
+
+    /// The same client, whose reads are streamed in slices of so many bytes; by default in what suits the plan, and
+    /// where nothing is lost in cells.
+    pub fn in_slices(&self, slice_bytes: Option<u32>) -> Self {
+        Self { slice_bytes: slice_bytes.filter(|bytes| *bytes > 0), ..self.clone() }
     }
 
     /// An object in general.

@@ -91,7 +91,7 @@ impl Client {
         .await
     }
 
-    /// Repairs blocks that are unavailable, in slices of `slice_bytes`.
+    /// Repairs blocks that are unavailable, in slices of `slice_bytes`, or by default of what suits the plan.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
@@ -99,8 +99,9 @@ impl Client {
         &self,
         target: RepairTarget,
         method: Method,
-        slice_bytes: u32,
+        slice_bytes: impl Into<Option<u32>>,
     ) -> Result<Jobs, ClientError> {
+        let slice_bytes = slice_bytes.into().unwrap_or(0);
         let repair = Repair { target, method, slice_bytes };
         self.job(move |mut c| {
             let repair = repair.clone();

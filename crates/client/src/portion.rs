@@ -121,14 +121,14 @@ impl Portion {
         assembler: &mut Assembler,
         queue: &mpsc::Sender<Bytes>,
     ) -> Result<(), Failure> {
-        let plan = self.plan(view, span)?;
+        let (plan, chained) = self.plan(view, span)?;
         let (deliver, mut deliveries) = mpsc::channel::<Delivery>(DELIVERIES);
         let attempt = Attempt {
             client: &self.client,
             view,
             generation: self.stripe.generation,
             window: (span.start, span.end),
-            slice_bytes: self.slice_bytes(span),
+            slice_bytes: if chained { self.client.slice_bytes.unwrap_or(0) } else { self.slice_bytes(span) },
             address: &|node| self.avoid.address(node),
         };
         let run = attempt.run(&plan, ClientLocal::delivering(deliver));
@@ -164,8 +164,8 @@ impl Portion {
 
     /// Much of a stripe is decoded here, since most of what that takes is fetched anyway. One
     /// block that is lost, and is long, is rebuilt on its way by a chain of helpers, unless it has sub-blocks: then
-    /// the code's own graph needs less of each helper than a chain, which takes whole blocks.
-    fn plan(&self, view: &StripeView, span: &Span) -> Result<Plan, ClientError> {
+    /// the code's own graph needs less of each helper than a chain, which takes whole blocks. Tells whether it is a chain.
+    fn plan(&self, view: &StripeView, span: &Span) -> Result<(Plan, bool), ClientError> {
         let wanted = span.indices();
         let lost = wanted.iter().filter(|b| view.homes[usize::from(b.0)].is_none()).count();
         let parity = self.code.k()..self.code.n();
@@ -183,6 +183,7 @@ impl Portion {
             self.counters.note_degraded(self.stripe.id);
         }
         kintsu_plan::read_by(view, &self.avoid.topology(), &wanted, &unavailable, method)
+            .map(|plan| (plan, chained))
             .map_err(|e| ClientError::from(e).about(&self.name, &self.stripe))
     }
 
@@ -191,13 +192,14 @@ impl Portion {
         readable(&self.stripe, &self.code, |index, node| self.avoid.usable(BlockId { stripe, index }, node))
     }
 
-    /// A step is a cell, or for a small range the range itself.
+    /// A step is a cell, or for a small range the range itself, or what was asked for.
     fn slice_bytes(&self, span: &Span) -> u32 {
         let cell = self.stripe.layout.cell_bytes;
         let most = match self.stripe.layout.kind {
             LayoutKind::Striped => cell.min(MAX_SLICE_BYTES),
             LayoutKind::Contiguous => cell.clamp(64 << 10, MAX_SLICE_BYTES),
         };
+        let most = self.client.slice_bytes.map_or(most, |asked| asked.min(MAX_SLICE_BYTES));
         u32::try_from(span.end - span.start).map_or(most, |len| len.min(most)).max(1)
     }
 

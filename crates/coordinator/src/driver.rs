@@ -23,7 +23,7 @@ pub use encode::encode;
 pub use pages::{Source, unavailable};
 pub use scrub::scrub;
 pub use sweep::sweep;
-pub use ticks::{DEFAULT_SLICE_BYTES, mend_now, ticks};
+pub use ticks::{AUTOMATIC_SLICE, mend_now, ticks};
 
 use kintsu_wire::message::JobEvent;
 use tokio::sync::mpsc;

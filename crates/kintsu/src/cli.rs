@@ -16,7 +16,7 @@ pub use advice::{Advise, Reliability};
 pub use compare::{Check, Compare};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabUp};
 
-use crate::units::{ByteRange, Bytes, parse_duration};
+use crate::units::{ByteRange, Bytes, Slice, parse_duration};
 
 /// The address that `kintsu up` listens on.
 pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
@@ -267,6 +267,9 @@ pub struct Get {
     /// Bytes A to B, both included, as in HTTP; `A-` to the end.
     #[arg(long, value_name = "A-B")]
     pub range: Option<ByteRange>,
+    /// Slice: the unit in which it is streamed; `auto` for what suits the plan.
+    #[arg(long, default_value = "auto", value_name = "BYTES")]
+    pub slice: Slice,
 }
 
 /// `kintsu ls`.
@@ -308,9 +311,9 @@ pub struct Repair {
     /// How slices move.
     #[arg(long, value_enum, default_value_t = Method::Pipeline)]
     pub method: Method,
-    /// Slice: the unit of pipelining.
-    #[arg(long, default_value = "32KiB", value_name = "BYTES")]
-    pub slice: Bytes,
+    /// Slice: the unit of pipelining; `auto` for what suits the plan.
+    #[arg(long, default_value = "auto", value_name = "BYTES")]
+    pub slice: Slice,
 }
 
 /// Repair methods.
@@ -345,9 +348,9 @@ pub struct Explain {
     /// How slices move.
     #[arg(long, value_enum, default_value_t = Method::Pipeline)]
     pub method: Method,
-    /// Slice: the unit of pipelining.
-    #[arg(long, default_value = "32KiB", value_name = "BYTES")]
-    pub slice: Bytes,
+    /// Slice: the unit of pipelining; `auto` for what suits the plan.
+    #[arg(long, default_value = "auto", value_name = "BYTES")]
+    pub slice: Slice,
     /// Which stripe of the object.
     #[arg(long, default_value_t = 0)]
     pub stripe: u64,

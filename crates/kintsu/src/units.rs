@@ -43,6 +43,22 @@ impl Bytes {
     }
 }
 
+/// The size of a slice: `auto`, or a number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice(pub Option<u32>);
+
+impl FromStr for Slice {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        if s == "auto" {
+            return Ok(Self(None));
+        }
+        let bytes: Bytes = s.parse().map_err(|wrong| format!("{wrong}, or auto"))?;
+        bytes.as_u32("slice").map(|bytes| Self(Some(bytes))).map_err(|wrong| wrong.to_string())
+    }
+}
+
 /// `A-B` with both ends included, or `A-`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {
@@ -114,6 +130,15 @@ mod tests {
         }
         for text in ["", "KiB", "-1", "1.5MiB", "3 parsecs", "99999999999TiB"] {
             assert!(text.parse::<Bytes>().unwrap_err().contains("expected"), "{text}");
+        }
+    }
+
+    #[test]
+    fn slices_are_given_or_chosen() {
+        assert_eq!("auto".parse(), Ok(Slice(None)));
+        assert_eq!("32KiB".parse(), Ok(Slice(Some(32768))));
+        for text in ["", "0", "8GiB", "automatic"] {
+            assert!(text.parse::<Slice>().unwrap_err().contains("expected"), "{text}");
         }
     }
 

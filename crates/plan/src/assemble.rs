@@ -20,6 +20,7 @@ pub struct ProgramContext<'a> {
     /// block. `0..u64::MAX` is all.
     pub window: (u64, u64),
     /// Bytes in a slice, where blocks are not divided into sub-blocks; else a step is a cell of the layout.
+    /// 0: what suits the plan ([`Plan::slice_bytes`]).
     pub slice_bytes: u32,
     /// By block index the digest recorded when the block was first written; may be shorter than n.
     pub expect: &'a [Option<[u8; 16]>],
@@ -62,10 +63,14 @@ impl Plan {
         let w = self.sub_blocks(layout)?;
         let end = context.window.1.min(layout.longest(context.view.code.k()));
         let start = context.window.0.min(end);
-        let step_bytes = if w == 1 { context.slice_bytes } else { layout.cell_bytes };
+        let step_bytes = match (w, context.slice_bytes) {
+            (1, 0) => self.slice_bytes(end - start, None)?,
+            (1, given) => given,
+            _ => layout.cell_bytes,
+        };
         let (step, rows) = (u64::from(step_bytes), u64::from(w));
         if step == 0 {
-            return invalid("slice size", "at least one byte".into(), format!("{step} bytes"));
+            return invalid("cell size", "at least one byte".into(), format!("{step} bytes"));
         }
         let whole = start.is_multiple_of(step)
             && step.is_multiple_of(rows)

@@ -35,6 +35,8 @@ pub struct Explanation {
     pub nodes: Vec<NodeLines>,
     /// The cost in bytes.
     pub account: Account,
+    /// Bytes of a slice, or of a cell where blocks have sub-blocks.
+    pub slice_bytes: u32,
     /// Slices in the longest block.
     pub slices: u64,
     /// Predicted timeslots when streamed in these slices, as Kintsu does.
@@ -70,10 +72,10 @@ impl Explanation {
 }
 
 /// Plans the repair of `lost` blocks as it would be done now, and tells what would happen. Blocks that
-/// still have a home may be given as lost: "what if".
+/// still have a home may be given as lost: "what if". A slice of 0 bytes stands for the one that suits the plan.
 ///
 /// # Errors
-/// As [`place_lost`] and [`repair`]; `Invalid` for a slice of zero bytes.
+/// As [`place_lost`] and [`repair`].
 pub fn explain(
     view: &StripeView,
     topology: &Topology,
@@ -81,18 +83,15 @@ pub fn explain(
     method: Method,
     slice_bytes: u32,
 ) -> Result<Explanation, PlanError> {
-    if slice_bytes == 0 {
-        return Err(PlanError::Invalid {
-            what: "slice size".into(),
-            expected: "at least one byte".into(),
-            got: "0".into(),
-        });
-    }
     let requestors = place_lost(view, topology, lost, &mut |_| 0)?;
     let wanted = Repair { lost: lost.to_vec(), requestors, method };
     let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
     let block_bytes = view.layout.longest(view.code.k());
-    let step = if view.code.w() == 1 { slice_bytes } else { view.layout.cell_bytes };
+    let step = match (view.code.w(), slice_bytes) {
+        (1, 0) => planned.plan.slice_bytes(block_bytes, None)?,
+        (1, given) => given,
+        _ => view.layout.cell_bytes,
+    };
     let slices = block_bytes.div_ceil(u64::from(step).max(1)).max(1);
     let played = usize::try_from(slices).unwrap_or(usize::MAX);
     let placed = &planned.plan.lanes[0].placed;
@@ -115,6 +114,7 @@ pub fn explain(
         graph: placed.to_text(),
         nodes: nodes.collect(),
         account: Account::of(&planned.plan, topology, block_bytes)?,
+        slice_bytes: step,
         slices,
         timeslots: planned.plan.timeslots(played)?,
         timeslots_whole_blocks: planned.plan.timeslots(1)?,

@@ -115,7 +115,7 @@ fn local_groups_span_as_few_racks_as_is_safe() {
 
 #[test]
 fn a_lost_block_goes_back_to_the_rack_of_its_group() {
-    let code: Arc<dyn Code> = kintsu_code::parse("azure-lrc-plus1:n=15,k=8,r=4").unwrap().into();
+    let code: Arc<dyn Code> = kintsu_code::parse("azure-lrc-plus1:n=15,k=8,r=4").unwrap();
     let topology = topology(3, 14);
     for seed in 0..15 {
         let layout = full(code.as_ref());

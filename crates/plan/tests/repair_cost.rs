@@ -171,7 +171,8 @@ fn an_explanation_tells_the_whole_plan() {
     assert_eq!(told.nodes.len(), 11);
     assert!(told.nodes.iter().flat_map(|n| &n.tasks).any(|line| line == "persist v3 as block b3"));
     assert!(told.graph.contains("persisted on") && told.svg().unwrap().starts_with("<svg"));
-    assert!(explain(&view, &topology, &[BlockIndex(3)], Method::Pipeline, 0).is_err());
+    let chosen = explain(&view, &topology, &[BlockIndex(3)], Method::Pipeline, 0).unwrap();
+    assert_eq!(chosen.slice_bytes, chosen.plan().slice_bytes(view.layout.block_bytes, None).unwrap());
 }
 
 #[test]

@@ -31,6 +31,10 @@ const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections that may be in that state at once; more are refused.
 const MOST_UNCLAIMED: usize = 512;
 
+/// What a socket holds that is not even on its way yet: enough to keep a link busy while the sender sleeps, and little
+/// enough that a slow link does not hold seconds of slices.
+const UNSENT_BYTES: u32 = 256 << 10;
+
 /// The largest `Hello`.
 const HELLO_BYTES: usize = 4096;
 
@@ -158,7 +162,7 @@ impl DataPlane {
         let hello = frame::hello(&Hello { job, lane, from, to, token }).map_err(|e| lost(e.to_string()))?;
         let connecting = async {
             let mut stream = TcpStream::connect(addr).await?;
-            stream.set_nodelay(true)?;
+            prepare(&stream)?;
             stream.write_all(&hello).await?;
             Ok::<_, std::io::Error>(stream)
         };
@@ -247,9 +251,17 @@ async fn accept(listener: TcpListener, meeting: Arc<Meeting>, credentials: Crede
     }
 }
 
+/// Lets slices leave at once, and wait in queues of ours rather than in the socket's.
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
+    Ok(())
+}
+
 /// Reads the `Hello` of a connection, and not a byte more.
 async fn introduction(stream: &mut TcpStream, credentials: &Credentials) -> Result<StreamKey, String> {
-    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    prepare(stream).map_err(|error| error.to_string())?;
     let mut bytes = [0; HEADER_BYTES];
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
     let header = Header::decode(&bytes).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
 //! Memory is bounded by slices in flight, whatever the size of blocks and the speed of receivers.
-//! Alone in its process, whose memory it measures.
+//! In a process of its own, whose memory it measures.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -70,7 +70,13 @@ impl Local for EndlessLocal {
 }
 
 /// Repairs one block of `len` bytes without disks; returns what was seen.
-async fn endless(method: Method, len: u64, slice: u32, pause: Option<Duration>) -> Arc<Endless> {
+async fn endless(
+    method: Method,
+    len: u64,
+    slice: u32,
+    pause: Option<Duration>,
+    serial: bool,
+) -> Arc<Endless> {
     let mut site = Site::new("rs:n=3,k=2", LayoutKind::Contiguous, 8192, 0).await;
     let requestor = site.spare(0);
     site.view.homes[0] = None;
@@ -78,7 +84,8 @@ async fn endless(method: Method, len: u64, slice: u32, pause: Option<Duration>) 
     site.view.layout.data_bytes = 2 * len;
     let wanted = Repair { lost: vec![BlockIndex(0)], requestors: vec![requestor], method };
     let plan = repair(&site.view, &site.topology, &wanted, &|_| 0, &[]).unwrap().plan;
-    let programs = site.programs(&plan, (0, u64::MAX), slice);
+    let mut programs = site.programs(&plan, (0, u64::MAX), slice);
+    programs.iter_mut().for_each(|program| program.serial = serial);
     let seen = Arc::new(Endless { pause, ..Endless::default() });
     let context =
         |node: NodeId| Context { local: Arc::new(EndlessLocal(seen.clone())), ..site.context(node) };
@@ -95,15 +102,25 @@ fn peak() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
+/// A slice is with one node at a time, and each has one at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_serial_program_nothing_is_read_ahead() {
+    for method in [Method::Pipeline, Method::Conventional] {
+        let seen = endless(method, 2 << 20, 16 << 10, Some(Duration::from_millis(1)), true).await;
+        let ahead = seen.ahead.load(Ordering::SeqCst);
+        assert!(ahead <= 3 * (16 << 10), "{method}: {ahead} bytes ahead");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_does_not_depend_on_the_size_of_blocks_nor_on_slow_receivers() {
-    endless(Method::Pipeline, 4 << 20, 32 << 10, None).await;
+    endless(Method::Pipeline, 4 << 20, 32 << 10, None, false).await;
     let before = peak();
     for method in [Method::Pipeline, Method::Conventional] {
         for slice in [4 << 10, 32 << 10, 1 << 20] {
-            endless(method, 256 << 20, slice, None).await;
+            endless(method, 256 << 20, slice, None, false).await;
         }
-        let seen = endless(method, 64 << 20, 256 << 10, Some(Duration::from_millis(4))).await;
+        let seen = endless(method, 64 << 20, 256 << 10, Some(Duration::from_millis(4)), false).await;
         let ahead = seen.ahead.load(Ordering::SeqCst);
         // Queues of three nodes, chunks, and what the sockets hold.
         assert!(ahead < 32 << 20, "{method}: {ahead} bytes ahead");

@@ -79,23 +79,42 @@ async fn repairs_of_several_blocks_and_of_local_groups() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_lanes_write_one_block() {
-    let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 500_000, 77).await;
-    site.store([0, 1, 3, 4, 5]);
-    let mut lanes = Vec::new();
-    let mut requestors = Vec::new();
-    for rotation in 0..3u32 {
-        let rank = |node: NodeId| u64::from((node.0 + 5 * rotation) % 12);
-        let (mut plan, to) = plan_repair(&mut site, &[2], Method::Pipeline, &rank);
-        plan.lanes[0].share = rotation + 1;
-        lanes.append(&mut plan.lanes);
-        requestors = to;
+async fn several_lanes_write_one_block_whether_they_overlap_or_not() {
+    for serial in [false, true] {
+        let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 500_000, 77).await;
+        site.store([0, 1, 3, 4, 5]);
+        let mut lanes = Vec::new();
+        let mut requestors = Vec::new();
+        for rotation in 0..3u32 {
+            let rank = |node: NodeId| u64::from((node.0 + 5 * rotation) % 12);
+            let (mut plan, to) = plan_repair(&mut site, &[2], Method::Pipeline, &rank);
+            plan.lanes[0].share = rotation + 1;
+            lanes.append(&mut plan.lanes);
+            requestors = to;
+        }
+        let mut programs = site.programs(&Plan { lanes }, ALL, 8192);
+        assert!(programs.iter().filter(|p| p.node == requestors[0]).count() == 3);
+        // Of the lanes, too, one may be serial and another not.
+        programs.iter_mut().filter(|p| p.lane != 1).for_each(|program| program.serial = serial);
+        let outcomes = site.succeed(&programs, None).await;
+        assert_eq!(site.read(requestors[0], 2), site.blocks[2]);
+        assert_eq!(outcomes[&requestors[0]].upto, 500_000);
     }
-    let programs = site.programs(&Plan { lanes }, ALL, 8192);
-    assert!(programs.iter().filter(|p| p.node == requestors[0]).count() == 3);
-    let outcomes = site.succeed(&programs, None).await;
-    assert_eq!(site.read(requestors[0], 2), site.blocks[2]);
-    assert_eq!(outcomes[&requestors[0]].upto, 500_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn serial_programs_repair_the_same_blocks() {
+    for method in METHODS {
+        let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 200_003, 5).await;
+        site.store([0, 2, 3, 4]);
+        let (plan, requestors) = plan_repair(&mut site, &[1, 5], method, &|_| 0);
+        let mut programs = site.programs(&plan, ALL, 4096);
+        programs.iter_mut().for_each(|program| program.serial = true);
+        site.succeed(&programs, None).await;
+        for (node, block) in requestors.iter().zip([1, 5]) {
+            assert_eq!(site.read(*node, block), site.blocks[usize::from(block)], "{method}");
+        }
+    }
 }
 
 struct ObjectBlock(Arc<Vec<Vec<u8>>>, usize);

@@ -10,7 +10,7 @@ use kintsu_plan::{PlanError, StripeView, copy, place_lost};
 use kintsu_wire::message::{BlockRef, FaultKind, JobEvent};
 
 use super::run::{Job, run};
-use super::ticks::{DEFAULT_SLICE_BYTES, mend_now};
+use super::ticks::{AUTOMATIC_SLICE, mend_now};
 use super::{Listener, asks};
 use crate::cluster::{Cluster, lock};
 use crate::error::{CoordinatorError, Result};
@@ -91,7 +91,7 @@ async fn move_block(
             view: &view,
             generation,
             start: 0,
-            slice_bytes: 8 * DEFAULT_SLICE_BYTES,
+            slice_bytes: AUTOMATIC_SLICE,
             expect: &expect,
             resume_key: 0,
         };

@@ -10,12 +10,14 @@ use kintsu_plan::{PlanError, StripeView, Topology, encode_offline, place_lost};
 use kintsu_wire::message::{BlockRef, FaultKind, JobEvent, RunOutcome};
 
 use super::run::{Job, run};
-use super::ticks::DEFAULT_SLICE_BYTES;
 use super::{Listener, asks};
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{LostBlock, Parity, StripeRecord};
 use crate::repair::Tally;
+
+/// The smallest slice; data blocks are read in cells otherwise.
+const LEAST_SLICE_BYTES: u32 = 32 << 10;
 
 /// Attempts for one stripe.
 const ATTEMPTS: u32 = 6;
@@ -106,7 +108,7 @@ async fn attempts(
             view: &view,
             generation,
             start: 0,
-            slice_bytes: stripe.layout.cell_bytes.clamp(DEFAULT_SLICE_BYTES, 1 << 20),
+            slice_bytes: stripe.layout.cell_bytes.clamp(LEAST_SLICE_BYTES, 1 << 20),
             expect: &[],
             resume_key: 0,
         };

@@ -18,7 +18,7 @@ pub struct Job<'a> {
     pub generation: u32,
     /// First byte of every block.
     pub start: u64,
-    /// Slice in bytes.
+    /// Slice in bytes; 0 for what suits the plan.
     pub slice_bytes: u32,
     /// The recorded digests, by block index.
     pub expect: &'a [Option<DigestBytes>],

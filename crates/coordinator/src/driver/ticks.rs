@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::members::Change;
 use crate::repair::Order;
 
-/// Slice of repairs that nobody gave one for, in bytes.
-pub const DEFAULT_SLICE_BYTES: u32 = 32 << 10;
+/// Slice of repairs that nobody gave one for: the one that suits the plan.
+pub const AUTOMATIC_SLICE: u32 = 0;
 
 /// Runs until the coordinator ends.
 pub async fn ticks(cluster: Arc<Cluster>) {
@@ -63,7 +63,7 @@ async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
         })
         .await?;
     if cluster.auto().tick(cluster.now_ms(), lost, placed) {
-        let order = Order { method: Method::default(), slice_bytes: DEFAULT_SLICE_BYTES, in_place: false };
+        let order = Order { method: Method::default(), slice_bytes: AUTOMATIC_SLICE, in_place: false };
         asks::ask(cluster, Source::Overdue(overdue), order, None);
     }
     Ok(())
@@ -71,6 +71,6 @@ async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
 
 /// Has these blocks mended at once, where they are if their nodes live.
 pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listener: Option<super::Listener>) {
-    let order = Order { method: Method::default(), slice_bytes: DEFAULT_SLICE_BYTES, in_place: true };
+    let order = Order { method: Method::default(), slice_bytes: AUTOMATIC_SLICE, in_place: true };
     ask(cluster, Source::Blocks(blocks), order, listener);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kintsu_wire::message::{Repair, RepairTarget};
 
 use crate::cluster::{Cluster, unknown_node};
-use crate::driver::{DEFAULT_SLICE_BYTES, Listener, Source, ask};
+use crate::driver::{AUTOMATIC_SLICE, Listener, Source, ask};
 use crate::error::{CoordinatorError, Result};
 use crate::repair::Order;
 
@@ -16,8 +16,7 @@ const SLICES: std::ops::RangeInclusive<u32> = 512..=16 << 20;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener) -> Result<()> {
     let slice_bytes = match request.slice_bytes {
-        0 => DEFAULT_SLICE_BYTES,
-        bytes if SLICES.contains(&bytes) => bytes,
+        bytes if bytes == AUTOMATIC_SLICE || SLICES.contains(&bytes) => bytes,
         bytes => {
             return Err(CoordinatorError::Invalid {
                 what: "slice",

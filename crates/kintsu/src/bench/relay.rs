@@ -1,30 +1,32 @@
 //! The floor that the machine sets: blocking threads that pass slices along a path of sockets, each
-//! adding a buffer of its own, with no frames, checksums, disks or scheduler of ours.
+//! adding what it reads from a file, with no frames, checksums, writing or scheduler of ours.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
 use kintsu_kernel::xor_into;
 
-/// Bytes of the buffer that a thread adds round and round; more than a second cache, as a block is.
-const LOCAL_BYTES: usize = 4 << 20;
-
-/// Sends `block_bytes` through `hops` sockets in slices of `slice_bytes`, read whole, combined and written whole by
-/// every thread on the way. Returns when the last thread has all of it.
+/// Sends `block_bytes` through a thread for each of the files, and a last one, in slices of `slice_bytes`: received
+/// whole, combined with as much of the file, sent whole. Returns when the last thread has all of it.
 ///
 /// # Errors
-/// When a socket refuses.
-pub fn run(block_bytes: u64, slice_bytes: usize, hops: usize) -> anyhow::Result<()> {
-    let mut threads: Vec<JoinHandle<std::io::Result<()>>> = Vec::with_capacity(hops + 1);
+/// When a socket or a file refuses.
+pub fn run(block_bytes: u64, slice_bytes: usize, files: Vec<PathBuf>) -> anyhow::Result<()> {
+    let mut threads: Vec<JoinHandle<std::io::Result<()>>> = Vec::with_capacity(files.len() + 1);
     let mut before = None;
-    for _ in 0..hops {
+    for file in files {
+        let file = File::open(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let (to, from) = connected()?;
         let upstream = before.replace(from);
-        threads.push(std::thread::spawn(move || pass(block_bytes, slice_bytes, upstream, Some(to))));
+        let hop = Hop { upstream, local: Some((file, to)) };
+        threads.push(std::thread::spawn(move || hop.pass(block_bytes, slice_bytes)));
     }
-    threads.push(std::thread::spawn(move || pass(block_bytes, slice_bytes, before, None)));
+    let last = Hop { upstream: before, local: None };
+    threads.push(std::thread::spawn(move || last.pass(block_bytes, slice_bytes)));
     for thread in threads {
         thread.join().map_err(|_| anyhow!("a relay ended early"))?.context("a relay's socket")?;
     }
@@ -39,34 +41,30 @@ fn connected() -> anyhow::Result<(TcpStream, TcpStream)> {
     Ok((to, from))
 }
 
-fn pass(
-    block_bytes: u64,
-    slice_bytes: usize,
-    mut upstream: Option<TcpStream>,
-    mut to: Option<TcpStream>,
-) -> std::io::Result<()> {
-    let local = vec![7; LOCAL_BYTES.next_multiple_of(slice_bytes)];
-    let mut slice = vec![0; slice_bytes];
-    let (mut at, mut left) = (0, block_bytes);
-    while left > 0 {
-        let len = left.min(slice_bytes as u64) as usize;
-        let own = &local[at..at + len];
-        match &mut upstream {
-            Some(upstream) => upstream.read_exact(&mut slice[..len])?,
-            None => slice[..len].copy_from_slice(own),
-        }
-        if let Some(to) = &mut to {
-            if upstream.is_some() {
-                xor_into(&mut slice[..len], own);
+/// One thread's part: where slices come from, and what is added to them and where they go.
+struct Hop {
+    upstream: Option<TcpStream>,
+    local: Option<(File, TcpStream)>,
+}
+
+impl Hop {
+    fn pass(mut self, block_bytes: u64, slice_bytes: usize) -> std::io::Result<()> {
+        let (mut sum, mut own) = (vec![0; slice_bytes], vec![0; slice_bytes]);
+        let mut left = block_bytes;
+        while left > 0 {
+            let len = left.min(slice_bytes as u64) as usize;
+            let (sum, own) = (&mut sum[..len], &mut own[..len]);
+            if let Some(upstream) = &mut self.upstream {
+                upstream.read_exact(sum)?;
             }
-            to.write_all(&slice[..len])?;
+            if let Some((file, to)) = &mut self.local {
+                file.read_exact(own)?;
+                xor_into(sum, own);
+                to.write_all(sum)?;
+            }
+            left -= len as u64;
         }
-        at = (at + len) % local.len();
-        left -= len as u64;
-        if at + slice_bytes > local.len() {
-            at = 0;
-        }
+        std::hint::black_box(&sum);
+        Ok(())
     }
-    std::hint::black_box(&slice);
-    Ok(())
 }

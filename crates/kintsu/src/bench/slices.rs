@@ -18,7 +18,7 @@ use kintsu_plan::{
     Topology, copy, repair,
 };
 use kintsu_runtime::{Context, DataPlane, Limits, StoreLocal, run as run_programs};
-use kintsu_store::{BlockStore, FileStore, Generation, UNIT_BYTES};
+use kintsu_store::{BlockStore, FileStore, Generation, UNIT_BYTES, block_path};
 use kintsu_wire::Credentials;
 use serde::Serialize;
 use tokio::runtime::Runtime;
@@ -106,7 +106,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
             progress(&format!("slices of {slice_bytes} bytes, run {}", turn + 1));
             sides[0].push(site.chain(slice_bytes).await?);
             sides[1].push(site.direct(slice_bytes).await?);
-            sides[2].push(bare(options, slice_bytes)?);
+            sides[2].push(site.bare(options, &dir, slice_bytes)?);
         }
         let hops = [options.helpers, 1, options.helpers];
         let side = |i: usize| Side::of(&sides[i], options.block_bytes, hops[i]);
@@ -147,12 +147,6 @@ impl Side {
         let gb_hops = bytes as f64 * hops as f64 / 1e9;
         Self { mb_s: bytes as f64 / 1e6 / least(|s| s.seconds), cpu_s_per_gb_hop: least(|s| s.cpu) / gb_hops }
     }
-}
-
-fn bare(options: &Options, slice_bytes: u32) -> anyhow::Result<Sample> {
-    let (started, cpu) = (Instant::now(), cpu_seconds());
-    relay::run(options.block_bytes, slice_bytes as usize, options.helpers)?;
-    Ok(Sample::since(started, cpu))
 }
 
 /// A node as a process would be.
@@ -258,6 +252,18 @@ impl Site {
     async fn direct(&mut self, slice_bytes: u32) -> anyhow::Result<Sample> {
         let plan = copy(&self.view, LOST, self.requestor())?;
         self.play(&plan, slice_bytes).await
+    }
+
+    /// Bare relays that read the files of the helpers' blocks.
+    fn bare(&self, options: &Options, dir: &Path, slice_bytes: u32) -> anyhow::Result<Sample> {
+        let file = |index: usize| {
+            let id = BlockId { stripe: self.view.id, index: BlockIndex(index as u8) };
+            block_path(&dir.join(NodeId(index as u32).to_string()), id)
+        };
+        let files = (1..=options.helpers).map(file).collect();
+        let (started, cpu) = (Instant::now(), cpu_seconds());
+        relay::run(options.block_bytes, slice_bytes as usize, files)?;
+        Ok(Sample::since(started, cpu))
     }
 
     /// Runs a plan that makes the lost block on the requestor, and removes the block.

@@ -13,7 +13,7 @@ use crate::{cli, output, units::human};
 /// Runs `kintsu explain`.
 pub async fn run(args: cli::Explain, context: &Context) -> anyhow::Result<ExitCode> {
     let lost: Vec<BlockIndex> = args.lost.iter().map(|&i| BlockIndex(i)).collect();
-    let slice_bytes = args.slice.as_u32("--slice")?;
+    let slice_bytes = args.slice.0.unwrap_or(0);
     let (view, topology) = context.client.stripe_view(&args.name, args.stripe).await?;
     let explanation = kintsu_plan::explain(&view, &topology, &lost, args.method.into(), slice_bytes)?;
     if let Some(path) = &args.svg {
@@ -40,7 +40,7 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
     }
     writeln!(text, "  helpers, in the order of the path: {}", list(&e.helpers))?;
     writeln!(text, "\ngraph\n{}", e.graph.trim_end())?;
-    writeln!(text, "\ntasks, for each of {} slice(s)", e.slices)?;
+    writeln!(text, "\ntasks, for each of {} slice(s) of {}", e.slices, human(e.slice_bytes.into()))?;
     for node in &e.nodes {
         let rack = node.rack.map(|r| format!(" in {r}")).unwrap_or_default();
         writeln!(text, "  {}{rack}", node.node)?;

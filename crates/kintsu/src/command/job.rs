@@ -23,8 +23,7 @@ pub async fn repair(args: cli::Repair, context: &Context) -> anyhow::Result<Exit
         (None, Some(object)) => RepairTarget::Object(object),
         (None, None) => RepairTarget::All,
     };
-    let slice_bytes = args.slice.as_u32("--slice")?;
-    let events = context.client.repair(target, args.method.into(), slice_bytes).await?;
+    let events = context.client.repair(target, args.method.into(), args.slice.0).await?;
     follow(events, context, "repaired").await
 }
 

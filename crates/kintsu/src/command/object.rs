@@ -101,6 +101,7 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
             Some(range.first..last + 1)
         }
     };
+    let client = context.client.in_slices(args.slice.0);
     let bar = progress::bytes(&format!("get {}", args.name));
     let show = |done: u64, total: u64| {
         bar.set_length(total);
@@ -108,7 +109,7 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
     };
     let report = if args.out == Path::new("-") {
         let mut out = tokio::io::stdout();
-        let report = context.client.get(&args.name, range, &mut out, show).await?;
+        let report = client.get(&args.name, range, &mut out, show).await?;
         out.flush().await?;
         report
     } else {
@@ -121,7 +122,7 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
             .await
             .with_context(|| format!("cannot write {}", aside.display()))?;
         let mut out = tokio::io::BufWriter::with_capacity(1 << 20, file);
-        let report = context.client.get(&args.name, range, &mut out, show).await?;
+        let report = client.get(&args.name, range, &mut out, show).await?;
         out.flush().await?;
         tokio::fs::rename(&aside, &args.out)
             .await

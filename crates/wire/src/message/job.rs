@@ -31,7 +31,7 @@ pub struct Repair {
     pub target: RepairTarget,
     /// How.
     pub method: Method,
-    /// Slice in bytes.
+    /// Slice in bytes; 0 for what suits the plan.
     pub slice_bytes: u32,
 }
 

@@ -1,0 +1,105 @@
+//! The slice size that a plan is best run with, where nobody asks for another.
+//!
+//! A window of L bytes that passes h hops in slices of s takes, in bytes of time on one link, about
+//!
+//! ```text
+//! L + h s + (L / s) c
+//! ```
+//!
+//! the bytes themselves, the first slice's way through the pipeline (ECPipe, section 3.2: with few large slices it is
+//! long), and what each slice costs beside its bytes (section 6.1: with many small ones that grows), c being
+//! its header and the work around it. The least is at s = sqrt(L c / h), and flat there: half or twice that s costs a
+//! quarter more of the two small terms. What it is not: it knows no disks and no other traffic, and does not say how
+//! long anything takes. Plans that move whole blocks or cells are not asked.
+
+use std::num::NonZeroU64;
+
+use crate::timeslots::Transfers;
+use crate::{Plan, PlanError};
+
+/// Slices are a multiple of this: a page.
+const LEAST_BYTES: u64 = 4 << 10;
+
+/// More would bring nothing, and take memory.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A slice's header on the wire (`docs/format.md`).
+const HEADER_BYTES: u64 = 36;
+
+/// The work that a slice takes at a hop beside its bytes, from `kintsu bench slices`: the time of a hop with slices of 4 KiB
+/// less that with slices of 1 MiB, for each slice.
+const SLICE_NANOSECONDS: u64 = 750;
+
+/// Links whose rate is not known are taken to carry this many bytes a second: 1 Gb/s.
+const USUAL_RATE: u64 = 125_000_000;
+
+/// Every lane gets its turn this often at least, or lanes that share links would not overlap.
+const TURNS: u64 = 16;
+
+/// Bytes in a slice for a window of `window_bytes` that passes `hops` links one after the other, each of which carries
+/// `rate` bytes a second, and is dealt to lanes in turns of `period` slices: 4 KiB to 1 MiB, in pages.
+pub fn slice_bytes(window_bytes: u64, hops: usize, period: u32, rate: Option<NonZeroU64>) -> u32 {
+    let rate = rate.map_or(USUAL_RATE, NonZeroU64::get);
+    let cost = HEADER_BYTES as f64 + rate as f64 * SLICE_NANOSECONDS as f64 * 1e-9;
+    let best = (window_bytes as f64 * cost / hops.max(1) as f64).sqrt() as u64;
+    let turns = match period {
+        0 | 1 => MOST_BYTES,
+        _ => window_bytes / (TURNS * u64::from(period)),
+    };
+    let pages = best.min(turns).min(MOST_BYTES) / LEAST_BYTES;
+    (pages.max(1) * LEAST_BYTES) as u32
+}
+
+impl Plan {
+    /// The slice size for `window_bytes` of each block, by [`slice_bytes`] for the longest path of this plan.
+    ///
+    /// # Errors
+    /// `Graph` when a lane does not lower.
+    pub fn slice_bytes(&self, window_bytes: u64, rate: Option<NonZeroU64>) -> Result<u32, PlanError> {
+        let mut hops = 0;
+        for lane in &self.lanes {
+            hops = Transfers::of(&lane.placed.lower()?).depth().max(hops);
+        }
+        let period = self.lanes.iter().fold(0, |sum: u32, lane| sum.saturating_add(lane.share));
+        Ok(slice_bytes(window_bytes, hops, period, rate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// In bytes of time, beside the window itself.
+    fn costs(window: u64, hops: usize, slice: u64, rate: u64) -> f64 {
+        let each = 36.0 + rate as f64 * 750e-9;
+        hops as f64 * slice as f64 + window as f64 / slice as f64 * each
+    }
+
+    #[test]
+    fn a_block_of_64_mib_along_ten_helpers_goes_in_about_thirty_kib() {
+        assert_eq!(slice_bytes(64 << 20, 10, 1, None), 28 << 10);
+        assert_eq!(slice_bytes(64 << 20, 1, 1, None), 88 << 10);
+        assert_eq!(slice_bytes(1 << 20, 10, 1, None), 4 << 10);
+        assert_eq!(slice_bytes(1 << 40, 1, 1, None), 1 << 20);
+        assert_eq!(slice_bytes(0, 0, 0, None), 4 << 10);
+        assert_eq!(slice_bytes(4 << 20, 1, 9, None), 20 << 10);
+        assert_eq!(slice_bytes(4 << 20, 1, u32::MAX, None), 4 << 10);
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_slice_is_better_by_more_than_rounding(
+            window in 1u64 << 16..1 << 34, hops in 1usize..40, rate in 1u64 << 20..1 << 34,
+        ) {
+            let chosen = u64::from(slice_bytes(window, hops, 1, NonZeroU64::new(rate)));
+            prop_assert!(chosen.is_multiple_of(4 << 10) && (4 << 10..=1 << 20).contains(&chosen));
+            let cost = costs(window, hops, chosen, rate);
+            for pages in 1..=256 {
+                let other = costs(window, hops, pages * (4 << 10), rate);
+                // A page less than the best is at most half of it.
+                prop_assert!(cost <= 1.25 * other, "{chosen}: {cost}, {pages} pages: {other}");
+            }
+        }
+    }
+}
