@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu-code"],
     &["kintsu-analysis"],
     &["kintsu-plan"],
+    &["kintsu-sim"],
     &["kintsu-store"],
     &["kintsu-wire"],
     &["kintsu-runtime"],
@@ -26,8 +27,15 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Values in, values out: what is forbidden in the sources of every layer down to `plan`.
-const PURE: &[&str] =
-    &["kintsu-algebra", "kintsu-kernel", "kintsu-dag", "kintsu-code", "kintsu-analysis", "kintsu-plan"];
+const PURE: &[&str] = &[
+    "kintsu-algebra",
+    "kintsu-kernel",
+    "kintsu-dag",
+    "kintsu-code",
+    "kintsu-analysis",
+    "kintsu-plan",
+    "kintsu-sim",
+];
 const IMPURE: &[&str] = &[
     "std::fs",
     "std::io",

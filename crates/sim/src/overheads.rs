@@ -1,0 +1,81 @@
+//! What moving a slice costs beside its bytes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::SimError;
+
+/// What moving slices costs beside their bytes on links. The default is the papers' model: nothing.
+///
+/// A slice is handled by the sending end of a stream ([`Overheads::slice_seconds`], one slice after the other, while
+/// the one before is on its way), passes the links at the rate that the stream gets, and can be used by the receiver
+/// [`Overheads::hop_seconds`] after its last byte. So a chain of h hops fills in `(h - 1) * (slice / rate +
+/// slice_seconds + hop_seconds)`, and no stream moves more than a slice in each `slice_seconds`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Overheads {
+    /// Bytes on a link for each byte of a stream: 1514/1448 for TCP in Ethernet frames where rates are those of
+    /// the link (see `Rate::payload` in `kintsu-lab`).
+    pub wire: f64,
+    /// Bytes of a stream before each slice: the head of its frame.
+    pub frame_bytes: f64,
+    /// Seconds for which each slice keeps the sending end of a stream busy. This bounds a stream's rate and
+    /// delays each hop.
+    pub slice_seconds: f64,
+    /// Seconds from the last byte of a slice on its links to its use by the receiver: latency of the network and of
+    /// waking up. This delays each hop and bounds nothing.
+    pub hop_seconds: f64,
+    /// Seconds before the first slice is sent: a repair is planned, programs are handed out, blocks opened.
+    pub start_seconds: f64,
+    /// What a node's disk reads, in bytes a second; `None` where reading is not what counts. Reading goes ahead
+    /// of sending.
+    pub disk_read: Option<f64>,
+    /// What a node's disk writes, in bytes a second; `None` where writing is not what counts.
+    pub disk_write: Option<f64>,
+}
+
+impl Default for Overheads {
+    fn default() -> Self {
+        Self {
+            wire: 1.0,
+            frame_bytes: 0.0,
+            slice_seconds: 0.0,
+            hop_seconds: 0.0,
+            start_seconds: 0.0,
+            disk_read: None,
+            disk_write: None,
+        }
+    }
+}
+
+impl Overheads {
+    /// Bytes on a link for so many bytes of one slice.
+    pub fn on_wire(&self, bytes: f64) -> f64 {
+        (bytes + self.frame_bytes) * self.wire
+    }
+
+    /// Seconds by which a hop delays a slice beside its bytes.
+    pub fn hop(&self) -> f64 {
+        self.slice_seconds + self.hop_seconds
+    }
+
+    /// Accepts finite values that are not negative, `wire` of 1 or more and disks that move something.
+    ///
+    /// # Errors
+    /// `Invalid` otherwise.
+    pub fn check(&self) -> Result<(), SimError> {
+        let parts = [
+            ("wire", self.wire, 1.0),
+            ("frame_bytes", self.frame_bytes, 0.0),
+            ("slice_seconds", self.slice_seconds, 0.0),
+            ("hop_seconds", self.hop_seconds, 0.0),
+            ("start_seconds", self.start_seconds, 0.0),
+        ];
+        let disks = [("disk_read", self.disk_read), ("disk_write", self.disk_write)];
+        let disks = disks.into_iter().filter_map(|(name, rate)| Some((name, rate?, 1.0)));
+        for (name, value, least) in parts.into_iter().chain(disks) {
+            if !(value.is_finite() && value >= least) {
+                return Err(SimError::invalid(name, format_args!("{least} or more"), value));
+            }
+        }
+        Ok(())
+    }
+}

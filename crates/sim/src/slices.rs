@@ -1,0 +1,385 @@
+//! One plan, slice by slice.
+//!
+//! Every connection of the plan (one for each lane and pair of nodes, as agents have them; disks where they have
+//! rates) is a stream of slices in order. A slice is sent when all that it is computed from has come; the
+//! slices that are on their way at one time share the links fairly. Time goes from event to event: a slice comes, a
+//! slice can be sent.
+//!
+//! What is left out: bounded queues (a fast sender may be any number of slices ahead), the time that TCP takes to
+//! find its rate, and the processor beyond [`Overheads::slice_seconds`]. Of long blocks only the first slices are
+//! played: then every slice adds the same time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+use kintsu_plan::{Plan, Topology};
+use serde::Serialize;
+
+use crate::fair::{Filling, Use};
+use crate::network::passed;
+use crate::transfers::{Transfer, Way, transfers};
+use crate::{Link, Network, Overheads, SimError};
+
+/// Slices after which a plan is taken to be in its stride; twice as many are played.
+const STRIDE_SLICES: u64 = 512;
+
+/// Bytes of a transfer that may be left when it counts as done, as a fraction: more than rounding can cause.
+const ROUNDING: f64 = 1e-9;
+
+/// What a plan takes on a network.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Simulated {
+    /// From the start to the last slice's arrival.
+    pub seconds: f64,
+    /// Payload bytes over each link that is passed, with a rate or not.
+    pub links: BTreeMap<Link, u64>,
+}
+
+/// Plays a plan over blocks of `block_bytes` in slices of `slice_bytes` (for codes with sub-blocks: in cells of
+/// it), on the network that the topology's rates describe.
+///
+/// The bytes are those of [`kintsu_plan::Account`], but for the rounding of shares to whole slices.
+///
+/// # Errors
+/// `Invalid` for a slice of no bytes or overheads out of range; `Plan` when a lane does not lower.
+pub fn simulate(
+    plan: &Plan,
+    topology: &Topology,
+    block_bytes: u64,
+    slice_bytes: u64,
+    overheads: &Overheads,
+) -> Result<Simulated, SimError> {
+    overheads.check()?;
+    if slice_bytes == 0 {
+        return Err(SimError::invalid("slice", "1 byte or more", slice_bytes));
+    }
+    let lanes = lanes(plan, overheads)?;
+    let network = Network::new(topology, overheads);
+    let slices = block_bytes.div_ceil(slice_bytes);
+    let period = lanes.iter().map(|lane| u64::from(lane.share)).sum::<u64>().max(1);
+    let stride = STRIDE_SLICES.div_ceil(period) * period;
+    let play = |bytes: u64| Player::new(&lanes, &network, topology, (bytes, slice_bytes), overheads).play();
+    let seconds = if slices <= 2 * stride {
+        play(block_bytes)
+    } else {
+        let (once, twice) = (stride * slice_bytes, 2 * stride * slice_bytes);
+        let (first, both) = (play(once), play(twice));
+        both + (block_bytes - twice) as f64 / once as f64 * (both - first)
+    };
+    let links = link_bytes(&lanes, topology, block_bytes, slice_bytes);
+    Ok(Simulated { seconds: overheads.start_seconds + seconds, links })
+}
+
+/// A lane's transfers and its share.
+struct LaneMoves {
+    transfers: Vec<Transfer>,
+    w: u64,
+    share: u32,
+    /// The first of its turns in each period.
+    phase: u64,
+    period: u64,
+}
+
+impl LaneMoves {
+    /// The bytes of a symbol in each of the lane's steps.
+    fn steps(&self, block_bytes: u64, slice_bytes: u64) -> impl Iterator<Item = u64> + '_ {
+        let turns = self.phase..self.phase + u64::from(self.share);
+        let ours = (0..block_bytes.div_ceil(slice_bytes)).filter(move |t| turns.contains(&(t % self.period)));
+        ours.map(move |t| (block_bytes - t * slice_bytes).min(slice_bytes) / self.w)
+    }
+}
+
+fn lanes(plan: &Plan, overheads: &Overheads) -> Result<Vec<LaneMoves>, SimError> {
+    let period = plan.lanes.iter().map(|lane| u64::from(lane.share)).sum::<u64>().max(1);
+    let mut phase = 0;
+    let lanes = plan.lanes.iter().map(|lane| {
+        let moves = LaneMoves {
+            transfers: transfers(&lane.placed.lower()?, overheads),
+            w: lane.placed.graph.w().max(1) as u64,
+            share: lane.share,
+            phase,
+            period,
+        };
+        phase += u64::from(lane.share);
+        Ok(moves)
+    });
+    lanes.collect()
+}
+
+fn link_bytes(
+    lanes: &[LaneMoves],
+    topology: &Topology,
+    block_bytes: u64,
+    slice_bytes: u64,
+) -> BTreeMap<Link, u64> {
+    let mut links = BTreeMap::new();
+    for lane in lanes {
+        let symbol: u64 = lane.steps(block_bytes, slice_bytes).sum();
+        for transfer in &lane.transfers {
+            for link in passed(transfer.way, topology) {
+                *links.entry(link).or_default() += symbol * u64::from(transfer.symbols);
+            }
+        }
+    }
+    links
+}
+
+/// A connection: its transfers in order, step after step.
+struct Stream {
+    lane: usize,
+    /// The lane's transfers that go this way.
+    transfers: Vec<usize>,
+    links: Vec<Use>,
+    /// Whether the overheads of slices apply; to disks they do not.
+    between: bool,
+    /// How many transfers were sent.
+    sent: usize,
+    /// When the sending end has handled the last slice that it took up.
+    handled: f64,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// The next transfer has not all that it needs.
+    Waits,
+    /// The next transfer is handled by the sending end.
+    Handles,
+    /// Bytes on links that are still to go, of how many.
+    Sends { left: f64, of: f64 },
+}
+
+/// One lane while it is played. Instance `i` is transfer `i % count` of step `i / count`.
+struct PlayedLane {
+    followers: Vec<Vec<usize>>,
+    /// By transfer: its stream.
+    stream: Vec<usize>,
+    symbols: Vec<u32>,
+    steps: Vec<f64>,
+    /// By instance: how much it still waits for, and since when it does not.
+    waiting: Vec<(u32, f64)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A transfer is there and can be used.
+    Came { lane: usize, instance: usize },
+    /// A stream's next transfer can go.
+    Handled { stream: usize },
+}
+
+/// A moment; positive ones are in the order of their bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment(u64);
+
+impl Moment {
+    fn new(seconds: f64) -> Self {
+        Self(seconds.to_bits())
+    }
+
+    fn seconds(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+struct Player<'a> {
+    overheads: &'a Overheads,
+    capacity: &'a [f64],
+    lanes: Vec<PlayedLane>,
+    streams: Vec<Stream>,
+    events: BinaryHeap<Reverse<(Moment, Event)>>,
+    now: f64,
+    filling: Filling,
+    /// Rates by the streams that send: plans in their stride go through few such sets again and again.
+    known: HashMap<Vec<usize>, Vec<f64>>,
+}
+
+impl<'a> Player<'a> {
+    fn new(
+        lanes: &[LaneMoves],
+        network: &'a Network,
+        topology: &Topology,
+        (block_bytes, slice_bytes): (u64, u64),
+        overheads: &'a Overheads,
+    ) -> Self {
+        let mut player = Self {
+            overheads,
+            capacity: network.capacity(),
+            lanes: Vec::new(),
+            streams: Vec::new(),
+            events: BinaryHeap::new(),
+            now: 0.0,
+            filling: Filling::default(),
+            known: HashMap::new(),
+        };
+        for (number, lane) in lanes.iter().enumerate() {
+            let steps = lane.steps(block_bytes, slice_bytes).map(|bytes| bytes as f64).collect();
+            player.add(number, lane, steps, |way| {
+                network.numbered(way, topology).map(|link| Use { link, weight: 1.0 }).collect()
+            });
+        }
+        player
+    }
+
+    fn add(&mut self, number: usize, lane: &LaneMoves, steps: Vec<f64>, links: impl Fn(Way) -> Vec<Use>) {
+        let count = lane.transfers.len();
+        let mut played = PlayedLane {
+            followers: vec![Vec::new(); count],
+            stream: Vec::with_capacity(count),
+            symbols: lane.transfers.iter().map(|transfer| transfer.symbols).collect(),
+            waiting: Vec::with_capacity(count * steps.len()),
+            steps,
+        };
+        let mut ways: BTreeMap<Way, usize> = BTreeMap::new();
+        for (i, transfer) in lane.transfers.iter().enumerate() {
+            transfer.waits.iter().for_each(|&before| played.followers[before].push(i));
+            let stream = *ways.entry(transfer.way).or_insert_with(|| {
+                self.streams.push(Stream {
+                    lane: number,
+                    transfers: Vec::new(),
+                    links: links(transfer.way),
+                    between: matches!(transfer.way, Way::Between(..)),
+                    sent: 0,
+                    handled: 0.0,
+                    state: State::Waits,
+                });
+                self.streams.len() - 1
+            });
+            self.streams[stream].transfers.push(i);
+            played.stream.push(stream);
+        }
+        for _ in 0..played.steps.len() {
+            played.waiting.extend(lane.transfers.iter().map(|transfer| (transfer.waits.len() as u32, 0.0)));
+        }
+        self.lanes.push(played);
+    }
+
+    /// Seconds until the last transfer has come.
+    fn play(mut self) -> f64 {
+        (0..self.streams.len()).for_each(|stream| self.take_up(stream));
+        let mut rates = Vec::new();
+        loop {
+            let sending: Vec<usize> = (0..self.streams.len())
+                .filter(|&s| matches!(self.streams[s].state, State::Sends { .. }))
+                .collect();
+            self.share(&sending, &mut rates);
+            let ends = sending.iter().zip(&rates).map(|(&s, &rate)| self.streams[s].left() / rate);
+            let first = ends.fold(f64::INFINITY, f64::min);
+            let event = self.events.peek().map_or(f64::INFINITY, |Reverse((at, _))| at.seconds());
+            let next = event.min(self.now + first);
+            if next == f64::INFINITY {
+                return self.now;
+            }
+            let passed = next - self.now;
+            self.now = next;
+            for (&stream, &rate) in sending.iter().zip(&rates) {
+                self.advance(stream, rate, passed);
+            }
+            while let Some(Reverse((at, event))) = self.events.peek().copied() {
+                if at.seconds() > self.now {
+                    break;
+                }
+                self.events.pop();
+                match event {
+                    Event::Came { lane, instance } => self.came(lane, instance),
+                    Event::Handled { stream } => self.send(stream),
+                }
+            }
+        }
+    }
+
+    fn share(&mut self, sending: &[usize], rates: &mut Vec<f64>) {
+        if let Some(known) = self.known.get(sending) {
+            rates.clone_from(known);
+            return;
+        }
+        let flows = sending.iter().map(|&s| self.streams[s].links.as_slice());
+        self.filling.rates(self.capacity, flows, rates);
+        if self.known.len() >= 4096 {
+            self.known.clear();
+        }
+        self.known.insert(sending.to_vec(), rates.clone());
+    }
+
+    /// Moves a stream that sends on by so many seconds.
+    fn advance(&mut self, stream: usize, rate: f64, seconds: f64) {
+        let State::Sends { left, of } = &mut self.streams[stream].state else { return };
+        *left = if rate == f64::INFINITY { 0.0 } else { *left - rate * seconds };
+        // What is left would end no later than the clock can tell.
+        let done = *left <= *of * ROUNDING || self.now + *left / rate <= self.now;
+        if done {
+            let at = &mut self.streams[stream];
+            let lane = at.lane;
+            let instance = at.next(&self.lanes[lane]).expect("what is sent is an instance");
+            at.sent += 1;
+            at.state = State::Waits;
+            match at.between && self.overheads.hop_seconds > 0.0 {
+                true => {
+                    let then = Moment::new(self.now + self.overheads.hop_seconds);
+                    self.events.push(Reverse((then, Event::Came { lane, instance })));
+                }
+                false => self.came(lane, instance),
+            }
+            self.take_up(stream);
+        }
+    }
+
+    fn came(&mut self, lane: usize, instance: usize) {
+        let played = &self.lanes[lane];
+        let count = played.stream.len();
+        let step = instance / count * count;
+        for f in 0..played.followers[instance % count].len() {
+            let follower = self.lanes[lane].followers[instance % count][f];
+            let (left, since) = &mut self.lanes[lane].waiting[step + follower];
+            *left -= 1;
+            if *left == 0 {
+                *since = self.now;
+                self.take_up(self.lanes[lane].stream[follower]);
+            }
+        }
+    }
+
+    /// Lets a stream that waits handle its next transfer, if that has all that it needs.
+    fn take_up(&mut self, stream: usize) {
+        let at = &mut self.streams[stream];
+        let lane = &self.lanes[at.lane];
+        let Some(instance) = at.next(lane).filter(|_| at.state == State::Waits) else { return };
+        let (left, since) = lane.waiting[instance];
+        if left > 0 {
+            return;
+        }
+        let handling = if at.between { self.overheads.slice_seconds } else { 0.0 };
+        // It was handled while the one before was on its way.
+        at.handled = at.handled.max(since) + handling;
+        at.state = State::Handles;
+        match at.handled > self.now {
+            true => self.events.push(Reverse((Moment::new(at.handled), Event::Handled { stream }))),
+            false => self.send(stream),
+        }
+    }
+
+    fn send(&mut self, stream: usize) {
+        let at = &mut self.streams[stream];
+        let lane = &self.lanes[at.lane];
+        let Some(instance) = at.next(lane) else { return };
+        let count = lane.stream.len();
+        let payload = lane.steps[instance / count] * f64::from(lane.symbols[instance % count]);
+        let of = if at.between { self.overheads.on_wire(payload) } else { payload };
+        at.state = State::Sends { left: of, of };
+    }
+}
+
+impl Stream {
+    fn left(&self) -> f64 {
+        match self.state {
+            State::Sends { left, .. } => left,
+            State::Waits | State::Handles => f64::INFINITY,
+        }
+    }
+
+    /// The instance that is to be sent next.
+    fn next(&self, lane: &PlayedLane) -> Option<usize> {
+        let (step, at) = (self.sent / self.transfers.len(), self.sent % self.transfers.len());
+        (step < lane.steps.len()).then(|| step * lane.stream.len() + self.transfers[at])
+    }
+}
