@@ -323,8 +323,14 @@ pub enum Method {
     Conventional,
     /// Partial sums along a binary tree.
     Ppr,
-    /// Partial sums along a chain (repair pipelining).
+    /// Partial sums along a chain (repair pipelining), through as few racks as possible.
     Pipeline,
+    /// The same in the order of block numbers, whatever the racks.
+    Flat,
+    /// Several chains, each of which delivers from another helper: for a requestor behind slow links.
+    Cyclic,
+    /// The chain whose slowest link is as fast as can be, by the rates that the cluster knows.
+    Weighted,
 }
 
 impl From<Method> for kintsu_plan::Method {
@@ -333,6 +339,9 @@ impl From<Method> for kintsu_plan::Method {
             Method::Conventional => Self::Conventional,
             Method::Ppr => Self::Ppr,
             Method::Pipeline => Self::Pipeline,
+            Method::Flat => Self::Flat,
+            Method::Cyclic => Self::Cyclic,
+            Method::Weighted => Self::Weighted,
         }
     }
 }

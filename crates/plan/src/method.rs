@@ -10,9 +10,26 @@ pub enum Method {
     Conventional,
     /// A binary tree.
     Ppr,
-    /// A chain.
+    /// A chain, through as few racks as possible.
     #[default]
     Pipeline,
+    /// A chain in the order of block numbers, whatever the racks.
+    Flat,
+    /// As many chains as there are helpers less one, each of which delivers from another helper.
+    Cyclic,
+    /// The chain whose slowest link is as fast as can be; where no rates are known, as [`Self::Pipeline`].
+    Weighted,
+}
+
+impl Method {
+    /// All methods.
+    pub const ALL: [Self; 6] =
+        [Self::Conventional, Self::Ppr, Self::Pipeline, Self::Flat, Self::Cyclic, Self::Weighted];
+
+    /// Whether slices go along paths, so that the last helper computes what the requestor gets.
+    pub fn is_path(self) -> bool {
+        matches!(self, Self::Pipeline | Self::Flat | Self::Cyclic | Self::Weighted)
+    }
 }
 
 impl std::fmt::Display for Method {
@@ -21,6 +38,9 @@ impl std::fmt::Display for Method {
             Self::Conventional => "conventional",
             Self::Ppr => "ppr",
             Self::Pipeline => "pipeline",
+            Self::Flat => "flat",
+            Self::Cyclic => "cyclic",
+            Self::Weighted => "weighted",
         })
     }
 }
@@ -29,15 +49,10 @@ impl std::str::FromStr for Method {
     type Err = crate::PlanError;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        match s {
-            "conventional" => Ok(Self::Conventional),
-            "ppr" => Ok(Self::Ppr),
-            "pipeline" => Ok(Self::Pipeline),
-            _ => Err(crate::PlanError::Invalid {
-                what: "method".into(),
-                expected: "conventional, ppr or pipeline".into(),
-                got: s.into(),
-            }),
-        }
+        let found = Self::ALL.into_iter().find(|method| method.to_string() == s);
+        found.ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(ToString::to_string).collect();
+            crate::PlanError::Invalid { what: "method".into(), expected: names.join(", "), got: s.into() }
+        })
     }
 }

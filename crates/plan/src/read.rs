@@ -53,14 +53,16 @@ pub fn read_by(
     let others = view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b));
     let preference: Vec<_> = direct.iter().copied().chain(others).collect();
     let goals: Vec<_> = lost.iter().map(|block| (*block, NodeId::CLIENT)).collect();
-    let mut placed = rebuild(view, topology, &goals, method, &preference, &direct)?.0;
-    for block in direct {
-        let home = view.home(block)?;
-        placed.load_at.extend(view.symbols(block).map(|symbol| (symbol, home)));
+    let mut lanes = rebuild(view, topology, &goals, method, &preference, &direct)?.0;
+    for placed in &mut lanes {
+        for &block in &direct {
+            let home = view.home(block)?;
+            placed.load_at.extend(view.symbols(block).map(|symbol| (symbol, home)));
+        }
+        for &block in &wanted {
+            let client = (NodeId::CLIENT, Sink::Client);
+            placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, client)));
+        }
     }
-    for block in wanted {
-        let client = (NodeId::CLIENT, Sink::Client);
-        placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, client)));
-    }
-    proved(view, placed, &lost)
+    proved(view, lanes, &lost)
 }

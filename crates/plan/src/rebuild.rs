@@ -209,23 +209,30 @@ pub(crate) fn carried(view: &StripeView, moves: impl IntoIterator<Item = Move>) 
     Plan { lanes: vec![Lane { placed, share: 1 }] }
 }
 
-/// A plan of one lane, if its graph is proved and computes the symbols of exactly these blocks.
+/// A plan of these lanes with equal shares, if their graphs are proved and each computes the symbols of exactly these
+/// blocks.
 ///
 /// # Errors
-/// `Graph` when it is not.
-pub(crate) fn proved(view: &StripeView, placed: Placed, computed: &[BlockIndex]) -> Result<Plan, PlanError> {
+/// `Graph` when one does not.
+pub(crate) fn proved(
+    view: &StripeView,
+    lanes: Vec<Placed>,
+    computed: &[BlockIndex],
+) -> Result<Plan, PlanError> {
     let mut absent = view.absent();
     absent.retain(|block| usize::from(block.0) < view.code.k());
-    placed.graph.prove_shortened(view.code.generator(), &absent)?;
     let mut expected: Vec<Vertex> = computed.iter().flat_map(|block| view.symbols(*block)).collect();
     expected.sort_unstable();
-    let targets = placed.graph.targets();
-    if targets != expected {
-        return Err(PlanError::Graph(DagError::Invalid {
-            what: "targets".into(),
-            expected: format!("{expected:?}"),
-            got: format!("{targets:?}"),
-        }));
+    for placed in &lanes {
+        placed.graph.prove_shortened(view.code.generator(), &absent)?;
+        let targets = placed.graph.targets();
+        if targets != expected {
+            return Err(PlanError::Graph(DagError::Invalid {
+                what: "targets".into(),
+                expected: format!("{expected:?}"),
+                got: format!("{targets:?}"),
+            }));
+        }
     }
-    Ok(Plan { lanes: vec![Lane { placed, share: 1 }] })
+    Ok(Plan { lanes: lanes.into_iter().map(|placed| Lane { placed, share: 1 }).collect() })
 }

@@ -1,8 +1,8 @@
-//! Repair of one or several blocks of a stripe as star (conventional), binary tree (PPR) or chain
-//! (repair pipelining).
+//! Repair of one or several blocks of a stripe as star (conventional), binary tree (PPR), chain
+//! (repair pipelining), or several chains (its cyclic version).
 //!
 //! Sources: ECPipe (TOS'21), sections 2.2 (conventional, PPR), 3.2 and 4.4 (chains, several
-//! blocks) and 4.2 with Algorithm 1 (racks). Invariants: every helper reads its block once; no
+//! blocks), 4.1 (cyclic) and 4.2 with Algorithm 1 (racks). Invariants: every helper reads its block once; no
 //! requestor holds another block of the stripe; lost blocks without a common helper are repaired
 //! independently of each other.
 
@@ -12,6 +12,7 @@ use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, RackId, Sink, chain, star, t
 
 use crate::own_graph::place_own;
 use crate::rebuild::{Part, decode, parts, proved, union};
+use crate::weighted::weighted;
 use crate::{Method, Plan, PlanError, StripeView, Topology};
 
 /// What to repair, where to, and how.
@@ -56,16 +57,19 @@ pub fn repair(
     check_requestors(view, repair)?;
     let preference = helpers_by_preference(view, topology, repair, rank, excluded);
     let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
-    let (mut placed, helpers) = rebuild(view, topology, &goals, repair.method, &preference, &[])?;
-    for (block, requestor) in goals {
-        placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, (requestor, Sink::Block))));
+    let (mut lanes, helpers) = rebuild(view, topology, &goals, repair.method, &preference, &[])?;
+    for placed in &mut lanes {
+        for (block, requestor) in &goals {
+            let sink = (*requestor, Sink::Block);
+            placed.persist_at.extend(view.symbols(*block).map(|symbol| (symbol, sink)));
+        }
     }
-    let plan = proved(view, placed, &repair.lost)?;
+    let plan = proved(view, lanes, &repair.lost)?;
     Ok(RepairPlan { plan, helpers, lost: repair.lost.clone(), requestors: repair.requestors.clone() })
 }
 
-/// The placed graph, not yet proved and with nothing persisted, that computes each lost block for its
-/// requestor from blocks of `preference`, earlier ones preferred; and the blocks that it reads, in
+/// The placed graphs, one a lane, not yet proved and with nothing persisted, that compute each lost block for its
+/// requestor from blocks of `preference`, earlier ones preferred; and the blocks that they read, in
 /// the order of the path. The requestors may be one and the same node. The blocks `at_hand` come whole to the
 /// requestors anyway.
 pub(crate) fn rebuild(
@@ -75,7 +79,22 @@ pub(crate) fn rebuild(
     method: Method,
     preference: &[BlockIndex],
     at_hand: &[BlockIndex],
-) -> Result<(Placed, Vec<BlockIndex>), PlanError> {
+) -> Result<(Vec<Placed>, Vec<BlockIndex>), PlanError> {
+    match method {
+        Method::Weighted if !topology.rates.is_empty() => weighted(view, topology, goals, preference),
+        _ => rebuild_by(view, topology, goals, method, preference, at_hand),
+    }
+}
+
+/// As [`rebuild`]; a weighted path goes through the helpers as `preference` has them.
+pub(crate) fn rebuild_by(
+    view: &StripeView,
+    topology: &Topology,
+    goals: &[(BlockIndex, NodeId)],
+    method: Method,
+    preference: &[BlockIndex],
+    at_hand: &[BlockIndex],
+) -> Result<(Vec<Placed>, Vec<BlockIndex>), PlanError> {
     let lost: Vec<BlockIndex> = goals.iter().map(|(block, _)| *block).collect();
     let graph = decode(view, preference, &lost)?;
     // To count the terms of the flat form costs more than it can bring where there are sub-blocks.
@@ -88,26 +107,53 @@ pub(crate) fn rebuild(
         helpers.dedup();
         let last = topology.rack(requestor_of(goals, lost[0])?);
         let helpers = route(view, topology, &helpers, last);
-        return Ok((place_own(view, goals, graph, at_hand)?, helpers));
+        return Ok((vec![place_own(view, goals, graph, at_hand)?], helpers));
     }
-    let mut compute_at = BTreeMap::new();
-    let mut helpers = Vec::new();
-    let mut graphs = Vec::new();
+    let mut routes = Vec::with_capacity(parts.len());
     for part in &parts {
-        let at = requestor_of(goals, part.lost[0])?;
-        let route = route(view, topology, &part.helpers, topology.rack(at));
-        graphs.push(shape(view, part, &route, method)?);
-        if method != Method::Pipeline {
+        let last = topology.rack(requestor_of(goals, part.lost[0])?);
+        routes.push(match method {
+            Method::Flat => part.helpers.clone(),
+            Method::Weighted if !topology.rates.is_empty() => as_preferred(&part.helpers, preference),
+            _ => route(view, topology, &part.helpers, last),
+        });
+    }
+    let helpers = routes.concat();
+    let mut lanes = vec![placed(view, goals, &parts, &routes, method)?];
+    if method == Method::Cyclic {
+        // Section 4.1: k-1 paths, each beginning one helper later and delivering from another one.
+        let longest = routes.iter().map(Vec::len).max().unwrap_or(0);
+        for _ in 2..longest {
+            routes.iter_mut().for_each(|route| route.rotate_left(1));
+            lanes.push(placed(view, goals, &parts, &routes, method)?);
+        }
+    }
+    Ok((lanes, helpers))
+}
+
+/// The parts' maps over their helpers in the order of the routes.
+fn placed(
+    view: &StripeView,
+    goals: &[(BlockIndex, NodeId)],
+    parts: &[Part],
+    routes: &[Vec<BlockIndex>],
+    method: Method,
+) -> Result<Placed, PlanError> {
+    let mut compute_at = BTreeMap::new();
+    let mut graphs = Vec::with_capacity(parts.len());
+    for (part, route) in parts.iter().zip(routes) {
+        graphs.push(shape(view, part, route, method)?);
+        if !method.is_path() {
+            let at = requestor_of(goals, part.lost[0])?;
             compute_at.extend(part.targets.iter().map(|target| (*target, at)));
         }
-        helpers.extend(route);
     }
-    let whole = union(graphs)?;
+    let graph = union(graphs)?;
     let mut load_at = BTreeMap::new();
-    for leaf in whole.leaves() {
+    for leaf in graph.leaves() {
         load_at.insert(leaf, view.home(view.block_of(leaf))?);
     }
-    Ok((Placed { graph: whole, load_at, compute_at, persist_at: BTreeMap::new() }, helpers))
+    Ok(Placed { graph, load_at, compute_at, persist_at: BTreeMap::new() })
 }
 
 fn shape(view: &StripeView, part: &Part, route: &[BlockIndex], method: Method) -> Result<Ecdag, PlanError> {
@@ -116,7 +162,9 @@ fn shape(view: &StripeView, part: &Part, route: &[BlockIndex], method: Method) -
     let graph = match method {
         Method::Conventional => star(n, w, &hops, &part.targets, &coefs),
         Method::Ppr => tree(n, w, &hops, &part.targets, &coefs),
-        Method::Pipeline => chain(n, w, &hops, &part.targets, &coefs),
+        Method::Pipeline | Method::Flat | Method::Cyclic | Method::Weighted => {
+            chain(n, w, &hops, &part.targets, &coefs)
+        }
     };
     Ok(graph?)
 }
@@ -172,8 +220,10 @@ fn helpers_by_preference(
         .map(|&(block, home)| {
             let rack = topology.rack(home);
             let far = match repair.method {
-                Method::Pipeline => (rack != near, usize::MAX - crowd[&rack], rack),
-                _ => (false, 0, None),
+                Method::Pipeline | Method::Cyclic | Method::Weighted => {
+                    (rack != near, usize::MAX - crowd[&rack], rack)
+                }
+                Method::Conventional | Method::Ppr | Method::Flat => (false, 0, None),
             };
             (rank(home), far, block)
         })
@@ -197,6 +247,13 @@ fn route(
         let rack = rack(block);
         (rack.is_some() && rack == last, crowd.get(&rack).copied().unwrap_or(0), rack, *block)
     });
+    route
+}
+
+/// The helpers in the order in which they are preferred.
+fn as_preferred(helpers: &[BlockIndex], preference: &[BlockIndex]) -> Vec<BlockIndex> {
+    let mut route = helpers.to_vec();
+    route.sort_by_key(|block| preference.iter().position(|preferred| preferred == block));
     route
 }
 

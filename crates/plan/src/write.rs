@@ -19,7 +19,7 @@ pub fn encode_online(view: &StripeView) -> Result<Plan, PlanError> {
     let stored: Vec<_> = stored(view, 0..view.code.n());
     let load_at = loads(view, |_| Ok(NodeId::CLIENT))?;
     let placed = Placed { load_at, compute_at, persist_at: persists(view, &stored)?, graph };
-    proved(view, placed, &parities(view))
+    proved(view, vec![placed], &parities(view))
 }
 
 /// The client writes the data blocks home as they are; parity comes later, by [`encode_offline`].
@@ -52,7 +52,7 @@ pub fn encode_offline(view: &StripeView, topology: &Topology) -> Result<Plan, Pl
         persist_at: persists(view, &parity)?,
         graph,
     };
-    proved(view, placed, &parity)
+    proved(view, vec![placed], &parity)
 }
 
 /// The code's encode graph without the blocks that have no bytes.

@@ -17,7 +17,7 @@ use kintsu_plan::{
 use proptest::prelude::*;
 use support::{Machine, blocks, codes, layout, programs, stripe, sub_packetised, topology};
 
-const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipeline];
+const METHODS: [Method; Method::ALL.len()] = Method::ALL;
 
 /// A placed stripe with its bytes.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ fn loads(programs: &[kintsu_plan::Program]) -> BTreeMap<BlockIndex, usize> {
     for program in programs.iter().filter(|p| !p.node.is_client()) {
         for task in &program.tasks {
             if let Task::Load { vertex } = task {
-                let count = by_vertex.entry(*vertex).or_default();
+                let count = by_vertex.entry((program.lane, *vertex)).or_default();
                 *count += 1;
                 let most = loads.entry(program.window.block_of(*vertex)).or_default();
                 *most = (*count).max(*most);
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn reads_return_what_was_written(case in cases(), most in 0usize..5, method in 0usize..3, from in 0.0..1.0f64, to in 0.0..1.0f64) {
+    fn reads_return_what_was_written(case in cases(), most in 0usize..5, method in 0usize..METHODS.len(), from in 0.0..1.0f64, to in 0.0..1.0f64) {
         let lost = case.losses(most);
         let blocks = case.blocks();
         let k = case.code.k();
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn repairs_write_what_was_lost(case in cases(), most in 1usize..5, method in 0usize..3, resume in 0.0..1.0f64) {
+    fn repairs_write_what_was_lost(case in cases(), most in 1usize..5, method in 0usize..METHODS.len(), resume in 0.0..1.0f64) {
         let lost = case.losses(most);
         prop_assume!(!lost.is_empty());
         let method = METHODS[method];
@@ -185,7 +185,9 @@ proptest! {
         // The account is what the machine saw, but for blocks shorter than the longest.
         let longest = view.layout.longest(case.code.k());
         let account = Account::of(&planned.plan, &case.topology, longest).unwrap();
-        prop_assert_eq!(account.bytes_moved, machine.sent);
+        let rounded = (account.links.len() * planned.plan.lanes.len().pow(2)) as u64;
+        let most = if planned.plan.lanes.len() == 1 { 0 } else { rounded };
+        prop_assert!(account.bytes_moved.abs_diff(machine.sent) <= most);
         prop_assert_eq!(account.blocks_read as usize, planned.helpers.len());
 
         // A second attempt goes on where the first one stopped.
@@ -221,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn helpers_are_k_or_those_of_the_group(case in cases(), method in 0usize..3) {
+    fn helpers_are_k_or_those_of_the_group(case in cases(), method in 0usize..METHODS.len()) {
         let lost = case.losses(1);
         // Codes with repairs of their own may read a little of many.
         if !["rs", "azure-lrc", "test"].contains(&case.code.family()) {
@@ -327,7 +329,7 @@ fn losses_in_two_local_groups_are_two_local_repairs() {
         let slots = planned.plan.timeslots(1).unwrap();
         assert_eq!(
             slots,
-            [6.0, 3.0, 6.0][method as usize],
+            if method == Method::Ppr { 3.0 } else { 6.0 },
             "{method}: side by side, not one after the other"
         );
     }

@@ -92,7 +92,7 @@ async fn try_code(site: &Site, code: &dyn Code, args: &LabCodes) -> anyhow::Resu
             match method {
                 Method::Conventional => (cost.read, cost.moved) = (blocks(measured.0), blocks(measured.1)),
                 Method::Ppr => cost.tree = blocks(measured.1),
-                Method::Pipeline => cost.chain = blocks(measured.1),
+                _ => cost.chain = blocks(measured.1),
             }
             bar.inc(1);
         }

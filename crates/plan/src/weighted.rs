@@ -1,0 +1,108 @@
+//! Repair along the path whose slowest link is as fast as can be (ECPipe, section 4.3), for one block or several.
+//!
+//! For several lost blocks the paper leaves open which of two ways is better where links differ (section 4.4): one path
+//! for all of them to their requestors together, or a path for each. Here both are planned, and the one is kept whose
+//! busiest link is done first.
+
+use std::num::NonZeroU64;
+
+use kintsu_dag::{BlockIndex, NodeId, Placed};
+
+use crate::predict::predicted;
+use crate::rebuild::{decode, parts, union};
+use crate::repair::rebuild_by;
+use crate::widest::widest;
+use crate::{Lane, Method, Plan, PlanError, StripeView, Topology};
+
+/// See [`crate::repair::rebuild`]: the same along the best path by rate.
+pub(crate) fn weighted(
+    view: &StripeView,
+    topology: &Topology,
+    goals: &[(BlockIndex, NodeId)],
+    preference: &[BlockIndex],
+) -> Result<(Vec<Placed>, Vec<BlockIndex>), PlanError> {
+    let together = along(view, topology, goals, preference)?;
+    if goals.len() == 1 {
+        return Ok((vec![together.0], together.1));
+    }
+    let mut graphs = Vec::with_capacity(goals.len());
+    let (mut load_at, mut helpers) = (std::collections::BTreeMap::new(), Vec::new());
+    for goal in goals {
+        let (placed, read) = along(view, topology, &[*goal], preference)?;
+        graphs.push(placed.graph);
+        load_at.extend(placed.load_at);
+        helpers.extend(read.into_iter().filter(|block| !helpers.contains(block)).collect::<Vec<_>>());
+    }
+    let apart = Placed { graph: union(graphs)?, load_at, ..together.0.clone() };
+    let time = |placed: &Placed| {
+        let mut placed = placed.clone();
+        for (block, requestor) in goals {
+            let sink = (*requestor, kintsu_dag::Sink::Block);
+            placed.persist_at.extend(view.symbols(*block).map(|symbol| (symbol, sink)));
+        }
+        let plan = Plan { lanes: vec![Lane { placed, share: 1 }] };
+        predicted(&plan, topology, view.layout.longest(view.code.k()))
+    };
+    let better = time(&apart)? < time(&together.0)?;
+    Ok(if better { (vec![apart], helpers) } else { (vec![together.0], together.1) })
+}
+
+/// One path for all the lost blocks that have helpers in common.
+fn along(
+    view: &StripeView,
+    topology: &Topology,
+    goals: &[(BlockIndex, NodeId)],
+    preference: &[BlockIndex],
+) -> Result<(Placed, Vec<BlockIndex>), PlanError> {
+    let lost: Vec<BlockIndex> = goals.iter().map(|(block, _)| *block).collect();
+    let parts = parts(view, &decode(view, preference, &lost)?)?;
+    let mut order = Vec::with_capacity(preference.len());
+    for part in &parts {
+        let candidates = if any_will_do(view) { preference } else { &part.helpers };
+        let requestors: Vec<NodeId> =
+            goals.iter().filter(|(block, _)| part.lost.contains(block)).map(|(_, node)| *node).collect();
+        order.extend(best(view, topology, candidates, part.helpers.len(), &requestors)?);
+    }
+    order.extend(preference.iter().copied().filter(|block| !order.contains(block)).collect::<Vec<_>>());
+    let (mut lanes, helpers) = rebuild_by(view, topology, goals, Method::Weighted, &order, &[])?;
+    let placed = lanes.pop().ok_or_else(|| PlanError::Invalid {
+        what: "weighted path".into(),
+        expected: "one lane".into(),
+        got: "none".into(),
+    })?;
+    Ok((placed, helpers))
+}
+
+/// The best path over `k` of the candidates. A link between helpers carries one combination for each lost block, the
+/// last helper's link to each requestor one.
+fn best(
+    view: &StripeView,
+    topology: &Topology,
+    candidates: &[BlockIndex],
+    k: usize,
+    requestors: &[NodeId],
+) -> Result<Vec<BlockIndex>, PlanError> {
+    let homes: Vec<NodeId> = candidates.iter().map(|block| view.home(*block)).collect::<Result<_, _>>()?;
+    let lost = requestors.len().max(1) as u64;
+    let each = |rate: Option<NonZeroU64>| {
+        rate.map(|rate| NonZeroU64::new(rate.get() / lost).unwrap_or(NonZeroU64::MIN))
+    };
+    let rate = |from: usize, to: Option<usize>| match to {
+        Some(to) => each(topology.rate(homes[from], homes[to])),
+        None => {
+            let uplink = each(topology.rates.up.get(&homes[from]).copied());
+            requestors.iter().filter_map(|node| topology.rate(homes[from], *node)).chain(uplink).min()
+        }
+    };
+    let found = widest(candidates.len(), k, &rate);
+    Ok(found.map_or_else(
+        || candidates[..k.min(candidates.len())].to_vec(),
+        |found| found.path.into_iter().map(|at| candidates[at]).collect(),
+    ))
+}
+
+/// Whether as many blocks as are needed do, whichever they are: the code is MDS, and blocks are not divided.
+fn any_will_do(view: &StripeView) -> bool {
+    let code = &view.code;
+    code.w() == 1 && code.distance() == code.n() - code.k() + 1
+}
