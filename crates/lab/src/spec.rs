@@ -5,10 +5,11 @@
 //! [`Spec::rates`] gives.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use kintsu_dag::{NodeId, RackId};
-use kintsu_plan::Rates;
+use kintsu_plan::{Node, Rates, Topology};
 
 use crate::error::{LabError, Result};
 use crate::link::Link;
@@ -169,16 +170,32 @@ impl Spec {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// What links carry at the start, for planners and the simulator: in bytes a second, headers included.
+    /// What links carry at the start, in bytes a second, headers included.
     pub fn rates(&self) -> Rates {
+        self.rates_as(Rate::bytes)
+    }
+
+    /// The topology as planners and the simulator see it: all nodes usable and empty, links by what they carry
+    /// of payload (see [`Rate::payload`]), which is what plans move.
+    pub fn topology(&self) -> Topology {
+        let node =
+            |(id, node): (NodeId, &NodeSpec)| (id, Node { rack: node.rack, usable: true, used_bytes: 0 });
+        let payload = |rate: Rate| NonZeroU64::new(rate.payload() as u64).unwrap_or(NonZeroU64::MIN);
+        Topology {
+            nodes: self.node_ids().zip(&self.nodes).map(node).collect(),
+            rates: self.rates_as(payload),
+        }
+    }
+
+    fn rates_as(&self, bytes: impl Fn(Rate) -> NonZeroU64) -> Rates {
         let ids = || self.node_ids().zip(&self.nodes);
         let racks = || (0..).map(RackId).zip(&self.racks);
         Rates {
-            up: ids().filter_map(|(id, node)| Some((id, node.link.up?.bytes()))).collect(),
-            down: ids().filter_map(|(id, node)| Some((id, node.link.down?.bytes()))).collect(),
-            rack_up: racks().filter_map(|(id, rack)| Some((id, rack.up?.bytes()))).collect(),
-            rack_down: racks().filter_map(|(id, rack)| Some((id, rack.down?.bytes()))).collect(),
-            pairs: self.pairs.iter().map(|(&pair, rate)| (pair, rate.bytes())).collect(),
+            up: ids().filter_map(|(id, node)| Some((id, bytes(node.link.up?)))).collect(),
+            down: ids().filter_map(|(id, node)| Some((id, bytes(node.link.down?)))).collect(),
+            rack_up: racks().filter_map(|(id, rack)| Some((id, bytes(rack.up?)))).collect(),
+            rack_down: racks().filter_map(|(id, rack)| Some((id, bytes(rack.down?)))).collect(),
+            pairs: self.pairs.iter().map(|(&pair, &rate)| (pair, bytes(rate))).collect(),
         }
     }
 
@@ -281,6 +298,10 @@ mod tests {
         assert_eq!(rates.down.get(&NodeId(1)), None);
         assert_eq!(rates.rack_down[&RackId(1)].get(), 1_000_000);
         assert_eq!(rates.pairs[&(NodeId(0), NodeId(1))].get(), 2_000_000);
+        let topology = spec.topology();
+        assert_eq!(topology.rack(NodeId(2)), Some(RackId(1)));
+        let payload = topology.rates.up[&NodeId(0)].get();
+        assert_eq!(payload, 10_000_000 * 1448 / 1514, "a packet of 1514 bytes carries 1448");
         assert_eq!(spec.scaled(0.5).unwrap().rates().pairs[&(NodeId(0), NodeId(1))].get(), 1_000_000);
     }
 

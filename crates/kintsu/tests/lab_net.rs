@@ -1,0 +1,342 @@
+//! The emulated cluster through its commands: real agents behind shaped links, the kernel's counters beside the bytes
+//! that moved, and nothing left on the machine however it ends. Where namespaces cannot be had, that is said
+//! and nothing is tried.
+#![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Nothing here waits longer than this for something that must come.
+const PATIENCE: Duration = Duration::from_secs(90);
+const NOBODY: u32 = 65534;
+
+/// A user's labs, apart from those of the machine's other users and tests.
+struct Site {
+    dir: TempDir,
+    /// Run as this user, with a copy of the program that it can reach.
+    user: Option<u32>,
+    /// The machine's interfaces before anything was done.
+    interfaces: BTreeSet<String>,
+}
+
+impl Site {
+    /// `None` where hosts cannot be emulated.
+    fn new() -> Option<Self> {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
+            eprintln!("skipped: {reason}");
+            return None;
+        }
+        Some(Self { dir: TempDir::new().unwrap(), user: None, interfaces: interfaces() })
+    }
+
+    /// The labs of a user without privilege; `None` where that user cannot be had or cannot emulate hosts.
+    fn of_nobody() -> Option<Self> {
+        let mut site = Self::new()?;
+        let program = site.dir.path().join("kintsu");
+        std::fs::copy(env!("CARGO_BIN_EXE_kintsu"), &program).unwrap();
+        site.user = Some(NOBODY);
+        std::os::unix::fs::chown(site.dir.path(), Some(NOBODY), Some(NOBODY)).ok()?;
+        let tried =
+            site.command(Path::new("unshare")).args(["--user", "--map-root-user", "--net", "true"]).output();
+        match tried {
+            Ok(out) if out.status.success() => Some(site),
+            _ => {
+                eprintln!("skipped: an ordinary user may not have namespaces here, or setpriv is missing");
+                None
+            }
+        }
+    }
+
+    fn kintsu(&self) -> Command {
+        let own = Path::new(env!("CARGO_BIN_EXE_kintsu")).to_owned();
+        self.command(&self.user.map_or(own, |_| self.dir.path().join("kintsu")))
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = match self.user {
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()]);
+                command.arg("--").arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        command.env_remove("XDG_RUNTIME_DIR").env("TMPDIR", self.dir.path()).stdin(Stdio::null());
+        command.current_dir(self.dir.path());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.kintsu().args(args).output().unwrap()
+    }
+
+    fn says(&self, args: &[&str]) -> String {
+        let out = self.run(args);
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    /// Folders of data, and entries.
+    fn left(&self) -> Vec<PathBuf> {
+        let inside = |folder: &Path| -> Vec<PathBuf> {
+            std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+        };
+        let user = self.user.unwrap_or_else(|| rustix::process::getuid().as_raw());
+        let entries = self.dir.path().join(format!("kintsu-lab-{user}"));
+        let folders = inside(self.dir.path()).into_iter().filter(|path| path.is_dir() && *path != entries);
+        folders.chain(inside(&entries)).collect()
+    }
+
+    fn lab(&self, args: &[&str]) -> Lab<'_> {
+        let mut child =
+            self.kintsu().args(["--json", "lab", "up"]).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).expect("the lab says that it is up");
+        let name = ready["name"].as_str().unwrap().to_owned();
+        let mut lab = Lab { site: self, name, child, namespaces: BTreeSet::new() };
+        let listed = lab.listed().expect("it is listed");
+        let inside = listed["inside"].as_u64().unwrap();
+        lab.namespaces = namespaces_of(inside);
+        assert!(lab.processes().len() > 2, "its processes are seen");
+        lab
+    }
+}
+
+/// A lab in the foreground.
+struct Lab<'a> {
+    site: &'a Site,
+    name: String,
+    child: Child,
+    namespaces: BTreeSet<PathBuf>,
+}
+
+impl Lab<'_> {
+    fn listed(&self) -> Option<Value> {
+        let labs: Value = serde_json::from_str(&self.site.says(&["--json", "lab", "list"])).unwrap();
+        labs.as_array().unwrap().iter().find(|lab| lab["name"] == *self.name).cloned()
+    }
+
+    /// Runs the program inside.
+    fn inside(&self, args: &[&str]) -> String {
+        let program = self.site.kintsu();
+        let program =
+            program.get_args().last().filter(|_| self.site.user.is_some()).unwrap_or(program.get_program());
+        let program = program.to_str().unwrap();
+        self.site.says(&[&["lab", "exec", &self.name, "--", program], args].concat())
+    }
+
+    /// Bytes that the kernel counted as sent and received by node `node`'s host.
+    fn counted(&self, node: usize) -> [u64; 2] {
+        let device = format!("h{node}");
+        let listed =
+            self.site.says(&["lab", "exec", &self.name, "--", "ip", "-s", "-j", "link", "show", &device]);
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        // The switch's end: what it receives the host has sent.
+        ["rx", "tx"].map(|way| listed[0]["stats64"][way]["bytes"].as_u64().unwrap())
+    }
+
+    /// Processes of the machine that belong to it: its folders are in their arguments.
+    fn processes(&self) -> Vec<String> {
+        let mark = format!("/{}-", self.name);
+        let own = |id: &String| {
+            let arguments = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&arguments).contains(&mark)
+        };
+        processes().into_iter().filter(own).collect()
+    }
+
+    fn namespaces_left(&self) -> usize {
+        let used = processes().into_iter().filter_map(|id| id.parse().ok()).flat_map(namespaces_of);
+        used.collect::<BTreeSet<_>>().intersection(&self.namespaces).count()
+    }
+
+    /// Waits until nothing of it is left.
+    fn assert_gone(mut self) {
+        let _ = self.child.wait();
+        let deadline = Instant::now() + PATIENCE;
+        let left = || (self.processes(), self.namespaces_left(), self.site.left());
+        while left() != (Vec::new(), 0, Vec::new()) {
+            assert!(Instant::now() < deadline, "processes, namespaces, folders left: {:?}", left());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(interfaces(), self.site.interfaces);
+        assert!(self.listed().is_none());
+    }
+}
+
+fn interfaces() -> BTreeSet<String> {
+    let listed = std::fs::read_dir("/sys/class/net").unwrap();
+    listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn processes() -> Vec<String> {
+    let listed = std::fs::read_dir("/proc").unwrap().flatten();
+    listed.filter_map(|e| e.file_name().into_string().ok()).filter(|id| id.parse::<u32>().is_ok()).collect()
+}
+
+fn namespaces_of(process: u64) -> BTreeSet<PathBuf> {
+    let kinds = ["net", "mnt", "user", "pid"];
+    let links = kinds.map(|kind| std::fs::read_link(format!("/proc/{process}/ns/{kind}")));
+    links.into_iter().flatten().collect()
+}
+
+/// A lab's own name for a test, so that tests tell their processes apart.
+fn named(test: &str) -> String {
+    format!("{test}-{}", std::process::id())
+}
+
+/// Puts an object and reads it back; the kernel must have counted its blocks at the receivers, and little else.
+fn bytes_move_and_are_counted(lab: &Lab<'_>) {
+    const SIZE: usize = 3 << 20;
+    let file = lab.site.dir.path().join("object");
+    let bytes: Vec<u8> = (0..SIZE as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    let before: Vec<_> = (0..6).map(|node| lab.counted(node)).collect();
+    lab.inside(&["put", file.to_str().unwrap(), "object", "--code", "rs:n=6,k=3"]);
+    let after: Vec<_> = (0..6).map(|node| lab.counted(node)).collect();
+    for (node, (before, after)) in before.iter().zip(&after).enumerate() {
+        let received = (after[1] - before[1]) as usize;
+        // One block each, with headers, and some control.
+        let block = SIZE / 3;
+        assert!((block..block + block / 8 + 200_000).contains(&received), "node {node} received {received}");
+    }
+    let copy = lab.site.dir.path().join("copy");
+    lab.inside(&["get", "object", copy.to_str().unwrap()]);
+    assert!(std::fs::read(&copy).unwrap() == bytes);
+    let sent: usize = (0..6).map(|node| (lab.counted(node)[0] - after[node][0]) as usize).sum();
+    assert!((SIZE..SIZE + SIZE / 8 + 1_200_000).contains(&sent), "sent {sent}");
+    for file in [file, copy] {
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
+fn a_cluster_comes_up_moves_bytes_and_goes_down() {
+    let Some(site) = Site::new() else { return };
+    let name = named("t-down");
+    let lab = site.lab(&[
+        "--nodes",
+        "6",
+        "--racks",
+        "2",
+        "--rate",
+        "40Mb/s",
+        "--rack-rate",
+        "80Mb/s",
+        "--name",
+        &name,
+    ]);
+    bytes_move_and_are_counted(&lab);
+
+    // Shaped as was asked, on both ends.
+    let shaped =
+        site.says(&["lab", "exec", &name, "--node", "4", "--", "tc", "qdisc", "show", "dev", "eth0"]);
+    assert!(shaped.contains("tbf") && shaped.contains("rate 40Mbit"), "{shaped}");
+    let shaped = site.says(&["lab", "exec", &name, "--", "tc", "qdisc", "show", "dev", "r1up"]);
+    assert!(shaped.contains("rate 80Mbit"), "{shaped}");
+
+    // A name is one lab's; a node must be there.
+    let second = site.run(&["lab", "up", "--name", &name]);
+    assert!(!second.status.success() && String::from_utf8_lossy(&second.stderr).contains("one that is free"));
+    let nobody = site.run(&["lab", "exec", &name, "--node", "6", "--", "true"]);
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("a number below 6, got 6"));
+    assert_eq!(site.run(&["lab", "exec", &name, "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+
+    site.says(&["lab", "down", &name]);
+    lab.assert_gone();
+    assert!(!site.run(&["lab", "down", &name]).status.success());
+}
+
+#[test]
+fn nothing_is_left_when_its_process_is_killed() {
+    let Some(site) = Site::new() else { return };
+    for on_disk in [false, true] {
+        let name = named(if on_disk { "t-kill-disk" } else { "t-kill" });
+        let mut args = vec!["--nodes", "4", "--name", &name];
+        if on_disk {
+            args.extend(["--dir", site.dir.path().to_str().unwrap()]);
+        }
+        let mut lab = site.lab(&args);
+        lab.child.kill().unwrap();
+        lab.assert_gone();
+    }
+}
+
+#[test]
+fn nothing_is_left_after_an_interrupt_nor_when_what_is_inside_is_killed() {
+    let Some(site) = Site::new() else { return };
+    let name = named("t-interrupt");
+    let lab = site.lab(&["--nodes", "3", "--name", &name, "--dir", site.dir.path().to_str().unwrap()]);
+    assert!(Command::new("kill").args(["-TERM", &lab.child.id().to_string()]).status().unwrap().success());
+    lab.assert_gone();
+
+    let name = named("t-inside");
+    let lab = site.lab(&["--nodes", "3", "--name", &name, "--dir", site.dir.path().to_str().unwrap()]);
+    let inside = lab.listed().unwrap()["inside"].to_string();
+    assert!(Command::new("kill").args(["-KILL", &inside]).status().unwrap().success());
+    lab.assert_gone();
+}
+
+#[test]
+fn an_ordinary_user_can_have_one_in_the_background() {
+    let Some(site) = Site::of_nobody() else { return };
+    let name = named("t-nobody");
+    let args = ["--nodes", "6", "--racks", "3", "--rate", "60Mb/s", "--name", &name];
+    let started = site.says(&[&["--json", "lab", "up", "--detach"], &args[..]].concat());
+    let started: Value = serde_json::from_str(&started).unwrap();
+    let inside = started["inside"].as_u64().unwrap();
+    // The process in the foreground has returned: what runs is nobody's child but of the machine's first process.
+    let child = Command::new("true").spawn().unwrap();
+    let lab = Lab { site: &site, name, child, namespaces: namespaces_of(inside) };
+    assert!(lab.processes().len() > 6, "its processes are seen");
+    bytes_move_and_are_counted(&lab);
+    site.says(&["lab", "down", "--all"]);
+    lab.assert_gone();
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_started() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("topology.toml");
+    std::fs::write(&file, "nodes = 3\nlinks.node = '5 parsecs'\n").unwrap();
+    for (args, expected) in [
+        (vec!["up", file.to_str().unwrap()], "expected a number and b/s"),
+        (vec!["up", "no-such-file.toml"], "no-such-file.toml"),
+        (vec!["up", "--rate", "12"], "Mb/s"),
+        (vec!["up", "--nodes", "2", "--racks", "3"], "every rack with a node"),
+        (vec!["exec", "nowhere", "--", "true"], "one that is up"),
+        (vec!["down", "nowhere"], "one that is up"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kintsu"));
+        command.arg("lab").args(&args).env_remove("XDG_RUNTIME_DIR").env("TMPDIR", dir.path());
+        let out = command.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && said.contains(expected), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn an_entry_whose_process_is_gone_is_noticed_and_removed() {
+    let Some(site) = Site::new() else { return };
+    assert!(site.says(&["lab", "list"]).contains("no emulated cluster"));
+    let entries: Vec<_> = std::fs::read_dir(site.dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    let [folder] = &entries[..] else { panic!("one folder of entries, got {entries:?}") };
+    let data = site.dir.path().join("kintsu-lab-data");
+    std::fs::create_dir(&data).unwrap();
+    let stale = serde_json::json!({
+        "name": "old", "process": std::process::id(), "started": 1, "inside": null, "dir": data,
+        "command": "lab up", "cluster": null,
+    });
+    std::fs::write(folder.join("old.json"), stale.to_string()).unwrap();
+    assert_eq!(site.says(&["--json", "lab", "list"]).trim(), "[]");
+    assert!(!data.exists() && !folder.join("old.json").exists());
+}
