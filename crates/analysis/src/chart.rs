@@ -4,8 +4,11 @@
 //! distance is at least 4). The study prints them for 12 <= n <= 18 and n/k <= 1.6; a larger table is drawn
 //! in more bands. What the figures show are codes with locality, r < k; a table that has none is drawn whole.
 
+mod bars;
 mod panel;
 mod svg;
+
+pub use bars::{BarChart, BarGroup, ChartBar};
 
 use crate::Row;
 use panel::{Bar, Column, Panel, WIDTH};

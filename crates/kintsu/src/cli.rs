@@ -14,7 +14,7 @@ use kintsu_wire::TrustedNetwork;
 
 pub use advice::{Advise, Reliability};
 pub use compare::{Check, Compare};
-pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabUp};
+pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabRun, LabUp};
 
 use crate::units::{ByteRange, Bytes, Slice, parse_duration};
 

@@ -48,9 +48,12 @@ pub enum LabError {
         /// Why it failed.
         source: std::io::Error,
     },
-    /// The client of the lab's own cluster could not be made.
+    /// A client of the lab's own cluster failed.
     #[error(transparent)]
     Client(#[from] kintsu_client::ClientError),
+    /// An experiment could not be planned.
+    #[error(transparent)]
+    Plan(#[from] kintsu_plan::PlanError),
 }
 
 /// What functions of this crate return.

@@ -3,7 +3,8 @@
 //!
 //! A [`Spec`] says what the lab looks like; [`enter`] gets the running command into namespaces of its own;
 //! [`Lab::up`] builds the network there and starts the processes; [`Lab::counters`] and [`Lab::cpu`] tell what an
-//! experiment cost. [`registry`] lets other commands find labs. No privilege is needed, and nothing is left on
+//! experiment cost. [`registry`] lets other commands find labs; [`experiment`] is what
+//! is measured in them. No privilege is needed, and nothing is left on
 //! the machine however a lab ends: see [`inside`].
 //!
 //! What this is not: a model of a network (that is the simulator), or of a disk (data is kept in memory by
@@ -16,6 +17,7 @@ mod counters;
 mod cpu;
 mod daemon;
 mod error;
+pub mod experiment;
 mod file;
 pub mod inside;
 mod lab;

@@ -166,14 +166,14 @@ fn group_width(group: &[Column]) -> f64 {
 }
 
 /// The y axis: from 0 to a whole number of steps.
-struct Scale {
+pub(super) struct Scale {
     step: f64,
     steps: usize,
 }
 
 impl Scale {
     /// The smallest step of 1, 2 or 5 times a power of ten that needs no more than eight.
-    fn up_to(largest: f64) -> Self {
+    pub(super) fn up_to(largest: f64) -> Self {
         let largest = largest.max(1e-3);
         let mut power = 1e-3;
         loop {
@@ -187,18 +187,23 @@ impl Scale {
         }
     }
 
-    fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
+    pub(super) fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
         let step = self.step;
         (0..=self.steps).map(move |i| i as f64 * step)
     }
 
-    fn label(&self, value: f64) -> String {
+    pub(super) fn label(&self, value: f64) -> String {
         let decimals = (-self.step.log10().floor()).clamp(0.0, 3.0) as usize;
         format!("{value:.decimals$}")
     }
 
+    /// The part of the axis that a value takes.
+    pub(super) fn part(&self, value: f64) -> f64 {
+        value / (self.step * self.steps as f64)
+    }
+
     fn y(&self, value: f64, floor: f64) -> f64 {
-        floor - value / (self.step * self.steps as f64) * BAND
+        floor - self.part(value) * BAND
     }
 }
 

@@ -1,11 +1,15 @@
 //! The arguments of `kintsu lab ...`.
 
+mod run;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use kintsu_lab::Rate;
+
+pub use run::{LabPage, LabRun};
 
 use super::Method;
 use crate::units::{Bytes, parse_duration};
@@ -37,6 +41,17 @@ Examples:
     /// Take emulated clusters down, with everything in them.
     #[command(after_help = "Examples:\n  kintsu lab down geo\n  kintsu lab down --all")]
     Down(LabDown),
+    /// Run experiments: published figures on emulated hosts, our times beside the papers'.
+    #[command(after_help = "\
+Examples:
+  kintsu lab run --list
+  kintsu lab run smoke                       # minutes at most: does everything work?
+  kintsu lab run ecpipe-8a --runs 9
+  kintsu lab run ecpipe --out results        # a group; JSON and SVG of each in a folder
+  kintsu lab page results                    # and into the page of the documentation")]
+    Run(LabRun),
+    /// Put results of experiments into a page of the documentation.
+    Page(LabPage),
     /// Store, lose, read degraded and repair with every code: bytes measured beside theory.
     #[command(after_help = "\
 Examples:

@@ -4,6 +4,7 @@
 mod clusters;
 mod codes;
 mod lrc;
+mod run;
 mod site;
 mod up;
 
@@ -16,6 +17,8 @@ pub async fn run(command: LabCommand, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         LabCommand::Codes(args) => experiment(codes::run(args, json)).await,
         LabCommand::Lrc(args) => experiment(lrc::run(args, json)).await,
+        LabCommand::Run(args) => run::run(args, json).await,
+        LabCommand::Page(args) => run::page(&args),
         LabCommand::Up(args) => up::run(args, json).await,
         LabCommand::List => clusters::list(json),
         LabCommand::Exec(args) => clusters::exec(args).await,

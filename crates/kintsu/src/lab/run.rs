@@ -1,0 +1,151 @@
+//! `kintsu lab run`, `kintsu lab page`: declared experiments on emulated hosts, and their results in the
+//! documentation.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use kintsu_lab::experiment::{
+    Experiment, Kind, Listed, Machine, Report, Settings, Size, Step, Table, catalog, chart, claims, find,
+    points, splice, summary,
+};
+use kintsu_lab::{Entry, Place, enter};
+
+use crate::cli::{LabPage, LabRun};
+use crate::{output, progress};
+
+/// Repetitions when nothing else is asked for.
+const RUNS: usize = 5;
+const QUICK_RUNS: usize = 2;
+
+/// `kintsu lab run`.
+pub async fn run(args: LabRun, json: bool) -> anyhow::Result<ExitCode> {
+    if args.list || args.experiments.is_empty() {
+        return list(json);
+    }
+    let chosen = find(&args.experiments)?;
+    if chosen.iter().any(|entry| matches!(entry.kind, Kind::Measured(_))) {
+        let wanted = Entry { name: None, dir: args.dir.clone() };
+        if let Place::Left(code) = enter(&wanted).await? {
+            return Ok(code);
+        }
+    }
+    super::experiment(measure_all(&chosen, &args, json)).await
+}
+
+async fn measure_all(chosen: &[Listed], args: &LabRun, json: bool) -> anyhow::Result<ExitCode> {
+    let size = Size { quick: args.quick, scale: args.scale };
+    let mut reports = Vec::new();
+    let out = args.out.as_deref();
+    if let Some(out) = out {
+        std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    }
+    for entry in chosen {
+        let report = measure(entry, size, args).await.with_context(|| entry.name)?;
+        if let Some(out) = out {
+            keep(&report, out)?;
+        }
+        if !json {
+            show(&report)?;
+        }
+        reports.push(report);
+    }
+    if json {
+        output::json(&reports)?;
+    } else if reports.len() > 1 {
+        output::line(&format!("\n{}", summary(&reports).trim_end()))?;
+    }
+    let broken = reports.iter().any(Report::failed);
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn measure(entry: &Listed, size: Size, args: &LabRun) -> anyhow::Result<Report> {
+    let experiment = match entry.kind {
+        Kind::Measured(make) => make(size)?,
+        Kind::Computed(compute) => {
+            let about = Experiment::computed(entry.name, entry.about);
+            return Ok(Report { claims: compute()?, ..Report::new(&about, Machine::this(), size.quick) });
+        }
+    };
+    let runs = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS });
+    let bar = progress::count(entry.name);
+    let watch = |step: Step| {
+        bar.set_length(step.total as u64);
+        bar.set_position(step.done as u64);
+        bar.set_message(format!("{}: {}", entry.name, step.what));
+    };
+    let report = kintsu_lab::experiment::run(&experiment, Settings { runs, quick: size.quick }, &watch).await;
+    progress::clear();
+    Ok(report?)
+}
+
+fn list(json: bool) -> anyhow::Result<ExitCode> {
+    let all = catalog();
+    if json {
+        let entry = |e: &Listed| serde_json::json!({"name": e.name, "groups": e.groups, "about": e.about});
+        output::json(&all.iter().map(entry).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = output::table(["experiment", "groups", "what it shows"]);
+    for entry in all {
+        table.add_row([entry.name.to_owned(), entry.groups.join(", "), entry.about.to_owned()]);
+    }
+    output::line(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn keep(report: &Report, out: &Path) -> anyhow::Result<()> {
+    let write = |extension: &str, text: String| {
+        let path = out.join(format!("{}.{extension}", report.experiment));
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    write("json", serde_json::to_string_pretty(report)? + "\n")?;
+    if report.rows.is_empty() { Ok(()) } else { write("svg", chart(report)) }
+}
+
+fn show(report: &Report) -> anyhow::Result<()> {
+    output::line(&format!("\n{}: {} ({})", report.experiment, report.title, report.source))?;
+    if !report.differs.is_empty() {
+        output::line(&format!("Differs: {}.", report.differs))?;
+    }
+    if !report.rows.is_empty() {
+        let quick = if report.quick { " Quick: blocks of 16 MiB at most." } else { "" };
+        output::line(&format!("Rates: {} of the paper's.{quick} {}.", report.scale, report.machine))?;
+        print(&points(report))?;
+    }
+    if !report.claims.is_empty() {
+        print(&claims(report))?;
+    }
+    Ok(())
+}
+
+fn print(table: &Table) -> anyhow::Result<()> {
+    let mut shown = output::table([""; 0]);
+    shown.set_header(&table.headings);
+    for row in &table.rows {
+        shown.add_row(row);
+    }
+    output::line(&format!("\n{shown}"))
+}
+
+/// `kintsu lab page`.
+pub fn page(args: &LabPage) -> anyhow::Result<ExitCode> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&args.results)
+        .with_context(|| format!("cannot read {}", args.results.display()))?
+        .map(|entry| entry.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    let mut reports: Vec<Report> = Vec::new();
+    for path in &files {
+        let report = serde_json::from_str(&read(path)?);
+        reports.push(report.with_context(|| format!("{} is no result of `kintsu lab run`", path.display()))?);
+    }
+    let text = splice(&read(&args.page)?, &reports, &args.charts)?;
+    std::fs::write(&args.page, text).with_context(|| format!("cannot write {}", args.page.display()))?;
+    output::line(summary(&reports).trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,132 @@
+//! The pieces that experiments are made of.
+
+use kintsu_dag::NodeId;
+use kintsu_plan::Method;
+
+use super::super::declare::{Case, Pace, Point, Scene, Slice, Value, Work};
+use super::Size;
+use crate::error::Result;
+use crate::{Rate, Spec};
+
+/// What ECPipe cuts blocks into.
+pub const PAPER_SLICE_BYTES: u32 = 32 << 10;
+
+/// The code of most of the experiments.
+pub const RS_14_10: &str = "rs:n=14,k=10";
+
+pub const DIRECT: &str = "direct send";
+pub const CONVENTIONAL: &str = "conventional";
+pub const PPR: &str = "PPR";
+pub const RP: &str = "repair pipelining";
+
+/// The three methods that papers compare, the slowest first.
+pub const THREE: [(&str, Method); 3] =
+    [(CONVENTIONAL, Method::Conventional), (PPR, Method::Ppr), (RP, Method::Pipeline)];
+
+impl Size {
+    /// A block of so many MiB, or as much of it as there may be.
+    pub fn mib(self, mib: u64) -> u64 {
+        (if self.quick { mib.min(16) } else { mib }) << 20
+    }
+
+    /// The scale that was asked for, or this one.
+    pub fn scale_or(self, scale: f64) -> f64 {
+        self.scale.unwrap_or(scale)
+    }
+
+    /// All values, or when it must be quick the first, the middle and the last.
+    pub fn some<T: Copy>(self, all: &[T]) -> Vec<T> {
+        if !self.quick || all.len() <= 3 {
+            return all.to_vec();
+        }
+        vec![all[0], all[all.len() / 2], all[all.len() - 1]]
+    }
+}
+
+/// `RS(n,k)`.
+pub fn rs(n: usize, k: usize) -> String {
+    format!("rs:n={n},k={k}")
+}
+
+/// A rate in Mb/s.
+pub fn mbps(megabits: f64) -> Result<Option<Rate>> {
+    Rate::mbps(megabits).map(Some)
+}
+
+/// ECPipe's cluster: 16 nodes for blocks, `more` that get none but the last of which is the requestor, on one switch.
+pub fn cluster(more: u32, megabits: f64) -> Result<(Spec, NodeId)> {
+    let nodes = 16 + more;
+    Ok((Spec::even(nodes, 1, mbps(megabits)?), NodeId(nodes - 1)))
+}
+
+/// A scene in [`cluster`] with one requestor.
+pub fn scene(megabits: f64, cases: Vec<Case>) -> Result<Scene> {
+    let (spec, requestor) = cluster(1, megabits)?;
+    Ok(Scene { spec, free: vec![requestor], cases })
+}
+
+/// A case of (14,10) RS, in slices as the system chooses.
+pub fn case(series: impl Into<String>, x: impl Into<String>, block_bytes: u64, work: Work) -> Case {
+    let (series, x) = (series.into(), x.into());
+    Case {
+        x,
+        series,
+        code: RS_14_10.into(),
+        block_bytes,
+        cell_bytes: None,
+        slice: Slice::Auto,
+        requestor: None,
+        work,
+    }
+}
+
+impl Case {
+    /// With another code.
+    pub fn code(self, code: impl Into<String>) -> Self {
+        Self { code: code.into(), ..self }
+    }
+
+    /// With cells of so many bytes.
+    pub fn cell(self, cell_bytes: u32) -> Self {
+        Self { cell_bytes: Some(cell_bytes), ..self }
+    }
+
+    /// Repaired at, or asked for by, this node.
+    pub fn at(self, requestor: NodeId) -> Self {
+        Self { requestor: Some(requestor), ..self }
+    }
+
+    /// With other slices.
+    pub fn slice(self, slice: Slice) -> Self {
+        Self { slice, ..self }
+    }
+}
+
+/// The repair of one block.
+pub fn one(method: Method) -> Work {
+    Work::Repair { method, lost: 1, pace: Pace::Overlapped }
+}
+
+/// The repair of one block by a method, at a pace.
+pub fn paced(method: Method, pace: Pace) -> Work {
+    Work::Repair { method, lost: 1, pace }
+}
+
+/// By how much the first series is below the second at an x.
+pub fn reduction(of: &str, against: &str, x: &str) -> Value {
+    Value::Reduction(Point::new(of, x), Point::new(against, x))
+}
+
+/// The first series' time over the second's at an x.
+pub fn ratio(of: &str, over: &str, x: &str) -> Value {
+    Value::TimeRatio(Point::new(of, x), Point::new(over, x))
+}
+
+/// Bytes for people: `32 KiB`, `64 MiB`.
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
+        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}

@@ -1,0 +1,265 @@
+//! ECPipe (TOS'21), section 6.1 on equal links: Figs. 8(a)-(f), and 11(a) of section 6.4.
+//!
+//! The paper's links carry 1 Gb/s; here they carry half of it by default, since all hosts share one machine's
+//! processors.
+
+use kintsu_plan::Method;
+
+use super::super::declare::{
+    Aim, Baseline, Claim, Experiment, Measure, Pace, Point, Recover, Scene, Slice, Value, Work,
+};
+use super::build::*;
+use super::{Entry, Kind, Size};
+use crate::error::Result;
+
+pub const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "ecpipe-8a",
+        groups: &["ecpipe", "headline"],
+        about: "one block by slice size, beside a direct send",
+        kind: Kind::Measured(slice_size),
+    },
+    Entry {
+        name: "ecpipe-8b",
+        groups: &["ecpipe"],
+        about: "one block by block size",
+        kind: Kind::Measured(block_size),
+    },
+    Entry {
+        name: "ecpipe-8c",
+        groups: &["ecpipe", "headline"],
+        about: "one block by (n, k)",
+        kind: Kind::Measured(parameters),
+    },
+    Entry {
+        name: "ecpipe-8d",
+        groups: &["ecpipe"],
+        about: "one block with LRC and Rotated RS, over conventional repair of RS",
+        kind: Kind::Measured(friendly_codes),
+    },
+    Entry {
+        name: "ecpipe-8e",
+        groups: &["ecpipe", "headline"],
+        about: "a whole node",
+        kind: Kind::Measured(whole_node),
+    },
+    Entry {
+        name: "ecpipe-8f",
+        groups: &["ecpipe", "headline"],
+        about: "several blocks of a stripe",
+        kind: Kind::Measured(several_blocks),
+    },
+];
+
+const SCALE: f64 = 0.5;
+const GIGABIT: f64 = 1000.0;
+
+fn slice_size(size: Size) -> Result<Experiment> {
+    let block = size.mib(64);
+    let paper = Slice::Bytes(PAPER_SLICE_BYTES);
+    let (at, auto) = (bytes(PAPER_SLICE_BYTES.into()), "automatic");
+    let mut cases = vec![case(DIRECT, auto, block, Work::Direct)];
+    cases.extend(THREE[..2].iter().map(|&(name, method)| case(name, &at, block, one(method)).slice(paper)));
+    cases.push(case(RP, auto, block, one(Method::Pipeline)));
+    let sizes = [4u32 << 10, 8 << 10, 16 << 10, PAPER_SLICE_BYTES, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
+    for slice in if size.quick { vec![sizes[0], sizes[3], sizes[7]] } else { sizes.to_vec() } {
+        cases.push(case(RP, bytes(slice.into()), block, one(Method::Pipeline)).slice(Slice::Bytes(slice)));
+    }
+    let direct = Point::new(DIRECT, auto);
+    let over = |x: &str| Value::TimeRatio(Point::new(RP, x), direct.clone());
+    let below = |x: &str, other: &str| Value::Reduction(Point::new(RP, x), Point::new(other, &at));
+    let claims = vec![
+        Claim::new("pipelined over a direct send, automatic slices", over(auto)).aim(Aim::AtMost(1.02)),
+        Claim::new("pipelined over a direct send, 32 KiB", over(&at)).published(1.088),
+        Claim::new("pipelined below conventional, automatic slices", below(auto, CONVENTIONAL))
+            .published(89.5)
+            .aim(Aim::AtLeast(89.5)),
+        Claim::new("pipelined below PPR in slices too (66.7% at most), automatic slices", below(auto, PPR))
+            .published(69.5),
+        Claim::new("automatic slices above the best size", Value::AboveBest(Point::new(RP, auto)))
+            .aim(Aim::AtMost(3.0)),
+    ];
+    Ok(Experiment {
+        name: "ecpipe-8a",
+        title: "Single-block repair time by slice size, RS(14,10)",
+        source: "ECPipe, Fig. 8(a)",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "slice",
+        baseline: Some(Baseline::Point(direct)),
+        scale: size.scale_or(SCALE),
+        scenes: vec![scene(GIGABIT, cases)?],
+        claims,
+        strict: false,
+    })
+}
+
+fn block_size(size: Size) -> Result<Experiment> {
+    let all: &[u64] = if size.quick { &[4, 16] } else { &[4, 8, 16, 32, 64, 128] };
+    let cases = all.iter().flat_map(|mib| {
+        let (x, block) = (bytes(mib << 20), mib << 20);
+        let three = THREE.map(|(name, method)| case(name, &x, block, one(method)));
+        [case(DIRECT, &x, block, Work::Direct)].into_iter().chain(three)
+    });
+    let claims = [all[0], all[all.len() - 1]].map(|mib| bytes(mib << 20)).into_iter().flat_map(|x| {
+        let below = |other: &str| format!("pipelined below {other}, blocks of {x}");
+        [
+            Claim::new(below(CONVENTIONAL), reduction(RP, CONVENTIONAL, &x)),
+            Claim::new(below(PPR), reduction(RP, PPR, &x)),
+        ]
+    });
+    Ok(Experiment {
+        name: "ecpipe-8b",
+        title: "Single-block repair time by block size, RS(14,10)",
+        source: "ECPipe, Fig. 8(b): 88.8 to 91.6% below conventional, 66.0 to 91.8% below PPR",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "block",
+        baseline: Some(Baseline::Series(DIRECT.into())),
+        scale: size.scale_or(SCALE),
+        scenes: vec![scene(GIGABIT, cases.collect())?],
+        claims: claims.collect(),
+        strict: false,
+    })
+}
+
+fn parameters(size: Size) -> Result<Experiment> {
+    let all = [(9, 6), (12, 8), (14, 10), (16, 12)];
+    let label = |(n, k): (usize, usize)| format!("({n},{k})");
+    let block = size.mib(64);
+    let cases = all.into_iter().flat_map(|nk| {
+        let of = |name: &str, work| case(name, label(nk), block, work).code(rs(nk.0, nk.1));
+        let three = THREE.map(|(name, method)| of(name, one(method)));
+        [of(DIRECT, Work::Direct)].into_iter().chain(three)
+    });
+    let (first, last) = (label(all[0]), label(all[3]));
+    let claims = vec![
+        Claim::new("pipelined: most over least median, k = 6 to 12", Value::Spread(RP.into()))
+            .aim(Aim::AtMost(3.0)),
+        Claim::new("pipelined below conventional, k = 6", reduction(RP, CONVENTIONAL, &first))
+            .published(82.5),
+        Claim::new("pipelined below conventional, k = 12", reduction(RP, CONVENTIONAL, &last))
+            .published(91.2),
+        Claim::new("pipelined below PPR, k = 6", reduction(RP, PPR, &first)).published(68.6),
+        Claim::new("pipelined below PPR, k = 12", reduction(RP, PPR, &last)).published(70.4),
+    ];
+    Ok(Experiment {
+        name: "ecpipe-8c",
+        title: "Single-block repair time by (n, k)",
+        source: "ECPipe, Fig. 8(c): pipelined repair \"almost unchanged\"",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "(n,k)",
+        baseline: Some(Baseline::Series(DIRECT.into())),
+        scale: size.scale_or(SCALE),
+        scenes: vec![scene(GIGABIT, cases.collect())?],
+        claims,
+        strict: false,
+    })
+}
+
+fn friendly_codes(size: Size) -> Result<Experiment> {
+    let codes = [
+        ("RS(16,12)", "rs:n=16,k=12"),
+        ("LRC(16,12)", "azure-lrc:n=16,k=12,r=6"),
+        ("Rotated RS(16,12)", "rotated-rs:n=16,k=12"),
+    ];
+    let block = size.mib(64);
+    let cases = THREE
+        .into_iter()
+        .flat_map(|(x, method)| codes.map(|(name, code)| case(name, x, block, one(method)).code(code)));
+    let base = Point::new(codes[0].0, CONVENTIONAL);
+    let over = |series: &str, x: &str| Value::TimeRatio(Point::new(series, x), base.clone());
+    let claims = vec![
+        Claim::new("RS by pipelining over conventional RS", over(codes[0].0, RP)).published(0.1),
+        Claim::new(
+            "LRC, conventional, over conventional RS (6 of 12 blocks)",
+            over(codes[1].0, CONVENTIONAL),
+        )
+        .published(0.5),
+        Claim::new("Rotated RS, conventional, over conventional RS", over(codes[2].0, CONVENTIONAL)),
+        Claim::new("LRC by pipelining over conventional RS", over(codes[1].0, RP)).published(0.1),
+        Claim::new("Rotated RS by pipelining over conventional RS", over(codes[2].0, RP)).published(0.1),
+    ];
+    Ok(Experiment {
+        name: "ecpipe-8d",
+        title: "Repair-friendly codes, over conventional repair of RS(16,12)",
+        source: "ECPipe, Fig. 8(d): around 0.1 by pipelining with every code",
+        differs: "a lost block of Rotated RS is repaired alone and not as part of a read of several, which is where it \
+                  saves reads",
+        measure: Measure::Seconds,
+        axis: "method",
+        baseline: Some(Baseline::Point(base)),
+        scale: size.scale_or(SCALE),
+        scenes: vec![scene(GIGABIT, cases.collect())?],
+        claims,
+        strict: false,
+    })
+}
+
+fn whole_node(size: Size) -> Result<Experiment> {
+    let block = if size.quick { 1 << 20 } else { 8 << 20 };
+    let stripes = if size.quick { 16 } else { 64 };
+    let work = |method| Work::Recover(Recover { method, stripes, requestors: 0 });
+    let x = "16";
+    let cases = THREE.map(|(name, method)| case(name, x, block, work(method)));
+    let rate = |of: &str| Value::RateRatio(Point::new(of, x), Point::new(CONVENTIONAL, x));
+    let claims = vec![
+        Claim::new("pipelined over conventional, 16 requestors (with scheduling)", rate(RP))
+            .published(1.64)
+            .aim(Aim::AtLeast(1.6)),
+        Claim::new("PPR over conventional, 16 requestors", rate(PPR)),
+    ];
+    let (spec, _) = cluster(0, GIGABIT)?;
+    Ok(Experiment {
+        name: "ecpipe-8e",
+        title: "Full-node recovery rate by requestors, RS(14,10)",
+        source: "ECPipe, Fig. 8(e)",
+        differs: "blocks of 8 MiB: 64 stripes of 14 are kept in memory; a node keeps at most one block of a stripe, so \
+                  what is rebuilt goes to nodes without one",
+        measure: Measure::Rate,
+        axis: "requestors",
+        baseline: Some(Baseline::Series(CONVENTIONAL.into())),
+        scale: size.scale_or(SCALE),
+        scenes: vec![Scene { spec, free: Vec::new(), cases: cases.into() }],
+        claims,
+        strict: false,
+    })
+}
+
+fn several_blocks(size: Size) -> Result<Experiment> {
+    let block = size.mib(64);
+    let (spec, requestor) = cluster(2, GIGABIT)?;
+    let mut cases = vec![case(DIRECT, "1", block, Work::Direct)];
+    for lost in 1..=4 {
+        let work = |method| Work::Repair { method, lost, pace: Pace::Overlapped };
+        cases.push(case(CONVENTIONAL, lost.to_string(), block, work(Method::Conventional)));
+        cases.push(case(RP, lost.to_string(), block, work(Method::Pipeline)));
+    }
+    let base = Point::new(DIRECT, "1");
+    let mut claims: Vec<_> = (1..=4)
+        .map(|f: usize| {
+            let value = Value::TimeRatio(Point::new(RP, f.to_string()), base.clone());
+            let text = format!("pipelined, {f} block(s), over a direct send of one");
+            Claim::new(text, value).aim(Aim::AtMost(1.03 * f as f64))
+        })
+        .collect();
+    claims.push(
+        Claim::new("pipelined below conventional, 4 blocks", reduction(RP, CONVENTIONAL, "4"))
+            .published(60.9)
+            .aim(Aim::AtLeast(60.9)),
+    );
+    Ok(Experiment {
+        name: "ecpipe-8f",
+        title: "Multi-block repair time by lost blocks, RS(14,10)",
+        source: "ECPipe, Fig. 8(f)",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "lost blocks",
+        baseline: Some(Baseline::Point(base)),
+        scale: size.scale_or(SCALE),
+        scenes: vec![Scene { spec, free: vec![requestor], cases }],
+        claims,
+        strict: false,
+    })
+}

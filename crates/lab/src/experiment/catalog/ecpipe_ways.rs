@@ -1,0 +1,106 @@
+//! ECPipe (TOS'21), sections 6.3 and 6.4: ways to pipeline (Fig. 11(a)), and recovery of a node by (n, k) (Fig. 10(b)).
+
+use kintsu_plan::Method;
+
+use super::super::declare::{
+    Aim, Baseline, Claim, Experiment, Measure, Pace, Point, Recover, Scene, Value, Work,
+};
+use super::build::*;
+use super::{Entry, Kind, Size};
+use crate::error::Result;
+
+pub const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "ecpipe-10b",
+        groups: &["ecpipe"],
+        about: "a whole node by (n, k), beside conventional repair of our own",
+        kind: Kind::Measured(whole_node_by_code),
+    },
+    Entry {
+        name: "ecpipe-11a",
+        groups: &["ecpipe", "headline"],
+        about: "one block by slices overlapped, by slices one by one, and by whole blocks",
+        kind: Kind::Measured(ways_to_pipeline),
+    },
+];
+
+const PIPE_B: &str = "Pipe-B";
+const PIPE_S: &str = "Pipe-S";
+const PPR_ROUNDS: &str = "PPR in rounds";
+
+/// The largest block that is sent as one slice.
+const WHOLE_MIB: u64 = 16;
+
+fn ways_to_pipeline(size: Size) -> Result<Experiment> {
+    let all: &[u64] = if size.quick { &[4, 16] } else { &[4, 8, 16, 32, 64] };
+    let mut cases = Vec::new();
+    for mib in all {
+        let (x, block) = (bytes(mib << 20), mib << 20);
+        let of = |name: &str, method, pace| case(name, &x, block, paced(method, pace));
+        cases.push(case(DIRECT, &x, block, Work::Direct));
+        if *mib <= WHOLE_MIB {
+            cases.push(of(PIPE_B, Method::Pipeline, Pace::WholeBlocks));
+            cases.push(of(PPR_ROUNDS, Method::Ppr, Pace::WholeBlocks));
+        }
+        cases.push(of(PIPE_S, Method::Pipeline, Pace::Serial));
+        cases.push(of(RP, Method::Pipeline, Pace::Overlapped));
+    }
+    let (whole, largest) = (bytes(WHOLE_MIB << 20), bytes(all[all.len() - 1] << 20));
+    let claims = vec![
+        Claim::new("Pipe-B over repair pipelining (64 MiB in the paper)", ratio(PIPE_B, RP, &whole))
+            .published(9.0 / 0.61),
+        Claim::new("repair pipelining below Pipe-S", reduction(RP, PIPE_S, &largest)).published(43.0),
+        Claim::new(
+            "repair pipelining below PPR in rounds of whole blocks",
+            reduction(RP, PPR_ROUNDS, &whole),
+        )
+        .aim(Aim::AtLeast(73.0)),
+    ];
+    Ok(Experiment {
+        name: "ecpipe-11a",
+        title: "Ways to pipeline: single-block repair time by block size, RS(14,10)",
+        source: "ECPipe, Fig. 11(a): Pipe-B 9.0 s, Pipe-S 1.1 s, pipelining 0.61 s for 64 MiB at 1 Gb/s; 41.1 to 43.0% \
+                 below Pipe-S",
+        differs: "whole blocks are sent up to 16 MiB; PPR in rounds of whole blocks, as it was published, is put beside",
+        measure: Measure::Seconds,
+        axis: "block",
+        baseline: Some(Baseline::Series(DIRECT.into())),
+        scale: size.scale_or(0.5),
+        scenes: vec![scene(1000.0, cases)?],
+        claims,
+        strict: false,
+    })
+}
+
+fn whole_node_by_code(size: Size) -> Result<Experiment> {
+    let all = size.some(&[(5, 3), (9, 6), (12, 8), (14, 10)]);
+    let stripes = if size.quick { 16 } else { 64 };
+    let block = if size.quick { 1 << 20 } else { 8 << 20 };
+    let mut scenes = Vec::new();
+    let mut claims = Vec::new();
+    for (n, k) in all {
+        let x = format!("({n},{k})");
+        let of = |name: &str, method| {
+            let work = Work::Recover(Recover { method, stripes, requestors: 1 });
+            case(name, &x, block, work).code(rs(n, k))
+        };
+        let (spec, _) = cluster(0, 1000.0)?;
+        let cases = vec![of(CONVENTIONAL, Method::Conventional), of(RP, Method::Pipeline)];
+        scenes.push(Scene { spec, free: Vec::new(), cases });
+        let rates = Value::RateRatio(Point::new(RP, &x), Point::new(CONVENTIONAL, &x));
+        claims.push(Claim::new(format!("pipelined over conventional, {x}"), rates));
+    }
+    Ok(Experiment {
+        name: "ecpipe-10b",
+        title: "Full-node recovery rate by (n, k)",
+        source: "ECPipe, Fig. 10(b): 5.1 to 16.0 x the recovery rate of HDFS-3",
+        differs: "beside our own conventional repair, and not HDFS; blocks of 8 MiB; all of them are rebuilt on one node",
+        measure: Measure::Rate,
+        axis: "(n,k)",
+        baseline: Some(Baseline::Series(CONVENTIONAL.into())),
+        scale: size.scale_or(0.5),
+        scenes,
+        claims,
+        strict: false,
+    })
+}

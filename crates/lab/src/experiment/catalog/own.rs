@@ -1,0 +1,101 @@
+//! Experiments of no paper: the one for continuous integration, and repairs that outlive their helpers.
+
+use kintsu_plan::Method;
+
+use super::super::declare::{
+    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Pace, Point, Recover, Scene, Value, Work,
+};
+use super::build::*;
+use super::{Entry, Kind, Size};
+use crate::Spec;
+use crate::error::Result;
+
+pub const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "smoke",
+        groups: &[],
+        about: "every kind of work once, with small blocks: for continuous integration",
+        kind: Kind::Measured(smoke),
+    },
+    Entry {
+        name: "survive",
+        groups: &["headline"],
+        about: "a helper killed, cut off or slowed in the middle of a repair",
+        kind: Kind::Measured(survive),
+    },
+];
+
+/// What `smoke` runs must end well; how long it takes says nothing.
+fn smoke(_: Size) -> Result<Experiment> {
+    let block = 1 << 20;
+    let code = rs(6, 4);
+    let of = |name: &str, work| case(name, "RS(6,4)", block, work).code(&code);
+    let mut cases = vec![of(DIRECT, Work::Direct)];
+    cases.extend(THREE.map(|(name, method)| of(name, one(method))));
+    cases.push(of("two blocks", Work::Repair { method: Method::Pipeline, lost: 2, pace: Pace::Overlapped }));
+    cases.push(of("slices one by one", paced(Method::Pipeline, Pace::Serial)));
+    cases.push(of("whole blocks", paced(Method::Pipeline, Pace::WholeBlocks)));
+    cases.push(of("write", Work::Write));
+    cases.push(of("read", Work::Read { lost: 0 }));
+    cases.push(of("encode", Work::Encode { stripes: 2 }));
+    let planned: Vec<_> =
+        cases.iter().filter(|c| matches!(c.work, Work::Direct | Work::Repair { .. })).cloned().collect();
+    let spec = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], mbps(200.0)?);
+    let free = vec![kintsu_dag::NodeId(8)];
+    let recover = Recover { method: Method::Pipeline, stripes: 8, requestors: 0 };
+    let node = vec![of("whole node", Work::Recover(recover))];
+    Ok(Experiment {
+        name: "smoke",
+        title: "Every kind of work, once",
+        source: "none",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "code",
+        baseline: None,
+        scale: 1.0,
+        scenes: vec![
+            Scene { spec: spec.clone(), free, cases },
+            Scene { spec, free: Vec::new(), cases: node },
+        ],
+        claims: planned.iter().flat_map(traffic).collect(),
+        strict: true,
+    })
+}
+
+/// The kernel counted what the plan says: no less, and little more for headers and control.
+fn traffic(case: &Case) -> [Claim; 2] {
+    let value = Value::Traffic(Point::new(case.series.clone(), case.x.clone()));
+    let claim = Claim::new(format!("bytes sent over bytes planned, {}", case.series), value);
+    [claim.clone().aim(Aim::AtLeast(1.0)), claim.aim(Aim::AtMost(1.1))]
+}
+
+fn survive(size: Size) -> Result<Experiment> {
+    let faults = [
+        ("undisturbed", Fault::None),
+        ("killed", Fault::Killed),
+        ("cut off", Fault::Cut),
+        ("slowed to a tenth", Fault::Slowed),
+    ];
+    let block = size.mib(64);
+    let cases = faults.map(|(x, fault)| case(RP, x, block, Work::Disturbed(fault)));
+    let base = Point::new(RP, faults[0].0);
+    let over = faults[1..].iter().map(|(x, _)| {
+        let value = Value::TimeRatio(Point::new(RP, *x), base.clone());
+        Claim::new(format!("a helper {x} half way through, over the undisturbed repair"), value)
+    });
+    let claims = over.collect();
+    let (spec, _) = cluster(1, 1000.0)?;
+    Ok(Experiment {
+        name: "survive",
+        title: "Repairs that outlive their helpers, RS(14,10)",
+        source: "none",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "one helper is",
+        baseline: Some(Baseline::Point(base)),
+        scale: size.scale_or(0.5),
+        scenes: vec![Scene { spec, free: Vec::new(), cases: cases.into() }],
+        claims,
+        strict: false,
+    })
+}

@@ -1,0 +1,186 @@
+//! One repair, or one copy, of blocks of a stripe: planned by the planners, run by a conductor against the agents,
+//! durable and equal to what was written at the end.
+//!
+//! The blocks count as lost for the planner only; what is rebuilt at the requestors is deleted there afterwards, so that
+//! every repetition finds the same lab.
+
+use std::time::Instant;
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId};
+use kintsu_plan::{Account, JobId, Method, Plan, ProgramContext, Repair, StripeView, copy, repair};
+use kintsu_wire::frame::MAX_PAYLOAD_BYTES;
+use kintsu_wire::message::{BlockRef, DeleteBlocks};
+use tokio_util::sync::CancellationToken;
+
+use super::declare::{Pace, Slice};
+use super::meter::Meter;
+use super::report::Sample;
+use super::site::{Site, Stored};
+use crate::error::{LabError, Result};
+
+/// The blocks that count as lost in a repetition: neighbours among the data blocks, others each time.
+pub fn lost_blocks(stored: &Stored, count: usize, repetition: usize) -> Vec<BlockIndex> {
+    let k = stored.view.code.k();
+    (0..count.min(k)).map(|i| BlockIndex(((repetition * count + i) % k) as u8)).collect()
+}
+
+/// Nodes without a block of the stripe: `preferred` if it is one, then those in the rack of the first lost block.
+pub fn requestors(
+    stored: &Stored,
+    lost: &[BlockIndex],
+    preferred: Option<NodeId>,
+    repetition: usize,
+) -> Result<Vec<NodeId>> {
+    let home = lost.first().and_then(|block| stored.view.homes[usize::from(block.0)]);
+    let rack = home.and_then(|home| stored.topology.rack(home));
+    let mut free: Vec<NodeId> = stored
+        .topology
+        .nodes
+        .keys()
+        .copied()
+        .filter(|node| !stored.view.homes.contains(&Some(*node)))
+        .collect();
+    if free.len() < lost.len() {
+        let expected = format!("{} nodes without a block of the stripe", lost.len());
+        return Err(LabError::invalid("requestors", expected, free.len()));
+    }
+    let turn = repetition % free.len();
+    free.rotate_left(turn);
+    free.sort_by_key(|node| (Some(*node) != preferred, stored.topology.rack(*node) != rack));
+    free.truncate(lost.len());
+    Ok(free)
+}
+
+/// Copies a block to the requestor.
+///
+/// # Errors
+/// When it cannot be planned or run.
+pub async fn copy_one(
+    site: &Site,
+    stored: &Stored,
+    block: BlockIndex,
+    to: NodeId,
+    slice: Slice,
+) -> Result<Sample> {
+    let planned = |view: &StripeView| Ok(copy(view, block, to)?);
+    let how = How { method: Method::Conventional, slice, pace: Pace::Overlapped };
+    run(site, stored, &[(block, to)], &stored.view, how, planned).await
+}
+
+/// How a repair is run.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// The method.
+    pub method: Method,
+    /// Bytes in a slice.
+    pub slice: Slice,
+    /// How slices follow each other.
+    pub pace: Pace,
+}
+
+impl How {
+    fn slice_bytes(self, stored: &Stored) -> Result<u32> {
+        if self.pace != Pace::WholeBlocks {
+            return Ok(slice_bytes(self.slice));
+        }
+        let block = stored.block_bytes();
+        let fits = u32::try_from(block).ok().filter(|&bytes| bytes as usize <= MAX_PAYLOAD_BYTES);
+        fits.ok_or_else(|| {
+            LabError::invalid("block sent whole", format!("at most {MAX_PAYLOAD_BYTES} bytes"), block)
+        })
+    }
+}
+
+/// Repairs blocks.
+///
+/// # Errors
+/// When it cannot be planned or run, or the bytes differ.
+pub async fn repair_one(
+    site: &Site,
+    stored: &Stored,
+    lost: &[BlockIndex],
+    to: &[NodeId],
+    how: How,
+) -> Result<Sample> {
+    let wanted = Repair { lost: lost.to_vec(), requestors: to.to_vec(), method: how.method };
+    let goals: Vec<_> = lost.iter().copied().zip(to.iter().copied()).collect();
+    let planned = |view: &StripeView| Ok(repair(view, &stored.topology, &wanted, &|_| 0, &[])?.plan);
+    run(site, stored, &goals, &stored.without(lost), how, planned).await
+}
+
+/// Plans and runs, measured from before the planning until all blocks are durable.
+async fn run(
+    site: &Site,
+    stored: &Stored,
+    goals: &[(BlockIndex, NodeId)],
+    view: &StripeView,
+    how: How,
+    planned: impl FnOnce(&StripeView) -> Result<Plan>,
+) -> Result<Sample> {
+    let meter = Meter::start(site).await?;
+    let started = Instant::now();
+    let plan = planned(view)?;
+    let mut programs = plan.programs(&ProgramContext {
+        job: new_job()?,
+        view,
+        generation: stored.generation,
+        window: (0, u64::MAX),
+        slice_bytes: how.slice_bytes(stored)?,
+        expect: &stored.digests,
+        peers: &|node| site.host(node).map(|host| host.data),
+        resume_key: 0,
+    })?;
+    programs.iter_mut().for_each(|program| program.serial = how.pace == Pace::Serial);
+    let control = |node: NodeId| site.host(node).map(|host| host.control);
+    let cancel = CancellationToken::new();
+    let ended = site.conductor.conduct(programs, &control, None, None, &cancel).await;
+    let seconds = started.elapsed().as_secs_f64();
+    let mut sample = meter.stop(site, seconds).await?;
+    clean(site, stored, goals).await?;
+    if let Some(fault) = ended.fault {
+        return Err(LabError::invalid("run", "no fault", fault));
+    }
+    for (block, node) in goals {
+        let held = ended.outcomes.iter().filter(|o| o.node == *node).flat_map(|o| &o.written);
+        let digests: Vec<_> =
+            held.filter(|held| held.id.index == *block).map(|held| Some(held.digest)).collect();
+        if digests != [stored.digests[usize::from(block.0)]] {
+            let what = format!("{block} on {node}");
+            return Err(LabError::invalid(what, "the digest that was recorded", format!("{digests:?}")));
+        }
+    }
+    let account = Account::of(&plan, &stored.topology, stored.block_bytes())?;
+    sample.goal_bytes = goals.iter().map(|(block, _)| stored.view.block_len(*block)).sum();
+    sample.planned_bytes = account.bytes_moved;
+    sample.planned_cross_rack_bytes = account.bytes_across_racks;
+    sample.bound_seconds = super::bound::seconds(&account, &stored.topology);
+    Ok(sample)
+}
+
+/// Deletes what was rebuilt.
+async fn clean(site: &Site, stored: &Stored, goals: &[(BlockIndex, NodeId)]) -> Result<()> {
+    for (index, node) in goals {
+        let id = BlockId { stripe: stored.view.id, index: *index };
+        let blocks = vec![BlockRef { id, generation: stored.generation }];
+        let host = site.host(*node);
+        let host = host.ok_or_else(|| LabError::invalid("requestor", "a node of the lab", node))?;
+        let agent = site.conductor.agent(host.control);
+        let mut agent = agent.map_err(|e| LabError::invalid("agent", "an address", e))?;
+        let deleted = agent.delete(DeleteBlocks { blocks }).await;
+        deleted.map_err(|status| LabError::invalid("deletion", "success", status.message()))?;
+    }
+    Ok(())
+}
+
+/// The slice for this choice.
+pub fn slice_bytes(slice: Slice) -> u32 {
+    match slice {
+        Slice::Bytes(bytes) => bytes,
+        Slice::Auto => 0,
+    }
+}
+
+fn new_job() -> Result<JobId> {
+    let id = getrandom::u64();
+    id.map(JobId).map_err(|e| LabError::invalid("random numbers", "some", e))
+}

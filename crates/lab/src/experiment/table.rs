@@ -1,0 +1,107 @@
+//! A report as rows of text, for the terminal and for the page of the documentation.
+
+use super::declare::{Aim, Measure};
+use super::report::{Judged, Report, Row};
+use super::spread::Spread;
+
+/// Headings and rows, all of one width.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// The first row.
+    pub headings: Vec<String>,
+    /// The others.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// As a table of Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule: Vec<String> = self.headings.iter().map(|_| "---".into()).collect();
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        format!("{}{}{rows}", line(&self.headings), line(&rule))
+    }
+}
+
+/// The points of a report.
+pub fn points(report: &Report) -> Table {
+    let unit = match report.measure {
+        Measure::Seconds => "time, s",
+        Measure::Rate => "MiB/s",
+    };
+    let mut headings: Vec<String> =
+        [report.axis.as_str(), "", unit, "least to most", "links' bound, s", "sent, blocks", "across racks"]
+            .map(Into::into)
+            .into();
+    headings.extend(["processor, s", "load"].map(String::from));
+    if report.baseline.is_some() {
+        headings.insert(4, "over baseline".into());
+    }
+    let rows = report.rows.iter().map(|row| point(report, row)).collect();
+    Table { headings, rows }
+}
+
+fn point(report: &Report, row: &Row) -> Vec<String> {
+    let value = row.spread(report.measure);
+    let median = |of: &dyn Fn(&super::report::Sample) -> f64| row.spread_of(of).map_or(0.0, |s| s.median);
+    let blocks =
+        |bytes: f64| if bytes > 0.0 { format!("{:.2}", bytes / row.block_bytes as f64) } else { "-".into() };
+    let bound = median(&|sample| sample.bound_seconds);
+    let mut cells = vec![
+        row.point.x.clone(),
+        row.point.series.clone(),
+        value.map_or("-".into(), |s| number(s.median)),
+        value.map_or("-".into(), |s| format!("{} to {}", number(s.min), number(s.max))),
+    ];
+    if report.baseline.is_some() {
+        cells.push(report.over_baseline(row).map_or("-".into(), |s| format!("{:.3}", s.median)));
+    }
+    cells.push(if bound > 0.0 { number(bound) } else { "-".into() });
+    cells.push(blocks(median(&|sample| sample.sent_bytes as f64)));
+    cells.push(blocks(median(&|sample| sample.cross_rack_bytes as f64)));
+    cells.push(number(median(&|sample| sample.cpu_seconds)));
+    cells.push(format!("{:.0}%", 100.0 * median(&|sample| sample.load)));
+    cells
+}
+
+/// What is said of the points.
+pub fn claims(report: &Report) -> Table {
+    let headings = ["", "paper", "here", "least to most", "aim", ""].map(String::from).into();
+    let rows = report.claims.iter().map(claim).collect();
+    Table { headings, rows }
+}
+
+fn claim(claim: &Judged) -> Vec<String> {
+    let unit = |value: f64| match claim.unit.as_str() {
+        "%" => format!("{value:.1}%"),
+        "x" => format!("{value:.3} x"),
+        unit => format!("{value:.2} {unit}"),
+    };
+    let spread = |s: Spread| format!("{} to {}", unit(s.min), unit(s.max));
+    let aim = claim.aim.map(|aim| match aim {
+        Aim::AtMost(limit) => format!("<= {}", unit(limit)),
+        Aim::AtLeast(limit) => format!(">= {}", unit(limit)),
+    });
+    let verdict = match claim.holds() {
+        Some(true) => "holds",
+        Some(false) => "MISSED",
+        None => "",
+    };
+    vec![
+        claim.text.clone(),
+        claim.published.map_or("-".into(), unit),
+        claim.ours.map_or("not measured".into(), |s| unit(s.median)),
+        claim.ours.filter(|s| s.runs > 1).map_or("-".into(), spread),
+        aim.unwrap_or("-".into()),
+        verdict.into(),
+    ]
+}
+
+/// Three or four digits that count.
+fn number(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.1}"),
+        v if v >= 10.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}
