@@ -9,7 +9,7 @@ fn mix(z: u64) -> u64 {
 }
 
 /// A number that depends on all of `seed`, `stream` and `index`; the same for the same three.
-pub(crate) fn draw(seed: u64, stream: u64, index: u64) -> u64 {
+pub fn draw(seed: u64, stream: u64, index: u64) -> u64 {
     let step =
         |state: u64, by: u64| mix(state.wrapping_add(by.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)));
     step(step(mix(seed), stream), index)

@@ -35,6 +35,7 @@ mod write;
 pub use account::{Account, Link};
 pub use assemble::ProgramContext;
 pub use copy::copy;
+pub use draw::draw;
 pub use error::PlanError;
 pub use explain::{Explanation, NodeLines, explain};
 pub use layout::{Extent, Layout, LayoutKind};

@@ -18,6 +18,15 @@ pub struct Use {
     pub weight: f64,
 }
 
+/// What moves at one rate.
+#[derive(Debug, Clone, Copy)]
+pub struct Flow<'a> {
+    /// The links that it passes, each at most once.
+    pub uses: &'a [Use],
+    /// The rate beyond which it does not grow, links aside.
+    pub limit: f64,
+}
+
 /// Computes rates; keeps its memory between calls.
 #[derive(Debug, Clone, Default)]
 pub struct Filling {
@@ -36,21 +45,33 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Sets `rates` to the rate of each flow. `capacity` is by link, positive. A flow without links has no limit:
-    /// its rate is infinite. A flow names a link at most once. O(u log l) for u uses of l links.
+    /// Sets `rates` to the rate of each flow. `capacity` is by link, positive. A flow without links gets its limit,
+    /// which may be infinite. O(u log l) for u uses of l links.
     ///
     /// # Panics
     /// For a link without a capacity.
     pub fn rates<'a, F>(&mut self, capacity: &[f64], flows: F, rates: &mut Vec<f64>)
     where
-        F: ExactSizeIterator<Item = &'a [Use]> + Clone,
+        F: ExactSizeIterator<Item = Flow<'a>> + Clone,
     {
-        self.prepare(capacity, flows.clone());
+        self.prepare(capacity, flows.clone().map(|flow| flow.uses));
         rates.clear();
         rates.resize(flows.len(), f64::INFINITY);
-        let uses: Vec<&[Use]> = flows.collect();
+        let uses: Vec<&[Use]> = flows.clone().map(|flow| flow.uses).collect();
+        // A limit is like a link that the flow has to itself.
+        let limits = flows.enumerate().filter(|(_, flow)| flow.limit < f64::INFINITY);
+        let links = capacity.len();
+        let own = |i: usize| (links + i) as u32;
+        self.full_at.extend(limits.map(|(i, flow)| FullAt { rate: flow.limit, link: own(i) }));
         while let Some(FullAt { rate, link }) = self.full_at.pop() {
             let l = link as usize;
+            if l >= links {
+                if rates[l - links] == f64::INFINITY {
+                    rates[l - links] = rate;
+                    self.settle(uses[l - links], rate);
+                }
+                continue;
+            }
             if self.growing[l] == 0 {
                 continue;
             }
@@ -151,7 +172,8 @@ mod tests {
 
     fn solved(capacity: &[f64], flows: &[Vec<Use>]) -> Vec<f64> {
         let mut rates = Vec::new();
-        Filling::default().rates(capacity, flows.iter().map(Vec::as_slice), &mut rates);
+        let free = flows.iter().map(|uses| Flow { uses, limit: f64::INFINITY });
+        Filling::default().rates(capacity, free, &mut rates);
         rates
     }
 
@@ -165,7 +187,13 @@ mod tests {
         let flows = [uses(&[(0, 1.0)]), uses(&[(0, 1.0), (1, 1.0)]), uses(&[(1, 1.0)]), uses(&[])];
         assert_eq!(solved(&[2.0, 10.0], &flows), [1.0, 1.0, 9.0, f64::INFINITY]);
         // A star of three into one node beside a single stream: four streams, a quarter for each.
-        assert_eq!(solved(&[8.0], &[uses(&[(0, 3.0)]), uses(&[(0, 1.0)])]), [2.0, 2.0]);
+        let both = [uses(&[(0, 3.0)]), uses(&[(0, 1.0)])];
+        assert_eq!(solved(&[8.0], &both), [2.0, 2.0]);
+        // What one does not take is for the other.
+        let mut rates = Vec::new();
+        let flows = both.iter().zip([1.0, f64::INFINITY]).map(|(uses, limit)| Flow { uses, limit });
+        Filling::default().rates(&[8.0], flows, &mut rates);
+        assert_eq!(rates, [1.0, 5.0]);
     }
 
     proptest! {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use kintsu_plan::{Plan, Topology};
 use serde::Serialize;
 
-use crate::fair::{Filling, Use};
+use crate::fair::{Filling, Flow, Use};
 use crate::network::passed;
 use crate::transfers::{Transfer, Way, transfers};
 use crate::{Link, Network, Overheads, SimError};
@@ -293,7 +293,7 @@ impl<'a> Player<'a> {
             rates.clone_from(known);
             return;
         }
-        let flows = sending.iter().map(|&s| self.streams[s].links.as_slice());
+        let flows = sending.iter().map(|&s| Flow { uses: &self.streams[s].links, limit: f64::INFINITY });
         self.filling.rates(self.capacity, flows, rates);
         if self.known.len() >= 4096 {
             self.known.clear();

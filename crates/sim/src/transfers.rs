@@ -48,6 +48,16 @@ pub(crate) fn transfers(lowered: &[NodeTasks], overheads: &Overheads) -> Vec<Tra
     merged
 }
 
+/// For each transfer the number of it and those that come one after the other before it, on the longest path;
+/// transfers of disks count as well.
+pub(crate) fn depths(transfers: &[Transfer]) -> Vec<usize> {
+    let mut depths: Vec<usize> = Vec::with_capacity(transfers.len());
+    for transfer in transfers {
+        depths.push(1 + transfer.waits.iter().map(|&t| depths[t]).max().unwrap_or(0));
+    }
+    depths
+}
+
 type Numbers = BTreeMap<(Way, Vertex), usize>;
 
 /// Each vertex that moves, one by one.

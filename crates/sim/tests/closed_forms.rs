@@ -1,5 +1,7 @@
 //! Times that are known: those of the papers, on links of one rate and on unequal ones.
 
+#![allow(clippy::unwrap_used)]
+
 use std::num::NonZeroU64;
 use std::sync::Arc;
 

@@ -1,0 +1,160 @@
+//! A cluster full of stripes, of which some are lost.
+//!
+//! Only stripes that lost something are kept, so a million of them cost what their placing costs. Every choice is a
+//! function of the seed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::{Layout, LayoutKind, StripeView, Topology, draw, place};
+
+use crate::SimError;
+
+/// How stripes are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// On nodes drawn at random, but no more blocks in a rack than may be lost where the racks are enough.
+    Random,
+    /// Where [`kintsu_plan::place`] puts them; takes time in proportion to the nodes for each stripe.
+    Placed,
+}
+
+/// Stripes on nodes.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// The nodes and what their links carry.
+    pub topology: Topology,
+    /// The code of all stripes.
+    pub code: Arc<dyn Code>,
+    /// The size of every block.
+    pub block_bytes: u64,
+    /// How many stripes there are.
+    pub stripes: u64,
+    /// How they are laid out.
+    pub spread: Spread,
+    /// What all choices depend on.
+    pub seed: u64,
+}
+
+/// What breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// One node.
+    Node(NodeId),
+    /// All nodes of a rack.
+    Rack(RackId),
+}
+
+/// A stripe that lost blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostStripe {
+    /// Its number.
+    pub id: u64,
+    /// By block the node that holds it, `None` for those that are lost.
+    pub homes: Vec<Option<NodeId>>,
+}
+
+impl LostStripe {
+    /// The lost blocks.
+    pub fn lost(&self) -> Vec<BlockIndex> {
+        let lost = self.homes.iter().enumerate().filter(|(_, home)| home.is_none());
+        lost.map(|(i, _)| BlockIndex(i as u8)).collect()
+    }
+}
+
+impl Cluster {
+    /// The nodes that a failure takes.
+    ///
+    /// # Errors
+    /// `Invalid` when there are none.
+    pub fn failed(&self, failure: Failure) -> Result<BTreeSet<NodeId>, SimError> {
+        let hit = |id: NodeId| match failure {
+            Failure::Node(node) => id == node,
+            Failure::Rack(rack) => self.topology.rack(id) == Some(rack),
+        };
+        let failed: BTreeSet<_> = self.topology.nodes.keys().copied().filter(|id| hit(*id)).collect();
+        match failed.is_empty() {
+            true => Err(SimError::invalid("failure", "a node or rack that is there", format!("{failure:?}"))),
+            false => Ok(failed),
+        }
+    }
+
+    /// The stripes that lost blocks with these nodes.
+    ///
+    /// # Errors
+    /// `Invalid` for fewer nodes than blocks of a stripe; `Plan` when a stripe cannot be placed.
+    pub fn lost(&self, failed: &BTreeSet<NodeId>) -> Result<Vec<LostStripe>, SimError> {
+        let nodes: Vec<(NodeId, RackId)> =
+            self.topology.nodes.iter().map(|(id, node)| (*id, node.rack)).collect();
+        let n = self.code.n();
+        if nodes.len() < n {
+            return Err(SimError::invalid("nodes", format_args!("{n} or more"), nodes.len()));
+        }
+        let racks: BTreeSet<RackId> = nodes.iter().map(|(_, rack)| *rack).collect();
+        // As many in a rack as may be lost, or as the racks make necessary.
+        let most = (n - self.code.k()).max(n.div_ceil(racks.len())).max(1);
+        let mut lost = Vec::new();
+        for id in 0..self.stripes {
+            let mut homes = match self.spread {
+                Spread::Random => self.scattered(id, &nodes, most),
+                Spread::Placed => place(&*self.code, &self.layout(), &self.topology, id ^ self.seed)?.homes,
+            };
+            let mut hit = false;
+            for home in homes.iter_mut().filter(|home| home.is_some_and(|node| failed.contains(&node))) {
+                *home = None;
+                hit = true;
+            }
+            if hit {
+                lost.push(LostStripe { id, homes });
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Nodes drawn until each block has one; the rule of racks is given up when it is hard to keep.
+    fn scattered(&self, id: u64, nodes: &[(NodeId, RackId)], most: usize) -> Vec<Option<NodeId>> {
+        let n = self.code.n();
+        let mut chosen: Vec<(NodeId, RackId)> = Vec::with_capacity(n);
+        let patience = 64 * n as u64;
+        for turn in 0.. {
+            if chosen.len() == n {
+                break;
+            }
+            // Beyond all patience: one after the other, so that there is an end.
+            let drawn = match turn < 2 * patience {
+                true => draw(self.seed, id, turn),
+                false => turn,
+            };
+            let (node, rack) = nodes[(drawn % nodes.len() as u64) as usize];
+            let crowded = chosen.iter().filter(|(_, other)| *other == rack).count() >= most;
+            if chosen.iter().all(|(other, _)| *other != node) && (!crowded || turn >= patience) {
+                chosen.push((node, rack));
+            }
+        }
+        chosen.into_iter().map(|(node, _)| Some(node)).collect()
+    }
+
+    /// A stripe as planners see it.
+    pub fn view(&self, stripe: &LostStripe) -> StripeView {
+        StripeView {
+            id: StripeId(stripe.id),
+            code: Arc::clone(&self.code),
+            layout: self.layout(),
+            homes: stripe.homes.clone(),
+        }
+    }
+
+    /// Full stripes of whole blocks.
+    fn layout(&self) -> Layout {
+        let w = self.code.w() as u16;
+        Layout {
+            kind: LayoutKind::Contiguous,
+            block_bytes: self.block_bytes,
+            cell_bytes: 4096 * u32::from(w.max(1)),
+            w,
+            data_bytes: self.block_bytes * self.code.k() as u64,
+        }
+    }
+}

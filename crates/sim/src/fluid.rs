@@ -1,0 +1,244 @@
+//! Many repairs as flows that share links fairly.
+//!
+//! Time goes from one end of a flow to the next; in between all rates are constant ([`crate::fair`]). Ends that are
+//! close together can be taken as one ([`Limits::tolerance`]): the flows that end first then wait for the last, so
+//! that what is saved never makes a repair faster. Memory is that of the repairs under way.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+
+use kintsu_dag::NodeId;
+
+use crate::fair::{Filling, Flow};
+use crate::job::{Job, JobFlow, Traffic};
+use crate::{Network, SimError};
+
+/// Repairs that are looked at for one whose nodes have room.
+const WINDOW: usize = 256;
+
+/// Bytes of a flow that may be left when it counts as done, as a fraction.
+const ROUNDING: f64 = 1e-9;
+
+/// How many repairs are under way at one time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// In the cluster.
+    pub at_once: usize,
+    /// That one node takes part in.
+    pub per_node: Option<usize>,
+    /// Flows that end within this fraction of a flow's time after its end are taken to end together. Zero: each for
+    /// itself, in as many steps as there are flows.
+    pub tolerance: f64,
+}
+
+/// What all repairs took.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Played {
+    /// From the start to the end of the last.
+    pub seconds: f64,
+    /// How many.
+    pub repairs: u64,
+    /// What they moved.
+    pub traffic: Traffic,
+}
+
+/// Plays the jobs in their order, as far as `limits` allow, and calls `progress` with the number done.
+///
+/// # Errors
+/// `Invalid` for limits of zero; the first error of `jobs`.
+pub fn play(
+    network: &Network,
+    jobs: impl Iterator<Item = Result<Job, SimError>>,
+    limits: &Limits,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Played, SimError> {
+    if limits.at_once == 0 || limits.per_node == Some(0) {
+        return Err(SimError::invalid("repairs at once", "1 or more", 0));
+    }
+    let mut player = Player {
+        capacity: network.capacity(),
+        limits,
+        waiting: VecDeque::new(),
+        jobs: Vec::new(),
+        free: Vec::new(),
+        busy: HashMap::new(),
+        flows: Vec::new(),
+        pauses: BinaryHeap::new(),
+        now: 0.0,
+        played: Played::default(),
+    };
+    player.play(jobs, progress)?;
+    player.played.seconds = player.now;
+    Ok(player.played)
+}
+
+/// A job under way.
+struct Running {
+    stages: std::vec::IntoIter<crate::job::Stage>,
+    nodes: Vec<NodeId>,
+    /// The flows of its stage: those to be started after a pause, and the number of those that move.
+    paused: Vec<JobFlow>,
+    moving: usize,
+}
+
+struct Moving {
+    job: usize,
+    since: f64,
+    left: f64,
+    flow: JobFlow,
+}
+
+struct Player<'a> {
+    capacity: &'a [f64],
+    limits: &'a Limits,
+    waiting: VecDeque<Job>,
+    jobs: Vec<Option<Running>>,
+    free: Vec<usize>,
+    busy: HashMap<NodeId, usize>,
+    flows: Vec<Moving>,
+    /// When pauses end, as the bits of a positive time, which are in its order.
+    pauses: BinaryHeap<Reverse<(u64, usize)>>,
+    now: f64,
+    played: Played,
+}
+
+impl Player<'_> {
+    fn play(
+        &mut self,
+        jobs: impl Iterator<Item = Result<Job, SimError>>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), SimError> {
+        let mut jobs = jobs.fuse();
+        let (mut filling, mut rates) = (Filling::default(), Vec::new());
+        loop {
+            self.start(&mut jobs)?;
+            progress(self.played.repairs);
+            if self.flows.is_empty() && self.pauses.is_empty() {
+                return Ok(());
+            }
+            let flows = self.flows.iter().map(|at| Flow { uses: &at.flow.uses, limit: at.flow.limit });
+            filling.rates(self.capacity, flows, &mut rates);
+            let next = self.next(&rates);
+            self.advance(next, &rates);
+        }
+    }
+
+    /// Starts jobs while there is room for them.
+    fn start(&mut self, jobs: &mut impl Iterator<Item = Result<Job, SimError>>) -> Result<(), SimError> {
+        let mut looked_at = 0;
+        while self.jobs.len() - self.free.len() < self.limits.at_once {
+            if looked_at == self.waiting.len() {
+                match jobs.next().filter(|_| looked_at < WINDOW) {
+                    Some(job) => self.waiting.push_back(job?),
+                    None => return Ok(()),
+                }
+            }
+            match self.has_room(&self.waiting[looked_at]) {
+                true => {
+                    let job = self.waiting.remove(looked_at);
+                    self.begin(job.expect("it is among those that wait"));
+                }
+                false => looked_at += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn has_room(&self, job: &Job) -> bool {
+        self.limits.per_node.is_none_or(|most| {
+            job.nodes.iter().all(|node| self.busy.get(node).is_none_or(|&repairs| repairs < most))
+        })
+    }
+
+    fn begin(&mut self, job: Job) {
+        for node in job.nodes.iter().filter(|_| self.limits.per_node.is_some()) {
+            *self.busy.entry(*node).or_default() += 1;
+        }
+        self.played.traffic.moved += job.traffic.moved;
+        self.played.traffic.across_racks += job.traffic.across_racks;
+        let running =
+            Running { stages: job.stages.into_iter(), nodes: job.nodes, paused: Vec::new(), moving: 0 };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.jobs.push(None);
+            self.jobs.len() - 1
+        });
+        self.jobs[slot] = Some(running);
+        self.go_on(slot);
+    }
+
+    /// The next stage of a job that has none, or its end.
+    fn go_on(&mut self, slot: usize) {
+        let Some(job) = &mut self.jobs[slot] else { return };
+        let stage = job.stages.find(|stage| stage.delay > 0.0 || !stage.flows.is_empty());
+        let Some(stage) = stage else {
+            for node in &job.nodes {
+                if let Some(repairs) = self.busy.get_mut(node) {
+                    *repairs -= 1;
+                }
+            }
+            self.jobs[slot] = None;
+            self.free.push(slot);
+            self.played.repairs += 1;
+            return;
+        };
+        job.paused = stage.flows;
+        match stage.delay > 0.0 {
+            true => self.pauses.push(Reverse(((self.now + stage.delay).to_bits(), slot))),
+            false => self.resume(slot),
+        }
+    }
+
+    fn resume(&mut self, slot: usize) {
+        let Some(job) = &mut self.jobs[slot] else { return };
+        job.moving = job.paused.len();
+        let now = self.now;
+        let moving =
+            job.paused.drain(..).map(|flow| Moving { job: slot, since: now, left: flow.bytes, flow });
+        self.flows.extend(moving);
+        if job.moving == 0 {
+            self.go_on(slot);
+        }
+    }
+
+    /// The moment up to which rates stay as they are.
+    fn next(&self, rates: &[f64]) -> f64 {
+        let ends = || self.flows.iter().zip(rates).map(|(at, rate)| (self.now + at.left / rate, at.since));
+        let paused = self.pauses.peek().map_or(f64::INFINITY, |Reverse((at, _))| f64::from_bits(*at));
+        let (first, since) = ends().fold((paused, self.now), |a, b| if b.0 < a.0 { b } else { a });
+        let horizon = first + self.limits.tolerance * (first - since).max(0.0);
+        // The last that ends within the horizon, but no pause is made longer.
+        let last = ends().map(|(end, _)| end).filter(|end| *end <= horizon).fold(first, f64::max);
+        last.min(paused.max(first))
+    }
+
+    fn advance(&mut self, next: f64, rates: &[f64]) {
+        let passed = next - self.now;
+        self.now = next;
+        let mut ended = Vec::new();
+        let mut number = 0;
+        self.flows.retain_mut(|at| {
+            let rate = rates[number];
+            number += 1;
+            at.left = if rate == f64::INFINITY { 0.0 } else { at.left - rate * passed };
+            let done = at.left <= at.flow.bytes * ROUNDING || next + at.left / rate <= next;
+            if done {
+                ended.push(at.job);
+            }
+            !done
+        });
+        for slot in ended {
+            let Some(job) = &mut self.jobs[slot] else { continue };
+            job.moving -= 1;
+            if job.moving == 0 {
+                self.go_on(slot);
+            }
+        }
+        while let Some(&Reverse((at, slot))) = self.pauses.peek() {
+            if f64::from_bits(at) > self.now {
+                break;
+            }
+            self.pauses.pop();
+            self.resume(slot);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A repair as flows: what [`crate::fluid`] plays of a plan.
+//!
+//! All streams of a pipelined lane move at one rate, so the lane is one flow over all their links. The time that the
+//! pipeline takes to fill is put in as so many slices more, and delays of hops as a pause before it starts. A plan
+//! whose nodes send blocks on only whole is a sequence of rounds, with a flow for each block on its way.
+
+use std::collections::BTreeMap;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::{Plan, Topology};
+
+use crate::fair::Use;
+use crate::transfers::{Transfer, Way, depths, transfers};
+use crate::{Network, Overheads, SimError};
+
+/// When a node sends on what it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grain {
+    /// Slice by slice, of so many bytes.
+    Slices(u64),
+    /// When it has all of it, round by round (PPR and PUSH as published).
+    Blocks,
+}
+
+/// Streams that move at one rate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobFlow {
+    /// What moves, in bytes.
+    pub bytes: f64,
+    /// The rate beyond which it does not go, links aside.
+    pub limit: f64,
+    /// The links that it loads.
+    pub uses: Vec<Use>,
+}
+
+/// Flows that run at the same time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Stage {
+    /// Seconds before they start.
+    pub delay: f64,
+    /// The flows; the stage ends with the last of them.
+    pub flows: Vec<JobFlow>,
+}
+
+/// Payload that a repair moves, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Traffic {
+    /// Between nodes.
+    pub moved: f64,
+    /// Of these, between racks.
+    pub across_racks: f64,
+}
+
+/// A repair: stages one after the other.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Job {
+    /// The stages.
+    pub stages: Vec<Stage>,
+    /// The nodes that send or receive.
+    pub nodes: Vec<NodeId>,
+    /// What it moves.
+    pub traffic: Traffic,
+}
+
+impl Job {
+    /// The flows of a plan over blocks of `block_bytes`.
+    ///
+    /// # Errors
+    /// `Plan` when a lane does not lower; `Invalid` for a slice of no bytes.
+    pub fn of(
+        plan: &Plan,
+        network: &Network,
+        topology: &Topology,
+        block_bytes: u64,
+        grain: Grain,
+        overheads: &Overheads,
+    ) -> Result<Self, SimError> {
+        if grain == Grain::Slices(0) {
+            return Err(SimError::invalid("slice", "1 byte or more", 0));
+        }
+        let period = plan.lanes.iter().map(|lane| u64::from(lane.share)).sum::<u64>().max(1) as f64;
+        let mut job = Self::default();
+        for lane in &plan.lanes {
+            let moves = LaneFlows {
+                transfers: transfers(&lane.placed.lower()?, overheads),
+                w: lane.placed.graph.w().max(1) as f64,
+                bytes: block_bytes as f64 * f64::from(lane.share) / period,
+                network,
+                topology,
+                overheads,
+            };
+            moves.count(&mut job);
+            match grain {
+                Grain::Slices(slice) => {
+                    moves.pipelined(slice.min(block_bytes.max(1)) as f64, &mut job.stages)
+                }
+                Grain::Blocks => moves.rounds(&mut job.stages),
+            }
+        }
+        if let Some(first) = job.stages.first_mut() {
+            first.delay += overheads.start_seconds;
+        }
+        job.nodes.sort_unstable();
+        job.nodes.dedup();
+        Ok(job)
+    }
+}
+
+struct LaneFlows<'a> {
+    transfers: Vec<Transfer>,
+    w: f64,
+    bytes: f64,
+    network: &'a Network,
+    topology: &'a Topology,
+    overheads: &'a Overheads,
+}
+
+impl LaneFlows<'_> {
+    fn count(&self, job: &mut Job) {
+        for transfer in &self.transfers {
+            let Way::Between(from, to) = transfer.way else { continue };
+            job.nodes.extend([from, to]);
+            let bytes = self.bytes * f64::from(transfer.symbols) / self.w;
+            job.traffic.moved += bytes;
+            let racks = (self.topology.rack(from), self.topology.rack(to));
+            if matches!(racks, (Some(a), Some(b)) if a != b) {
+                job.traffic.across_racks += bytes;
+            }
+        }
+    }
+
+    /// All transfers as one flow of the first stage.
+    fn pipelined(&self, slice: f64, stages: &mut Vec<Stage>) {
+        let wire = self.overheads.on_wire(slice) / slice;
+        let mut loads: BTreeMap<u32, f64> = BTreeMap::new();
+        for transfer in &self.transfers {
+            // The flow's bytes are those on the wire, of which disks have only the payload.
+            let part = if matches!(transfer.way, Way::Between(..)) { 1.0 } else { 1.0 / wire };
+            for link in self.network.numbered(transfer.way, self.topology) {
+                *loads.entry(link).or_default() += part * f64::from(transfer.symbols) / self.w;
+            }
+        }
+        let depth = depths(&self.transfers).into_iter().max().unwrap_or(0);
+        let filled = self.bytes + slice * depth.saturating_sub(1) as f64;
+        let limit = match self.overheads.slice_seconds > 0.0 {
+            true => slice * wire / self.overheads.slice_seconds,
+            false => f64::INFINITY,
+        };
+        let uses = loads.into_iter().map(|(link, weight)| Use { link, weight }).collect();
+        let stage = stage(stages, 0);
+        stage.delay = stage.delay.max(depth as f64 * self.overheads.hop());
+        stage.flows.push(JobFlow { bytes: filled * wire, limit, uses });
+    }
+
+    /// Each transfer as a flow of its round.
+    fn rounds(&self, stages: &mut Vec<Stage>) {
+        for (transfer, depth) in self.transfers.iter().zip(depths(&self.transfers)) {
+            let between = matches!(transfer.way, Way::Between(..));
+            let links = self.network.numbered(transfer.way, self.topology);
+            let uses = links.map(|link| Use { link, weight: 1.0 }).collect();
+            let payload = self.bytes * f64::from(transfer.symbols) / self.w;
+            let bytes = if between { self.overheads.on_wire(payload) } else { payload };
+            let stage = stage(stages, depth - 1);
+            if between {
+                stage.delay = self.overheads.hop();
+            }
+            stage.flows.push(JobFlow { bytes, limit: f64::INFINITY, uses });
+        }
+    }
+}
+
+fn stage(stages: &mut Vec<Stage>, number: usize) -> &mut Stage {
+    if stages.len() <= number {
+        stages.resize(number + 1, Stage::default());
+    }
+    &mut stages[number]
+}

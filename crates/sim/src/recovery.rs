@@ -1,0 +1,276 @@
+//! Recovery of whole nodes and racks: stripes planned by the planners that clusters use, and played as flows.
+//!
+//! Sources: ECPipe, sections 3.3 (greedy choice of helpers), 6.4 (PUSH-Rep and PUSH-Sur: block by block along a path,
+//! to one requestor or to all survivors in turn).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use kintsu_dag::{NodeId, RackId};
+use kintsu_plan::{Method, Plan, Recovery, Repair, RepairPlan, StripeView, Topology, repair};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, LostStripe};
+use crate::fluid::{Limits, play};
+use crate::job::{Grain, Job};
+use crate::{Network, Overheads, SimError};
+
+/// Streams of a node that keep its links busy while others begin and end.
+const STREAMS_A_NODE: usize = 8;
+
+/// Flows beyond which ends that are close together are taken as one, and how close.
+const EXACT_FLOWS: usize = 200_000;
+const TOLERANCE: f64 = 0.005;
+
+/// How the stripes are repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// Each requestor fetches all that it needs.
+    Conventional,
+    /// Partial sums along a binary tree, whole blocks in rounds (as published).
+    Ppr,
+    /// Repair pipelining along chains, the helpers least recently used.
+    Pipeline,
+    /// Whole blocks along chains to one requestor.
+    PushRep,
+    /// Whole blocks along chains to all survivors in turn, whatever requestors are asked for.
+    PushSur,
+}
+
+impl Scheme {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Conventional, Self::Ppr, Self::PushRep, Self::PushSur, Self::Pipeline];
+
+    fn method(self) -> Method {
+        match self {
+            Self::Conventional => Method::Conventional,
+            Self::Ppr => Method::Ppr,
+            Self::PushRep | Self::PushSur | Self::Pipeline => Method::Pipeline,
+        }
+    }
+
+    fn pushes(self) -> bool {
+        matches!(self, Self::PushRep | Self::PushSur)
+    }
+}
+
+impl std::fmt::Display for Scheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Conventional => "conventional",
+            Self::Ppr => "ppr",
+            Self::Pipeline => "pipeline",
+            Self::PushRep => "push-rep",
+            Self::PushSur => "push-sur",
+        })
+    }
+}
+
+impl std::str::FromStr for Scheme {
+    type Err = SimError;
+
+    fn from_str(text: &str) -> Result<Self, SimError> {
+        Self::ALL.into_iter().find(|scheme| scheme.to_string() == text).ok_or_else(|| {
+            let all = Self::ALL.map(|scheme| scheme.to_string()).join(", ");
+            SimError::invalid("method", format_args!("one of {all}"), text)
+        })
+    }
+}
+
+/// How a recovery runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// Nodes that get repaired blocks, spread over the nodes that are left; `None`: all of them.
+    pub requestors: Option<usize>,
+    /// The unit of pipelining.
+    pub slice_bytes: u64,
+    /// Repairs under way at one time; `None`: as many as keep all links busy.
+    pub at_once: Option<usize>,
+    /// Those of them that one node takes part in.
+    pub per_node: Option<usize>,
+    /// What slices cost beside their bytes.
+    pub overheads: Overheads,
+}
+
+/// What a recovery took.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// How the stripes were repaired.
+    pub scheme: Scheme,
+    /// From the start to the end of the last repair.
+    pub seconds: f64,
+    /// Bytes that were lost and are there again.
+    pub repaired_bytes: u64,
+    /// Repaired bytes a second.
+    pub rate: f64,
+    /// Stripes that lost blocks.
+    pub stripes: u64,
+    /// Blocks that were lost.
+    pub blocks: u64,
+    /// Blocks moved between nodes, for each lost one.
+    pub moved_per_block: f64,
+    /// Those of them that crossed racks.
+    pub across_racks_per_block: f64,
+    /// Bytes across racks.
+    pub across_racks_bytes: u64,
+    /// Repairs that were under way at one time, at most.
+    pub at_once: usize,
+}
+
+/// Repairs what was lost with the failed nodes. `progress` is called with the number of stripes done.
+///
+/// # Errors
+/// `Plan` when a stripe cannot be repaired; `Invalid` for options out of range.
+pub fn recover(
+    cluster: &Cluster,
+    failed: &BTreeSet<NodeId>,
+    lost: &[LostStripe],
+    scheme: Scheme,
+    options: &Options,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Outcome, SimError> {
+    options.overheads.check()?;
+    let mut topology = cluster.topology.clone();
+    for node in failed {
+        topology.nodes.get_mut(node).into_iter().for_each(|node| node.usable = false);
+    }
+    let network = Network::new(&topology, &options.overheads);
+    let mut planner = Planner::new(cluster, &topology, scheme, options)?;
+    let grain = match scheme {
+        Scheme::Conventional | Scheme::Pipeline => Grain::Slices(options.slice_bytes),
+        Scheme::Ppr | Scheme::PushRep | Scheme::PushSur => Grain::Blocks,
+    };
+    let limits = limits(&topology, cluster, scheme, lost.len(), options);
+    let jobs = lost.iter().map(|stripe| {
+        let plan = planner.plan(&cluster.view(stripe), stripe)?;
+        Job::of(&plan, &network, &topology, cluster.block_bytes, grain, &options.overheads)
+    });
+    let played = play(&network, jobs, &limits, progress)?;
+    let blocks: u64 = lost.iter().map(|stripe| stripe.lost().len() as u64).sum();
+    let repaired_bytes = blocks * cluster.block_bytes;
+    let per_block = |bytes: f64| if blocks == 0 { 0.0 } else { bytes / repaired_bytes as f64 };
+    Ok(Outcome {
+        scheme,
+        seconds: played.seconds,
+        repaired_bytes,
+        rate: if played.seconds > 0.0 { repaired_bytes as f64 / played.seconds } else { 0.0 },
+        stripes: played.repairs,
+        blocks,
+        moved_per_block: per_block(played.traffic.moved),
+        across_racks_per_block: per_block(played.traffic.across_racks),
+        across_racks_bytes: played.traffic.across_racks.round() as u64,
+        at_once: limits.at_once.min(lost.len()),
+    })
+}
+
+/// The nodes that get blocks when so many are asked for: spread evenly over those that are left.
+pub fn requestors(topology: &Topology, count: Option<usize>) -> Vec<NodeId> {
+    let left: Vec<NodeId> =
+        topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id).collect();
+    match count.filter(|&count| count < left.len()) {
+        Some(count) => (0..count).map(|i| left[i * left.len() / count]).collect(),
+        None => left,
+    }
+}
+
+fn limits(
+    topology: &Topology,
+    cluster: &Cluster,
+    scheme: Scheme,
+    stripes: usize,
+    options: &Options,
+) -> Limits {
+    // A pushed repair has one link at work at a time, others as many as helpers.
+    let nodes_at_work = if scheme.pushes() { 1 } else { cluster.code.k() + 1 };
+    let busy = (STREAMS_A_NODE * topology.nodes.len()).div_ceil(nodes_at_work);
+    let at_once = options.at_once.unwrap_or(busy);
+    let rounds = if scheme.pushes() { cluster.code.k() } else { 1 };
+    let steps = stripes.saturating_mul(rounds).saturating_mul(at_once.min(stripes));
+    let tolerance = if steps <= EXACT_FLOWS { 0.0 } else { TOLERANCE };
+    Limits { at_once, per_node: options.per_node, tolerance }
+}
+
+/// Plans one stripe after the other.
+struct Planner<'a> {
+    topology: &'a Topology,
+    scheme: Scheme,
+    recovery: Recovery,
+    /// The nodes that get blocks, the least recently used first.
+    requestors: VecDeque<NodeId>,
+    /// Blocks of a stripe that a rack may have.
+    most_in_rack: usize,
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        cluster: &Cluster,
+        topology: &'a Topology,
+        scheme: Scheme,
+        options: &Options,
+    ) -> Result<Self, SimError> {
+        let count = match scheme {
+            Scheme::PushRep => Some(1),
+            Scheme::PushSur => None,
+            _ => options.requestors,
+        };
+        if count == Some(0) {
+            return Err(SimError::invalid("requestors", "1 or more", 0));
+        }
+        let code = &cluster.code;
+        Ok(Self {
+            topology,
+            scheme,
+            recovery: Recovery::new(),
+            requestors: requestors(topology, count).into(),
+            most_in_rack: (code.n() - code.k()).max(1),
+        })
+    }
+
+    fn plan(&mut self, view: &StripeView, stripe: &LostStripe) -> Result<Plan, SimError> {
+        let lost = stripe.lost();
+        let mut requestors = Vec::with_capacity(lost.len());
+        let mut racks: BTreeMap<RackId, usize> = BTreeMap::new();
+        for rack in stripe.homes.iter().flatten().filter_map(|home| self.topology.rack(*home)) {
+            *racks.entry(rack).or_default() += 1;
+        }
+        for _ in &lost {
+            let chosen = self.requestor(stripe, &requestors, &racks)?;
+            racks.extend(
+                self.topology.rack(chosen).map(|rack| (rack, racks.get(&rack).copied().unwrap_or(0) + 1)),
+            );
+            requestors.push(chosen);
+        }
+        let wanted = Repair { lost, requestors, method: self.scheme.method() };
+        let RepairPlan { plan, .. } = match self.scheme.pushes() {
+            true => repair(view, self.topology, &wanted, &|_| 0, &[])?,
+            false => self.recovery.assign(view, self.topology, &wanted, &[])?,
+        };
+        Ok(plan)
+    }
+
+    /// The node that was a requestor longest ago, among those that may have a block of the stripe: in a rack with
+    /// room if there is one, and any node that is left if none of the requestors can.
+    fn requestor(
+        &mut self,
+        stripe: &LostStripe,
+        taken: &[NodeId],
+        racks: &BTreeMap<RackId, usize>,
+    ) -> Result<NodeId, SimError> {
+        let free = |node: &NodeId| !stripe.homes.contains(&Some(*node)) && !taken.contains(node);
+        let room = |node: &NodeId| {
+            let rack = self.topology.rack(*node);
+            rack.and_then(|rack| racks.get(&rack)).is_none_or(|&count| count < self.most_in_rack)
+        };
+        let queue = &self.requestors;
+        let position = queue.iter().position(|node| free(node) && room(node));
+        if let Some(at) = position.or_else(|| queue.iter().position(free)) {
+            let chosen = self.requestors.remove(at).expect("it was found there");
+            self.requestors.push_back(chosen);
+            return Ok(chosen);
+        }
+        let mut left = self.topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id);
+        left.find(free).ok_or_else(|| {
+            SimError::invalid("nodes", "one without a block of the stripe", "none that is left")
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! Whole nodes: the two players agree, nothing is lost on the way, no schedule beats its busiest link.
+
+#![allow(clippy::unwrap_used)]
+
+use std::num::NonZeroU64;
+
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::{Layout, LayoutKind, Method, Rates, Repair, StripeView, Topology, even_cluster, repair};
+use kintsu_sim::fluid::{Limits, play};
+use kintsu_sim::{
+    Cluster, Failure, Grain, Job, Network, Options, Outcome, Overheads, Scheme, SimError, Spread, recover,
+    simulate,
+};
+
+const RATE: u64 = 1_000_000;
+const BLOCK: u64 = 1 << 22;
+
+fn cluster(nodes: usize, racks: usize, code: &str, stripes: u64) -> Cluster {
+    let mut topology = even_cluster(nodes, racks);
+    topology.rates = Rates::even(topology.nodes.keys().copied(), NonZeroU64::new(RATE).unwrap());
+    let code = kintsu_code::parse(code).unwrap();
+    Cluster { topology, code, block_bytes: BLOCK, stripes, spread: Spread::Random, seed: 7 }
+}
+
+fn options() -> Options {
+    Options {
+        requestors: None,
+        slice_bytes: 1 << 15,
+        at_once: None,
+        per_node: None,
+        overheads: Overheads::default(),
+    }
+}
+
+fn recovered(cluster: &Cluster, failure: Failure, scheme: Scheme, options: &Options) -> Outcome {
+    let failed = cluster.failed(failure).unwrap();
+    let lost = cluster.lost(&failed).unwrap();
+    let mut done = 0;
+    let outcome = recover(cluster, &failed, &lost, scheme, options, &mut |n| done = n).unwrap();
+    assert_eq!(done, lost.len() as u64);
+    outcome
+}
+
+fn fluid(plan: &kintsu_plan::Plan, topology: &Topology, grain: Grain, overheads: &Overheads) -> f64 {
+    let network = Network::new(topology, overheads);
+    let job = Job::of(plan, &network, topology, BLOCK, grain, overheads).unwrap();
+    let limits = Limits { at_once: 1, per_node: None, tolerance: 0.0 };
+    play(&network, [Ok(job)].into_iter(), &limits, &mut |_| {}).unwrap().seconds
+}
+
+#[test]
+fn both_players_agree_on_single_repairs() {
+    let base = cluster(16, 4, "rs:n=9,k=6", 1);
+    let code = base.code.clone();
+    let layout = Layout {
+        kind: LayoutKind::Contiguous,
+        block_bytes: BLOCK,
+        cell_bytes: 4096,
+        w: 1,
+        data_bytes: 6 * BLOCK,
+    };
+    let homes = (0..9).map(|i| Some(NodeId(i))).collect();
+    let view = StripeView { id: StripeId(0), code, layout, homes };
+    let rate = |r: u64| NonZeroU64::new(r).unwrap();
+    let mut slow = base.topology.clone();
+    slow.rates.rack_up.extend((0..4).map(|rack| (RackId(rack), rate(RATE / 3))));
+    slow.rates.up.insert(NodeId(3), rate(RATE / 2));
+    let some = Overheads {
+        wire: 1.05,
+        frame_bytes: 32.0,
+        hop_seconds: 1e-4,
+        slice_seconds: 1e-4,
+        ..Overheads::default()
+    };
+    for topology in [&base.topology, &slow] {
+        for (method, overheads) in [Method::Conventional, Method::Pipeline, Method::Ppr]
+            .into_iter()
+            .flat_map(|method| [(method, Overheads::default()), (method, some)])
+        {
+            let wanted = Repair { lost: vec![BlockIndex(0)], requestors: vec![NodeId(10)], method };
+            let plan = repair(&view, topology, &wanted, &|_| 0, &[]).unwrap().plan;
+            let (slice, whole) = (1 << 14, BLOCK);
+            let exact = simulate(&plan, topology, BLOCK, slice, &overheads).unwrap().seconds;
+            let flows = fluid(&plan, topology, Grain::Slices(slice), &overheads);
+            assert!((flows / exact - 1.0).abs() < 0.03, "{method}: {exact} by slices, {flows} as flows");
+            if method != Method::Conventional {
+                let exact = simulate(&plan, topology, BLOCK, whole, &overheads).unwrap().seconds;
+                let rounds = fluid(&plan, topology, Grain::Blocks, &overheads);
+                // Rounds begin together, blocks when they can.
+                assert!(rounds >= exact * 0.999 && rounds < exact * 1.5, "{method}: {exact}, {rounds}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_node_lost_is_repaired_and_counted() {
+    let cluster = cluster(40, 8, "rs:n=14,k=10", 400);
+    let failed = cluster.failed(Failure::Node(NodeId(5))).unwrap();
+    let lost = cluster.lost(&failed).unwrap();
+    assert!((90..190).contains(&lost.len()), "{}", lost.len());
+    for scheme in Scheme::ALL {
+        let outcome = recovered(&cluster, Failure::Node(NodeId(5)), scheme, &options());
+        assert_eq!(outcome.stripes, lost.len() as u64);
+        assert_eq!(outcome.repaired_bytes, lost.len() as u64 * BLOCK);
+        assert!((outcome.moved_per_block - 10.0).abs() < 1e-9, "{scheme}");
+        // 39 nodes cannot send ten blocks for each lost one any faster.
+        let floor = 10.0 * outcome.repaired_bytes as f64 / (39 * RATE) as f64;
+        assert!(outcome.seconds >= floor, "{scheme}: {} below {floor}", outcome.seconds);
+        assert_eq!(
+            outcome,
+            recovered(&cluster, Failure::Node(NodeId(5)), scheme, &options()),
+            "the same again"
+        );
+    }
+}
+
+#[test]
+fn pipelines_with_one_requestor_are_held_by_its_link_and_stars_by_ten_of_them() {
+    let cluster = cluster(30, 30, "rs:n=14,k=10", 200);
+    let one = Options { requestors: Some(1), ..options() };
+    let of = |scheme| recovered(&cluster, Failure::Node(NodeId(0)), scheme, &one);
+    let (pipeline, star) = (of(Scheme::Pipeline), of(Scheme::Conventional));
+    // Some stripes have a block on the one requestor: those go elsewhere.
+    let least = pipeline.repaired_bytes as f64 / RATE as f64;
+    assert!(pipeline.seconds < least, "{} {least}", pipeline.seconds);
+    assert!(pipeline.seconds > 0.4 * least, "{} {least}", pipeline.seconds);
+    assert!(star.seconds > 5.0 * pipeline.seconds, "{} {}", star.seconds, pipeline.seconds);
+    assert!(of(Scheme::PushRep).seconds >= pipeline.seconds * 0.99);
+}
+
+#[test]
+fn racks_are_kept_and_a_lost_one_is_repaired() {
+    let cluster = cluster(48, 8, "rs:n=9,k=6", 300);
+    let rack = Failure::Rack(RackId(2));
+    let lost = cluster.lost(&cluster.failed(rack).unwrap()).unwrap();
+    assert!(lost.iter().all(|stripe| (1..=3).contains(&stripe.lost().len())));
+    assert!(lost.iter().any(|stripe| stripe.lost().len() > 1));
+    let outcome = recovered(&cluster, rack, Scheme::Pipeline, &options());
+    assert_eq!(outcome.blocks, lost.iter().map(|stripe| stripe.lost().len() as u64).sum::<u64>());
+    assert!(outcome.across_racks_per_block <= outcome.moved_per_block);
+    let placed = Cluster { spread: Spread::Placed, ..cluster };
+    assert!(recovered(&placed, rack, Scheme::Conventional, &options()).seconds > 0.0);
+}
+
+#[test]
+fn limits_hold_and_ends_taken_together_cost_little() {
+    let cluster = cluster(40, 8, "rs:n=9,k=6", 300);
+    let node = Failure::Node(NodeId(1));
+    let free = recovered(&cluster, node, Scheme::Pipeline, &options());
+    let single = Options { at_once: Some(1), ..options() };
+    let serial = recovered(&cluster, node, Scheme::Pipeline, &single);
+    let each = (BLOCK + 5 * (1 << 15)) as f64 / RATE as f64;
+    assert!((serial.seconds / (serial.stripes as f64 * each) - 1.0).abs() < 1e-6);
+    let apart = Options { per_node: Some(1), ..options() };
+    let apart = recovered(&cluster, node, Scheme::Pipeline, &apart);
+    assert!(free.seconds < apart.seconds * 1.05 && apart.seconds < serial.seconds);
+    let nothing = Options { at_once: Some(0), ..options() };
+    let failed = cluster.failed(node).unwrap();
+    let lost = cluster.lost(&failed).unwrap();
+    let error = recover(&cluster, &failed, &lost, Scheme::Pipeline, &nothing, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, SimError::Invalid { .. }), "{error}");
+    assert!(cluster.failed(Failure::Node(NodeId(99))).is_err());
+    assert!("push".parse::<Scheme>().unwrap_err().to_string().contains("push-rep"));
+}
