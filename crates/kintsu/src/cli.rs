@@ -331,6 +331,8 @@ pub enum Method {
     Cyclic,
     /// The chain whose slowest link is as fast as can be, by the rates that the cluster knows.
     Weighted,
+    /// The best trees that the rates of the links allow; a chain where no rates are known.
+    Optimal,
 }
 
 impl From<Method> for kintsu_plan::Method {
@@ -342,6 +344,7 @@ impl From<Method> for kintsu_plan::Method {
             Method::Flat => Self::Flat,
             Method::Cyclic => Self::Cyclic,
             Method::Weighted => Self::Weighted,
+            Method::Optimal => Self::Optimal,
         }
     }
 }

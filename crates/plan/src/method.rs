@@ -19,16 +19,26 @@ pub enum Method {
     Cyclic,
     /// The chain whose slowest link is as fast as can be; where no rates are known, as [`Self::Pipeline`].
     Weighted,
+    /// The best trees that the rates of the links allow, several at once ([`crate::optimal`]); where no rates are known, a
+    /// chain.
+    Optimal,
 }
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 6] =
-        [Self::Conventional, Self::Ppr, Self::Pipeline, Self::Flat, Self::Cyclic, Self::Weighted];
+    pub const ALL: [Self; 7] = [
+        Self::Conventional,
+        Self::Ppr,
+        Self::Pipeline,
+        Self::Flat,
+        Self::Cyclic,
+        Self::Weighted,
+        Self::Optimal,
+    ];
 
     /// Whether slices go along paths, so that the last helper computes what the requestor gets.
     pub fn is_path(self) -> bool {
-        matches!(self, Self::Pipeline | Self::Flat | Self::Cyclic | Self::Weighted)
+        matches!(self, Self::Pipeline | Self::Flat | Self::Cyclic | Self::Weighted | Self::Optimal)
     }
 }
 
@@ -41,6 +51,7 @@ impl std::fmt::Display for Method {
             Self::Flat => "flat",
             Self::Cyclic => "cyclic",
             Self::Weighted => "weighted",
+            Self::Optimal => "optimal",
         })
     }
 }

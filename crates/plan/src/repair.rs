@@ -56,6 +56,9 @@ pub fn repair(
 ) -> Result<RepairPlan, PlanError> {
     check_requestors(view, repair)?;
     let preference = helpers_by_preference(view, topology, repair, rank, excluded);
+    if repair.method == Method::Optimal && !topology.rates.is_empty() {
+        return crate::optimal::plan(view, topology, repair, &preference);
+    }
     let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
     let (mut lanes, helpers) = rebuild(view, topology, &goals, repair.method, &preference, &[])?;
     for placed in &mut lanes {
@@ -71,7 +74,7 @@ pub fn repair(
 /// The placed graphs, one a lane, not yet proved and with nothing persisted, that compute each lost block for its
 /// requestor from blocks of `preference`, earlier ones preferred; and the blocks that they read, in
 /// the order of the path. The requestors may be one and the same node. The blocks `at_hand` come whole to the
-/// requestors anyway.
+/// requestors anyway. [`Method::Optimal`] is here the best single path: [`crate::optimal::plan`] has several trees.
 pub(crate) fn rebuild(
     view: &StripeView,
     topology: &Topology,
@@ -81,7 +84,9 @@ pub(crate) fn rebuild(
     at_hand: &[BlockIndex],
 ) -> Result<(Vec<Placed>, Vec<BlockIndex>), PlanError> {
     match method {
-        Method::Weighted if !topology.rates.is_empty() => weighted(view, topology, goals, preference),
+        Method::Weighted | Method::Optimal if !topology.rates.is_empty() => {
+            weighted(view, topology, goals, preference)
+        }
         _ => rebuild_by(view, topology, goals, method, preference, at_hand),
     }
 }
@@ -162,7 +167,7 @@ fn shape(view: &StripeView, part: &Part, route: &[BlockIndex], method: Method) -
     let graph = match method {
         Method::Conventional => star(n, w, &hops, &part.targets, &coefs),
         Method::Ppr => tree(n, w, &hops, &part.targets, &coefs),
-        Method::Pipeline | Method::Flat | Method::Cyclic | Method::Weighted => {
+        Method::Pipeline | Method::Flat | Method::Cyclic | Method::Weighted | Method::Optimal => {
             chain(n, w, &hops, &part.targets, &coefs)
         }
     };
@@ -220,7 +225,7 @@ fn helpers_by_preference(
         .map(|&(block, home)| {
             let rack = topology.rack(home);
             let far = match repair.method {
-                Method::Pipeline | Method::Cyclic | Method::Weighted => {
+                Method::Pipeline | Method::Cyclic | Method::Weighted | Method::Optimal => {
                     (rack != near, usize::MAX - crowd[&rack], rack)
                 }
                 Method::Conventional | Method::Ppr | Method::Flat => (false, 0, None),

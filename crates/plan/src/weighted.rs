@@ -102,7 +102,7 @@ fn best(
 }
 
 /// Whether as many blocks as are needed do, whichever they are: the code is MDS, and blocks are not divided.
-fn any_will_do(view: &StripeView) -> bool {
+pub(crate) fn any_will_do(view: &StripeView) -> bool {
     let code = &view.code;
     code.w() == 1 && code.distance() == code.n() - code.k() + 1
 }

@@ -6,6 +6,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use kintsu_code::Code;
@@ -201,6 +202,36 @@ proptest! {
     }
 
     #[test]
+    fn the_best_trees_write_what_was_lost(case in cases(), most in 1usize..4, even in any::<bool>(), pairs in any::<bool>()) {
+        let lost = case.losses(most);
+        prop_assume!(!lost.is_empty());
+        let blocks = case.blocks();
+        let view = case.without(&lost);
+        let topology = if even { case.topology.clone() } else { uneven(&case.topology, pairs) };
+        let requestors = place_lost(&view, &topology, &lost, &mut |node| case.rank(node)).unwrap();
+        let wanted = Repair { lost: lost.clone(), requestors: requestors.clone(), method: Method::Optimal };
+        let planned = repair(&view, &topology, &wanted, &|node| case.rank(node), &[]).unwrap();
+        prop_assert!(planned.plan.lanes.len() <= 32);
+        let mut machine = Machine::with(&view, &blocks);
+        let all = programs(&planned.plan, &view, (0, u64::MAX), case.slice_bytes);
+        machine.run(&all);
+        for (block, requestor) in lost.iter().zip(&requestors) {
+            prop_assert_eq!(&machine.disks[&(*requestor, *block)], &blocks[block.0 as usize]);
+        }
+        // In each lane every helper reads its block once, and every tree is over as many.
+        let by_lane = |lane: usize| {
+            let ours: Vec<_> = all.iter().filter(|p| usize::from(p.lane) == lane).cloned().collect();
+            loads(&ours)
+        };
+        let lanes: Vec<_> = (0..planned.plan.lanes.len()).map(by_lane).filter(|read| !read.is_empty()).collect();
+        for read in &lanes {
+            prop_assert!(read.values().all(|count| *count == 1));
+            prop_assert!(read.keys().all(|block| planned.helpers.contains(block)));
+            prop_assert_eq!(read.len(), lanes[0].len());
+        }
+    }
+
+    #[test]
     fn requestors_keep_the_rules(case in cases(), most in 1usize..5) {
         let lost = case.losses(most);
         let view = case.without(&lost);
@@ -244,6 +275,20 @@ proptest! {
             None => prop_assert!(planned.helpers.len() <= case.code.k() - absent.len()),
         }
     }
+}
+
+/// Rates that differ from node to node, and from pair to pair if wanted.
+fn uneven(topology: &Topology, pairs: bool) -> Topology {
+    let mut topology = topology.clone();
+    let rate = |i: u32| NonZeroU64::new(u64::from(i * 7919 % 90 + 10)).unwrap();
+    let nodes: Vec<NodeId> = topology.nodes.keys().copied().collect();
+    topology.rates.up = nodes.iter().map(|node| (*node, rate(node.0))).collect();
+    topology.rates.down = nodes.iter().map(|node| (*node, rate(node.0 + 50))).collect();
+    if pairs {
+        let ways = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (*from, *to)));
+        topology.rates.pairs = ways.map(|(a, b)| ((a, b), rate(a.0 * 31 + b.0))).collect();
+    }
+    topology
 }
 
 fn whole(name: &str, racks: usize, nodes: usize) -> (StripeView, Topology) {

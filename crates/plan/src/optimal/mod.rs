@@ -1,5 +1,157 @@
 //! The best repair that links allow: how fast it can be, and the trees that do it.
 //!
-//! [`bound`] says what no repair can beat.
+//! A repair that sends all slices along one path is as slow as the slowest of its links. Here slices are dealt to
+//! several trees with shares, so that every helper gives what its links can. [`bound`] says what no repair of one block
+//! can beat, [`forest`] finds trees that come within one percent of it, and [`over_trees`] makes a plan of them.
+//! Rates are all that is known of links; delays and disks are not looked at.
 
 pub mod bound;
+mod lp;
+mod network;
+pub mod node;
+mod price;
+#[cfg(test)]
+mod tests;
+mod trees;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kintsu_dag::{BlockIndex, NodeId, Placed, Sink, over_tree};
+
+use crate::rebuild::{Part, decode, parts, proved};
+use crate::repair::rebuild;
+use crate::weighted::any_will_do;
+use crate::{Method, PlanError, Repair, RepairPlan, StripeView, Topology};
+
+pub use trees::{Forest, SharedTree, forest};
+
+/// Plans the repair along the best trees over blocks of `preference`, of which earlier ones are taken where rates do
+/// not decide. Lost blocks that have no helper in common are repaired along the best paths.
+pub(crate) fn plan(
+    view: &StripeView,
+    topology: &Topology,
+    repair: &Repair,
+    preference: &[BlockIndex],
+) -> Result<RepairPlan, PlanError> {
+    let graph = decode(view, preference, &repair.lost)?;
+    let parts = parts(view, &graph)?;
+    let [part] = &parts[..] else { return along_paths(view, topology, repair, preference) };
+    let (candidates, k) = match any_will_do(view) {
+        // Blocks without bytes are known to be zero.
+        true => (preference, view.code.k().saturating_sub(view.absent().len()).max(1)),
+        false => (&part.helpers[..], part.helpers.len()),
+    };
+    let nodes: Vec<NodeId> = candidates.iter().map(|block| view.home(*block)).collect::<Result<_, _>>()?;
+    let Some(forest) = forest(topology, &nodes, &repair.requestors, k) else {
+        return along_paths(view, topology, repair, preference);
+    };
+    over_trees(view, &repair.lost, &repair.requestors, &forest.trees)
+}
+
+/// The plan in which the slices go along these trees, by share, from the blocks that their nodes hold.
+///
+/// # Errors
+/// `Unrecoverable` when the blocks of a tree do not determine the lost ones; `Invalid` for a node without a block of
+/// the stripe, or a tree that needs several computations at the requestor where there are several; `Graph` when a
+/// tree does not lead to the requestor.
+pub fn over_trees(
+    view: &StripeView,
+    lost: &[BlockIndex],
+    requestors: &[NodeId],
+    trees: &[SharedTree],
+) -> Result<RepairPlan, PlanError> {
+    let mut lanes = Vec::with_capacity(trees.len());
+    let mut helpers = BTreeSet::new();
+    for tree in trees {
+        let blocks = blocks_of(view, tree.parents.keys())?;
+        lanes.push(over_one(view, lost, requestors, tree, &blocks)?);
+        helpers.extend(blocks.into_values());
+    }
+    let mut plan = proved(view, lanes, lost)?;
+    plan.lanes.iter_mut().zip(trees).for_each(|(lane, tree)| lane.share = tree.share);
+    Ok(RepairPlan {
+        plan,
+        helpers: helpers.into_iter().collect(),
+        lost: lost.to_vec(),
+        requestors: requestors.to_vec(),
+    })
+}
+
+fn over_one(
+    view: &StripeView,
+    lost: &[BlockIndex],
+    requestors: &[NodeId],
+    tree: &SharedTree,
+    blocks: &BTreeMap<NodeId, BlockIndex>,
+) -> Result<Placed, PlanError> {
+    let preference: Vec<BlockIndex> = blocks.values().copied().collect();
+    let parts = parts(view, &decode(view, &preference, lost)?)?;
+    let [part] = &parts[..] else {
+        return Err(PlanError::Invalid {
+            what: "tree".into(),
+            expected: "lost blocks that have helpers in common".into(),
+            got: crate::error::listed(lost),
+        });
+    };
+    let graph = shaped(view, part, tree, blocks)?;
+    let mut placed =
+        Placed { graph, load_at: BTreeMap::new(), compute_at: BTreeMap::new(), persist_at: BTreeMap::new() };
+    for leaf in placed.graph.leaves() {
+        placed.load_at.insert(leaf, view.home(view.block_of(leaf))?);
+    }
+    for (block, requestor) in lost.iter().zip(requestors) {
+        for symbol in view.symbols(*block) {
+            // Only what no helper computes: a place given by a bind goes first.
+            placed.compute_at.insert(symbol, requestors[0]);
+            placed.persist_at.insert(symbol, (*requestor, Sink::Block));
+        }
+    }
+    Ok(placed)
+}
+
+/// The part's map over the tree. A helper that adds nothing is passed over.
+fn shaped(
+    view: &StripeView,
+    part: &Part,
+    tree: &SharedTree,
+    blocks: &BTreeMap<NodeId, BlockIndex>,
+) -> Result<kintsu_dag::Ecdag, PlanError> {
+    let order: Vec<NodeId> = tree.parents.keys().copied().collect();
+    let route: Vec<BlockIndex> = order.iter().map(|node| blocks[node]).collect();
+    let (hops, coefs) = part.hops(view, &route);
+    let number = |node: &NodeId| order.binary_search(node).unwrap_or(order.len());
+    let parents: Vec<Option<usize>> = tree.parents.values().map(|up| up.as_ref().map(number)).collect();
+    Ok(over_tree(view.code.n(), view.code.w(), &hops, &parents, &part.targets, &coefs)?)
+}
+
+fn blocks_of<'a>(
+    view: &StripeView,
+    nodes: impl Iterator<Item = &'a NodeId>,
+) -> Result<BTreeMap<NodeId, BlockIndex>, PlanError> {
+    let block_on = |node: &NodeId| {
+        let found = view.indices().find(|block| view.has(*block, &[]) && view.home(*block) == Ok(*node));
+        found.map(|block| (*node, block)).ok_or_else(|| PlanError::Placement {
+            expected: format!("a block of {} on {node}", view.id),
+            got: "none".into(),
+        })
+    };
+    nodes.map(block_on).collect()
+}
+
+fn along_paths(
+    view: &StripeView,
+    topology: &Topology,
+    repair: &Repair,
+    preference: &[BlockIndex],
+) -> Result<RepairPlan, PlanError> {
+    let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
+    let (mut lanes, helpers) = rebuild(view, topology, &goals, Method::Optimal, preference, &[])?;
+    for placed in &mut lanes {
+        for (block, requestor) in &goals {
+            let sink = (*requestor, Sink::Block);
+            placed.persist_at.extend(view.symbols(*block).map(|symbol| (symbol, sink)));
+        }
+    }
+    let plan = proved(view, lanes, &repair.lost)?;
+    Ok(RepairPlan { plan, helpers, lost: repair.lost.clone(), requestors: repair.requestors.clone() })
+}

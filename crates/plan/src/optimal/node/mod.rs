@@ -1,0 +1,75 @@
+//! A whole node: how fast many stripes can be repaired together, and who helps whom so that it nearly is.
+//!
+//! Model: the links of nodes and racks carry bytes at their rates, and stripes are repaired all at once. With B_s the
+//! bytes that stripe s lost, and for each repair tree a load on every link, the least time T for which some weights of
+//! trees load no link beyond its capacity times T is a linear program. Its dual gives [`bound`]: for any prices y of
+//! links, T >= sum_s B_s cost_s(y) / sum_l C_l y_l, where cost_s is the cheapest tree over the stripe's helpers and
+//! requestors. [`plan`] gives each stripe a tree of its own in turn and then better ones, until the busiest link is
+//! nearly as idle as the bound allows. Rates of pairs of nodes are not looked at here.
+//!
+//! Both are pure functions of the stripes' homes: the same stripes give the same plan.
+
+mod links;
+mod price;
+mod requestors;
+mod respond;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use kintsu_dag::NodeId;
+
+use super::SharedTree;
+use crate::Topology;
+
+/// A stripe that lost a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Bytes of the lost block.
+    pub bytes: u64,
+    /// Helpers in a tree.
+    pub k: usize,
+    /// The nodes that can help: any k of them, or exactly k.
+    pub helpers: Vec<NodeId>,
+    /// The nodes that may get the block; `None` for any of the common ones that is not among the helpers.
+    pub requestors: Option<Vec<NodeId>>,
+}
+
+/// How the stripes are repaired.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// In the order of the losses, which is also a good one to start them in.
+    pub repairs: Vec<Assigned>,
+    /// Until the busiest link has carried its part, in seconds; 0 where no rates are known.
+    pub seconds: f64,
+    /// No schedule is faster, in seconds.
+    pub bound: f64,
+    /// Repairs under way together that keep all links busy.
+    pub at_once: usize,
+}
+
+/// The repair of one stripe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assigned {
+    /// The node that gets the block.
+    pub requestor: NodeId,
+    /// The trees that its slices go along.
+    pub trees: Vec<SharedTree>,
+}
+
+/// A time in seconds that no schedule of linear repairs of these stripes can beat, whatever trees it uses; 0 where
+/// no rates are known. The work is bounded: the more stripes, the fewer prices are tried; what is found is a bound all
+/// the same. `common` are the requestors of losses that name none.
+pub fn bound(losses: &[Loss], common: &[NodeId], topology: &Topology) -> f64 {
+    let links = links::Links::of(losses, common, topology);
+    price::bound(&links)
+}
+
+/// Requestors, helpers and trees for all stripes. `None` when a loss has fewer than k helpers, no k, or nobody may
+/// get the block.
+///
+/// Where there are many more stripes than nodes each has one tree; where there are few, several with shares.
+pub fn plan(losses: &[Loss], common: &[NodeId], topology: &Topology) -> Option<Schedule> {
+    let links = links::Links::of(losses, common, topology);
+    schedule::schedule(&links)
+}

@@ -1,0 +1,140 @@
+//! Prices of links that give a high bound: links that many cheapest trees would load get dearer.
+//!
+//! Stripe after stripe, over and over, is answered with its cheapest tree, whose loads add up; the price of a link is
+//! exponential in its load (multiplicative weights: Plotkin, Shmoys and Tardos, MOR'95; Young, SODA'95). The mean of
+//! these prices tends to the best ones, the faster the more trees have been found; any prices at all give a bound.
+
+use super::links::{Links, Stripe};
+use super::requestors::Idle;
+use super::respond::{Response, respond};
+
+/// Cheapest trees found in all, but at least one for each stripe.
+const TREES: usize = 80_000;
+
+/// Times that the prices are added up to their mean.
+const SAMPLES: usize = 400;
+
+/// How much dearer one tree makes a link, relatively: at least, so that something is learned, and at most.
+const STEPS: std::ops::RangeInclusive<f64> = 0.01..=0.5;
+
+/// When the dearest link has become dearer by this exponent, all are reckoned anew.
+const FAR: f64 = 30.0;
+
+/// A time in seconds that no schedule beats.
+pub(super) fn bound(links: &Links) -> f64 {
+    if !links.known || links.stripes.is_empty() {
+        return 0.0;
+    }
+    let even: Vec<f64> = links.capacity.iter().map(|rate| 1.0 / rate).collect();
+    let Some(first) = value(links, &even) else { return 0.0 };
+    if first <= 0.0 {
+        return first;
+    }
+    let mut market = Market::new(links, first);
+    let visits = TREES.max(links.stripes.len());
+    let every = (visits / SAMPLES).max(1);
+    let mut mean = vec![0.0; even.len()];
+    for visit in 0..visits {
+        // A stride through the list, so that no stretch of it stands for the whole.
+        if market.visit(links, &links.stripes[visit % links.stripes.len()]).is_none() {
+            return first;
+        }
+        if 2 * visit >= visits && visit % every == 0 {
+            let spent = spent(links, &market.price);
+            mean.iter_mut().zip(&market.price).for_each(|(mean, price)| *mean += price / spent);
+        }
+    }
+    let found = [mean, market.price].into_iter().filter_map(|prices| value(links, &prices));
+    found.fold(first, f64::max)
+}
+
+/// What all links together earn in a second.
+fn spent(links: &Links, price: &[f64]) -> f64 {
+    let earned = price.iter().zip(&links.capacity).filter(|(_, rate)| rate.is_finite());
+    earned.map(|(price, rate)| price * rate).sum()
+}
+
+/// The bound that prices give: what the cheapest trees cost, over what the links earn in a second.
+fn value(links: &Links, price: &[f64]) -> Option<f64> {
+    let idle = Idle::new(links, &|node| price[links.down(node)]);
+    let mut cost = 0.0;
+    for stripe in &links.stripes {
+        cost += stripe.bytes * answer(links, stripe, &idle, price, &|node, _| price[links.down(node)])?.floor;
+    }
+    let spent = spent(links, price);
+    Some(if spent > 0.0 { cost / spent } else { 0.0 })
+}
+
+fn answer(
+    links: &Links,
+    stripe: &Stripe,
+    idle: &Idle,
+    price: &[f64],
+    place: &dyn Fn(usize, usize) -> f64,
+) -> Option<Response> {
+    let racks = (0..if links.racked { links.racks } else { 0 }).map(|rack| links.rack_down(rack));
+    let arrival = racks.min_by(|a, b| price[*a].total_cmp(&price[*b]));
+    respond(links, stripe, &idle.shortlist(links, stripe), &|link| price[link], place, arrival)
+}
+
+/// Loads that add up, and the prices that follow them.
+struct Market {
+    /// Seconds that each link has been busy.
+    busy: Vec<f64>,
+    price: Vec<f64>,
+    /// The load at which a price is one over the rate.
+    level: f64,
+    /// How much a second more raises the logarithm of a price.
+    slope: f64,
+    idle: Idle,
+}
+
+impl Market {
+    /// `seconds` is about what all stripes together take.
+    fn new(links: &Links, seconds: f64) -> Self {
+        let rounds = (TREES as f64 / links.stripes.len() as f64).max(1.0);
+        let used = links.capacity.iter().filter(|rate| rate.is_finite()).count() as f64;
+        // In the end the exponent of the busiest link should be much above the logarithm of the number of links, and
+        // each step small: with step e, the exponent is e times the trees on a link, the error about e + ln(m) / exponent.
+        let bytes = links.stripes.iter().map(|stripe| stripe.bytes).sum::<f64>() / links.stripes.len() as f64;
+        let rates: Vec<f64> = links.capacity.iter().copied().filter(|rate| rate.is_finite()).collect();
+        let one = bytes * rates.len() as f64 / rates.iter().sum::<f64>();
+        let trees = (rounds * seconds / one).max(1.0);
+        let step = (used.ln().max(1.0) / trees).sqrt().clamp(*STEPS.start(), *STEPS.end());
+        Self {
+            busy: vec![0.0; links.capacity.len()],
+            price: links.capacity.iter().map(|rate| 1.0 / rate).collect(),
+            level: 0.0,
+            slope: step / one,
+            idle: Idle::new(links, &|node| 1.0 / links.capacity[links.down(node)]),
+        }
+    }
+
+    fn visit(&mut self, links: &Links, stripe: &Stripe) -> Option<()> {
+        let place = |node: usize, children: usize| {
+            let link = links.down(node);
+            let seconds = children as f64 * stripe.bytes / links.capacity[link];
+            self.price[link] * (self.slope * seconds).exp()
+        };
+        let Response { paid, tree, .. } = answer(links, stripe, &self.idle, &self.price, &place)?;
+        let receivers = || tree.edges.iter().map(|(_, to)| *to);
+        receivers().for_each(|node| self.idle.remove(links, node, self.price[links.down(node)]));
+        let mut most: f64 = 0.0;
+        for link in paid {
+            self.busy[link] += stripe.bytes / links.capacity[link];
+            self.price[link] = self.priced(links, link);
+            most = most.max(self.busy[link]);
+        }
+        receivers().for_each(|node| self.idle.insert(links, node, self.price[links.down(node)]));
+        if (most - self.level) * self.slope > FAR {
+            self.level = most;
+            self.price = (0..self.price.len()).map(|link| self.priced(links, link)).collect();
+            self.idle = Idle::new(links, &|node| self.price[links.down(node)]);
+        }
+        Some(())
+    }
+
+    fn priced(&self, links: &Links, link: usize) -> f64 {
+        (self.slope * (self.busy[link] - self.level)).exp() / links.capacity[link]
+    }
+}

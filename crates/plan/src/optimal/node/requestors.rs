@@ -1,0 +1,60 @@
+//! Who may get a stripe's block, the idlest first.
+
+use std::collections::BTreeSet;
+
+use super::links::{Links, Stripe};
+
+/// The common requestors by how dear or busy their downlinks are; rack by rack where racks have rates.
+pub(super) struct Idle {
+    /// The bits of a number that is not negative are ordered as it is.
+    by_rack: Vec<BTreeSet<(u64, usize)>>,
+    common: Vec<bool>,
+}
+
+impl Idle {
+    /// With the busyness of each node.
+    pub fn new(links: &Links, busy: &dyn Fn(usize) -> f64) -> Self {
+        let racks = if links.racked { links.racks } else { 1 };
+        let mut idle = Self { by_rack: vec![BTreeSet::new(); racks], common: vec![false; links.nodes.len()] };
+        for &node in &links.common {
+            idle.common[node] = true;
+            idle.insert(links, node, busy(node));
+        }
+        idle
+    }
+
+    /// Puts a node back with its new busyness, if it is a common requestor.
+    pub fn insert(&mut self, links: &Links, node: usize, busy: f64) {
+        if self.common[node] {
+            self.by_rack[rack(links, node)].insert((busy.max(0.0).to_bits(), node));
+        }
+    }
+
+    /// Takes a node out by its old busyness.
+    pub fn remove(&mut self, links: &Links, node: usize, busy: f64) {
+        self.by_rack[rack(links, node)].remove(&(busy.max(0.0).to_bits(), node));
+    }
+
+    /// The stripe's own requestors, or of the common ones those of which one is the best: the idlest, and where racks
+    /// count, the idlest of each of its helpers' racks and of all others.
+    pub fn shortlist(&self, links: &Links, stripe: &Stripe) -> Vec<usize> {
+        if let Some(own) = &stripe.requestors {
+            return own.iter().copied().filter(|node| !stripe.helpers.contains(node)).collect();
+        }
+        let first = |nodes: &BTreeSet<(u64, usize)>| {
+            nodes.iter().find(|(_, node)| !stripe.helpers.contains(node)).copied()
+        };
+        if !links.racked {
+            return self.by_rack.iter().filter_map(first).map(|(_, node)| node).collect();
+        }
+        let near = |rack: usize| stripe.helpers.iter().any(|helper| links.rack[*helper] == rack);
+        let (near, far): (Vec<_>, Vec<_>) = (0..self.by_rack.len()).partition(|rack| near(*rack));
+        let firsts = |racks: Vec<usize>| racks.into_iter().filter_map(|rack| first(&self.by_rack[rack]));
+        let far = firsts(far).min();
+        firsts(near).chain(far).map(|(_, node)| node).collect()
+    }
+}
+
+fn rack(links: &Links, node: usize) -> usize {
+    if links.racked { links.rack[node] } else { 0 }
+}

@@ -1,0 +1,188 @@
+//! Trees for many stripes, one after the other and then anew, until no link is much busier than the bound allows.
+//!
+//! Each stripe answers the loads of all others with its cheapest tree, where a link costs what one more block adds to a
+//! steep sum over all links (exponential potentials: Aspnes et al., JACM'97). The first pass makes a good start of
+//! any part of the list; later ones take each stripe out and put it back. The best pass counts.
+
+use std::collections::BTreeMap;
+
+use super::links::{Links, Tree};
+use super::requestors::Idle;
+use super::respond::{best_path, respond};
+use super::{Assigned, Schedule};
+use crate::optimal::SharedTree;
+
+/// Trees found in all at most, beyond the first for each stripe.
+const MAX_TREES: usize = 3_000_000;
+
+/// Passes after the first, at most.
+const MAX_PASSES: usize = 24;
+
+/// Trees for one stripe that are tried: one if that is good enough, else more, where stripes are not many anyway.
+const PARTS: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// Trees of all stripes together at most, where some have several.
+const SEVERAL: usize = 2048;
+
+/// More trees for each stripe are not tried when the busiest link is this near to the bound.
+const GOOD: f64 = 0.95;
+
+/// No better pass is looked for when the busiest link is this near to the bound.
+const ENOUGH: f64 = 0.99;
+
+/// How steep the sum over the links is: with it a link one percent busier costs half as much again.
+const STEEPNESS: f64 = 40.0;
+
+/// How steep it becomes.
+const STEEPEST: f64 = 400.0;
+
+/// Exponents are cut here, so that all sums are finite.
+const MAX_EXPONENT: f64 = 600.0;
+
+/// What a further child of the same node costs more: paths are more even than stars.
+const CROWDED: f64 = 0.05;
+
+pub(super) fn schedule(links: &Links) -> Option<Schedule> {
+    let bound = super::price::bound(links);
+    let mut best = balanced(links, 1, bound)?;
+    let more = PARTS.into_iter().skip(1).take_while(|parts| parts * links.stripes.len() <= SEVERAL);
+    for parts in more {
+        if bound >= GOOD * best.0 {
+            break;
+        }
+        let next = balanced(links, parts, bound)?;
+        if next.0 < best.0 {
+            best = next;
+        }
+    }
+    let repairs = best.1.iter().map(|trees| assigned(links, trees)).collect::<Option<Vec<_>>>()?;
+    let seconds = if links.known { best.0 } else { 0.0 };
+    Some(Schedule { repairs, seconds, bound, at_once: at_once(links) })
+}
+
+/// So many trees for each stripe, and the time that they take.
+fn balanced(links: &Links, parts: usize, bound: f64) -> Option<(f64, Vec<Vec<Tree>>)> {
+    let mut desk = Desk::new(links, parts, bound);
+    for stripe in 0..links.stripes.len() {
+        desk.assign(stripe)?;
+    }
+    let mut best = (links.seconds(&desk.loads), desk.trees.clone());
+    let passes = (MAX_TREES / (links.stripes.len() * parts).max(1)).min(MAX_PASSES);
+    for _ in 0..passes {
+        if bound >= ENOUGH * best.0 {
+            break;
+        }
+        desk.sharpen();
+        for stripe in 0..links.stripes.len() {
+            desk.withdraw(stripe);
+            desk.assign(stripe)?;
+        }
+        let seconds = links.seconds(&desk.loads);
+        if seconds < best.0 {
+            best = (seconds, desk.trees.clone());
+        }
+    }
+    Some(best)
+}
+
+/// The trees so far and what they load.
+struct Desk<'a> {
+    links: &'a Links,
+    /// Trees of each stripe.
+    parts: usize,
+    /// Seconds that count as one in the potential.
+    unit: f64,
+    steepness: f64,
+    loads: Vec<f64>,
+    trees: Vec<Vec<Tree>>,
+    idle: Idle,
+}
+
+impl<'a> Desk<'a> {
+    fn new(links: &'a Links, parts: usize, bound: f64) -> Self {
+        Self {
+            links,
+            parts,
+            unit: if bound > 0.0 { bound } else { 1.0 },
+            steepness: STEEPNESS,
+            loads: vec![0.0; links.capacity.len()],
+            trees: vec![Vec::new(); links.stripes.len()],
+            idle: Idle::new(links, &|_| 0.0),
+        }
+    }
+
+    fn sharpen(&mut self) {
+        self.steepness = (1.3 * self.steepness).min(STEEPEST);
+    }
+
+    /// What `bytes` more on a link, which then come on top of `more`, add to the potential.
+    fn rise(&self, link: usize, more: f64, bytes: f64) -> f64 {
+        let scale = self.steepness / (self.links.capacity[link] * self.unit);
+        let potential = |load: f64| (load * scale).min(MAX_EXPONENT).exp();
+        let load = self.loads[link] + more;
+        // The exponent itself decides among links that are beyond all measure.
+        potential(load + bytes) - potential(load) + bytes * scale * 1e-9
+    }
+
+    fn assign(&mut self, number: usize) -> Option<()> {
+        let stripe = &self.links.stripes[number];
+        let bytes = stripe.bytes / self.parts as f64;
+        let mut requestors = self.idle.shortlist(self.links, stripe);
+        for _ in 0..self.parts {
+            let price = |link: usize| self.rise(link, 0.0, bytes);
+            let place = |node: usize, children: usize| {
+                let rise = self.rise(self.links.down(node), children as f64 * bytes, bytes);
+                rise * (1.0 + CROWDED * children as f64)
+            };
+            let tree = match self.links.racked {
+                true => best_path(self.links, stripe, &requestors, &price)?,
+                false => respond(self.links, stripe, &requestors, &price, &place, None)?.tree,
+            };
+            requestors = vec![tree.requestor];
+            self.carry(&tree, bytes);
+            self.trees[number].push(tree);
+        }
+        Some(())
+    }
+
+    fn withdraw(&mut self, number: usize) {
+        let bytes = self.links.stripes[number].bytes / self.parts as f64;
+        for tree in std::mem::take(&mut self.trees[number]) {
+            self.carry(&tree, -bytes);
+        }
+    }
+
+    fn carry(&mut self, tree: &Tree, bytes: f64) {
+        let (links, idle, loads) = (self.links, &mut self.idle, &mut self.loads);
+        let receivers = || tree.edges.iter().map(|(_, to)| *to);
+        let busy =
+            |loads: &[f64], node: usize| loads[links.down(node)].max(0.0) / links.capacity[links.down(node)];
+        receivers().for_each(|node| idle.remove(links, node, busy(loads, node)));
+        links.load(tree, bytes, loads);
+        receivers().for_each(|node| idle.insert(links, node, busy(loads, node)));
+    }
+}
+
+/// A stripe's trees, those that are the same as one with its share.
+fn assigned(links: &Links, trees: &[Tree]) -> Option<Assigned> {
+    let mut shares: BTreeMap<&Tree, u32> = BTreeMap::new();
+    trees.iter().for_each(|tree| *shares.entry(tree).or_default() += 1);
+    let requestor = trees.first()?.requestor;
+    let shared = |(tree, share): (&Tree, u32)| {
+        let parent = |to: usize| (to != requestor).then(|| links.nodes[to]);
+        let parents = tree.edges.iter().map(|(from, to)| (links.nodes[*from], parent(*to))).collect();
+        SharedTree { parents, share }
+    };
+    let trees: Vec<SharedTree> = shares.into_iter().map(shared).collect();
+    let trees = match &trees[..] {
+        [only] => vec![SharedTree { share: 1, ..only.clone() }],
+        _ => trees,
+    };
+    Some(Assigned { requestor: links.nodes[requestor], trees })
+}
+
+/// Twice as many as would keep each helper in one tree.
+fn at_once(links: &Links) -> usize {
+    let most = links.stripes.iter().map(|stripe| stripe.k).max().unwrap_or(1).max(1);
+    (2 * links.nodes.len()).div_ceil(most).max(2)
+}

@@ -1,0 +1,162 @@
+//! The trees of one repair: good ones to begin with, the best of all by [`super::lp`], and whole shares of the slices.
+
+use std::collections::BTreeMap;
+
+use kintsu_dag::NodeId;
+
+use super::lp::{pack, thin};
+use super::network::{Network, Tree};
+use crate::Topology;
+
+/// The trees kept reach this much of the rate that all reach.
+const KEPT: f64 = 0.997;
+
+/// The rounded shares reach this much of the rate of the trees kept, where a period up to [`MAX_PERIOD`] does.
+const ROUNDED: f64 = 0.997;
+
+/// The largest sum of the shares.
+const MAX_PERIOD: u32 = 1000;
+
+/// Repair trees with shares of the slices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forest {
+    /// Each tree with its share.
+    pub trees: Vec<SharedTree>,
+    /// Bytes of each repaired block a second; infinite where nothing is known to limit it.
+    pub rate: f64,
+    /// The rate that no trees can beat. Not known (infinite) where several blocks are repaired together.
+    pub bound: f64,
+}
+
+/// A repair tree, and how many slices of each period go along it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedTree {
+    /// Each helper, and the one that it sends to; `None` for the requestor.
+    pub parents: BTreeMap<NodeId, Option<NodeId>>,
+    /// Slices in each period, which is the sum of the shares.
+    pub share: u32,
+}
+
+/// The best trees over `k` of the helpers each, as few as come near the bound. Among links that do not matter earlier
+/// helpers are preferred; so where all are alike it is one chain over the first k. `None` for fewer than k
+/// helpers, no requestor or k of zero.
+///
+/// Reaches 0.99 of the bound wherever only the nodes' own links have rates. Racks and rates of pairs are solved as
+/// well for up to some thousands of sets of k helpers; beyond, for what a local search finds.
+pub fn forest(topology: &Topology, helpers: &[NodeId], requestors: &[NodeId], k: usize) -> Option<Forest> {
+    if k == 0 || helpers.len() < k || requestors.is_empty() {
+        return None;
+    }
+    let network = Network::of(topology, helpers, requestors, k);
+    let packing = pack(&network, guesses(&network))?;
+    let few = thin(&network, &packing, KEPT);
+    let (shares, rate) = shares(&network, &few.trees);
+    let node = |number: usize| network.helpers.get(number).copied();
+    let trees = few.trees.iter().zip(shares).filter(|(_, share)| *share > 0).map(|((tree, _), share)| {
+        let parents = tree.0.iter().filter_map(|(from, to)| Some((node(*from)?, node(*to)))).collect();
+        SharedTree { parents, share }
+    });
+    Some(Forest { trees: trees.collect(), rate, bound: packing.bound.max(rate) })
+}
+
+/// Chains in which each helper takes part as long as it can at the best rate: bars of that length are laid one after
+/// the other around a circle k times, and each part of the circle is a set of k helpers (McNaughton's rule). With
+/// links alike in both directions these are the best trees already. Then the star, and each chain the other way round.
+pub(crate) fn guesses(network: &Network) -> Vec<Tree> {
+    let (m, k) = (network.requestor(), network.k);
+    let mut order: Vec<usize> = (0..m).collect();
+    let worth = |i: &usize| network.ends[*i].up.min(network.ends[*i].down);
+    order.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+    let mut chains: Vec<Vec<usize>> = vec![order[..k].to_vec()];
+    let rate = network.nodes_bound;
+    if rate.is_finite() && rate > 0.0 {
+        chains.extend(around_the_circle(network, &order, rate));
+    }
+    let mut trees: Vec<Tree> = Vec::new();
+    for mut path in chains {
+        path_order(network, &mut path);
+        trees.push(Tree::chain(&path, m));
+        if network.own.is_none() && network.blocks == 1 {
+            trees.push(Tree::with_children(path.iter().map(|helper| (*helper, 0)).collect(), m));
+        }
+        path.reverse();
+        trees.push(Tree::chain(&path, m));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    trees.retain(|tree| seen.insert(tree.clone()));
+    trees
+}
+
+fn around_the_circle(network: &Network, order: &[usize], rate: f64) -> Vec<Vec<usize>> {
+    let mut at = 0.0;
+    let mut bars = Vec::new();
+    for &helper in order {
+        let up = network.ends[helper].up / network.blocks as f64;
+        let len = up.min(rate).min(network.k as f64 * rate - at);
+        bars.push((helper, at, at + len));
+        at += len;
+    }
+    let mut cuts: Vec<f64> = bars.iter().map(|(_, _, end)| end % rate).chain([0.0, rate]).collect();
+    cuts.sort_by(f64::total_cmp);
+    let parts = cuts.windows(2).filter(|cut| cut[1] - cut[0] > 1e-9 * rate);
+    let sets = parts.map(|cut| {
+        let middle = (cut[0] + cut[1]) / 2.0;
+        let turns = (0..network.k).map(|turn| middle + turn as f64 * rate);
+        turns
+            .filter_map(|x| bars.iter().find(|(_, from, to)| (*from..*to).contains(&x)))
+            .map(|bar| bar.0)
+            .collect()
+    });
+    let whole =
+        |set: &Vec<usize>| set.len() == network.k && (1..set.len()).all(|i| !set[..i].contains(&set[i]));
+    sets.filter(whole).collect()
+}
+
+/// Rack by rack, the requestor's last; the one that receives least sends first.
+fn path_order(network: &Network, path: &mut [usize]) {
+    let near = network.racks[network.requestor()];
+    let crowd = |i: usize| path.iter().filter(|other| network.racks[**other] == network.racks[i]).count();
+    let crowds: Vec<usize> = (0..network.requestor()).map(crowd).collect();
+    path.sort_by(|&a, &b| {
+        let key = |i: usize| (network.racks[i] == near, crowds[i], network.racks[i]);
+        key(a).cmp(&key(b)).then(network.ends[a].down.total_cmp(&network.ends[b].down)).then(a.cmp(&b))
+    });
+}
+
+/// Whole shares in proportion to the weights, and the rate with them: with the smallest period that does.
+fn shares(network: &Network, trees: &[(Tree, f64)]) -> (Vec<u32>, f64) {
+    let loads: Vec<Vec<(usize, f64)>> = trees.iter().map(|(tree, _)| network.load(tree)).collect();
+    let rate = |shares: &[u32]| {
+        let mut link = vec![0.0; network.capacity.len()];
+        for (load, share) in loads.iter().zip(shares) {
+            load.iter().for_each(|(l, part)| link[*l] += part * f64::from(*share));
+        }
+        let period: u32 = shares.iter().sum();
+        let loaded = link.iter().zip(&network.capacity).filter(|(load, _)| **load > 0.0);
+        loaded.map(|(load, capacity)| capacity / load * f64::from(period)).fold(f64::INFINITY, f64::min)
+    };
+    let whole: f64 = trees.iter().map(|(_, weight)| weight).sum();
+    let mut best = (vec![1; trees.len()], 0.0);
+    for period in 1..=MAX_PERIOD {
+        let shares = rounded(trees, whole, period);
+        let reached = rate(&shares);
+        if reached > best.1 {
+            best = (shares, reached);
+        }
+        if best.1 >= ROUNDED * whole {
+            break;
+        }
+    }
+    best
+}
+
+/// Shares of this period, by the largest remainders.
+fn rounded(trees: &[(Tree, f64)], whole: f64, period: u32) -> Vec<u32> {
+    let exact: Vec<f64> = trees.iter().map(|(_, weight)| weight / whole * f64::from(period)).collect();
+    let mut shares: Vec<u32> = exact.iter().map(|share| share.floor() as u32).collect();
+    let mut by_rest: Vec<usize> = (0..trees.len()).collect();
+    by_rest.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()).then(a.cmp(b)));
+    let missing = period.saturating_sub(shares.iter().sum());
+    by_rest.into_iter().take(missing as usize).for_each(|tree| shares[tree] += 1);
+    shares
+}
