@@ -102,7 +102,14 @@ impl Client {
         slice_bytes: impl Into<Option<u32>>,
     ) -> Result<Jobs, ClientError> {
         let slice_bytes = slice_bytes.into().unwrap_or(0);
-        let repair = Repair { target, method, slice_bytes };
+        self.repair_by(Repair { method, slice_bytes, ..Repair::new(target) }).await
+    }
+
+    /// Repairs blocks that are unavailable: by which method and schedule, and to whom, is in `repair`.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` for requestors that cannot be; or whatever keeps the coordinator from answering.
+    pub async fn repair_by(&self, repair: Repair) -> Result<Jobs, ClientError> {
         self.job(move |mut c| {
             let repair = repair.clone();
             Box::pin(async move { c.repair(repair).await })

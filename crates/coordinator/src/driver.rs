@@ -3,11 +3,12 @@
 //! - `ticks`: time passes for members, leases and automatic repairs;
 //! - `sweep`: agents delete what nobody needs;
 //! - `asks`: carries out the commands of the repair queue;
-//! - `pages`: finds the stripes that an ask is about;
+//! - `pages`: finds the stripes that an ask is about; `assign`: gives them to nodes;
 //! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
 //! - `run`: programs on agents.
 
 mod asks;
+mod assign;
 mod drain;
 mod encode;
 mod mend;

@@ -18,16 +18,50 @@ pub use mend::{Attempt, Circumstances, Mend, Verdict};
 pub use queue::{AskId, Asked, Command, Outcome, Queue, Want};
 pub use tally::Tally;
 
-use kintsu_plan::Method;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::{Method, PlanError, Schedule, Topology};
 
 /// How a repair is to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Order {
     /// The shape of the plan.
     pub method: Method,
     /// Slice in bytes.
     pub slice_bytes: u32,
     /// Mend a block on the node it is on, where that lives (single rotten blocks); else requestors are
-    /// spread over all nodes (recovery of whole nodes).
+    /// spread over nodes (recovery of whole nodes).
     pub in_place: bool,
+    /// Which helpers and requestors are taken.
+    pub schedule: Schedule,
+    /// The only nodes that may get blocks; `None`: all.
+    pub requestors: Option<Arc<BTreeSet<NodeId>>>,
+    /// Stripes that one node may have a part in at once; 0 for the default.
+    pub per_node: u32,
+}
+
+impl Order {
+    /// The nodes as this order sees them: only its requestors are usable for new blocks.
+    pub fn narrow(&self, mut topology: Topology) -> Topology {
+        if let Some(requestors) = &self.requestors {
+            for (id, node) in &mut topology.nodes {
+                node.usable &= requestors.contains(id);
+            }
+        }
+        topology
+    }
+
+    /// Why a block has no place, with the requestors that were asked for.
+    pub fn explain(&self, error: PlanError) -> PlanError {
+        match (error, &self.requestors) {
+            (PlanError::Placement { expected, got }, Some(requestors)) => {
+                let names: Vec<_> = requestors.iter().map(NodeId::to_string).collect();
+                let expected = format!("{expected} among the requestors {}", names.join(", "));
+                PlanError::Placement { expected, got }
+            }
+            (error, _) => error,
+        }
+    }
 }

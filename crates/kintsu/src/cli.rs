@@ -117,6 +117,8 @@ Examples:
 Examples:
   kintsu repair                                  # everything that is unavailable
   kintsu repair --node 3 --method ppr
+  kintsu repair --node 3 --to 16                 # everything to one replacement
+  kintsu repair --node 3 --requestors 8 --schedule greedy
   kintsu repair --object video --method conventional --slice 64KiB --json")]
     Repair(Repair),
     /// Verify every block on every node, and mend what is found.
@@ -314,6 +316,45 @@ pub struct Repair {
     /// Slice: the unit of pipelining; `auto` for what suits the plan.
     #[arg(long, default_value = "auto", value_name = "BYTES")]
     pub slice: Slice,
+    /// Only these nodes get repaired blocks, evenly (default: all that are alive).
+    #[arg(long, value_delimiter = ',', value_name = "NODE,...", conflicts_with = "requestors")]
+    pub to: Vec<u32>,
+    /// Only so many nodes get repaired blocks, evenly; the coordinator chooses them.
+    #[arg(long, value_name = "COUNT")]
+    pub requestors: Option<u32>,
+    /// Whose links are used when many stripes are repaired.
+    #[arg(long, value_enum, default_value_t = Schedule::Balanced)]
+    pub schedule: Schedule,
+    /// Stripes that one node may have a part in at once (0: the coordinator's default).
+    #[arg(long, default_value_t = 0, value_name = "STRIPES")]
+    pub per_node: u32,
+}
+
+/// Schedules of recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Schedule {
+    /// Nodes that have least to do, by the rates of their links where they are known.
+    Balanced,
+    /// The least recently used helpers.
+    Greedy,
+    /// The helpers with the smallest index.
+    ByIndex,
+    /// PUSH-Rep: as by index, one requestor for all.
+    PushRep,
+    /// PUSH-Sur: as by index, all survivors are requestors in turn.
+    PushSur,
+}
+
+impl From<Schedule> for kintsu_plan::Schedule {
+    fn from(schedule: Schedule) -> Self {
+        match schedule {
+            Schedule::Balanced => Self::Balanced,
+            Schedule::Greedy => Self::Greedy,
+            Schedule::ByIndex => Self::ByIndex,
+            Schedule::PushRep => Self::PushRep,
+            Schedule::PushSur => Self::PushSur,
+        }
+    }
 }
 
 /// Repair methods.

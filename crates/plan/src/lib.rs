@@ -46,7 +46,7 @@ pub use predict::predicted;
 pub use program::{BlockBinding, JobId, Lane, Peer, Plan, Program, Window};
 pub use rates::Rates;
 pub use read::{read, read_by};
-pub use recovery::Recovery;
+pub use recovery::{Assignment, Recovery, Schedule, Shares, Waiting, choose_requestors};
 pub use repair::{Repair, RepairPlan, repair};
 pub use slice_size::slice_bytes;
 pub use topology::{Node, StripeView, Topology};

@@ -1,21 +1,32 @@
-//! Full-node recovery: repairs of many stripes with the load spread evenly (ECPipe, section 3.3).
+//! Full-node recovery: repairs of many stripes with the load spread over nodes (ECPipe, section 3.3).
+//!
+//! - [`Schedule`]: the rules by which helpers and requestors are taken;
+//! - [`Recovery::window`]: assigns the stripes that are next, together;
+//! - [`Recovery::requestors`] and [`Recovery::assign`]: plan one repair, as it was assigned or, where that is not
+//!   possible any more, with the nodes least recently used.
 //!
 //! The clock is a counter of repairs. A node remembers when it was last a helper and when it was
-//! last a requestor; the least recently used ones are taken. This is state without I/O: the
-//! same calls give the same plans.
+//! last a requestor. This is state without I/O: the same calls give the same plans.
+
+mod schedule;
+mod window;
 
 use std::collections::BTreeMap;
 
-use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
 
 use crate::{Method, PlanError, Repair, RepairPlan, StripeView, Topology, place_lost, repair};
 
-/// Which nodes have helped, and when.
+pub use schedule::Schedule;
+pub use window::{Assignment, Shares, Waiting, choose_requestors};
+
+/// Which nodes have helped, and when; and what is assigned to whom.
 #[derive(Debug, Clone, Default)]
 pub struct Recovery {
     clock: u64,
     helped: BTreeMap<NodeId, u64>,
     requested: BTreeMap<NodeId, u64>,
+    assigned: BTreeMap<StripeId, Assignment>,
 }
 
 impl Recovery {
@@ -42,7 +53,8 @@ impl Recovery {
         self.assign(view, topology, &wanted, excluded)
     }
 
-    /// The requestors least recently used; nothing counts as used yet.
+    /// The requestors that are assigned, as far as they are usable and hold no block of the stripe; for the other
+    /// blocks those least recently used. Nothing counts as used yet.
     ///
     /// # Errors
     /// As [`place_lost`].
@@ -52,12 +64,30 @@ impl Recovery {
         topology: &Topology,
         lost: &[BlockIndex],
     ) -> Result<Vec<NodeId>, PlanError> {
-        place_lost(view, topology, lost, &mut |node| last(&self.requested, node))
+        view.check("lost blocks", lost)?;
+        let mut view = view.clone();
+        for block in lost {
+            view.homes[usize::from(block.0)] = None;
+        }
+        if let Some(assignment) = self.assigned.get(&view.id) {
+            for (block, &node) in assignment.requestors.iter().filter(|(block, _)| lost.contains(block)) {
+                let usable = topology.nodes.get(&node).is_some_and(|known| known.usable);
+                if usable && !view.homes.contains(&Some(node)) {
+                    view.homes[usize::from(block.0)] = Some(node);
+                }
+            }
+        }
+        let rest: Vec<_> = lost.iter().copied().filter(|b| view.homes[usize::from(b.0)].is_none()).collect();
+        let chosen = place_lost(&view, topology, &rest, &mut |node| last(&self.requested, node))?;
+        for (block, node) in rest.into_iter().zip(chosen) {
+            view.homes[usize::from(block.0)] = Some(node);
+        }
+        lost.iter().map(|block| view.home(*block)).collect()
     }
 
-    /// Plans a repair for given requestors, with the helpers least recently used: the first attempt
-    /// where the requestors are decided otherwise, or a later one that goes on where an earlier one
-    /// was interrupted. A plan that is returned counts as used.
+    /// Plans a repair for given requestors, with the helpers that are assigned and then those least recently
+    /// used: the first attempt where the requestors are decided otherwise, or a later one that goes on where an
+    /// earlier one was interrupted. A plan that is returned counts as used.
     ///
     /// # Errors
     /// As [`repair`]; then nothing counts as used.
@@ -68,13 +98,32 @@ impl Recovery {
         wanted: &Repair,
         excluded: &[BlockIndex],
     ) -> Result<RepairPlan, PlanError> {
-        let planned = repair(view, topology, wanted, &|node| last(&self.helped, node), excluded)?;
-        self.clock += 1;
-        for helper in &planned.helpers {
-            self.helped.insert(view.home(*helper)?, self.clock);
+        let assigned = self.assigned.get(&view.id);
+        let rank = |node| match assigned {
+            Some(assignment) if assignment.helpers.contains(&node) => 0,
+            _ => last(&self.helped, node) + 1,
+        };
+        let planned = repair(view, topology, wanted, &rank, excluded)?;
+        if assigned.is_none() {
+            let helpers = planned.helpers.iter().map(|helper| view.home(*helper));
+            self.mark(helpers.collect::<Result<Vec<_>, _>>()?, planned.requestors.iter().copied());
         }
-        self.requested.extend(planned.requestors.iter().map(|node| (*node, self.clock)));
         Ok(planned)
+    }
+
+    /// Forgets what is assigned for a stripe: it is repaired, or will not be.
+    pub fn release(&mut self, stripe: StripeId) {
+        self.assigned.remove(&stripe);
+    }
+
+    fn mark(
+        &mut self,
+        helpers: impl IntoIterator<Item = NodeId>,
+        requestors: impl IntoIterator<Item = NodeId>,
+    ) {
+        self.clock += 1;
+        self.helped.extend(helpers.into_iter().map(|node| (node, self.clock)));
+        self.requested.extend(requestors.into_iter().map(|node| (node, self.clock)));
     }
 }
 

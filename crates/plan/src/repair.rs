@@ -208,7 +208,7 @@ fn requestor_of(goals: &[(BlockIndex, NodeId)], block: BlockIndex) -> Result<Nod
 }
 
 /// The available blocks, the best to read first.
-fn helpers_by_preference(
+pub(crate) fn helpers_by_preference(
     view: &StripeView,
     topology: &Topology,
     repair: &Repair,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kintsu_plan::Shares;
 use kintsu_wire::message::JobEvent;
 use tonic::Status;
 
@@ -17,12 +18,15 @@ pub type Asks = HashMap<AskId, Asking>;
 
 /// One ask, as far as the queue need not know it.
 pub struct Asking {
+    order: Order,
     source: Source,
     place: Place,
     listener: Option<Listener>,
     started_ms: u64,
     automatic: bool,
     errors: Vec<String>,
+    /// What its stripes gave each node to do so far.
+    shares: Shares,
 }
 
 /// Asks for repairs. Whoever listens hears of progress and of the end; when it goes away the
@@ -31,12 +35,14 @@ pub fn ask(cluster: &Arc<Cluster>, source: Source, order: Order, listener: Optio
     let automatic = matches!(source, Source::Overdue(_));
     let urgent = matches!(source, Source::Blocks(_));
     let asking = Asking {
+        order: order.clone(),
         source,
         place: Place::default(),
         listener,
         started_ms: cluster.now_ms(),
         automatic,
         errors: Vec::new(),
+        shares: Shares::default(),
     };
     let (id, commands) = {
         let (mut queue, mut asks) = (cluster.queue(), cluster.asks());
@@ -79,19 +85,24 @@ fn end(cluster: &Arc<Cluster>, stripe: kintsu_dag::StripeId, outcome: &Outcome) 
     if let Some(reason) = &outcome.failed {
         tracing::warn!("not repaired: {reason}");
     }
+    cluster.recovery().release(stripe);
     let commands = cluster.queue().ended(stripe, outcome);
     act(cluster, commands);
 }
 
 async fn fetch(cluster: &Arc<Cluster>, id: AskId) {
-    let found = cluster.asks().get(&id).map(|a| (a.source.clone(), a.place.clone()));
-    let Some((source, place)) = found else { return };
-    let next = page(cluster, source, place).await;
+    let found = cluster.asks().get_mut(&id).map(|a| {
+        let shares = std::mem::take(&mut a.shares);
+        (a.source.clone(), a.place.clone(), a.order.clone(), shares)
+    });
+    let Some((source, place, order, shares)) = found else { return };
+    let next = page(cluster, source, place, order, shares).await;
     let (wants, last) = {
         let mut asks = cluster.asks();
         let Some(asking) = asks.get_mut(&id) else { return };
         match next {
-            Ok(page) => {
+            Ok((page, shares)) => {
+                asking.shares = shares;
                 let last = page.next.is_none();
                 asking.place = page.next.unwrap_or_default();
                 (page.wants, last)

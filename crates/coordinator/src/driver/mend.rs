@@ -20,14 +20,14 @@ const WAITS: u32 = 24;
 /// Mends those of the `wanted` blocks of a stripe that still cannot be read. Where they cannot all be
 /// mended together, for want of nodes or of blocks to read, as many as possible are mended one by one.
 pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
-    let together = mend_together(cluster, id, wanted.clone(), order).await;
+    let together = mend_together(cluster, id, wanted.clone(), &order).await;
     if wanted.len() == 1 || together.failed.is_none() || !together.mended.is_empty() {
         return together;
     }
     let (mut sum, whole) = (together, wanted.len());
     let reason = sum.failed.take();
     for index in wanted {
-        let one = mend_together(cluster, id, vec![index], order).await;
+        let one = mend_together(cluster, id, vec![index], &order).await;
         sum.mended.extend(one.mended);
         sum.tally.add(&one.tally);
         sum.bad.extend(one.bad);
@@ -40,7 +40,7 @@ async fn mend_together(
     cluster: &Arc<Cluster>,
     id: StripeId,
     wanted: Vec<BlockIndex>,
-    order: Order,
+    order: &Order,
 ) -> Outcome {
     let mut outcome = Outcome::default();
     if let Err(error) = attempts(cluster, id, wanted, order, &mut outcome).await {
@@ -53,7 +53,7 @@ async fn attempts(
     cluster: &Arc<Cluster>,
     id: StripeId,
     wanted: Vec<BlockIndex>,
-    order: Order,
+    order: &Order,
     outcome: &mut Outcome,
 ) -> Result<()> {
     let Some((stripe, code)) = cluster.load(id).await? else { return Ok(()) };
@@ -63,7 +63,7 @@ async fn attempts(
     if lost.is_empty() {
         return Ok(());
     }
-    let mut mend = Mend::new(id, &stripe, code, lost, order);
+    let mut mend = Mend::new(id, &stripe, code, lost, order.clone());
     let mut tally = Tally::default();
     let ended = attempt_all(cluster, &mut mend, &mut tally, &stripe, outcome).await;
     outcome.tally = tally;
@@ -153,6 +153,7 @@ async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Attempt> {
         let sweeping = cluster.sweeping(mend.id()).await?;
         let planned = {
             let (topology, usable) = cluster.nodes();
+            let topology = mend.order().narrow(topology);
             let circumstances = Circumstances {
                 topology: &topology,
                 sweeping: &sweeping,
@@ -167,7 +168,7 @@ async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Attempt> {
                 let passing = matches!(error, PlanError::Unrecoverable { .. } | PlanError::Placement { .. });
                 let hope = cluster.members().doubts() || !sweeping.is_empty();
                 if !passing || !hope || wait >= WAITS {
-                    return Err(error.into());
+                    return Err(mend.order().explain(error).into());
                 }
             }
         }

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_plan::Shares;
 
+use super::assign::assign;
 use crate::cluster::Cluster;
 use crate::error::Result;
-use crate::meta::{Snapshot, StripeRecord};
-use crate::repair::Want;
+use crate::meta::{Meta, Snapshot, StripeRecord};
+use crate::repair::{Order, Want};
 
 /// Rows of a page.
 const PAGE: usize = 256;
@@ -45,14 +47,27 @@ pub struct Page {
     pub next: Option<Place>,
 }
 
-/// The next page of a source.
+/// The next page of a source, its stripes assigned to nodes. `shares` is what earlier pages of the same ask gave
+/// to each node, and comes back with this page counted too.
 ///
 /// # Errors
 /// The object is gone; the disk fails.
-pub async fn page(cluster: &Arc<Cluster>, source: Source, place: Place) -> Result<Page> {
+pub async fn page(
+    cluster: &Arc<Cluster>,
+    source: Source,
+    place: Place,
+    order: Order,
+    mut shares: Shares,
+) -> Result<(Page, Shares)> {
     let down: BTreeSet<NodeId> = cluster.members().down().into_iter().collect();
     let worker = cluster.clone();
-    cluster.meta.off(move |meta| find(&worker, &meta.snapshot()?, &down, source, place)).await
+    let look = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut page = find(&worker, &snapshot, &down, source, place)?;
+        assign(&worker, &snapshot, &order, &mut shares, &mut page.wants)?;
+        Ok((page, shares))
+    };
+    cluster.meta.off(look).await
 }
 
 fn find(
@@ -163,7 +178,7 @@ impl Search<'_> {
     fn want(&self, id: StripeId, stripe: &StripeRecord, blocks: Vec<BlockIndex>) -> Result<Want> {
         let k = self.cluster.code(stripe.code)?.k();
         let bytes = blocks.iter().map(|b| stripe.layout.block_len(k, *b)).sum();
-        Ok(Want { stripe: id, blocks, bytes })
+        Ok(Want { stripe: id, blocks, bytes, nodes: BTreeSet::new() })
     }
 }
 

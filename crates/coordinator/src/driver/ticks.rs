@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kintsu_plan::Method;
-
 use super::pages::Source;
 use super::{ask, asks};
 use crate::cluster::Cluster;
@@ -63,7 +61,7 @@ async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
         })
         .await?;
     if cluster.auto().tick(cluster.now_ms(), lost, placed) {
-        let order = Order { method: Method::default(), slice_bytes: AUTOMATIC_SLICE, in_place: false };
+        let order = Order { slice_bytes: AUTOMATIC_SLICE, ..Order::default() };
         asks::ask(cluster, Source::Overdue(overdue), order, None);
     }
     Ok(())
@@ -71,6 +69,6 @@ async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
 
 /// Has these blocks mended at once, where they are if their nodes live.
 pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listener: Option<super::Listener>) {
-    let order = Order { method: Method::default(), slice_bytes: AUTOMATIC_SLICE, in_place: true };
+    let order = Order { slice_bytes: AUTOMATIC_SLICE, in_place: true, ..Order::default() };
     ask(cluster, Source::Blocks(blocks), order, listener);
 }

@@ -1,9 +1,12 @@
 //! Repairs now, without waiting for the grace time. What is under repair already is not repaired
 //! twice: the call then reports how that ended. When the caller goes away the repairs go on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kintsu_wire::message::{Repair, RepairTarget};
+use kintsu_dag::NodeId;
+use kintsu_plan::{Schedule, choose_requestors};
+use kintsu_wire::message::{Repair, RepairTarget, Requestors};
 
 use crate::cluster::{Cluster, unknown_node};
 use crate::driver::{AUTOMATIC_SLICE, Listener, Source, ask};
@@ -39,22 +42,65 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
         }
         RepairTarget::All => Source::Everything(cluster.members().down()),
     };
-    let order = Order { method: request.method, slice_bytes, in_place: false };
+    let requestors = requestors(cluster, request.schedule, request.requestors)?.map(Arc::new);
+    let (method, schedule, per_node) = (request.method, request.schedule, request.per_node);
+    let order = Order { method, slice_bytes, in_place: false, schedule, requestors, per_node };
     ask(cluster, source, order, Some(listener));
     Ok(())
+}
+
+/// The nodes that may get blocks; `None` for all. Each of them can be used now.
+fn requestors(
+    cluster: &Arc<Cluster>,
+    schedule: Schedule,
+    asked: Requestors,
+) -> Result<Option<BTreeSet<NodeId>>> {
+    let (topology, _) = cluster.nodes();
+    let one = |got: String| CoordinatorError::Invalid {
+        what: "requestors",
+        expected: format!("one for {schedule}"),
+        got,
+    };
+    let nodes = match asked {
+        Requestors::Any if schedule.single_requestor() => choose_requestors(&topology, 1)?,
+        Requestors::Any => return Ok(None),
+        Requestors::Count(count) => choose_requestors(&topology, count as usize)?,
+        Requestors::Nodes(nodes) => nodes.into_iter().collect(),
+    };
+    if schedule.single_requestor() && nodes.len() != 1 {
+        return Err(one(nodes.len().to_string()));
+    }
+    if nodes.is_empty() {
+        let (expected, got) = ("one node or more".into(), "none".into());
+        return Err(CoordinatorError::Invalid { what: "requestors", expected, got });
+    }
+    for node in &nodes {
+        let known = topology.nodes.get(node).ok_or_else(|| unknown_node(*node))?;
+        if !known.usable {
+            return Err(CoordinatorError::Conflict {
+                what: format!("blocks for {node}"),
+                expected: "a node that is alive and not draining".into(),
+                got: "one that is not".into(),
+            });
+        }
+    }
+    Ok(Some(nodes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handlers::tests::{cluster, put};
-    use kintsu_dag::NodeId;
     use kintsu_plan::Method;
     use kintsu_wire::message::JobEvent;
     use tokio::sync::mpsc;
 
     fn ask(target: RepairTarget, slice_bytes: u32) -> Repair {
-        Repair { target, method: Method::Ppr, slice_bytes }
+        Repair { method: Method::Ppr, slice_bytes, ..Repair::new(target) }
+    }
+
+    fn to(requestors: Requestors) -> Repair {
+        Repair { requestors, ..Repair::new(RepairTarget::All) }
     }
 
     #[tokio::test]
@@ -65,6 +111,10 @@ mod tests {
             (ask(RepairTarget::Node(NodeId(9)), 0), "node \"9\""),
             (ask(RepairTarget::Object("x".into()), 0), "object \"x\""),
             (ask(RepairTarget::All, 17), "slice"),
+            (to(Requestors::Nodes(vec![NodeId(1), NodeId(9)])), "node \"9\""),
+            (to(Requestors::Nodes(vec![])), "one node or more"),
+            (to(Requestors::Count(5)), "1 to 4 requestors"),
+            (Repair { schedule: Schedule::PushRep, ..to(Requestors::Count(2)) }, "one for push-rep"),
         ] {
             let error = handle(&cluster, wrong, listener.clone()).await.unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

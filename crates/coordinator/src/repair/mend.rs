@@ -125,8 +125,8 @@ impl Mend {
     }
 
     /// How it is to be done.
-    pub fn order(&self) -> Order {
-        self.order
+    pub fn order(&self) -> &Order {
+        &self.order
     }
 
     /// The recorded digests, by block index.

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use kintsu_dag::{BlockIndex, StripeId};
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_wire::message::BadBlock;
 
 use super::{Order, Tally};
@@ -32,6 +32,8 @@ pub struct Want {
     pub blocks: Vec<BlockIndex>,
     /// Their length together.
     pub bytes: u64,
+    /// The nodes that will have a part in it, as far as that is known.
+    pub nodes: BTreeSet<NodeId>,
 }
 
 /// How the work on a stripe ended.
@@ -142,11 +144,11 @@ impl Queue {
         (ask.fetching, ask.last_page) = (false, last);
         for want in wants.into_iter().filter(|w| !w.blocks.is_empty()) {
             ask.total_bytes += want.bytes;
-            let order = ask.asked.order;
+            let order = ask.asked.order.clone();
             let entry = self.entries.entry(want.stripe).or_insert_with(|| {
                 let put = if ask.urgent { VecDeque::push_front } else { VecDeque::push_back };
                 put(&mut self.waiting, want.stripe);
-                Entry { order, watchers: BTreeMap::new(), running: None }
+                Entry { order: order.clone(), watchers: BTreeMap::new(), running: None }
             });
             let (blocks, bytes) = entry.watchers.entry(id).or_insert_with(|| {
                 ask.open += 1;
@@ -224,7 +226,7 @@ impl Queue {
             let Some(entry) = self.entries.get_mut(&stripe) else { continue };
             let blocks: BTreeSet<_> =
                 entry.watchers.values().flat_map(|(blocks, _)| blocks).copied().collect();
-            commands.push(Command::Start(stripe, blocks.iter().copied().collect(), entry.order));
+            commands.push(Command::Start(stripe, blocks.iter().copied().collect(), entry.order.clone()));
             entry.running = Some(blocks);
             self.running += 1;
         }
@@ -260,11 +262,18 @@ mod tests {
     use kintsu_plan::Method;
     use proptest::prelude::*;
 
-    const ORDER: Order = Order { method: Method::Pipeline, slice_bytes: 1, in_place: false };
+    const ORDER: Order = Order {
+        method: Method::Pipeline,
+        slice_bytes: 1,
+        in_place: false,
+        schedule: kintsu_plan::Schedule::Balanced,
+        requestors: None,
+        per_node: 0,
+    };
 
     fn want(stripe: u64, blocks: &[u8]) -> Want {
         let blocks = blocks.iter().map(|&b| BlockIndex(b)).collect::<Vec<_>>();
-        Want { stripe: StripeId(stripe), bytes: blocks.len() as u64, blocks }
+        Want { stripe: StripeId(stripe), bytes: blocks.len() as u64, blocks, nodes: BTreeSet::new() }
     }
 
     fn mended(blocks: &[BlockIndex]) -> Outcome {

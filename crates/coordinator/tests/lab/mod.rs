@@ -134,6 +134,23 @@ impl Lab {
         report(self.client.repair(target, method, 4096).await.unwrap()).await
     }
 
+    pub async fn repair_by(&self, repair: Repair) -> JobReport {
+        report(self.client.repair_by(repair).await.unwrap()).await
+    }
+
+    /// The blocks of all objects on each node.
+    pub async fn held(&self) -> BTreeMap<NodeId, BTreeSet<kintsu_dag::BlockId>> {
+        let mut held: BTreeMap<NodeId, BTreeSet<_>> = BTreeMap::new();
+        for name in self.objects.keys() {
+            for stripe in self.client.stripes(name, 0, 1000).await.unwrap().stripes {
+                for block in stripe.blocks.iter().flatten() {
+                    held.entry(block.node).or_default().insert(block.id);
+                }
+            }
+        }
+        held
+    }
+
     pub async fn scrub(&self) -> JobReport {
         report(self.client.scrub(None).await.unwrap()).await
     }
@@ -186,7 +203,7 @@ async fn coordinator(dir: &tempfile::TempDir, listen: SocketAddr, grace: Duratio
     Coordinator::start(config).await.unwrap()
 }
 
-async fn report(mut job: Jobs) -> JobReport {
+pub async fn report(mut job: Jobs) -> JobReport {
     loop {
         match job.next().await.unwrap() {
             Some(JobEvent::Ended(report)) => return report,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use kintsu_client::Jobs;
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{JobEvent, JobReport, RepairTarget};
+use kintsu_wire::message::{JobEvent, JobReport, Repair, RepairTarget, Requestors};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -23,7 +23,20 @@ pub async fn repair(args: cli::Repair, context: &Context) -> anyhow::Result<Exit
         (None, Some(object)) => RepairTarget::Object(object),
         (None, None) => RepairTarget::All,
     };
-    let events = context.client.repair(target, args.method.into(), args.slice.0).await?;
+    let requestors = match (args.requestors, args.to) {
+        (Some(count), _) => Requestors::Count(count),
+        (None, to) if to.is_empty() => Requestors::Any,
+        (None, to) => Requestors::Nodes(to.into_iter().map(NodeId).collect()),
+    };
+    let repair = Repair {
+        target,
+        method: args.method.into(),
+        slice_bytes: args.slice.0.unwrap_or(0),
+        schedule: args.schedule.into(),
+        requestors,
+        per_node: args.per_node,
+    };
+    let events = context.client.repair_by(repair).await?;
     follow(events, context, "repaired").await
 }
 

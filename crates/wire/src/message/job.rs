@@ -1,7 +1,7 @@
 //! Long work that the coordinator conducts: encode, repair, scrub, drain.
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_plan::Method;
+use kintsu_plan::{Method, Schedule};
 use serde::{Deserialize, Serialize};
 
 use super::FaultKind;
@@ -24,8 +24,20 @@ pub enum RepairTarget {
     All,
 }
 
+/// Who gets repaired blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Requestors {
+    /// All nodes that are alive, unless the schedule has one requestor only.
+    #[default]
+    Any,
+    /// So many nodes, chosen by the coordinator.
+    Count(u32),
+    /// These nodes.
+    Nodes(Vec<NodeId>),
+}
+
 /// Repair now, without waiting for the grace time.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repair {
     /// What.
     pub target: RepairTarget,
@@ -33,6 +45,29 @@ pub struct Repair {
     pub method: Method,
     /// Slice in bytes; 0 for what suits the plan.
     pub slice_bytes: u32,
+    /// Which helpers and requestors are taken.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// Who gets the blocks.
+    #[serde(default)]
+    pub requestors: Requestors,
+    /// Stripes that one node may have a part in at once; 0 for the default.
+    #[serde(default)]
+    pub per_node: u32,
+}
+
+impl Repair {
+    /// By the defaults.
+    pub fn new(target: RepairTarget) -> Self {
+        Self {
+            target,
+            method: Method::default(),
+            slice_bytes: 0,
+            schedule: Schedule::default(),
+            requestors: Requestors::default(),
+            per_node: 0,
+        }
+    }
 }
 
 /// Verify all blocks on all nodes, and mend what is found.

@@ -38,7 +38,7 @@ fn stripe(code: &dyn Code, lost: &[u8]) -> StripeRecord {
 
 fn mend(name: &str, lost: &[u8], in_place: bool) -> Mend {
     let code = kintsu_code::parse(name).unwrap();
-    let order = Order { method: Method::Pipeline, slice_bytes: 10, in_place };
+    let order = Order { method: Method::Pipeline, slice_bytes: 10, in_place, ..Order::default() };
     let record = stripe(code.as_ref(), lost);
     Mend::new(ID, &record, code, lost.iter().map(|&i| BlockIndex(i)).collect(), order)
 }

@@ -1,0 +1,67 @@
+//! Assigns the stripes of a page to nodes, together, before any of them runs.
+//!
+//! What is decided here is a preference: the nodes may have changed when a stripe's turn comes, and then its repair takes
+//! others. Where no assignment can be made the repair finds out why.
+
+use std::collections::BTreeSet;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::{Shares, StripeView, Waiting};
+
+use crate::cluster::Cluster;
+use crate::error::Result;
+use crate::meta::{Snapshot, StripeRecord};
+use crate::repair::{Order, Want};
+
+/// Fills in which nodes have a part in mending each stripe.
+///
+/// # Errors
+/// The disk fails.
+pub fn assign(
+    cluster: &Cluster,
+    snapshot: &Snapshot,
+    order: &Order,
+    shares: &mut Shares,
+    wants: &mut [Want],
+) -> Result<()> {
+    let (topology, readable) = cluster.nodes();
+    let topology = order.narrow(topology);
+    let (mut waiting, mut at) = (Vec::new(), Vec::new());
+    for (i, want) in wants.iter().enumerate().filter(|(_, want)| !want.blocks.is_empty()) {
+        if let Some(stripe) = snapshot.stripe(want.stripe)? {
+            waiting.push(wait(cluster, snapshot, want, &stripe, &readable)?);
+            at.push(i);
+        }
+    }
+    let assigned = cluster.recovery().window(order.schedule, order.method, shares, &topology, &waiting);
+    for (i, assignment) in at.into_iter().zip(assigned) {
+        if let Ok(assignment) = assignment {
+            wants[i].nodes = assignment.nodes();
+        }
+    }
+    Ok(())
+}
+
+/// A stripe as its repair will see it: what cannot be read has no home, and nodes that keep a block of it or still
+/// have to delete one must not get another.
+fn wait(
+    cluster: &Cluster,
+    snapshot: &Snapshot,
+    want: &Want,
+    stripe: &StripeRecord,
+    readable: &BTreeSet<NodeId>,
+) -> Result<Waiting> {
+    let mut homes = vec![None; stripe.blocks.len()];
+    let mut barred = BTreeSet::new();
+    for (index, block) in stripe.made().filter(|(index, _)| !want.blocks.contains(index)) {
+        homes[usize::from(index.0)] = Some(block.node).filter(|node| !block.lost && readable.contains(node));
+        barred.insert(block.node);
+    }
+    for node in readable {
+        if snapshot.must_sweep(*node, want.stripe)? {
+            barred.insert(*node);
+        }
+    }
+    let view = StripeView { id: want.stripe, code: cluster.code(stripe.code)?, layout: stripe.layout, homes };
+    Ok(Waiting { view, lost: want.blocks.clone(), barred })
+}

@@ -1,0 +1,227 @@
+//! Stripes that are given their helpers and requestors together, before any of them runs.
+//!
+//! Requestors are spread by count over the whole recovery: the allowed node with fewest blocks so far gets
+//! the next one. Helpers are chosen as the [`Schedule`] says. The least recently used ones are not those with least
+//! to do: a stripe on 13 of 15 nodes leaves three of them out, whenever these were used. Counting does better, and
+//! going through the window again, when what all its stripes need is known, evens out what remains.
+//!
+//! What is decided here is a preference: a repair that finds a node gone takes another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+
+use super::{Recovery, Schedule, last};
+use crate::rebuild::decode;
+use crate::repair::helpers_by_preference;
+use crate::{Method, PlanError, Repair, StripeView, Topology, place_lost};
+
+/// How often a window is gone through again to even out what its stripes were given at first.
+const REVISIONS: usize = 3;
+
+/// A stripe that waits to be repaired.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    /// The stripe; what cannot be read has no home.
+    pub view: StripeView,
+    /// The blocks to rebuild.
+    pub lost: Vec<BlockIndex>,
+    /// Nodes that must not get a block of it, besides those that hold one in `view`.
+    pub barred: BTreeSet<NodeId>,
+}
+
+/// Who repairs a stripe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    /// Which stripe.
+    pub stripe: StripeId,
+    /// The node that gets each lost block.
+    pub requestors: BTreeMap<BlockIndex, NodeId>,
+    /// The nodes whose blocks are read, as far as that is known before the plan is made.
+    pub helpers: BTreeSet<NodeId>,
+}
+
+impl Assignment {
+    /// Every node that has a part in the repair.
+    pub fn nodes(&self) -> BTreeSet<NodeId> {
+        self.helpers.iter().chain(self.requestors.values()).copied().collect()
+    }
+}
+
+/// What each node has been given to do in one recovery, in blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shares {
+    requested: BTreeMap<NodeId, u64>,
+    helped: BTreeMap<NodeId, u64>,
+}
+
+impl Shares {
+    fn give(&mut self, assignment: &Assignment) {
+        assignment.requestors.values().for_each(|node| *self.requested.entry(*node).or_default() += 1);
+        self.help(&assignment.helpers);
+    }
+
+    fn help(&mut self, helpers: &BTreeSet<NodeId>) {
+        helpers.iter().for_each(|node| *self.helped.entry(*node).or_default() += 1);
+    }
+
+    fn relieve(&mut self, helpers: &BTreeSet<NodeId>) {
+        for node in helpers {
+            self.helped.entry(*node).and_modify(|count| *count -= 1);
+        }
+    }
+}
+
+/// What one call of [`Recovery::window`] goes by.
+struct Rules<'a> {
+    schedule: Schedule,
+    method: Method,
+    topology: &'a Topology,
+    /// The fastest link of a node, in bytes a second; 1 where none is known.
+    fastest: u64,
+}
+
+impl Recovery {
+    /// Assigns a window of stripes, in their order. Requestors are those nodes that `topology` calls usable.
+    /// The assignments are kept for [`Recovery::requestors`] and [`Recovery::assign`] until
+    /// [`Recovery::release`]. A stripe gets `Err` where it cannot be repaired or placed; the others go on.
+    pub fn window(
+        &mut self,
+        schedule: Schedule,
+        method: Method,
+        shares: &mut Shares,
+        topology: &Topology,
+        window: &[Waiting],
+    ) -> Vec<Result<Assignment, PlanError>> {
+        let rates = topology.rates.up.values().chain(topology.rates.down.values());
+        let fastest = rates.map(|rate| rate.get()).max().unwrap_or(1);
+        let rules = Rules { schedule, method, topology, fastest };
+        let mut assigned: Vec<_> = window
+            .iter()
+            .map(|waiting| {
+                let assignment = self.first(&rules, shares, waiting)?;
+                shares.give(&assignment);
+                self.mark(assignment.helpers.iter().copied(), assignment.requestors.values().copied());
+                Ok(assignment)
+            })
+            .collect();
+        if schedule == Schedule::Balanced {
+            for _ in 0..REVISIONS {
+                self.revise(&rules, shares, window, &mut assigned);
+            }
+        }
+        let kept = assigned.iter().flatten().map(|assignment| (assignment.stripe, assignment.clone()));
+        self.assigned.extend(kept);
+        assigned
+    }
+
+    fn first(&self, rules: &Rules<'_>, shares: &Shares, waiting: &Waiting) -> Result<Assignment, PlanError> {
+        let chosen = rules.requestors(waiting, shares)?;
+        let requestors = waiting.lost.iter().copied().zip(chosen).collect();
+        let stripe = waiting.view.id;
+        let mut assignment = Assignment { stripe, requestors, helpers: BTreeSet::new() };
+        assignment.helpers = self.helpers(rules, shares, waiting, &assignment)?;
+        Ok(assignment)
+    }
+
+    /// Lets each stripe choose its helpers again, now that it is known what the later ones need.
+    fn revise(
+        &self,
+        rules: &Rules<'_>,
+        shares: &mut Shares,
+        window: &[Waiting],
+        assigned: &mut [Result<Assignment, PlanError>],
+    ) {
+        for (waiting, assignment) in window.iter().zip(assigned) {
+            let Ok(assignment) = assignment else { continue };
+            shares.relieve(&assignment.helpers);
+            if let Ok(helpers) = self.helpers(rules, shares, waiting, assignment) {
+                assignment.helpers = helpers;
+            }
+            shares.help(&assignment.helpers);
+        }
+    }
+
+    fn helpers(
+        &self,
+        rules: &Rules<'_>,
+        shares: &Shares,
+        waiting: &Waiting,
+        assignment: &Assignment,
+    ) -> Result<BTreeSet<NodeId>, PlanError> {
+        let view = &waiting.view;
+        let rank = |node| match rules.schedule {
+            Schedule::Balanced => rules.finish(shares, node),
+            Schedule::Greedy => last(&self.helped, node),
+            _ => view.homes.iter().position(|home| *home == Some(node)).unwrap_or(usize::MAX) as u64,
+        };
+        let requestors = waiting.lost.iter().filter_map(|block| assignment.requestors.get(block)).copied();
+        let wanted =
+            Repair { lost: waiting.lost.clone(), requestors: requestors.collect(), method: rules.method };
+        let preference = helpers_by_preference(view, rules.topology, &wanted, &rank, &[]);
+        if view.code.w() > 1 {
+            // To decode costs much there, and most blocks that are left take part.
+            return preference.iter().map(|block| view.home(*block)).collect();
+        }
+        let leaves = decode(view, &preference, &wanted.lost)?.leaves();
+        leaves.into_iter().map(|leaf| view.home(view.block_of(leaf))).collect()
+    }
+}
+
+impl Rules<'_> {
+    /// The nodes with fewest blocks so far for what their downlinks carry, one for each lost block.
+    fn requestors(&self, waiting: &Waiting, shares: &Shares) -> Result<Vec<NodeId>, PlanError> {
+        let mut topology = self.topology.clone();
+        for node in &waiting.barred {
+            topology.nodes.entry(*node).and_modify(|known| known.usable = false);
+        }
+        let mut rank = |node| {
+            let count = last(&shares.requested, node);
+            let down = self.topology.rates.down.get(&node).filter(|_| self.schedule == Schedule::Balanced);
+            self.time(count + 1, down.map(|rate| rate.get()))
+        };
+        place_lost(&waiting.view, &topology, &waiting.lost, &mut rank)
+    }
+
+    /// When a node would have done what it has to do, with one block more to help with: a helper receives and
+    /// sends one block along a path, a requestor receives one.
+    fn finish(&self, shares: &Shares, node: NodeId) -> u64 {
+        let rates = &self.topology.rates;
+        let (helped, requested) = (last(&shares.helped, node) + 1, last(&shares.requested, node));
+        let fetches = if self.method == Method::Conventional { (0, 1) } else { (helped, requested) };
+        let up = self.time(helped, rates.up.get(&node).map(|rate| rate.get()));
+        let down = self.time(fetches.0 + fetches.1, rates.down.get(&node).map(|rate| rate.get()));
+        up.max(down)
+    }
+
+    /// Time for so many blocks, in units that grow with the rate of the fastest link.
+    fn time(&self, blocks: u64, rate: Option<u64>) -> u64 {
+        let rate = rate.unwrap_or(self.fastest);
+        (u128::from(blocks) * u128::from(self.fastest) * 1024 / u128::from(rate)) as u64
+    }
+}
+
+/// The `count` usable nodes that a recovery with so many requestors uses: rack by rack in turn, the emptiest
+/// of each rack first.
+///
+/// # Errors
+/// `Placement` when there are fewer, or none is asked for.
+pub fn choose_requestors(topology: &Topology, count: usize) -> Result<BTreeSet<NodeId>, PlanError> {
+    let mut racks: BTreeMap<RackId, Vec<(u64, NodeId)>> = BTreeMap::new();
+    for (id, node) in topology.nodes.iter().filter(|(_, node)| node.usable) {
+        racks.entry(node.rack).or_default().push((node.used_bytes, *id));
+    }
+    let mut order: Vec<(usize, u64, NodeId)> = Vec::new();
+    for nodes in racks.values_mut() {
+        nodes.sort_unstable();
+        order.extend(nodes.iter().enumerate().map(|(turn, &(bytes, node))| (turn, bytes, node)));
+    }
+    order.sort_unstable();
+    if count == 0 || count > order.len() {
+        return Err(PlanError::Placement {
+            expected: format!("1 to {} requestors: so many nodes are usable", order.len()),
+            got: count.to_string(),
+        });
+    }
+    Ok(order.into_iter().take(count).map(|(_, _, node)| node).collect())
+}
