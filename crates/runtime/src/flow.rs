@@ -129,3 +129,67 @@ impl<T> Outlet<T> {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outlet(steps: usize) -> (Outlet<u32>, Arc<Semaphore>, mpsc::UnboundedReceiver<Vec<u32>>) {
+        let (sender, queue) = mpsc::unbounded_channel();
+        let room = Arc::new(Semaphore::new(2 * steps));
+        (Outlet::new(sender, room.clone(), 2, steps), room, queue)
+    }
+
+    #[tokio::test]
+    async fn room_is_taken_by_steps_and_never_more_than_there_is() {
+        let (mut outlet, room, mut queue) = outlet(3);
+        assert_eq!((0..5).filter(|_| outlet.has_room()).count(), 3);
+        room.add_permits(1);
+        assert!(!outlet.has_room(), "half a step");
+        room.add_permits(1);
+        outlet.take_room().await.unwrap();
+        assert!(!outlet.has_room());
+        outlet.put(1);
+        outlet.put(2);
+        assert!(queue.try_recv().is_err(), "not flushed yet");
+        assert!(outlet.flush() && outlet.flush());
+        assert_eq!(queue.try_recv().unwrap(), [1, 2]);
+        assert!(queue.try_recv().is_err(), "nothing twice");
+        drop(queue);
+        outlet.put(3);
+        assert!(!outlet.flush());
+    }
+
+    #[tokio::test]
+    async fn it_is_drained_when_all_that_is_not_at_hand_came_back() {
+        let (mut outlet, room, _queue) = outlet(2);
+        assert!(outlet.has_room());
+        let early = tokio::time::timeout(std::time::Duration::ZERO, outlet.drained()).await;
+        assert!(early.is_err());
+        room.add_permits(2);
+        outlet.drained().await.unwrap();
+        assert!(outlet.has_room() && outlet.has_room());
+    }
+
+    #[tokio::test]
+    async fn an_inlet_gives_room_back_for_what_was_taken_or_asks_for_it() {
+        let (sender, queue) = mpsc::unbounded_channel();
+        let (mut inlet, room) = Inlet::new(queue, 5, Flow::Overlapped);
+        room.acquire_many(3).await.unwrap().forget();
+        sender.send(vec![Slice::Zero(1), Slice::Zero(2)]).unwrap();
+        sender.send(vec![Slice::Zero(3)]).unwrap();
+        let lens: Vec<_> = std::iter::from_fn(|| inlet.next()).map(|slice| slice.len()).collect();
+        assert_eq!(lens, [1, 2, 3]);
+        inlet.give_back();
+        assert_eq!(room.available_permits(), 5);
+        inlet.give_back();
+        assert_eq!(room.available_permits(), 5);
+
+        let (_sender, queue) = mpsc::unbounded_channel();
+        let (mut serial, room) = Inlet::new(queue, 5, Flow::Serial);
+        serial.demand();
+        assert_eq!(room.available_permits(), 1);
+        serial.give_back();
+        assert_eq!(room.available_permits(), 1);
+    }
+}

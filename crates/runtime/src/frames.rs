@@ -147,3 +147,99 @@ async fn some(
         Err(error) => Err(lost(format!("the connection broke: {error}"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_dag::Vertex;
+    use proptest::prelude::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    const PEER: NodeId = NodeId(1);
+
+    fn slice(number: usize, len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 7 + number) as u8).collect()
+    }
+
+    async fn pair() -> (TcpStream, OwnedReadHalf) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (to, listener.accept().await.unwrap().0.into_split().0)
+    }
+
+    /// Sends slices of these lengths in writes of these lengths, reads them for a step of `most` bytes in chunks of
+    /// about `together`, and lets go of each after `held` others.
+    async fn pass(lens: Vec<usize>, writes: Vec<usize>, together: usize, held: usize) {
+        let (mut to, from) = pair().await;
+        let most = lens.iter().copied().max().unwrap_or(0);
+        let mut bytes = Vec::new();
+        for (number, len) in lens.iter().enumerate() {
+            let kind = Kind::Slice { vertex: Vertex(number as u32), offset: 0, zero: false };
+            let payload = slice(number, *len);
+            bytes.extend(Header::new(kind, 0, &payload).encode());
+            bytes.extend(payload);
+        }
+        let writing = async {
+            let mut sizes = writes.iter().cycle();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
+                to.write_all(now).await.unwrap();
+                tokio::task::yield_now().await;
+                rest = later;
+            }
+            to.shutdown().await.unwrap();
+        };
+        let mut frames = FrameReader::new(from, PEER, most, together, None);
+        let reading = async {
+            let mut payloads = VecDeque::new();
+            for (number, len) in lens.iter().enumerate() {
+                let header = frames.header().await.unwrap();
+                payloads.push_back((number, frames.payload(&header).await.unwrap()));
+                assert_eq!(header.len as usize, *len);
+                if payloads.len() > held {
+                    payloads.pop_front();
+                }
+                // What was handed out earlier is not touched by what came later.
+                assert!(payloads.iter().all(|(number, bytes)| *bytes == slice(*number, lens[*number])));
+            }
+            assert!(!frames.is_ready());
+            assert_eq!(frames.header().await.unwrap_err().kind, FaultKind::Lost);
+            assert!(frames.filled.len() <= KEPT_CHUNKS);
+        };
+        tokio::join!(writing, reading);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn every_frame_is_read_whole_however_it_comes(
+            lens in proptest::collection::vec(0usize..9000, 1..60),
+            writes in proptest::collection::vec(1usize..20_000, 1..6),
+            together in 0usize..40_000,
+            held in 0usize..20,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(pass(lens, writes, together, held));
+        }
+    }
+
+    #[tokio::test]
+    async fn chunks_are_used_again_when_nobody_holds_them() {
+        let (mut to, from) = pair().await;
+        let mut frames = FrameReader::new(from, PEER, 1000, 4000, None);
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..100 {
+            let payload = slice(number, 1000);
+            let kind = Kind::Slice { vertex: Vertex(0), offset: 0, zero: false };
+            to.write_all(&Header::new(kind, 0, &payload).encode()).await.unwrap();
+            to.write_all(&payload).await.unwrap();
+            let header = frames.header().await.unwrap();
+            let got = frames.payload(&header).await.unwrap();
+            assert_eq!(got, payload);
+            seen.insert(got.as_ptr().addr() / 4096);
+        }
+        assert!(seen.len() <= 12, "100 slices of 1000 bytes in {} pages", seen.len());
+    }
+}

@@ -203,3 +203,68 @@ fn deliverable(offset: u64, slice: Slice, len: u64) -> Vec<(u64, Bytes)> {
     let zeros = |at: usize| (offset + at as u64, Bytes::from_static(&ZEROS[..ZEROS.len().min(within - at)]));
     (0..within).step_by(ZEROS.len()).map(zeros).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_wire::message::HeldBlock;
+    use proptest::prelude::*;
+
+    /// Bytes, and how often they were written.
+    #[derive(Clone, Default)]
+    struct Memory(Arc<std::sync::Mutex<(Vec<u8>, usize)>>);
+
+    impl BlockSink for Memory {
+        fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+            let mut memory = self.0.lock().unwrap();
+            assert!(!data.is_empty());
+            memory.0[offset as usize..][..data.len()].copy_from_slice(data);
+            memory.1 += 1;
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>) -> Result<Option<HeldBlock>, Fault> {
+            Ok(None)
+        }
+    }
+
+    fn write(pieces: &[Piece], len: usize) -> (Vec<u8>, usize) {
+        let mut memory = Memory::default();
+        memory.0.lock().unwrap().0 = vec![0xee; len];
+        write_pieces(&mut memory, pieces, len as u64, &mut vec![1, 2, 3]).unwrap();
+        std::mem::take(&mut *memory.0.lock().unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_written_where_they_belong_whatever_is_put_together(
+            pieces in proptest::collection::vec((1usize..100_000, any::<bool>(), 0usize..3), 1..20),
+            cut in 0usize..150_000,
+        ) {
+            let mut at = 0;
+            let mut expected = Vec::new();
+            let mut all = Vec::new();
+            for (number, (len, zero, gap)) in pieces.iter().enumerate() {
+                expected.resize(at + gap, 0xee);
+                at += gap;
+                let byte = if *zero { 0 } else { number as u8 + 1 };
+                expected.resize(at + len, byte);
+                let slice = if *zero { Slice::Zero(*len) } else { Slice::Data(vec![byte; *len].into()) };
+                all.push(Piece { lane: 0, offset: at as u64, slice });
+                at += len;
+            }
+            let end = at.saturating_sub(cut);
+            expected.truncate(end);
+            let (written, _) = write(&all, end);
+            prop_assert!(written == expected);
+        }
+    }
+
+    #[test]
+    fn small_neighbours_are_written_together() {
+        let piece =
+            |i: u64| Piece { lane: 0, offset: i * 4096, slice: Slice::Data(vec![i as u8; 4096].into()) };
+        let pieces: Vec<_> = (0..64).map(piece).collect();
+        assert_eq!(write(&pieces, 64 * 4096).1, 4);
+    }
+}
