@@ -1,6 +1,6 @@
 //! Rates that change while an experiment runs, by the clock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -16,12 +16,14 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub(crate) fn start(mut changes: Vec<Change>, lab: Arc<Shared>) -> Self {
-        let start = Instant::now();
+    /// The clock does not keep the lab up: with its end changes end too.
+    pub(crate) fn start(mut changes: Vec<Change>, lab: &Arc<Shared>) -> Self {
+        let (start, lab): (_, Weak<Shared>) = (Instant::now(), Arc::downgrade(lab));
         changes.sort_by_key(|change| change.at);
         let task = tokio::spawn(async move {
             for change in changes {
                 sleep_until(start + change.at).await;
+                let Some(lab) = lab.upgrade() else { break };
                 lab.set_rate(change.link, change.rate).await?;
                 tracing::info!("{} now carries {:?}", change.link, change.rate);
             }

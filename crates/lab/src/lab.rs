@@ -200,7 +200,8 @@ impl Lab {
         self.shared.spec.lock().await.clone()
     }
 
-    /// Changes what a link carries, at once and without loss of what is queued; `None`: unlimited.
+    /// Changes what a link carries, at once; `None`: unlimited. What is queued stays, unless the link becomes
+    /// or ceases to be unlimited.
     ///
     /// # Errors
     /// `Invalid` for a link that is not there, and for a limit towards a node where the host had none at the
@@ -212,7 +213,7 @@ impl Lab {
     /// Starts the clock of the description's changes; dropping what is returned stops them.
     pub async fn start_changes(&self) -> Changes {
         let changes = self.shared.spec.lock().await.changes.clone();
-        Changes::start(changes, self.shared.clone())
+        Changes::start(changes, &self.shared)
     }
 
     /// What the kernel has counted on every link until now.

@@ -7,6 +7,26 @@
 //! is measured in them. No privilege is needed, and nothing is left on
 //! the machine however a lab ends: see [`inside`].
 //!
+//! ```no_run
+//! use kintsu_lab::{Entry, Lab, Options, Place, Spec};
+//!
+//! # async fn experiment() -> Result<std::process::ExitCode, Box<dyn std::error::Error>> {
+//! if let Place::Left(code) = kintsu_lab::enter(&Entry::default()).await? {
+//!     return Ok(code);
+//! }
+//! // From here on inside; the same program runs as agent and coordinator.
+//! let spec = Spec::even(16, 4, Some("500Mb/s".parse()?)).with_rack_links(Some("1Gb/s".parse()?));
+//! let lab = Lab::up(&spec, Options::default()).await?;
+//! let (before, busy) = (lab.counters().await?, lab.cpu().await);
+//! lab.set_rate("node 3 up".parse()?, Some("50Mb/s".parse()?)).await?;
+//! // ... work with lab.client() ...
+//! let moved = lab.counters().await?.since(&before);
+//! println!("{} bytes crossed racks, load {}", moved.cross_rack_bytes(), lab.cpu().await.since(&busy).load());
+//! lab.down().await;
+//! # Ok(std::process::ExitCode::SUCCESS)
+//! # }
+//! ```
+//!
 //! What this is not: a model of a network (that is the simulator), or of a disk (data is kept in memory by
 //! default). Processors are shared by all hosts; whoever measures says how busy they were.
 
