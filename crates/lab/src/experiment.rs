@@ -12,7 +12,6 @@
 //! Invariants: nothing is measured that did not end with the right bytes; no sample is dropped; what the scale was
 //! and how busy the processors were is part of the report.
 
-mod bound;
 mod catalog;
 mod chart;
 mod client_work;

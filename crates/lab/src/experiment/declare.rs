@@ -4,7 +4,8 @@
 //! Rates are those of the paper; [`Experiment::scale`] says by what they are multiplied here.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::Method;
+use kintsu_plan::{Method, Schedule};
+use kintsu_wire::message::Requestors;
 
 use crate::Spec;
 
@@ -126,10 +127,12 @@ pub enum Pace {
 pub struct Recover {
     /// How.
     pub method: Method,
+    /// Which helpers and requestors are taken.
+    pub schedule: Schedule,
     /// Stripes in the cluster.
     pub stripes: u64,
-    /// Nodes that may get the blocks; 0: any.
-    pub requestors: u32,
+    /// Who gets the blocks.
+    pub requestors: Requestors,
 }
 
 /// What goes wrong with one helper in the middle of a repair.

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{NodeAction, RepairTarget};
+use kintsu_wire::message::{NodeAction, Repair, RepairTarget};
 
 use super::declare::{Case, Recover};
 use super::meter::Meter;
@@ -23,8 +23,14 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover) -> Result<Sampl
     finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
     let meter = Meter::start(site).await?;
     let started = Instant::now();
-    let target = RepairTarget::Node(victim);
-    let jobs = site.client.repair(target, recover.method, slice_bytes(case.slice)).await?;
+    let wanted = Repair {
+        method: recover.method,
+        slice_bytes: slice_bytes(case.slice),
+        schedule: recover.schedule,
+        requestors: recover.requestors.clone(),
+        ..Repair::new(RepairTarget::Node(victim))
+    };
+    let jobs = site.client.repair_by(wanted).await?;
     let report = finish(jobs, |_, _| {}).await?;
     let sample = meter.stop(site, started.elapsed().as_secs_f64()).await?;
     Ok(Sample {

@@ -7,7 +7,9 @@
 use std::time::Instant;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
-use kintsu_plan::{Account, JobId, Method, Plan, ProgramContext, Repair, StripeView, copy, repair};
+use kintsu_plan::{
+    Account, JobId, Method, Plan, ProgramContext, Repair, StripeView, copy, predicted, repair,
+};
 use kintsu_wire::frame::MAX_PAYLOAD_BYTES;
 use kintsu_wire::message::{BlockRef, DeleteBlocks};
 use tokio_util::sync::CancellationToken;
@@ -153,7 +155,7 @@ async fn run(
     sample.goal_bytes = goals.iter().map(|(block, _)| stored.view.block_len(*block)).sum();
     sample.planned_bytes = account.bytes_moved;
     sample.planned_cross_rack_bytes = account.bytes_across_racks;
-    sample.bound_seconds = super::bound::seconds(&account, &stored.topology);
+    sample.bound_seconds = predicted(&plan, &stored.topology, stored.block_bytes())?;
     Ok(sample)
 }
 

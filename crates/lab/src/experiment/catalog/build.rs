@@ -1,9 +1,10 @@
 //! The pieces that experiments are made of.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::Method;
+use kintsu_plan::{Method, Schedule};
+use kintsu_wire::message::Requestors;
 
-use super::super::declare::{Case, Pace, Point, Scene, Slice, Value, Work};
+use super::super::declare::{Case, Pace, Point, Recover, Scene, Slice, Value, Work};
 use super::Size;
 use crate::error::Result;
 use crate::{Rate, Spec};
@@ -18,6 +19,10 @@ pub const DIRECT: &str = "direct send";
 pub const CONVENTIONAL: &str = "conventional";
 pub const PPR: &str = "PPR";
 pub const RP: &str = "repair pipelining";
+pub const FLAT: &str = "pipelining, racks unseen";
+pub const CYCLIC: &str = "cyclic pipelining";
+pub const OPTIMAL: &str = "best trees by rates";
+pub const WEIGHTED: &str = "pipelining, path by rates";
 
 /// The three methods that papers compare, the slowest first.
 pub const THREE: [(&str, Method); 3] =
@@ -110,6 +115,11 @@ pub fn one(method: Method) -> Work {
 /// The repair of one block by a method, at a pace.
 pub fn paced(method: Method, pace: Pace) -> Work {
     Work::Repair { method, lost: 1, pace }
+}
+
+/// The recovery of a node.
+pub fn recover(method: Method, schedule: Schedule, stripes: u64, requestors: Requestors) -> Work {
+    Work::Recover(Recover { method, schedule, stripes, requestors })
 }
 
 /// By how much the first series is below the second at an x.

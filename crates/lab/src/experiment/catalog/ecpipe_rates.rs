@@ -1,12 +1,21 @@
 //! ECPipe (TOS'21) on links of different rates: Figs. 8(g)-(i) of section 6.1, and 9 of section 6.2 with its Table 1.
 
+use kintsu_dag::NodeId;
+use kintsu_plan::Method;
+
 use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Scene, Value, Work};
 use super::build::*;
 use super::{Entry, Kind, Size};
-use crate::Spec;
 use crate::error::Result;
+use crate::{Rate, Spec};
 
 pub const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "ecpipe-8g",
+        groups: &["ecpipe", "headline"],
+        about: "slow links to the requestor: one path and paths in turns",
+        kind: Kind::Measured(edge),
+    },
     Entry {
         name: "ecpipe-8h",
         groups: &["ecpipe", "headline"],
@@ -19,7 +28,53 @@ pub const ENTRIES: &[Entry] = &[
         about: "one block by the rate of links",
         kind: Kind::Measured(rates),
     },
+    Entry {
+        name: "ecpipe-9a",
+        groups: &["ecpipe", "regions"],
+        about: "regions of North America: paths by rates",
+        kind: Kind::Measured(north_america),
+    },
+    Entry {
+        name: "ecpipe-9b",
+        groups: &["ecpipe", "regions"],
+        about: "regions of Asia: paths by rates",
+        kind: Kind::Measured(asia),
+    },
 ];
+
+fn edge(size: Size) -> Result<Experiment> {
+    let block = size.mib(64);
+    let mut scenes = Vec::new();
+    for megabits in size.some(&[100.0, 200.0, 500.0, 1000.0]) {
+        let x = format!("{megabits} Mb/s");
+        let (mut spec, requestor) = cluster(1, 1000.0)?;
+        let edge = Rate::mbps(megabits)?;
+        spec.pairs =
+            spec.node_ids().filter(|node| *node != requestor).map(|node| ((node, requestor), edge)).collect();
+        let cases =
+            [(RP, Method::Pipeline), (CYCLIC, Method::Cyclic)].map(|(name, m)| case(name, &x, block, one(m)));
+        scenes.push(Scene { spec, free: vec![requestor], cases: cases.into() });
+    }
+    let claims = vec![
+        Claim::new("cyclic below basic, edge of 100 Mb/s (88.9% at most)", reduction(CYCLIC, RP, "100 Mb/s"))
+            .published(82.8)
+            .aim(Aim::AtLeast(82.8)),
+        Claim::new("cyclic over basic, edge as fast as the others", ratio(CYCLIC, RP, "1000 Mb/s")),
+    ];
+    Ok(Experiment {
+        name: "ecpipe-8g",
+        title: "Limited edge: single-block repair time by the rate of links to the requestor, RS(14,10)",
+        source: "ECPipe, Fig. 8(g)",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "link from each helper to the requestor (paper's rate)",
+        baseline: Some(Baseline::Series(RP.into())),
+        scale: size.scale_or(0.5),
+        scenes,
+        claims,
+        strict: false,
+    })
+}
 
 fn racks(size: Size) -> Result<Experiment> {
     let block = size.mib(64);
@@ -27,16 +82,23 @@ fn racks(size: Size) -> Result<Experiment> {
     for across in [400.0, 800.0] {
         let spec = Spec::in_racks(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], None).with_rack_links(mbps(across)?);
         let x = format!("{across} Mb/s");
-        let cases = THREE.map(|(name, method)| case(name, &x, block, one(method)).code(rs(9, 6)));
+        let methods = [(CONVENTIONAL, Method::Conventional), (FLAT, Method::Flat), (RP, Method::Pipeline)];
+        let cases = methods.map(|(name, method)| case(name, &x, block, one(method)).code(rs(9, 6)));
         scenes.push(Scene { spec, free: Vec::new(), cases: cases.into() });
     }
     let x = "800 Mb/s";
     let claims = vec![
+        Claim::new("without regard to racks below conventional", reduction(FLAT, CONVENTIONAL, x))
+            .published(60.9),
         Claim::new("rack-aware below conventional", reduction(RP, CONVENTIONAL, x)).published(77.6),
         Claim::new("blocks across racks, rack-aware, as the kernel counted (minimum: 2)", {
             Value::CrossRackBlocks(Point::new(RP, x))
         })
         .aim(Aim::AtMost(2.05)),
+        Claim::new(
+            "blocks across racks, without regard to them",
+            Value::CrossRackBlocks(Point::new(FLAT, x)),
+        ),
         Claim::new("blocks across racks, conventional", Value::CrossRackBlocks(Point::new(CONVENTIONAL, x))),
     ];
     Ok(Experiment {
@@ -82,5 +144,72 @@ fn rates(size: Size) -> Result<Experiment> {
         scenes,
         claims,
         strict: false,
+    })
+}
+
+/// ECPipe, Table 1: Mb/s from the region of the row to that of the column.
+const NORTH_AMERICA: [(&str, [f64; 4]); 4] = [
+    ("California", [501.3, 57.2, 44.1, 299.9]),
+    ("Canada", [55.3, 732.0, 63.3, 48.0]),
+    ("Ohio", [46.3, 65.7, 332.5, 95.6]),
+    ("Oregon", [297.8, 50.2, 93.6, 250.1]),
+];
+
+/// See [`NORTH_AMERICA`].
+const ASIA: [(&str, [f64; 4]); 4] = [
+    ("Mumbai", [624.8, 62.3, 39.5, 37.7]),
+    ("Seoul", [63.8, 265.7, 86.1, 183.2]),
+    ("Singapore", [41.5, 88.1, 493.0, 49.1]),
+    ("Tokyo", [39.7, 181.0, 46.9, 489.1]),
+];
+
+fn north_america(size: Size) -> Result<Experiment> {
+    let title = "Regions of North America: single-block repair time by the requestor's, RS(16,12)";
+    let source = "ECPipe, Fig. 9(a): 62.7 to 78.0% below PPR, by rates 7.3 to 45.4% below that";
+    regions(size, &NORTH_AMERICA, Experiment { source, ..Experiment::computed("ecpipe-9a", title) })
+}
+
+fn asia(size: Size) -> Result<Experiment> {
+    let title = "Regions of Asia: single-block repair time by the requestor's, RS(16,12)";
+    let source = "ECPipe, Fig. 9(b): 66.6 to 87.1% below PPR, by rates 14.5 to 45.0% below that";
+    regions(size, &ASIA, Experiment { source, ..Experiment::computed("ecpipe-9b", title) })
+}
+
+/// Four helpers in each region, and one requestor.
+fn regions(size: Size, table: &[(&str, [f64; 4]); 4], about: Experiment) -> Result<Experiment> {
+    let groups: Vec<usize> = (0..16).map(|node| node / 4).chain(0..4).collect();
+    let rates = table.iter().map(|(_, row)| row.iter().map(|&megabits| mbps(megabits)).collect());
+    let rates = rates.collect::<Result<Vec<Vec<_>>>>()?;
+    let racks: Vec<u32> = groups.iter().map(|&group| group as u32).collect();
+    let spec = Spec::in_racks(&racks, None).with_pair_rates(&groups, &rates)?;
+    let requestors: Vec<NodeId> = (16..20).map(NodeId).collect();
+    let methods =
+        [(PPR, Method::Ppr), (FLAT, Method::Flat), (WEIGHTED, Method::Weighted), (OPTIMAL, Method::Optimal)];
+    let here = size.some(&[0, 1, 2, 3]);
+    let cases = here.iter().flat_map(|&region| {
+        methods.map(|(name, method)| {
+            case(name, table[region].0, size.mib(16), one(method)).code("rs:n=16,k=12").at(requestors[region])
+        })
+    });
+    let claims = here.iter().flat_map(|&region| {
+        let x = table[region].0;
+        [
+            Claim::new(format!("a path without regard to rates below PPR, {x}"), reduction(FLAT, PPR, x)),
+            Claim::new(
+                format!("a path by rates below one without regard to them, {x}"),
+                reduction(WEIGHTED, FLAT, x),
+            ),
+        ]
+    });
+    Ok(Experiment {
+        measure: Measure::Seconds,
+        axis: "requestor in",
+        differs: "blocks of 16 MiB; rates are those of Table 1 all the time; the path without regard to rates goes by the \
+                  numbers of blocks, where the paper's is random; every pair of nodes has the rate of its regions",
+        baseline: Some(Baseline::Series(PPR.into())),
+        scale: size.scale_or(1.0),
+        claims: claims.collect(),
+        scenes: vec![Scene { spec, free: requestors.clone(), cases: cases.collect() }],
+        ..about
     })
 }

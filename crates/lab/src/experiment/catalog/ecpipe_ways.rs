@@ -1,9 +1,10 @@
 //! ECPipe (TOS'21), sections 6.3 and 6.4: ways to pipeline (Fig. 11(a)), and recovery of a node by (n, k) (Fig. 10(b)).
 
-use kintsu_plan::Method;
+use kintsu_plan::{Method, Schedule};
+use kintsu_wire::message::Requestors;
 
 use super::super::declare::{
-    Aim, Baseline, Claim, Experiment, Measure, Pace, Point, Recover, Scene, Value, Work,
+    Aim, Baseline, Claim, Experiment, Measure, Pace, Point, Scene, Slice, Value, Work,
 };
 use super::build::*;
 use super::{Entry, Kind, Size};
@@ -15,6 +16,12 @@ pub const ENTRIES: &[Entry] = &[
         groups: &["ecpipe"],
         about: "a whole node by (n, k), beside conventional repair of our own",
         kind: Kind::Measured(whole_node_by_code),
+    },
+    Entry {
+        name: "ecpipe-11b",
+        groups: &["ecpipe"],
+        about: "a whole node by block size, beside PUSH",
+        kind: Kind::Measured(push),
     },
     Entry {
         name: "ecpipe-11a",
@@ -81,7 +88,7 @@ fn whole_node_by_code(size: Size) -> Result<Experiment> {
     for (n, k) in all {
         let x = format!("({n},{k})");
         let of = |name: &str, method| {
-            let work = Work::Recover(Recover { method, stripes, requestors: 1 });
+            let work = recover(method, Schedule::Greedy, stripes, Requestors::Count(1));
             case(name, &x, block, work).code(rs(n, k))
         };
         let (spec, _) = cluster(0, 1000.0)?;
@@ -98,6 +105,54 @@ fn whole_node_by_code(size: Size) -> Result<Experiment> {
         measure: Measure::Rate,
         axis: "(n,k)",
         baseline: Some(Baseline::Series(CONVENTIONAL.into())),
+        scale: size.scale_or(0.5),
+        scenes,
+        claims,
+        strict: false,
+    })
+}
+
+fn push(size: Size) -> Result<Experiment> {
+    // As much is lost whatever the block: what changes is into how many it is cut.
+    let all: &[u64] = if size.quick { &[1, 4] } else { &[1, 4, 16] };
+    let lost_mib = if size.quick { 16 } else { 256 };
+    let series = [
+        ("PUSH-Rep", Schedule::PushRep, Requestors::Any),
+        ("PUSH-Sur", Schedule::PushSur, Requestors::Any),
+        ("RP-single", Schedule::Greedy, Requestors::Count(1)),
+        ("RP-all", Schedule::Greedy, Requestors::Any),
+    ];
+    let mut scenes = Vec::new();
+    for mib in all {
+        let (x, block) = (bytes(mib << 20), mib << 20);
+        let cases = series.iter().map(|(name, schedule, requestors)| {
+            let work = recover(Method::Pipeline, *schedule, lost_mib / mib, requestors.clone());
+            // PUSH sends whole blocks.
+            let slice = if name.starts_with("PUSH") { Slice::Bytes(block as u32) } else { Slice::Auto };
+            case(*name, &x, block, work).slice(slice)
+        });
+        let (spec, _) = cluster(0, 1000.0)?;
+        scenes.push(Scene { spec, free: Vec::new(), cases: cases.collect() });
+    }
+    let x = bytes(all[all.len() - 1] << 20);
+    let rate = |a: &str, b: &str| Value::RateRatio(Point::new(a, &x), Point::new(b, &x));
+    let claims = vec![
+        Claim::new(
+            "RP-single over PUSH-Rep, the largest block (64 MiB in the paper)",
+            rate("RP-single", "PUSH-Rep"),
+        )
+        .published(1.802),
+        Claim::new("RP-all over PUSH-Sur", rate("RP-all", "PUSH-Sur")).published(3.681),
+        Claim::new("RP-all over RP-single", rate("RP-all", "RP-single")).published(1.581),
+    ];
+    Ok(Experiment {
+        name: "ecpipe-11b",
+        title: "Full-node recovery rate by block size, beside PUSH, RS(14,10)",
+        source: "ECPipe, Fig. 11(b)",
+        differs: "about 220 MiB are lost whatever the block, where it is 4 TiB in the paper",
+        measure: Measure::Rate,
+        axis: "block",
+        baseline: Some(Baseline::Series("PUSH-Rep".into())),
         scale: size.scale_or(0.5),
         scenes,
         claims,

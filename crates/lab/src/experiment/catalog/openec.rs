@@ -3,12 +3,10 @@
 //!
 //! The paper's links carry 10 Gb/s (1 Gb/s where it says so); here 500 Mb/s by default.
 
-use kintsu_dag::NodeId;
-use kintsu_plan::Method;
+use kintsu_plan::{Method, Schedule};
+use kintsu_wire::message::Requestors;
 
-use super::super::declare::{
-    Baseline, Case, Claim, Experiment, Measure, Point, Recover, Scene, Value, Work,
-};
+use super::super::declare::{Baseline, Case, Claim, Experiment, Measure, Point, Scene, Value, Work};
 use super::build::*;
 use super::{Entry, Kind, Size};
 use crate::Spec;
@@ -68,12 +66,11 @@ fn clients(size: Size) -> Result<Experiment> {
 
 fn afterwards(size: Size) -> Result<Experiment> {
     let (block, stripes) = if size.quick { (1 << 20, 6) } else { (8 << 20, 30) };
-    let recover = Recover { method: Method::Conventional, stripes, requestors: 0 };
-    let pipelined = Recover { method: Method::Pipeline, ..recover.clone() };
+    let recover = |method| recover(method, Schedule::Balanced, stripes, Requestors::Any);
     let of = |series: &str, work| case(series, "RS(9,6)", block, work).code(rs(9, 6));
     let node = vec![
-        of("node, conventional", Work::Recover(recover)),
-        of("node, pipelined", Work::Recover(pipelined)),
+        of("node, conventional", recover(Method::Conventional)),
+        of("node, pipelined", recover(Method::Pipeline)),
     ];
     let (spec, _) = cluster(0, TEN_GIGABIT)?;
     let encode = vec![of("encode", Work::Encode { stripes })];
@@ -216,11 +213,11 @@ fn racks(size: Size) -> Result<Experiment> {
     for (n, k) in codes {
         let x = format!("({n},{k})");
         let of = |series: &str, method| {
-            let work = Work::Recover(Recover { method, stripes, requestors: 1 });
+            let work = recover(method, Schedule::Greedy, stripes, Requestors::Count(1));
             case(series, &x, block, work).code(rs(n, k))
         };
         let cases = vec![of(CONVENTIONAL, Method::Conventional), of(RP, Method::Pipeline)];
-        scenes.push(Scene { spec: three_racks(5)?, free: vec![NodeId(14)], cases });
+        scenes.push(Scene { spec: three_racks(5)?, free: Vec::new(), cases });
         let rates = Value::RateRatio(Point::new(RP, &x), Point::new(CONVENTIONAL, &x));
         claims
             .push(Claim::new(format!("pipelined over conventional, {x} (1.82 to 2.28 in the paper)"), rates));

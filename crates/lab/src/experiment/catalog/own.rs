@@ -1,9 +1,10 @@
 //! Experiments of no paper: the one for continuous integration, and repairs that outlive their helpers.
 
-use kintsu_plan::Method;
+use kintsu_plan::{Method, Schedule};
+use kintsu_wire::message::Requestors;
 
 use super::super::declare::{
-    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Pace, Point, Recover, Scene, Value, Work,
+    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Pace, Point, Scene, Value, Work,
 };
 use super::build::*;
 use super::{Entry, Kind, Size};
@@ -42,8 +43,8 @@ fn smoke(_: Size) -> Result<Experiment> {
         cases.iter().filter(|c| matches!(c.work, Work::Direct | Work::Repair { .. })).cloned().collect();
     let spec = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], mbps(200.0)?);
     let free = vec![kintsu_dag::NodeId(8)];
-    let recover = Recover { method: Method::Pipeline, stripes: 8, requestors: 0 };
-    let node = vec![of("whole node", Work::Recover(recover))];
+    let recover = recover(Method::Pipeline, Schedule::Balanced, 8, Requestors::Any);
+    let node = vec![of("whole node", recover)];
     Ok(Experiment {
         name: "smoke",
         title: "Every kind of work, once",
