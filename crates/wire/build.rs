@@ -20,6 +20,8 @@ fn main() {
         ("find_code", "CodeName", "Definition", false),
         ("remove_code", "CodeName", "Done", false),
         ("codes", "Nothing", "CodeList", false),
+        ("set_rates", "Rates", "Done", false),
+        ("rates", "Nothing", "Rates", false),
         ("nodes", "Nothing", "NodeList", false),
         ("status", "Nothing", "ClusterStatus", false),
         ("command_node", "NodeCommand", "JobEvent", true),

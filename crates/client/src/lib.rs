@@ -21,6 +21,7 @@ mod error;
 mod jobs;
 mod lease;
 mod portion;
+mod rates;
 mod read;
 mod source;
 mod span;

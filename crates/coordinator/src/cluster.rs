@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kintsu_code::{Code, Definition};
 use kintsu_dag::{BlockId, NodeId, StripeId};
-use kintsu_plan::{JobId, Recovery, Topology};
+use kintsu_plan::{JobId, Rates, Recovery, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::{AgentChannel, Credentials};
 use tokio::sync::{Notify, Semaphore};
@@ -49,6 +49,7 @@ pub struct Cluster {
     members: Mutex<Members>,
     queue: Mutex<Queue>,
     recovery: Mutex<Recovery>,
+    rates: Mutex<Arc<Rates>>,
     leases: Mutex<Leases>,
     auto: Mutex<Auto>,
     asks: Mutex<Asks>,
@@ -72,8 +73,9 @@ impl Cluster {
         let patience = Patience { dead_after_ms: ms(config.dead_after), grace_ms: ms(config.grace) };
         Ok(Self {
             members: Mutex::new(Members::new(patience, snapshot.nodes()?, 0)),
-            queue: Mutex::new(Queue::new(config.parallel)),
+            queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_node)),
             recovery: Mutex::default(),
+            rates: Mutex::new(Arc::new(snapshot.rates()?)),
             leases: Mutex::new(Leases::new(ms(config.lease), snapshot.puts()?, 0)),
             auto: Mutex::new(Auto::new(patience.grace_ms)),
             asks: Mutex::default(),
@@ -134,8 +136,22 @@ impl Cluster {
 
     /// The nodes as planners see them, and those that can be read.
     pub fn nodes(&self) -> (Topology, BTreeSet<NodeId>) {
-        let members = self.members();
-        (members.topology(), members.usable())
+        let (mut topology, usable) = {
+            let members = self.members();
+            (members.topology(), members.usable())
+        };
+        topology.rates = Rates::clone(&self.rates());
+        (topology, usable)
+    }
+
+    /// What links carry, as it was told.
+    pub fn rates(&self) -> Arc<Rates> {
+        lock(&self.rates).clone()
+    }
+
+    /// From now on links carry this.
+    pub fn set_rates(&self, rates: Rates) {
+        *lock(&self.rates) = Arc::new(rates);
     }
 
     /// A number for a job or a resume key; never the same twice, not even after a restart.

@@ -38,8 +38,12 @@ pub struct Config {
     pub grace: Duration,
     /// A put that is not renewed for so long is undone.
     pub lease: Duration,
-    /// Stripes that are repaired, encoded or moved at once.
+    /// Stripes that are encoded or moved at once.
     pub parallel: usize,
+    /// Stripes that are repaired at once.
+    pub repairs: usize,
+    /// Stripes under repair that one node has a part in at once, where a repair does not say otherwise.
+    pub repairs_per_node: u32,
     /// Memory for the cache of the metadata, in bytes.
     pub cache_bytes: usize,
     /// Starts agents, where that is possible.
@@ -59,6 +63,8 @@ impl Config {
             grace: Duration::from_secs(60),
             lease: Duration::from_secs(30),
             parallel: 6,
+            repairs: 32,
+            repairs_per_node: 4,
             cache_bytes: 128 << 20,
             launcher: None,
         }
@@ -77,6 +83,8 @@ impl std::fmt::Debug for Config {
             .field("grace", &self.grace)
             .field("lease", &self.lease)
             .field("parallel", &self.parallel)
+            .field("repairs", &self.repairs)
+            .field("repairs_per_node", &self.repairs_per_node)
             .field("cache_bytes", &self.cache_bytes)
             .finish_non_exhaustive()
     }

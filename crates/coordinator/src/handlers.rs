@@ -12,6 +12,7 @@ pub mod list;
 pub mod lookup;
 pub mod move_stripe;
 pub mod nodes;
+pub mod rates;
 pub mod register;
 pub mod register_code;
 pub mod remove;
@@ -20,6 +21,7 @@ pub mod renew_put;
 pub mod repair;
 pub mod report_bad;
 pub mod scrub;
+pub mod set_rates;
 pub mod status;
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod codes;
 mod nodes;
 mod objects;
 mod puts;
+mod rates;
 mod record;
 mod tables;
 mod write;

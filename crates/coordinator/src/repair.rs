@@ -3,17 +3,19 @@
 //! - [`Queue`]: which stripes are to be mended, for whom, and how many at once.
 //! - [`Mend`]: one stripe, from the first plan over faults and re-planning to the blocks' new homes.
 //! - [`Auto`]: when repairs start without being asked.
-//! - [`Tally`]: what was read and moved.
+//! - [`Tally`]: what was read and moved; [`Losses`]: how fast it could have been.
 //!
 //! Nothing here reads a clock, does I/O or touches metadata. The driver (`driver::mend`) runs what
 //! they order and tells them how it ended.
 
 mod auto;
+mod losses;
 mod mend;
 mod queue;
 mod tally;
 
 pub use auto::Auto;
+pub use losses::Losses;
 pub use mend::{Attempt, Circumstances, Mend, Verdict};
 pub use queue::{AskId, Asked, Command, Outcome, Queue, Want};
 pub use tally::Tally;

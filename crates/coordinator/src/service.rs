@@ -88,6 +88,8 @@ impl Coordinator for Service {
     unary!(register_code, RegisterCode, RegisteredCode);
     unary!(find_code, CodeName, Definition);
     unary!(remove_code, CodeName, Done);
+    unary!(set_rates, Rates, Done);
+    inquiry!(rates, Rates);
     inquiry!(codes, CodeList);
     inquiry!(nodes, NodeList);
     inquiry!(status, ClusterStatus);

@@ -5,11 +5,12 @@
 mod lab;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Method, Schedule};
-use kintsu_wire::message::{Encoding, Repair, RepairTarget, Requestors};
+use kintsu_wire::message::{Encoding, NodeLoad, Rates, Repair, RepairTarget, Requestors};
 use lab::Lab;
 
 /// Six nodes with stripes on all of them, and then some that hold nothing.
@@ -38,6 +39,10 @@ async fn gained(
 async fn a_node_is_recovered_to_the_requestors_asked_for_evenly() {
     let mut lab = lab_with_spares(3).await;
     let spares = [6, 7, 8].map(NodeId);
+    // What links carry is told, not measured: the reports then have a bound.
+    let rates = Rates::even((0..9).map(NodeId), NonZeroU64::new(1 << 30).unwrap());
+    lab.client.set_rates(&rates).await.unwrap();
+    assert_eq!(lab.client.rates().await.unwrap(), rates);
     for (dead, schedule, requestors, count) in [
         (0, Schedule::Balanced, Requestors::Nodes(spares.to_vec()), 3),
         (1, Schedule::PushRep, Requestors::Nodes(vec![NodeId(0)]), 1),
@@ -50,6 +55,16 @@ async fn a_node_is_recovered_to_the_requestors_asked_for_evenly() {
         let repair = Repair { schedule, requestors, method: Method::Pipeline, ..Repair::new(target) };
         let report = lab.repair_by(repair).await;
         assert_eq!((report.failed.as_slice(), report.blocks), (&[][..], placed));
+        assert_eq!(report.schedule, Some(schedule));
+        // The blocks of the last stripe are shorter.
+        assert!(report.bytes > (placed - 1) * (64 << 10) && report.bytes <= placed * (64 << 10));
+        let (least, most) = report.spread(|node| node.requested).unwrap();
+        assert!(most - least <= 1 && report.spread(|node| node.helped).is_some());
+        let sum = |what: fn(&NodeLoad) -> u64| report.nodes.iter().map(what).sum::<u64>();
+        assert_eq!(sum(|node| node.requested), placed);
+        assert_eq!((sum(|n| n.up_bytes), sum(|n| n.down_bytes)), (report.bytes_moved, report.bytes_moved));
+        let bound = report.bound_seconds.expect("rates are known");
+        assert!(bound > 0.0, "{bound}");
         let gained = gained(&lab, &before).await;
         let (least, most) = (gained.values().min().unwrap(), gained.values().max().unwrap());
         assert!(gained.len() == count && most - least <= 1, "{gained:?}");

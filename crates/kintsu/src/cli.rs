@@ -112,6 +112,25 @@ Examples:
         /// Its id.
         id: u32,
     },
+    /// What links carry: repairs are planned by it, and their reports tell how near they came.
+    #[command(after_help = "\
+Examples:
+  kintsu rates set rates.toml
+  kintsu rates show --json
+
+rates.toml:
+  default = \"1Gb/s\"                         # every node, up and down
+  [nodes]
+  3 = { up = \"100Mb/s\", down = \"500Mb/s\" }
+  [racks]
+  0 = \"10Gb/s\"
+  [pairs]
+  \"3-7\" = \"50Mb/s\"                         # from 3 to 7")]
+    Rates {
+        /// What to do.
+        #[command(subcommand)]
+        command: RatesCommand,
+    },
     /// Rebuild blocks that cannot be read.
     #[command(after_help = "\
 Examples:
@@ -299,6 +318,18 @@ pub enum NodeAction {
     Wipe,
     /// Move its blocks elsewhere.
     Drain,
+}
+
+/// `kintsu rates ...`.
+#[derive(Debug, Subcommand)]
+pub enum RatesCommand {
+    /// Tell the cluster what its links carry, in place of what it was told before.
+    Set {
+        /// A TOML file: `default`, `[nodes]`, `[racks]` and `[pairs]`, each entry a rate or `{ up = ..., down = ... }`.
+        file: PathBuf,
+    },
+    /// Print what the cluster was told.
+    Show,
 }
 
 /// `kintsu repair`.

@@ -13,6 +13,7 @@ pub use object::*;
 pub use run::*;
 
 pub use kintsu_code::Definition;
+pub use kintsu_plan::Rates;
 use serde::{Deserialize, Serialize};
 
 /// A request without content.

@@ -145,6 +145,12 @@ impl Coordinator for Desk {
     async fn remove_code(&self, _: Request<CodeName>) -> Result<Response<Done>, Status> {
         other()
     }
+    async fn set_rates(&self, _: Request<Rates>) -> Result<Response<Done>, Status> {
+        other()
+    }
+    async fn rates(&self, _: Request<Nothing>) -> Result<Response<Rates>, Status> {
+        other()
+    }
     async fn codes(&self, _: Request<Nothing>) -> Result<Response<CodeList>, Status> {
         other()
     }

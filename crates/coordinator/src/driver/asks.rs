@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kintsu_plan::Shares;
 use kintsu_wire::message::JobEvent;
 use tonic::Status;
 
+use super::assign::Dealt;
 use super::pages::{Place, Source, page};
 use super::{Listener, mend};
 use crate::cluster::Cluster;
@@ -25,8 +25,8 @@ pub struct Asking {
     started_ms: u64,
     automatic: bool,
     errors: Vec<String>,
-    /// What its stripes gave each node to do so far.
-    shares: Shares,
+    /// What its pages gave to nodes so far.
+    dealt: Dealt,
 }
 
 /// Asks for repairs. Whoever listens hears of progress and of the end; when it goes away the
@@ -42,7 +42,7 @@ pub fn ask(cluster: &Arc<Cluster>, source: Source, order: Order, listener: Optio
         started_ms: cluster.now_ms(),
         automatic,
         errors: Vec::new(),
-        shares: Shares::default(),
+        dealt: Dealt::default(),
     };
     let (id, commands) = {
         let (mut queue, mut asks) = (cluster.queue(), cluster.asks());
@@ -92,17 +92,17 @@ fn end(cluster: &Arc<Cluster>, stripe: kintsu_dag::StripeId, outcome: &Outcome) 
 
 async fn fetch(cluster: &Arc<Cluster>, id: AskId) {
     let found = cluster.asks().get_mut(&id).map(|a| {
-        let shares = std::mem::take(&mut a.shares);
-        (a.source.clone(), a.place.clone(), a.order.clone(), shares)
+        let dealt = std::mem::take(&mut a.dealt);
+        (a.source.clone(), a.place.clone(), a.order.clone(), dealt)
     });
-    let Some((source, place, order, shares)) = found else { return };
-    let next = page(cluster, source, place, order, shares).await;
+    let Some((source, place, order, dealt)) = found else { return };
+    let next = page(cluster, source, place, order, dealt).await;
     let (wants, last) = {
         let mut asks = cluster.asks();
         let Some(asking) = asks.get_mut(&id) else { return };
         match next {
-            Ok((page, shares)) => {
-                asking.shares = shares;
+            Ok((page, dealt)) => {
+                asking.dealt = dealt;
                 let last = page.next.is_none();
                 asking.place = page.next.unwrap_or_default();
                 (page.wants, last)
@@ -132,7 +132,13 @@ fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
     let (topology, _) = cluster.nodes();
     let mut report = asked.tally.report("repair", Some(asked.order.method), &topology, seconds);
     (report.failed, report.bad) = (asked.failed, asked.bad);
+    report.schedule = Some(asked.order.schedule);
+    let (losses, topology) = (asking.dealt.losses, asking.order.narrow(topology));
     cluster.spawn(async move {
+        if report.failed.is_empty() {
+            let bound = tokio::task::spawn_blocking(move || losses.bound(&topology)).await;
+            report.bound_seconds = bound.ok().flatten();
+        }
         // Whoever asked may be gone.
         let _ = listener.send(Ok(JobEvent::Ended(report))).await;
     });

@@ -11,7 +11,15 @@ use kintsu_plan::{Shares, StripeView, Waiting};
 use crate::cluster::Cluster;
 use crate::error::Result;
 use crate::meta::{Snapshot, StripeRecord};
-use crate::repair::{Order, Want};
+use crate::repair::{Losses, Order, Want};
+
+/// What the pages of one ask have given to nodes so far.
+#[derive(Debug, Clone, Default)]
+pub struct Dealt {
+    shares: Shares,
+    /// The stripes, for the bound of the time that they take.
+    pub losses: Losses,
+}
 
 /// Fills in which nodes have a part in mending each stripe.
 ///
@@ -21,7 +29,7 @@ pub fn assign(
     cluster: &Cluster,
     snapshot: &Snapshot,
     order: &Order,
-    shares: &mut Shares,
+    dealt: &mut Dealt,
     wants: &mut [Want],
 ) -> Result<()> {
     let (topology, readable) = cluster.nodes();
@@ -33,7 +41,9 @@ pub fn assign(
             at.push(i);
         }
     }
-    let assigned = cluster.recovery().window(order.schedule, order.method, shares, &topology, &waiting);
+    let assigned =
+        cluster.recovery().window(order.schedule, order.method, &mut dealt.shares, &topology, &waiting);
+    waiting.iter().for_each(|waiting| dealt.losses.add(waiting));
     for (i, assignment) in at.into_iter().zip(assigned) {
         if let Ok(assignment) = assignment {
             wants[i].nodes = assignment.nodes();

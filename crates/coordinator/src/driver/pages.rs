@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::Shares;
 
-use super::assign::assign;
+use super::assign::{Dealt, assign};
 use crate::cluster::Cluster;
 use crate::error::Result;
 use crate::meta::{Meta, Snapshot, StripeRecord};
@@ -47,8 +46,8 @@ pub struct Page {
     pub next: Option<Place>,
 }
 
-/// The next page of a source, its stripes assigned to nodes. `shares` is what earlier pages of the same ask gave
-/// to each node, and comes back with this page counted too.
+/// The next page of a source, its stripes assigned to nodes. `dealt` is what earlier pages of the same ask gave
+/// to nodes, and comes back with this page counted too.
 ///
 /// # Errors
 /// The object is gone; the disk fails.
@@ -57,15 +56,15 @@ pub async fn page(
     source: Source,
     place: Place,
     order: Order,
-    mut shares: Shares,
-) -> Result<(Page, Shares)> {
+    mut dealt: Dealt,
+) -> Result<(Page, Dealt)> {
     let down: BTreeSet<NodeId> = cluster.members().down().into_iter().collect();
     let worker = cluster.clone();
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let mut page = find(&worker, &snapshot, &down, source, place)?;
-        assign(&worker, &snapshot, &order, &mut shares, &mut page.wants)?;
-        Ok((page, shares))
+        assign(&worker, &snapshot, &order, &mut dealt, &mut page.wants)?;
+        Ok((page, dealt))
     };
     cluster.meta.off(look).await
 }

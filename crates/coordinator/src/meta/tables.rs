@@ -30,6 +30,8 @@ pub const CODES: TableDefinition<u16, &[u8]> = TableDefinition::new("codes");
 pub const CODE_KEYS: TableDefinition<&str, u16> = TableDefinition::new("code_keys");
 /// Code key of a registered code -> [`Definition`](kintsu_code::Definition).
 pub const DEFINITIONS: TableDefinition<u16, &[u8]> = TableDefinition::new("definitions");
+/// What the cluster was told about itself, by name: `rates` -> [`Rates`](kintsu_plan::Rates).
+pub const SETTINGS: TableDefinition<&str, &[u8]> = TableDefinition::new("settings");
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 

@@ -21,6 +21,7 @@ pub struct Tables<'t> {
     pub codes: Table<'t, u16, &'static [u8]>,
     pub code_keys: Table<'t, &'static str, u16>,
     pub definitions: Table<'t, u16, &'static [u8]>,
+    pub settings: Table<'t, &'static str, &'static [u8]>,
     pub counters: Table<'t, &'static str, u64>,
 }
 
@@ -39,6 +40,7 @@ impl<'t> Tables<'t> {
             codes: txn.open_table(CODES)?,
             code_keys: txn.open_table(CODE_KEYS)?,
             definitions: txn.open_table(DEFINITIONS)?,
+            settings: txn.open_table(SETTINGS)?,
             counters: txn.open_table(COUNTERS)?,
         })
     }

@@ -4,7 +4,11 @@
 //! page, so that a node with a million blocks costs no memory here. A stripe is mended by one worker at a
 //! time; asks for the same stripe share the work, and each hears how its own blocks fared.
 //!
-//! Invariants: at most `limit` stripes run; a stripe runs once at a time; every want of an ask is
+//! A node has a part in a few stripes at once, as helper or requestor: enough to keep its links full, and not so
+//! many that they wait for each other. A stripe that must wait for its nodes lets later ones go before it, but not for
+//! ever.
+//!
+//! Invariants: at most `limit` stripes run, and no node has a part in more of them than their orders allow; a stripe runs once at a time; every want of an ask is
 //! reported to it exactly once; an ask is finished exactly once, after its last page and want.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -18,6 +22,10 @@ use super::{Order, Tally};
 const OPEN_STRIPES: usize = 64;
 /// Failures that an ask tells one by one; later ones are only counted.
 const FAILURES_TOLD: usize = 100;
+/// Waiting stripes that are looked at for one whose nodes are free.
+const LOOK_AHEAD: usize = 64;
+/// Stripes that may go before one that came earlier.
+const PATIENCE: u32 = 64;
 
 /// Names an ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,13 +100,17 @@ struct Entry {
     order: Order,
     watchers: BTreeMap<AskId, (BTreeSet<BlockIndex>, u64)>,
     running: Option<BTreeSet<BlockIndex>>,
+    nodes: BTreeSet<NodeId>,
+    overtaken: u32,
 }
 
 /// The queue.
 #[derive(Debug)]
 pub struct Queue {
     limit: usize,
+    per_node: u32,
     running: usize,
+    load: HashMap<NodeId, u32>,
     next: u64,
     asks: BTreeMap<AskId, Ask>,
     entries: HashMap<StripeId, Entry>,
@@ -106,12 +118,14 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue that runs at most `limit` stripes at once.
-    pub fn new(limit: usize) -> Self {
-        let limit = limit.max(1);
+    /// A queue that runs at most `limit` stripes at once, of which any node has a part in `per_node`, where the
+    /// order does not say otherwise.
+    pub fn new(limit: usize, per_node: u32) -> Self {
         Self {
-            limit,
+            limit: limit.max(1),
+            per_node: per_node.max(1),
             running: 0,
+            load: HashMap::new(),
             next: 1,
             asks: BTreeMap::new(),
             entries: HashMap::new(),
@@ -148,7 +162,13 @@ impl Queue {
             let entry = self.entries.entry(want.stripe).or_insert_with(|| {
                 let put = if ask.urgent { VecDeque::push_front } else { VecDeque::push_back };
                 put(&mut self.waiting, want.stripe);
-                Entry { order: order.clone(), watchers: BTreeMap::new(), running: None }
+                Entry {
+                    order: order.clone(),
+                    watchers: BTreeMap::new(),
+                    running: None,
+                    nodes: want.nodes,
+                    overtaken: 0,
+                }
             });
             let (blocks, bytes) = entry.watchers.entry(id).or_insert_with(|| {
                 ask.open += 1;
@@ -169,6 +189,12 @@ impl Queue {
             return Vec::new();
         };
         self.running -= 1;
+        for node in &entry.nodes {
+            if let Some(load) = self.load.get_mut(node) {
+                *load = load.saturating_sub(1);
+            }
+        }
+        self.load.retain(|_, load| *load > 0);
         let (served, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
             entry.watchers.into_iter().partition(|(_, (blocks, _))| blocks.is_subset(&tried));
         let mut commands = Vec::new();
@@ -221,16 +247,44 @@ impl Queue {
 
     fn start(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
-        while self.running < self.limit {
-            let Some(stripe) = self.waiting.pop_front() else { break };
-            let Some(entry) = self.entries.get_mut(&stripe) else { continue };
-            let blocks: BTreeSet<_> =
-                entry.watchers.values().flat_map(|(blocks, _)| blocks).copied().collect();
-            commands.push(Command::Start(stripe, blocks.iter().copied().collect(), entry.order.clone()));
-            entry.running = Some(blocks);
-            self.running += 1;
+        let mut at = 0;
+        while self.running < self.limit && at < LOOK_AHEAD {
+            let Some(&stripe) = self.waiting.get(at) else { break };
+            let Some(entry) = self.entries.get(&stripe) else {
+                self.waiting.remove(at);
+                continue;
+            };
+            if self.is_free(entry) {
+                self.waiting.remove(at);
+                commands.extend(self.begin(stripe));
+                for earlier in self.waiting.iter().take(at) {
+                    self.entries.entry(*earlier).and_modify(|entry| entry.overtaken += 1);
+                }
+            } else if entry.overtaken < PATIENCE {
+                at += 1;
+            } else {
+                break;
+            }
         }
         commands
+    }
+
+    /// Whether all nodes of a stripe may have one more part.
+    fn is_free(&self, entry: &Entry) -> bool {
+        let most = if entry.order.per_node == 0 { self.per_node } else { entry.order.per_node };
+        entry.nodes.iter().all(|node| self.load.get(node).is_none_or(|load| *load < most))
+    }
+
+    fn begin(&mut self, stripe: StripeId) -> Option<Command> {
+        let entry = self.entries.get_mut(&stripe)?;
+        let blocks: BTreeSet<_> = entry.watchers.values().flat_map(|(blocks, _)| blocks).copied().collect();
+        for node in &entry.nodes {
+            *self.load.entry(*node).or_default() += 1;
+        }
+        let command = Command::Start(stripe, blocks.iter().copied().collect(), entry.order.clone());
+        (entry.running, entry.overtaken) = (Some(blocks), 0);
+        self.running += 1;
+        Some(command)
     }
 }
 
@@ -271,9 +325,16 @@ mod tests {
         per_node: 0,
     };
 
+    const PER_NODE: u32 = 2;
+
+    /// Three nodes that each stripe shares with others.
+    fn nodes(stripe: u64) -> BTreeSet<NodeId> {
+        [stripe % 2, 2 + stripe % 3, 5 + stripe % 5].map(|node| NodeId(node as u32)).into()
+    }
+
     fn want(stripe: u64, blocks: &[u8]) -> Want {
         let blocks = blocks.iter().map(|&b| BlockIndex(b)).collect::<Vec<_>>();
-        Want { stripe: StripeId(stripe), bytes: blocks.len() as u64, blocks, nodes: BTreeSet::new() }
+        Want { stripe: StripeId(stripe), bytes: blocks.len() as u64, blocks, nodes: nodes(stripe) }
     }
 
     fn mended(blocks: &[BlockIndex]) -> Outcome {
@@ -282,7 +343,7 @@ mod tests {
 
     #[test]
     fn asks_for_one_stripe_share_the_work() {
-        let mut queue = Queue::new(2);
+        let mut queue = Queue::new(2, 2);
         let (first, commands) = queue.ask(ORDER, false);
         assert_eq!(commands, [Command::Fetch(first)]);
         let started = queue.page(first, vec![want(1, &[0])], true);
@@ -304,7 +365,7 @@ mod tests {
 
     #[test]
     fn an_urgent_ask_goes_first_and_an_empty_one_ends_at_once() {
-        let mut queue = Queue::new(1);
+        let mut queue = Queue::new(1, 1);
         let (slow, _) = queue.ask(ORDER, false);
         queue.page(slow, vec![want(1, &[0]), want(2, &[0])], true);
         let (fast, _) = queue.ask(ORDER, true);
@@ -315,9 +376,41 @@ mod tests {
         assert!(matches!(&queue.page(none, vec![], true)[..], [Command::Finish(id, _)] if *id == none));
     }
 
+    fn started(commands: &[Command]) -> Vec<u64> {
+        let stripe = |command: &Command| match command {
+            Command::Start(stripe, ..) => Some(stripe.0),
+            _ => None,
+        };
+        commands.iter().filter_map(stripe).collect()
+    }
+
+    #[test]
+    fn a_stripe_whose_nodes_are_busy_is_overtaken_but_not_for_ever() {
+        let mut queue = Queue::new(100, 1);
+        let (id, _) = queue.ask(ORDER, false);
+        let busy = |stripe, node: u32| Want { nodes: [NodeId(node)].into(), ..want(stripe, &[0]) };
+        let both = Want { nodes: [NodeId(0), NodeId(1)].into(), ..want(1000, &[0]) };
+        let mut page = vec![busy(0, 0), busy(1, 1), both];
+        page.extend((2..200).map(|stripe| busy(stripe, stripe as u32 % 2)));
+        assert_eq!(started(&queue.page(id, page, true)), [0, 1]);
+        // The two nodes never rest at the same time, until the first in line has waited long enough.
+        let (mut last, mut ends) = ([0, 1], 0);
+        let turn = loop {
+            let next = started(&queue.ended(StripeId(last[ends % 2]), &mended(&[BlockIndex(0)])));
+            ends += 1;
+            match next[..] {
+                [1000] => break ends,
+                [stripe] => last[(ends - 1) % 2] = stripe,
+                _ => assert!(next.is_empty() && ends > PATIENCE as usize, "{next:?}"),
+            }
+        };
+        assert_eq!(turn, PATIENCE as usize + 2);
+        assert_eq!(started(&queue.ended(StripeId(1000), &mended(&[BlockIndex(0)]))).len(), 2);
+    }
+
     /// Plays the driver: pages and endings come in the order that `choices` say.
     fn play(limit: usize, asks: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
-        let mut queue = Queue::new(limit);
+        let mut queue = Queue::new(limit, PER_NODE);
         let (mut todo, mut pages, mut running) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let (mut finished, mut wanted) = (BTreeMap::new(), BTreeMap::new());
         for ask in asks {
@@ -336,6 +429,11 @@ mod tests {
                         assert!(!blocks.is_empty());
                         assert!(running.insert(stripe, blocks).is_none(), "{stripe} runs twice");
                         assert!(running.len() <= limit);
+                        let mut load = BTreeMap::<NodeId, u32>::new();
+                        for node in running.keys().flat_map(|stripe: &StripeId| nodes(stripe.0)) {
+                            *load.entry(node).or_default() += 1;
+                        }
+                        assert!(load.values().all(|load| *load <= PER_NODE), "{load:?}");
                     }
                     Command::Progress(id, done, total) => {
                         assert!(done <= total);
@@ -362,6 +460,7 @@ mod tests {
             }
         }
         assert_eq!((queue.pending(), queue.asks(), queue.running), (0, 0, 0));
+        assert!(queue.load.is_empty());
         assert_eq!(finished.len(), wanted.len());
         for (id, count) in wanted {
             // A stripe named by two pages of one ask is told once or twice, never less.

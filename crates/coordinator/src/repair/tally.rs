@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockId, NodeId, Task};
 use kintsu_plan::{Method, Program, Topology};
-use kintsu_wire::message::{JobReport, RunOutcome};
+use kintsu_wire::message::{JobReport, NodeLoad, RunOutcome};
 
 /// Sums over attempts and stripes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,12 +17,18 @@ pub struct Tally {
     pub bytes_read: u64,
     /// Bytes sent, by sender and receiver.
     pub sent: BTreeMap<(NodeId, NodeId), u64>,
+    /// Bytes of the blocks that became durable.
+    pub bytes: u64,
+    /// Blocks read, by node.
+    pub helped: BTreeMap<NodeId, u64>,
+    /// Blocks that became durable, by node.
+    pub requested: BTreeMap<NodeId, u64>,
 }
 
 impl Tally {
     /// Counts one attempt: the programs that ran and how they ended.
     pub fn attempt(&mut self, programs: &[Program], outcomes: &[RunOutcome]) {
-        let mut read: Vec<BlockId> = Vec::new();
+        let mut read: Vec<(NodeId, BlockId)> = Vec::new();
         for program in programs {
             let loads = program.tasks.iter().filter_map(|task| match task {
                 Task::Load { vertex } => Some(vertex.0 / u32::from(program.window.w.max(1))),
@@ -30,14 +36,21 @@ impl Tally {
             });
             for index in loads {
                 let block = program.blocks.iter().find(|b| u32::from(b.index.0) == index);
-                read.extend(block.map(|b| b.id));
+                read.extend(block.map(|b| (program.node, b.id)));
             }
         }
         read.sort_unstable();
         read.dedup();
         self.blocks_read += read.len() as u64;
+        for (node, _) in read {
+            *self.helped.entry(node).or_default() += 1;
+        }
         for outcome in outcomes {
             self.bytes_read += outcome.bytes_read;
+            for held in &outcome.written {
+                self.bytes += held.len;
+                *self.requested.entry(outcome.node).or_default() += 1;
+            }
             for &(to, bytes) in &outcome.sent {
                 *self.sent.entry((outcome.node, to)).or_default() += bytes;
             }
@@ -52,6 +65,12 @@ impl Tally {
         for (link, bytes) in &other.sent {
             *self.sent.entry(*link).or_default() += bytes;
         }
+        self.bytes += other.bytes;
+        for (sum, part) in [(&mut self.helped, &other.helped), (&mut self.requested, &other.requested)] {
+            for (node, blocks) in part {
+                *sum.entry(*node).or_default() += blocks;
+            }
+        }
     }
 
     /// Bytes sent between nodes.
@@ -59,14 +78,26 @@ impl Tally {
         self.sent.values().sum()
     }
 
+    /// What each node did.
+    fn nodes(&self) -> Vec<NodeLoad> {
+        let mut nodes: BTreeMap<NodeId, NodeLoad> = BTreeMap::new();
+        let mut at = |node: NodeId, change: &dyn Fn(&mut NodeLoad)| {
+            let idle = NodeLoad { node, up_bytes: 0, down_bytes: 0, helped: 0, requested: 0 };
+            change(nodes.entry(node).or_insert(idle));
+        };
+        for (&(from, to), bytes) in &self.sent {
+            at(from, &|load| load.up_bytes += bytes);
+            at(to, &|load| load.down_bytes += bytes);
+        }
+        self.helped.iter().for_each(|(node, blocks)| at(*node, &|load| load.helped += blocks));
+        self.requested.iter().for_each(|(node, blocks)| at(*node, &|load| load.requested += blocks));
+        nodes.into_values().collect()
+    }
+
     /// The same as a report.
     pub fn report(&self, kind: &str, method: Option<Method>, topology: &Topology, seconds: f64) -> JobReport {
         let crosses = |(from, to): &(NodeId, NodeId)| topology.rack(*from) != topology.rack(*to);
-        let mut links: BTreeMap<(NodeId, bool), u64> = BTreeMap::new();
-        for (&(from, to), bytes) in &self.sent {
-            *links.entry((from, true)).or_default() += bytes;
-            *links.entry((to, false)).or_default() += bytes;
-        }
+        let nodes = self.nodes();
         JobReport {
             kind: kind.into(),
             method,
@@ -75,8 +106,10 @@ impl Tally {
             bytes_read: self.bytes_read,
             bytes_moved: self.moved(),
             bytes_across_racks: self.sent.iter().filter(|(l, _)| crosses(l)).map(|(_, b)| b).sum(),
-            max_link_bytes: links.values().copied().max().unwrap_or(0),
+            max_link_bytes: nodes.iter().map(|node| node.up_bytes.max(node.down_bytes)).max().unwrap_or(0),
             seconds,
+            bytes: self.bytes,
+            nodes,
             ..JobReport::default()
         }
     }

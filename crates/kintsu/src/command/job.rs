@@ -84,6 +84,16 @@ pub fn as_json(report: &JobReport) -> Value {
         "bytes_across_racks": report.bytes_across_racks,
         "max_link_bytes": report.max_link_bytes,
         "seconds": report.seconds,
+        "bytes_repaired": report.bytes,
+        "bytes_per_second": report.rate(),
+        "schedule": report.schedule.map(|s| s.to_string()),
+        "max_up_bytes": report.nodes.iter().map(|n| n.up_bytes).max().unwrap_or(0),
+        "max_down_bytes": report.nodes.iter().map(|n| n.down_bytes).max().unwrap_or(0),
+        "helpers_spread": report.spread(|n| n.helped),
+        "requestors_spread": report.spread(|n| n.requested),
+        "bound_seconds": report.bound_seconds,
+        "bound_over_time": report.bound_seconds.filter(|_| report.seconds > 0.0).map(|b| b / report.seconds),
+        "nodes": report.nodes,
         "bad": report.bad,
         "failed": report.failed,
     })
@@ -105,6 +115,7 @@ fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
         human(report.bytes_moved),
         human(report.bytes_across_racks)
     ))?;
+    print_recovery(report)?;
     if report.blocks_checked > 0 {
         output::line(&format!("{} block(s) checked, {} bad", report.blocks_checked, report.bad.len()))?;
     }
@@ -112,6 +123,32 @@ fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
         output::line(&format!("bad: {} on {}: {}", bad.id, bad.node, bad.detail))?;
     }
     print_failures(report)
+}
+
+/// How a recovery used the nodes.
+fn print_recovery(report: &JobReport) -> anyhow::Result<()> {
+    let (Some(schedule), Some(helped), Some(requested)) =
+        (report.schedule, report.spread(|n| n.helped), report.spread(|n| n.requested))
+    else {
+        return Ok(());
+    };
+    output::line(&format!(
+        "{} a second, {schedule}: {} to {} block(s) read by a helper, {} to {} got by a requestor; \
+         busiest link {}",
+        human(report.rate() as u64),
+        helped.0,
+        helped.1,
+        requested.0,
+        requested.1,
+        human(report.max_link_bytes)
+    ))?;
+    if let Some(bound) = report.bound_seconds.filter(|_| report.seconds > 0.0) {
+        let share = 100.0 * bound / report.seconds;
+        output::line(&format!(
+            "no repair takes less than {bound:.2} s by the rates of links: {share:.0}% of that speed"
+        ))?;
+    }
+    Ok(())
 }
 
 fn print_failures(report: &JobReport) -> anyhow::Result<()> {

@@ -106,6 +106,34 @@ pub enum JobEvent {
     Ended(JobReport),
 }
 
+/// The part of one node in long work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLoad {
+    /// Which node.
+    pub node: NodeId,
+    /// Bytes it sent.
+    pub up_bytes: u64,
+    /// Bytes it received.
+    pub down_bytes: u64,
+    /// Blocks that it read for others.
+    pub helped: u64,
+    /// Blocks that it got.
+    pub requested: u64,
+}
+
+impl JobReport {
+    /// Bytes of repaired blocks a second.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// The least and the most that `what` is for any node where it is not zero.
+    pub fn spread(&self, what: impl Fn(&NodeLoad) -> u64) -> Option<(u64, u64)> {
+        let all = || self.nodes.iter().map(&what).filter(|count| *count > 0);
+        Some((all().min()?, all().max()?))
+    }
+}
+
 /// What long work did.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobReport {
@@ -127,6 +155,18 @@ pub struct JobReport {
     pub max_link_bytes: u64,
     /// How long it took.
     pub seconds: f64,
+    /// Bytes of the blocks that were repaired, made or moved.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Which helpers and requestors a repair took.
+    #[serde(default)]
+    pub schedule: Option<Schedule>,
+    /// What each node did, by id; nodes that did nothing are not among them.
+    #[serde(default)]
+    pub nodes: Vec<NodeLoad>,
+    /// Where all rates of nodes are known: no repair of these blocks takes less time than this.
+    #[serde(default)]
+    pub bound_seconds: Option<f64>,
     /// Blocks that were checked (scrub).
     pub blocks_checked: u64,
     /// Bad blocks that were found.

@@ -1,0 +1,13 @@
+//! What links carry, as the cluster was told.
+
+use std::sync::Arc;
+
+use kintsu_wire::message::Rates;
+
+use crate::cluster::Cluster;
+use crate::error::Result;
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>) -> Result<Rates> {
+    Ok(Rates::clone(&cluster.rates()))
+}

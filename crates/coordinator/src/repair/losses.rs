@@ -1,0 +1,97 @@
+//! The stripes of a recovery, as far as a bound of the time that it takes needs them.
+//!
+//! A bound is told only where it is one: for stripes of codes that any k blocks decode, without sub-blocks, that lost one
+//! block each. Where there is any other stripe, or there are too many, none is told.
+
+use kintsu_dag::NodeId;
+use kintsu_plan::optimal::node::{Loss, bound};
+use kintsu_plan::{Topology, Waiting};
+
+/// Stripes that are remembered; a recovery of more has no bound.
+const MOST: usize = 16 << 10;
+
+/// See the head of this file.
+#[derive(Debug, Clone, Default)]
+pub struct Losses {
+    losses: Vec<Loss>,
+    incomplete: bool,
+}
+
+impl Losses {
+    /// One more stripe.
+    pub fn add(&mut self, waiting: &Waiting) {
+        let (view, code) = (&waiting.view, &waiting.view.code);
+        let any_k = code.distance() == code.n() - code.k() + 1 && code.w() == 1;
+        let (&[block], true, true) = (&waiting.lost[..], any_k, self.losses.len() < MOST) else {
+            self.incomplete = true;
+            return;
+        };
+        self.losses.push(Loss {
+            bytes: view.block_len(block),
+            k: code.k() - view.absent().len(),
+            helpers: view.homes.iter().flatten().copied().collect(),
+            requestors: None,
+        });
+    }
+
+    /// The least time in seconds for any repairs of these stripes to the usable nodes; `None` where that is not
+    /// known. The work may take long.
+    pub fn bound(&self, topology: &Topology) -> Option<f64> {
+        if self.incomplete || self.losses.is_empty() || topology.rates.is_empty() {
+            return None;
+        }
+        let usable = topology.nodes.iter().filter(|(_, node)| node.usable);
+        let common: Vec<NodeId> = usable.map(|(id, _)| *id).collect();
+        Some(bound(&self.losses, &common, topology)).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::num::NonZeroU64;
+
+    use kintsu_dag::{BlockIndex, RackId, StripeId};
+    use kintsu_plan::{Layout, LayoutKind, Node, Rates, StripeView};
+
+    use super::*;
+
+    fn waiting(code: &str, lost: &[u8]) -> Waiting {
+        let code = kintsu_code::parse(code).unwrap();
+        let layout = Layout {
+            kind: LayoutKind::Contiguous,
+            block_bytes: 1 << 20,
+            cell_bytes: 4096 * code.w() as u32,
+            w: code.w() as u16,
+            data_bytes: (code.k() as u64) << 20,
+        };
+        let home = |i: usize| (!lost.contains(&(i as u8))).then_some(NodeId(i as u32));
+        let homes = (0..code.n()).map(home).collect();
+        let view = StripeView { id: StripeId(1), code, layout, homes };
+        Waiting { view, lost: lost.iter().map(|b| BlockIndex(*b)).collect(), barred: BTreeSet::new() }
+    }
+
+    fn topology(rated: bool) -> Topology {
+        let node = |i| (NodeId(i), Node { rack: RackId(0), usable: i == 20, used_bytes: 0 });
+        let mut topology = Topology { nodes: (0..21).map(node).collect(), ..Topology::default() };
+        if rated {
+            topology.rates = Rates::even((0..21).map(NodeId), NonZeroU64::new(1 << 20).unwrap());
+        }
+        topology
+    }
+
+    #[test]
+    fn one_requestor_takes_no_less_than_its_link_needs() {
+        let mut losses = Losses::default();
+        assert_eq!(losses.bound(&topology(true)), None);
+        (0..8).for_each(|_| losses.add(&waiting("rs:n=9,k=6", &[0])));
+        let seconds = losses.bound(&topology(true)).unwrap();
+        assert!((7.9..8.01).contains(&seconds), "{seconds}");
+        assert_eq!(losses.bound(&topology(false)), None);
+        for (code, lost) in [("rs:n=9,k=6", &[0u8, 1][..]), ("azure-lrc:n=8,k=4,r=2", &[0])] {
+            let mut more = losses.clone();
+            more.add(&waiting(code, lost));
+            assert_eq!(more.bound(&topology(true)), None, "{code}");
+        }
+    }
+}
