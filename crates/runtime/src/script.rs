@@ -112,7 +112,7 @@ fn check_window(program: &Program) -> Result<(), Fault> {
         return wrong("a step that is a multiple of w, both above 0");
     }
     if part_bytes(w, u64::from(w.step_bytes)) > MAX_PAYLOAD_BYTES {
-        return wrong("slices of at most 16 MiB");
+        return wrong("slices of at most 64 MiB");
     }
     if w.period == 0 || u64::from(w.phase) + u64::from(w.share) > u64::from(w.period) {
         return wrong("phase + share within a period above 0");
@@ -359,7 +359,7 @@ mod tests {
         refused(|p| p.window.w = 0, "window");
         refused(|p| p.window.w = 3, "a multiple of w");
         refused(|p| p.window.start = 101, "start <= end");
-        refused(|p| p.window.step_bytes = u32::MAX, "16 MiB");
+        refused(|p| p.window.step_bytes = u32::MAX, "64 MiB");
         refused(|p| p.window.period = 0, "period");
         refused(|p| p.window.phase = 1, "period");
         refused(|p| p.tasks.push(p.tasks[1].clone()), "made once");

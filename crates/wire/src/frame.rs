@@ -16,7 +16,7 @@ use crate::{PROTOCOL_VERSION, WireError};
 pub const HEADER_BYTES: usize = 36;
 
 /// The largest payload; larger ones are refused before anything is allocated.
-pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
+pub const MAX_PAYLOAD_BYTES: usize = 64 << 20;
 
 const MAGIC: [u8; 4] = *b"KNTS";
 const ZERO: u8 = 1;
