@@ -12,7 +12,7 @@
 //! That these suffice: give helper i the participation p_i <= min(U_i, t) with sum p_i = k t, and let it be the hub
 //! (the parent of all others) for x_i <= min(p_i, D_i / (k-1)) of the time; a preemptive open shop with the loads
 //! (x_i, p_i - x_i) is a schedule (Gonzalez and Sahni, JACM'76). A test compares with the linear program
-//! over all trees. Not for links with rates of their own, nor racks: those are a program, [`super::lp`].
+//! over all trees. Not for links with rates of their own, nor racks: those are a program, `lp`.
 
 use kintsu_dag::NodeId;
 
