@@ -4,6 +4,7 @@ mod advice;
 mod cluster_model;
 mod compare;
 mod lab;
+mod sim;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +16,8 @@ use kintsu_wire::TrustedNetwork;
 pub use advice::{Advise, Reliability};
 pub use compare::{Check, Compare};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabRun, LabUp};
+
+pub use sim::{Sim, SimCluster, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
 
 use crate::units::{ByteRange, Bytes, Slice, parse_duration};
 
@@ -171,6 +174,16 @@ Examples:
         #[command(subcommand)]
         command: LabCommand,
     },
+    /// How long repairs take on a modelled network: whole nodes and racks of large clusters, or one repair.
+    #[command(after_help = "\
+Examples:
+  kintsu sim                                                    # a node of 1,000 is lost
+  kintsu sim --nodes 10000 --racks 400 --stripes 1000000
+  kintsu sim --fail rack --method conventional,pipeline --csv
+  kintsu sim --requestors 16 --rack-rate unlimited
+  kintsu sim repair --code rs:n=14,k=10 --rate 500Mb/s
+  kintsu sim repair --topology docs/examples/lab-racks.toml --code rs:n=9,k=6 --json")]
+    Sim(Sim),
     /// Show the whole story on a real cluster: store, kill, read degraded, recover, compare.
     #[command(after_help = "Example:\n  kintsu demo --file /path/to/a/large/file --dir ./demo-data")]
     Demo(Demo),

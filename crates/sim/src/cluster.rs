@@ -86,21 +86,10 @@ impl Cluster {
     /// # Errors
     /// `Invalid` for fewer nodes than blocks of a stripe; `Plan` when a stripe cannot be placed.
     pub fn lost(&self, failed: &BTreeSet<NodeId>) -> Result<Vec<LostStripe>, SimError> {
-        let nodes: Vec<(NodeId, RackId)> =
-            self.topology.nodes.iter().map(|(id, node)| (*id, node.rack)).collect();
-        let n = self.code.n();
-        if nodes.len() < n {
-            return Err(SimError::invalid("nodes", format_args!("{n} or more"), nodes.len()));
-        }
-        let racks: BTreeSet<RackId> = nodes.iter().map(|(_, rack)| *rack).collect();
-        // As many in a rack as may be lost, or as the racks make necessary.
-        let most = (n - self.code.k()).max(n.div_ceil(racks.len())).max(1);
+        let dealer = Dealer::new(self)?;
         let mut lost = Vec::new();
         for id in 0..self.stripes {
-            let mut homes = match self.spread {
-                Spread::Random => self.scattered(id, &nodes, most),
-                Spread::Placed => place(&*self.code, &self.layout(), &self.topology, id ^ self.seed)?.homes,
-            };
+            let mut homes = dealer.homes(id)?;
             let mut hit = false;
             for home in homes.iter_mut().filter(|home| home.is_some_and(|node| failed.contains(&node))) {
                 *home = None;
@@ -113,27 +102,12 @@ impl Cluster {
         Ok(lost)
     }
 
-    /// Nodes drawn until each block has one; the rule of racks is given up when it is hard to keep.
-    fn scattered(&self, id: u64, nodes: &[(NodeId, RackId)], most: usize) -> Vec<Option<NodeId>> {
-        let n = self.code.n();
-        let mut chosen: Vec<(NodeId, RackId)> = Vec::with_capacity(n);
-        let patience = 64 * n as u64;
-        for turn in 0.. {
-            if chosen.len() == n {
-                break;
-            }
-            // Beyond all patience: one after the other, so that there is an end.
-            let drawn = match turn < 2 * patience {
-                true => draw(self.seed, id, turn),
-                false => turn,
-            };
-            let (node, rack) = nodes[(drawn % nodes.len() as u64) as usize];
-            let crowded = chosen.iter().filter(|(_, other)| *other == rack).count() >= most;
-            if chosen.iter().all(|(other, _)| *other != node) && (!crowded || turn >= patience) {
-                chosen.push((node, rack));
-            }
-        }
-        chosen.into_iter().map(|(node, _)| Some(node)).collect()
+    /// The nodes of the blocks of a stripe.
+    ///
+    /// # Errors
+    /// As [`Cluster::lost`].
+    pub fn homes(&self, stripe: u64) -> Result<Vec<Option<NodeId>>, SimError> {
+        Dealer::new(self)?.homes(stripe)
     }
 
     /// A stripe as planners see it.
@@ -156,5 +130,57 @@ impl Cluster {
             w,
             data_bytes: self.block_bytes * self.code.k() as u64,
         }
+    }
+}
+
+/// Lays stripes out.
+struct Dealer<'a> {
+    cluster: &'a Cluster,
+    nodes: Vec<(NodeId, RackId)>,
+    /// As many blocks in a rack as may be lost, or as the racks make necessary.
+    most_in_rack: usize,
+}
+
+impl<'a> Dealer<'a> {
+    fn new(cluster: &'a Cluster) -> Result<Self, SimError> {
+        let nodes: Vec<_> = cluster.topology.nodes.iter().map(|(id, node)| (*id, node.rack)).collect();
+        let n = cluster.code.n();
+        if nodes.len() < n {
+            return Err(SimError::invalid("nodes", format_args!("{n} or more"), nodes.len()));
+        }
+        let racks: BTreeSet<RackId> = nodes.iter().map(|(_, rack)| *rack).collect();
+        let most_in_rack = (n - cluster.code.k()).max(n.div_ceil(racks.len())).max(1);
+        Ok(Self { cluster, nodes, most_in_rack })
+    }
+
+    fn homes(&self, id: u64) -> Result<Vec<Option<NodeId>>, SimError> {
+        let Cluster { code, topology, seed, .. } = self.cluster;
+        match self.cluster.spread {
+            Spread::Random => Ok(self.scattered(id)),
+            Spread::Placed => Ok(place(&**code, &self.cluster.layout(), topology, id ^ seed)?.homes),
+        }
+    }
+
+    /// Nodes drawn until each block has one; the rule of racks is given up when it is hard to keep.
+    fn scattered(&self, id: u64) -> Vec<Option<NodeId>> {
+        let n = self.cluster.code.n();
+        let mut chosen: Vec<(NodeId, RackId)> = Vec::with_capacity(n);
+        let patience = 64 * n as u64;
+        for turn in 0.. {
+            if chosen.len() == n {
+                break;
+            }
+            // Beyond all patience: one after the other, so that there is an end.
+            let drawn = match turn < 2 * patience {
+                true => draw(self.cluster.seed, id, turn),
+                false => turn,
+            };
+            let (node, rack) = self.nodes[(drawn % self.nodes.len() as u64) as usize];
+            let crowded = chosen.iter().filter(|(_, other)| *other == rack).count() >= self.most_in_rack;
+            if chosen.iter().all(|(other, _)| *other != node) && (!crowded || turn >= patience) {
+                chosen.push((node, rack));
+            }
+        }
+        chosen.into_iter().map(|(node, _)| Some(node)).collect()
     }
 }

@@ -13,6 +13,7 @@
 mod cluster;
 mod error;
 pub mod fair;
+mod floor;
 pub mod fluid;
 mod job;
 mod network;

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use kintsu_dag::{NodeId, RackId};
-use kintsu_plan::{Method, Plan, Recovery, Repair, RepairPlan, StripeView, Topology, repair};
+use kintsu_dag::{BlockIndex, NodeId, RackId};
+use kintsu_plan::{Method, Plan, Recovery, Repair, RepairPlan, StripeView, Topology, even_cluster, repair};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, LostStripe};
+use crate::floor::floor;
 use crate::fluid::{Limits, play};
 use crate::job::{Grain, Job};
 use crate::{Network, Overheads, SimError};
@@ -31,7 +32,7 @@ pub enum Scheme {
     Ppr,
     /// Repair pipelining along chains, the helpers least recently used.
     Pipeline,
-    /// Whole blocks along chains to one requestor.
+    /// Whole blocks along chains to one requestor, whatever requestors are asked for.
     PushRep,
     /// Whole blocks along chains to all survivors in turn, whatever requestors are asked for.
     PushSur,
@@ -45,7 +46,17 @@ impl Scheme {
         match self {
             Self::Conventional => Method::Conventional,
             Self::Ppr => Method::Ppr,
-            Self::PushRep | Self::PushSur | Self::Pipeline => Method::Pipeline,
+            Self::Pipeline => Method::Pipeline,
+            Self::PushRep | Self::PushSur => Method::Flat,
+        }
+    }
+
+    /// How many requestors it has where so many are asked for.
+    fn requestors(self, asked: Option<usize>) -> Option<usize> {
+        match self {
+            Self::PushRep => Some(1),
+            Self::PushSur => None,
+            _ => asked,
         }
     }
 
@@ -103,6 +114,8 @@ pub struct Outcome {
     pub repaired_bytes: u64,
     /// Repaired bytes a second.
     pub rate: f64,
+    /// No recovery to these requestors is faster; `None` for codes with sub-blocks.
+    pub bound_seconds: Option<f64>,
     /// Stripes that lost blocks.
     pub stripes: u64,
     /// Blocks that were lost.
@@ -153,6 +166,7 @@ pub fn recover(
         scheme,
         seconds: played.seconds,
         repaired_bytes,
+        bound_seconds: bound(cluster, &topology, lost, scheme.requestors(options.requestors))?,
         rate: if played.seconds > 0.0 { repaired_bytes as f64 / played.seconds } else { 0.0 },
         stripes: played.repairs,
         blocks,
@@ -171,6 +185,38 @@ pub fn requestors(topology: &Topology, count: Option<usize>) -> Vec<NodeId> {
         Some(count) => (0..count).map(|i| left[i * left.len() / count]).collect(),
         None => left,
     }
+}
+
+/// See [`Outcome::bound_seconds`].
+fn bound(
+    cluster: &Cluster,
+    topology: &Topology,
+    lost: &[LostStripe],
+    count: Option<usize>,
+) -> Result<Option<f64>, SimError> {
+    if cluster.code.w() > 1 {
+        return Ok(None);
+    }
+    let helpers = fewest_helpers(cluster)?;
+    Ok(Some(floor(cluster, topology, lost, &requestors(topology, count), helpers)))
+}
+
+/// Helpers of the smallest repair of one block.
+fn fewest_helpers(cluster: &Cluster) -> Result<usize, SimError> {
+    let n = cluster.code.n();
+    let on_paper = even_cluster(n + 1, 1);
+    let mut fewest = n;
+    for block in 0..n {
+        let homes = (0..n).map(|i| (i != block).then_some(NodeId(i as u32))).collect();
+        let view = cluster.view(&LostStripe { id: 0, homes });
+        let wanted = Repair {
+            lost: vec![BlockIndex(block as u8)],
+            requestors: vec![NodeId(n as u32)],
+            method: Method::Conventional,
+        };
+        fewest = fewest.min(repair(&view, &on_paper, &wanted, &|_| 0, &[])?.helpers.len());
+    }
+    Ok(fewest)
 }
 
 fn limits(
@@ -208,11 +254,7 @@ impl<'a> Planner<'a> {
         scheme: Scheme,
         options: &Options,
     ) -> Result<Self, SimError> {
-        let count = match scheme {
-            Scheme::PushRep => Some(1),
-            Scheme::PushSur => None,
-            _ => options.requestors,
-        };
+        let count = scheme.requestors(options.requestors);
         if count == Some(0) {
             return Err(SimError::invalid("requestors", "1 or more", 0));
         }

@@ -107,6 +107,8 @@ fn what_a_node_lost_is_repaired_and_counted() {
         // 39 nodes cannot send ten blocks for each lost one any faster.
         let floor = 10.0 * outcome.repaired_bytes as f64 / (39 * RATE) as f64;
         assert!(outcome.seconds >= floor, "{scheme}: {} below {floor}", outcome.seconds);
+        let bound = outcome.bound_seconds.unwrap();
+        assert!(bound >= floor * 0.999 && bound <= outcome.seconds, "{scheme}: {bound} {}", outcome.seconds);
         assert_eq!(
             outcome,
             recovered(&cluster, Failure::Node(NodeId(5)), scheme, &options()),
@@ -139,6 +141,7 @@ fn racks_are_kept_and_a_lost_one_is_repaired() {
     let outcome = recovered(&cluster, rack, Scheme::Pipeline, &options());
     assert_eq!(outcome.blocks, lost.iter().map(|stripe| stripe.lost().len() as u64).sum::<u64>());
     assert!(outcome.across_racks_per_block <= outcome.moved_per_block);
+    assert!(outcome.bound_seconds.unwrap() <= outcome.seconds);
     let placed = Cluster { spread: Spread::Placed, ..cluster };
     assert!(recovered(&placed, rack, Scheme::Conventional, &options()).seconds > 0.0);
 }

@@ -8,6 +8,7 @@ mod node;
 mod object;
 mod rates;
 mod serve;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             let client = Client::connect(&cli.coordinator, options).await?;
             code::run(command, &Context { client, json: cli.json }).await
         }
+        Command::Sim(args) => sim::run(args, cli.json).await,
         Command::Lab { command } => crate::lab::run(command, cli.json).await,
         Command::Bench { command } => bench::run(command, cli.json).await,
         command => {

@@ -1,0 +1,170 @@
+//! The options of `kintsu sim`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use kintsu_lab::Rate;
+use kintsu_sim::Scheme;
+
+use crate::units::Bytes;
+
+/// `kintsu sim`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Sim {
+    /// What to simulate [default: the recovery of a node].
+    #[command(subcommand)]
+    pub command: Option<SimCommand>,
+    /// The recovery of a node or rack.
+    #[command(flatten)]
+    pub recovery: SimRecovery,
+}
+
+/// `kintsu sim ...`.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// One repair, slice by slice, with every method.
+    #[command(after_help = "\
+Examples:
+  kintsu sim repair --code rs:n=14,k=10 --rate 500Mb/s
+  kintsu sim repair --code rs:n=9,k=6 --lost 0,4 --nodes 20 --racks 5 --rack-rate 300Mb/s
+  kintsu sim repair --topology docs/examples/lab-racks.toml --code rs:n=9,k=6 --json")]
+    Repair(SimRepair),
+}
+
+/// The cluster, its code and what slices cost.
+#[derive(Debug, Args)]
+pub struct SimCluster {
+    /// A description of nodes, racks and links (see docs/examples/lab-*.toml), in place of the next four options.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "racks", "rate", "rack_rate"])]
+    pub topology: Option<PathBuf>,
+    /// Number of nodes.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    pub nodes: u32,
+    /// Number of racks; nodes are dealt to them in turn.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub racks: u32,
+    /// What every node's link carries each way; `unlimited` is possible.
+    #[arg(long, default_value = "1Gb/s", value_parser = parse_rate)]
+    pub rate: LinkRate,
+    /// What every rack's link to the core carries each way.
+    #[arg(long, default_value = "10Gb/s", value_parser = parse_rate)]
+    pub rack_rate: LinkRate,
+    /// The code, `family:key=value,...` (see `kintsu code list`).
+    #[arg(long, default_value = "rs:n=14,k=10")]
+    pub code: String,
+    /// Size of a block.
+    #[arg(long, default_value = "64MiB", value_name = "BYTES")]
+    pub block: Bytes,
+    /// Slice: the unit of pipelining.
+    #[arg(long, default_value = "32KiB", value_name = "BYTES")]
+    pub slice: Bytes,
+    /// What all that is random depends on.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// What moving slices costs beside bytes.
+    #[command(flatten)]
+    pub overheads: SimOverheads,
+}
+
+/// What moving slices costs beside their bytes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Overheads")]
+pub struct SimOverheads {
+    /// Bytes on links for each byte of payload (TCP in Ethernet frames: 1.0456).
+    #[arg(long, default_value_t = 1.0, value_name = "RATIO")]
+    pub wire: f64,
+    /// Microseconds for which a slice keeps the sending end of a stream busy.
+    #[arg(long, default_value_t = 0.0, value_name = "US")]
+    pub slice_us: f64,
+    /// Microseconds from a slice's arrival to its use by the receiver.
+    #[arg(long, default_value_t = 0.0, value_name = "US")]
+    pub hop_us: f64,
+    /// What each disk reads a second [default: unlimited].
+    #[arg(long, value_name = "BYTES")]
+    pub disk_read: Option<Bytes>,
+    /// What each disk writes a second [default: unlimited].
+    #[arg(long, value_name = "BYTES")]
+    pub disk_write: Option<Bytes>,
+}
+
+/// The recovery of a node or rack.
+#[derive(Debug, Args)]
+pub struct SimRecovery {
+    /// Where it happens.
+    #[command(flatten)]
+    pub cluster: SimCluster,
+    /// Stripes that the cluster stores.
+    #[arg(long, default_value_t = 100_000)]
+    pub stripes: u64,
+    /// How stripes are laid out.
+    #[arg(long, value_enum, default_value_t = SimPlacement::Random)]
+    pub placement: SimPlacement,
+    /// What is lost.
+    #[arg(long, value_enum, default_value_t = SimFail::Node)]
+    pub fail: SimFail,
+    /// Which node or rack [default: one drawn by the seed].
+    #[arg(long, value_name = "ID")]
+    pub which: Option<u32>,
+    /// Methods to compare [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = Scheme::ALL)]
+    pub method: Vec<Scheme>,
+    /// Nodes that get the repaired blocks [default: all that are left]. PUSH-Rep has one, PUSH-Sur all.
+    #[arg(long, value_name = "N")]
+    pub requestors: Option<usize>,
+    /// Repairs at one time [default: as many as keep all links busy].
+    #[arg(long, value_name = "N")]
+    pub parallel: Option<usize>,
+    /// Repairs that one node takes part in at one time [default: any number].
+    #[arg(long, value_name = "N")]
+    pub per_node: Option<usize>,
+    /// Print comma-separated values.
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+}
+
+/// `kintsu sim repair`.
+#[derive(Debug, Args)]
+pub struct SimRepair {
+    /// Where it happens.
+    #[command(flatten)]
+    pub cluster: SimCluster,
+    /// Block indices that are lost.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_name = "I,J,...")]
+    pub lost: Vec<u8>,
+    /// Methods to compare [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = kintsu_plan::Method::ALL)]
+    pub method: Vec<kintsu_plan::Method>,
+    /// Print comma-separated values.
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+}
+
+/// What is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SimFail {
+    /// One node.
+    Node,
+    /// All nodes of a rack.
+    Rack,
+}
+
+/// How stripes are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SimPlacement {
+    /// On nodes drawn at random, no more blocks in a rack than may be lost.
+    Random,
+    /// Where a cluster would put them; slow for many nodes.
+    Placed,
+}
+
+/// What a link carries, if it has a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkRate(pub Option<Rate>);
+
+fn parse_rate(text: &str) -> Result<LinkRate, String> {
+    match text {
+        "unlimited" => Ok(LinkRate(None)),
+        _ => text.parse().map(|rate| LinkRate(Some(rate))).map_err(|e: kintsu_lab::LabError| e.to_string()),
+    }
+}
