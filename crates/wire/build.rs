@@ -31,6 +31,7 @@ fn main() {
     ];
     let agent = [
         ("run", "RunPrograms", "RunEvent", true),
+        ("abort", "JobRef", "Done", false),
         ("delete", "DeleteBlocks", "Done", false),
         ("scrub", "Nothing", "ScrubEvent", true),
         ("wipe", "Nothing", "Done", false),

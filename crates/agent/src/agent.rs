@@ -1,5 +1,6 @@
 //! An agent's life: open the store, listen, join the cluster, serve, end.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
@@ -7,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::{NodeId, RackId};
+use kintsu_plan::JobId;
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore};
 use kintsu_wire::{
@@ -59,6 +61,8 @@ pub struct Shared {
     /// The store as programs see it; there from the first registration on.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
+    /// What ends each of the jobs under way.
+    pub jobs: Mutex<HashMap<JobId, CancellationToken>>,
     /// Runs and scrubs, so that the end can wait for them.
     pub work: Mutex<JoinSet<()>>,
     pub plane: Arc<DataPlane>,
@@ -67,6 +71,11 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// What ends the jobs under way.
+    pub fn jobs(&self) -> std::sync::MutexGuard<'_, HashMap<JobId, CancellationToken>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The work under way, without what has ended.
     pub fn work(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,6 +117,7 @@ impl Agent {
             store,
             local: Mutex::default(),
             running: AtomicU32::new(0),
+            jobs: Mutex::default(),
             work: Mutex::default(),
             plane,
             limits: config.limits,

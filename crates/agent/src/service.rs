@@ -11,7 +11,8 @@ use kintsu_runtime::{Context, StoreLocal, run};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    DeleteBlocks, Done, Fault, FaultKind, HeldBlock, Nothing, RunEvent, RunPrograms, ScrubEvent,
+    DeleteBlocks, Done, Fault, FaultKind, HeldBlock, JobRef, Nothing, RunEvent, RunPrograms, ScrubEvent,
+    Standing,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,8 +24,9 @@ use crate::{membership, rot};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// How often progress is reported.
-const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
+/// How often a run is reported on, whether it has got further or not: whoever conducts it takes silence for
+/// the end of this node.
+const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Serves one agent.
 pub struct Service {
@@ -68,6 +70,14 @@ impl Agent for Service {
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
         self.shared.work().spawn(conducted);
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn abort(&self, request: Request<JobRef>) -> Result<Response<Done>, Status> {
+        // A job that has ended already needs no end.
+        if let Some(cancel) = self.shared.jobs().get(&request.into_inner().job) {
+            cancel.cancel();
+        }
+        Ok(Response::new(Done {}))
     }
 
     async fn delete(&self, request: Request<DeleteBlocks>) -> Result<Response<Done>, Status> {
@@ -142,7 +152,7 @@ async fn conduct(
 ) {
     shared.running.fetch_add(1, Ordering::Relaxed);
     let cancel: CancellationToken = shared.end.child_token();
-    let (progress, mut upto) = watch::channel(0);
+    let (progress, standing) = watch::channel(Standing::default());
     let context = Context {
         plane: shared.plane.clone(),
         local: work.local.clone(),
@@ -151,6 +161,7 @@ async fn conduct(
         cancel: cancel.clone(),
     };
     let job = work.programs[0].job;
+    shared.jobs().insert(job, cancel.clone());
     let mut run = std::pin::pin!(run(&work.programs, context));
     let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
     let outcome = loop {
@@ -158,15 +169,14 @@ async fn conduct(
             outcome = &mut run => break outcome,
             () = events.closed(), if !cancel.is_cancelled() => cancel.cancel(),
             _ = tick.tick() => {
-                if upto.has_changed().unwrap_or(false) {
-                    let upto = *upto.borrow_and_update();
-                    // A slow listener misses progress, never the end.
-                    let _ = events.try_send(Ok(RunEvent::Progress { job, upto }));
-                }
+                let standing = standing.borrow().clone();
+                // A slow listener misses progress, never the end.
+                let _ = events.try_send(Ok(RunEvent::Progress { job, standing }));
             }
         }
     };
     shared.running.fetch_sub(1, Ordering::Relaxed);
+    shared.jobs().remove(&job);
     let fault = outcome.fault.clone();
     // Whoever asked may be gone.
     let _ = events.send(Ok(RunEvent::Ended(outcome))).await;

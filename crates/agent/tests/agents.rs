@@ -15,7 +15,7 @@ use kintsu_plan::{
     BlockBinding, JobId, Layout, LayoutKind, Method, Node, Plan, Program, ProgramContext, Repair, StripeView,
     Topology, encode_online, repair,
 };
-use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Limits};
+use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Limits, Observed};
 use kintsu_store::block_path;
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{BlockRef, Fault, FaultKind, Nothing, RunEvent, RunPrograms};
@@ -147,12 +147,12 @@ fn flip(path: &Path) {
 async fn a_stripe_is_written_and_repaired_through_agents() {
     let mut stage = Stage::new().await;
     let programs = stage.repair(2, 2);
-    let (progress, seen) = tokio::sync::watch::channel(0);
+    let (progress, seen) = tokio::sync::watch::channel(Observed::default());
     let cancel = CancellationToken::new();
     let control = |node| stage.address(node);
     let conducted = within(stage.conductor.conduct(programs, &control, None, Some(progress), &cancel)).await;
     assert_eq!(conducted.fault, None);
-    assert_eq!(*seen.borrow(), BLOCK as u64);
+    assert_eq!(seen.borrow().upto, BLOCK as u64);
     assert_eq!(std::fs::read(stage.path(6, 2)).unwrap(), std::fs::read(stage.path(2, 2)).unwrap());
     let read: u64 = conducted.outcomes.iter().map(|outcome| outcome.bytes_read).sum();
     assert_eq!(read, 4 * BLOCK as u64);

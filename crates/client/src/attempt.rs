@@ -23,7 +23,7 @@ pub(crate) struct Attempt<'a> {
     pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
 }
 
-/// What a run did that ended well.
+/// What a run did, also before it failed.
 #[derive(Debug, Default)]
 pub(crate) struct Ran {
     /// Bytes of blocks that nodes read.
@@ -39,7 +39,7 @@ impl Attempt<'_> {
         &self,
         plan: &Plan,
         local: ClientLocal,
-    ) -> Result<Result<Ran, Fault>, ClientError> {
+    ) -> Result<(Ran, Option<Fault>), ClientError> {
         let programs = plan.programs(&ProgramContext {
             job: new_job()?,
             view: self.view,
@@ -60,15 +60,12 @@ impl Attempt<'_> {
         };
         let control = |node| (self.address)(node).map(|n| n.control);
         let ended = self.client.conductor().conduct(programs, &control, Some(here), None, &cancel).await;
-        if let Some(fault) = ended.fault {
-            return Ok(Err(fault));
-        }
         let mut ran = Ran::default();
         for outcome in ended.outcomes {
             ran.bytes_read += outcome.bytes_read;
             ran.written.extend(outcome.written);
         }
-        Ok(Ok(ran))
+        Ok((ran, ended.fault))
     }
 }
 

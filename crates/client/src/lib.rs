@@ -15,6 +15,7 @@
 mod assemble;
 mod attempt;
 mod avoid;
+mod choice;
 mod client;
 mod codes;
 mod error;
@@ -32,6 +33,6 @@ mod write_stripe;
 pub use client::{Client, Options};
 pub use error::ClientError;
 pub use jobs::Jobs;
-pub use read::GetReport;
+pub use read::{GetOptions, GetReport};
 pub use source::{FileSource, ReadAt};
 pub use write::PutOptions;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex};
-use kintsu_plan::{LayoutKind, Method, Plan, StripeView};
+use kintsu_plan::{Method, StripeView};
 use kintsu_runtime::{ClientLocal, Delivery};
 use kintsu_wire::message::{BadBlock, Fault, FaultKind, StripeInfo};
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::assemble::Assembler;
 use crate::attempt::Attempt;
 use crate::avoid::Avoid;
+use crate::choice::{Choice, Chosen};
 use crate::read::Counters;
 use crate::span::{Span, spans};
 use crate::stripe::{by_id, readable};
@@ -32,12 +33,6 @@ const HELD_UP: Duration = Duration::from_secs(2);
 /// Deliveries that wait for the assembler.
 const DELIVERIES: usize = 8;
 
-/// From how many slices on a chain of helpers is as fast as a star.
-const CHAIN_SLICES: u64 = 16;
-
-/// The largest slice of a read.
-const MAX_SLICE_BYTES: u32 = 1 << 20;
-
 /// A range of one stripe that is to be read.
 pub(crate) struct Portion {
     pub client: Client,
@@ -48,6 +43,8 @@ pub(crate) struct Portion {
     pub position: u64,
     /// Stripe offsets.
     pub range: Range<u64>,
+    /// How lost blocks are to be rebuilt; without, as is predicted to be fastest.
+    pub method: Option<Method>,
     pub avoid: Arc<Avoid>,
     pub counters: Arc<Counters>,
 }
@@ -121,14 +118,14 @@ impl Portion {
         assembler: &mut Assembler,
         queue: &mpsc::Sender<Bytes>,
     ) -> Result<(), Failure> {
-        let (plan, chained) = self.plan(view, span)?;
+        let Chosen { plan, slice_bytes } = self.plan(view, span)?;
         let (deliver, mut deliveries) = mpsc::channel::<Delivery>(DELIVERIES);
         let attempt = Attempt {
             client: &self.client,
             view,
             generation: self.stripe.generation,
             window: (span.start, span.end),
-            slice_bytes: if chained { self.client.slice_bytes.unwrap_or(0) } else { self.slice_bytes(span) },
+            slice_bytes,
             address: &|node| self.avoid.address(node),
         };
         let run = attempt.run(&plan, ClientLocal::delivering(deliver));
@@ -153,54 +150,32 @@ impl Portion {
             Some(outcome) => outcome,
             None => run.await,
         };
-        match outcome? {
-            Ok(report) => {
-                self.counters.bytes_read.fetch_add(report.bytes_read, Relaxed);
-                Ok(())
-            }
-            Err(fault) => Err(Failure::Fault { fault, held_up }),
+        let (ran, fault) = outcome?;
+        self.counters.bytes_read.fetch_add(ran.bytes_read, Relaxed);
+        match fault {
+            None => Ok(()),
+            Some(fault) => Err(Failure::Fault { fault, held_up }),
         }
     }
 
-    /// Much of a stripe is decoded here, since most of what that takes is fetched anyway. One
-    /// block that is lost, and is long, is rebuilt on its way by a chain of helpers, unless it has sub-blocks: then
-    /// the code's own graph needs less of each helper than a chain, which takes whole blocks. Tells whether it is a chain.
-    fn plan(&self, view: &StripeView, span: &Span) -> Result<(Plan, bool), ClientError> {
-        let wanted = span.indices();
-        let lost = wanted.iter().filter(|b| view.homes[usize::from(b.0)].is_none()).count();
+    fn plan(&self, view: &StripeView, span: &Span) -> Result<Chosen, ClientError> {
         let parity = self.code.k()..self.code.n();
         let unavailable: Vec<BlockIndex> = match self.stripe.encoded {
             true => Vec::new(),
             false => parity.map(|i| BlockIndex(i as u8)).collect(),
         };
-        let long = (span.end - span.start) / u64::from(self.slice_bytes(span)) >= CHAIN_SLICES;
-        let chained = lost == 1 && wanted.len() == 1 && long && self.code.w() == 1;
-        let method = match chained {
-            true => Method::Pipeline,
-            false => Method::Conventional,
-        };
-        if lost > 0 {
+        if span.indices().iter().any(|b| view.homes[usize::from(b.0)].is_none()) {
             self.counters.note_degraded(self.stripe.id);
         }
-        kintsu_plan::read_by(view, &self.avoid.topology(), &wanted, &unavailable, method)
-            .map(|plan| (plan, chained))
-            .map_err(|e| ClientError::from(e).about(&self.name, &self.stripe))
+        let topology = self.avoid.topology();
+        let (method, slice_bytes) = (self.method, self.client.slice_bytes);
+        let choice = Choice { view, topology: &topology, unavailable: &unavailable, method, slice_bytes };
+        choice.of(span).map_err(|e| ClientError::from(e).about(&self.name, &self.stripe))
     }
 
     fn view(&self) -> Result<StripeView, ClientError> {
         let stripe = self.stripe.id;
         readable(&self.stripe, &self.code, |index, node| self.avoid.usable(BlockId { stripe, index }, node))
-    }
-
-    /// A step is a cell, or for a small range the range itself, or what was asked for.
-    fn slice_bytes(&self, span: &Span) -> u32 {
-        let cell = self.stripe.layout.cell_bytes;
-        let most = match self.stripe.layout.kind {
-            LayoutKind::Striped => cell.min(MAX_SLICE_BYTES),
-            LayoutKind::Contiguous => cell.clamp(64 << 10, MAX_SLICE_BYTES),
-        };
-        let most = self.client.slice_bytes.map_or(most, |asked| asked.min(MAX_SLICE_BYTES));
-        u32::try_from(span.end - span.start).map_or(most, |len| len.min(most)).max(1)
     }
 
     /// Takes in what went wrong: a node or block to go around, a bad block to be mended, and where

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use kintsu_code::Code;
 use kintsu_dag::StripeId;
+use kintsu_plan::Method;
 use kintsu_wire::message::{ObjectInfo, StripeInfo};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -45,10 +46,18 @@ pub struct GetReport {
     pub bytes: u64,
     /// Stripes of which a wanted block had to be decoded.
     pub degraded_stripes: u64,
-    /// Bytes of blocks that nodes read for it: of every checksum unit of which a part was wanted, all.
+    /// Bytes of blocks that nodes read for it, in attempts that failed too: of every checksum unit of which a part
+    /// was wanted, all.
     pub bytes_read: u64,
     /// Attempts that failed and were planned anew from where they were.
     pub replanned: u64,
+}
+
+/// How an object is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GetOptions {
+    /// How lost blocks are rebuilt on their way; without, as is predicted to be fastest.
+    pub method: Option<Method>,
 }
 
 /// What the portions of one read count together.
@@ -89,6 +98,21 @@ impl Client {
         sink: &mut (dyn AsyncWrite + Unpin + Send),
         progress: impl Fn(u64, u64),
     ) -> Result<GetReport, ClientError> {
+        self.get_with(name, range, GetOptions::default(), sink, progress).await
+    }
+
+    /// As [`Client::get`], with a say in how it is read.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn get_with(
+        &self,
+        name: &str,
+        range: Option<Range<u64>>,
+        options: GetOptions,
+        sink: &mut (dyn AsyncWrite + Unpin + Send),
+        progress: impl Fn(u64, u64),
+    ) -> Result<GetReport, ClientError> {
         let first = self.stripes(name, 0, PAGE).await?;
         let range = checked_range(&first.object, range)?;
         let total = range.end - range.start;
@@ -102,6 +126,7 @@ impl Client {
             stripes: first.stripes.into(),
             position: 0,
             queued: VecDeque::new(),
+            method: options.method,
             counters: counters.clone(),
             client: self.clone(),
         };
@@ -152,6 +177,7 @@ struct Reader {
     position: u64,
     /// Portions of the stripe before `at`.
     queued: VecDeque<Range<u64>>,
+    method: Option<Method>,
     avoid: Arc<Avoid>,
     counters: Arc<Counters>,
 }
@@ -173,6 +199,7 @@ impl Reader {
             stripe: stripe.clone(),
             position: self.position,
             range,
+            method: self.method,
             avoid: self.avoid.clone(),
             counters: self.counters.clone(),
         }))

@@ -132,8 +132,8 @@ impl StripeWrite {
         };
         let local = self.local(loaded.clone());
         Ok(match attempt.run(&plan, local).await? {
-            Ok(report) => self.digests(&view, &report.written),
-            Err(fault) => Err(fault),
+            (ran, None) => self.digests(&view, &ran.written),
+            (_, Some(fault)) => Err(fault),
         })
     }
 

@@ -25,7 +25,7 @@ use crate::handlers::status::Damage;
 use crate::leases::Leases;
 use crate::members::{Members, Patience};
 use crate::meta::{CodeRecord, Meta, StripeRecord, missing_code};
-use crate::repair::{Auto, Queue};
+use crate::repair::{Auto, Laggards, Paces, Queue};
 
 /// Operations that one start of a coordinator can number.
 const JOBS_A_BOOT: u64 = 1 << 40;
@@ -50,6 +50,8 @@ pub struct Cluster {
     queue: Mutex<Queue>,
     recovery: Mutex<Recovery>,
     rates: Mutex<Arc<Rates>>,
+    paces: Mutex<Paces>,
+    laggards: Mutex<Laggards>,
     leases: Mutex<Leases>,
     auto: Mutex<Auto>,
     asks: Mutex<Asks>,
@@ -76,6 +78,8 @@ impl Cluster {
             queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_node)),
             recovery: Mutex::default(),
             rates: Mutex::new(Arc::new(snapshot.rates()?)),
+            paces: Mutex::default(),
+            laggards: Mutex::default(),
             leases: Mutex::new(Leases::new(ms(config.lease), snapshot.puts()?, 0)),
             auto: Mutex::new(Auto::new(patience.grace_ms)),
             asks: Mutex::default(),
@@ -116,6 +120,14 @@ impl Cluster {
 
     pub fn recovery(&self) -> MutexGuard<'_, Recovery> {
         lock(&self.recovery)
+    }
+
+    pub fn paces(&self) -> MutexGuard<'_, Paces> {
+        lock(&self.paces)
+    }
+
+    pub fn laggards(&self) -> MutexGuard<'_, Laggards> {
+        lock(&self.laggards)
     }
 
     pub fn leases(&self) -> MutexGuard<'_, Leases> {

@@ -12,6 +12,7 @@ mod assign;
 mod drain;
 mod encode;
 mod mend;
+mod pacing;
 mod pages;
 mod run;
 mod scrub;

@@ -2,6 +2,8 @@
 //!
 //! - [`Queue`]: which stripes are to be mended, for whom, and how many at once.
 //! - [`Mend`]: one stripe, from the first plan over faults and re-planning to the blocks' new homes.
+//! - [`Pace`] and [`suspects`]: whether a repair is so slow that it is worth going around whoever holds it up, and
+//!   who that is; [`Laggards`]: who lately did.
 //! - [`Auto`]: when repairs start without being asked.
 //! - [`Tally`]: what was read and moved; [`Losses`]: how fast it could have been.
 //!
@@ -9,15 +11,21 @@
 //! they order and tells them how it ended.
 
 mod auto;
+mod laggards;
 mod losses;
 mod mend;
+mod pace;
 mod queue;
+mod suspects;
 mod tally;
 
 pub use auto::Auto;
+pub use laggards::Laggards;
 pub use losses::Losses;
 pub use mend::{Attempt, Circumstances, Mend, Verdict};
+pub use pace::{Pace, Paces, Slow};
 pub use queue::{AskId, Asked, Command, Outcome, Queue, Want};
+pub use suspects::suspects;
 pub use tally::Tally;
 
 use std::collections::BTreeSet;

@@ -304,6 +304,9 @@ pub struct Get {
     /// Slice: the unit in which it is streamed; `auto` for what suits the plan.
     #[arg(long, default_value = "auto", value_name = "BYTES")]
     pub slice: Slice,
+    /// How lost blocks are rebuilt on the way; without it, as is predicted to be fastest.
+    #[arg(long, value_enum)]
+    pub method: Option<Method>,
 }
 
 /// `kintsu ls`.

@@ -1,28 +1,43 @@
 //! Conducting a plan: its programs run on all their nodes at once, and end together.
 //!
 //! When one node fails, the others learn it through the streams between them; a short time later
-//! whoever still runs is cancelled. The fault that counts is chosen in `culprit.rs`.
+//! whoever still runs is told to end. The fault that counts is chosen in `culprit.rs`. A node that says
+//! nothing for a while is lost: agents report several times a second, whatever their disks do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kintsu_dag::{NodeId, Task};
-use kintsu_plan::Program;
-use kintsu_wire::message::{Fault, FaultKind, RunEvent, RunOutcome, RunPrograms};
+use kintsu_dag::NodeId;
+use kintsu_plan::{JobId, Program};
+use kintsu_wire::message::{Fault, FaultKind, JobRef, RunEvent, RunOutcome, RunPrograms, Standing};
 use kintsu_wire::{AgentChannel, Credentials, WireError, connect_agent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::culprit::{Report, culprit};
 use crate::fault::{fault, invalid};
+use crate::limits::patiently;
+use crate::observed::{Observed, Reached, persists};
 use crate::run::{Context, run};
 
+/// How long an agent may take to answer when it is given programs.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// After how long without a report an agent is lost.
+const SILENCE: Duration = Duration::from_secs(2);
+
 /// How long the other nodes may take to end by themselves when one has failed.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How long a node that was told to end may take: one that persists has to let go of its block before another
+/// attempt goes on with it, and of the others only the accounts are missed.
+const ENDING: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(2)];
 
 /// Channels that are kept.
 const MOST_CHANNELS: usize = 4096;
@@ -36,7 +51,8 @@ pub struct Conductor {
 /// How a plan ended.
 #[derive(Debug, Clone)]
 pub struct Conducted {
-    /// What each node reported, in order of nodes; those that could not report are missing.
+    /// What each node reported, in order of nodes. What a node that could not report did is presumed from what it
+    /// said on the way; one that never said anything is missing.
     pub outcomes: Vec<RunOutcome>,
     /// The root of what went wrong, if anything did.
     pub fault: Option<Fault>,
@@ -69,21 +85,21 @@ impl Conductor {
     }
 
     /// Runs the programs of one job: those for the client `here`, the others on the agents whose
-    /// control listeners `control` knows. Returns when all have ended or are given up; `progress`
-    /// is told up to where all that persist are through.
+    /// control listeners `control` knows. Returns when all have ended or are given up; `watcher` is told where
+    /// they stand. `cancel` ends the job early, with an account of what was done.
     pub async fn conduct(
         &self,
         programs: Vec<Program>,
         control: &(dyn Fn(NodeId) -> Option<SocketAddr> + Sync),
         here: Option<Context>,
-        progress: Option<watch::Sender<u64>>,
+        watcher: Option<watch::Sender<Observed>>,
         cancel: &CancellationToken,
     ) -> Conducted {
         let mut by_node: BTreeMap<NodeId, Vec<Program>> = BTreeMap::new();
         for program in programs {
             by_node.entry(program.node).or_default().push(program);
         }
-        let reached = Arc::new(Reached::new(&by_node, progress));
+        let reached = Arc::new(Reached::new(&by_node, watcher));
         let stop = cancel.child_token();
         let mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)> = JoinSet::new();
         for (&node, programs) in &by_node {
@@ -106,7 +122,7 @@ impl Conductor {
             });
         }
         let results = gather(runs, &stop).await;
-        conclude(results, &by_node, &reached)
+        conclude(results, &by_node, &reached, cancel.is_cancelled())
     }
 }
 
@@ -137,7 +153,12 @@ async fn gather(mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)>, stop: &C
     }
 }
 
-fn conclude(results: Results, by_node: &BTreeMap<NodeId, Vec<Program>>, reached: &Reached) -> Conducted {
+fn conclude(
+    results: Results,
+    by_node: &BTreeMap<NodeId, Vec<Program>>,
+    reached: &Reached,
+    cancelled: bool,
+) -> Conducted {
     let mut reports = Vec::new();
     let mut outcomes = Vec::new();
     for (&node, programs) in by_node {
@@ -150,49 +171,24 @@ fn conclude(results: Results, by_node: &BTreeMap<NodeId, Vec<Program>>, reached:
                 if let Some(fault) = &outcome.fault {
                     report(fault.clone(), false);
                 }
-                if persists(programs) {
-                    reached.note(node, outcome.upto);
-                }
+                reached.ended(node, outcome.upto);
                 outcomes.push(outcome.clone());
             }
-            Some(Err(fault)) => report(fault.clone(), true),
+            Some(Err(fault)) => {
+                report(fault.clone(), true);
+                outcomes.extend(reached.presumed(node, programs, fault));
+            }
             None => report(fault(FaultKind::Io, node, "its run ended without an outcome"), true),
         }
     }
+    if cancelled {
+        // When all end at once, connections break here and there: that is nobody's fault.
+        let broken = |fault: &Fault| matches!(fault.kind, FaultKind::Lost | FaultKind::Stalled);
+        for report in reports.iter_mut().filter(|report| broken(&report.fault)) {
+            report.fault = fault(FaultKind::Aborted, report.node, "the run was cancelled");
+        }
+    }
     Conducted { outcomes, fault: culprit(reports), upto: reached.upto() }
-}
-
-fn persists(programs: &[Program]) -> bool {
-    programs.iter().flat_map(|program| &program.tasks).any(|task| matches!(task, Task::Persist { .. }))
-}
-
-/// Up to where each node that persists is through.
-struct Reached {
-    upto: Mutex<BTreeMap<NodeId, u64>>,
-    progress: Option<watch::Sender<u64>>,
-}
-
-impl Reached {
-    fn new(by_node: &BTreeMap<NodeId, Vec<Program>>, progress: Option<watch::Sender<u64>>) -> Self {
-        let start = |programs: &[Program]| programs.iter().map(|p| p.window.start).min().unwrap_or(0);
-        let persisting = by_node.iter().filter(|(_, programs)| persists(programs));
-        let upto = persisting.map(|(node, programs)| (*node, start(programs))).collect();
-        Self { upto: Mutex::new(upto), progress }
-    }
-
-    /// A node is through up to here; those that do not persist do not count.
-    fn note(&self, node: NodeId, upto: u64) {
-        if let Some(known) = self.upto.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&node) {
-            *known = upto.max(*known);
-        }
-        if let Some(progress) = &self.progress {
-            progress.send_replace(self.upto());
-        }
-    }
-
-    fn upto(&self) -> u64 {
-        self.upto.lock().unwrap_or_else(PoisonError::into_inner).values().copied().min().unwrap_or(0)
-    }
 }
 
 async fn run_here(
@@ -205,15 +201,15 @@ async fn run_here(
         return Err(invalid(NodeId::CLIENT, "programs", "none for the client", programs.len()));
     };
     let own = context.progress.clone();
-    let (progress, mut seen) = watch::channel(0);
+    let (progress, mut seen) = watch::channel(Standing::default());
     let context = Context { progress: Some(progress), cancel: stop, ..context };
     let watching = async {
         while seen.changed().await.is_ok() {
-            let upto = *seen.borrow_and_update();
-            reached.note(NodeId::CLIENT, upto);
+            let standing = seen.borrow_and_update().clone();
             if let Some(own) = &own {
-                own.send_replace(upto);
+                own.send_replace(standing.clone());
             }
+            reached.note(NodeId::CLIENT, standing);
         }
     };
     // The context, and with it the progress, is dropped when the run ends.
@@ -228,21 +224,48 @@ async fn run_there(
     reached: Arc<Reached>,
     stop: CancellationToken,
 ) -> Result<RunOutcome, Fault> {
-    let running = async {
-        let mut events = channel.run(RunPrograms { programs }).await?.into_inner();
-        while let Some(event) = events.message().await? {
-            match event {
-                RunEvent::Progress { upto, .. } => reached.note(node, upto),
-                RunEvent::Ended(outcome) => return Ok(outcome),
-            }
+    let Some(job) = programs.first().map(|program| program.job) else {
+        return Err(invalid(node, "programs", "one or more", "none"));
+    };
+    let patience = ENDING[usize::from(persists(&programs))];
+    let mut running = pin!(follow(channel.clone(), node, programs, &reached));
+    tokio::select! {
+        ended = &mut running => return ended,
+        () = stop.cancelled() => {}
+    }
+    let ending = async { tokio::join!(abort(&mut channel, job), running).1 };
+    match timeout(patience, ending).await {
+        Ok(ended) => ended,
+        Err(_) => Err(fault(FaultKind::Aborted, node, "the run was cancelled, and its node did not say so")),
+    }
+}
+
+/// Gives the agent its programs and follows what it says to the end.
+async fn follow(
+    mut channel: AgentChannel,
+    node: NodeId,
+    programs: Vec<Program>,
+    reached: &Reached,
+) -> Result<RunOutcome, Fault> {
+    let silent = |limit| fault(FaultKind::Lost, node, format!("its agent said nothing for {limit:?}"));
+    let refused = |status: Status| from_status(node, &status);
+    let answer = patiently(ANSWER, channel.run(RunPrograms { programs })).await;
+    let mut events = answer.ok_or_else(|| silent(ANSWER))?.map_err(refused)?.into_inner();
+    loop {
+        let event = patiently(SILENCE, events.message()).await;
+        match event.ok_or_else(|| silent(SILENCE))?.map_err(refused)? {
+            Some(RunEvent::Progress { standing, .. }) => reached.note(node, standing),
+            Some(RunEvent::Ended(outcome)) => return Ok(outcome),
+            None => return Err(refused(Status::unavailable("the call ended before the run did"))),
         }
-        Err(Status::unavailable("the call ended before the run did"))
-    };
-    let ended = tokio::select! {
-        ended = running => ended,
-        () = stop.cancelled() => return Err(fault(FaultKind::Aborted, node, "the run was cancelled")),
-    };
-    ended.map_err(|status| from_status(node, &status))
+    }
+}
+
+/// Has an agent end a job. That it cannot be told is no news to whoever waits for its end.
+async fn abort(channel: &mut AgentChannel, job: JobId) {
+    if let Err(status) = channel.abort(JobRef { job }).await {
+        tracing::debug!("job {job} could not be told to end: {}", status.message());
+    }
 }
 
 /// What the refusal of a call to the agent `node`, or its failure, means.

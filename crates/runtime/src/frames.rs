@@ -16,6 +16,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::timeout;
 
 use crate::fault::{fault, from_wire};
+use crate::limits::patiently;
 
 /// The largest `Abort`.
 const ABORT_BYTES: usize = 64 << 10;
@@ -138,7 +139,7 @@ async fn some(
 ) -> Result<usize, Fault> {
     let lost = |detail: String| fault(FaultKind::Lost, peer, detail);
     let result = match silence {
-        Some(limit) => timeout(limit, read).await.map_err(|_| lost(format!("silent for {limit:?}")))?,
+        Some(limit) => patiently(limit, read).await.ok_or_else(|| lost(format!("silent for {limit:?}")))?,
         None => read.await,
     };
     match result {

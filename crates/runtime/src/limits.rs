@@ -1,6 +1,15 @@
 //! The time limits and depths of a run.
+//!
+//! A node that is cut off is found by its silence: it sends nothing, not even signs of life, to whoever waits for it
+//! and to the conductor. A slow disk is no silence, since signs of life do not wait for it.
 
+use std::pin::pin;
 use std::time::Duration;
+
+use tokio::time::timeout;
+
+/// Into how many parts a wait is cut, each of which has to pass.
+const PARTS: u32 = 6;
 
 /// How deep queues are, and after how long a peer or a disk is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +41,47 @@ impl Default for Limits {
         Self {
             depth: 8,
             stall: Duration::from_secs(10),
-            peer_silence: Duration::from_secs(5),
-            connect: Duration::from_secs(3),
+            peer_silence: Duration::from_millis(1500),
+            connect: Duration::from_secs(2),
             arrival: Duration::from_secs(8),
-            keep_alive: Duration::from_secs(1),
+            keep_alive: Duration::from_millis(250),
             write: Duration::from_secs(60),
             disk: Duration::from_secs(30),
             finish: Duration::from_secs(120),
         }
+    }
+}
+
+/// Waits for `work` at most so long, `None` when that has passed. A pause of this process itself (stopped, or
+/// starved of the processor) counts as one part of the wait at most: it says nothing about others.
+pub(crate) async fn patiently<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    for _ in 0..PARTS {
+        if let Ok(done) = timeout(limit / PARTS, &mut work).await {
+            return Some(done);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_never_comes_is_waited_for_in_vain() {
+        let limit = Duration::from_millis(30);
+        assert!(patiently(limit, std::future::pending::<()>()).await.is_none());
+        assert_eq!(patiently(limit, std::future::ready(7)).await, Some(7));
+    }
+
+    #[tokio::test]
+    async fn a_pause_of_our_own_is_not_held_against_a_peer() {
+        let limit = Duration::from_millis(300);
+        let late = async {
+            std::thread::sleep(2 * limit);
+            tokio::time::sleep(limit / 30).await;
+        };
+        assert!(patiently(limit, late).await.is_some());
     }
 }

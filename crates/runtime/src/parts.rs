@@ -16,7 +16,7 @@ use crate::executor::{Lane, Loads};
 use crate::flow::{Flow, Inlet, Outlet};
 use crate::local::{BlockSink, Output};
 use crate::plane::StreamKey;
-use crate::receive::{Incoming, places};
+use crate::receive::Incoming;
 use crate::run::Context;
 use crate::script::{Edge, Persisted, Script, Source};
 use crate::send::{Outgoing, Parcel};
@@ -55,8 +55,9 @@ pub(crate) fn start(
     context: &Context,
     grant: Grant,
 ) -> Running {
-    let parts_of = |s: &Script| (s.window, s.sinks.len().max(1));
-    let tracker = Arc::new(Tracker::new(scripts.iter().map(parts_of), context.progress.clone()));
+    let parts_of = |(p, s): (&Program, &Script)| (p.lane, s.window, s.sinks.len().max(1));
+    let lanes = programs.iter().zip(&scripts).map(parts_of);
+    let tracker = Arc::new(Tracker::new(lanes, context.progress.clone()));
     let mut running = Running {
         node,
         verdict: Arc::default(),
@@ -108,8 +109,9 @@ impl Running {
         context: &Context,
     ) {
         let peers = |edges: &[Edge]| edges.iter().map(|edge| edge.peer).collect::<Vec<_>>();
-        let places = places(self.node, &peers(&script.fetches), &peers(&script.sends));
-        let waiting = Arc::new(Waiting::new(places));
+        let waiting = Waiting::new(self.node, &peers(&script.fetches), &peers(&script.sends));
+        let waiting = Arc::new(waiting);
+        self.tracker.runs(position, &waiting);
         let flow = if program.serial { Flow::Serial } else { Flow::Overlapped };
         let mut parts = Vec::new();
         let loads = std::mem::take(&mut script.sources)

@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kintsu_dag::{NodeId, Vertex};
+use kintsu_dag::Vertex;
 use kintsu_plan::Window;
 use kintsu_wire::frame::{self, Header, Kind, bare};
 use kintsu_wire::message::{Fault, FaultKind};
@@ -195,11 +195,6 @@ impl Incoming {
             }
         }
     }
-}
-
-/// The places of peers in a [`Waiting`]: ours first, then whom we receive from, then whom we send to.
-pub(crate) fn places(node: NodeId, from: &[NodeId], to: &[NodeId]) -> Vec<NodeId> {
-    [&[node], from, to].concat()
 }
 
 /// Tells the other end of a connection why it ends, as far as it still listens.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{BlockBinding, Program};
-use kintsu_wire::message::{Fault, FaultKind, HeldBlock, RunOutcome};
+use kintsu_wire::message::{Fault, FaultKind, HeldBlock, RunOutcome, Standing};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -29,8 +29,8 @@ pub struct Context {
     pub local: Arc<dyn Local>,
     /// The limits.
     pub limits: Limits,
-    /// Told up to where all lanes are through, whenever that has moved.
-    pub progress: Option<watch::Sender<u64>>,
+    /// Told where the lanes stand, whenever they are further and several times a second besides.
+    pub progress: Option<watch::Sender<Standing>>,
     /// Ends the run early.
     pub cancel: CancellationToken,
 }
@@ -119,7 +119,7 @@ async fn open_sinks(
 impl Running {
     /// Waits for all parts, then makes the blocks visible or lets go of them.
     async fn outcome(mut self, context: Context) -> RunOutcome {
-        let verdict = self.verdict.clone();
+        let (verdict, tracker) = (self.verdict.clone(), self.tracker.clone());
         let mut sent = BTreeMap::new();
         let mut sinks = Vec::new();
         let cancelled = async {
@@ -140,6 +140,7 @@ impl Running {
         };
         tokio::select! {
             () = cancelled => {}
+            () = tracker.look() => {}
             () = ended => {}
         }
         let mut written = Vec::new();

@@ -1,17 +1,21 @@
 //! What the parts of a run share: how it ends, how far it is, and what it waits for.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::Window;
-use kintsu_wire::message::Fault;
+use kintsu_wire::message::{Fault, LaneStanding, Standing, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// How long a run that has failed tries to tell its peers.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How often it is looked at what lanes wait for.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The first fault of a run, which ends it.
 #[derive(Debug, Default)]
@@ -55,30 +59,54 @@ impl Verdict {
     }
 }
 
-/// How far each lane is, as the offset up to which all of them are through.
+/// How far each lane is, as the offset up to which all of them are through, and what for it waits.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     lanes: Vec<Progress>,
-    report: Option<watch::Sender<u64>>,
+    report: Option<watch::Sender<Standing>>,
     /// Bytes read from local blocks.
     pub bytes_read: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Progress {
+    lane: u16,
     window: Window,
     /// Steps done by each part that counts: the sinks, or the executor where there are none.
     parts: Vec<AtomicU64>,
+    /// What it waits for now; there once the lane runs.
+    waiting: OnceLock<Arc<Waiting>>,
+    /// What it was found waiting for, and how often.
+    waits: Mutex<BTreeMap<Wait, u64>>,
+}
+
+impl Progress {
+    /// The offset up to which the lane is through.
+    fn upto(&self) -> u64 {
+        let steps = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).min();
+        step_start(&self.window, steps.unwrap_or(0))
+    }
 }
 
 impl Tracker {
-    /// For lanes with these windows and numbers of parts that count.
-    pub fn new(lanes: impl IntoIterator<Item = (Window, usize)>, report: Option<watch::Sender<u64>>) -> Self {
-        let progress = |(window, parts)| Progress {
+    /// For lanes with these numbers, windows and counts of parts that matter.
+    pub fn new(
+        lanes: impl IntoIterator<Item = (u16, Window, usize)>,
+        report: Option<watch::Sender<Standing>>,
+    ) -> Self {
+        let progress = |(lane, window, parts)| Progress {
+            lane,
             window,
             parts: std::iter::repeat_with(AtomicU64::default).take(parts).collect(),
+            waiting: OnceLock::new(),
+            waits: Mutex::default(),
         };
         Self { lanes: lanes.into_iter().map(progress).collect(), report, bytes_read: AtomicU64::new(0) }
+    }
+
+    /// A lane runs, and says here what it waits for.
+    pub fn runs(&self, lane: usize, waiting: &Arc<Waiting>) {
+        let _ = self.lanes[lane].waiting.set(waiting.clone());
     }
 
     /// A part of a lane has done so many steps in all.
@@ -87,8 +115,8 @@ impl Tracker {
         if let Some(report) = &self.report {
             let upto = self.upto();
             report.send_if_modified(|last| {
-                let further = upto > *last;
-                *last = upto.max(*last);
+                let further = upto > last.upto;
+                last.upto = upto.max(last.upto);
                 further
             });
         }
@@ -96,11 +124,37 @@ impl Tracker {
 
     /// Up to where all lanes are through.
     pub fn upto(&self) -> u64 {
-        let lane = |progress: &Progress| {
-            let steps = progress.parts.iter().map(|part| part.load(Ordering::Relaxed)).min();
-            step_start(&progress.window, steps.unwrap_or(0))
+        self.lanes.iter().map(Progress::upto).min().unwrap_or(0)
+    }
+
+    /// Looks again and again at what the lanes wait for, and reports where they stand; never ends.
+    pub async fn look(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            for lane in &self.lanes {
+                let Some(waiting) = lane.waiting.get() else { continue };
+                let mut waits = lane.waits.lock().unwrap_or_else(PoisonError::into_inner);
+                *waits.entry(waiting.now()).or_default() += 1;
+            }
+            if let Some(report) = &self.report {
+                report.send_replace(self.standing());
+            }
+        }
+    }
+
+    /// Where the run stands.
+    fn standing(&self) -> Standing {
+        let lane = |lane: &Progress| LaneStanding {
+            lane: lane.lane,
+            upto: lane.upto(),
+            waits: lane.waits.lock().unwrap_or_else(PoisonError::into_inner).clone().into_iter().collect(),
         };
-        self.lanes.iter().map(lane).min().unwrap_or(0)
+        let running = self.lanes.iter().filter(|lane| lane.waiting.get().is_some());
+        Standing {
+            upto: self.upto(),
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
+            lanes: running.map(lane).collect(),
+        }
     }
 }
 
@@ -114,21 +168,26 @@ fn step_start(window: &Window, nth: u64) -> u64 {
     if window.share == 0 { window.end } else { start.min(window.end) }
 }
 
-/// What a lane waits for now, for its keep-alives: the node at the root of the waiting.
+/// What a lane waits for now: a peer or its own node; and for its keep-alives the node at the root of the
+/// waiting.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     now: AtomicUsize,
+    places: Vec<Wait>,
     roots: Vec<AtomicU32>,
 }
 
 impl Waiting {
-    /// The place of this node itself.
+    /// The place of this node itself. Those that it receives from follow, then those that it sends to.
     pub const SELF: usize = 0;
 
-    /// For this node, whom it receives from and whom it sends to, in this order of places.
-    pub fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
-        let roots = nodes.into_iter().map(|node| AtomicU32::new(node.0)).collect();
-        Self { now: AtomicUsize::new(Self::SELF), roots }
+    /// For this node, whom it receives from and whom it sends to.
+    pub fn new(node: NodeId, from: &[NodeId], to: &[NodeId]) -> Self {
+        let froms = from.iter().map(|node| Wait::From(*node));
+        let tos = to.iter().map(|node| Wait::To(*node));
+        let roots = [&[node], from, to].concat().into_iter().map(|node| AtomicU32::new(node.0)).collect();
+        let places = std::iter::once(Wait::Own).chain(froms).chain(tos).collect();
+        Self { now: AtomicUsize::new(Self::SELF), places, roots }
     }
 
     /// The lane waits for what is at `place`.
@@ -139,6 +198,11 @@ impl Waiting {
     /// Whoever is at `place` waits for `root` itself.
     pub fn because_of(&self, place: usize, root: NodeId) {
         self.roots[place].store(root.0, Ordering::Relaxed);
+    }
+
+    /// What it waits for now.
+    pub fn now(&self) -> Wait {
+        self.places[self.now.load(Ordering::Relaxed)]
     }
 
     /// The node that all this waits for.
@@ -165,15 +229,15 @@ mod tests {
 
     #[test]
     fn all_lanes_are_through_up_to_the_slowest() {
-        let lane =
-            |phase| (Window { start: 0, end: 100, step_bytes: 10, w: 1, period: 2, phase, share: 1 }, 1);
-        let (report, seen) = watch::channel(0);
+        let window = |phase| Window { start: 0, end: 100, step_bytes: 10, w: 1, period: 2, phase, share: 1 };
+        let lane = |phase: u16| (phase, window(phase.into()), 1);
+        let (report, seen) = watch::channel(Standing::default());
         let tracker = Tracker::new([lane(0), lane(1)], Some(report));
         assert_eq!(tracker.upto(), 0);
         tracker.advance(0, 0, 3);
         assert_eq!(tracker.upto(), 10);
         tracker.advance(1, 0, 5);
-        assert_eq!((tracker.upto(), *seen.borrow()), (60, 60));
+        assert_eq!((tracker.upto(), seen.borrow().upto), (60, 60));
         tracker.advance(0, 0, 5);
         assert_eq!(tracker.upto(), 100);
     }

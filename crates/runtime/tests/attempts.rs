@@ -11,7 +11,7 @@ use kintsu_dag::{BlockIndex, NodeId, Sink};
 use kintsu_plan::{BlockBinding, LayoutKind, Method, Plan, Program, Repair, repair};
 use kintsu_runtime::{BlockSource, Local, Output, run};
 use kintsu_store::UNIT_BYTES;
-use kintsu_wire::message::{Fault, FaultKind, RunOutcome};
+use kintsu_wire::message::{Fault, FaultKind, RunOutcome, Standing};
 use support::{Site, run_all, within};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -66,7 +66,7 @@ async fn cancelled_at(
     victim: NodeId,
     when: u64,
 ) -> BTreeMap<NodeId, RunOutcome> {
-    let (progress, mut seen) = watch::channel(0);
+    let (progress, mut seen) = watch::channel(Standing::default());
     let cancel = CancellationToken::new();
     let helper = programs.iter().map(|p| p.node).find(|node| *node != requestor);
     let context = |node: NodeId| {
@@ -84,7 +84,7 @@ async fn cancelled_at(
         context
     };
     let cancelling = async {
-        let _ = seen.wait_for(|upto| *upto >= when).await;
+        let _ = seen.wait_for(|standing| standing.upto >= when).await;
         cancel.cancel();
     };
     within(async { tokio::join!(run_all(programs, context, &[]), cancelling).0 }).await

@@ -17,7 +17,7 @@ pub use error::WireError;
 pub use security::{Credentials, TrustedNetwork, check_listen};
 
 /// The version of both protocols. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
 pub const VERSION_KEY: &str = "kintsu-protocol";

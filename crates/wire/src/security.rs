@@ -278,9 +278,9 @@ mod tests {
         let mut request = Request::new(());
         request.metadata_mut().insert(VERSION_KEY, "7".parse().unwrap());
         let status = Incoming::new(&Credentials::none()).call(request).unwrap_err();
-        assert!(status.message().contains("expected 2, got 7"), "{}", status.message());
+        assert!(status.message().contains("expected 3, got 7"), "{}", status.message());
         let status = Incoming::new(&Credentials::none()).call(Request::new(())).unwrap_err();
-        assert!(status.message().contains("expected 2, got none"), "{}", status.message());
+        assert!(status.message().contains("expected 3, got none"), "{}", status.message());
     }
 
     #[test]

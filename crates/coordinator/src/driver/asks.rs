@@ -131,7 +131,7 @@ fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
     let seconds = now_ms.saturating_sub(asking.started_ms) as f64 / 1000.0;
     let (topology, _) = cluster.nodes();
     let mut report = asked.tally.report("repair", Some(asked.order.method), &topology, seconds);
-    (report.failed, report.bad) = (asked.failed, asked.bad);
+    (report.failed, report.bad, report.around) = (asked.failed, asked.bad, asked.around);
     report.schedule = Some(asked.order.schedule);
     let (losses, topology) = (asking.dealt.losses, asking.order.narrow(topology));
     cluster.spawn(async move {

@@ -7,8 +7,9 @@ use kintsu_dag::{BlockIndex, StripeId};
 use kintsu_plan::PlanError;
 use kintsu_wire::message::{BadBlock, BlockRef, Fault};
 
+use super::pacing::{Pacing, run_on};
 use super::pages::unavailable;
-use super::run::{Job, run};
+use super::run::Job;
 use crate::cluster::Cluster;
 use crate::error::Result;
 use crate::meta::{Landing, StripeRecord};
@@ -31,6 +32,7 @@ pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>,
         sum.mended.extend(one.mended);
         sum.tally.add(&one.tally);
         sum.bad.extend(one.bad);
+        sum.around.extend(one.around);
     }
     sum.failed = reason.filter(|_| sum.mended.len() < whole);
     sum
@@ -67,6 +69,7 @@ async fn attempts(
     let mut tally = Tally::default();
     let ended = attempt_all(cluster, &mut mend, &mut tally, &stripe, outcome).await;
     outcome.tally = tally;
+    outcome.around = mend.around().to_vec();
     let places: Vec<_> =
         mend.touched().map(|(node, id)| (node, BlockRef { id, generation: stripe.generation })).collect();
     // What became a home is spared; the rest is rubble of attempts.
@@ -84,6 +87,7 @@ async fn attempt_all(
 ) -> Result<()> {
     let (generation, expect) = (stripe.generation, mend.expect());
     let mut reported = 0;
+    let mut pace = Pacing::new(cluster, mend.whole());
     let mut last: Option<Fault> = None;
     loop {
         let attempt = match (plan(cluster, mend).await, &last) {
@@ -105,7 +109,7 @@ async fn attempt_all(
             expect: &expect,
             resume_key: attempt.resume_key,
         };
-        let (programs, conducted) = run(cluster, job).await?;
+        let (programs, conducted) = run_on(cluster, mend, &attempt, job, &mut pace).await?;
         tally.attempt(&programs, &conducted.outcomes);
         let verdict = mend.ended(&conducted.outcomes, conducted.upto, conducted.fault.as_ref());
         let bad = mend.bad()[reported..].to_vec();
@@ -154,10 +158,12 @@ async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Attempt> {
         let planned = {
             let (topology, usable) = cluster.nodes();
             let topology = mend.order().narrow(topology);
+            let slow = cluster.laggards().now(cluster.now_ms());
             let circumstances = Circumstances {
                 topology: &topology,
                 sweeping: &sweeping,
                 readable: &|node| usable.contains(&node),
+                slow: &slow,
                 fresh_key: cluster.next_job().0,
             };
             mend.plan(circumstances, &mut cluster.recovery())

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use kintsu_plan::{Plan, PlanError, Program, ProgramContext, StripeView};
-use kintsu_runtime::Conducted;
+use kintsu_runtime::{Conducted, Observed};
 use kintsu_wire::message::{DigestBytes, FaultKind};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 
@@ -32,6 +35,20 @@ pub struct Job<'a> {
 /// # Errors
 /// The plan does not become programs.
 pub async fn run(cluster: &Arc<Cluster>, job: Job<'_>) -> Result<(Vec<Program>, Conducted), PlanError> {
+    run_watched(cluster, job, None, &cluster.stop).await
+}
+
+/// As [`run`]; `watcher` is told where the nodes stand, and `cancel` ends the run with an account of what was
+/// done.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_watched(
+    cluster: &Arc<Cluster>,
+    job: Job<'_>,
+    watcher: Option<watch::Sender<Observed>>,
+    cancel: &CancellationToken,
+) -> Result<(Vec<Program>, Conducted), PlanError> {
     let peers = |node| cluster.data(node);
     let programs = job.plan.programs(&ProgramContext {
         job: cluster.next_job(),
@@ -44,7 +61,7 @@ pub async fn run(cluster: &Arc<Cluster>, job: Job<'_>) -> Result<(Vec<Program>, 
         resume_key: job.resume_key,
     })?;
     let control = |node| cluster.control(node);
-    let conducted = cluster.conductor.conduct(programs.clone(), &control, None, None, &cluster.stop).await;
+    let conducted = cluster.conductor.conduct(programs.clone(), &control, None, watcher, cancel).await;
     if let Some(fault) = &conducted.fault {
         tracing::warn!("{}: {fault}", job.view.id);
         if fault.kind == FaultKind::Lost {

@@ -204,6 +204,7 @@ async fn mend(cluster: &Arc<Cluster>, blocks: Vec<BlockId>, report: &mut JobRepo
                 report.bytes_across_racks = mended.bytes_across_racks;
                 report.max_link_bytes = mended.max_link_bytes;
                 report.failed.extend(mended.failed);
+                report.around = mended.around;
                 return;
             }
             Ok(progress) => drop(listener.try_send(Ok(progress))),

@@ -5,6 +5,9 @@
 //! begins at s, with the same requestors and resume key but other helpers. Only when a requestor itself
 //! is the culprit, or the result was wrong, does the repair start over.
 //!
+//! A helper whose block is bad is not used again. One that was lost or stalled is not either, until nothing else is
+//! left: it may have been a false alarm. One that is only slow is gone around where others will do.
+//!
 //! Invariants: a block gets a new home only after an attempt reported it durable there with the recorded
 //! digest; no two blocks of the stripe get the same home; every fault shrinks what may be used
 //! or counts towards [`ATTEMPTS_BEYOND_NODES`], so the repair ends.
@@ -18,13 +21,15 @@ use std::sync::Arc;
 use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Layout, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology, read};
-use kintsu_wire::message::{DigestBytes, Fault, FaultKind, RunOutcome};
+use kintsu_wire::message::{DigestBytes, Fault, FaultKind, GoneAround, RunOutcome};
 
 use super::Order;
 use crate::meta::{BlockRecord, Landing, LostBlock, StripeRecord};
 
 /// Attempts a repair may make beyond one for each block of the stripe.
 const ATTEMPTS_BEYOND_NODES: usize = 8;
+/// Times that a repair may turn from helpers that are slow.
+const TURNS: usize = 3;
 /// Results that may differ from the record before the repair is given up.
 const MISMATCHES: u32 = 3;
 
@@ -37,6 +42,8 @@ pub struct Circumstances<'a> {
     pub sweeping: &'a BTreeSet<NodeId>,
     /// Whether blocks can be read from a node.
     pub readable: &'a dyn Fn(NodeId) -> bool,
+    /// Nodes that were found slow, to be gone around where that is possible.
+    pub slow: &'a [NodeId],
     /// A resume key that was never used.
     pub fresh_key: u64,
 }
@@ -76,6 +83,13 @@ pub struct Mend {
     wanted: Vec<BlockIndex>,
     order: Order,
     shunned_nodes: BTreeSet<NodeId>,
+    /// Those of them that were lost or stalled; they get another chance when nothing else is left.
+    cut_off: BTreeSet<NodeId>,
+    forgiven: bool,
+    /// Slow ones, the last found first.
+    slow: Vec<NodeId>,
+    turns: usize,
+    around: Vec<GoneAround>,
     shunned_blocks: BTreeSet<BlockIndex>,
     going: Option<Going>,
     attempts: usize,
@@ -110,6 +124,11 @@ impl Mend {
             wanted,
             order,
             shunned_nodes: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
+            forgiven: false,
+            slow: Vec::new(),
+            turns: 0,
+            around: Vec::new(),
             shunned_blocks: BTreeSet::new(),
             going: None,
             attempts: 0,
@@ -139,6 +158,16 @@ impl Mend {
         &self.bad
     }
 
+    /// Whom it went around, in this order.
+    pub fn around(&self) -> &[GoneAround] {
+        &self.around
+    }
+
+    /// The longest block's length.
+    pub fn whole(&self) -> u64 {
+        self.layout.longest(self.code.k())
+    }
+
     /// Every place that an attempt may have written to.
     pub fn touched(&self) -> impl Iterator<Item = (NodeId, BlockId)> + '_ {
         self.touched.iter().map(|&(node, index)| (node, BlockId { stripe: self.id, index }))
@@ -149,9 +178,24 @@ impl Mend {
     /// # Errors
     /// Too few blocks or nodes are left; the plan proves false.
     pub fn plan(&mut self, at: Circumstances<'_>, recovery: &mut Recovery) -> Result<Attempt, PlanError> {
+        match self.plan_once(at, recovery) {
+            Err(PlanError::Unrecoverable { .. } | PlanError::Placement { .. })
+                if !self.forgiven && !self.cut_off.is_empty() =>
+            {
+                self.forgiven = true;
+                for node in std::mem::take(&mut self.cut_off) {
+                    self.shunned_nodes.remove(&node);
+                }
+                self.plan_once(at, recovery)
+            }
+            planned => planned,
+        }
+    }
+
+    fn plan_once(&mut self, at: Circumstances<'_>, recovery: &mut Recovery) -> Result<Attempt, PlanError> {
         let view = self.view(at.readable);
-        let kept = self.going.take().filter(|g| g.requestors.iter().all(|node| self.may_write(*node, at)));
-        let going = match kept {
+        let going = self.going.clone().filter(|g| g.requestors.iter().all(|node| self.may_write(*node, at)));
+        let going = match going {
             Some(going) => going,
             None => Going {
                 requestors: self.requestors(&view, at, recovery).map_err(|e| self.deeper(&view, e))?,
@@ -161,12 +205,50 @@ impl Mend {
         };
         let (lost, requestors) = (self.wanted.clone(), going.requestors.clone());
         let repair = Repair { lost, requestors, method: self.order.method };
-        let plan = recovery.assign(&view, at.topology, &repair, &[])?;
+        let slow: Vec<NodeId> = self.slow.iter().chain(at.slow).copied().collect();
+        let plan =
+            sparing(&view, &slow, &mut |excluded| recovery.assign(&view, at.topology, &repair, excluded))?;
         self.attempts += 1;
         self.touched.extend(going.requestors.iter().copied().zip(self.wanted.iter().copied()));
         let (start, resume_key) = (going.start, going.resume_key);
         self.going = Some(going);
         Ok(Attempt { view, plan, start, resume_key })
+    }
+
+    /// Those of these slow nodes, the likeliest first, that the rest of an attempt could do without: at least the
+    /// first, or none.
+    pub fn could_spare(&self, attempt: &Attempt, suspects: &[NodeId], topology: &Topology) -> Vec<NodeId> {
+        if self.turns >= TURNS {
+            return Vec::new();
+        }
+        let helpers: Vec<_> = attempt.plan.helpers.iter().filter_map(|b| home(&attempt.view, *b)).collect();
+        let mut slow: Vec<_> = suspects.iter().copied().filter(|node| helpers.contains(node)).collect();
+        let (lost, requestors) = (self.wanted.clone(), attempt.plan.requestors.clone());
+        let repair = Repair { lost, requestors, method: self.order.method };
+        while !slow.is_empty() {
+            let avoided: Vec<_> = slow.iter().chain(&self.slow).copied().collect();
+            let excluded = held(&attempt.view, &avoided);
+            if kintsu_plan::repair(&attempt.view, topology, &repair, &|_| 0, &excluded).is_ok() {
+                break;
+            }
+            slow.pop();
+        }
+        slow
+    }
+
+    /// The attempt under way is ended because these nodes are slow; [`Mend::ended`] follows.
+    pub fn turn(&mut self, slow: &[NodeId], upto: u64, why: &str) {
+        self.turns += 1;
+        for &node in slow.iter().rev() {
+            self.slow.retain(|known| *known != node);
+            self.slow.insert(0, node);
+        }
+        self.around.extend(slow.iter().map(|node| GoneAround {
+            stripe: self.id,
+            node: *node,
+            upto,
+            why: why.to_owned(),
+        }));
     }
 
     /// The attempt has ended, with a fault or without; all requestors are through up to byte `upto`.
@@ -289,10 +371,17 @@ impl Mend {
                 go_on &= !self.wanted.contains(&block.index);
                 self.spoil(block, fault);
             }
-            _ => {
+            (kind, _) => {
                 go_on &= !going.requestors.contains(&fault.node);
                 self.shunned_nodes.insert(fault.node);
+                if matches!(kind, FaultKind::Lost | FaultKind::Stalled) {
+                    self.cut_off.insert(fault.node);
+                }
             }
+        }
+        if fault.kind != Aborted {
+            let (stripe, node, why) = (self.id, fault.node, fault.to_string());
+            self.around.push(GoneAround { stripe, node, upto, why });
         }
         self.going = go_on.then(|| Going { start: upto, ..going.clone() });
         Verdict::Again
@@ -325,6 +414,32 @@ impl Mend {
         let all = self.blocks.iter().enumerate();
         all.filter_map(|(i, b)| Some((BlockIndex(i as u8), b.as_ref()?))).filter(|(_, b)| b.digest.is_some())
     }
+}
+
+/// Where a block is.
+fn home(view: &StripeView, block: BlockIndex) -> Option<NodeId> {
+    view.homes.get(usize::from(block.0)).copied().flatten()
+}
+
+/// The blocks that these nodes hold.
+fn held(view: &StripeView, nodes: &[NodeId]) -> Vec<BlockIndex> {
+    let indices = (0..view.homes.len()).map(|i| BlockIndex(i as u8));
+    indices.filter(|block| home(view, *block).is_some_and(|node| nodes.contains(&node))).collect()
+}
+
+/// Plans without the blocks of as many of these nodes as possible, the first ones rather than the others.
+fn sparing<T>(
+    view: &StripeView,
+    slow: &[NodeId],
+    plan: &mut dyn FnMut(&[BlockIndex]) -> Result<T, PlanError>,
+) -> Result<T, PlanError> {
+    for count in (1..=slow.len()).rev() {
+        match plan(&held(view, &slow[..count])) {
+            Err(PlanError::Unrecoverable { .. }) => {}
+            planned => return planned,
+        }
+    }
+    plan(&[])
 }
 
 #[cfg(test)]

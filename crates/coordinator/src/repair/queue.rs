@@ -14,14 +14,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
-use kintsu_wire::message::BadBlock;
+use kintsu_wire::message::{BadBlock, GoneAround};
 
 use super::{Order, Tally};
 
 /// Pages are fetched while an ask has fewer open stripes than this.
 const OPEN_STRIPES: usize = 64;
-/// Failures that an ask tells one by one; later ones are only counted.
-const FAILURES_TOLD: usize = 100;
+/// Failures, and nodes gone around, that an ask tells one by one; later failures are only counted.
+const TOLD: usize = 100;
 /// Waiting stripes that are looked at for one whose nodes are free.
 const LOOK_AHEAD: usize = 64;
 /// Stripes that may go before one that came earlier.
@@ -55,6 +55,8 @@ pub struct Outcome {
     pub failed: Option<String>,
     /// Blocks that turned out bad on the way.
     pub bad: Vec<BadBlock>,
+    /// Whom it went around.
+    pub around: Vec<GoneAround>,
 }
 
 /// What the driver is to do.
@@ -81,6 +83,8 @@ pub struct Asked {
     pub failed: Vec<String>,
     /// Blocks that turned out bad on the way.
     pub bad: Vec<BadBlock>,
+    /// Whom it went around.
+    pub around: Vec<GoneAround>,
 }
 
 #[derive(Debug)]
@@ -137,7 +141,8 @@ impl Queue {
     pub fn ask(&mut self, order: Order, urgent: bool) -> (AskId, Vec<Command>) {
         let id = AskId(self.next);
         self.next += 1;
-        let asked = Asked { order, tally: Tally::default(), failed: Vec::new(), bad: Vec::new() };
+        let asked =
+            Asked { order, tally: Tally::default(), failed: Vec::new(), bad: Vec::new(), around: Vec::new() };
         let ask = Ask {
             asked,
             urgent,
@@ -295,8 +300,10 @@ impl Ask {
         let mended = outcome.mended.iter().filter(|b| blocks.contains(b)).count() as u64;
         self.asked.tally.add(&Tally { blocks: mended, ..outcome.tally.clone() });
         self.asked.bad.extend(outcome.bad.iter().cloned());
+        let room = TOLD.saturating_sub(self.asked.around.len());
+        self.asked.around.extend(outcome.around.iter().take(room).cloned());
         match &outcome.failed {
-            Some(reason) if self.asked.failed.len() < FAILURES_TOLD => self.asked.failed.push(reason.clone()),
+            Some(reason) if self.asked.failed.len() < TOLD => self.asked.failed.push(reason.clone()),
             Some(_) => self.untold += 1,
             None => {}
         }

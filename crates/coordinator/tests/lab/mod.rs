@@ -1,6 +1,9 @@
 //! A small cluster in one process.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
+#![allow(dead_code)] // no test uses all of it
+
+pub mod net;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,6 +24,9 @@ pub struct Lab {
     dir: tempfile::TempDir,
     racks: u32,
     grace: Duration,
+    /// Between the agents, and where they register.
+    pub net: Arc<net::Net>,
+    front: Option<SocketAddr>,
     coordinator: Option<CoordinatorHandle>,
     agents: BTreeMap<u32, AgentHandle>,
     objects: BTreeMap<String, Vec<u8>>,
@@ -42,7 +48,19 @@ impl Lab {
         let client = Client::connect(&coordinator.addr().to_string(), Options::default()).await.unwrap();
         let coordinator = Some(coordinator);
         let (agents, objects) = (BTreeMap::new(), BTreeMap::new());
-        let mut lab = Self { client, dir, racks, grace, coordinator, agents, objects };
+        let (net, front) = (Arc::default(), None);
+        let mut lab = Self { client, dir, racks, grace, net, front, coordinator, agents, objects };
+        for node in 0..nodes {
+            lab.revive(node).await;
+        }
+        lab
+    }
+
+    /// A cluster whose nodes have links that can be slow or cut.
+    pub async fn with_links(nodes: u32, racks: u32) -> Self {
+        let mut lab = Self::start(0, racks, Duration::from_secs(600)).await;
+        let coordinator = lab.coordinator.as_ref().unwrap().addr();
+        lab.front = Some(net::Front::serve(lab.net.clone(), coordinator).await);
         for node in 0..nodes {
             lab.revive(node).await;
         }
@@ -57,7 +75,7 @@ impl Lab {
             rack: RackId(node % self.racks),
             listen_control: "127.0.0.1:0".parse().unwrap(),
             listen_data: "127.0.0.1:0".parse().unwrap(),
-            coordinator: self.coordinator.as_ref().unwrap().addr().to_string(),
+            coordinator: self.front.unwrap_or(self.coordinator.as_ref().unwrap().addr()).to_string(),
             token: None,
             trusted: None,
             limits: Limits::default(),
@@ -65,9 +83,14 @@ impl Lab {
         self.agents.insert(node, Agent::start(config).await.unwrap());
     }
 
-    /// Ends the agent of a node without a word to the coordinator, and waits until that is noticed.
-    pub async fn kill(&mut self, node: u32) {
+    /// Ends the agent of a node without a word to the coordinator.
+    pub async fn strike(&mut self, node: u32) {
         self.agents.remove(&node).unwrap().shutdown().await;
+    }
+
+    /// As [`Lab::strike`], and waits until that is noticed.
+    pub async fn kill(&mut self, node: u32) {
+        self.strike(node).await;
         self.until("the death is noticed", async |lab| lab.node(node).await.state == NodeState::Dead).await;
     }
 
@@ -89,10 +112,21 @@ impl Lab {
     }
 
     pub async fn put(&mut self, name: &str, len: usize, code: &str, encoding: Encoding) {
+        self.put_in_blocks(name, len, code, encoding, 64 << 10).await;
+    }
+
+    pub async fn put_in_blocks(
+        &mut self,
+        name: &str,
+        len: usize,
+        code: &str,
+        encoding: Encoding,
+        block_bytes: u64,
+    ) {
         let content = bytes(name, len);
         let mut options = PutOptions::new(code);
         (options.encoding, options.block_bytes, options.cell_bytes) =
-            (encoding, Some(64 << 10), Some(16 << 10));
+            (encoding, Some(block_bytes), Some(16 << 10));
         let source = Arc::new(bytes::Bytes::from(content.clone()));
         self.client.put(source, name, options, |_, _| {}).await.unwrap();
         self.objects.insert(name.into(), content);
@@ -149,6 +183,16 @@ impl Lab {
             }
         }
         held
+    }
+
+    /// Begins a repair in larger slices.
+    pub async fn begin_repair(
+        &self,
+        target: RepairTarget,
+        method: Method,
+    ) -> tokio::task::JoinHandle<JobReport> {
+        let jobs = self.client.repair(target, method, 16 << 10).await.unwrap();
+        tokio::spawn(report(jobs))
     }
 
     pub async fn scrub(&self) -> JobReport {

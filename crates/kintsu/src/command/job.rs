@@ -95,6 +95,7 @@ pub fn as_json(report: &JobReport) -> Value {
         "bound_over_time": report.bound_seconds.filter(|_| report.seconds > 0.0).map(|b| b / report.seconds),
         "nodes": report.nodes,
         "bad": report.bad,
+        "around": report.around,
         "failed": report.failed,
     })
 }
@@ -121,6 +122,9 @@ fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
     }
     for bad in &report.bad {
         output::line(&format!("bad: {} on {}: {}", bad.id, bad.node, bad.detail))?;
+    }
+    for around in &report.around {
+        output::line(&format!("gone around {} at byte {}: {}", around.node, around.upto, around.why))?;
     }
     print_failures(report)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use kintsu_client::{FileSource, PutOptions};
+use kintsu_client::{FileSource, GetOptions, PutOptions};
 use kintsu_dag::BlockIndex;
 use kintsu_wire::message::{Encoding, ObjectInfo};
 use serde_json::json;
@@ -102,6 +102,7 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
         }
     };
     let client = context.client.in_slices(args.slice.0);
+    let options = GetOptions { method: args.method.map(Into::into) };
     let bar = progress::bytes(&format!("get {}", args.name));
     let show = |done: u64, total: u64| {
         bar.set_length(total);
@@ -109,7 +110,7 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
     };
     let report = if args.out == Path::new("-") {
         let mut out = tokio::io::stdout();
-        let report = client.get(&args.name, range, &mut out, show).await?;
+        let report = client.get_with(&args.name, range, options, &mut out, show).await?;
         out.flush().await?;
         report
     } else {
@@ -122,7 +123,7 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
             .await
             .with_context(|| format!("cannot write {}", aside.display()))?;
         let mut out = tokio::io::BufWriter::with_capacity(1 << 20, file);
-        let report = client.get(&args.name, range, &mut out, show).await?;
+        let report = client.get_with(&args.name, range, options, &mut out, show).await?;
         out.flush().await?;
         tokio::fs::rename(&aside, &args.out)
             .await

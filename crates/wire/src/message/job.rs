@@ -1,6 +1,6 @@
 //! Long work that the coordinator conducts: encode, repair, scrub, drain.
 
-use kintsu_dag::{BlockId, NodeId};
+use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_plan::{Method, Schedule};
 use serde::{Deserialize, Serialize};
 
@@ -173,4 +173,20 @@ pub struct JobReport {
     pub bad: Vec<BadBlock>,
     /// What could not be done, with the reason.
     pub failed: Vec<String>,
+    /// Whom repairs under way went around.
+    #[serde(default)]
+    pub around: Vec<GoneAround>,
+}
+
+/// A node that a repair under way went around: it was lost, stalled, slow, or its block was bad.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneAround {
+    /// Of which stripe.
+    pub stripe: StripeId,
+    /// Which node.
+    pub node: NodeId,
+    /// Up to which byte of every block the repair was through, and went on from.
+    pub upto: u64,
+    /// For people.
+    pub why: String,
 }

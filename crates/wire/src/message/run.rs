@@ -14,18 +14,58 @@ pub struct RunPrograms {
     pub programs: Vec<Program>,
 }
 
-/// What a run reports: progress now and then, and one end.
+/// The programs of one job.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct JobRef {
+    /// Which job.
+    pub job: JobId,
+}
+
+/// What a run reports: where it stands, several times a second as long as it lives, and one end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RunEvent {
-    /// Bytes of the window that are through on this node (all lanes, contiguous from the start).
+    /// The run goes on.
     Progress {
         /// Which job.
         job: JobId,
-        /// Block offset up to which everything is through.
-        upto: u64,
+        /// How far it is, and what for it waits.
+        standing: Standing,
     },
     /// All programs of the job have ended here.
     Ended(RunOutcome),
+}
+
+/// Where a run stands on one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Block offset up to which everything is through (all lanes, contiguous from the start).
+    pub upto: u64,
+    /// Bytes read from local blocks.
+    pub bytes_read: u64,
+    /// Its lanes that have steps.
+    pub lanes: Vec<LaneStanding>,
+}
+
+/// Where one lane stands on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneStanding {
+    /// Which lane.
+    pub lane: u16,
+    /// Block offset up to which its steps are through.
+    pub upto: u64,
+    /// What it was found waiting for, looked at in equal intervals, and how often.
+    pub waits: Vec<(Wait, u64)>,
+}
+
+/// What a lane waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Wait {
+    /// Its own node: the disk or the processor.
+    Own,
+    /// Slices from a node.
+    From(NodeId),
+    /// Room on the way to a node.
+    To(NodeId),
 }
 
 /// How a job ended on one node.

@@ -45,7 +45,8 @@ fn mend(name: &str, lost: &[u8], in_place: bool) -> Mend {
 
 fn plan(mend: &mut Mend, topology: &Topology, key: u64) -> Result<Attempt, PlanError> {
     let sweeping = BTreeSet::new();
-    let circumstances = Circumstances { topology, sweeping: &sweeping, readable: &|_| true, fresh_key: key };
+    let circumstances =
+        Circumstances { topology, sweeping: &sweeping, readable: &|_| true, slow: &[], fresh_key: key };
     mend.plan(circumstances, &mut Recovery::new())
 }
 
@@ -100,6 +101,97 @@ fn rot_on_a_helper_is_reported_and_only_that_block_is_shunned() {
     let second = plan(&mut mend, &topology, 2).unwrap();
     assert!(!second.plan.helpers.contains(&rotten));
     assert_eq!((second.start, second.resume_key), (0, 1));
+}
+
+#[test]
+fn a_slow_helper_is_gone_around_and_needed_ones_are_not() {
+    let topology = topology(12, 3);
+    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    let first = plan(&mut mend, &topology, 1).unwrap();
+    let node = |block: &BlockIndex| first.view.homes[usize::from(block.0)].unwrap();
+    let helpers: Vec<_> = first.plan.helpers.iter().map(node).collect();
+    // Two of eight can be spared; who is no helper is none of its business.
+    let suspects = [NodeId(11), helpers[4], helpers[1], helpers[0]];
+    let slow = mend.could_spare(&first, &suspects, &topology);
+    assert_eq!(slow, [helpers[4], helpers[1]]);
+    mend.turn(&slow, 300, "slow");
+    let aborted = fault(FaultKind::Aborted, helpers[0], None);
+    assert_eq!(mend.ended(&[], 300, Some(&aborted)), Verdict::Again);
+    let second = plan(&mut mend, &topology, 2).unwrap();
+    assert_eq!((second.start, second.resume_key), (300, 1));
+    assert!(!second.plan.helpers.iter().any(|block| slow.contains(&node(block))));
+    // Now the others are slow: the latest are gone around, and the first ones are good enough again.
+    let slow = mend.could_spare(&second, &[helpers[0]], &topology);
+    assert_eq!(slow, []);
+    let names: Vec<_> = mend.around().iter().map(|a| (a.node, a.upto, a.why.as_str())).collect();
+    assert_eq!(names, [(helpers[4], 300, "slow"), (helpers[1], 300, "slow")]);
+}
+
+#[test]
+fn it_does_not_turn_for_ever_and_what_others_found_slow_is_a_wish() {
+    let topology = topology(12, 3);
+    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    let sweeping = BTreeSet::new();
+    let slow: Vec<_> = (0..9).map(NodeId).collect();
+    let at = Circumstances {
+        topology: &topology,
+        sweeping: &sweeping,
+        readable: &|_| true,
+        slow: &slow,
+        fresh_key: 1,
+    };
+    let attempt = mend.plan(at, &mut Recovery::new()).unwrap();
+    // Of these, the first two are spared, and block 2 has no home.
+    assert_eq!(attempt.plan.helpers.iter().map(|b| b.0).collect::<BTreeSet<_>>(), (3..9).collect());
+    for _ in 0..TURNS {
+        assert_eq!(mend.could_spare(&attempt, &[NodeId(8)], &topology), [NodeId(8)]);
+        mend.turn(&[NodeId(8)], 0, "slow");
+    }
+    assert_eq!(mend.could_spare(&attempt, &[NodeId(8)], &topology), []);
+}
+
+#[test]
+fn who_was_cut_off_gets_another_chance_when_nothing_else_is_left() {
+    let topology = topology(12, 3);
+    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    let mut lost = Vec::new();
+    for turn in 0..3 {
+        let attempt = plan(&mut mend, &topology, turn).unwrap();
+        let node = attempt.view.homes[usize::from(attempt.plan.helpers[0].0)].unwrap();
+        mend.ended(&[], 100 * turn, Some(&fault(FaultKind::Lost, node, None)));
+        lost.push(node);
+    }
+    // Five of six helpers are left: all are tried again, from where it was.
+    let attempt = plan(&mut mend, &topology, 9).unwrap();
+    assert_eq!((attempt.start, attempt.resume_key), (200, 0));
+    for (turn, _) in (0..3).zip(&lost) {
+        let attempt = plan(&mut mend, &topology, 10 + turn).unwrap();
+        let node = attempt.view.homes[usize::from(attempt.plan.helpers[0].0)].unwrap();
+        mend.ended(&[], 200, Some(&fault(FaultKind::Lost, node, None)));
+    }
+    // But not for ever.
+    assert!(plan(&mut mend, &topology, 20).is_err());
+    assert_eq!(mend.around().len(), 6);
+}
+
+#[test]
+fn what_is_through_is_not_forgotten_while_there_is_no_plan() {
+    let topology = topology(12, 3);
+    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    plan(&mut mend, &topology, 1).unwrap();
+    mend.ended(&[], 400, Some(&fault(FaultKind::Aborted, NodeId(0), None)));
+    let sweeping = BTreeSet::new();
+    let nobody = |_| false;
+    let at = Circumstances {
+        topology: &topology,
+        sweeping: &sweeping,
+        readable: &nobody,
+        slow: &[],
+        fresh_key: 2,
+    };
+    mend.plan(at, &mut Recovery::new()).unwrap_err();
+    let later = plan(&mut mend, &topology, 3).unwrap();
+    assert_eq!((later.start, later.resume_key), (400, 1));
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! By which method a read rebuilds what is lost: the one predicted to take the least time, or the one asked for.
+//!
+//! A star brings the client k blocks for whatever is lost, which costs nothing where most of them are wanted anyway. A chain
+//! or a tree brings one block for each lost one, and needs slices enough to be faster. Where codes have many sub-blocks
+//! only their own graphs are tried: chains and trees are made of the flat map, which takes whole blocks and has
+//! as many terms as the square of the sub-blocks.
+
+use kintsu_dag::BlockIndex;
+use kintsu_plan::{LayoutKind, Method, Plan, PlanError, StripeView, Topology, read_by};
+
+use crate::span::Span;
+
+/// The largest slice of a read.
+const MAX_SLICE_BYTES: u64 = 1 << 20;
+
+/// Most sub-blocks for which the flat map is looked at.
+const FLAT_SUB_BLOCKS: usize = 16;
+
+/// How much less time another method than a star must be predicted to take.
+const ADVANTAGE: f64 = 0.95;
+
+/// A plan for one span, and the slices to run it in.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub plan: Plan,
+    pub slice_bytes: u32,
+}
+
+/// What a span is to be read by.
+pub(crate) struct Choice<'a> {
+    pub view: &'a StripeView,
+    pub topology: &'a Topology,
+    /// Blocks that do not exist yet.
+    pub unavailable: &'a [BlockIndex],
+    /// The method that is asked for.
+    pub method: Option<Method>,
+    /// The slice that is asked for.
+    pub slice_bytes: Option<u32>,
+}
+
+impl Choice<'_> {
+    /// The best plan for a span, as far as can be predicted.
+    ///
+    /// # Errors
+    /// `Unrecoverable` when too few blocks are left.
+    pub fn of(&self, span: &Span) -> Result<Chosen, PlanError> {
+        let wanted = span.indices();
+        let lost = wanted.iter().any(|b| self.view.homes[usize::from(b.0)].is_none());
+        let plan = |method| read_by(self.view, self.topology, &wanted, self.unavailable, method);
+        let star = || plan(Method::Conventional).map(|plan| self.cut(plan, span, MAX_SLICE_BYTES as u32));
+        let cut = |method| {
+            let plan = plan(method)?;
+            let best = plan.slice_bytes(span.end - span.start, None)?;
+            Ok::<_, PlanError>(self.cut(plan, span, best))
+        };
+        match self.method {
+            _ if !lost => return star(),
+            Some(Method::Conventional) => return star(),
+            Some(method) => return cut(method),
+            None => {}
+        }
+        let mut best = star()?;
+        if self.view.code.w() > FLAT_SUB_BLOCKS {
+            return Ok(best);
+        }
+        let mut least = time(&best, span)? * ADVANTAGE;
+        for method in [Method::Pipeline, Method::Ppr] {
+            let other = cut(method)?;
+            let takes = time(&other, span)?;
+            if takes < least {
+                (best, least) = (other, takes);
+            }
+        }
+        Ok(best)
+    }
+
+    /// In slices that are best for the plan, or are asked for. A step is a cell at most or, for a small range, the
+    /// range itself; cells with sub-blocks are not cut.
+    fn cut(&self, plan: Plan, span: &Span, best: u32) -> Chosen {
+        let (layout, len) = (&self.view.layout, span.end - span.start);
+        let cell = u64::from(layout.cell_bytes);
+        let most = match (layout.kind, self.slice_bytes) {
+            _ if layout.w > 1 => cell,
+            (_, Some(asked)) => u64::from(asked).min(MAX_SLICE_BYTES),
+            (LayoutKind::Striped, None) => cell.min(MAX_SLICE_BYTES).min(best.into()),
+            (LayoutKind::Contiguous, None) => cell.clamp(64 << 10, MAX_SLICE_BYTES).min(best.into()),
+        };
+        Chosen { plan, slice_bytes: most.min(len).max(1) as u32 }
+    }
+}
+
+/// The predicted time, in times that it takes the span to pass one link.
+fn time(chosen: &Chosen, span: &Span) -> Result<f64, PlanError> {
+    let slices = (span.end - span.start).div_ceil(u64::from(chosen.slice_bytes));
+    chosen.plan.timeslots(slices as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_dag::{NodeId, StripeId};
+    use kintsu_plan::Layout;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn view(code: &str, kind: LayoutKind, lost: &[usize]) -> StripeView {
+        let code = kintsu_code::parse(code).unwrap();
+        let (k, w) = (code.k() as u64, code.w() as u16);
+        let cell_bytes = (128 << 10) / u32::from(w) / 4096 * 4096 * u32::from(w);
+        let cell_bytes = cell_bytes.max(4096 * u32::from(w));
+        let block_bytes = u64::from(cell_bytes) * 64;
+        let layout = Layout { kind, block_bytes, cell_bytes, w, data_bytes: k * block_bytes };
+        let home = |i: usize| (!lost.contains(&i)).then_some(NodeId(i as u32));
+        let homes = (0..code.n()).map(home).collect();
+        StripeView { id: StripeId(1), code, layout, homes }
+    }
+
+    /// What is chosen: the bytes that reach the client for each byte of the span, and the slice.
+    fn chosen(view: &StripeView, span: Span, method: Option<Method>) -> (usize, u32) {
+        let topology = Topology::default();
+        let choice = Choice { view, topology: &topology, unavailable: &[], method, slice_bytes: None };
+        let chosen = choice.of(&span).unwrap();
+        let tasks = chosen.plan.lanes[0].placed.lower().unwrap();
+        let client = tasks.iter().filter(|tasks| !tasks.node.is_client());
+        let sends = client.flat_map(|tasks| &tasks.sends).filter(|(_, to)| to.is_client()).count();
+        (sends, chosen.slice_bytes)
+    }
+
+    fn span(blocks: std::ops::Range<u8>, len: u64) -> Span {
+        Span { blocks, start: 0, end: len }
+    }
+
+    #[test]
+    fn a_long_lost_block_comes_by_a_chain_and_a_whole_stripe_by_a_star() {
+        let view = view("rs:n=14,k=10", LayoutKind::Contiguous, &[3]);
+        assert_eq!(chosen(&view, span(3..4, 8 * MIB), None).0, 1);
+        assert_eq!(chosen(&view, span(0..1, 8 * MIB), None).0, 1, "it is there");
+        assert_eq!(chosen(&view, span(0..10, 8 * MIB), None).0, 10);
+        assert_eq!(chosen(&view, span(3..4, 8 * MIB), Some(Method::Conventional)).0, 10);
+    }
+
+    #[test]
+    fn a_short_one_is_cut_finer_as_far_as_it_helps() {
+        let view = view("rs:n=14,k=10", LayoutKind::Contiguous, &[3]);
+        assert_eq!(chosen(&view, span(3..4, MIB), None), (1, 4 << 10));
+        assert_eq!(chosen(&view, span(3..4, 4096), None), (2, 4096), "one slice: a tree");
+        assert_eq!(chosen(&view, span(3..4, 4096), Some(Method::Pipeline)), (1, 4096));
+    }
+
+    #[test]
+    fn several_lost_blocks_come_together_by_a_chain() {
+        let view = view("rs:n=14,k=10", LayoutKind::Striped, &[3, 4]);
+        assert_eq!(chosen(&view, span(3..5, 8 * MIB), None).0, 2);
+        assert_eq!(chosen(&view, span(2..6, 8 * MIB), None).0, 4);
+    }
+
+    #[test]
+    fn few_sub_blocks_are_compared_and_many_are_left_to_the_codes_own_graph() {
+        let few = view("hitchhiker-xor:n=5,k=3", LayoutKind::Contiguous, &[0]);
+        let (sends, slice) = chosen(&few, span(0..1, few.layout.block_bytes), None);
+        assert_eq!((sends, slice), (2, few.layout.cell_bytes), "both of its sub-blocks");
+        let many = view("clay:n=6,k=4,d=5", LayoutKind::Contiguous, &[0]);
+        assert_eq!(many.code.w(), 8);
+        let many = view("clay:n=14,k=10,d=13", LayoutKind::Contiguous, &[0]);
+        let (sends, _) = chosen(&many, span(0..1, many.layout.block_bytes), None);
+        assert_eq!(sends, 13 * 256 / 4);
+    }
+}

@@ -1,0 +1,125 @@
+//! Runs attempts of a repair and watches their pace: an attempt that is held up by a helper that others can replace is
+//! ended, and the rest is planned around it. What is slow, and who is to blame, is decided in `repair`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::{PlanError, Program};
+use kintsu_runtime::{Conducted, Observed};
+use tokio::sync::watch;
+
+use super::run::{Job, run_watched};
+use crate::cluster::Cluster;
+use crate::repair::{Attempt, Mend, Pace, Slow, suspects};
+
+/// How often the pace is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// Looks that are kept: who is waited for is judged over the time between the first and the last.
+const KEPT: usize = 5;
+
+/// The pace of one repair, as long as it lasts.
+pub struct Pacing {
+    cluster: Arc<Cluster>,
+    pace: Pace,
+    repair: u64,
+    began_ms: u64,
+    made: u64,
+}
+
+impl Pacing {
+    /// A repair of blocks of `whole` bytes at most begins.
+    pub fn new(cluster: &Arc<Cluster>, whole: u64) -> Self {
+        let repair = cluster.next_job().0;
+        cluster.paces().begun(repair);
+        let pace = Pace::new(repair, whole);
+        Self { cluster: cluster.clone(), pace, repair, began_ms: cluster.now_ms(), made: 0 }
+    }
+}
+
+impl Drop for Pacing {
+    fn drop(&mut self) {
+        let now_ms = self.cluster.now_ms();
+        let took_ms = now_ms.saturating_sub(self.began_ms);
+        self.cluster.paces().ended(self.repair, now_ms, self.made, took_ms);
+    }
+}
+
+/// Runs an attempt to its end, or until it is worth going around whoever holds it up.
+///
+/// # Errors
+/// The plan does not become programs.
+pub async fn run_on(
+    cluster: &Arc<Cluster>,
+    mend: &mut Mend,
+    attempt: &Attempt,
+    job: Job<'_>,
+    pacing: &mut Pacing,
+) -> Result<(Vec<Program>, Conducted), PlanError> {
+    let cancel = cluster.stop.child_token();
+    let (watcher, seen) = watch::channel(Observed::default());
+    let running = run_watched(cluster, job, Some(watcher), &cancel);
+    tokio::pin!(running);
+    let ran = tokio::select! {
+        ran = &mut running => ran,
+        (slow, nodes) = pacing.hold_up(mend, attempt, seen) => {
+            cancel.cancel();
+            let ran = running.await;
+            // It may have come to its end all the same; then nobody was gone around.
+            if let Ok((_, Conducted { upto, fault: Some(_), .. })) = &ran {
+                let why = describe(slow, &nodes);
+                tracing::warn!("{}: {why}; the rest is planned around", mend.id());
+                mend.turn(&nodes, *upto, &why);
+                pacing.pace.turned(slow, &cluster.paces());
+                let now_ms = cluster.now_ms();
+                nodes.iter().for_each(|node| cluster.laggards().found(*node, now_ms));
+            }
+            ran
+        }
+    };
+    if let Ok((_, conducted)) = &ran {
+        pacing.made += conducted.upto.saturating_sub(attempt.start);
+    }
+    ran
+}
+
+impl Pacing {
+    /// Completes when an attempt is slow because of nodes that it could do without: those.
+    async fn hold_up(
+        &mut self,
+        mend: &Mend,
+        attempt: &Attempt,
+        seen: watch::Receiver<Observed>,
+    ) -> (Slow, Vec<NodeId>) {
+        self.pace.begin(self.cluster.now_ms(), attempt.start);
+        let mut looks: Vec<Observed> = vec![Observed::default()];
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = seen.borrow().clone();
+            let upto = now.upto.max(attempt.start);
+            let slow = self.pace.note(self.cluster.now_ms(), upto, &mut self.cluster.paces());
+            if let Some(slow) = slow {
+                let suspected = suspects(&looks[0], &now, &attempt.plan.requestors);
+                let nodes = mend.could_spare(attempt, &suspected, &self.cluster.nodes().0);
+                if !nodes.is_empty() {
+                    return (slow, nodes);
+                }
+            }
+            looks.push(now);
+            if looks.len() > KEPT {
+                looks.remove(0);
+            }
+        }
+    }
+}
+
+fn describe(slow: Slow, nodes: &[NodeId]) -> String {
+    // Bytes a millisecond are kilobytes a second.
+    let names: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+    format!(
+        "slow: expected {:.0} KB/s of every block, got {:.0} KB/s; all waited for {}",
+        slow.expected,
+        slow.rate,
+        names.join(" or ")
+    )
+}

@@ -1,0 +1,316 @@
+//! Whether a repair under way has become so slow that it is worth going around whoever holds it up: numbers in,
+//! verdict out. Who that is, is found in `suspects`.
+//!
+//! What rate is to be expected is learnt, not configured: from the best that this repair has made, and from
+//! what others make and lately made. Repairs that run at once share links, so rates are compared
+//! as what they would be alone: the rate times the number that run. A job that is slow as a whole so
+//! finds nothing to compare itself with, and goes on.
+//!
+//! Invariants: no verdict before [`LONG_MS`] of slowness on end; none when what is left takes hardly longer than
+//! to plan anew; a change that brought nothing lowers what is expected, so that slowness that nobody can mend is
+//! not chased again. Reads no clock.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long a rate is measured over, in milliseconds.
+const WINDOW_MS: u64 = 500;
+/// How long it must have been low on end, in milliseconds.
+const LONG_MS: u64 = 750;
+/// A repair is slow below one part in so many of what is expected.
+const SLOW: f64 = 3.0;
+/// What is left must take so many times longer as it goes than around.
+const WORTH: f64 = 2.0;
+/// What it takes to end an attempt and begin another, in milliseconds.
+const CHANGE_MS: f64 = 500.0;
+/// A change that did not make the repair so many times faster brought nothing.
+const BETTER: f64 = 1.5;
+/// Repairs that have ended and are remembered, and for how long.
+const REMEMBERED: usize = 32;
+const REMEMBERED_MS: u64 = 120_000;
+
+/// A repair is slow, and it is worth going around whoever is to blame.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slow {
+    /// What it makes, in bytes of every block a millisecond.
+    pub rate: f64,
+    /// What it should make.
+    pub expected: f64,
+}
+
+/// The rates of all repairs of a coordinator, each reckoned as if it were alone.
+#[derive(Debug, Clone, Default)]
+pub struct Paces {
+    running: BTreeMap<u64, Option<f64>>,
+    ended: VecDeque<(u64, f64)>,
+}
+
+impl Paces {
+    /// A repair has begun.
+    pub fn begun(&mut self, repair: u64) {
+        self.running.insert(repair, None);
+    }
+
+    /// How many run, this one counted.
+    pub fn running(&self) -> usize {
+        self.running.len().max(1)
+    }
+
+    /// What a repair makes now, as if alone.
+    fn makes(&mut self, repair: u64, alone: f64) {
+        if let Some(known) = self.running.get_mut(&repair) {
+            *known = Some(alone);
+        }
+    }
+
+    /// A repair has ended, having made so many bytes of every block in so many milliseconds.
+    pub fn ended(&mut self, repair: u64, now_ms: u64, made: u64, took_ms: u64) {
+        let alone = self.running() as f64;
+        self.running.remove(&repair);
+        if made > 0 {
+            self.ended.push_back((now_ms, made as f64 / took_ms.max(1) as f64 * alone));
+        }
+        if self.ended.len() > REMEMBERED {
+            self.ended.pop_front();
+        }
+    }
+
+    /// What the others usually make: the median of those that run, if there are three or more; else of
+    /// those that ended lately.
+    fn usual(&self, repair: u64, now_ms: u64) -> Option<f64> {
+        let others = self.running.iter().filter(|(other, _)| **other != repair);
+        let running: Vec<f64> = others.filter_map(|(_, rate)| *rate).collect();
+        if running.len() >= 3 {
+            return median(running);
+        }
+        let lately = self.ended.iter().filter(|(at, _)| now_ms.saturating_sub(*at) <= REMEMBERED_MS);
+        median(lately.map(|(_, rate)| *rate).collect())
+    }
+}
+
+fn median(mut rates: Vec<f64>) -> Option<f64> {
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied()
+}
+
+/// The pace of one repair, over all its attempts.
+#[derive(Debug, Clone)]
+pub struct Pace {
+    repair: u64,
+    end: u64,
+    /// Where the attempt under way began.
+    start: u64,
+    /// When, up to where it was through, and how many ran: the last [`WINDOW_MS`] and a little more.
+    seen: VecDeque<(u64, u64, usize)>,
+    /// The best that it has made, as if alone.
+    best: Option<f64>,
+    /// Since when it has been slow.
+    slow_since: Option<u64>,
+    /// What it made, as if alone, before it was last planned around somebody, until it is known what that brought.
+    before: Option<f64>,
+    /// It was found out that what others make cannot be had here.
+    resigned: bool,
+}
+
+impl Pace {
+    /// A repair of blocks of `end` bytes at most.
+    pub fn new(repair: u64, end: u64) -> Self {
+        Self {
+            repair,
+            end,
+            start: 0,
+            seen: VecDeque::new(),
+            best: None,
+            slow_since: None,
+            before: None,
+            resigned: false,
+        }
+    }
+
+    /// An attempt begins at byte `start`.
+    pub fn begin(&mut self, now_ms: u64, start: u64) {
+        self.start = start;
+        self.seen.clear();
+        self.seen.push_back((now_ms, start, 1));
+        self.slow_since = None;
+    }
+
+    /// The last attempt was ended to go around somebody.
+    pub fn turned(&mut self, slow: Slow, rates: &Paces) {
+        self.before = Some(slow.rate * rates.running() as f64);
+    }
+
+    /// The repair is through up to byte `upto`.
+    pub fn note(&mut self, now_ms: u64, upto: u64, rates: &mut Paces) -> Option<Slow> {
+        self.seen.push_back((now_ms, upto, rates.running()));
+        while self.seen.get(1).is_some_and(|(at, ..)| now_ms.saturating_sub(*at) >= WINDOW_MS) {
+            self.seen.pop_front();
+        }
+        let (since, from, _) = *self.seen.front()?;
+        let took = now_ms.saturating_sub(since);
+        if took < WINDOW_MS || upto >= self.end {
+            return None;
+        }
+        let rate = upto.saturating_sub(from) as f64 / took as f64;
+        // When others come or go meanwhile, the benefit of the doubt goes to the slower reading.
+        let ran = self.seen.iter().skip(1).map(|(.., ran)| *ran);
+        let (fewest, most) = (ran.clone().min().unwrap_or(1) as f64, ran.max().unwrap_or(1) as f64);
+        rates.makes(self.repair, rate * fewest);
+        if from > self.start {
+            // Until the first slices are through, a rate says how long the way is.
+            self.learn(rate * fewest);
+        }
+        let usual = if self.resigned { None } else { rates.usual(self.repair, now_ms) };
+        let expected = self.best.into_iter().chain(usual).fold(0.0, f64::max) / most;
+        if rate * SLOW >= expected {
+            self.slow_since = None;
+            return None;
+        }
+        let since = *self.slow_since.get_or_insert(now_ms);
+        let left = (self.end - upto) as f64;
+        let worth = left / rate > WORTH * (left / expected + CHANGE_MS);
+        (now_ms.saturating_sub(since) >= LONG_MS && worth).then_some(Slow { rate, expected })
+    }
+
+    /// What the repair makes alone, for later comparison.
+    fn learn(&mut self, alone: f64) {
+        match self.before.take() {
+            // Nobody was to blame: this is what can be had.
+            Some(before) if alone < before * BETTER => (self.best, self.resigned) = (Some(alone), true),
+            _ => self.best = Some(self.best.map_or(alone, |best| best.max(alone))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: u64 = 64 << 20;
+    /// Between two looks, in milliseconds.
+    const LOOK: u64 = 250;
+
+    /// A repair in simulated time.
+    struct Run {
+        pace: Pace,
+        rates: Paces,
+        now: u64,
+        upto: f64,
+    }
+
+    impl Run {
+        fn new() -> Self {
+            let (mut pace, mut rates) = (Pace::new(1, END), Paces::default());
+            rates.begun(1);
+            pace.begin(0, 0);
+            Self { pace, rates, now: 0, upto: 0.0 }
+        }
+
+        /// Goes on for so long at a rate (bytes a millisecond), or to the first verdict.
+        fn go(&mut self, ms: u64, rate: f64) -> Option<Slow> {
+            for _ in 0..ms / LOOK {
+                self.now += LOOK;
+                self.upto = (self.upto + rate * LOOK as f64).min(END as f64);
+                let verdict = self.pace.note(self.now, self.upto as u64, &mut self.rates);
+                if verdict.is_some() {
+                    return verdict;
+                }
+            }
+            None
+        }
+
+        fn turn(&mut self, slow: Slow) {
+            self.pace.turned(slow, &self.rates);
+            self.pace.begin(self.now, self.upto as u64);
+        }
+    }
+
+    #[test]
+    fn a_fall_to_a_tenth_is_noticed_within_seconds() {
+        let mut run = Run::new();
+        assert_eq!(run.go(3000, 5000.0), None);
+        let slow = run.go(60_000, 500.0).unwrap();
+        assert!((slow.expected - 5000.0).abs() < 1.0 && slow.rate < 5000.0 / SLOW);
+        assert!(run.now <= 3000 + WINDOW_MS + LONG_MS + LOOK, "{}", run.now);
+    }
+
+    #[test]
+    fn a_fall_to_a_half_or_for_a_moment_is_not() {
+        let mut run = Run::new();
+        assert_eq!(run.go(3000, 5000.0), None);
+        assert_eq!(run.go(2000, 2500.0), None);
+        assert_eq!(run.go(LONG_MS, 100.0), None);
+        assert_eq!(run.go(2000, 5000.0), None);
+    }
+
+    #[test]
+    fn nor_near_the_end_nor_after_it() {
+        let mut run = Run::new();
+        assert_eq!(run.go(13_000, 5000.0), None);
+        // Half a mebibyte is left: a second as it goes.
+        run.upto = (END - (1 << 19)) as f64;
+        assert_eq!(run.go(20_000, 500.0), None);
+        assert_eq!(run.upto, END as f64);
+    }
+
+    #[test]
+    fn slow_from_the_start_is_known_by_what_others_made() {
+        let mut run = Run::new();
+        assert_eq!(run.go(20_000, 300.0), None, "there is nothing to compare with");
+        let mut run = Run::new();
+        for other in 2..6 {
+            run.rates.begun(other);
+            run.rates.ended(other, 0, END, 6000);
+        }
+        assert!(run.go(20_000, 300.0).is_some());
+        // What was long ago is no measure.
+        let mut run = Run::new();
+        run.rates.begun(2);
+        run.rates.ended(2, 0, END, 6000);
+        (run.now, run.upto) = (REMEMBERED_MS + 1, 0.0);
+        run.pace.begin(run.now, 0);
+        assert_eq!(run.go(20_000, 300.0), None);
+    }
+
+    #[test]
+    fn a_standstill_is_the_slowest_pace() {
+        let mut run = Run::new();
+        assert_eq!(run.go(3000, 5000.0), None);
+        assert_eq!(run.go(60_000, 0.0).unwrap().rate, 0.0);
+    }
+
+    #[test]
+    fn sharing_with_others_is_no_slowness() {
+        let mut run = Run::new();
+        assert_eq!(run.go(3000, 5000.0), None);
+        (2..=6).for_each(|other| run.rates.begun(other));
+        assert_eq!(run.go(20_000, 5000.0 / 6.0), None);
+    }
+
+    #[test]
+    fn what_slows_all_alike_is_nobodys_fault_to_look_for_twice() {
+        let mut run = Run::new();
+        assert_eq!(run.go(3000, 5000.0), None);
+        let slow = run.go(60_000, 500.0).unwrap();
+        run.turn(slow);
+        assert_eq!(run.go(60_000, 500.0), None, "the change brought nothing");
+        // A change that helps keeps the measure, so that the next one who is slow is found too.
+        let mut run = Run::new();
+        assert_eq!(run.go(2000, 5000.0), None);
+        let slow = run.go(60_000, 500.0).unwrap();
+        run.turn(slow);
+        assert_eq!(run.go(2000, 4500.0), None);
+        assert!(run.go(60_000, 500.0).is_some());
+    }
+
+    #[test]
+    fn where_three_others_run_they_are_the_measure() {
+        let mut rates = Paces::default();
+        for repair in 1..=4 {
+            rates.begun(repair);
+            rates.makes(repair, 400.0 * repair as f64);
+        }
+        assert_eq!(rates.usual(1, 0), Some(1200.0));
+        rates.ended(4, 0, 1000, 10);
+        assert_eq!(rates.usual(1, 0), Some(400.0), "two others are too few: those that ended");
+    }
+}

@@ -1,0 +1,180 @@
+//! Who holds a repair up: from what each node of it was found waiting for, the nodes at the root of the waiting.
+//!
+//! From a requestor it goes from each node to the one that it waits for most. That ends at a node that waits for itself
+//! (a slow disk or processor), at one that waits for several sides alike (a node slow both ways), or at two that wait for
+//! each other: one for slices from the other, and that one for room on the way. Then the link between them
+//! is the narrowest, and either end may be the reason; the end that waits elsewhere too is suspected first.
+//!
+//! What this is not: a judge of whether the repair is slow at all; in every repair somebody is the slowest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kintsu_dag::NodeId;
+use kintsu_runtime::Observed;
+use kintsu_wire::message::{LaneStanding, Wait};
+
+/// From which part of its looks on a node counts as waiting for one thing, in percent.
+const MOSTLY: u64 = 60;
+
+/// The nodes that the repair waited for between two observations, the likeliest first: none of the
+/// `requestors`, since those cannot be gone around.
+pub fn suspects(before: &Observed, now: &Observed, requestors: &[NodeId]) -> Vec<NodeId> {
+    let Some((lane, from)) = slowest_lane(now, requestors) else { return Vec::new() };
+    let mut found = Waits::between(before, now, lane).root(from);
+    found.retain(|node| !node.is_client() && !requestors.contains(node));
+    found
+}
+
+/// The lane that is least far at a requestor, and that requestor.
+fn slowest_lane(now: &Observed, requestors: &[NodeId]) -> Option<(u16, NodeId)> {
+    let of = |node: &NodeId| Some((*node, now.nodes.get(node)?));
+    let standings = requestors.iter().filter_map(of);
+    let lanes = standings.flat_map(|(node, s)| s.lanes.iter().map(move |lane| (lane.upto, lane.lane, node)));
+    lanes.min().map(|(_, lane, node)| (lane, node))
+}
+
+/// How often each node of a lane was found waiting for what.
+struct Waits(BTreeMap<NodeId, BTreeMap<Wait, u64>>);
+
+impl Waits {
+    fn between(before: &Observed, now: &Observed, lane: u16) -> Self {
+        let of = |observed: &Observed, node: NodeId| -> BTreeMap<Wait, u64> {
+            let lanes = observed.nodes.get(&node).map(|standing| &standing.lanes[..]);
+            let ours = lanes.unwrap_or_default().iter().find(|l: &&LaneStanding| l.lane == lane);
+            ours.map(|l| l.waits.iter().copied().collect()).unwrap_or_default()
+        };
+        let since = |node: NodeId| -> BTreeMap<Wait, u64> {
+            let earlier = of(before, node);
+            let newer = |(wait, count): (Wait, u64)| {
+                (wait, count.saturating_sub(earlier.get(&wait).copied().unwrap_or(0)))
+            };
+            of(now, node).into_iter().map(newer).filter(|(_, count)| *count > 0).collect()
+        };
+        Self(now.nodes.keys().map(|node| (*node, since(*node))).collect())
+    }
+
+    /// What a node waits for most, if it is for one thing, and for what part of its looks in percent.
+    fn most(&self, node: NodeId) -> Option<(Wait, u64)> {
+        let waits = self.0.get(&node)?;
+        let all: u64 = waits.values().sum();
+        let (wait, count) = waits.iter().max_by_key(|(_, count)| **count)?;
+        let part = count * 100 / all.max(1);
+        (part >= MOSTLY).then_some((*wait, part))
+    }
+
+    /// The nodes at the root of what `from` waits for.
+    fn root(&self, from: NodeId) -> Vec<NodeId> {
+        let (mut at, mut part, mut visited) = (from, 100, BTreeSet::new());
+        while visited.insert(at) {
+            let Some((wait, mostly)) = self.most(at) else { return vec![at] };
+            let next = match wait {
+                Wait::Own => return vec![at],
+                Wait::From(next) | Wait::To(next) => next,
+            };
+            if visited.contains(&next) {
+                // They wait for each other: `next` for `at` in `part` of its looks.
+                return if mostly < part { vec![at, next] } else { vec![next, at] };
+            }
+            (at, part) = (next, mostly);
+        }
+        vec![at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_wire::message::Standing;
+
+    use super::*;
+    use Wait::{From, Own, To};
+
+    const R: NodeId = NodeId(9);
+
+    fn n(node: u32) -> NodeId {
+        NodeId(node)
+    }
+
+    /// Nodes with what they waited for, in one lane.
+    fn observed(waits: &[(u32, &[(Wait, u64)])]) -> Observed {
+        let standing = |waits: &[(Wait, u64)]| Standing {
+            lanes: vec![LaneStanding { lane: 0, upto: 0, waits: waits.to_vec() }],
+            ..Standing::default()
+        };
+        let nodes = waits.iter().map(|(node, waits)| (n(*node), standing(waits))).collect();
+        Observed { upto: 0, nodes }
+    }
+
+    fn found(waits: &[(u32, &[(Wait, u64)])]) -> Vec<NodeId> {
+        suspects(&Observed::default(), &observed(waits), &[R])
+    }
+
+    #[test]
+    fn in_a_chain_it_is_the_slow_disk() {
+        let chain: &[(u32, &[(Wait, u64)])] = &[
+            (1, &[(To(n(2)), 18), (Own, 2)]),
+            (2, &[(Own, 20)]),
+            (3, &[(From(n(2)), 20)]),
+            (9, &[(From(n(3)), 19), (Own, 1)]),
+        ];
+        assert_eq!(found(chain), [n(2)]);
+    }
+
+    #[test]
+    fn at_a_narrow_link_it_is_one_of_its_ends_and_first_the_one_that_waits_elsewhere_too() {
+        let link = |second: &[(Wait, u64)]| {
+            found(&[(1, &[(To(n(2)), 20)]), (2, second), (3, &[(From(n(2)), 20)]), (9, &[(From(n(3)), 20)])])
+        };
+        assert_eq!(link(&[(From(n(1)), 15), (To(n(3)), 5)]), [n(2), n(1)]);
+        assert_eq!(link(&[(From(n(1)), 10), (To(n(3)), 10)]), [n(2)], "both ways");
+        assert_eq!(link(&[(To(n(3)), 20)]), [n(3), n(2)]);
+    }
+
+    #[test]
+    fn in_a_star_it_is_the_helper_that_is_waited_for_or_nobody() {
+        let star = |counts: [u64; 3]| {
+            let waits: Vec<_> = (1..).map(n).zip(counts).map(|(node, count)| (From(node), count)).collect();
+            let to = [(To(R), 20)];
+            found(&[(1, &to), (2, &to), (3, &to), (9, &waits)])
+        };
+        assert_eq!(star([1, 18, 1]), [n(2)]);
+        assert_eq!(star([7, 7, 6]), [], "the requestor itself");
+    }
+
+    #[test]
+    fn a_slow_requestor_is_not_gone_around() {
+        let chain: &[(u32, &[(Wait, u64)])] =
+            &[(1, &[(To(n(2)), 20)]), (2, &[(To(R), 20)]), (9, &[(Own, 20)])];
+        assert_eq!(found(chain), []);
+        // Its link: then it may also be the last helper.
+        let chain: &[(u32, &[(Wait, u64)])] =
+            &[(1, &[(To(n(2)), 20)]), (2, &[(To(R), 20)]), (9, &[(From(n(2)), 20)])];
+        assert_eq!(found(chain), [n(2)]);
+    }
+
+    #[test]
+    fn only_what_was_waited_for_lately_counts() {
+        let before = observed(&[(1, &[(Own, 5)]), (2, &[(Own, 900)]), (9, &[(From(n(2)), 900)])]);
+        let now =
+            observed(&[(1, &[(Own, 25)]), (2, &[(Own, 900), (From(n(1)), 20)]), (9, &[(From(n(2)), 920)])]);
+        assert_eq!(suspects(&before, &now, &[R]), [n(1)]);
+    }
+
+    #[test]
+    fn the_slowest_lane_is_looked_at() {
+        let lane = |lane, upto, wait| LaneStanding { lane, upto, waits: vec![(wait, 20)] };
+        let mut observed = observed(&[(1, &[]), (2, &[])]);
+        let lanes = vec![lane(0, 500, From(n(1))), lane(1, 100, From(n(2)))];
+        observed.nodes.insert(R, Standing { lanes, ..Standing::default() });
+        for (node, number) in [(1, 0), (2, 1)] {
+            observed
+                .nodes
+                .insert(n(node), Standing { lanes: vec![lane(number, 0, Own)], ..Standing::default() });
+        }
+        assert_eq!(suspects(&Observed::default(), &observed, &[R]), [n(2)]);
+    }
+
+    #[test]
+    fn of_nodes_that_say_nothing_nothing_is_known() {
+        assert_eq!(suspects(&Observed::default(), &Observed::default(), &[R]), []);
+    }
+}
