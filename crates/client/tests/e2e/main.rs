@@ -12,3 +12,4 @@ mod puts;
 mod ranges;
 mod round_trips;
 mod sub_blocks;
+mod windows;

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 const WINDOW_MS: u64 = 500;
 /// How long it must have been low on end, in milliseconds.
 const LONG_MS: u64 = 750;
+/// How long where nothing comes at all: whoever is cut off is found by its silence before that.
+const STILL_MS: u64 = 3000;
 /// A repair is slow below one part in so many of what is expected.
 const SLOW: f64 = 3.0;
 /// What is left must take so many times longer as it goes than around.
@@ -168,7 +170,8 @@ impl Pace {
         let since = *self.slow_since.get_or_insert(now_ms);
         let left = (self.end - upto) as f64;
         let worth = left / rate > WORTH * (left / expected + CHANGE_MS);
-        (now_ms.saturating_sub(since) >= LONG_MS && worth).then_some(Slow { rate, expected })
+        let long = if rate == 0.0 { STILL_MS } else { LONG_MS };
+        (now_ms.saturating_sub(since) >= long && worth).then_some(Slow { rate, expected })
     }
 
     /// What the repair makes alone, for later comparison.
@@ -276,6 +279,7 @@ mod tests {
         let mut run = Run::new();
         assert_eq!(run.go(3000, 5000.0), None);
         assert_eq!(run.go(60_000, 0.0).unwrap().rate, 0.0);
+        assert!(run.now >= 3000 + STILL_MS, "silence is looked at first");
     }
 
     #[test]
