@@ -1,7 +1,6 @@
 //! A small cluster in one process.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
-#![allow(dead_code)] // no test uses all of it
 
 pub mod net;
 
