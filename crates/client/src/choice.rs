@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn a_short_one_is_cut_finer_as_far_as_it_helps() {
         let view = view("rs:n=14,k=10", LayoutKind::Contiguous, &[3]);
-        assert_eq!(chosen(&view, span(3..4, MIB), None), (1, 4 << 10));
+        let (sends, slice) = chosen(&view, span(3..4, MIB), None);
+        assert!(sends == 1 && slice <= 64 << 10, "{sends} {slice}");
         assert_eq!(chosen(&view, span(3..4, 4096), None), (2, 4096), "one slice: a tree");
         assert_eq!(chosen(&view, span(3..4, 4096), Some(Method::Pipeline)), (1, 4096));
     }
