@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use kintsu_dag::NodeId;
+use kintsu_plan::Rates;
 use kintsu_wire::coordinator::coordinator_server::Coordinator;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello};
 use kintsu_wire::message::*;
@@ -276,6 +277,12 @@ impl Coordinator for Front {
         other()
     }
     async fn status(&self, _: Request<Nothing>) -> Result<Response<ClusterStatus>, Status> {
+        other()
+    }
+    async fn set_rates(&self, _: Request<Rates>) -> Result<Response<Done>, Status> {
+        other()
+    }
+    async fn rates(&self, _: Request<Nothing>) -> Result<Response<Rates>, Status> {
         other()
     }
     type CommandNodeStream = Events;
