@@ -454,6 +454,10 @@ pub struct Explain {
     /// Which stripe of the object.
     #[arg(long, default_value_t = 0)]
     pub stripe: u64,
+    /// Rates of links in a file as for `kintsu rates set`, in place of those that the cluster knows. Where rates are
+    /// known, every method's time is told beside what none can beat.
+    #[arg(long, value_name = "FILE")]
+    pub rates: Option<PathBuf>,
     /// Draw the graph into this file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

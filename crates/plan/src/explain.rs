@@ -3,7 +3,7 @@
 use kintsu_dag::{BlockIndex, NodeId, RackId, Sink, Task};
 use serde::Serialize;
 
-use crate::{Account, Method, Plan, PlanError, Repair, StripeView, Topology, place_lost, repair};
+use crate::{Account, Comparison, Method, Plan, PlanError, Repair, StripeView, Topology, place_lost, repair};
 
 /// The tasks of one node in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,6 +44,8 @@ pub struct Explanation {
     /// Predicted timeslots when blocks are sent on only whole, as the papers reckon for
     /// conventional repair and PPR.
     pub timeslots_whole_blocks: f64,
+    /// How long every method would take by the rates of links, where they are known.
+    pub compared: Option<Comparison>,
     #[serde(skip)]
     plan: Plan,
     #[serde(skip)]
@@ -118,6 +120,7 @@ pub fn explain(
         slices,
         timeslots: planned.plan.timeslots(played)?,
         timeslots_whole_blocks: planned.plan.timeslots(1)?,
+        compared: Comparison::of(view, topology, lost, &planned.requestors)?,
         plan: planned.plan,
         topology: topology.clone(),
     })

@@ -7,6 +7,7 @@
 
 mod account;
 mod assemble;
+mod compare;
 mod copy;
 mod deal;
 mod draw;
@@ -34,6 +35,7 @@ mod write;
 
 pub use account::{Account, Link};
 pub use assemble::ProgramContext;
+pub use compare::{Comparison, MethodTime};
 pub use copy::copy;
 pub use draw::draw;
 pub use error::PlanError;

@@ -14,7 +14,13 @@ use crate::{cli, output, units::human};
 pub async fn run(args: cli::Explain, context: &Context) -> anyhow::Result<ExitCode> {
     let lost: Vec<BlockIndex> = args.lost.iter().map(|&i| BlockIndex(i)).collect();
     let slice_bytes = args.slice.0.unwrap_or(0);
-    let (view, topology) = context.client.stripe_view(&args.name, args.stripe).await?;
+    let (view, mut topology) = context.client.stripe_view(&args.name, args.stripe).await?;
+    if let Some(path) = &args.rates {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let rates = super::rates::parse(&text, topology.nodes.keys().copied());
+        topology.rates = rates.with_context(|| path.display().to_string())?;
+    }
     let explanation = kintsu_plan::explain(&view, &topology, &lost, args.method.into(), slice_bytes)?;
     if let Some(path) = &args.svg {
         std::fs::write(path, explanation.svg()?)
@@ -72,5 +78,23 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
         "\npredicted time: {:.3} timeslots (one block over one link); {:.0} if only whole blocks were sent on",
         e.timeslots, e.timeslots_whole_blocks
     )?;
+    if let Some(compared) = &e.compared {
+        writeln!(text, "\n\nby the rates of the links, filling the pipeline apart")?;
+        for time in &compared.methods {
+            let over =
+                compared.bound_seconds.map(|bound| format!("{:>8.2} x the bound", time.seconds / bound));
+            writeln!(
+                text,
+                "  {:<14} {:>10.3} s{}",
+                time.method.to_string(),
+                time.seconds,
+                over.unwrap_or_default()
+            )?;
+        }
+        match compared.bound_seconds {
+            Some(bound) => write!(text, "  {:<14} {bound:>10.3} s", "no repair below")?,
+            None => write!(text, "  no bound is known")?,
+        }
+    }
     Ok(text)
 }

@@ -62,7 +62,8 @@ pub async fn run(command: cli::RatesCommand, context: &Context) -> anyhow::Resul
     }
 }
 
-fn parse(text: &str, nodes: impl Iterator<Item = NodeId>) -> anyhow::Result<Rates> {
+/// The rates that a file says, those of the `nodes` that it does not name its default.
+pub(super) fn parse(text: &str, nodes: impl Iterator<Item = NodeId>) -> anyhow::Result<Rates> {
     let file: File = toml::from_str(text)?;
     let mut rates = match file.default {
         Some(rate) => Rates::even(nodes, rate.bytes()),

@@ -36,16 +36,45 @@ pub(crate) fn plan(
     let graph = decode(view, preference, &repair.lost)?;
     let parts = parts(view, &graph)?;
     let [part] = &parts[..] else { return along_paths(view, topology, repair, preference) };
-    let (candidates, k) = match any_will_do(view) {
-        // Blocks without bytes are known to be zero.
-        true => (preference, view.code.k().saturating_sub(view.absent().len()).max(1)),
-        false => (&part.helpers[..], part.helpers.len()),
-    };
-    let nodes: Vec<NodeId> = candidates.iter().map(|block| view.home(*block)).collect::<Result<_, _>>()?;
+    let (nodes, k) = candidates(view, preference, part)?;
     let Some(forest) = forest(topology, &nodes, &repair.requestors, k) else {
         return along_paths(view, topology, repair, preference);
     };
     over_trees(view, &repair.lost, &repair.requestors, &forest.trees)
+}
+
+/// Seconds below which no repair of one block can be, by the rates of the links; `None` where none of them limits it. For
+/// codes that are not MDS, or have sub-blocks, of all repairs from the helpers that [`Method::Pipeline`] would take.
+///
+/// # Errors
+/// As [`crate::repair`].
+pub fn least_seconds(
+    view: &StripeView,
+    topology: &Topology,
+    lost: BlockIndex,
+    requestor: NodeId,
+) -> Result<Option<f64>, PlanError> {
+    let preference: Vec<BlockIndex> = view.available().into_iter().filter(|block| *block != lost).collect();
+    let parts = parts(view, &decode(view, &preference, &[lost])?)?;
+    let [part] = &parts[..] else { return Ok(None) };
+    let (nodes, k) = candidates(view, &preference, part)?;
+    let rate = bound::in_topology(topology, &nodes, requestor, k);
+    let bytes = view.layout.longest(view.code.k()) as f64;
+    Ok((rate.is_finite() && rate > 0.0).then(|| bytes / rate))
+}
+
+/// The nodes of which so many are in each tree.
+fn candidates(
+    view: &StripeView,
+    preference: &[BlockIndex],
+    part: &Part,
+) -> Result<(Vec<NodeId>, usize), PlanError> {
+    let (blocks, k) = match any_will_do(view) {
+        // Blocks without bytes are known to be zero.
+        true => (preference, view.code.k().saturating_sub(view.absent().len()).max(1)),
+        false => (&part.helpers[..], part.helpers.len()),
+    };
+    Ok((blocks.iter().map(|block| view.home(*block)).collect::<Result<_, _>>()?, k))
 }
 
 /// The plan in which the slices go along these trees, by share, from the blocks that their nodes hold.

@@ -12,7 +12,7 @@ use crate::Topology;
 const KEPT: f64 = 0.997;
 
 /// The rounded shares reach this much of the rate of the trees kept, where a period up to [`MAX_PERIOD`] does.
-const ROUNDED: f64 = 0.997;
+const ROUNDED: f64 = 0.995;
 
 /// The largest sum of the shares.
 const MAX_PERIOD: u32 = 1000;
