@@ -9,7 +9,7 @@ use std::time::Duration;
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{LayoutKind, Method, Program, Repair, repair};
 use kintsu_store::block_path;
-use kintsu_wire::frame::{self, Header, Hello, Kind};
+use kintsu_wire::frame::{self, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
 use kintsu_wire::message::{Fault, FaultKind, RunOutcome};
 use support::{Site, quick, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -161,7 +161,7 @@ async fn frames_that_make_no_sense_are_refused_with_the_reason() {
         bytes
     };
     let version = forged(4, &9u16.to_le_bytes());
-    let oversized = forged(24, &(64u32 << 20).to_le_bytes());
+    let oversized = forged(24, &(MAX_PAYLOAD_BYTES as u32 + 1).to_le_bytes());
     let flip: Spoil = |program| {
         let mut frames = slices(program, 2);
         *frames.last_mut().unwrap() ^= 4;
