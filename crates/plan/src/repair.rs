@@ -59,16 +59,29 @@ pub fn repair(
     if repair.method == Method::Optimal && !topology.rates.is_empty() {
         return crate::optimal::plan(view, topology, repair, &preference);
     }
+    by_method(view, topology, repair, &preference)
+}
+
+/// Plans the repair by its method alone, from blocks of `preference`; the requestors have been checked.
+/// [`Method::Optimal`] is here the best single path.
+pub(crate) fn by_method(
+    view: &StripeView,
+    topology: &Topology,
+    repair: &Repair,
+    preference: &[BlockIndex],
+) -> Result<RepairPlan, PlanError> {
     let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
-    let (mut lanes, helpers) = rebuild(view, topology, &goals, repair.method, &preference, &[])?;
-    for placed in &mut lanes {
-        for (block, requestor) in &goals {
-            let sink = (*requestor, Sink::Block);
-            placed.persist_at.extend(view.symbols(*block).map(|symbol| (symbol, sink)));
-        }
-    }
+    let (mut lanes, helpers) = rebuild(view, topology, &goals, repair.method, preference, &[])?;
+    lanes.iter_mut().for_each(|placed| persist(view, placed, &goals));
     let plan = proved(view, lanes, &repair.lost)?;
     Ok(RepairPlan { plan, helpers, lost: repair.lost.clone(), requestors: repair.requestors.clone() })
+}
+
+/// Makes each lost block a block of its requestor.
+pub(crate) fn persist(view: &StripeView, placed: &mut Placed, goals: &[(BlockIndex, NodeId)]) {
+    for &(block, requestor) in goals {
+        placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, (requestor, Sink::Block))));
+    }
 }
 
 /// The placed graphs, one a lane, not yet proved and with nothing persisted, that compute each lost block for its

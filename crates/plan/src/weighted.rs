@@ -4,13 +4,14 @@
 //! for all of them to their requestors together, or a path for each. Here both are planned, and the one is kept whose
 //! busiest link is done first.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId, Placed};
 
 use crate::predict::predicted;
 use crate::rebuild::{decode, parts, union};
-use crate::repair::rebuild_by;
+use crate::repair::{persist, rebuild_by};
 use crate::widest::widest;
 use crate::{Lane, Method, Plan, PlanError, StripeView, Topology};
 
@@ -26,20 +27,18 @@ pub(crate) fn weighted(
         return Ok((vec![together.0], together.1));
     }
     let mut graphs = Vec::with_capacity(goals.len());
-    let (mut load_at, mut helpers) = (std::collections::BTreeMap::new(), Vec::new());
+    let (mut load_at, mut helpers) = (BTreeMap::new(), Vec::new());
     for goal in goals {
         let (placed, read) = along(view, topology, &[*goal], preference)?;
         graphs.push(placed.graph);
         load_at.extend(placed.load_at);
         helpers.extend(read.into_iter().filter(|block| !helpers.contains(block)).collect::<Vec<_>>());
     }
-    let apart = Placed { graph: union(graphs)?, load_at, ..together.0.clone() };
+    let apart =
+        Placed { graph: union(graphs)?, load_at, compute_at: BTreeMap::new(), persist_at: BTreeMap::new() };
     let time = |placed: &Placed| {
         let mut placed = placed.clone();
-        for (block, requestor) in goals {
-            let sink = (*requestor, kintsu_dag::Sink::Block);
-            placed.persist_at.extend(view.symbols(*block).map(|symbol| (symbol, sink)));
-        }
+        persist(view, &mut placed, goals);
         let plan = Plan { lanes: vec![Lane { placed, share: 1 }] };
         predicted(&plan, topology, view.layout.longest(view.code.k()))
     };

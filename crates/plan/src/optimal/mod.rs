@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kintsu_dag::{BlockIndex, NodeId, Placed, Sink, over_tree};
 
 use crate::rebuild::{Part, decode, parts, proved};
-use crate::repair::rebuild;
+use crate::repair::by_method;
 use crate::weighted::any_will_do;
-use crate::{Method, PlanError, Repair, RepairPlan, StripeView, Topology};
+use crate::{PlanError, Repair, RepairPlan, StripeView, Topology};
 
 pub use trees::{Forest, SharedTree, forest};
 
@@ -35,16 +35,16 @@ pub(crate) fn plan(
 ) -> Result<RepairPlan, PlanError> {
     let graph = decode(view, preference, &repair.lost)?;
     let parts = parts(view, &graph)?;
-    let [part] = &parts[..] else { return along_paths(view, topology, repair, preference) };
+    let [part] = &parts[..] else { return by_method(view, topology, repair, preference) };
     let (nodes, k) = candidates(view, preference, part)?;
     let Some(forest) = forest(topology, &nodes, &repair.requestors, k) else {
-        return along_paths(view, topology, repair, preference);
+        return by_method(view, topology, repair, preference);
     };
     over_trees(view, &repair.lost, &repair.requestors, &forest.trees)
 }
 
 /// Seconds below which no repair of one block can be, by the rates of the links; `None` where none of them limits it. For
-/// codes that are not MDS, or have sub-blocks, of all repairs from the helpers that [`Method::Pipeline`] would take.
+/// codes that are not MDS, or have sub-blocks, of all repairs from the helpers that [`crate::Method::Pipeline`] would take.
 ///
 /// # Errors
 /// As [`crate::repair`].
@@ -165,22 +165,4 @@ fn blocks_of<'a>(
         })
     };
     nodes.map(block_on).collect()
-}
-
-fn along_paths(
-    view: &StripeView,
-    topology: &Topology,
-    repair: &Repair,
-    preference: &[BlockIndex],
-) -> Result<RepairPlan, PlanError> {
-    let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
-    let (mut lanes, helpers) = rebuild(view, topology, &goals, Method::Optimal, preference, &[])?;
-    for placed in &mut lanes {
-        for (block, requestor) in &goals {
-            let sink = (*requestor, Sink::Block);
-            placed.persist_at.extend(view.symbols(*block).map(|symbol| (symbol, sink)));
-        }
-    }
-    let plan = proved(view, lanes, &repair.lost)?;
-    Ok(RepairPlan { plan, helpers, lost: repair.lost.clone(), requestors: repair.requestors.clone() })
 }
