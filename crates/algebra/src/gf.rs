@@ -58,8 +58,8 @@ pub const fn div(a: u8, b: u8) -> Option<u8> {
     }
 }
 
-/// All products, by factor: row c has c times every element.
-static PRODUCTS: [[u8; 256]; 256] = products();
+/// All products, by factor: `PRODUCTS[c][x] == c * x`.
+pub static PRODUCTS: [[u8; 256]; 256] = products();
 
 const fn products() -> [[u8; 256]; 256] {
     let mut products = [[0u8; 256]; 256];

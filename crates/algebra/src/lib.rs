@@ -7,5 +7,5 @@
 mod gf;
 mod matrix;
 
-pub use gf::{POLYNOMIAL, add, add_scaled, div, exp, inv, log, mul, pow};
+pub use gf::{POLYNOMIAL, PRODUCTS, add, add_scaled, div, exp, inv, log, mul, pow};
 pub use matrix::{Matrix, MatrixError};

@@ -5,30 +5,13 @@
 
 use std::sync::Arc;
 
-use kintsu_algebra::mul;
+use kintsu_algebra::PRODUCTS;
 
 use crate::Mode;
 use crate::arch::{Arch, Program};
 
 /// Bytes of one region handled before the next row.
 const PIECE_BYTES: usize = 4096;
-
-/// `PRODUCTS[c][x] == c * x`.
-static PRODUCTS: [[u8; 256]; 256] = products();
-
-const fn products() -> [[u8; 256]; 256] {
-    let mut table = [[0; 256]; 256];
-    let mut c = 0;
-    while c < 256 {
-        let mut x = 0;
-        while x < 256 {
-            table[c][x] = mul(c as u8, x as u8);
-            x += 1;
-        }
-        c += 1;
-    }
-    table
-}
 
 /// `dst += c * src`.
 fn add_product(c: u8, dst: &mut [u8], src: &[u8]) {
