@@ -18,6 +18,8 @@ pub const RS_14_10: &str = "rs:n=14,k=10";
 pub const DIRECT: &str = "direct send";
 pub const CONVENTIONAL: &str = "conventional";
 pub const PPR: &str = "PPR";
+/// As it was published: every round sends whole blocks.
+pub const PPR_ROUNDS: &str = "PPR in rounds";
 pub const RP: &str = "repair pipelining";
 pub const FLAT: &str = "pipelining, racks unseen";
 pub const CYCLIC: &str = "cyclic pipelining";
