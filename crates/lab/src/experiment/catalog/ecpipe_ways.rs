@@ -3,9 +3,7 @@
 use kintsu_plan::{Method, Schedule};
 use kintsu_wire::message::Requestors;
 
-use super::super::declare::{
-    Baseline, Claim, Experiment, Measure, Pace, Point, Scene, Slice, Value, Work,
-};
+use super::super::declare::{Baseline, Claim, Experiment, Measure, Pace, Point, Scene, Slice, Value, Work};
 use super::build::*;
 use super::{Entry, Kind, Size};
 use crate::error::Result;
