@@ -105,5 +105,5 @@ fn loss(stripe: u32, nodes: usize) -> node::Loss {
     let drawn =
         |i: u32, of: usize| ((drawn(7, stripe * 16 + i, 1e9) / 125.0 * of as f64) as usize).min(of - 1);
     let helpers = (0..13).map(|i| NodeId(left.swap_remove(drawn(i, left.len())))).collect();
-    node::Loss { bytes: 64 << 20, k: 10, helpers, requestors: None }
+    node::Loss { bytes: 64 << 20, k: 10, helpers, barred: Vec::new() }
 }

@@ -90,24 +90,12 @@ pub fn place_lost(
         homes[usize::from(block.0)] = None;
     }
     let mut chosen = Vec::with_capacity(lost.len());
-    let groups = view.code.place();
     for (done, &block) in lost.iter().enumerate() {
-        // Where all blocks are one group there is none to be kept together.
-        let group = groups.iter().find(|group| groups.len() > 1 && group.contains(&block));
-        let free = |node: &NodeId| !homes.contains(&Some(*node));
-        let usable = topology.nodes.iter().filter(|(id, node)| node.usable && free(id));
-        let mut verdicts: BTreeMap<RackId, (bool, usize, bool)> = BTreeMap::new();
-        let best = usable.min_by_key(|(id, node)| {
-            let (breaks, count, away) = *verdicts.entry(node.rack).or_insert_with(|| {
-                let mut set = blocks_in(topology, &homes, node.rack);
-                set.push(block);
-                let away = !group.is_some_and(|group| group.iter().all(|mate| set.contains(mate)));
-                (!survives(view.code.as_ref(), &set), set.len(), away)
-            });
-            // Where the rule must be broken, as few blocks a rack as possible; else rank decides.
-            (breaks, if breaks { count } else { 0 }, away, rank(**id), count, node.used_bytes, **id)
-        });
-        let Some((&node, _)) = best else {
+        let open = welcoming(view, topology, &homes, block, &|_| true);
+        let best = open
+            .into_iter()
+            .min_by_key(|(node, count)| (rank(*node), *count, topology.nodes[node].used_bytes, *node));
+        let Some((node, _)) = best else {
             return Err(PlanError::Placement {
                 expected: format!("{} usable nodes without a block of {}", lost.len(), view.id),
                 got: format!("{done}"),
@@ -117,6 +105,43 @@ pub fn place_lost(
         chosen.push(node);
     }
     Ok(chosen)
+}
+
+/// The usable nodes, of those that `may`, where a block of a stripe with these other homes is best, [`place_lost`]'s
+/// rank aside; with how many blocks of the stripe their rack then has.
+pub(crate) fn welcoming(
+    view: &StripeView,
+    topology: &Topology,
+    homes: &[Option<NodeId>],
+    block: BlockIndex,
+    may: &dyn Fn(NodeId) -> bool,
+) -> Vec<(NodeId, usize)> {
+    let groups = view.code.place();
+    // Where all blocks are one group there is none to be kept together.
+    let group = groups.iter().find(|group| groups.len() > 1 && group.contains(&block));
+    let mut verdicts: BTreeMap<RackId, ((bool, usize, bool), usize)> = BTreeMap::new();
+    let (mut best, mut open) = (None, Vec::new());
+    for (&id, node) in &topology.nodes {
+        if !node.usable || !may(id) || homes.contains(&Some(id)) {
+            continue;
+        }
+        let (verdict, count) = *verdicts.entry(node.rack).or_insert_with(|| {
+            let mut set = blocks_in(topology, homes, node.rack);
+            set.push(block);
+            let away = !group.is_some_and(|group| group.iter().all(|mate| set.contains(mate)));
+            let breaks = !survives(view.code.as_ref(), &set);
+            // Where the rule must be broken, as few blocks a rack as possible.
+            ((breaks, if breaks { set.len() } else { 0 }, away), set.len())
+        });
+        if best.is_none_or(|best| verdict < best) {
+            best = Some(verdict);
+            open.clear();
+        }
+        if best == Some(verdict) {
+            open.push((id, count));
+        }
+    }
+    open
 }
 
 /// The blocks that a rack holds.

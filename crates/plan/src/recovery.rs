@@ -9,12 +9,14 @@
 //! last a requestor. This is state without I/O: the same calls give the same plans.
 
 mod schedule;
+mod together;
 mod window;
 
 use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 
+use crate::repair::along;
 use crate::{Method, PlanError, Repair, RepairPlan, StripeView, Topology, place_lost, repair};
 
 pub use schedule::Schedule;
@@ -85,8 +87,8 @@ impl Recovery {
         lost.iter().map(|block| view.home(*block)).collect()
     }
 
-    /// Plans a repair for given requestors, with the helpers that are assigned and then those least recently
-    /// used: the first attempt where the requestors are decided otherwise, or a later one that goes on where an
+    /// Plans a repair for given requestors: along the trees that are assigned, or where there are none, or their nodes
+    /// are not there any more, with the helpers that are assigned and then those least recently used. The first attempt where the requestors are decided otherwise, or a later one that goes on where an
     /// earlier one was interrupted. A plan that is returned counts as used.
     ///
     /// # Errors
@@ -99,6 +101,10 @@ impl Recovery {
         excluded: &[BlockIndex],
     ) -> Result<RepairPlan, PlanError> {
         let assigned = self.assigned.get(&view.id);
+        let whole = assigned.filter(|assignment| assignment.holds(view, wanted, excluded));
+        if let Some(planned) = whole.and_then(|assignment| along(view, wanted, &assignment.trees).ok()) {
+            return Ok(planned);
+        }
         let rank = |node| match assigned {
             Some(assignment) if assignment.helpers.contains(&node) => 0,
             _ => last(&self.helped, node) + 1,

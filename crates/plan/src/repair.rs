@@ -62,6 +62,19 @@ pub fn repair(
     by_method(view, topology, repair, &preference)
 }
 
+/// Plans the repair along these trees.
+///
+/// # Errors
+/// As [`repair`], and [`crate::optimal::over_trees`].
+pub(crate) fn along(
+    view: &StripeView,
+    repair: &Repair,
+    trees: &[crate::optimal::SharedTree],
+) -> Result<RepairPlan, PlanError> {
+    check_requestors(view, repair)?;
+    crate::optimal::over_trees(view, &repair.lost, &repair.requestors, trees)
+}
+
 /// Plans the repair by its method alone, from blocks of `preference`; the requestors have been checked.
 /// [`Method::Optimal`] is here the best single path.
 pub(crate) fn by_method(

@@ -6,43 +6,14 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_dag::NodeId;
 use kintsu_plan::{
-    Assignment, Layout, LayoutKind, Method, Rates, Recovery, Repair, Schedule, Shares, Topology, Waiting,
-    choose_requestors,
+    Assignment, Method, Rates, Recovery, Repair, Schedule, Shares, Topology, Waiting, choose_requestors,
 };
 use proptest::prelude::*;
-use support::{stripe, topology};
+use support::{topology, waiting, without};
 
 const DEAD: NodeId = NodeId(2);
-
-/// The stripes that lose blocks when these nodes die.
-fn waiting(name: &str, topology: &Topology, stripes: u64, dead: &[NodeId]) -> Vec<Waiting> {
-    let code = kintsu_code::parse(name).unwrap();
-    let layout = Layout {
-        kind: LayoutKind::Striped,
-        block_bytes: 1024,
-        cell_bytes: 64,
-        w: code.w() as u16,
-        data_bytes: 1024 * code.k() as u64,
-    };
-    let lost_of = |id| {
-        let mut view = stripe(&code, layout, topology, id);
-        let gone = |home: &Option<NodeId>| home.is_some_and(|node| dead.contains(&node));
-        let lost: Vec<_> =
-            (0..code.n()).filter(|&i| gone(&view.homes[i])).map(|i| BlockIndex(i as u8)).collect();
-        lost.iter().for_each(|b| view.homes[usize::from(b.0)] = None);
-        Waiting { view, lost, barred: BTreeSet::new() }
-    };
-    (0..stripes).map(lost_of).filter(|w| !w.lost.is_empty()).collect()
-}
-
-fn without(mut topology: Topology, dead: &[NodeId]) -> Topology {
-    for node in dead {
-        topology.nodes.get_mut(node).unwrap().usable = false;
-    }
-    topology
-}
 
 fn restricted(mut topology: Topology, requestors: &BTreeSet<NodeId>) -> Topology {
     for (id, node) in &mut topology.nodes {
@@ -226,6 +197,7 @@ proptest! {
     fn requestors_are_usable_distinct_and_hold_no_block(
         (racks, nodes) in (1u32..5, 4u32..7),
         schedule in prop::sample::select(Schedule::ALL.to_vec()),
+        method in prop::sample::select(vec![Method::Pipeline, Method::Optimal]),
         code in prop::sample::select(vec!["rs:n=6,k=4", "rs:n=9,k=6", "azure-lrc:n=10,k=6,r=3"]),
         dead in prop::collection::btree_set(0u32..16, 1..3),
         barred in prop::collection::btree_set(0u32..16, 0..3),
@@ -237,9 +209,11 @@ proptest! {
         stripes.iter_mut().for_each(|stripe| stripe.barred = barred.clone());
         let topology = without(topology, &dead);
         let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
-        let all = recovery.window(schedule, Method::Pipeline, &mut shares, &topology, &stripes);
+        let all = recovery.window(schedule, method, &mut shares, &topology, &stripes);
         for (stripe, assigned) in stripes.iter().zip(all) {
             let Ok(assigned) = assigned else { continue };
+            let balanced = method == Method::Optimal && schedule == Schedule::Balanced;
+            prop_assert_eq!(!assigned.trees.is_empty(), balanced && stripe.lost.len() == 1);
             prop_assert!(assigned.requestors.keys().eq(&stripe.lost));
             let takers: BTreeSet<_> = assigned.requestors.values().copied().collect();
             prop_assert_eq!(takers.len(), stripe.lost.len());
@@ -249,6 +223,11 @@ proptest! {
             }
             prop_assert!(assigned.helpers.iter().all(|node| stripe.view.homes.contains(&Some(*node))));
             prop_assert_eq!(assigned.nodes().len(), takers.len() + assigned.helpers.len());
+            let requestors = assigned.requestors.values().copied().collect();
+            let wanted = Repair { lost: stripe.lost.clone(), requestors, method };
+            let plan = recovery.assign(&stripe.view, &topology, &wanted, &[]).unwrap();
+            let read = plan.helpers.iter().map(|block| stripe.view.homes[usize::from(block.0)].unwrap());
+            prop_assert_eq!(read.collect::<BTreeSet<_>>(), assigned.helpers);
         }
     }
 }

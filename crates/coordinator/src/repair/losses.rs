@@ -30,7 +30,7 @@ impl Losses {
             bytes: view.block_len(block),
             k: code.k() - view.absent().len(),
             helpers: view.homes.iter().flatten().copied().collect(),
-            requestors: None,
+            barred: Vec::new(),
         });
     }
 

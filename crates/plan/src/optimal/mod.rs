@@ -16,10 +16,10 @@ mod trees;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kintsu_dag::{BlockIndex, NodeId, Placed, Sink, over_tree};
+use kintsu_dag::{BlockIndex, NodeId, Placed, over_tree};
 
 use crate::rebuild::{Part, decode, parts, proved};
-use crate::repair::by_method;
+use crate::repair::{by_method, persist};
 use crate::weighted::any_will_do;
 use crate::{PlanError, Repair, RepairPlan, StripeView, Topology};
 
@@ -33,10 +33,9 @@ pub(crate) fn plan(
     repair: &Repair,
     preference: &[BlockIndex],
 ) -> Result<RepairPlan, PlanError> {
-    let graph = decode(view, preference, &repair.lost)?;
-    let parts = parts(view, &graph)?;
-    let [part] = &parts[..] else { return by_method(view, topology, repair, preference) };
-    let (nodes, k) = candidates(view, preference, part)?;
+    let Some((nodes, k)) = candidates(view, preference, &repair.lost)? else {
+        return by_method(view, topology, repair, preference);
+    };
     let Some(forest) = forest(topology, &nodes, &repair.requestors, k) else {
         return by_method(view, topology, repair, preference);
     };
@@ -55,26 +54,29 @@ pub fn least_seconds(
     requestor: NodeId,
 ) -> Result<Option<f64>, PlanError> {
     let preference: Vec<BlockIndex> = view.available().into_iter().filter(|block| *block != lost).collect();
-    let parts = parts(view, &decode(view, &preference, &[lost])?)?;
-    let [part] = &parts[..] else { return Ok(None) };
-    let (nodes, k) = candidates(view, &preference, part)?;
+    let Some((nodes, k)) = candidates(view, &preference, &[lost])? else { return Ok(None) };
     let rate = bound::in_topology(topology, &nodes, requestor, k);
     let bytes = view.layout.longest(view.code.k()) as f64;
     Ok((rate.is_finite() && rate > 0.0).then(|| bytes / rate))
 }
 
-/// The nodes of which so many are in each tree.
-fn candidates(
+/// The nodes of which so many are in each tree; `None` for lost blocks that have no helper in common.
+///
+/// # Errors
+/// `Unrecoverable` when blocks of `preference` do not determine the lost ones.
+pub(crate) fn candidates(
     view: &StripeView,
     preference: &[BlockIndex],
-    part: &Part,
-) -> Result<(Vec<NodeId>, usize), PlanError> {
+    lost: &[BlockIndex],
+) -> Result<Option<(Vec<NodeId>, usize)>, PlanError> {
+    let parts = parts(view, &decode(view, preference, lost)?)?;
+    let [part] = &parts[..] else { return Ok(None) };
     let (blocks, k) = match any_will_do(view) {
         // Blocks without bytes are known to be zero.
         true => (preference, view.code.k().saturating_sub(view.absent().len()).max(1)),
         false => (&part.helpers[..], part.helpers.len()),
     };
-    Ok((blocks.iter().map(|block| view.home(*block)).collect::<Result<_, _>>()?, k))
+    Ok(Some((blocks.iter().map(|block| view.home(*block)).collect::<Result<_, _>>()?, k)))
 }
 
 /// The plan in which the slices go along these trees, by share, from the blocks that their nodes hold.
@@ -128,13 +130,11 @@ fn over_one(
     for leaf in placed.graph.leaves() {
         placed.load_at.insert(leaf, view.home(view.block_of(leaf))?);
     }
-    for (block, requestor) in lost.iter().zip(requestors) {
-        for symbol in view.symbols(*block) {
-            // Only what no helper computes: a place given by a bind goes first.
-            placed.compute_at.insert(symbol, requestors[0]);
-            placed.persist_at.insert(symbol, (*requestor, Sink::Block));
-        }
-    }
+    // Only what no helper computes: a place given by a bind goes first.
+    let symbols = lost.iter().flat_map(|block| view.symbols(*block));
+    placed.compute_at.extend(symbols.map(|symbol| (symbol, requestors[0])));
+    let goals: Vec<_> = lost.iter().copied().zip(requestors.iter().copied()).collect();
+    persist(view, &mut placed, &goals);
     Ok(placed)
 }
 

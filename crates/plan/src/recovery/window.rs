@@ -5,13 +5,17 @@
 //! to do: a stripe on 13 of 15 nodes leaves three of them out, whenever these were used. Counting does better, and
 //! going through the window again, when what all its stripes need is known, evens out what remains.
 //!
+//! [`Method::Optimal`] plans trees for all stripes of a window together ([`super::together`]) as far as it can.
+//!
 //! What is decided here is a preference: a repair that finds a node gone takes another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 
+use super::together::together;
 use super::{Recovery, Schedule, last};
+use crate::optimal::SharedTree;
 use crate::rebuild::decode;
 use crate::repair::helpers_by_preference;
 use crate::{Method, PlanError, Repair, StripeView, Topology, place_lost};
@@ -39,12 +43,26 @@ pub struct Assignment {
     pub requestors: BTreeMap<BlockIndex, NodeId>,
     /// The nodes whose blocks are read, as far as that is known before the plan is made.
     pub helpers: BTreeSet<NodeId>,
+    /// The trees that the slices go along, where they were planned together with those of other stripes.
+    pub trees: Vec<SharedTree>,
 }
 
 impl Assignment {
     /// Every node that has a part in the repair.
     pub fn nodes(&self) -> BTreeSet<NodeId> {
         self.helpers.iter().chain(self.requestors.values()).copied().collect()
+    }
+
+    /// Whether the repair can go along the assigned trees: they lead to its requestor, and every helper still has its
+    /// block, which is not `excluded`.
+    pub(super) fn holds(&self, view: &StripeView, wanted: &Repair, excluded: &[BlockIndex]) -> bool {
+        let given = wanted.lost.iter().copied().zip(wanted.requestors.iter().copied());
+        let has = |node: &NodeId| {
+            let at_home = |block: BlockIndex| view.home(block) == Ok(*node) && !wanted.lost.contains(&block);
+            view.indices().any(|block| view.has(block, excluded) && at_home(block))
+        };
+        let planned = wanted.method == Method::Optimal && !self.trees.is_empty();
+        planned && given.eq(self.requestors.iter().map(|(b, n)| (*b, *n))) && self.helpers.iter().all(has)
     }
 }
 
@@ -61,7 +79,7 @@ impl Shares {
         self.help(&assignment.helpers);
     }
 
-    fn help(&mut self, helpers: &BTreeSet<NodeId>) {
+    pub(super) fn help(&mut self, helpers: &BTreeSet<NodeId>) {
         helpers.iter().for_each(|node| *self.helped.entry(*node).or_default() += 1);
     }
 
@@ -73,10 +91,10 @@ impl Shares {
 }
 
 /// What one call of [`Recovery::window`] goes by.
-struct Rules<'a> {
-    schedule: Schedule,
-    method: Method,
-    topology: &'a Topology,
+pub(super) struct Rules<'a> {
+    pub schedule: Schedule,
+    pub method: Method,
+    pub topology: &'a Topology,
     /// The fastest link of a node, in bytes a second; 1 where none is known.
     fastest: u64,
 }
@@ -96,11 +114,20 @@ impl Recovery {
         let rates = topology.rates.up.values().chain(topology.rates.down.values());
         let fastest = rates.map(|rate| rate.get()).max().unwrap_or(1);
         let rules = Rules { schedule, method, topology, fastest };
+        let planned = together(&rules, shares, window);
+        planned.iter().flatten().for_each(|assignment| shares.give(assignment));
         let mut assigned: Vec<_> = window
             .iter()
-            .map(|waiting| {
-                let assignment = self.first(&rules, shares, waiting)?;
-                shares.give(&assignment);
+            .zip(planned)
+            .map(|(waiting, planned)| {
+                let assignment = match planned {
+                    Some(assignment) => assignment,
+                    None => {
+                        let assignment = self.first(&rules, shares, waiting)?;
+                        shares.give(&assignment);
+                        assignment
+                    }
+                };
                 self.mark(assignment.helpers.iter().copied(), assignment.requestors.values().copied());
                 Ok(assignment)
             })
@@ -119,7 +146,7 @@ impl Recovery {
         let chosen = rules.requestors(waiting, shares)?;
         let requestors = waiting.lost.iter().copied().zip(chosen).collect();
         let stripe = waiting.view.id;
-        let mut assignment = Assignment { stripe, requestors, helpers: BTreeSet::new() };
+        let mut assignment = Assignment { stripe, requestors, helpers: BTreeSet::new(), trees: Vec::new() };
         assignment.helpers = self.helpers(rules, shares, waiting, &assignment)?;
         Ok(assignment)
     }
@@ -133,7 +160,10 @@ impl Recovery {
         assigned: &mut [Result<Assignment, PlanError>],
     ) {
         for (waiting, assignment) in window.iter().zip(assigned) {
-            let Ok(assignment) = assignment else { continue };
+            let Some(assignment) = assignment.as_mut().ok().filter(|assignment| assignment.trees.is_empty())
+            else {
+                continue;
+            };
             shares.relieve(&assignment.helpers);
             if let Ok(helpers) = self.helpers(rules, shares, waiting, assignment) {
                 assignment.helpers = helpers;
@@ -185,7 +215,7 @@ impl Rules<'_> {
 
     /// When a node would have done what it has to do, with one block more to help with: a helper receives and
     /// sends one block along a path, a requestor receives one.
-    fn finish(&self, shares: &Shares, node: NodeId) -> u64 {
+    pub(super) fn finish(&self, shares: &Shares, node: NodeId) -> u64 {
         let rates = &self.topology.rates;
         let (helped, requested) = (last(&shares.helped, node) + 1, last(&shares.requested, node));
         let fetches = if self.method == Method::Conventional { (0, 1) } else { (helped, requested) };

@@ -1,7 +1,7 @@
 //! A stripe on nodes in memory, and a machine that runs programs on it, step by step, as agents do.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,7 @@ use kintsu_algebra::mul;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, RackId, Sink, StripeId, Task, Vertex};
 use kintsu_plan::{
-    JobId, Layout, LayoutKind, Node, Plan, Program, ProgramContext, StripeView, Topology, place,
+    JobId, Layout, LayoutKind, Node, Plan, Program, ProgramContext, StripeView, Topology, Waiting, place,
 };
 
 /// Codes without sub-blocks small enough to try much, of several families and matrices.
@@ -56,6 +56,35 @@ pub fn topology(racks: usize, nodes_per_rack: usize) -> Topology {
         nodes: (0..racks * nodes_per_rack).map(|i| (NodeId(i as u32), node(i))).collect(),
         ..Topology::default()
     }
+}
+
+/// The stripes of a code that lose blocks when these nodes die.
+pub fn waiting(name: &str, topology: &Topology, stripes: u64, dead: &[NodeId]) -> Vec<Waiting> {
+    let code = kintsu_code::parse(name).unwrap();
+    let layout = Layout {
+        kind: LayoutKind::Striped,
+        block_bytes: 1024,
+        cell_bytes: 64,
+        w: code.w() as u16,
+        data_bytes: 1024 * code.k() as u64,
+    };
+    let lost_of = |id| {
+        let mut view = stripe(&code, layout, topology, id);
+        let gone = |home: &Option<NodeId>| home.is_some_and(|node| dead.contains(&node));
+        let lost: Vec<_> =
+            (0..code.n()).filter(|&i| gone(&view.homes[i])).map(|i| BlockIndex(i as u8)).collect();
+        lost.iter().for_each(|b| view.homes[usize::from(b.0)] = None);
+        Waiting { view, lost, barred: BTreeSet::new() }
+    };
+    (0..stripes).map(lost_of).filter(|w| !w.lost.is_empty()).collect()
+}
+
+/// The topology when these nodes are dead.
+pub fn without(mut topology: Topology, dead: &[NodeId]) -> Topology {
+    for node in dead {
+        topology.nodes.get_mut(node).unwrap().usable = false;
+    }
+    topology
 }
 
 /// The first stripe of an object of `size` bytes, placed.

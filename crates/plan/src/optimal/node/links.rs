@@ -21,7 +21,7 @@ pub(super) struct Links {
     pub known: bool,
     /// Whether rates of racks are known.
     pub racked: bool,
-    /// Requestors of stripes that name none.
+    /// The nodes that may get blocks.
     pub common: Vec<usize>,
     pub stripes: Vec<Stripe>,
 }
@@ -31,8 +31,8 @@ pub(super) struct Stripe {
     pub bytes: f64,
     pub k: usize,
     pub helpers: Vec<usize>,
-    /// `None`: those in common.
-    pub requestors: Option<Vec<usize>>,
+    /// Those in common that get no block of it, ascending.
+    pub barred: Vec<usize>,
 }
 
 /// A repair tree: who gets the block, and each helper with the node that it sends to.
@@ -45,17 +45,22 @@ pub(super) struct Tree {
 impl Links {
     pub fn of(losses: &[Loss], common: &[NodeId], topology: &Topology) -> Self {
         let mut numbers: BTreeMap<NodeId, usize> = BTreeMap::new();
-        let named =
-            losses.iter().flat_map(|loss| loss.helpers.iter().chain(loss.requestors.iter().flatten()));
+        let named = losses.iter().flat_map(|loss| &loss.helpers);
         numbers.extend(named.chain(common).map(|node| (*node, 0)));
         numbers.values_mut().enumerate().for_each(|(i, number)| *number = i);
         let nodes: Vec<NodeId> = numbers.keys().copied().collect();
         let numbered = |nodes: &[NodeId]| nodes.iter().map(|node| numbers[node]).collect::<Vec<_>>();
+        let barred = |loss: &Loss| {
+            let mut barred: Vec<_> =
+                loss.barred.iter().filter_map(|node| numbers.get(node).copied()).collect();
+            barred.sort_unstable();
+            barred
+        };
         let stripe = |loss: &Loss| Stripe {
             bytes: loss.bytes as f64,
             k: loss.k,
             helpers: numbered(&loss.helpers),
-            requestors: loss.requestors.as_deref().map(numbered),
+            barred: barred(loss),
         };
         let mut racks: BTreeMap<Option<RackId>, usize> = BTreeMap::new();
         let mut rack = Vec::with_capacity(nodes.len());

@@ -31,8 +31,8 @@ pub struct Loss {
     pub k: usize,
     /// The nodes that can help: any k of them, or exactly k.
     pub helpers: Vec<NodeId>,
-    /// The nodes that may get the block; `None` for any of the common ones that is not among the helpers.
-    pub requestors: Option<Vec<NodeId>>,
+    /// Common requestors that must not get the block; helpers never do.
+    pub barred: Vec<NodeId>,
 }
 
 /// How the stripes are repaired.
@@ -59,7 +59,7 @@ pub struct Assigned {
 
 /// A time in seconds that no schedule of linear repairs of these stripes can beat, whatever trees it uses; 0 where
 /// no rates are known. The work is bounded: the more stripes, the fewer prices are tried; what is found is a bound all
-/// the same. `common` are the requestors of losses that name none.
+/// the same. `common` are the nodes that may get blocks.
 pub fn bound(losses: &[Loss], common: &[NodeId], topology: &Topology) -> f64 {
     let links = links::Links::of(losses, common, topology);
     price::bound(&links)

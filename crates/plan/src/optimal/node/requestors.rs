@@ -35,15 +35,11 @@ impl Idle {
         self.by_rack[rack(links, node)].remove(&(busy.max(0.0).to_bits(), node));
     }
 
-    /// The stripe's own requestors, or of the common ones those of which one is the best: the idlest, and where racks
-    /// count, the idlest of each of its helpers' racks and of all others.
+    /// Those that may get the stripe's block of which one is the best: the idlest, and where racks count, the idlest of
+    /// each of its helpers' racks and of all others.
     pub fn shortlist(&self, links: &Links, stripe: &Stripe) -> Vec<usize> {
-        if let Some(own) = &stripe.requestors {
-            return own.iter().copied().filter(|node| !stripe.helpers.contains(node)).collect();
-        }
-        let first = |nodes: &BTreeSet<(u64, usize)>| {
-            nodes.iter().find(|(_, node)| !stripe.helpers.contains(node)).copied()
-        };
+        let may = |node: &usize| !stripe.helpers.contains(node) && stripe.barred.binary_search(node).is_err();
+        let first = |nodes: &BTreeSet<(u64, usize)>| nodes.iter().find(|(_, node)| may(node)).copied();
         if !links.racked {
             return self.by_rack.iter().filter_map(first).map(|(_, node)| node).collect();
         }

@@ -1,0 +1,70 @@
+//! Trees for the stripes of a window, planned together, so that all links have done their part at about the same time.
+//!
+//! That is for [`Method::Optimal`] where no schedule is asked for that says who helps, and for stripes that lost one
+//! block that is not divided. Stripes that lost more are assigned by [`super::window`], after these. Rates of pairs of
+//! nodes are not looked at by [`node::plan`]: where there are any, each repair has the best trees of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kintsu_dag::NodeId;
+
+use super::window::Rules;
+use super::{Assignment, Schedule, Shares, Waiting};
+use crate::Method;
+use crate::optimal::node::{self, Loss};
+use crate::place::welcoming;
+
+/// The stripes of the window that are planned together, each with its assignment; `None` for the others.
+pub(super) fn together(rules: &Rules<'_>, shares: &Shares, window: &[Waiting]) -> Vec<Option<Assignment>> {
+    let mut assigned = vec![None; window.len()];
+    let wanted = rules.method == Method::Optimal && rules.schedule == Schedule::Balanced;
+    if !wanted || !rules.topology.rates.pairs.is_empty() {
+        return assigned;
+    }
+    let usable = rules.topology.nodes.iter().filter(|(_, node)| node.usable);
+    let common: Vec<NodeId> = usable.map(|(id, _)| *id).collect();
+    let mut so_far = shares.clone();
+    let (mut at, mut losses) = (Vec::new(), Vec::new());
+    for (number, waiting) in window.iter().enumerate() {
+        if let Some(loss) = loss(rules, &mut so_far, &common, waiting) {
+            at.push(number);
+            losses.push(loss);
+        }
+    }
+    let planned = node::plan(&losses, &common, rules.topology).map_or_else(Vec::new, |plan| plan.repairs);
+    for (number, repair) in at.into_iter().zip(planned) {
+        let waiting = &window[number];
+        let requestors = waiting.lost.iter().map(|block| (*block, repair.requestor)).collect();
+        let helpers = repair.trees.iter().flat_map(|tree| tree.parents.keys().copied()).collect();
+        let (stripe, trees) = (waiting.view.id, repair.trees);
+        assigned[number] = Some(Assignment { stripe, requestors, helpers, trees });
+    }
+    assigned
+}
+
+/// What the stripe's trees can be made of; `None` if it cannot be planned with others. Where the code says which blocks
+/// are read, those that have had least to do are offered first, and count as helpers in `so_far`.
+fn loss(rules: &Rules<'_>, so_far: &mut Shares, common: &[NodeId], waiting: &Waiting) -> Option<Loss> {
+    let view = &waiting.view;
+    let [block] = waiting.lost[..] else { return None };
+    view.check("lost blocks", &waiting.lost).ok().filter(|()| view.code.w() == 1)?;
+    let mut preference = view.available();
+    preference.retain(|available| *available != block);
+    preference
+        .sort_by_cached_key(|block| view.home(*block).map_or(u64::MAX, |home| rules.finish(so_far, home)));
+    let (helpers, k) = crate::optimal::candidates(view, &preference, &waiting.lost).ok()??;
+    let distinct: BTreeSet<NodeId> = helpers.iter().copied().collect();
+    if distinct.len() < helpers.len() || helpers.len() < k {
+        return None;
+    }
+    if helpers.len() == k {
+        so_far.help(&distinct);
+    }
+    let mut homes = view.homes.clone();
+    homes[usize::from(block.0)] = None;
+    let may = |node| !waiting.barred.contains(&node) && !distinct.contains(&node);
+    let open: BTreeMap<NodeId, usize> =
+        welcoming(view, rules.topology, &homes, block, &may).into_iter().collect();
+    let barred = common.iter().copied().filter(|node| !open.contains_key(node)).collect();
+    (!open.is_empty()).then(|| Loss { bytes: view.block_len(block), k, helpers, barred })
+}
