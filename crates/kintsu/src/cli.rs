@@ -421,6 +421,10 @@ pub enum Method {
     Weighted,
     /// The best trees that the rates of the links allow; a chain where no rates are known.
     Optimal,
+    /// As flat, whole blocks sent on: to be compared with.
+    PipeB,
+    /// As flat, one thing after the other on each helper: to be compared with.
+    PipeS,
 }
 
 impl From<Method> for kintsu_plan::Method {
@@ -433,6 +437,8 @@ impl From<Method> for kintsu_plan::Method {
             Method::Cyclic => Self::Cyclic,
             Method::Weighted => Self::Weighted,
             Method::Optimal => Self::Optimal,
+            Method::PipeB => Self::PipeB,
+            Method::PipeS => Self::PipeS,
         }
     }
 }

@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, NodeTasks, Sink, Task};
 
-use crate::{BlockBinding, JobId, Layout, Peer, Plan, PlanError, Program, StripeView, Window};
+use crate::apart::apart;
+use crate::{
+    BlockBinding, JobId, Layout, MOST_STEP_BYTES, Pace, Peer, Plan, PlanError, Program, StripeView, Window,
+};
 
 /// What turns a plan into programs: names, sizes and addresses.
 #[derive(Clone, Copy)]
@@ -31,7 +34,8 @@ pub struct ProgramContext<'a> {
 }
 
 impl Plan {
-    /// The programs of all lanes and nodes. Slices are dealt to the lanes by share; no programs for a
+    /// The programs of all lanes and nodes. Slices are dealt to the lanes by share. What is independent within a lane
+    /// runs as lanes of their own, over the same slices, where a node has a part in both; no programs for a
     /// plan without tasks or an empty window.
     ///
     /// # Errors
@@ -43,12 +47,16 @@ impl Plan {
         if window.start >= window.end {
             return Ok(programs);
         }
-        let mut phase = 0;
-        for (number, lane) in self.lanes.iter().enumerate() {
+        let (mut phase, mut number) = (0, 0u16);
+        for lane in &self.lanes {
             let window = Window { phase, share: lane.share, ..window };
             phase += lane.share;
-            for tasks in lane.placed.lower()? {
-                programs.push(program(context, number as u16, window, tasks)?);
+            for tasks in apart(lane.placed.lower()?) {
+                for tasks in tasks {
+                    let program = program(context, number, window, tasks)?;
+                    programs.push(Program { serial: self.pace == Pace::Serial, ..program });
+                }
+                number = number.wrapping_add(1);
             }
         }
         Ok(programs)
@@ -63,11 +71,7 @@ impl Plan {
         let w = self.sub_blocks(layout)?;
         let end = context.window.1.min(layout.longest(context.view.code.k()));
         let start = context.window.0.min(end);
-        let step_bytes = match (w, context.slice_bytes) {
-            (1, 0) => self.slice_bytes(end - start, None)?,
-            (1, given) => given,
-            _ => layout.cell_bytes,
-        };
+        let step_bytes = self.step_bytes(layout, end - start, context.slice_bytes)?;
         let (step, rows) = (u64::from(step_bytes), u64::from(w));
         if step == 0 {
             return invalid("cell size", "at least one byte".into(), format!("{step} bytes"));
@@ -86,6 +90,21 @@ impl Plan {
             return invalid("shares of the lanes", "each above zero, together below 2^32".into(), got);
         };
         Ok(Window { start, end, step_bytes, w, period: period.max(1), phase: 0, share: period.max(1) })
+    }
+
+    /// Bytes of a block in one step of a window of `window_bytes`, if slices of `slice_bytes` are asked for: these, or by
+    /// default (0) what suits the plan; a cell where blocks are divided; the window, as far as it goes into a
+    /// frame, for a plan that moves whole blocks.
+    ///
+    /// # Errors
+    /// `Invalid` for graphs that do not fit the layout; `Graph` when a lane does not lower.
+    pub fn step_bytes(&self, layout: &Layout, window_bytes: u64, slice_bytes: u32) -> Result<u32, PlanError> {
+        match (self.sub_blocks(layout)?, self.pace, slice_bytes) {
+            (1, Pace::WholeBlocks, _) => Ok(window_bytes.clamp(1, MOST_STEP_BYTES.into()) as u32),
+            (1, _, 0) => self.slice_bytes(window_bytes, None),
+            (1, _, given) => Ok(given),
+            _ => Ok(layout.cell_bytes),
+        }
     }
 
     /// Parts of a block that the vertices stand for: those of the layout, or one where whole blocks are moved.

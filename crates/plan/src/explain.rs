@@ -89,11 +89,7 @@ pub fn explain(
     let wanted = Repair { lost: lost.to_vec(), requestors, method };
     let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
     let block_bytes = view.layout.longest(view.code.k());
-    let step = match (view.code.w(), slice_bytes) {
-        (1, 0) => planned.plan.slice_bytes(block_bytes, None)?,
-        (1, given) => given,
-        _ => view.layout.cell_bytes,
-    };
+    let step = planned.plan.step_bytes(&view.layout, block_bytes, slice_bytes)?;
     let slices = block_bytes.div_ceil(u64::from(step).max(1)).max(1);
     let played = usize::try_from(slices).unwrap_or(usize::MAX);
     let placed = &planned.plan.lanes[0].placed;

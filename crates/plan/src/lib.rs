@@ -6,6 +6,7 @@
 //! Every graph is proved before it is returned.
 
 mod account;
+mod apart;
 mod assemble;
 mod compare;
 mod copy;
@@ -45,7 +46,7 @@ pub use method::Method;
 pub use on_paper::{dealt, even_cluster};
 pub use place::{Placement, place, place_lost};
 pub use predict::predicted;
-pub use program::{BlockBinding, JobId, Lane, Peer, Plan, Program, Window};
+pub use program::{BlockBinding, JobId, Lane, MOST_STEP_BYTES, Pace, Peer, Plan, Program, Window};
 pub use rates::Rates;
 pub use read::{read, read_by};
 pub use recovery::{Assignment, Recovery, Schedule, Shares, Waiting, choose_requestors};

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Pace;
+
 /// How a repair moves its slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -22,11 +24,17 @@ pub enum Method {
     /// The best trees that the rates of the links allow, several at once ([`crate::optimal`]); where no rates are known, a
     /// chain.
     Optimal,
+    /// As [`Self::Flat`] with whole blocks for slices. A baseline.
+    #[serde(rename = "pipe-b")]
+    PipeB,
+    /// As [`Self::Flat`], each helper doing one thing after the other. A baseline.
+    #[serde(rename = "pipe-s")]
+    PipeS,
 }
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Conventional,
         Self::Ppr,
         Self::Pipeline,
@@ -34,11 +42,22 @@ impl Method {
         Self::Cyclic,
         Self::Weighted,
         Self::Optimal,
+        Self::PipeB,
+        Self::PipeS,
     ];
 
     /// Whether slices go along paths, so that the last helper computes what the requestor gets.
     pub fn is_path(self) -> bool {
-        matches!(self, Self::Pipeline | Self::Flat | Self::Cyclic | Self::Weighted | Self::Optimal)
+        !matches!(self, Self::Conventional | Self::Ppr)
+    }
+
+    /// How its plans are run.
+    pub fn pace(self) -> Pace {
+        match self {
+            Self::PipeB => Pace::WholeBlocks,
+            Self::PipeS => Pace::Serial,
+            _ => Pace::Streamed,
+        }
     }
 }
 
@@ -52,6 +71,8 @@ impl std::fmt::Display for Method {
             Self::Cyclic => "cyclic",
             Self::Weighted => "weighted",
             Self::Optimal => "optimal",
+            Self::PipeB => "pipe-b",
+            Self::PipeS => "pipe-s",
         })
     }
 }

@@ -25,11 +25,35 @@ pub struct Lane {
     pub share: u32,
 }
 
+/// How a plan is run. All but the default are there to be compared with (ECPipe, section 6.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pace {
+    /// In slices, with everything that a node does overlapped.
+    #[default]
+    Streamed,
+    /// In slices, and on each node one thing after the other: receive, read, compute, send (Pipe-S).
+    Serial,
+    /// A whole block is a slice, as far as one goes into a frame: [`MOST_STEP_BYTES`] (Pipe-B).
+    WholeBlocks,
+}
+
+/// A step cannot be longer: it has to go into one frame of the wire.
+pub const MOST_STEP_BYTES: u32 = 16 << 20;
+
 /// One or more lanes over the same stripe: star, tree, chain, or several of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The lanes; slices are divided among them by share.
     pub lanes: Vec<Lane>,
+    /// How it is run.
+    pub pace: Pace,
+}
+
+impl Plan {
+    /// A plan of these lanes, streamed.
+    pub fn new(lanes: Vec<Lane>) -> Self {
+        Self { lanes, pace: Pace::default() }
+    }
 }
 
 /// Which bytes of the blocks a program goes through, and in what steps.

@@ -206,7 +206,7 @@ pub(crate) fn carried(view: &StripeView, moves: impl IntoIterator<Item = Move>) 
         placed.load_at.insert(Vertex(block.0.into()), from);
         placed.persist_at.insert(Vertex(block.0.into()), (to, sink));
     }
-    Plan { lanes: vec![Lane { placed, share: 1 }] }
+    Plan::new(vec![Lane { placed, share: 1 }])
 }
 
 /// A plan of these lanes with equal shares, if their graphs are proved and each computes the symbols of exactly these
@@ -234,5 +234,5 @@ pub(crate) fn proved(
             }));
         }
     }
-    Ok(Plan { lanes: lanes.into_iter().map(|placed| Lane { placed, share: 1 }).collect() })
+    Ok(Plan::new(lanes.into_iter().map(|placed| Lane { placed, share: 1 }).collect()))
 }

@@ -86,7 +86,7 @@ pub(crate) fn by_method(
     let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
     let (mut lanes, helpers) = rebuild(view, topology, &goals, repair.method, preference, &[])?;
     lanes.iter_mut().for_each(|placed| persist(view, placed, &goals));
-    let plan = proved(view, lanes, &repair.lost)?;
+    let plan = Plan { pace: repair.method.pace(), ..proved(view, lanes, &repair.lost)? };
     Ok(RepairPlan { plan, helpers, lost: repair.lost.clone(), requestors: repair.requestors.clone() })
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn rebuild_by(
     for part in &parts {
         let last = topology.rack(requestor_of(goals, part.lost[0])?);
         routes.push(match method {
-            Method::Flat => part.helpers.clone(),
+            Method::Flat | Method::PipeB | Method::PipeS => part.helpers.clone(),
             Method::Weighted if !topology.rates.is_empty() => as_preferred(&part.helpers, preference),
             _ => route(view, topology, &part.helpers, last),
         });
@@ -193,9 +193,7 @@ fn shape(view: &StripeView, part: &Part, route: &[BlockIndex], method: Method) -
     let graph = match method {
         Method::Conventional => star(n, w, &hops, &part.targets, &coefs),
         Method::Ppr => tree(n, w, &hops, &part.targets, &coefs),
-        Method::Pipeline | Method::Flat | Method::Cyclic | Method::Weighted | Method::Optimal => {
-            chain(n, w, &hops, &part.targets, &coefs)
-        }
+        _ => chain(n, w, &hops, &part.targets, &coefs),
     };
     Ok(graph?)
 }
@@ -254,7 +252,7 @@ pub(crate) fn helpers_by_preference(
                 Method::Pipeline | Method::Cyclic | Method::Weighted | Method::Optimal => {
                     (rack != near, usize::MAX - crowd[&rack], rack)
                 }
-                Method::Conventional | Method::Ppr | Method::Flat => (false, 0, None),
+                _ => (false, 0, None),
             };
             (rank(home), far, block)
         })

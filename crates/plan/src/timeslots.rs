@@ -4,7 +4,9 @@
 //! has an uplink and a downlink, each busy with one transfer at a time; computing and reading are free.
 //! [`Plan::timeslots`] plays the plan's transfers slice by slice under these rules, whatever its
 //! shape. It so gives the papers' formulas: with one slice k+f-1 for conventional repair (section
-//! 2.2) and ceil(log2(k+1)) for PPR, with s slices f(1+(k-1)/s) for chains (sections 3.2, 4.4).
+//! 2.2) and ceil(log2(k+1)) for PPR, with s slices f(1+(k-1)/s) for chains (sections 3.2, 4.4) and for chains in
+//! turns (section 4.1), if these go group by group as the paper has it; links that serve what comes first take a
+//! little longer to get into step.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -26,13 +28,23 @@ impl Plan {
         let w = self.lanes.first().map_or(1, |lane| lane.placed.graph.w());
         let slices = slices.max(1);
         let ticks = if slices <= 2 * PLAYED_SLICES {
-            play(self.dealt(slices)?) as f64
+            self.ticks(slices)? as f64
         } else {
-            let (half, whole) = (play(self.dealt(PLAYED_SLICES)?), play(self.dealt(2 * PLAYED_SLICES)?));
+            let (half, whole) = (self.ticks(PLAYED_SLICES)?, self.ticks(2 * PLAYED_SLICES)?);
             let more = (slices - 2 * PLAYED_SLICES) as f64 / PLAYED_SLICES as f64;
             whole as f64 + more * (whole - half) as f64
         };
         Ok(ticks / (slices * w) as f64)
+    }
+
+    /// Ticks for so many slices. Several lanes may also go in step, which is what is best for paths in turns.
+    fn ticks(&self, slices: usize) -> Result<u64, PlanError> {
+        let freely = play(self.dealt(slices)?);
+        if self.lanes.len() == 1 {
+            return Ok(freely);
+        }
+        let period = self.lanes.iter().map(|lane| lane.share as usize).sum();
+        Ok(freely.min(play_in_step(self.dealt(slices)?, period)))
     }
 
     /// The lanes with the slices that each gets by its share.
@@ -139,6 +151,16 @@ impl Played {
         self.slices[i / self.transfers.ends.len()]
     }
 
+    /// Whether it waits for no other transfer of its slice.
+    fn is_first(&self, i: usize) -> bool {
+        self.transfers.waits[i % self.transfers.ends.len()].is_empty()
+    }
+
+    /// Whether no other transfer of its slice waits for it.
+    fn is_last(&self, i: usize) -> bool {
+        self.followers[i % self.transfers.ends.len()].is_empty()
+    }
+
     /// The instances that can start now that instance `i` has ended at `end`, with the ticks from
     /// which they can.
     fn done(&mut self, i: usize, end: u64) -> Vec<(u64, usize)> {
@@ -177,6 +199,58 @@ fn play(mut lanes: Vec<Played>) -> u64 {
         last = last.max(end);
         for (ready, next) in lane.done(i, end) {
             queue.push(Reverse((ready, lane.slice(next), number, next)));
+        }
+    }
+    last
+}
+
+/// As [`play`] where the slices go in groups of `period`, one turn of all lanes: those of a group start when those of
+/// the group before have been through all but their last transfers (ECPipe, section 4.1). A transfer for which a link
+/// is busy lets later ones pass.
+fn play_in_step(mut lanes: Vec<Played>, period: usize) -> u64 {
+    let mut queue = BinaryHeap::new();
+    // By group: transfers before the last ones that are not done, and when the last of those done ended.
+    let mut phases: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
+    let mut held: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+    for (number, lane) in lanes.iter().enumerate() {
+        for i in 0..lane.waiting.len() {
+            let group = lane.slice(i) / period;
+            phases.entry(group).or_default().0 += usize::from(!lane.is_last(i));
+            if lane.is_first(i) {
+                held.entry(group).or_default().push((number, i));
+            }
+        }
+    }
+    let start = |lanes: &[Played], held: Option<Vec<(usize, usize)>>, at: u64| -> Vec<_> {
+        let held = held.unwrap_or_default().into_iter();
+        held.map(|(number, i)| Reverse((at, lanes[number].slice(i), number, i))).collect()
+    };
+    queue.extend(start(&lanes, held.remove(&0), 0));
+    let (mut up, mut down): (BTreeMap<NodeId, u64>, BTreeMap<NodeId, u64>) = Default::default();
+    let (mut last, mut open) = (0, 0);
+    while let Some(Reverse((ready, slice, number, i))) = queue.pop() {
+        let (from, to) = lanes[number].ends(i);
+        let (uplink, downlink) = (up.entry(from).or_default(), down.entry(to).or_default());
+        let free = ready.max(*uplink).max(*downlink);
+        if free > ready {
+            queue.push(Reverse((free, slice, number, i)));
+            continue;
+        }
+        let end = ready + 1;
+        (*uplink, *downlink) = (end, end);
+        last = last.max(end);
+        for (ready, next) in lanes[number].done(i, end) {
+            if !lanes[number].is_first(next) {
+                queue.push(Reverse((ready, lanes[number].slice(next), number, next)));
+            }
+        }
+        if !lanes[number].is_last(i) {
+            let phase = phases.entry(slice / period).or_default();
+            *phase = (phase.0 - 1, phase.1.max(end));
+        }
+        while let Some((0, end)) = phases.get(&open).copied() {
+            open += 1;
+            queue.extend(start(&lanes, held.remove(&open), end));
         }
     }
     last

@@ -39,7 +39,7 @@ pub(crate) fn weighted(
     let time = |placed: &Placed| {
         let mut placed = placed.clone();
         persist(view, &mut placed, goals);
-        let plan = Plan { lanes: vec![Lane { placed, share: 1 }] };
+        let plan = Plan::new(vec![Lane { placed, share: 1 }]);
         predicted(&plan, topology, view.layout.longest(view.code.k()))
     };
     let better = time(&apart)? < time(&together.0)?;

@@ -407,7 +407,7 @@ fn lanes_share_the_slices() {
         plan.lanes[0].share = share as u32;
         lanes.append(&mut plan.lanes);
     }
-    let plan = Plan { lanes };
+    let plan = Plan::new(lanes);
     let programs = programs(&plan, &view, (5, u64::MAX), 3);
     let mut covered: Vec<_> = [0, 1, 2]
         .iter()
@@ -421,7 +421,7 @@ fn lanes_share_the_slices() {
     for (block, node) in lost.iter().zip(&requestors) {
         assert_eq!(machine.disks[&(*node, *block)][5..], blocks[block.0 as usize][5..]);
     }
-    let star = Plan { lanes: vec![plan.lanes[2].clone()] };
+    let star = Plan::new(vec![plan.lanes[2].clone()]);
     assert!(plan.timeslots(600).unwrap() < star.timeslots(600).unwrap(), "the load is spread");
 }
 

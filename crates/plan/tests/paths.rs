@@ -4,15 +4,16 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{
-    Account, Layout, LayoutKind, Method, Rates, Repair, RepairPlan, StripeView, Topology, place_lost,
-    predicted, repair,
+    Account, Layout, LayoutKind, MOST_STEP_BYTES, Method, Rates, Repair, RepairPlan, StripeView, Topology,
+    place_lost, predicted, repair,
 };
 use proptest::prelude::*;
-use support::{stripe, topology};
+use support::{programs, stripe, topology};
 
 const BLOCK: u64 = 9 << 20;
 
@@ -48,21 +49,42 @@ fn seconds(name: &str, topology: &Topology, lost: &[u8], method: Method) -> f64 
 #[test]
 fn paths_in_turns_take_as_long_as_one_on_equal_links() {
     let topology = topology(1, 24);
-    for (name, k) in [("rs:n=9,k=6", 6), ("rs:n=14,k=10", 10), ("rs:n=16,k=12", 12)] {
-        let plan = planned(name, &topology, &[0], Method::Cyclic);
-        assert_eq!(plan.plan.lanes.len(), k - 1);
-        assert_eq!(plan.helpers.len(), k);
-        let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
-        assert_eq!(account.blocks_read, k as u64, "every block is read once");
-        for groups in [1, 4, 20, 100] {
-            let s = groups * (k - 1);
-            let slots = plan.plan.timeslots(s).unwrap();
-            // 1 + (k-1)/s at best (section 4.1). Links that serve what arrives first take up to (k-1)^2 slices to get
-            // into step, however many there are.
-            let fill = (slots - 1.0) * s as f64;
-            assert!(fill <= (k as f64 - 1.0).powi(2) + 1e-6, "{name}, s={s}: {slots}");
-            assert!(slots >= 1.0 + (k as f64 - 1.0) / s as f64 - 1e-9, "{name}, s={s}: {slots}");
+    for (name, k) in [("rs:n=6,k=4", 4), ("rs:n=9,k=6", 6), ("rs:n=14,k=10", 10), ("rs:n=16,k=12", 12)] {
+        for f in 1..=2u8 {
+            let lost: Vec<u8> = (0..f).collect();
+            let plan = planned(name, &topology, &lost, Method::Cyclic);
+            assert_eq!((plan.plan.lanes.len(), plan.helpers.len()), (k - 1, k));
+            let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
+            assert_eq!(account.blocks_read, k as u64, "every block is read once");
+            // Several blocks in few slices need not wait for whole groups, and are faster. Whether k-1 divides s or not, and with s beyond what is played slice by slice.
+            for s in [1, 2, k - 2, k - 1, k, 4 * (k - 1), 97, 300, 2048] {
+                let expected = f64::from(f) * (1.0 + (k as f64 - 1.0) / s as f64);
+                let got = plan.plan.timeslots(s).unwrap();
+                assert!(
+                    got <= expected + 1e-9 && (f > 1 || got >= expected - 1e-9),
+                    "{name}, f={f}, s={s}: expected {expected}, got {got}"
+                );
+            }
         }
+    }
+}
+
+#[test]
+fn paths_in_turns_begin_and_deliver_each_at_another_helper() {
+    let topology = topology(1, 24);
+    // Six helpers, three, two and one: as many paths as helpers less one, and one at least.
+    for (name, helpers) in
+        [("rs:n=9,k=6", 6), ("azure-lrc:n=10,k=6,r=3", 3), ("rs:n=4,k=2", 2), ("replication:n=3", 1)]
+    {
+        let plan = planned(name, &topology, &[1], Method::Cyclic);
+        assert_eq!(plan.helpers.len(), helpers, "{name}");
+        let lanes = helpers.max(2) - 1;
+        assert_eq!(plan.plan.lanes.len(), lanes, "{name}");
+        let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
+        let deliver = account.links.iter().filter(|link| plan.requestors.contains(&link.to));
+        let shares: Vec<u64> = deliver.map(|link| link.bytes).collect();
+        assert_eq!(shares.len(), lanes, "{name}");
+        assert!(shares.iter().all(|bytes| bytes.abs_diff(BLOCK / lanes as u64) <= 1), "{name}: {shares:?}");
     }
 }
 
@@ -118,7 +140,7 @@ fn for_several_blocks_the_better_of_both_ways_is_taken() {
         assert!(weighted <= plain + 1e-9, "seed {seed}: {weighted} against {plain}");
         // One path has one link into each requestor from the same helper.
         let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
-        let last: std::collections::BTreeSet<_> = account
+        let last: BTreeSet<_> = account
             .links
             .iter()
             .filter(|link| plan.requestors.contains(&link.to))
@@ -145,4 +167,118 @@ proptest! {
             [Method::Pipeline, Method::Weighted].map(|m| seconds(code, &topology, &[lost], m));
         prop_assert!(weighted <= plain + 1e-9);
     }
+}
+
+#[test]
+fn several_blocks_take_as_many_timeslots_and_each_helper_reads_once() {
+    let topology = topology(1, 24);
+    for f in 1..=4u8 {
+        let lost: Vec<u8> = (0..f).collect();
+        let plan = planned("rs:n=14,k=10", &topology, &lost, Method::Pipeline);
+        let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
+        assert_eq!((account.blocks_read, account.bytes_read), (10, 10 * BLOCK));
+        let slots = plan.plan.timeslots(2048).unwrap();
+        assert!((slots - f64::from(f) * (1.0 + 9.0 / 2048.0)).abs() < 1e-9, "f={f}: {slots}");
+    }
+}
+
+/// The fewest racks beside the requestor's own that any `k` of the blocks there are can come from, by trying all.
+fn fewest_racks(
+    view: &StripeView,
+    topology: &Topology,
+    lost: &[BlockIndex],
+    home: NodeId,
+    k: usize,
+) -> usize {
+    let blocks: Vec<_> = view.available().into_iter().filter(|block| !lost.contains(block)).collect();
+    let sets = (0u32..1 << blocks.len()).filter(|set| set.count_ones() as usize == k);
+    let racks = sets.map(|set| {
+        let chosen = blocks.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1);
+        let racks: BTreeSet<_> =
+            chosen.map(|(_, block)| topology.rack(view.homes[usize::from(block.0)].unwrap())).collect();
+        racks.iter().filter(|rack| **rack != topology.rack(home)).count()
+    });
+    racks.min().unwrap()
+}
+
+#[test]
+fn no_set_of_helpers_crosses_racks_less_often() {
+    for (name, k, racks, nodes) in [
+        ("rs:n=9,k=6", 6, 3, 5),
+        ("rs:n=9,k=6", 6, 4, 4),
+        ("rs:n=9,k=6", 6, 5, 3),
+        ("rs:n=14,k=10", 10, 5, 4),
+        ("rs:n=8,k=4", 4, 3, 5),
+    ] {
+        let topology = topology(racks, nodes);
+        for lost in [&[0][..], &[3], &[8 % k as u8], &[0, 4], &[1, 2, 5]] {
+            let (view, blocks, requestors) = lose(name, &topology, lost);
+            let plan = planned(name, &topology, lost, Method::Pipeline);
+            let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
+            // Every rack that is left or passed sends one combination for each lost block, and each requestor that is
+            // not in the last helper's rack gets its own across.
+            let fewest = fewest_racks(&view, &topology, &blocks, requestors[0], k);
+            let last = view.homes[usize::from(plan.helpers.last().unwrap().0)].unwrap();
+            let elsewhere = requestors.iter().filter(|r| topology.rack(**r) != topology.rack(last)).count();
+            let within = usize::from(topology.rack(last) == topology.rack(requestors[0]));
+            let racks_passed = fewest - 1 + within;
+            assert_eq!(
+                account.bytes_across_racks,
+                ((racks_passed * lost.len() + elsewhere) as u64) * BLOCK,
+                "{name}, {racks} racks, lost {lost:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn codes_with_local_groups_are_repaired_along_their_group() {
+    let topology = topology(1, 24);
+    for method in Method::ALL.into_iter().filter(|method| method.is_path()) {
+        let plan = planned("azure-lrc:n=16,k=12,r=6", &topology, &[4], method);
+        assert_eq!(plan.helpers.len(), 6, "{method}");
+        let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
+        let cycles = plan.plan.lanes.len() as u64;
+        assert_eq!((account.blocks_read, account.depth), (6, 6), "{method}");
+        assert!(account.bytes_moved.abs_diff(6 * BLOCK) <= 6 * cycles, "{method}");
+    }
+}
+
+#[test]
+fn the_baselines_differ_in_their_pace_alone() {
+    let topology = topology(3, 8);
+    let [flat, blocks, serial] =
+        [Method::Flat, Method::PipeB, Method::PipeS].map(|m| planned("rs:n=9,k=6", &topology, &[2], m));
+    assert!(flat.plan.lanes == blocks.plan.lanes && flat.plan.lanes == serial.plan.lanes);
+    let (view, ..) = lose("rs:n=9,k=6", &topology, &[2]);
+    let run = |plan: &RepairPlan, slice| programs(&plan.plan, &view, (0, u64::MAX), slice);
+    assert!(run(&flat, 4096).iter().all(|program| !program.serial && program.window.step_bytes == 4096));
+    assert!(run(&serial, 4096).iter().all(|program| program.serial && program.window.step_bytes == 4096));
+    for slice in [0, 4096] {
+        let whole = run(&blocks, slice);
+        assert!(whole.iter().all(|program| u64::from(program.window.step_bytes) == BLOCK && !program.serial));
+    }
+    assert_eq!(blocks.plan.step_bytes(&view.layout, 1 << 40, 0).unwrap(), MOST_STEP_BYTES);
+}
+
+#[test]
+fn a_path_for_each_block_is_run_side_by_side() {
+    // Lost 0 and 1: what is best for the one is the other way round for the other.
+    let mut topology = topology(1, 6);
+    let (view, lost, requestors) = lose("rs:n=4,k=2", &topology, &[0, 1]);
+    let [a, b] = [2, 3].map(|block: usize| view.homes[block].unwrap());
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(100 << 20));
+    for (from, to) in [(a, requestors[0]), (b, requestors[1])] {
+        topology.rates.pairs.insert((from, to), rate(1 << 20));
+    }
+    let wanted = Repair { lost, requestors: requestors.clone(), method: Method::Weighted };
+    let plan = repair(&view, &topology, &wanted, &|_| 0, &[]).unwrap();
+    let programs = programs(&plan.plan, &view, (0, u64::MAX), 4096);
+    let lanes: BTreeSet<_> = programs.iter().map(|program| program.lane).collect();
+    assert_eq!((plan.plan.lanes.len(), lanes.len(), programs.len()), (1, 2, 6));
+    assert!(programs.iter().all(|p| (p.window.period, p.window.phase, p.window.share) == (1, 0, 1)));
+    for program in programs.iter().filter(|program| program.lane == 0) {
+        assert!(!program.sends.iter().any(|(_, to)| *to == requestors[1]));
+    }
+    assert!(predicted(&plan.plan, &topology, BLOCK).unwrap() < 1.0);
 }

@@ -121,7 +121,7 @@ async fn a_later_attempt_goes_on_where_an_earlier_one_ended() {
 async fn lanes_that_were_ahead_do_not_write_twice() {
     let (mut site, plan, requestor) = site().await;
     site.resume_key = 5;
-    let lanes = Plan { lanes: vec![plan.lanes[0].clone(), plan.lanes[0].clone(), plan.lanes[0].clone()] };
+    let lanes = Plan::new(vec![plan.lanes[0].clone(), plan.lanes[0].clone(), plan.lanes[0].clone()]);
     let programs = site.programs(&lanes, (0, u64::MAX), SLICE);
     let victim = programs.iter().map(|p| p.node).find(|node| *node != requestor).unwrap();
     let outcomes = cancelled_at(&site, &programs, requestor, victim, 1_000_000).await;

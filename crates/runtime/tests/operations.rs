@@ -92,7 +92,7 @@ async fn several_lanes_write_one_block_whether_they_overlap_or_not() {
             lanes.append(&mut plan.lanes);
             requestors = to;
         }
-        let mut programs = site.programs(&Plan { lanes }, ALL, 8192);
+        let mut programs = site.programs(&Plan::new(lanes), ALL, 8192);
         assert!(programs.iter().filter(|p| p.node == requestors[0]).count() == 3);
         // Of the lanes, too, one may be serial and another not.
         programs.iter_mut().filter(|p| p.lane != 1).for_each(|program| program.serial = serial);

@@ -111,7 +111,7 @@ fn lanes_share_the_edges() {
     let chain = planned("rs:n=9,k=6", 1, Method::Pipeline, &topology);
     let mut lane = chain.lanes[0].clone();
     lane.share = 2;
-    let twice = Plan { lanes: vec![chain.lanes[0].clone(), lane] };
+    let twice = Plan::new(vec![chain.lanes[0].clone(), lane]);
     // The same path twice: each gets half, and fills at half the rate.
     let got = slots(&twice, &topology, 300);
     assert!((1.0..1.04).contains(&got), "{got}");
