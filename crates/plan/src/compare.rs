@@ -6,12 +6,12 @@ use serde::Serialize;
 use crate::predict::predicted;
 use crate::{Method, PlanError, Repair, StripeView, Topology, optimal, repair};
 
-/// Predicted times of all methods for one repair, by the load of the busiest link ([`predicted`]).
+/// Predicted times of all methods that stream ([`Method::STREAMED`]) for one repair, by the load of the busiest link ([`predicted`]).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Seconds that no repair can beat; known for one lost block.
     pub bound_seconds: Option<f64>,
-    /// Every method.
+    /// Each of them.
     pub methods: Vec<MethodTime>,
 }
 
@@ -44,7 +44,7 @@ impl Comparison {
             let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
             Ok(MethodTime { method, seconds: predicted(&planned.plan, topology, block_bytes)? })
         };
-        let methods = Method::ALL.into_iter().map(time).collect::<Result<_, PlanError>>()?;
+        let methods = Method::STREAMED.into_iter().map(time).collect::<Result<_, PlanError>>()?;
         let bound_seconds = match (lost, requestors) {
             ([lost], [requestor]) => optimal::least_seconds(view, topology, *lost, *requestor)?,
             _ => None,

@@ -46,6 +46,17 @@ impl Method {
         Self::PipeS,
     ];
 
+    /// Those that stream, which is what may be predicted by links alone: all but the baselines.
+    pub const STREAMED: [Self; 7] = [
+        Self::Conventional,
+        Self::Ppr,
+        Self::Pipeline,
+        Self::Flat,
+        Self::Cyclic,
+        Self::Weighted,
+        Self::Optimal,
+    ];
+
     /// Whether slices go along paths, so that the last helper computes what the requestor gets.
     pub fn is_path(self) -> bool {
         !matches!(self, Self::Conventional | Self::Ppr)

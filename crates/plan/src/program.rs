@@ -37,8 +37,9 @@ pub enum Pace {
     WholeBlocks,
 }
 
-/// A step cannot be longer: it has to go into one frame of the wire.
-pub const MOST_STEP_BYTES: u32 = 16 << 20;
+/// A step cannot be longer: a block that is not divided goes step by step into one frame of the wire each, and this is
+/// the most that a frame may carry (`kintsu_wire::frame::MAX_PAYLOAD_BYTES`, where a test holds the two together).
+pub const MOST_STEP_BYTES: u32 = 64 << 20;
 
 /// One or more lanes over the same stripe: star, tree, chain, or several of them.
 #[derive(Debug, Clone, PartialEq)]

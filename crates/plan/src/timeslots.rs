@@ -37,34 +37,44 @@ impl Plan {
         Ok(ticks / (slices * w) as f64)
     }
 
-    /// Ticks for so many slices. Several lanes may also go in step, which is what is best for paths in turns.
+    /// Ticks for so many slices. Several lanes may also go in step, which is what is best for paths in turns: all that a
+    /// node sends for a slice then goes together, in a turn as long as the most that any node sends.
     fn ticks(&self, slices: usize) -> Result<u64, PlanError> {
-        let freely = play(self.dealt(slices)?);
-        if self.lanes.len() == 1 {
+        let lanes = self.transfers()?;
+        let freely = play(self.dealt(lanes.clone(), slices));
+        if lanes.len() == 1 {
             return Ok(freely);
         }
         let period = self.lanes.iter().map(|lane| lane.share as usize).sum();
-        Ok(freely.min(play_in_step(self.dealt(slices)?, period)))
+        let most = lanes.iter().map(Transfers::most_sent).max().unwrap_or(1) as u64;
+        let bundled = lanes.iter().map(Transfers::bundled).collect();
+        let in_step = play_in_step(self.dealt(bundled, slices), period);
+        Ok(in_step.map_or(freely, |turns| freely.min(turns * most)))
+    }
+
+    fn transfers(&self) -> Result<Vec<Transfers>, PlanError> {
+        self.lanes.iter().map(|lane| Ok(Transfers::of(&lane.placed.lower()?))).collect()
     }
 
     /// The lanes with the slices that each gets by its share.
-    fn dealt(&self, slices: usize) -> Result<Vec<Played>, PlanError> {
+    fn dealt(&self, transfers: Vec<Transfers>, slices: usize) -> Vec<Played> {
         let period: usize = self.lanes.iter().map(|lane| lane.share as usize).sum();
         let mut first = 0;
-        let lanes = self.lanes.iter().map(|lane| {
+        let lanes = self.lanes.iter().zip(transfers).map(|(lane, transfers)| {
             let turns = first..first + lane.share as usize;
             first = turns.end;
             let ours = (0..slices).filter(|slice| turns.contains(&(slice % period.max(1)))).collect();
-            Ok(Played::new(Transfers::of(&lane.placed.lower()?), ours))
+            Played::new(transfers, ours)
         });
         lanes.collect()
     }
 }
 
 /// The transfers of one lane for one slice, and which must have arrived before each can start.
+#[derive(Clone)]
 pub(crate) struct Transfers {
-    /// Sender and receiver, in an order in which each comes after those that it waits for.
-    ends: Vec<(NodeId, NodeId)>,
+    /// Sender and receivers (one, unless bundled).
+    ends: Vec<(NodeId, Vec<NodeId>)>,
     waits: Vec<BTreeSet<usize>>,
 }
 
@@ -75,7 +85,7 @@ impl Transfers {
         for tasks in lowered {
             for (vertex, to) in &tasks.sends {
                 numbers.insert((*vertex, *to), ends.len());
-                ends.push((tasks.node, *to));
+                ends.push((tasks.node, vec![*to]));
             }
         }
         let mut waits = vec![BTreeSet::new(); ends.len()];
@@ -101,6 +111,26 @@ impl Transfers {
             }
         }
         Self { ends, waits }
+    }
+
+    /// The most transfers that one node sends.
+    fn most_sent(&self) -> usize {
+        let mut sent: BTreeMap<NodeId, usize> = BTreeMap::new();
+        self.ends.iter().for_each(|(from, _)| *sent.entry(*from).or_default() += 1);
+        sent.into_values().max().unwrap_or(1)
+    }
+
+    /// All that a node sends as one transfer, which waits for all that any part of it waits for.
+    fn bundled(&self) -> Self {
+        let senders: BTreeSet<NodeId> = self.ends.iter().map(|(from, _)| *from).collect();
+        let number: BTreeMap<NodeId, usize> = senders.into_iter().zip(0..).collect();
+        let mut bundles: Vec<_> = number.keys().map(|from| (*from, Vec::new())).collect();
+        let mut waits = vec![BTreeSet::new(); bundles.len()];
+        for ((from, to), before) in self.ends.iter().zip(&self.waits) {
+            bundles[number[from]].1.extend(to);
+            waits[number[from]].extend(before.iter().map(|&transfer| number[&self.ends[transfer].0]));
+        }
+        Self { ends: bundles, waits }
     }
 
     /// The number of transfers on the longest path.
@@ -143,8 +173,8 @@ impl Played {
         Self { transfers, followers, slices, waiting }
     }
 
-    fn ends(&self, i: usize) -> (NodeId, NodeId) {
-        self.transfers.ends[i % self.transfers.ends.len()]
+    fn ends(&self, i: usize) -> &(NodeId, Vec<NodeId>) {
+        &self.transfers.ends[i % self.transfers.ends.len()]
     }
 
     fn slice(&self, i: usize) -> usize {
@@ -180,6 +210,26 @@ impl Played {
     }
 }
 
+/// The tick until which each node's links are busy, out and in.
+#[derive(Default)]
+struct Links {
+    up: BTreeMap<NodeId, u64>,
+    down: BTreeMap<NodeId, u64>,
+}
+
+impl Links {
+    /// When a transfer that is ready at a tick finds its links free.
+    fn free(&self, (from, to): &(NodeId, Vec<NodeId>), ready: u64) -> u64 {
+        let busy = |links: &BTreeMap<NodeId, u64>, node| links.get(node).copied().unwrap_or(0);
+        to.iter().map(|to| busy(&self.down, to)).fold(ready.max(busy(&self.up, from)), u64::max)
+    }
+
+    fn take(&mut self, (from, to): &(NodeId, Vec<NodeId>), end: u64) {
+        self.up.insert(*from, end);
+        self.down.extend(to.iter().map(|to| (*to, end)));
+    }
+}
+
 /// The tick at which the last transfer ends, if a transfer takes one tick. Transfers start in the
 /// order in which they become ready, those of earlier slices first.
 fn play(mut lanes: Vec<Played>) -> u64 {
@@ -188,14 +238,12 @@ fn play(mut lanes: Vec<Played>) -> u64 {
         let start = (0..lane.waiting.len()).filter(|&i| lane.waiting[i].0 == 0);
         queue.extend(start.map(|i| Reverse((0u64, lane.slice(i), number, i))));
     }
-    let (mut up, mut down): (BTreeMap<NodeId, u64>, BTreeMap<NodeId, u64>) = Default::default();
+    let mut links = Links::default();
     let mut last = 0;
     while let Some(Reverse((ready, _, number, i))) = queue.pop() {
         let lane = &mut lanes[number];
-        let (from, to) = lane.ends(i);
-        let (uplink, downlink) = (up.entry(from).or_default(), down.entry(to).or_default());
-        let end = ready.max(*uplink).max(*downlink) + 1;
-        (*uplink, *downlink) = (end, end);
+        let end = links.free(lane.ends(i), ready) + 1;
+        links.take(lane.ends(i), end);
         last = last.max(end);
         for (ready, next) in lane.done(i, end) {
             queue.push(Reverse((ready, lane.slice(next), number, next)));
@@ -206,8 +254,8 @@ fn play(mut lanes: Vec<Played>) -> u64 {
 
 /// As [`play`] where the slices go in groups of `period`, one turn of all lanes: those of a group start when those of
 /// the group before have been through all but their last transfers (ECPipe, section 4.1). A transfer for which a link
-/// is busy lets later ones pass.
-fn play_in_step(mut lanes: Vec<Played>, period: usize) -> u64 {
+/// is busy lets later ones pass. `None` where transfers wait for each other in a circle, as bundled ones can.
+fn play_in_step(mut lanes: Vec<Played>, period: usize) -> Option<u64> {
     let mut queue = BinaryHeap::new();
     // By group: transfers before the last ones that are not done, and when the last of those done ended.
     let mut phases: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
@@ -226,18 +274,18 @@ fn play_in_step(mut lanes: Vec<Played>, period: usize) -> u64 {
         held.map(|(number, i)| Reverse((at, lanes[number].slice(i), number, i))).collect()
     };
     queue.extend(start(&lanes, held.remove(&0), 0));
-    let (mut up, mut down): (BTreeMap<NodeId, u64>, BTreeMap<NodeId, u64>) = Default::default();
+    let mut left: usize = lanes.iter().map(|lane| lane.waiting.len()).sum();
+    let mut links = Links::default();
     let (mut last, mut open) = (0, 0);
     while let Some(Reverse((ready, slice, number, i))) = queue.pop() {
-        let (from, to) = lanes[number].ends(i);
-        let (uplink, downlink) = (up.entry(from).or_default(), down.entry(to).or_default());
-        let free = ready.max(*uplink).max(*downlink);
+        let free = links.free(lanes[number].ends(i), ready);
         if free > ready {
             queue.push(Reverse((free, slice, number, i)));
             continue;
         }
         let end = ready + 1;
-        (*uplink, *downlink) = (end, end);
+        links.take(lanes[number].ends(i), end);
+        left -= 1;
         last = last.max(end);
         for (ready, next) in lanes[number].done(i, end) {
             if !lanes[number].is_first(next) {
@@ -253,5 +301,5 @@ fn play_in_step(mut lanes: Vec<Played>, period: usize) -> u64 {
             queue.extend(start(&lanes, held.remove(&open), end));
         }
     }
-    last
+    (left == 0).then_some(last)
 }

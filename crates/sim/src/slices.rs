@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
-use kintsu_plan::{Plan, Topology};
+use kintsu_plan::{MOST_STEP_BYTES, Pace, Plan, Topology};
 use serde::Serialize;
 
 use crate::fair::{Filling, Flow, Use};
@@ -36,12 +36,13 @@ pub struct Simulated {
 }
 
 /// Plays a plan over blocks of `block_bytes` in slices of `slice_bytes` (for codes with sub-blocks: in cells of
-/// it), on the network that the topology's rates describe.
+/// it), on the network that the topology's rates describe. A plan that moves whole blocks is played in these, whatever
+/// the slice.
 ///
 /// The bytes are those of [`kintsu_plan::Account`], but for the rounding of shares to whole slices.
 ///
 /// # Errors
-/// `Invalid` for a slice of no bytes or overheads out of range; `Plan` when a lane does not lower.
+/// `Invalid` for a slice of no bytes, overheads out of range, or a plan in which nothing overlaps; `Plan` when a lane does not lower.
 pub fn simulate(
     plan: &Plan,
     topology: &Topology,
@@ -53,6 +54,7 @@ pub fn simulate(
     if slice_bytes == 0 {
         return Err(SimError::invalid("slice", "1 byte or more", slice_bytes));
     }
+    let slice_bytes = paced(plan, block_bytes, slice_bytes)?;
     let lanes = lanes(plan, overheads)?;
     let network = Network::new(topology, overheads);
     let slices = block_bytes.div_ceil(slice_bytes);
@@ -68,6 +70,16 @@ pub fn simulate(
     };
     let links = link_bytes(&lanes, topology, block_bytes, slice_bytes);
     Ok(Simulated { seconds: overheads.start_seconds + seconds, links })
+}
+
+/// The slices at the plan's pace.
+fn paced(plan: &Plan, block_bytes: u64, slice_bytes: u64) -> Result<u64, SimError> {
+    let whole = plan.lanes.iter().all(|lane| lane.placed.graph.w() == 1);
+    match plan.pace {
+        Pace::WholeBlocks if whole => Ok(block_bytes.clamp(1, MOST_STEP_BYTES.into())),
+        Pace::WholeBlocks | Pace::Streamed => Ok(slice_bytes),
+        Pace::Serial => Err(SimError::invalid("pace", "a plan whose nodes overlap their tasks", "Serial")),
+    }
 }
 
 /// A lane's transfers and its share.

@@ -178,3 +178,12 @@ fn bytes_on_links_are_those_of_the_account() {
         assert_eq!(simulated, again);
     }
 }
+
+#[test]
+fn the_baselines_are_played_at_their_pace_or_refused() {
+    let topology = cluster(20, 1);
+    let [blocks, serial] = [Method::PipeB, Method::PipeS].map(|m| planned("rs:n=9,k=6", 1, m, &topology));
+    close(slots(&blocks, &topology, 100), 6.0);
+    let refused = simulate(&serial, &topology, BLOCK, BLOCK / 100, &Overheads::default()).unwrap_err();
+    assert!(refused.to_string().contains("pace"), "{refused}");
+}

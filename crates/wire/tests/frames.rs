@@ -1,7 +1,7 @@
 //! Frames survive the way whole, or are refused: every flipped bit, every cut, any bytes at all.
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId, Vertex};
-use kintsu_plan::JobId;
+use kintsu_plan::{JobId, MOST_STEP_BYTES};
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
 use kintsu_wire::message::{Fault, FaultKind};
 use kintsu_wire::{PROTOCOL_VERSION, WireError};
@@ -129,4 +129,9 @@ proptest! {
         prop_assert_eq!(got, header);
         prop_assert_eq!(rest, &payload[..]);
     }
+}
+
+#[test]
+fn the_longest_step_of_a_plan_fills_a_frame() {
+    assert_eq!(MOST_STEP_BYTES as usize, MAX_PAYLOAD_BYTES);
 }

@@ -106,7 +106,7 @@ pub struct SimRecovery {
     /// Which node or rack [default: one drawn by the seed].
     #[arg(long, value_name = "ID")]
     pub which: Option<u32>,
-    /// Methods to compare [default: all].
+    /// Methods to compare; by default all that stream. pipe-s is not modelled.
     #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = Scheme::ALL)]
     pub method: Vec<Scheme>,
     /// Nodes that get the repaired blocks [default: all that are left]. PUSH-Rep has one, PUSH-Sur all.
@@ -132,8 +132,8 @@ pub struct SimRepair {
     /// Block indices that are lost.
     #[arg(long, value_delimiter = ',', default_value = "0", value_name = "I,J,...")]
     pub lost: Vec<u8>,
-    /// Methods to compare [default: all].
-    #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = kintsu_plan::Method::ALL)]
+    /// Methods to compare; by default all that stream. pipe-s is not modelled.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = kintsu_plan::Method::STREAMED)]
     pub method: Vec<kintsu_plan::Method>,
     /// Print comma-separated values.
     #[arg(long, conflicts_with = "json")]

@@ -4,7 +4,7 @@
 //! Rates are those of the paper; [`Experiment::scale`] says by what they are multiplied here.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{Method, Schedule};
+use kintsu_plan::{Method, Pace, Schedule};
 use kintsu_wire::message::Requestors;
 
 use crate::Spec;
@@ -89,7 +89,7 @@ pub enum Work {
         method: Method,
         /// How many.
         lost: usize,
-        /// How slices follow each other.
+        /// How its plan is run, whatever the method's own pace: PPR in whole blocks is PPR in rounds, as published.
         pace: Pace,
     },
     /// A node loses all its blocks, which are repaired by the coordinator.
@@ -108,18 +108,6 @@ pub enum Work {
     },
     /// A repair by pipelining in which something goes wrong after a part of its undisturbed time.
     Disturbed(Fault),
-}
-
-/// How the slices of a repair follow each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pace {
-    /// As they come, everything overlapped: what the system does.
-    #[default]
-    Overlapped,
-    /// Receive, read, compute, send, one after the other for each slice (ECPipe, section 6.4, Pipe-S).
-    Serial,
-    /// Whole blocks from node to node (ECPipe, section 3.2 and 6.4, Pipe-B; rounds of PPR as it was published).
-    WholeBlocks,
 }
 
 /// Recovery of a node.

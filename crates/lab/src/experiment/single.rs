@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
 use kintsu_plan::{
-    Account, JobId, Method, Plan, ProgramContext, Repair, StripeView, copy, predicted, repair,
+    Account, JobId, MOST_STEP_BYTES, Method, Pace, Plan, ProgramContext, Repair, StripeView, copy, predicted,
+    repair,
 };
-use kintsu_wire::frame::MAX_PAYLOAD_BYTES;
 use kintsu_wire::message::{BlockRef, DeleteBlocks};
 use tokio_util::sync::CancellationToken;
 
-use super::declare::{Pace, Slice};
+use super::declare::Slice;
 use super::meter::Meter;
 use super::report::Sample;
 use super::site::{Site, Stored};
@@ -65,7 +65,7 @@ pub async fn copy_one(
     slice: Slice,
 ) -> Result<Sample> {
     let planned = |view: &StripeView| Ok(copy(view, block, to)?);
-    let how = How { method: Method::Conventional, slice, pace: Pace::Overlapped };
+    let how = How { method: Method::Conventional, slice, pace: Pace::Streamed };
     run(site, stored, &[(block, to)], &stored.view, how, planned).await
 }
 
@@ -76,20 +76,20 @@ pub struct How {
     pub method: Method,
     /// Bytes in a slice.
     pub slice: Slice,
-    /// How slices follow each other.
+    /// How the plan is run.
     pub pace: Pace,
 }
 
 impl How {
-    fn slice_bytes(self, stored: &Stored) -> Result<u32> {
-        if self.pace != Pace::WholeBlocks {
-            return Ok(slice_bytes(self.slice));
-        }
+    /// The plan at the pace that was asked for. Blocks that do not go whole into a step are refused: cut, they
+    /// would not be what is to be measured.
+    fn paced(self, plan: Plan, stored: &Stored) -> Result<Plan> {
         let block = stored.block_bytes();
-        let fits = u32::try_from(block).ok().filter(|&bytes| bytes as usize <= MAX_PAYLOAD_BYTES);
-        fits.ok_or_else(|| {
-            LabError::invalid("block sent whole", format!("at most {MAX_PAYLOAD_BYTES} bytes"), block)
-        })
+        if self.pace == Pace::WholeBlocks && block > u64::from(MOST_STEP_BYTES) {
+            let expected = format!("at most {MOST_STEP_BYTES} bytes");
+            return Err(LabError::invalid("block sent whole", expected, block));
+        }
+        Ok(Plan { pace: self.pace, ..plan })
     }
 }
 
@@ -121,18 +121,17 @@ async fn run(
 ) -> Result<Sample> {
     let meter = Meter::start(site).await?;
     let started = Instant::now();
-    let plan = planned(view)?;
-    let mut programs = plan.programs(&ProgramContext {
+    let plan = how.paced(planned(view)?, stored)?;
+    let programs = plan.programs(&ProgramContext {
         job: new_job()?,
         view,
         generation: stored.generation,
         window: (0, u64::MAX),
-        slice_bytes: how.slice_bytes(stored)?,
+        slice_bytes: slice_bytes(how.slice),
         expect: &stored.digests,
         peers: &|node| site.host(node).map(|host| host.data),
         resume_key: 0,
     })?;
-    programs.iter_mut().for_each(|program| program.serial = how.pace == Pace::Serial);
     let control = |node: NodeId| site.host(node).map(|host| host.control);
     let cancel = CancellationToken::new();
     let ended = site.conductor.conduct(programs, &control, None, None, &cancel).await;

@@ -1,10 +1,10 @@
 //! The pieces that experiments are made of.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{Method, Schedule};
+use kintsu_plan::{Method, Pace, Schedule};
 use kintsu_wire::message::Requestors;
 
-use super::super::declare::{Case, Pace, Point, Recover, Scene, Slice, Value, Work};
+use super::super::declare::{Case, Point, Recover, Scene, Slice, Value, Work};
 use super::Size;
 use crate::error::Result;
 use crate::{Rate, Spec};
@@ -111,7 +111,7 @@ impl Case {
 
 /// The repair of one block.
 pub fn one(method: Method) -> Work {
-    Work::Repair { method, lost: 1, pace: Pace::Overlapped }
+    paced(method, method.pace())
 }
 
 /// The repair of one block by a method, at a pace.

@@ -3,12 +3,10 @@
 //! The paper's links carry 1 Gb/s; here they carry half of it by default, since all hosts share one machine's
 //! processors.
 
-use kintsu_plan::{Method, Schedule};
+use kintsu_plan::{Method, Pace, Schedule};
 use kintsu_wire::message::Requestors;
 
-use super::super::declare::{
-    Aim, Baseline, Claim, Experiment, Measure, Pace, Point, Scene, Slice, Value, Work,
-};
+use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Scene, Slice, Value, Work};
 use super::build::*;
 use super::{Entry, Kind, Size};
 use crate::error::Result;
@@ -264,7 +262,7 @@ fn several_blocks(size: Size) -> Result<Experiment> {
     let (spec, requestor) = cluster(2, GIGABIT)?;
     let mut cases = vec![case(DIRECT, "1", block, Work::Direct)];
     for lost in 1..=4 {
-        let work = |method| Work::Repair { method, lost, pace: Pace::Overlapped };
+        let work = |method: Method| Work::Repair { method, lost, pace: method.pace() };
         cases.push(case(CONVENTIONAL, lost.to_string(), block, work(Method::Conventional)));
         cases.push(case(RP, lost.to_string(), block, work(Method::Pipeline)));
     }

@@ -1,9 +1,9 @@
 //! ECPipe (TOS'21) on links of different rates: Figs. 8(g)-(i) of section 6.1, and 9 of section 6.2 with its Table 1.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::Method;
+use kintsu_plan::{Method, Pace};
 
-use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Pace, Point, Scene, Value, Work};
+use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Scene, Value, Work};
 use super::build::*;
 use super::{Entry, Kind, Size};
 use crate::error::Result;

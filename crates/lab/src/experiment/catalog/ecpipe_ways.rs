@@ -1,9 +1,9 @@
 //! ECPipe (TOS'21), sections 6.3 and 6.4: ways to pipeline (Fig. 11(a)), and recovery of a node by (n, k) (Fig. 10(b)).
 
-use kintsu_plan::{Method, Schedule};
+use kintsu_plan::{Method, Pace, Schedule};
 use kintsu_wire::message::Requestors;
 
-use super::super::declare::{Baseline, Claim, Experiment, Measure, Pace, Point, Scene, Slice, Value, Work};
+use super::super::declare::{Baseline, Claim, Experiment, Measure, Point, Scene, Slice, Value, Work};
 use super::build::*;
 use super::{Entry, Kind, Size};
 use crate::error::Result;
@@ -41,7 +41,7 @@ fn ways_to_pipeline(size: Size) -> Result<Experiment> {
         cases.push(case(DIRECT, &x, block, Work::Direct));
         cases.push(of(PIPE_B, Method::Pipeline, Pace::WholeBlocks));
         cases.push(of(PIPE_S, Method::Pipeline, Pace::Serial));
-        cases.push(of(RP, Method::Pipeline, Pace::Overlapped));
+        cases.push(of(RP, Method::Pipeline, Pace::Streamed));
     }
     let largest = bytes(all[all.len() - 1] << 20);
     let claims = vec![

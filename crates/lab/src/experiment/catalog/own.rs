@@ -1,10 +1,10 @@
 //! Experiments of no paper: the one for continuous integration, and repairs that outlive their helpers.
 
-use kintsu_plan::{Method, Schedule};
+use kintsu_plan::{Method, Pace, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{
-    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Pace, Point, Scene, Value, Work,
+    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Scene, Value, Work,
 };
 use super::build::*;
 use super::{Entry, Kind, Size};
@@ -33,7 +33,7 @@ fn smoke(_: Size) -> Result<Experiment> {
     let of = |name: &str, work| case(name, "RS(6,4)", block, work).code(&code);
     let mut cases = vec![of(DIRECT, Work::Direct)];
     cases.extend(THREE.map(|(name, method)| of(name, one(method))));
-    cases.push(of("two blocks", Work::Repair { method: Method::Pipeline, lost: 2, pace: Pace::Overlapped }));
+    cases.push(of("two blocks", Work::Repair { method: Method::Pipeline, lost: 2, pace: Pace::Streamed }));
     cases.push(of("slices one by one", paced(Method::Pipeline, Pace::Serial)));
     cases.push(of("whole blocks", paced(Method::Pipeline, Pace::WholeBlocks)));
     cases.push(of("write", Work::Write));
