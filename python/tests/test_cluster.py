@@ -125,8 +125,10 @@ def test_no_program_is_said_with_what_helps(monkeypatch):
         kintsu.LocalCluster()
 
 
+# A shell's background jobs, and what they start, ignore the signal unless they ask for it.
 WAITING = """
-import kintsu, sys
+import kintsu, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     print("waiting", flush=True)
     kintsu.Cluster(sys.argv[1]).status()
