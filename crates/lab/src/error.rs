@@ -54,6 +54,9 @@ pub enum LabError {
     /// An experiment could not be planned.
     #[error(transparent)]
     Plan(#[from] kintsu_plan::PlanError),
+    /// A plan could not be played by the simulator.
+    #[error(transparent)]
+    Sim(#[from] kintsu_sim::SimError),
 }
 
 /// What functions of this crate return.

@@ -7,7 +7,8 @@
 //! documentation are made from it.
 //!
 //! In order of reading: `declare` (what there is to declare), `catalog` (the experiments), `engine`, `site` (a lab with
-//! objects), `single`, `recovery`, `client_work`, `disturbed` (the kinds of work), `report`, `table`, `page`.
+//! objects), `single`, `recovery`, `client_work`, `disturbed` (the kinds of work), `simulated` (what the simulator says
+//! of the first), `report`, `table`, `page`.
 //!
 //! Invariants: nothing is measured that did not end with the right bytes; no sample is dropped; what the scale was
 //! and how busy the processors were is part of the report.
@@ -23,6 +24,7 @@ mod meter;
 mod page;
 mod recovery;
 mod report;
+mod simulated;
 mod single;
 mod site;
 mod spread;
@@ -37,5 +39,6 @@ pub use engine::{Settings, Step, run};
 pub use machine::Machine;
 pub use page::{splice, summary};
 pub use report::{Judged, Report, Row, Sample};
+pub use simulated::{Trial, overheads};
 pub use spread::Spread;
 pub use table::{Table, claims, points};

@@ -1,6 +1,6 @@
 //! The experiments that there are, each made by a function of how large they may be.
 
-mod build;
+pub(super) mod build;
 mod ecpipe;
 mod ecpipe_rates;
 mod ecpipe_ways;
@@ -90,7 +90,7 @@ mod tests {
             Value::AboveBest(point) | Value::CrossRackBlocks(point) | Value::Traffic(point) => {
                 vec![point.clone()]
             }
-            Value::Spread(_) => Vec::new(),
+            Value::Spread(_) | Value::OffSimulated(_) => Vec::new(),
         }
     }
 

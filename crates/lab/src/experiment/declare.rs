@@ -190,6 +190,9 @@ pub enum Value {
     Spread(String),
     /// By how many percent the median time at one point is above the least of its series.
     AboveBest(Point),
+    /// By how many percent, whatever the sign, the simulator's median time differs most from the measured one, over a
+    /// series or, without one, over all points.
+    OffSimulated(Option<String>),
     /// Blocks that crossed racks at a point, as the kernel counted.
     CrossRackBlocks(Point),
     /// Bytes that nodes sent at a point, as the kernel counted, over those of the plan.

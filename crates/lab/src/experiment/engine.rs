@@ -113,8 +113,8 @@ async fn sample(
             let stored = site.stripe(&name, 0).await?;
             let lost = single::lost_blocks(&stored, *lost, repetition);
             let to = single::requestors(&stored, &lost, prefer, repetition)?;
-            let how = single::How { method: *method, slice: case.slice, pace: *pace };
-            single::repair_one(site, &stored, &lost, &to, how).await
+            let steps = single::Steps { slice: case.slice, pace: *pace };
+            single::repair_one(site, &stored, &lost, &to, *method, steps).await
         }
         Work::Recover(recover) => recovery::sample(site, case, recover).await,
         Work::Write => client_work::write(site, case, prefer.unwrap_or(NodeId(0))).await,

@@ -128,7 +128,7 @@ mod tests {
         let once = splice(page, &[report("one")], "charts").unwrap();
         assert!(once.starts_with("# Page\n<!-- results one -->\n") && !once.contains("stale"), "{once}");
         assert!(once.ends_with("<!-- end -->\ntext\n<!-- results two --><!-- end -->\n"), "{once}");
-        assert!(once.contains("| 1 | a | 1.500 | 1.000 to 2.000 | 0.500 | - | 3.00 |"), "{once}");
+        assert!(once.contains("| 1 | a | 1.500 | 1.000 to 2.000 | 0.500 | - | - | 3.00 |"), "{once}");
         assert!(once.contains("| a over b | 1.088 x | 0.500 x | - | <= 1.020 x | holds |"), "{once}");
         assert!(once.contains("(charts/one.svg)"));
         assert_eq!(splice(&once, &[report("one")], "charts").unwrap(), once);

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Value};
 use super::machine::Machine;
+use super::simulated::Trial;
 use super::spread::Spread;
 
 /// The result of an experiment.
@@ -55,7 +56,7 @@ pub struct Row {
 }
 
 /// One repetition.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// From the start until the end.
     pub seconds: f64,
@@ -71,6 +72,12 @@ pub struct Sample {
     pub planned_cross_rack_bytes: u64,
     /// The least time in which the links can carry the plan; 0 where no plan is at hand.
     pub bound_seconds: f64,
+    /// What the simulator says of the same plan on the same links; none where it plays no such work.
+    #[serde(default)]
+    pub simulated_seconds: Option<f64>,
+    /// What the repetition was planned for, so that it can be played again; none where no plan is at hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
     /// Processor seconds of the lab's processes.
     pub cpu_seconds: f64,
     /// The part of the machine's processors that was busy, 0 to 1.
@@ -111,6 +118,17 @@ impl Row {
     /// Median and spread of something of the repetitions.
     pub fn spread_of(&self, what: impl Fn(&Sample) -> f64) -> Option<Spread> {
         Spread::of(self.samples.iter().map(what))
+    }
+
+    /// Median and spread of what the simulator says; none unless it says it of every repetition.
+    pub fn simulated(&self) -> Option<Spread> {
+        let all: Option<Vec<f64>> = self.samples.iter().map(|sample| sample.simulated_seconds).collect();
+        Spread::of(all?)
+    }
+
+    /// By how many percent the median of what the simulator says is above that of what was measured.
+    pub fn simulated_above(&self) -> Option<f64> {
+        Some(100.0 * (self.simulated()?.median / self.spread(Measure::Seconds)?.median - 1.0))
     }
 }
 
@@ -199,6 +217,12 @@ impl Report {
                 let own = self.row(point)?.spread(Measure::Seconds)?.median;
                 Spread::of([100.0 * (own / least(&self.medians(&point.series))? - 1.0)])
             }
+            Value::OffSimulated(series) => {
+                let meant = |row: &&Row| series.as_ref().is_none_or(|series| row.point.series == *series);
+                let off: Option<Vec<f64>> =
+                    self.rows.iter().filter(meant).map(|row| Some(row.simulated_above()?.abs())).collect();
+                Spread::of([off?.into_iter().reduce(f64::max)?])
+            }
             Value::CrossRackBlocks(point) => {
                 let row = self.row(point)?;
                 row.spread_of(|sample| sample.cross_rack_bytes as f64 / row.block_bytes as f64)
@@ -226,7 +250,7 @@ impl Value {
     fn unit(&self) -> &'static str {
         match self {
             Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) => "x",
-            Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) => "%",
+            Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
             Self::CrossRackBlocks(_) => "blocks",
         }
     }
@@ -309,6 +333,26 @@ mod tests {
         let over = |i: usize| report.over_baseline(&report.rows[i]).map(|s| s.median);
         assert_eq!(over(1), Some(1.5 / 9.0));
         assert_eq!((report.xs(), report.series()), (vec!["1", "2"], vec!["a", "b"]));
+    }
+
+    #[test]
+    fn the_largest_difference_from_the_simulator_is_found_whatever_its_sign() {
+        let mut a = row("a", "1", &[1.0, 2.0, 3.0]);
+        let mut b = row("b", "1", &[4.0, 4.0, 4.0]);
+        a.samples.iter_mut().for_each(|sample| sample.simulated_seconds = Some(1.5));
+        b.samples.iter_mut().for_each(|sample| sample.simulated_seconds = Some(5.0));
+        let of = |rows: Vec<Row>, series: Option<&str>| {
+            median(&report(rows), Value::OffSimulated(series.map(Into::into)))
+        };
+        assert_eq!(of(vec![a.clone(), b.clone()], None), Some(25.0));
+        assert_eq!(of(vec![a.clone(), b.clone()], Some("b")), Some(25.0));
+        a.samples[1].simulated_seconds = Some(1.0);
+        a.samples[2].simulated_seconds = Some(1.0);
+        assert_eq!(of(vec![a.clone(), b.clone()], None), Some(50.0));
+        // One repetition that was not simulated leaves nothing to be said.
+        a.samples[1].simulated_seconds = None;
+        assert_eq!(of(vec![a.clone(), b.clone()], None), None);
+        assert_eq!(of(vec![a, b], Some("b")), Some(25.0));
     }
 
     #[test]

@@ -7,16 +7,14 @@
 use std::time::Instant;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
-use kintsu_plan::{
-    Account, JobId, MOST_STEP_BYTES, Method, Pace, Plan, ProgramContext, Repair, StripeView, copy, predicted,
-    repair,
-};
+use kintsu_plan::{Account, JobId, MOST_STEP_BYTES, Method, Pace, Plan, ProgramContext, predicted};
 use kintsu_wire::message::{BlockRef, DeleteBlocks};
 use tokio_util::sync::CancellationToken;
 
 use super::declare::Slice;
 use super::meter::Meter;
 use super::report::Sample;
+use super::simulated::{planned, played};
 use super::site::{Site, Stored};
 use crate::error::{LabError, Result};
 
@@ -64,23 +62,19 @@ pub async fn copy_one(
     to: NodeId,
     slice: Slice,
 ) -> Result<Sample> {
-    let planned = |view: &StripeView| Ok(copy(view, block, to)?);
-    let how = How { method: Method::Conventional, slice, pace: Pace::Streamed };
-    run(site, stored, &[(block, to)], &stored.view, how, planned).await
+    run(site, stored, &[(block, to)], None, Steps { slice, pace: Pace::Streamed }).await
 }
 
-/// How a repair is run.
+/// How slices are moved.
 #[derive(Debug, Clone, Copy)]
-pub struct How {
-    /// The method.
-    pub method: Method,
+pub struct Steps {
     /// Bytes in a slice.
     pub slice: Slice,
     /// How the plan is run.
     pub pace: Pace,
 }
 
-impl How {
+impl Steps {
     /// The plan at the pace that was asked for. Blocks that do not go whole into a step are refused: cut, they
     /// would not be what is to be measured.
     fn paced(self, plan: Plan, stored: &Stored) -> Result<Plan> {
@@ -102,36 +96,36 @@ pub async fn repair_one(
     stored: &Stored,
     lost: &[BlockIndex],
     to: &[NodeId],
-    how: How,
+    method: Method,
+    steps: Steps,
 ) -> Result<Sample> {
-    let wanted = Repair { lost: lost.to_vec(), requestors: to.to_vec(), method: how.method };
     let goals: Vec<_> = lost.iter().copied().zip(to.iter().copied()).collect();
-    let planned = |view: &StripeView| Ok(repair(view, &stored.topology, &wanted, &|_| 0, &[])?.plan);
-    run(site, stored, &goals, &stored.without(lost), how, planned).await
+    run(site, stored, &goals, Some(method), steps).await
 }
 
-/// Plans and runs, measured from before the planning until all blocks are durable.
+/// Plans and runs, measured from before the planning until all blocks are durable. Without a method a block is copied.
 async fn run(
     site: &Site,
     stored: &Stored,
     goals: &[(BlockIndex, NodeId)],
-    view: &StripeView,
-    how: How,
-    planned: impl FnOnce(&StripeView) -> Result<Plan>,
+    method: Option<Method>,
+    steps: Steps,
 ) -> Result<Sample> {
     let meter = Meter::start(site).await?;
     let started = Instant::now();
-    let plan = how.paced(planned(view)?, stored)?;
+    let view = &stored.view;
+    let plan = steps.paced(planned(view, &stored.topology, goals, method)?, stored)?;
     let programs = plan.programs(&ProgramContext {
         job: new_job()?,
         view,
         generation: stored.generation,
         window: (0, u64::MAX),
-        slice_bytes: slice_bytes(how.slice),
+        slice_bytes: slice_bytes(steps.slice),
         expect: &stored.digests,
         peers: &|node| site.host(node).map(|host| host.data),
         resume_key: 0,
     })?;
+    let step_bytes = programs.first().map_or(0, |program| program.window.step_bytes);
     let control = |node: NodeId| site.host(node).map(|host| host.control);
     let cancel = CancellationToken::new();
     let ended = site.conductor.conduct(programs, &control, None, None, &cancel).await;
@@ -151,6 +145,8 @@ async fn run(
         }
     }
     let account = Account::of(&plan, &stored.topology, stored.block_bytes())?;
+    sample.simulated_seconds = played(&plan, &stored.topology, view, step_bytes)?;
+    sample.trial = Some(stored.trial(goals, step_bytes));
     sample.goal_bytes = goals.iter().map(|(block, _)| stored.view.block_len(*block)).sum();
     sample.planned_bytes = account.bytes_moved;
     sample.planned_cross_rack_bytes = account.bytes_across_racks;

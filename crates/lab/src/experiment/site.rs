@@ -14,6 +14,7 @@ use kintsu_wire::Credentials;
 use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeAction, NodeState};
 
 use super::declare::{Case, Scene};
+use super::simulated::Trial;
 use crate::error::{LabError, Result};
 use crate::{Host, Lab, Options, Spec};
 
@@ -163,13 +164,10 @@ impl Stored {
         self.view.layout.longest(self.view.code.k())
     }
 
-    /// The stripe without these blocks.
-    pub fn without(&self, lost: &[BlockIndex]) -> StripeView {
-        let mut view = self.view.clone();
-        for block in lost {
-            view.homes[usize::from(block.0)] = None;
-        }
-        view
+    /// What a repair or copy of these blocks in slices of so many bytes was planned for.
+    pub fn trial(&self, goals: &[(BlockIndex, NodeId)], step_bytes: u32) -> Trial {
+        let StripeView { id, layout, homes, .. } = self.view.clone();
+        Trial { stripe: id, layout, homes, goals: goals.to_vec(), step_bytes }
     }
 }
 

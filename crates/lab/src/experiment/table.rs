@@ -30,10 +30,10 @@ pub fn points(report: &Report) -> Table {
         Measure::Rate => "MiB/s",
     };
     let mut headings: Vec<String> =
-        [report.axis.as_str(), "", unit, "least to most", "links' bound, s", "sent, blocks", "across racks"]
+        [report.axis.as_str(), "", unit, "least to most", "simulated, s", "links' bound, s", "sent, blocks"]
             .map(Into::into)
             .into();
-    headings.extend(["processor, s", "load"].map(String::from));
+    headings.extend(["across racks", "processor, s", "load"].map(String::from));
     if report.baseline.is_some() {
         headings.insert(4, "over baseline".into());
     }
@@ -56,6 +56,7 @@ fn point(report: &Report, row: &Row) -> Vec<String> {
     if report.baseline.is_some() {
         cells.push(report.over_baseline(row).map_or("-".into(), |s| format!("{:.3}", s.median)));
     }
+    cells.push(row.simulated().map_or("-".into(), |s| number(s.median)));
     cells.push(if bound > 0.0 { number(bound) } else { "-".into() });
     cells.push(blocks(median(&|sample| sample.sent_bytes as f64)));
     cells.push(blocks(median(&|sample| sample.cross_rack_bytes as f64)));

@@ -42,15 +42,21 @@ pub const ENTRIES: &[Entry] = &[
     },
 ];
 
+/// ECPipe's cluster with one requestor, to which every node's stream is limited.
+pub(super) fn limited_edge(megabits: f64, edge: f64) -> Result<(Spec, NodeId)> {
+    let (mut spec, requestor) = cluster(1, megabits)?;
+    let edge = Rate::mbps(edge)?;
+    let helpers = spec.node_ids().filter(|node| *node != requestor);
+    spec.pairs = helpers.map(|node| ((node, requestor), edge)).collect();
+    Ok((spec, requestor))
+}
+
 fn edge(size: Size) -> Result<Experiment> {
     let block = size.mib(64);
     let mut scenes = Vec::new();
     for megabits in size.some(&[100.0, 200.0, 500.0, 1000.0]) {
         let x = format!("{megabits} Mb/s");
-        let (mut spec, requestor) = cluster(1, 1000.0)?;
-        let edge = Rate::mbps(megabits)?;
-        spec.pairs =
-            spec.node_ids().filter(|node| *node != requestor).map(|node| ((node, requestor), edge)).collect();
+        let (spec, requestor) = limited_edge(1000.0, megabits)?;
         let cases =
             [(RP, Method::Pipeline), (CYCLIC, Method::Cyclic)].map(|(name, m)| case(name, &x, block, one(m)));
         scenes.push(Scene { spec, free: vec![requestor], cases: cases.into() });
@@ -147,8 +153,11 @@ fn rates(size: Size) -> Result<Experiment> {
     })
 }
 
+/// Four regions and the rates from each to all.
+type Regions = [(&'static str, [f64; 4]); 4];
+
 /// ECPipe, Table 1: Mb/s from the region of the row to that of the column.
-const NORTH_AMERICA: [(&str, [f64; 4]); 4] = [
+pub(super) const NORTH_AMERICA: Regions = [
     ("California", [501.3, 57.2, 44.1, 299.9]),
     ("Canada", [55.3, 732.0, 63.3, 48.0]),
     ("Ohio", [46.3, 65.7, 332.5, 95.6]),
@@ -156,7 +165,7 @@ const NORTH_AMERICA: [(&str, [f64; 4]); 4] = [
 ];
 
 /// See [`NORTH_AMERICA`].
-const ASIA: [(&str, [f64; 4]); 4] = [
+const ASIA: Regions = [
     ("Mumbai", [624.8, 62.3, 39.5, 37.7]),
     ("Seoul", [63.8, 265.7, 86.1, 183.2]),
     ("Singapore", [41.5, 88.1, 493.0, 49.1]),
@@ -175,14 +184,18 @@ fn asia(size: Size) -> Result<Experiment> {
     regions(size, &ASIA, Experiment { source, ..Experiment::computed("ecpipe-9b", title) })
 }
 
-/// Four helpers in each region, and one requestor.
-fn regions(size: Size, table: &[(&str, [f64; 4]); 4], about: Experiment) -> Result<Experiment> {
+/// Four helpers in each region, and one requestor; the requestors are the last nodes.
+pub(super) fn region_spec(table: &Regions) -> Result<(Spec, Vec<NodeId>)> {
     let groups: Vec<usize> = (0..16).map(|node| node / 4).chain(0..4).collect();
     let rates = table.iter().map(|(_, row)| row.iter().map(|&megabits| mbps(megabits)).collect());
     let rates = rates.collect::<Result<Vec<Vec<_>>>>()?;
     let racks: Vec<u32> = groups.iter().map(|&group| group as u32).collect();
     let spec = Spec::in_racks(&racks, None).with_pair_rates(&groups, &rates)?;
-    let requestors: Vec<NodeId> = (16..20).map(NodeId).collect();
+    Ok((spec, (16..20).map(NodeId).collect()))
+}
+
+fn regions(size: Size, table: &Regions, about: Experiment) -> Result<Experiment> {
+    let (spec, requestors) = region_spec(table)?;
     let works = [
         (PPR_ROUNDS, paced(Method::Ppr, Pace::WholeBlocks)),
         (PPR, one(Method::Ppr)),

@@ -1,5 +1,7 @@
-//! Experiments of no paper: the one for continuous integration, and repairs that outlive their helpers.
+//! Experiments of no paper: the one for continuous integration, repairs that outlive their helpers, and what the
+//! simulator says beside what is measured.
 
+use kintsu_dag::NodeId;
 use kintsu_plan::{Method, Pace, Schedule};
 use kintsu_wire::message::Requestors;
 
@@ -7,6 +9,7 @@ use super::super::declare::{
     Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Scene, Value, Work,
 };
 use super::build::*;
+use super::ecpipe_rates::{NORTH_AMERICA, limited_edge, region_spec};
 use super::{Entry, Kind, Size};
 use crate::Spec;
 use crate::error::Result;
@@ -23,6 +26,12 @@ pub const ENTRIES: &[Entry] = &[
         groups: &["headline"],
         about: "a helper killed, cut off or slowed in the middle of a repair",
         kind: Kind::Measured(survive),
+    },
+    Entry {
+        name: "agreement",
+        groups: &["headline"],
+        about: "what the simulator says, beside what is measured: links alike, racks, regions, an edge",
+        kind: Kind::Measured(agreement),
     },
 ];
 
@@ -42,7 +51,7 @@ fn smoke(_: Size) -> Result<Experiment> {
     let planned: Vec<_> =
         cases.iter().filter(|c| matches!(c.work, Work::Direct | Work::Repair { .. })).cloned().collect();
     let spec = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], mbps(200.0)?);
-    let free = vec![kintsu_dag::NodeId(8)];
+    let free = vec![NodeId(8)];
     let recover = recover(Method::Pipeline, Schedule::Balanced, 8, Requestors::Any);
     let node = vec![of("whole node", recover)];
     Ok(Experiment {
@@ -97,6 +106,58 @@ fn survive(size: Size) -> Result<Experiment> {
         scale: size.scale_or(0.5),
         scenes: vec![Scene { spec, free: Vec::new(), cases: cases.into() }],
         claims,
+        strict: false,
+    })
+}
+
+/// By how many percent the simulator may be off.
+const AGREEMENT_PERCENT: f64 = 5.0;
+
+/// Links are slow enough that the machine's processors have time to spare, and blocks large enough that a repair's start
+/// is little of it.
+fn agreement(size: Size) -> Result<Experiment> {
+    let methods = [
+        (CONVENTIONAL, Method::Conventional),
+        (PPR, Method::Ppr),
+        (RP, Method::Pipeline),
+        (WEIGHTED, Method::Weighted),
+        (OPTIMAL, Method::Optimal),
+        (CYCLIC, Method::Cyclic),
+    ];
+    let scene = |x: &str, (n, k), spec: Spec, free: Vec<NodeId>| {
+        let works = methods.map(|(series, method)| (series, one(method)));
+        let works = [(DIRECT, Work::Direct)].into_iter().chain(works);
+        let cases = works.map(|(series, work)| case(series, x, size.mib(16), work).code(rs(n, k))).collect();
+        Scene { spec, free, cases }
+    };
+    let (even, requestor) = cluster(1, 200.0)?;
+    let racks = Spec::in_racks(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], mbps(400.0)?);
+    let (regions, requestors) = region_spec(&NORTH_AMERICA)?;
+    let (edge, client) = limited_edge(200.0, 40.0)?;
+    let scenes = vec![
+        scene("links alike", (14, 10), even, vec![requestor]),
+        scene("racks", (9, 6), racks.with_rack_links(mbps(200.0)?), Vec::new()),
+        scene("regions", (16, 12), regions.scaled(0.5)?, requestors),
+        scene("limited edge", (14, 10), edge, vec![client]),
+    ];
+    let off = |of: &str, series: Option<&str>| {
+        let value = Value::OffSimulated(series.map(Into::into));
+        Claim::new(format!("simulated from measured, largest difference: {of}"), value)
+            .aim(Aim::AtMost(AGREEMENT_PERCENT))
+    };
+    let each = methods.iter().map(|(series, _)| *series);
+    let each = [DIRECT].into_iter().chain(each).map(|series| off(series, Some(series)));
+    Ok(Experiment {
+        name: "agreement",
+        title: "What the simulator says, beside what is measured",
+        source: "none",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "network",
+        baseline: None,
+        scale: size.scale_or(1.0),
+        scenes,
+        claims: [off("all", None)].into_iter().chain(each).collect(),
         strict: false,
     })
 }

@@ -1,0 +1,163 @@
+//! What the simulator says of a repair or copy that was measured: the same plan, on the links of the lab.
+//!
+//! A [`Trial`] keeps what a repetition was planned for, so that it can be planned and played again without a lab,
+//! long after it was measured: results that are kept hold the simulator and the planners to what was measured once.
+//!
+//! What this is not: a fit. The overheads below are of protocols and of one small repair, the same for every method,
+//! topology and block size.
+
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_plan::{Layout, Method, Pace, Plan, Repair, StripeView, Topology, copy, repair};
+use kintsu_sim::{Overheads, simulate};
+use kintsu_wire::frame::HEADER_BYTES;
+use serde::{Deserialize, Serialize};
+
+use super::declare::{Case, Work};
+use super::site::parse;
+use crate::Spec;
+use crate::error::Result;
+
+/// Bytes on a link for each byte of a stream: a full Ethernet frame over what TCP, with timestamps, carries in it. Links
+/// are shaped by frames (see `Rate::payload`).
+const WIRE: f64 = 1514.0 / 1448.0;
+
+/// From the conductor's start to the first slice, and from the last one to the end: programs go to the agents,
+/// connections are made, the block is made durable, agents report.
+const START_SECONDS: f64 = 0.010;
+
+/// What slices cost in a lab beside their bytes.
+pub fn overheads() -> Overheads {
+    Overheads {
+        wire: WIRE,
+        frame_bytes: HEADER_BYTES as f64,
+        start_seconds: START_SECONDS,
+        ..Overheads::default()
+    }
+}
+
+/// What a repetition was planned for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The stripe.
+    pub stripe: StripeId,
+    /// How long its blocks are.
+    pub layout: Layout,
+    /// Where its blocks were, those too that counted as lost.
+    pub homes: Vec<Option<NodeId>>,
+    /// The blocks that were repaired or copied, and where to.
+    pub goals: Vec<(BlockIndex, NodeId)>,
+    /// Bytes in a slice, as the programs had it.
+    pub step_bytes: u32,
+}
+
+impl Trial {
+    /// Plans the case again for this stripe and plays it on the links of `spec`, which are those that the lab had
+    /// (scaled); in seconds. `None` where the simulator does not play such work.
+    ///
+    /// # Errors
+    /// When it cannot be planned or played.
+    pub fn simulate(&self, spec: &Spec, case: &Case) -> Result<Option<f64>> {
+        let (method, pace) = match case.work {
+            Work::Direct => (None, Pace::Streamed),
+            Work::Repair { method, pace, .. } => (Some(method), pace),
+            _ => return Ok(None),
+        };
+        let view = StripeView {
+            id: self.stripe,
+            code: parse(&case.code)?,
+            layout: self.layout,
+            homes: self.homes.clone(),
+        };
+        let topology = links(spec);
+        let plan = Plan { pace, ..planned(&view, &topology, &self.goals, method)? };
+        played(&plan, &topology, &view, self.step_bytes)
+    }
+}
+
+/// The nodes of a lab and what their links carry, headers included, as experiments plan with them.
+fn links(spec: &Spec) -> Topology {
+    Topology { rates: spec.rates(), ..spec.topology() }
+}
+
+/// The plan that repairs these blocks by a method, or without one copies the first of them.
+///
+/// # Errors
+/// When there is none.
+pub fn planned(
+    view: &StripeView,
+    topology: &Topology,
+    goals: &[(BlockIndex, NodeId)],
+    method: Option<Method>,
+) -> Result<Plan> {
+    match (method, goals) {
+        (None, [(block, to)]) => Ok(copy(view, *block, *to)?),
+        _ => {
+            let (lost, requestors): (Vec<_>, Vec<_>) = goals.iter().copied().unzip();
+            let mut view = view.clone();
+            lost.iter().for_each(|block| view.homes[usize::from(block.0)] = None);
+            let wanted = Repair { lost, requestors, method: method.unwrap_or_default() };
+            Ok(repair(&view, topology, &wanted, &|_| 0, &[])?.plan)
+        }
+    }
+}
+
+/// Seconds that the simulator says a plan takes in a lab; `None` for a pace that it does not play.
+///
+/// # Errors
+/// When it cannot be played.
+pub fn played(plan: &Plan, topology: &Topology, view: &StripeView, step_bytes: u32) -> Result<Option<f64>> {
+    if plan.pace == Pace::Serial {
+        return Ok(None);
+    }
+    let block_bytes = view.layout.longest(view.code.k());
+    Ok(Some(simulate(plan, topology, block_bytes, step_bytes.into(), &overheads())?.seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::catalog::build::{case, one};
+    use crate::experiment::declare::Slice;
+    use kintsu_plan::LayoutKind;
+
+    const BLOCK: u64 = 4 << 20;
+
+    fn trial() -> Trial {
+        Trial {
+            stripe: StripeId(1),
+            layout: Layout {
+                kind: LayoutKind::Striped,
+                block_bytes: BLOCK,
+                cell_bytes: 64 << 10,
+                w: 1,
+                data_bytes: 10 * BLOCK,
+            },
+            homes: (0..14).map(|node| Some(NodeId(node))).collect(),
+            goals: vec![(BlockIndex(3), NodeId(16))],
+            step_bytes: 32 << 10,
+        }
+    }
+
+    fn seconds(work: Work) -> Option<f64> {
+        let spec = Spec::even(17, 1, Some(crate::Rate::mbps(80.0).unwrap()));
+        trial().simulate(&spec, &case("", "", BLOCK, work).slice(Slice::Auto)).unwrap()
+    }
+
+    #[test]
+    fn a_copy_takes_its_frames_by_the_rate_of_its_link() {
+        // 128 slices with a head each, in Ethernet frames, at 10^7 bytes a second.
+        let frames = (BLOCK as f64 + 128.0 * 36.0) * 1514.0 / 1448.0 / 1e7;
+        let direct = seconds(Work::Direct).unwrap();
+        assert!((direct - START_SECONDS - frames).abs() < 1e-9, "{direct} {frames}");
+        let star = seconds(one(Method::Conventional)).unwrap();
+        assert!((star - START_SECONDS - 10.0 * frames).abs() < 1e-6, "{star}");
+    }
+
+    #[test]
+    fn what_the_simulator_does_not_play_has_no_time() {
+        let serial = Work::Repair { method: Method::Pipeline, lost: 1, pace: Pace::Serial };
+        assert_eq!(seconds(serial), None);
+        assert_eq!(seconds(Work::Write), None);
+        assert!(seconds(one(Method::Pipeline)).unwrap() > seconds(Work::Direct).unwrap());
+    }
+}
