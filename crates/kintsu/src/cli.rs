@@ -555,7 +555,7 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = 0.3)]
         seconds: f64,
     },
-    /// Parse, prove, place and lower one (14,10) repair.
+    /// Parse, prove, place and lower one (14,10) repair; search for paths by the rates of links.
     #[command(after_help = "Examples:\n  kintsu bench plan\n  kintsu bench plan --json")]
     Plan,
     /// A coordinator with many stripes: start time, memory, latencies.

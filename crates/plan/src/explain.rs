@@ -29,6 +29,8 @@ pub struct Explanation {
     pub requestors: Vec<NodeId>,
     /// The blocks that would be read, in the order of the path.
     pub helpers: Vec<BlockIndex>,
+    /// Whether the path is proved to be the best by its slowest link ([`crate::RepairPlan::path_is_best`]).
+    pub path_is_best: Option<bool>,
     /// The placed graph, a line for each vertex.
     pub graph: String,
     /// Every node's part.
@@ -109,6 +111,7 @@ pub fn explain(
         lost: planned.lost.clone(),
         requestors: planned.requestors.clone(),
         helpers: planned.helpers.clone(),
+        path_is_best: planned.path_is_best,
         graph: placed.to_text(),
         nodes: nodes.collect(),
         account: Account::of(&planned.plan, topology, block_bytes)?,

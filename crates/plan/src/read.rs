@@ -53,7 +53,7 @@ pub fn read_by(
     let others = view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b));
     let preference: Vec<_> = direct.iter().copied().chain(others).collect();
     let goals: Vec<_> = lost.iter().map(|block| (*block, NodeId::CLIENT)).collect();
-    let mut lanes = rebuild(view, topology, &goals, method, &preference, &direct)?.0;
+    let mut lanes = rebuild(view, topology, &goals, method, &preference, &direct)?.lanes;
     for placed in &mut lanes {
         for &block in &direct {
             let home = view.home(block)?;

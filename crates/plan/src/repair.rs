@@ -37,6 +37,10 @@ pub struct RepairPlan {
     pub lost: Vec<BlockIndex>,
     /// The node that gets each of them.
     pub requestors: Vec<NodeId>,
+    /// Whether it is proved that no path that was searched has a faster slowest link ([`crate::Widest::exact`]);
+    /// `None` where no path was searched by rate. For MDS codes without sub-blocks paths over any k blocks are
+    /// searched, for others those over the blocks that decoding names.
+    pub path_is_best: Option<bool>,
 }
 
 /// Plans a repair from the available blocks that are not `excluded` (rotten, or on nodes that
@@ -84,10 +88,12 @@ pub(crate) fn by_method(
     preference: &[BlockIndex],
 ) -> Result<RepairPlan, PlanError> {
     let goals: Vec<_> = repair.lost.iter().copied().zip(repair.requestors.iter().copied()).collect();
-    let (mut lanes, helpers) = rebuild(view, topology, &goals, repair.method, preference, &[])?;
+    let Rebuilt { mut lanes, helpers, path_is_best } =
+        rebuild(view, topology, &goals, repair.method, preference, &[])?;
     lanes.iter_mut().for_each(|placed| persist(view, placed, &goals));
     let plan = Plan { pace: repair.method.pace(), ..proved(view, lanes, &repair.lost)? };
-    Ok(RepairPlan { plan, helpers, lost: repair.lost.clone(), requestors: repair.requestors.clone() })
+    let (lost, requestors) = (repair.lost.clone(), repair.requestors.clone());
+    Ok(RepairPlan { plan, helpers, lost, requestors, path_is_best })
 }
 
 /// Makes each lost block a block of its requestor.
@@ -95,6 +101,16 @@ pub(crate) fn persist(view: &StripeView, placed: &mut Placed, goals: &[(BlockInd
     for &(block, requestor) in goals {
         placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, (requestor, Sink::Block))));
     }
+}
+
+/// Lost blocks computed where they are wanted, not yet proved and with nothing persisted.
+pub(crate) struct Rebuilt {
+    /// The placed graphs, one a lane.
+    pub lanes: Vec<Placed>,
+    /// The blocks that they read, in the order of the path.
+    pub helpers: Vec<BlockIndex>,
+    /// See [`RepairPlan::path_is_best`].
+    pub path_is_best: Option<bool>,
 }
 
 /// The placed graphs, one a lane, not yet proved and with nothing persisted, that compute each lost block for its
@@ -108,12 +124,15 @@ pub(crate) fn rebuild(
     method: Method,
     preference: &[BlockIndex],
     at_hand: &[BlockIndex],
-) -> Result<(Vec<Placed>, Vec<BlockIndex>), PlanError> {
+) -> Result<Rebuilt, PlanError> {
     match method {
         Method::Weighted | Method::Optimal if !topology.rates.is_empty() => {
             weighted(view, topology, goals, preference)
         }
-        _ => rebuild_by(view, topology, goals, method, preference, at_hand),
+        _ => {
+            let (lanes, helpers) = rebuild_by(view, topology, goals, method, preference, at_hand)?;
+            Ok(Rebuilt { lanes, helpers, path_is_best: None })
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use kintsu_dag::{BlockIndex, NodeId, Placed};
 
 use crate::predict::predicted;
 use crate::rebuild::{decode, parts, union};
-use crate::repair::{persist, rebuild_by};
+use crate::repair::{Rebuilt, persist, rebuild_by};
 use crate::widest::widest;
 use crate::{Lane, Method, Plan, PlanError, StripeView, Topology};
 
@@ -21,29 +21,46 @@ pub(crate) fn weighted(
     topology: &Topology,
     goals: &[(BlockIndex, NodeId)],
     preference: &[BlockIndex],
-) -> Result<(Vec<Placed>, Vec<BlockIndex>), PlanError> {
+) -> Result<Rebuilt, PlanError> {
     let together = along(view, topology, goals, preference)?;
     if goals.len() == 1 {
-        return Ok((vec![together.0], together.1));
+        return Ok(together.rebuilt());
     }
     let mut graphs = Vec::with_capacity(goals.len());
-    let (mut load_at, mut helpers) = (BTreeMap::new(), Vec::new());
+    let (mut load_at, mut helpers, mut is_best) = (BTreeMap::new(), Vec::new(), true);
     for goal in goals {
-        let (placed, read) = along(view, topology, &[*goal], preference)?;
-        graphs.push(placed.graph);
-        load_at.extend(placed.load_at);
-        helpers.extend(read.into_iter().filter(|block| !helpers.contains(block)).collect::<Vec<_>>());
+        let path = along(view, topology, &[*goal], preference)?;
+        graphs.push(path.placed.graph);
+        load_at.extend(path.placed.load_at);
+        is_best &= path.is_best;
+        helpers.extend(path.helpers.into_iter().filter(|block| !helpers.contains(block)).collect::<Vec<_>>());
     }
-    let apart =
+    let placed =
         Placed { graph: union(graphs)?, load_at, compute_at: BTreeMap::new(), persist_at: BTreeMap::new() };
+    let apart = Along { placed, helpers, is_best };
     let time = |placed: &Placed| {
         let mut placed = placed.clone();
         persist(view, &mut placed, goals);
         let plan = Plan::new(vec![Lane { placed, share: 1 }]);
         predicted(&plan, topology, view.layout.longest(view.code.k()))
     };
-    let better = time(&apart)? < time(&together.0)?;
-    Ok(if better { (vec![apart], helpers) } else { (vec![together.0], together.1) })
+    let better = time(&apart.placed)? < time(&together.placed)?;
+    Ok(if better { apart.rebuilt() } else { together.rebuilt() })
+}
+
+/// The graph along one or several paths.
+struct Along {
+    placed: Placed,
+    /// The blocks in the order of the paths.
+    helpers: Vec<BlockIndex>,
+    /// Whether each path is proved to be the best.
+    is_best: bool,
+}
+
+impl Along {
+    fn rebuilt(self) -> Rebuilt {
+        Rebuilt { lanes: vec![self.placed], helpers: self.helpers, path_is_best: Some(self.is_best) }
+    }
 }
 
 /// One path for all the lost blocks that have helpers in common.
@@ -52,15 +69,17 @@ fn along(
     topology: &Topology,
     goals: &[(BlockIndex, NodeId)],
     preference: &[BlockIndex],
-) -> Result<(Placed, Vec<BlockIndex>), PlanError> {
+) -> Result<Along, PlanError> {
     let lost: Vec<BlockIndex> = goals.iter().map(|(block, _)| *block).collect();
     let parts = parts(view, &decode(view, preference, &lost)?)?;
-    let mut order = Vec::with_capacity(preference.len());
+    let (mut order, mut is_best) = (Vec::with_capacity(preference.len()), true);
     for part in &parts {
         let candidates = if any_will_do(view) { preference } else { &part.helpers };
         let requestors: Vec<NodeId> =
             goals.iter().filter(|(block, _)| part.lost.contains(block)).map(|(_, node)| *node).collect();
-        order.extend(best(view, topology, candidates, part.helpers.len(), &requestors)?);
+        let (path, proved) = best(view, topology, candidates, part.helpers.len(), &requestors)?;
+        order.extend(path);
+        is_best &= proved;
     }
     order.extend(preference.iter().copied().filter(|block| !order.contains(block)).collect::<Vec<_>>());
     let (mut lanes, helpers) = rebuild_by(view, topology, goals, Method::Weighted, &order, &[])?;
@@ -69,10 +88,10 @@ fn along(
         expected: "one lane".into(),
         got: "none".into(),
     })?;
-    Ok((placed, helpers))
+    Ok(Along { placed, helpers, is_best })
 }
 
-/// The best path over `k` of the candidates. A link between helpers carries one combination for each lost block, the
+/// The best path over `k` of the candidates, and whether that is proved. A link between helpers carries one combination for each lost block, the
 /// last helper's link to each requestor one.
 fn best(
     view: &StripeView,
@@ -80,7 +99,7 @@ fn best(
     candidates: &[BlockIndex],
     k: usize,
     requestors: &[NodeId],
-) -> Result<Vec<BlockIndex>, PlanError> {
+) -> Result<(Vec<BlockIndex>, bool), PlanError> {
     let homes: Vec<NodeId> = candidates.iter().map(|block| view.home(*block)).collect::<Result<_, _>>()?;
     let lost = requestors.len().max(1) as u64;
     let each = |rate: Option<NonZeroU64>| {
@@ -95,8 +114,8 @@ fn best(
     };
     let found = widest(candidates.len(), k, &rate);
     Ok(found.map_or_else(
-        || candidates[..k.min(candidates.len())].to_vec(),
-        |found| found.path.into_iter().map(|at| candidates[at]).collect(),
+        || (candidates[..k.min(candidates.len())].to_vec(), false),
+        |found| (found.path.into_iter().map(|at| candidates[at]).collect(), found.exact),
     ))
 }
 

@@ -5,11 +5,12 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{
-    Account, Layout, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, encode_offline,
-    explain, place_lost, repair,
+    Account, Layout, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, draw,
+    encode_offline, explain, place_lost, repair,
 };
 use support::{stripe, topology};
 
@@ -173,6 +174,29 @@ fn an_explanation_tells_the_whole_plan() {
     assert!(told.graph.contains("persisted on") && told.svg().unwrap().starts_with("<svg"));
     let chosen = explain(&view, &topology, &[BlockIndex(3)], Method::Pipeline, 0).unwrap();
     assert_eq!(chosen.slice_bytes, chosen.plan().slice_bytes(view.layout.block_bytes, None).unwrap());
+}
+
+#[test]
+fn an_explanation_says_whether_the_path_is_proved_best() {
+    let mut topology = topology(5, 10);
+    let said = |topology: &Topology, name, lost: &[u8], method| {
+        let view = view(name, topology, 5, lost);
+        let lost: Vec<_> = lost.iter().copied().map(BlockIndex).collect();
+        explain(&view, topology, &lost, method, 64).unwrap().path_is_best
+    };
+    assert_eq!(said(&topology, "rs:n=14,k=10", &[3], Method::Weighted), None, "no rates, no search");
+    for pair in 0..50 * 50 {
+        let rate = NonZeroU64::new(1 + draw(0, 0, pair) % 1_000_000).unwrap();
+        topology.rates.pairs.insert((NodeId(pair as u32 / 50), NodeId(pair as u32 % 50)), rate);
+    }
+    assert_eq!(said(&topology, "rs:n=14,k=10", &[3], Method::Pipeline), None, "not by rate");
+    for lost in [&[3][..], &[3, 8]] {
+        assert_eq!(said(&topology, "rs:n=14,k=10", lost, Method::Weighted), Some(true), "{lost:?}");
+    }
+    let wide =
+        (0..32).map(|lost| planned("rs:n=32,k=28", &topology, &[lost], Method::Weighted).1.path_is_best);
+    let wide: BTreeSet<_> = wide.collect();
+    assert_eq!(wide, BTreeSet::from([Some(false), Some(true)]), "nearly all of many helpers");
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod io;
 mod isal;
 pub mod kernel;
 pub mod meta;
+mod paths;
 pub mod plan;
 mod relay;
 pub mod slices;

@@ -4,7 +4,8 @@
 //! One run parses the name (the code itself is cached, as in a coordinator), chooses a requestor,
 //! decodes, shapes, proves and places the graph and lowers it to programs. Decoding and
 //! proving are also timed by themselves; what is left of a repair is shaping and placing. The
-//! published figure for OpenEC's controller is under 300 microseconds (FAST'19).
+//! published figure for OpenEC's controller is under 300 microseconds (FAST'19). Paths by the rates of links are
+//! measured in [`paths`].
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -17,6 +18,8 @@ use kintsu_plan::{
     repair,
 };
 use serde::Serialize;
+
+use super::paths;
 
 /// How to measure.
 #[derive(Debug, Clone)]
@@ -33,6 +36,8 @@ pub struct Options {
     pub slice_bytes: u32,
     /// Runs of each method.
     pub runs: usize,
+    /// Sets of rates for which paths are searched.
+    pub rate_sets: usize,
 }
 
 impl Default for Options {
@@ -44,6 +49,7 @@ impl Default for Options {
             block_bytes: 64 << 20,
             slice_bytes: 32 << 10,
             runs: 20_000,
+            rate_sets: 1000,
         }
     }
 }
@@ -89,6 +95,8 @@ pub struct Report {
     pub published_us: f64,
     /// What was measured.
     pub cases: Vec<Case>,
+    /// Paths by the rates of links.
+    pub paths: Vec<paths::Case>,
 }
 
 /// Measures all methods; `progress` is told what is being measured.
@@ -98,16 +106,7 @@ pub struct Report {
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     ensure!(options.runs > 0, "expected at least one run, got 0");
     let topology = topology(options);
-    let code = kintsu_code::parse(&options.code)?;
-    let layout = Layout {
-        kind: LayoutKind::Contiguous,
-        block_bytes: options.block_bytes,
-        cell_bytes: 128 << 10,
-        w: code.w() as u16,
-        data_bytes: options.block_bytes * code.k() as u64,
-    };
-    let homes = place(code.as_ref(), &layout, &topology, 1)?.homes;
-    let mut view = StripeView { id: StripeId(1), code, layout, homes };
+    let mut view = stripe(options, &topology)?;
     let mut cases = Vec::new();
     for method in [Method::Conventional, Method::Ppr, Method::Pipeline] {
         progress(&format!("{}, {method}", options.code));
@@ -123,11 +122,26 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<
         let [total, parse, requestor, repair, programs, decode, prove] = samples.map(Micros::of);
         cases.push(Case { method, total, parse, requestor, repair, decode, prove, programs });
     }
-    Ok(Report { code: options.code.clone(), runs: options.runs, published_us: 300.0, cases })
+    let paths = paths::run(options, progress)?;
+    Ok(Report { code: options.code.clone(), runs: options.runs, published_us: 300.0, cases, paths })
+}
+
+/// A whole stripe of the code, placed.
+pub(super) fn stripe(options: &Options, topology: &Topology) -> anyhow::Result<StripeView> {
+    let code = kintsu_code::parse(&options.code)?;
+    let layout = Layout {
+        kind: LayoutKind::Contiguous,
+        block_bytes: options.block_bytes,
+        cell_bytes: 128 << 10,
+        w: code.w() as u16,
+        data_bytes: options.block_bytes * code.k() as u64,
+    };
+    let homes = place(code.as_ref(), &layout, topology, 1)?.homes;
+    Ok(StripeView { id: StripeId(1), code, layout, homes })
 }
 
 /// One run: microseconds of total, parse, requestor, repair, programs, and apart decode and prove.
-fn once(
+pub(super) fn once(
     options: &Options,
     topology: &Topology,
     view: &StripeView,
@@ -170,7 +184,7 @@ fn once(
     Ok(spans.map(|span| span.as_secs_f64() * 1e6))
 }
 
-fn topology(options: &Options) -> Topology {
+pub(super) fn topology(options: &Options) -> Topology {
     let nodes = (0..options.racks * options.nodes_per_rack).map(|i| {
         let rack = RackId(i / options.nodes_per_rack.max(1));
         (NodeId(i), Node { rack, usable: true, used_bytes: 0 })
@@ -211,8 +225,11 @@ impl Report {
         }
         format!(
             "{}: microseconds to plan the repair of one block, best and median of {} runs; phases: medians \
-             (published for OpenEC: under {})\n{table}",
-            self.code, self.runs, self.published_us
+             (published for OpenEC: under {})\n{table}\n\n{}",
+            self.code,
+            self.runs,
+            self.published_us,
+            paths::table(&self.paths)
         )
     }
 }
@@ -223,10 +240,17 @@ mod tests {
 
     #[test]
     fn all_methods_are_measured() {
-        let report = run(&Options { runs: 30, ..Options::default() }, &mut |_| {}).unwrap();
+        let report = run(&Options { runs: 30, rate_sets: 20, ..Options::default() }, &mut |_| {}).unwrap();
         assert_eq!(report.cases.len(), 3);
         assert!(report.cases.iter().all(|c| c.total.best > 0.0 && c.total.best <= c.total.median));
         assert!(report.table().contains("pipeline"));
+        assert_eq!(report.paths.len(), 2);
+        for case in &report.paths {
+            assert!(case.exact > 0 && case.exact <= 20, "{case:?}");
+            assert!(case.search.best > 0.0 && case.search.best <= case.search.median, "{case:?}");
+        }
+        assert!(report.table().contains(" of 20"));
+        assert!(run(&Options { runs: 1, rate_sets: 0, ..Options::default() }, &mut |_| {}).is_err());
         assert!(run(&Options { code: "rs:n=1,k=10".into(), ..Options::default() }, &mut |_| {}).is_err());
         assert!(run(&Options { racks: 1, ..Options::default() }, &mut |_| {}).is_err());
     }

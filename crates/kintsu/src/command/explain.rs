@@ -45,6 +45,13 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
         writeln!(text, "  {block} goes to {node}")?;
     }
     writeln!(text, "  helpers, in the order of the path: {}", list(&e.helpers))?;
+    match e.path_is_best {
+        Some(true) => writeln!(text, "  proved: of the paths searched, none has a faster slowest link")?,
+        Some(false) => {
+            writeln!(text, "  the search was cut short: another path may have a faster slowest link")?
+        }
+        None => {}
+    }
     writeln!(text, "\ngraph\n{}", e.graph.trim_end())?;
     writeln!(text, "\ntasks, for each of {} slice(s) of {}", e.slices, human(e.slice_bytes.into()))?;
     for node in &e.nodes {

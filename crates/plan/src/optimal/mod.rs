@@ -105,6 +105,7 @@ pub fn over_trees(
         helpers: helpers.into_iter().collect(),
         lost: lost.to_vec(),
         requestors: requestors.to_vec(),
+        path_is_best: None,
     })
 }
 
