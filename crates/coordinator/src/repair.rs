@@ -53,6 +53,11 @@ pub struct Order {
 }
 
 impl Order {
+    /// Whether the trees of its stripes are planned together ([`kintsu_plan::Recovery::window`]).
+    pub fn together(&self) -> bool {
+        self.method == Method::Optimal && self.schedule == Schedule::Balanced
+    }
+
     /// The nodes as this order sees them: only its requestors are usable for new blocks.
     pub fn narrow(&self, mut topology: Topology) -> Topology {
         if let Some(requestors) = &self.requestors {

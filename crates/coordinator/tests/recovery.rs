@@ -79,6 +79,29 @@ async fn a_node_is_recovered_to_the_requestors_asked_for_evenly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn links_of_a_node_recovered_by_the_best_method_carry_what_their_rates_allow() {
+    let mut lab = lab_with_spares(3).await;
+    let rate = |node: u32| NonZeroU64::new(if node.is_multiple_of(2) { 1 << 20 } else { 1 << 19 }).unwrap();
+    let rates: BTreeMap<NodeId, _> = (0..9).map(|node| (NodeId(node), rate(node))).collect();
+    lab.client
+        .set_rates(&Rates { up: rates.clone(), down: rates.clone(), ..Rates::default() })
+        .await
+        .unwrap();
+    lab.kill(0).await;
+    let placed = lab.node(0).await.placed_blocks;
+    let repair = Repair { method: Method::Optimal, ..Repair::new(RepairTarget::Node(NodeId(0))) };
+    let report = lab.repair_by(repair).await;
+    assert_eq!((report.failed.as_slice(), report.blocks), (&[][..], placed));
+    let busy = |node: &NodeLoad| node.up_bytes.max(node.down_bytes) as f64 / rates[&node.node].get() as f64;
+    let busiest = report.nodes.iter().map(busy).fold(0.0, f64::max);
+    let bound = report.bound_seconds.expect("rates are known");
+    assert!(bound <= busiest && bound >= 0.85 * busiest, "{bound} of {busiest}");
+    lab.check_all().await;
+    lab.check_places().await;
+    lab.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn blocks_that_no_requestor_may_take_are_told_one_by_one() {
     let mut lab = lab_with_spares(0).await;
     lab.kill(0).await;

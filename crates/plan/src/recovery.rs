@@ -117,6 +117,14 @@ impl Recovery {
         Ok(planned)
     }
 
+    /// Keeps what a clone's [`Recovery::window`] assigned, as if it had been this one's.
+    pub fn keep<'a>(&mut self, assigned: impl IntoIterator<Item = &'a Assignment>) {
+        for assignment in assigned {
+            self.mark(assignment.helpers.iter().copied(), assignment.requestors.values().copied());
+            self.assigned.insert(assignment.stripe, assignment.clone());
+        }
+    }
+
     /// Forgets what is assigned for a stripe: it is repaired, or will not be.
     pub fn release(&mut self, stripe: StripeId) {
         self.assigned.remove(&stripe);

@@ -3,10 +3,15 @@
 //! Sources: ECPipe, sections 3.3 (greedy choice of helpers), 6.4 (PUSH-Rep and PUSH-Sur: block by block along a path,
 //! to one requestor or to all survivors in turn).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::slice::Chunks;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_plan::{Method, Plan, Recovery, Repair, RepairPlan, StripeView, Topology, even_cluster, repair};
+use kintsu_plan::optimal::node;
+use kintsu_plan::{
+    Method, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology, Waiting,
+    even_cluster, repair,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, LostStripe};
@@ -17,6 +22,12 @@ use crate::{Network, Overheads, SimError};
 
 /// Streams of a node that keep its links busy while others begin and end.
 const STREAMS_A_NODE: usize = 8;
+
+/// The same where helpers are given: what is under way at a time should load all nodes alike.
+const STREAMS_OF_TREES: usize = 32;
+
+/// Stripes whose trees are planned together.
+const WINDOW: usize = 4096;
 
 /// Flows beyond which ends that are close together are taken as one, and how close.
 const EXACT_FLOWS: usize = 200_000;
@@ -36,11 +47,14 @@ pub enum Scheme {
     PushRep,
     /// Whole blocks along chains to all survivors in turn, whatever requestors are asked for.
     PushSur,
+    /// Trees that are planned together, so that all links are done at about the same time.
+    Optimal,
 }
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Conventional, Self::Ppr, Self::PushRep, Self::PushSur, Self::Pipeline];
+    pub const ALL: [Self; 6] =
+        [Self::Conventional, Self::Ppr, Self::PushRep, Self::PushSur, Self::Pipeline, Self::Optimal];
 
     fn method(self) -> Method {
         match self {
@@ -48,6 +62,7 @@ impl Scheme {
             Self::Ppr => Method::Ppr,
             Self::Pipeline => Method::Pipeline,
             Self::PushRep | Self::PushSur => Method::Flat,
+            Self::Optimal => Method::Optimal,
         }
     }
 
@@ -73,6 +88,7 @@ impl std::fmt::Display for Scheme {
             Self::Pipeline => "pipeline",
             Self::PushRep => "push-rep",
             Self::PushSur => "push-sur",
+            Self::Optimal => "optimal",
         })
     }
 }
@@ -148,15 +164,16 @@ pub fn recover(
         topology.nodes.get_mut(node).into_iter().for_each(|node| node.usable = false);
     }
     let network = Network::new(&topology, &options.overheads);
-    let mut planner = Planner::new(cluster, &topology, scheme, options)?;
+    let mut planner = Planner::new(cluster, &topology, lost, scheme, options)?;
     let grain = match scheme {
-        Scheme::Conventional | Scheme::Pipeline => Grain::Slices(options.slice_bytes),
+        Scheme::Conventional | Scheme::Pipeline | Scheme::Optimal => Grain::Slices(options.slice_bytes),
         Scheme::Ppr | Scheme::PushRep | Scheme::PushSur => Grain::Blocks,
     };
     let limits = limits(&topology, cluster, scheme, lost.len(), options);
-    let jobs = lost.iter().map(|stripe| {
-        let plan = planner.plan(&cluster.view(stripe), stripe)?;
-        Job::of(&plan, &network, &topology, cluster.block_bytes, grain, &options.overheads)
+    let job = |plan| Job::of(&plan, &network, &topology, cluster.block_bytes, grain, &options.overheads);
+    let jobs = std::iter::from_fn(|| {
+        let stripe = planner.next(cluster)?;
+        Some(planner.plan(&cluster.view(stripe), stripe).and_then(job))
     });
     let played = play(&network, jobs, &limits, progress)?;
     let blocks: u64 = lost.iter().map(|stripe| stripe.lost().len() as u64).sum();
@@ -197,8 +214,13 @@ fn bound(
     if cluster.code.w() > 1 {
         return Ok(None);
     }
-    let helpers = fewest_helpers(cluster)?;
-    Ok(Some(floor(cluster, topology, lost, &requestors(topology, count), helpers)))
+    let requestors = requestors(topology, count);
+    let floor = floor(cluster, topology, lost, &requestors, fewest_helpers(cluster)?);
+    // Stripes with a block on every requestor are repaired elsewhere.
+    let comes = |stripe: &&LostStripe| requestors.iter().any(|node| !stripe.homes.contains(&Some(*node)));
+    let losses: Option<Vec<_>> =
+        lost.iter().filter(comes).map(|stripe| cluster.waiting(stripe).loss()).collect();
+    Ok(Some(losses.map_or(0.0, |losses| node::bound(&losses, &requestors, topology)).max(floor)))
 }
 
 /// Helpers of the smallest repair of one block.
@@ -228,7 +250,8 @@ fn limits(
 ) -> Limits {
     // A pushed repair has one link at work at a time, others as many as helpers.
     let nodes_at_work = if scheme.pushes() { 1 } else { cluster.code.k() + 1 };
-    let busy = (STREAMS_A_NODE * topology.nodes.len()).div_ceil(nodes_at_work);
+    let streams = if scheme == Scheme::Optimal { STREAMS_OF_TREES } else { STREAMS_A_NODE };
+    let busy = (streams * topology.nodes.len()).div_ceil(nodes_at_work);
     let at_once = options.at_once.unwrap_or(busy);
     let rounds = if scheme.pushes() { cluster.code.k() } else { 1 };
     let steps = stripes.saturating_mul(rounds).saturating_mul(at_once.min(stripes));
@@ -240,7 +263,11 @@ fn limits(
 struct Planner<'a> {
     topology: &'a Topology,
     scheme: Scheme,
+    windows: Chunks<'a, LostStripe>,
+    /// Those of the last window that are not planned yet, in their order.
+    ready: VecDeque<&'a LostStripe>,
     recovery: Recovery,
+    shares: Shares,
     /// The nodes that get blocks, the least recently used first.
     requestors: VecDeque<NodeId>,
     /// Blocks of a stripe that a rack may have.
@@ -251,6 +278,7 @@ impl<'a> Planner<'a> {
     fn new(
         cluster: &Cluster,
         topology: &'a Topology,
+        lost: &'a [LostStripe],
         scheme: Scheme,
         options: &Options,
     ) -> Result<Self, SimError> {
@@ -262,32 +290,76 @@ impl<'a> Planner<'a> {
         Ok(Self {
             topology,
             scheme,
+            windows: lost.chunks(WINDOW),
+            ready: VecDeque::new(),
             recovery: Recovery::new(),
+            shares: Shares::default(),
             requestors: requestors(topology, count).into(),
             most_in_rack: (code.n() - code.k()).max(1),
         })
     }
 
+    /// The stripe whose repair starts next.
+    fn next(&mut self, cluster: &Cluster) -> Option<&'a LostStripe> {
+        if self.ready.is_empty() {
+            let window = self.windows.next()?;
+            self.ready.extend(window);
+            if self.scheme == Scheme::Optimal {
+                let turns = self.assign(cluster, window);
+                self.ready.make_contiguous().sort_by_key(|stripe| turns.get(&stripe.id).copied());
+            }
+        }
+        self.ready.pop_front()
+    }
+
+    /// Assigns these stripes together: to the requestors, and those with a block on every one of them to any nodes. What
+    /// cannot be assigned is planned by itself. Returns their turns by their numbers.
+    fn assign(&mut self, cluster: &Cluster, lost: &[LostStripe]) -> HashMap<u64, usize> {
+        let mut turns = HashMap::new();
+        let mut narrow = self.topology.clone();
+        let requestors: BTreeSet<NodeId> = self.requestors.iter().copied().collect();
+        narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= requestors.contains(id));
+        let mut waiting: Vec<Waiting> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
+        for topology in [&narrow, self.topology] {
+            let (schedule, method) = (Schedule::Balanced, self.scheme.method());
+            let assigned = self.recovery.window(schedule, method, &mut self.shares, topology, &waiting);
+            turns.extend(assigned.iter().flatten().map(|assigned| (assigned.stripe.0, assigned.turn)));
+            let left = waiting.into_iter().zip(assigned).filter(|(_, assigned)| assigned.is_err());
+            waiting = left.map(|(waiting, _)| waiting).collect();
+        }
+        turns
+    }
+
     fn plan(&mut self, view: &StripeView, stripe: &LostStripe) -> Result<Plan, SimError> {
         let lost = stripe.lost();
+        let requestors = match self.scheme {
+            Scheme::Optimal => self.recovery.requestors(view, self.topology, &lost)?,
+            _ => self.requestors(stripe, &lost)?,
+        };
+        let wanted = Repair { lost, requestors, method: self.scheme.method() };
+        let RepairPlan { plan, .. } = match self.scheme.pushes() {
+            true => repair(view, self.topology, &wanted, &|_| 0, &[])?,
+            false => self.recovery.assign(view, self.topology, &wanted, &[])?,
+        };
+        self.recovery.release(view.id);
+        Ok(plan)
+    }
+
+    /// The nodes that get the lost blocks, by turns.
+    fn requestors(&mut self, stripe: &LostStripe, lost: &[BlockIndex]) -> Result<Vec<NodeId>, SimError> {
         let mut requestors = Vec::with_capacity(lost.len());
         let mut racks: BTreeMap<RackId, usize> = BTreeMap::new();
         for rack in stripe.homes.iter().flatten().filter_map(|home| self.topology.rack(*home)) {
             *racks.entry(rack).or_default() += 1;
         }
-        for _ in &lost {
+        for _ in lost {
             let chosen = self.requestor(stripe, &requestors, &racks)?;
             racks.extend(
                 self.topology.rack(chosen).map(|rack| (rack, racks.get(&rack).copied().unwrap_or(0) + 1)),
             );
             requestors.push(chosen);
         }
-        let wanted = Repair { lost, requestors, method: self.scheme.method() };
-        let RepairPlan { plan, .. } = match self.scheme.pushes() {
-            true => repair(view, self.topology, &wanted, &|_| 0, &[])?,
-            false => self.recovery.assign(view, self.topology, &wanted, &[])?,
-        };
-        Ok(plan)
+        Ok(requestors)
     }
 
     /// The node that was a requestor longest ago, among those that may have a block of the stripe: in a rack with

@@ -3,9 +3,9 @@
 //! What is decided here is a preference: the nodes may have changed when a stripe's turn comes, and then its repair takes
 //! others. Where no assignment can be made the repair finds out why.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kintsu_dag::NodeId;
+use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{Shares, StripeView, Waiting};
 
 use crate::cluster::Cluster;
@@ -21,7 +21,8 @@ pub struct Dealt {
     pub losses: Losses,
 }
 
-/// Fills in which nodes have a part in mending each stripe.
+/// Fills in which nodes have a part in mending each stripe, and puts the stripes in the order in which they are best
+/// begun.
 ///
 /// # Errors
 /// The disk fails.
@@ -41,14 +42,19 @@ pub fn assign(
             at.push(i);
         }
     }
-    let assigned =
-        cluster.recovery().window(order.schedule, order.method, &mut dealt.shares, &topology, &waiting);
+    // The planning may take a while, and others repair meanwhile.
+    let mut recovery = cluster.recovery().clone();
+    let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, &topology, &waiting);
+    cluster.recovery().keep(assigned.iter().flatten());
     waiting.iter().for_each(|waiting| dealt.losses.add(waiting));
+    let mut turns: BTreeMap<StripeId, usize> = BTreeMap::new();
     for (i, assignment) in at.into_iter().zip(assigned) {
         if let Ok(assignment) = assignment {
             wants[i].nodes = assignment.nodes();
+            turns.insert(assignment.stripe, assignment.turn);
         }
     }
+    wants.sort_by_key(|want| turns.get(&want.stripe).copied());
     Ok(())
 }
 

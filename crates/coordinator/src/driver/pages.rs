@@ -14,6 +14,9 @@ use crate::repair::{Order, Want};
 /// Rows of a page.
 const PAGE: usize = 256;
 
+/// Rows of a page whose stripes' trees are planned together: the more there are, the more evenly links are loaded.
+const PAGE_TOGETHER: usize = 1024;
+
 /// What an ask is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -62,7 +65,7 @@ pub async fn page(
     let worker = cluster.clone();
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
-        let mut page = find(&worker, &snapshot, &down, source, place)?;
+        let mut page = find(&worker, &snapshot, &down, source, place, &order)?;
         assign(&worker, &snapshot, &order, &mut dealt, &mut page.wants)?;
         Ok((page, dealt))
     };
@@ -75,8 +78,10 @@ fn find(
     down: &BTreeSet<NodeId>,
     source: Source,
     place: Place,
+    order: &Order,
 ) -> Result<Page> {
-    let search = Search { cluster, snapshot, down };
+    let rows = if order.together() { PAGE_TOGETHER } else { PAGE };
+    let search = Search { cluster, snapshot, down, rows };
     match source {
         Source::Node(node) => search.node(node, place, &|stripe, index| {
             let block = stripe.block(index);
@@ -93,6 +98,8 @@ struct Search<'a> {
     cluster: &'a Cluster,
     snapshot: &'a Snapshot,
     down: &'a BTreeSet<NodeId>,
+    /// Of a page.
+    rows: usize,
 }
 
 impl Search<'_> {
@@ -102,28 +109,28 @@ impl Search<'_> {
         place: Place,
         choose: &dyn Fn(&StripeRecord, BlockIndex) -> Vec<BlockIndex>,
     ) -> Result<Page> {
-        let rows = self.snapshot.placed(node, place.after, PAGE)?;
+        let rows = self.snapshot.placed(node, place.after, self.rows)?;
         let mut wants = Vec::new();
         for id in &rows {
             if let Some(stripe) = self.snapshot.stripe(id.stripe)? {
                 wants.push(self.want(id.stripe, &stripe, choose(&stripe, id.index))?);
             }
         }
-        let next = rows.last().filter(|_| rows.len() == PAGE);
+        let next = rows.last().filter(|_| rows.len() == self.rows);
         let next = next.map(|last| Place { after: Some(last.stripe), ..place });
         Ok(Page { wants, next })
     }
 
     fn object(&self, name: &str, place: Place) -> Result<Page> {
         let object = self.snapshot.object(name)?;
-        let ids = object.ids(place.seen, PAGE as u64);
+        let ids = object.ids(place.seen, self.rows as u64);
         let mut wants = Vec::new();
         for (_, id) in &ids {
             if let Some(stripe) = self.snapshot.stripe(*id)? {
                 wants.push(self.want(*id, &stripe, unavailable(&stripe, self.down))?);
             }
         }
-        let next = (ids.len() == PAGE).then(|| Place { seen: place.seen + PAGE as u64, ..place });
+        let next = (ids.len() == self.rows).then(|| Place { seen: place.seen + self.rows as u64, ..place });
         Ok(Page { wants, next })
     }
 
@@ -149,7 +156,7 @@ impl Search<'_> {
     }
 
     fn flagged(&self, gone: &BTreeSet<NodeId>, place: Place) -> Result<Page> {
-        let rows = self.snapshot.lost(place.after, PAGE)?;
+        let rows = self.snapshot.lost(place.after, self.rows)?;
         let mut wants = Vec::new();
         let stripes: BTreeSet<StripeId> = rows.iter().map(|(id, _)| id.stripe).collect();
         for id in stripes {
@@ -157,7 +164,7 @@ impl Search<'_> {
                 wants.push(self.want(id, &stripe, unavailable(&stripe, gone))?);
             }
         }
-        let next = rows.last().filter(|_| rows.len() >= PAGE);
+        let next = rows.last().filter(|_| rows.len() >= self.rows);
         let next = next.map(|(last, _)| Place { after: Some(last.stripe), ..place });
         Ok(Page { wants, next })
     }

@@ -20,18 +20,10 @@ pub struct Losses {
 impl Losses {
     /// One more stripe.
     pub fn add(&mut self, waiting: &Waiting) {
-        let (view, code) = (&waiting.view, &waiting.view.code);
-        let any_k = code.distance() == code.n() - code.k() + 1 && code.w() == 1;
-        let (&[block], true, true) = (&waiting.lost[..], any_k, self.losses.len() < MOST) else {
-            self.incomplete = true;
-            return;
-        };
-        self.losses.push(Loss {
-            bytes: view.block_len(block),
-            k: code.k() - view.absent().len(),
-            helpers: view.homes.iter().flatten().copied().collect(),
-            barred: Vec::new(),
-        });
+        match waiting.loss().filter(|_| self.losses.len() < MOST) {
+            Some(loss) => self.losses.push(loss),
+            None => self.incomplete = true,
+        }
     }
 
     /// The least time in seconds for any repairs of these stripes to the usable nodes; `None` where that is not

@@ -8,7 +8,8 @@
 //! many that they wait for each other. A stripe that must wait for its nodes lets later ones go before it, but not for
 //! ever.
 //!
-//! Invariants: at most `limit` stripes run, and no node has a part in more of them than their orders allow; a stripe runs once at a time; every want of an ask is
+//! Invariants: at most `limit` stripes run ([`TOGETHER`] times that where they were planned together), and no node has a
+//! part in more of them than their orders allow; a stripe runs once at a time; every want of an ask is
 //! reported to it exactly once; an ask is finished exactly once, after its last page and want.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -20,6 +21,9 @@ use super::{Order, Tally};
 
 /// Pages are fetched while an ask has fewer open stripes than this.
 const OPEN_STRIPES: usize = 64;
+/// So many times more stripes are open, and run at once, in all and of one node, where their trees were planned together:
+/// then all links are loaded alike if many share each of them, and no stripe is made to wait for another's nodes.
+const TOGETHER: usize = 12;
 /// Failures, and nodes gone around, that an ask tells one by one; later failures are only counted.
 const TOLD: usize = 100;
 /// Waiting stripes that are looked at for one whose nodes are free.
@@ -239,7 +243,7 @@ impl Queue {
     fn settle(&mut self, id: AskId) -> Vec<Command> {
         let mut commands = self.start();
         let Some(ask) = self.asks.get_mut(&id) else { return commands };
-        if !ask.fetching && !ask.last_page && ask.open < OPEN_STRIPES {
+        if !ask.fetching && !ask.last_page && ask.open < scaled(&ask.asked.order, OPEN_STRIPES) {
             ask.fetching = true;
             commands.push(Command::Fetch(id));
         }
@@ -253,7 +257,7 @@ impl Queue {
     fn start(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         let mut at = 0;
-        while self.running < self.limit && at < LOOK_AHEAD {
+        while at < LOOK_AHEAD {
             let Some(&stripe) = self.waiting.get(at) else { break };
             let Some(entry) = self.entries.get(&stripe) else {
                 self.waiting.remove(at);
@@ -274,9 +278,15 @@ impl Queue {
         commands
     }
 
-    /// Whether all nodes of a stripe may have one more part.
+    /// Whether one more stripe may run, and all its nodes may have one more part.
     fn is_free(&self, entry: &Entry) -> bool {
-        let most = if entry.order.per_node == 0 { self.per_node } else { entry.order.per_node };
+        if self.running >= scaled(&entry.order, self.limit) {
+            return false;
+        }
+        let most = match entry.order.per_node {
+            0 => scaled(&entry.order, self.per_node as usize) as u32,
+            given => given,
+        };
         entry.nodes.iter().all(|node| self.load.get(node).is_none_or(|load| *load < most))
     }
 
@@ -291,6 +301,11 @@ impl Queue {
         self.running += 1;
         Some(command)
     }
+}
+
+/// A limit for stripes of this order.
+fn scaled(order: &Order, limit: usize) -> usize {
+    if order.together() { limit.saturating_mul(TOGETHER) } else { limit }
 }
 
 impl Ask {
@@ -413,6 +428,30 @@ mod tests {
         };
         assert_eq!(turn, PATIENCE as usize + 2);
         assert_eq!(started(&queue.ended(StripeId(1000), &mended(&[BlockIndex(0)]))).len(), 2);
+    }
+
+    #[test]
+    fn more_stripes_run_where_their_trees_were_planned_together() {
+        let together = Order { method: Method::Optimal, ..ORDER };
+        for (order, running) in [
+            (ORDER, 2),
+            (Order { schedule: kintsu_plan::Schedule::Greedy, ..together.clone() }, 2),
+            (together.clone(), 2 * TOGETHER),
+            (Order { per_node: 5, ..together.clone() }, 5),
+        ] {
+            let mut queue = Queue::new(2, PER_NODE);
+            let (id, _) = queue.ask(order.clone(), false);
+            let one = |stripe| Want { nodes: [NodeId(0)].into(), ..want(stripe, &[0]) };
+            assert_eq!(
+                started(&queue.page(id, (0..100).map(one).collect(), false)).len(),
+                running,
+                "{order:?}"
+            );
+            // Others wait until no more run than they may.
+            let (other, _) = queue.ask(ORDER, true);
+            let page = vec![Want { nodes: [NodeId(9)].into(), ..want(1000, &[0]) }];
+            assert_eq!(started(&queue.page(other, page, true)), []);
+        }
     }
 
     /// Plays the driver: pages and endings come in the order that `choices` say.

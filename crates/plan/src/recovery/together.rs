@@ -13,6 +13,7 @@ use super::{Assignment, Schedule, Shares, Waiting};
 use crate::Method;
 use crate::optimal::node::{self, Loss};
 use crate::place::welcoming;
+use crate::weighted::any_will_do;
 
 /// The stripes of the window that are planned together, each with its assignment; `None` for the others.
 pub(super) fn together(rules: &Rules<'_>, shares: &Shares, window: &[Waiting]) -> Vec<Option<Assignment>> {
@@ -31,15 +32,32 @@ pub(super) fn together(rules: &Rules<'_>, shares: &Shares, window: &[Waiting]) -
             losses.push(loss);
         }
     }
-    let planned = node::plan(&losses, &common, rules.topology).map_or_else(Vec::new, |plan| plan.repairs);
-    for (number, repair) in at.into_iter().zip(planned) {
+    let Some(plan) = node::plan(&losses, &common, rules.topology) else { return assigned };
+    let mut turns = vec![0; plan.order.len()];
+    plan.order.iter().enumerate().for_each(|(turn, repair)| turns[*repair] = turn);
+    for ((number, repair), turn) in at.into_iter().zip(plan.repairs).zip(turns) {
         let waiting = &window[number];
         let requestors = waiting.lost.iter().map(|block| (*block, repair.requestor)).collect();
         let helpers = repair.trees.iter().flat_map(|tree| tree.parents.keys().copied()).collect();
         let (stripe, trees) = (waiting.view.id, repair.trees);
-        assigned[number] = Some(Assignment { stripe, requestors, helpers, trees });
+        assigned[number] = Some(Assignment { stripe, requestors, helpers, trees, turn });
     }
     assigned
+}
+
+impl Waiting {
+    /// What the stripe lost, as [`node::bound`] takes it, if any repair of it is one that the bound knows: one block
+    /// that is not divided, of a code whose blocks are rebuilt from any k others.
+    pub fn loss(&self) -> Option<Loss> {
+        let view = &self.view;
+        let [block] = self.lost[..] else { return None };
+        any_will_do(view).then(|| Loss {
+            bytes: view.block_len(block),
+            k: view.code.k() - view.absent().len(),
+            helpers: view.homes.iter().flatten().copied().collect(),
+            barred: Vec::new(),
+        })
+    }
 }
 
 /// What the stripe's trees can be made of; `None` if it cannot be planned with others. Where the code says which blocks

@@ -9,6 +9,7 @@
 //!
 //! What is decided here is a preference: a repair that finds a node gone takes another.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
@@ -45,6 +46,8 @@ pub struct Assignment {
     pub helpers: BTreeSet<NodeId>,
     /// The trees that the slices go along, where they were planned together with those of other stripes.
     pub trees: Vec<SharedTree>,
+    /// Its place in the order in which the repairs of the window are best started.
+    pub turn: usize,
 }
 
 impl Assignment {
@@ -119,11 +122,12 @@ impl Recovery {
         let mut assigned: Vec<_> = window
             .iter()
             .zip(planned)
-            .map(|(waiting, planned)| {
+            .enumerate()
+            .map(|(turn, (waiting, planned))| {
                 let assignment = match planned {
                     Some(assignment) => assignment,
                     None => {
-                        let assignment = self.first(&rules, shares, waiting)?;
+                        let assignment = self.first(&rules, shares, waiting, turn)?;
                         shares.give(&assignment);
                         assignment
                     }
@@ -142,11 +146,18 @@ impl Recovery {
         assigned
     }
 
-    fn first(&self, rules: &Rules<'_>, shares: &Shares, waiting: &Waiting) -> Result<Assignment, PlanError> {
+    fn first(
+        &self,
+        rules: &Rules<'_>,
+        shares: &Shares,
+        waiting: &Waiting,
+        turn: usize,
+    ) -> Result<Assignment, PlanError> {
         let chosen = rules.requestors(waiting, shares)?;
         let requestors = waiting.lost.iter().copied().zip(chosen).collect();
         let stripe = waiting.view.id;
-        let mut assignment = Assignment { stripe, requestors, helpers: BTreeSet::new(), trees: Vec::new() };
+        let mut assignment =
+            Assignment { stripe, requestors, helpers: BTreeSet::new(), trees: Vec::new(), turn };
         assignment.helpers = self.helpers(rules, shares, waiting, &assignment)?;
         Ok(assignment)
     }
@@ -201,9 +212,9 @@ impl Recovery {
 impl Rules<'_> {
     /// The nodes with fewest blocks so far for what their downlinks carry, one for each lost block.
     fn requestors(&self, waiting: &Waiting, shares: &Shares) -> Result<Vec<NodeId>, PlanError> {
-        let mut topology = self.topology.clone();
+        let mut topology = Cow::Borrowed(self.topology);
         for node in &waiting.barred {
-            topology.nodes.entry(*node).and_modify(|known| known.usable = false);
+            topology.to_mut().nodes.entry(*node).and_modify(|known| known.usable = false);
         }
         let mut rank = |node| {
             let count = last(&shares.requested, node);

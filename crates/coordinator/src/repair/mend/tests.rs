@@ -306,3 +306,49 @@ proptest! {
         prop_assert!(mend.bad().iter().all(|b| !lost.contains(&b.id.index.0)));
     }
 }
+
+#[test]
+fn a_repair_of_a_whole_node_goes_along_the_trees_that_were_planned_together() {
+    let code = kintsu_code::parse("rs:n=6,k=4").unwrap();
+    let mut topology = topology(12, 1);
+    let rate = |node: &NodeId| std::num::NonZeroU64::new(1000 + 100 * u64::from(node.0)).unwrap();
+    topology.rates.up = topology.nodes.keys().map(|node| (*node, rate(node))).collect();
+    topology.rates.down = topology.rates.up.clone();
+    let order = Order { method: Method::Optimal, slice_bytes: 10, ..Order::default() };
+    assert!(order.together());
+    let record = stripe(code.as_ref(), &[1]);
+    let homes: Vec<_> = (0..6).map(|i| (i != 1).then_some(NodeId(i))).collect();
+    let view = StripeView { id: ID, code: code.clone(), layout: record.layout, homes };
+    let waiting = kintsu_plan::Waiting { view, lost: vec![BlockIndex(1)], barred: BTreeSet::new() };
+    let (mut recovery, mut shares) = (Recovery::new(), kintsu_plan::Shares::default());
+    let all = recovery.window(order.schedule, order.method, &mut shares, &topology, &[waiting]);
+    let assigned = all.into_iter().next().unwrap().unwrap();
+    let mut mend = Mend::new(ID, &record, code, vec![BlockIndex(1)], order);
+    let sweeping = BTreeSet::new();
+    let at = Circumstances {
+        topology: &topology,
+        sweeping: &sweeping,
+        readable: &|_| true,
+        slow: &[],
+        fresh_key: 1,
+    };
+    let attempt = mend.plan(at, &mut recovery).unwrap();
+    let requestor = assigned.requestors[&BlockIndex(1)];
+    assert_eq!(attempt.plan.requestors, [requestor]);
+    let mut sends: BTreeMap<(NodeId, NodeId), u64> = BTreeMap::new();
+    for tree in &assigned.trees {
+        for (from, to) in &tree.parents {
+            *sends.entry((*from, to.unwrap_or(requestor))).or_default() += u64::from(tree.share);
+        }
+    }
+    let period = assigned.trees.iter().map(|tree| u64::from(tree.share)).sum();
+    let account = kintsu_plan::Account::of(&attempt.plan.plan, &topology, period).unwrap();
+    assert_eq!(
+        account.links.iter().map(|link| ((link.from, link.to), link.bytes)).collect::<BTreeMap<_, _>>(),
+        sends
+    );
+    // A slow helper is gone around.
+    let slow = *assigned.helpers.first().unwrap();
+    let around = mend.plan(Circumstances { slow: &[slow], ..at }, &mut recovery).unwrap();
+    assert!(around.plan.helpers.iter().all(|block| around.view.homes[usize::from(block.0)] != Some(slow)));
+}

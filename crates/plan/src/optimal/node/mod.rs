@@ -10,6 +10,7 @@
 //! Both are pure functions of the stripes' homes: the same stripes give the same plan.
 
 mod links;
+mod order;
 mod price;
 mod requestors;
 mod respond;
@@ -38,8 +39,10 @@ pub struct Loss {
 /// How the stripes are repaired.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    /// In the order of the losses, which is also a good one to start them in.
+    /// In the order of the losses.
     pub repairs: Vec<Assigned>,
+    /// The order to start them in, by their numbers: those that follow each other load all links alike.
+    pub order: Vec<usize>,
     /// Until the busiest link has carried its part, in seconds; 0 where no rates are known.
     pub seconds: f64,
     /// No schedule is faster, in seconds.

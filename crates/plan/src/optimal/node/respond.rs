@@ -150,28 +150,31 @@ impl Sorted {
                 chosen.iter().map(|(_, helper)| *helper).collect(),
             );
         }
-        // By number of helpers: the cost, and how many of each rack before.
-        let mut best: Vec<(f64, Vec<usize>)> = vec![(f64::INFINITY, Vec::new()); k + 1];
-        best[0].0 = 0.0;
-        for (rack, helpers) in &self.by_rack {
+        // By number of helpers over the racks so far: the cost, and for each rack how many of them are in it.
+        let wide = k + 1;
+        let mut best = vec![f64::INFINITY; wide];
+        best[0] = 0.0;
+        let mut counts = vec![0; self.by_rack.len() * wide];
+        for ((rack, helpers), counts) in self.by_rack.iter().zip(counts.chunks_mut(wide)) {
             let leave = if *rack == near { 0.0 } else { leave(*rack) };
-            let mut next = vec![(f64::INFINITY, Vec::new()); k + 1];
-            for (taken, (cost, before)) in best.iter().enumerate().filter(|(_, (cost, _))| cost.is_finite()) {
-                let mut sum = *cost;
-                for more in 0..=helpers.len().min(k - taken) {
-                    if more > 0 {
-                        sum += helpers[more - 1].0 + if more == 1 { leave } else { 0.0 };
-                    }
-                    if sum < next[taken + more].0 {
-                        next[taken + more] = (sum, before.iter().copied().chain([more]).collect());
+            // From many to few, so that a cost is read before this rack has a part in it.
+            for taken in (1..wide).rev() {
+                let mut sum = leave;
+                for (more, (cost, _)) in (1..=taken).zip(helpers) {
+                    sum += cost;
+                    let with = best[taken - more] + sum;
+                    if with < best[taken] {
+                        (best[taken], counts[taken]) = (with, more);
                     }
                 }
             }
-            best = next;
         }
-        let (cost, counts) = &best[k];
-        let taken = self.by_rack.iter().zip(counts).flat_map(|((_, helpers), count)| &helpers[..*count]);
-        (*cost, taken.map(|(_, helper)| *helper).collect())
+        let (mut left, mut taken) = (k, Vec::with_capacity(k));
+        for ((_, helpers), counts) in self.by_rack.iter().zip(counts.chunks(wide)).rev() {
+            taken.extend(helpers[..counts[left]].iter().map(|(_, helper)| *helper));
+            left -= counts[left];
+        }
+        (best[k], taken)
     }
 }
 

@@ -42,6 +42,9 @@ const MAX_EXPONENT: f64 = 600.0;
 /// What a further child of the same node costs more: paths are more even than stars.
 const CROWDED: f64 = 0.05;
 
+/// Trees under way together that a node is in.
+const STREAMS_A_NODE: usize = 32;
+
 pub(super) fn schedule(links: &Links) -> Option<Schedule> {
     let bound = super::price::bound(links);
     let mut best = balanced(links, 1, bound)?;
@@ -57,7 +60,8 @@ pub(super) fn schedule(links: &Links) -> Option<Schedule> {
     }
     let repairs = best.1.iter().map(|trees| assigned(links, trees)).collect::<Option<Vec<_>>>()?;
     let seconds = if links.known { best.0 } else { 0.0 };
-    Some(Schedule { repairs, seconds, bound, at_once: at_once(links) })
+    let order = super::order::order(links, &best.1);
+    Some(Schedule { repairs, order, seconds, bound, at_once: at_once(links) })
 }
 
 /// So many trees for each stripe, and the time that they take.
@@ -181,8 +185,9 @@ fn assigned(links: &Links, trees: &[Tree]) -> Option<Assigned> {
     Some(Assigned { requestor: links.nodes[requestor], trees })
 }
 
-/// Twice as many as would keep each helper in one tree.
+/// Repairs under way together that keep all links busy, of stripes whose trees have so many helpers: links are shared
+/// fairly by those that use them, so many of them that it matters little which these are at a time.
 fn at_once(links: &Links) -> usize {
     let most = links.stripes.iter().map(|stripe| stripe.k).max().unwrap_or(1).max(1);
-    (2 * links.nodes.len()).div_ceil(most).max(2)
+    (STREAMS_A_NODE * links.nodes.len()).div_ceil(most).max(2)
 }
