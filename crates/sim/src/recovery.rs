@@ -24,7 +24,7 @@ use crate::{Network, Overheads, SimError};
 const STREAMS_A_NODE: usize = 8;
 
 /// The same where helpers are given: what is under way at a time should load all nodes alike.
-const STREAMS_OF_TREES: usize = 32;
+const STREAMS_OF_TREES: usize = 48;
 
 /// Stripes whose trees are planned together.
 const WINDOW: usize = 4096;

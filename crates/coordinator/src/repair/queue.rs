@@ -21,8 +21,8 @@ use super::{Order, Tally};
 
 /// Pages are fetched while an ask has fewer open stripes than this.
 const OPEN_STRIPES: usize = 64;
-/// So many times more stripes are open, and run at once, in all and of one node, where their trees were planned together:
-/// then all links are loaded alike if many share each of them, and no stripe is made to wait for another's nodes.
+/// So many times more stripes are open, and run at once, in all and of a node on the mean, where their trees were planned
+/// together: then all links are loaded alike if many share each of them, and no stripe waits for another's nodes.
 const TOGETHER: usize = 12;
 /// Failures, and nodes gone around, that an ask tells one by one; later failures are only counted.
 const TOLD: usize = 100;
@@ -119,6 +119,8 @@ pub struct Queue {
     per_node: u32,
     running: usize,
     load: HashMap<NodeId, u32>,
+    /// All of `load` together.
+    parts: usize,
     next: u64,
     asks: BTreeMap<AskId, Ask>,
     entries: HashMap<StripeId, Entry>,
@@ -134,6 +136,7 @@ impl Queue {
             per_node: per_node.max(1),
             running: 0,
             load: HashMap::new(),
+            parts: 0,
             next: 1,
             asks: BTreeMap::new(),
             entries: HashMap::new(),
@@ -198,6 +201,7 @@ impl Queue {
             return Vec::new();
         };
         self.running -= 1;
+        self.parts -= entry.nodes.len();
         for node in &entry.nodes {
             if let Some(load) = self.load.get_mut(node) {
                 *load = load.saturating_sub(1);
@@ -280,19 +284,23 @@ impl Queue {
 
     /// Whether one more stripe may run, and all its nodes may have one more part.
     fn is_free(&self, entry: &Entry) -> bool {
-        if self.running >= scaled(&entry.order, self.limit) {
+        let order = &entry.order;
+        if self.running >= scaled(order, self.limit) {
             return false;
         }
-        let most = match entry.order.per_node {
-            0 => scaled(&entry.order, self.per_node as usize) as u32,
-            given => given,
-        };
+        if order.per_node == 0 && order.together() {
+            // On the mean of the nodes: to hold back those of the busiest one would leave them for last.
+            let nodes = self.load.len().max(entry.nodes.len());
+            return self.parts + entry.nodes.len() <= nodes * scaled(order, self.per_node as usize);
+        }
+        let most = if order.per_node == 0 { self.per_node } else { order.per_node };
         entry.nodes.iter().all(|node| self.load.get(node).is_none_or(|load| *load < most))
     }
 
     fn begin(&mut self, stripe: StripeId) -> Option<Command> {
         let entry = self.entries.get_mut(&stripe)?;
         let blocks: BTreeSet<_> = entry.watchers.values().flat_map(|(blocks, _)| blocks).copied().collect();
+        self.parts += entry.nodes.len();
         for node in &entry.nodes {
             *self.load.entry(*node).or_default() += 1;
         }
@@ -506,7 +514,7 @@ mod tests {
             }
         }
         assert_eq!((queue.pending(), queue.asks(), queue.running), (0, 0, 0));
-        assert!(queue.load.is_empty());
+        assert!(queue.load.is_empty() && queue.parts == 0);
         assert_eq!(finished.len(), wanted.len());
         for (id, count) in wanted {
             // A stripe named by two pages of one ask is told once or twice, never less.

@@ -43,7 +43,7 @@ const MAX_EXPONENT: f64 = 600.0;
 const CROWDED: f64 = 0.05;
 
 /// Trees under way together that a node is in.
-const STREAMS_A_NODE: usize = 32;
+const STREAMS_A_NODE: usize = 48;
 
 pub(super) fn schedule(links: &Links) -> Option<Schedule> {
     let bound = super::price::bound(links);
