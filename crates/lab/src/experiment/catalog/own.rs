@@ -130,14 +130,17 @@ fn agreement(size: Size) -> Result<Experiment> {
         let cases = works.map(|(series, work)| case(series, x, size.mib(16), work).code(rs(n, k))).collect();
         Scene { spec, free, cases }
     };
-    let (even, requestor) = cluster(1, 200.0)?;
-    let racks = Spec::in_racks(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], mbps(400.0)?);
+    let (even, requestor) = cluster(1, 100.0)?;
+    let racks = Spec::in_racks(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], mbps(200.0)?);
     let (regions, requestors) = region_spec(&NORTH_AMERICA)?;
-    let (edge, client) = limited_edge(200.0, 40.0)?;
+    let mut regions = regions.scaled(0.5)?;
+    let link = mbps(100.0)?.into();
+    regions.nodes.iter_mut().for_each(|node| node.link = link);
+    let (edge, client) = limited_edge(100.0, 20.0)?;
     let scenes = vec![
         scene("links alike", (14, 10), even, vec![requestor]),
-        scene("racks", (9, 6), racks.with_rack_links(mbps(200.0)?), Vec::new()),
-        scene("regions", (16, 12), regions.scaled(0.5)?, requestors),
+        scene("racks", (9, 6), racks.with_rack_links(mbps(100.0)?), Vec::new()),
+        scene("regions", (16, 12), regions, requestors),
         scene("limited edge", (14, 10), edge, vec![client]),
     ];
     let off = |of: &str, series: Option<&str>| {

@@ -1,0 +1,92 @@
+//! The simulator says what was measured: every repair of the recorded results of `kintsu lab run agreement` is planned
+//! anew, as it was then, and played on the links that the lab had. No lab is brought up and no clock is read.
+#![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
+
+use std::path::PathBuf;
+
+use kintsu_lab::Spec;
+use kintsu_lab::experiment::{Case, Experiment, Kind, Point, Report, Row, Size, Spread, find};
+
+/// By how many percent the simulator may be off.
+const PERCENT: f64 = 5.0;
+
+/// Where several pipelines share every link the simulator is too fast (docs/simulator.md), by no more than so many percent.
+const SHARED: [(&str, &str); 5] = [
+    ("links alike", "cyclic pipelining"),
+    ("limited edge", "cyclic pipelining"),
+    ("limited edge", "best trees by rates"),
+    ("regions", "best trees by rates"),
+    ("racks", "PPR"),
+];
+const SHARED_PERCENT: f64 = 40.0;
+
+/// The command's own file, as `--out` wrote it.
+fn recorded() -> Report {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/repair-experiments/agreement.json");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        let how = "kintsu lab run agreement --out docs/repair-experiments";
+        panic!("{}: {error}; it is recorded by `{how}`", path.display())
+    });
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The experiment that was recorded, as it is declared now.
+fn declared(report: &Report) -> Experiment {
+    let entry = find(std::slice::from_ref(&report.experiment)).unwrap()[0];
+    let Kind::Measured(make) = entry.kind else { panic!("{} is not measured", report.experiment) };
+    make(Size { quick: report.quick, scale: Some(report.scale) }).unwrap()
+}
+
+/// The median of what the simulator says today; panics for a repetition without a plan.
+fn simulated(spec: &Spec, case: &Case, row: &Row) -> f64 {
+    let seconds = row.samples.iter().map(|sample| {
+        let trial = sample.trial.as_ref();
+        let trial = trial.unwrap_or_else(|| panic!("{:?}: a repetition without a plan", row.point));
+        trial.simulate(spec, case).unwrap().unwrap_or_else(|| panic!("{:?}: not played", row.point))
+    });
+    Spread::of(seconds).unwrap().median
+}
+
+#[test]
+fn the_simulator_says_what_was_measured() {
+    let report = recorded();
+    let experiment = declared(&report);
+    let (mut compared, mut off) = (0, Vec::new());
+    for scene in &experiment.scenes {
+        let spec = scene.spec.clone().scaled(report.scale).unwrap();
+        for case in &scene.cases {
+            let point = Point::new(case.series.clone(), case.x.clone());
+            let row = report.row(&point).unwrap_or_else(|| panic!("{point:?}: expected a row, got none"));
+            assert!(row.samples.len() >= 3, "{point:?}: {} repetitions", row.samples.len());
+            assert_eq!((&row.code, row.block_bytes), (&case.code, case.block_bytes), "{point:?}");
+            let measured = row.spread(report.measure).unwrap().median;
+            let said = simulated(&spec, case, row);
+            let above = 100.0 * (said / measured - 1.0);
+            let shared = SHARED.contains(&(point.x.as_str(), point.series.as_str()));
+            let least = if shared { -SHARED_PERCENT } else { -PERCENT };
+            if !(least..=PERCENT).contains(&above) {
+                off.push(format!("{}, {}: {said:.3} s, {above:+.1}%", point.x, point.series));
+            }
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, report.rows.len(), "rows that the experiment does not declare");
+    assert!(compared >= 28, "{compared} rows");
+    assert!(off.is_empty(), "too far off: {off:#?}");
+}
+
+#[test]
+fn what_is_compared_depends_on_the_links() {
+    // Were links not taken from the lab, or what is played not from the plan, this could not be told.
+    let report = recorded();
+    let experiment = declared(&report);
+    for scene in &experiment.scenes {
+        let slow = scene.spec.clone().scaled(report.scale / 2.0).unwrap();
+        let spec = scene.spec.clone().scaled(report.scale).unwrap();
+        for case in &scene.cases {
+            let row = report.row(&Point::new(case.series.clone(), case.x.clone())).unwrap();
+            let slower = simulated(&slow, case, row) / simulated(&spec, case, row);
+            assert!((1.9..=2.0).contains(&slower), "{:?}: {slower}", row.point);
+        }
+    }
+}
