@@ -17,7 +17,7 @@ pub struct Limits {
     /// Steps that wait on each edge, as far as memory allows: more for small slices, fewer for
     /// large ones.
     pub depth: usize,
-    /// After how long without a slice, but with signs of life, a peer counts as stalled.
+    /// After how long without a slice, but with signs of life, a peer counts as stalled; large slices get longer.
     pub stall: Duration,
     /// After how long without any sign of life a peer counts as lost.
     pub peer_silence: Duration,
@@ -34,6 +34,17 @@ pub struct Limits {
     pub disk: Duration,
     /// How long the disk may take to make a block durable.
     pub finish: Duration,
+}
+
+/// What a slice is waited for at least, as bytes a second: a slice is large where whole blocks go from node to node, and
+/// comes late where many nodes must have had it before.
+const LEAST_RATE: f64 = (1 << 20) as f64;
+
+impl Limits {
+    /// How long a slice of so many bytes may be waited for.
+    pub(crate) fn stall_of(&self, bytes: usize) -> Duration {
+        self.stall + Duration::from_secs_f64(bytes as f64 / LEAST_RATE)
+    }
 }
 
 impl Default for Limits {

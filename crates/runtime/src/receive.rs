@@ -179,10 +179,11 @@ impl Incoming {
                 }
                 Kind::KeepAlive { waiting_on } => {
                     self.waiting.because_of(self.place, waiting_on);
-                    if since.elapsed() > self.limits.stall {
+                    let limit = self.limits.stall_of(len);
+                    if since.elapsed() > limit {
                         let detail = format!(
-                            "no slice of {vertex} at {offset} came from {} within {:?}; it waits for {waiting_on}",
-                            self.key.from, self.limits.stall
+                            "no slice of {vertex} at {offset} came from {} within {limit:?}; it waits for {waiting_on}",
+                            self.key.from
                         );
                         return Err(fault(FaultKind::Stalled, waiting_on, detail));
                     }
