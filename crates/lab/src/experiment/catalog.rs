@@ -87,9 +87,10 @@ mod tests {
             Value::TimeRatio(a, b) | Value::RateRatio(a, b) | Value::Reduction(a, b) => {
                 vec![a.clone(), b.clone()]
             }
-            Value::AboveBest(point) | Value::CrossRackBlocks(point) | Value::Traffic(point) => {
-                vec![point.clone()]
-            }
+            Value::AboveBest(point)
+            | Value::CrossRackBlocks(point)
+            | Value::Traffic(point)
+            | Value::OfBound(point) => vec![point.clone()],
             Value::Spread(_) | Value::OffSimulated(_) => Vec::new(),
         }
     }

@@ -197,6 +197,8 @@ pub enum Value {
     CrossRackBlocks(Point),
     /// Bytes that nodes sent at a point, as the kernel counted, over those of the plan.
     Traffic(Point),
+    /// The least time that the links allow, by whatever trees, over the time at a point.
+    OfBound(Point),
 }
 
 /// A limit for a value.

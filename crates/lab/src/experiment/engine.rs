@@ -116,7 +116,7 @@ async fn sample(
             let steps = single::Steps { slice: case.slice, pace: *pace };
             single::repair_one(site, &stored, &lost, &to, *method, steps).await
         }
-        Work::Recover(recover) => recovery::sample(site, case, recover).await,
+        Work::Recover(recover) => recovery::sample(site, case, recover, &name).await,
         Work::Write => client_work::write(site, case, prefer.unwrap_or(NodeId(0))).await,
         Work::Read { lost } => client_work::read(site, &name, *lost, prefer.unwrap_or(NodeId(0))).await,
         Work::Encode { stripes } => client_work::encode(site, case, *stripes).await,

@@ -2,10 +2,13 @@
 //!
 //! Every sample loses another node's blocks, since those of the last one have moved on to others.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use kintsu_dag::NodeId;
-use kintsu_wire::message::{NodeAction, Repair, RepairTarget};
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::Waiting;
+use kintsu_plan::optimal::node::bound;
+use kintsu_wire::message::{NodeAction, Repair, RepairTarget, Requestors};
 
 use super::declare::{Case, Recover};
 use super::meter::Meter;
@@ -14,12 +17,14 @@ use super::single::slice_bytes;
 use super::site::{Site, finish};
 use crate::error::Result;
 
-/// Loses and recovers the node with the most blocks.
+/// Loses and recovers the node with the most blocks. The coordinator is told what the links carry.
 ///
 /// # Errors
 /// When blocks cannot all be repaired.
-pub async fn sample(site: &Site, case: &Case, recover: &Recover) -> Result<Sample> {
+pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -> Result<Sample> {
     let victim = fullest(site).await?;
+    site.client.set_rates(&site.lab.spec().await.rates()).await?;
+    let bound_seconds = least_seconds(site, recover, object, victim).await?;
     finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
     let meter = Meter::start(site).await?;
     let started = Instant::now();
@@ -37,8 +42,35 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover) -> Result<Sampl
         goal_bytes: report.blocks * case.block_bytes,
         planned_bytes: report.bytes_moved,
         planned_cross_rack_bytes: report.bytes_across_racks,
+        bound_seconds,
         ..sample
     })
+}
+
+/// The least time in which the links can bring the blocks of a node back; 0 where not every node may get some, or the
+/// bound does not know the code.
+async fn least_seconds(site: &Site, recover: &Recover, object: &str, victim: NodeId) -> Result<f64> {
+    let mut losses = Vec::new();
+    let mut topology = None;
+    for position in 0..recover.stripes {
+        let stored = site.stripe(object, position).await?;
+        let mut view = stored.view;
+        let Some(lost) = view.homes.iter().position(|home| *home == Some(victim)) else { continue };
+        view.homes[lost] = None;
+        let waiting = Waiting { view, lost: vec![BlockIndex(lost as u8)], barred: BTreeSet::new() };
+        let Some(loss) = waiting.loss() else { return Ok(0.0) };
+        losses.push(loss);
+        topology = Some(stored.topology);
+    }
+    let Some(topology) = topology else { return Ok(0.0) };
+    let all: Vec<NodeId> = topology.nodes.keys().copied().collect();
+    let every_node = match recover.requestors {
+        Requestors::Any => true,
+        Requestors::Count(count) => count as usize == all.len(),
+        Requestors::Nodes(_) => false,
+    };
+    let one = recover.schedule.single_requestor();
+    Ok(if every_node && !one { bound(&losses, &all, &topology) } else { 0.0 })
 }
 
 async fn fullest(site: &Site) -> Result<NodeId> {

@@ -70,7 +70,7 @@ pub struct Sample {
     pub planned_bytes: u64,
     /// Those of them that cross racks.
     pub planned_cross_rack_bytes: u64,
-    /// The least time in which the links can carry the plan; 0 where no plan is at hand.
+    /// The least time in which the links can carry the plan, or for a whole node any plan; 0 where that is not known.
     pub bound_seconds: f64,
     /// What the simulator says of the same plan on the same links; none where it plays no such work.
     #[serde(default)]
@@ -230,6 +230,9 @@ impl Report {
             Value::Traffic(point) => {
                 self.row(point)?.spread_of(|sample| sample.sent_bytes as f64 / sample.planned_bytes as f64)
             }
+            Value::OfBound(point) => {
+                self.row(point)?.spread_of(|sample| sample.bound_seconds / sample.seconds.max(1e-9))
+            }
         }
     }
 
@@ -249,7 +252,7 @@ impl Value {
     /// What the value is counted in.
     fn unit(&self) -> &'static str {
         match self {
-            Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) => "x",
+            Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
             Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
             Self::CrossRackBlocks(_) => "blocks",
         }

@@ -207,7 +207,7 @@ fn friendly_codes(size: Size) -> Result<Experiment> {
 }
 
 fn whole_node(size: Size) -> Result<Experiment> {
-    let block = if size.quick { 1 << 20 } else { 4 << 20 };
+    let block = if size.quick { 1 << 20 } else { 2 << 20 };
     let stripes = if size.quick { 16 } else { 64 };
     let series = [
         (CONVENTIONAL, Method::Conventional, Schedule::ByIndex),
@@ -245,12 +245,12 @@ fn whole_node(size: Size) -> Result<Experiment> {
         name: "ecpipe-8e",
         title: "Full-node recovery rate by requestors, RS(14,10)",
         source: "ECPipe, Fig. 8(e)",
-        differs: "blocks of 4 MiB in 64 stripes; a node keeps at most one block of a stripe, so \
+        differs: "blocks of 2 MiB in 64 stripes, links of 200 Mb/s: 15 nodes send at once, and no processor may be the limit; a node keeps at most one block of a stripe, so \
                   what is rebuilt goes to nodes without one",
         measure: Measure::Rate,
         axis: "requestors",
         baseline: Some(Baseline::Series(CONVENTIONAL.into())),
-        scale: size.scale_or(SCALE),
+        scale: size.scale_or(SCALE_OF_NODES),
         scenes: vec![Scene { spec, free: Vec::new(), cases }],
         claims,
         strict: false,

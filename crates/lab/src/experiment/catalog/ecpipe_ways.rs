@@ -67,7 +67,7 @@ fn ways_to_pipeline(size: Size) -> Result<Experiment> {
 fn whole_node_by_code(size: Size) -> Result<Experiment> {
     let all = size.some(&[(5, 3), (9, 6), (12, 8), (14, 10)]);
     let stripes = if size.quick { 16 } else { 64 };
-    let block = if size.quick { 1 << 20 } else { 4 << 20 };
+    let block = if size.quick { 1 << 20 } else { 2 << 20 };
     let mut scenes = Vec::new();
     let mut claims = Vec::new();
     for (n, k) in all {
@@ -86,11 +86,11 @@ fn whole_node_by_code(size: Size) -> Result<Experiment> {
         name: "ecpipe-10b",
         title: "Full-node recovery rate by (n, k)",
         source: "ECPipe, Fig. 10(b): 5.1 to 16.0 x the recovery rate of HDFS-3",
-        differs: "beside our own conventional repair, and not HDFS; blocks of 4 MiB; all of them are rebuilt on one node",
+        differs: "beside our own conventional repair, and not HDFS; blocks of 2 MiB; links of 200 Mb/s; all of them are rebuilt on one node",
         measure: Measure::Rate,
         axis: "(n,k)",
         baseline: Some(Baseline::Series(CONVENTIONAL.into())),
-        scale: size.scale_or(0.5),
+        scale: size.scale_or(SCALE_OF_NODES),
         scenes,
         claims,
         strict: false,
@@ -100,7 +100,7 @@ fn whole_node_by_code(size: Size) -> Result<Experiment> {
 fn push(size: Size) -> Result<Experiment> {
     // As much is lost whatever the block: what changes is into how many it is cut.
     let all: &[u64] = if size.quick { &[1, 4] } else { &[1, 4, 16] };
-    let lost_mib = if size.quick { 16 } else { 256 };
+    let lost_mib = if size.quick { 16 } else { 128 };
     let series = [
         ("PUSH-Rep", Schedule::PushRep, Requestors::Any),
         ("PUSH-Sur", Schedule::PushSur, Requestors::Any),
@@ -134,11 +134,11 @@ fn push(size: Size) -> Result<Experiment> {
         name: "ecpipe-11b",
         title: "Full-node recovery rate by block size, beside PUSH, RS(14,10)",
         source: "ECPipe, Fig. 11(b)",
-        differs: "about 220 MiB are lost whatever the block, where it is 4 TiB in the paper",
+        differs: "links of 200 Mb/s; about 110 MiB are lost whatever the block, where it is 4 TiB in the paper",
         measure: Measure::Rate,
         axis: "block",
         baseline: Some(Baseline::Series("PUSH-Rep".into())),
-        scale: size.scale_or(0.5),
+        scale: size.scale_or(SCALE_OF_NODES),
         scenes,
         claims,
         strict: false,

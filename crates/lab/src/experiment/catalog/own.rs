@@ -33,6 +33,12 @@ pub const ENTRIES: &[Entry] = &[
         about: "what the simulator says, beside what is measured: links alike, racks, regions, an edge",
         kind: Kind::Measured(agreement),
     },
+    Entry {
+        name: "whole-node",
+        groups: &["headline"],
+        about: "a whole node by the best trees, beside the least time that the links allow",
+        kind: Kind::Measured(whole_node),
+    },
 ];
 
 /// What `smoke` runs must end well; how long it takes says nothing.
@@ -161,6 +167,49 @@ fn agreement(size: Size) -> Result<Experiment> {
         scale: size.scale_or(1.0),
         scenes,
         claims: [off("all", None)].into_iter().chain(each).collect(),
+        strict: false,
+    })
+}
+
+/// Sixteen nodes alike, and sixteen of which every other has links half as fast.
+fn whole_node(size: Size) -> Result<Experiment> {
+    let (block, stripes) = if size.quick { (1 << 20, 16) } else { (4 << 20, 64) };
+    let series =
+        [(CONVENTIONAL, Method::Conventional), (RP, Method::Pipeline), ("best trees", Method::Optimal)];
+    let (alike, _) = cluster(0, 1000.0)?;
+    let mut mixed = alike.clone();
+    for node in (0..16).step_by(2) {
+        mixed.nodes[node].link = mbps(500.0)?.into();
+    }
+    let (mut scenes, mut claims) = (Vec::new(), Vec::new());
+    for (x, spec) in [("alike", alike), ("half of them at half the rate", mixed)] {
+        let cases = series.map(|(name, method)| {
+            case(name, x, block, recover(method, Schedule::Balanced, stripes, Requestors::Any))
+        });
+        scenes.push(Scene { spec, free: Vec::new(), cases: cases.into() });
+        let of_bound = |name: &str| Value::OfBound(Point::new(name, x));
+        claims.push(
+            Claim::new(
+                format!("best trees, nodes {x}: part of the bound (headers leave 0.96)"),
+                of_bound("best trees"),
+            )
+            .aim(Aim::AtLeast(0.85)),
+        );
+        claims.push(Claim::new(format!("a path each, nodes {x}: part of the bound"), of_bound(RP)));
+        let rates = Value::RateRatio(Point::new("best trees", x), Point::new(CONVENTIONAL, x));
+        claims.push(Claim::new(format!("best trees over conventional, nodes {x}"), rates));
+    }
+    Ok(Experiment {
+        name: "whole-node",
+        title: "Recovery of a whole node, RS(14,10) on 16 nodes, beside the least time that the links allow",
+        source: "none",
+        differs: "",
+        measure: Measure::Rate,
+        axis: "nodes",
+        baseline: Some(Baseline::Series(CONVENTIONAL.into())),
+        scale: size.scale_or(SCALE_OF_NODES),
+        scenes,
+        claims,
         strict: false,
     })
 }
