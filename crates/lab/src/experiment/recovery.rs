@@ -26,13 +26,18 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
     site.client.set_rates(&site.lab.spec().await.rates()).await?;
     let bound_seconds = least_seconds(site, recover, object, victim).await?;
     finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
+    let requestors = match recover.requestors {
+        // No other node is sure to have no block of any of its stripes.
+        Requestors::Count(1) => Requestors::Nodes(vec![victim]),
+        ref others => others.clone(),
+    };
     let meter = Meter::start(site).await?;
     let started = Instant::now();
     let wanted = Repair {
         method: recover.method,
         slice_bytes: slice_bytes(case.slice),
         schedule: recover.schedule,
-        requestors: recover.requestors.clone(),
+        requestors,
         ..Repair::new(RepairTarget::Node(victim))
     };
     let jobs = site.client.repair_by(wanted).await?;

@@ -26,8 +26,8 @@ pub const CYCLIC: &str = "cyclic pipelining";
 pub const OPTIMAL: &str = "best trees by rates";
 pub const WEIGHTED: &str = "pipelining, path by rates";
 
-/// 200 Mb/s for 1 Gb/s: where a whole node is recovered all nodes send at once.
-pub const SCALE_OF_NODES: f64 = 0.2;
+/// 100 Mb/s for 1 Gb/s: where a whole node is recovered all nodes send at once.
+pub const SCALE_OF_NODES: f64 = 0.1;
 
 /// The three methods that papers compare, the slowest first.
 pub const THREE: [(&str, Method); 3] =

@@ -76,7 +76,7 @@ fn afterwards(size: Size) -> Result<Experiment> {
     let encode = vec![of("encode", Work::Encode { stripes })];
     Ok(Experiment {
         measure: Measure::Rate,
-        differs: "blocks of 8 MiB, links of 200 Mb/s: all nodes send at once, and no processor may be the limit",
+        differs: "blocks of 8 MiB, links of 100 Mb/s: all nodes send at once, and no processor may be the limit",
         scale: size.scale_or(0.1 * SCALE_OF_NODES),
         scenes: vec![
             Scene { spec: spec.clone(), free: Vec::new(), cases: encode },
