@@ -18,7 +18,7 @@ const SHARED: [(&str, &str); 5] = [
     ("regions", "best trees by rates"),
     ("racks", "PPR"),
 ];
-const SHARED_PERCENT: f64 = 40.0;
+const SHARED_PERCENT: f64 = 30.0;
 
 /// The command's own file, as `--out` wrote it.
 fn recorded() -> Report {
