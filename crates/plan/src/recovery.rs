@@ -87,9 +87,10 @@ impl Recovery {
         lost.iter().map(|block| view.home(*block)).collect()
     }
 
-    /// Plans a repair for given requestors: along the trees that are assigned, or where there are none, or their nodes
-    /// are not there any more, with the helpers that are assigned and then those least recently used. The first attempt where the requestors are decided otherwise, or a later one that goes on where an
-    /// earlier one was interrupted. A plan that is returned counts as used.
+    /// Plans a repair for given requestors: the first attempt where they are decided otherwise, or a later one that goes
+    /// on where an earlier one was interrupted. It goes along the trees that are assigned; where there are none, or
+    /// their nodes are not there any more, helpers are those that are assigned and then those least recently used. A
+    /// plan that is returned counts as used.
     ///
     /// # Errors
     /// As [`repair`]; then nothing counts as used.

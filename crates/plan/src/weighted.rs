@@ -91,8 +91,8 @@ fn along(
     Ok(Along { placed, helpers, is_best })
 }
 
-/// The best path over `k` of the candidates, and whether that is proved. A link between helpers carries one combination for each lost block, the
-/// last helper's link to each requestor one.
+/// The best path over `k` of the candidates, and whether that is proved. A link between helpers carries one
+/// combination for each lost block, the last helper's link to each requestor one.
 fn best(
     view: &StripeView,
     topology: &Topology,
