@@ -55,7 +55,7 @@ pub struct Order {
 impl Order {
     /// Whether the trees of its stripes are planned together ([`kintsu_plan::Recovery::window`]).
     pub fn together(&self) -> bool {
-        self.method == Method::Optimal && self.schedule == Schedule::Balanced
+        self.schedule.together(self.method)
     }
 
     /// The nodes as this order sees them: only its requestors are usable for new blocks.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, Task};
 use kintsu_plan::{
-    Account, JobId, Layout, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, StripeView,
-    Topology, copy, encode_offline, encode_online, place_lost, read, read_by, repair, write_plain,
+    Account, JobId, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, StripeView, Topology, copy,
+    encode_offline, encode_online, place_lost, read, read_by, repair, write_plain,
 };
 use proptest::prelude::*;
 use support::{Machine, blocks, codes, layout, programs, stripe, sub_packetised, topology};
@@ -294,13 +294,7 @@ fn uneven(topology: &Topology, pairs: bool) -> Topology {
 fn whole(name: &str, racks: usize, nodes: usize) -> (StripeView, Topology) {
     let code = kintsu_code::parse(name).unwrap();
     let topology = topology(racks, nodes);
-    let full = Layout {
-        kind: LayoutKind::Striped,
-        block_bytes: 64,
-        cell_bytes: 8,
-        w: code.w() as u16,
-        data_bytes: 64 * code.k() as u64,
-    };
+    let full = layout(LayoutKind::Striped, 8, code.w(), 8, 64 * code.k() as u64);
     (stripe(&code, full, &topology, 1), topology)
 }
 

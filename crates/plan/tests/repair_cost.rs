@@ -9,20 +9,14 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{
-    Account, Layout, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, draw,
-    encode_offline, explain, place_lost, repair,
+    Account, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, draw, encode_offline,
+    explain, place_lost, repair,
 };
-use support::{stripe, topology};
+use support::{layout, stripe, topology};
 
 fn view(name: &str, topology: &Topology, id: u64, lost: &[u8]) -> StripeView {
     let code = kintsu_code::parse(name).unwrap();
-    let layout = Layout {
-        kind: LayoutKind::Striped,
-        block_bytes: 1024,
-        cell_bytes: 64,
-        w: code.w() as u16,
-        data_bytes: 1024 * code.k() as u64,
-    };
+    let layout = layout(LayoutKind::Striped, 64, code.w(), 16, 1024 * code.k() as u64);
     let mut view = stripe(&code, layout, topology, id);
     lost.iter().for_each(|b| view.homes[*b as usize] = None);
     view

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::PlanError;
+use crate::{Method, PlanError};
 
 /// Which helpers and requestors the repairs of many stripes take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -29,6 +29,11 @@ impl Schedule {
     /// Whether one requestor gets every block.
     pub fn single_requestor(self) -> bool {
         self == Self::PushRep
+    }
+
+    /// Whether repairs by this method have their trees planned together ([`super::Recovery::window`]).
+    pub fn together(self, method: Method) -> bool {
+        method == Method::Optimal && self == Self::Balanced
     }
 }
 

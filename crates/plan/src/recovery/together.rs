@@ -1,6 +1,6 @@
 //! Trees for the stripes of a window, planned together, so that all links have done their part at about the same time.
 //!
-//! That is for [`Method::Optimal`] where no schedule is asked for that says who helps, and for stripes that lost one
+//! That is for [`crate::Method::Optimal`] where no schedule is asked for that says who helps, and for stripes that lost one
 //! block that is not divided. Stripes that lost more are assigned by [`super::window`], after these. Rates of pairs of
 //! nodes are not looked at by [`node::plan`]: where there are any, each repair has the best trees of its own.
 
@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kintsu_dag::NodeId;
 
 use super::window::Rules;
-use super::{Assignment, Schedule, Shares, Waiting};
-use crate::Method;
+use super::{Assignment, Shares, Waiting};
 use crate::optimal::node::{self, Loss};
 use crate::place::welcoming;
 use crate::weighted::any_will_do;
@@ -18,8 +17,7 @@ use crate::weighted::any_will_do;
 /// The stripes of the window that are planned together, each with its assignment; `None` for the others.
 pub(super) fn together(rules: &Rules<'_>, shares: &Shares, window: &[Waiting]) -> Vec<Option<Assignment>> {
     let mut assigned = vec![None; window.len()];
-    let wanted = rules.method == Method::Optimal && rules.schedule == Schedule::Balanced;
-    if !wanted || !rules.topology.rates.pairs.is_empty() {
+    if !rules.schedule.together(rules.method) || !rules.topology.rates.pairs.is_empty() {
         return assigned;
     }
     let usable = rules.topology.nodes.iter().filter(|(_, node)| node.usable);

@@ -61,13 +61,7 @@ pub fn topology(racks: usize, nodes_per_rack: usize) -> Topology {
 /// The stripes of a code that lose blocks when these nodes die.
 pub fn waiting(name: &str, topology: &Topology, stripes: u64, dead: &[NodeId]) -> Vec<Waiting> {
     let code = kintsu_code::parse(name).unwrap();
-    let layout = Layout {
-        kind: LayoutKind::Striped,
-        block_bytes: 1024,
-        cell_bytes: 64,
-        w: code.w() as u16,
-        data_bytes: 1024 * code.k() as u64,
-    };
+    let layout = layout(LayoutKind::Striped, 64, code.w(), 16, 1024 * code.k() as u64);
     let lost_of = |id| {
         let mut view = stripe(&code, layout, topology, id);
         let gone = |home: &Option<NodeId>| home.is_some_and(|node| dead.contains(&node));
