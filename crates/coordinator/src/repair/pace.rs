@@ -2,9 +2,10 @@
 //! verdict out. Who that is, is found in `suspects`.
 //!
 //! What rate is to be expected is learnt, not configured: from the best that this repair has made, and from
-//! what others make and lately made. Repairs that run at once share links, so rates are compared
-//! as what they would be alone: the rate times the number that run. A job that is slow as a whole so
-//! finds nothing to compare itself with, and goes on.
+//! what others make and lately made. Repairs that run at once share links: when more run than did, as much less is
+//! expected, but when fewer do, not more, since not every link was shared. The more run, the longer a rate is
+//! measured: each has its turns on a link more seldom. A job that is slow as a whole finds nothing to compare itself
+//! with, and goes on.
 //!
 //! Invariants: no verdict before [`LONG_MS`] of slowness on end; none when what is left takes hardly longer than
 //! to plan anew; a change that brought nothing lowers what is expected, so that slowness that nobody can mend is
@@ -12,8 +13,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long a rate is measured over, in milliseconds.
+/// How long the rate of a repair that runs alone is measured over, in milliseconds.
 const WINDOW_MS: u64 = 500;
+/// With more than so many at once it is measured no longer.
+const CROWD: usize = 32;
 /// How long it must have been low on end, in milliseconds.
 const LONG_MS: u64 = 750;
 /// How long where nothing comes at all: whoever is cut off is found by its silence before that.
@@ -39,11 +42,31 @@ pub struct Slow {
     pub expected: f64,
 }
 
-/// The rates of all repairs of a coordinator, each reckoned as if it were alone.
+/// What a repair made while so many ran.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Made {
+    /// In bytes of every block a millisecond.
+    rate: f64,
+    running: usize,
+}
+
+impl Made {
+    /// What can be expected of it while `running` run.
+    fn among(self, running: usize) -> f64 {
+        self.rate * (self.running as f64 / running as f64).min(1.0)
+    }
+
+    /// What it would be if all links had been shared by all.
+    fn alone(self) -> f64 {
+        self.rate * self.running as f64
+    }
+}
+
+/// The rates of all repairs of a coordinator.
 #[derive(Debug, Clone, Default)]
 pub struct Paces {
     running: BTreeMap<u64, Option<f64>>,
-    ended: VecDeque<(u64, f64)>,
+    ended: VecDeque<(u64, Made)>,
 }
 
 impl Paces {
@@ -57,19 +80,20 @@ impl Paces {
         self.running.len().max(1)
     }
 
-    /// What a repair makes now, as if alone.
-    fn makes(&mut self, repair: u64, alone: f64) {
+    /// What a repair makes now.
+    fn makes(&mut self, repair: u64, rate: f64) {
         if let Some(known) = self.running.get_mut(&repair) {
-            *known = Some(alone);
+            *known = Some(rate);
         }
     }
 
     /// A repair has ended, having made so many bytes of every block in so many milliseconds.
     pub fn ended(&mut self, repair: u64, now_ms: u64, made: u64, took_ms: u64) {
-        let alone = self.running() as f64;
+        let running = self.running();
         self.running.remove(&repair);
         if made > 0 {
-            self.ended.push_back((now_ms, made as f64 / took_ms.max(1) as f64 * alone));
+            let rate = made as f64 / took_ms.max(1) as f64;
+            self.ended.push_back((now_ms, Made { rate, running }));
         }
         if self.ended.len() > REMEMBERED {
             self.ended.pop_front();
@@ -85,7 +109,7 @@ impl Paces {
             return median(running);
         }
         let lately = self.ended.iter().filter(|(at, _)| now_ms.saturating_sub(*at) <= REMEMBERED_MS);
-        median(lately.map(|(_, rate)| *rate).collect())
+        median(lately.map(|(_, made)| made.among(self.running())).collect())
     }
 }
 
@@ -101,10 +125,10 @@ pub struct Pace {
     end: u64,
     /// Where the attempt under way began.
     start: u64,
-    /// When, up to where it was through, and how many ran: the last [`WINDOW_MS`] and a little more.
+    /// When, up to where it was through, and how many ran: as long as a rate is measured, and a little longer.
     seen: VecDeque<(u64, u64, usize)>,
-    /// The best that it has made, as if alone.
-    best: Option<f64>,
+    /// The best that it has made.
+    best: Option<Made>,
     /// Since when it has been slow.
     slow_since: Option<u64>,
     /// What it made, as if alone, before it was last planned around somebody, until it is known what that brought.
@@ -144,25 +168,27 @@ impl Pace {
     /// The repair is through up to byte `upto`.
     pub fn note(&mut self, now_ms: u64, upto: u64, rates: &mut Paces) -> Option<Slow> {
         self.seen.push_back((now_ms, upto, rates.running()));
-        while self.seen.get(1).is_some_and(|(at, ..)| now_ms.saturating_sub(*at) >= WINDOW_MS) {
+        let window = WINDOW_MS * rates.running().min(CROWD) as u64;
+        while self.seen.get(1).is_some_and(|(at, ..)| now_ms.saturating_sub(*at) >= window) {
             self.seen.pop_front();
         }
         let (since, from, _) = *self.seen.front()?;
         let took = now_ms.saturating_sub(since);
-        if took < WINDOW_MS || upto >= self.end {
+        if took < window || upto >= self.end {
             return None;
         }
         let rate = upto.saturating_sub(from) as f64 / took as f64;
         // When others come or go meanwhile, the benefit of the doubt goes to the slower reading.
         let ran = self.seen.iter().skip(1).map(|(.., ran)| *ran);
-        let (fewest, most) = (ran.clone().min().unwrap_or(1) as f64, ran.max().unwrap_or(1) as f64);
-        rates.makes(self.repair, rate * fewest);
+        let (fewest, most) = (ran.clone().min().unwrap_or(1), ran.max().unwrap_or(1));
+        rates.makes(self.repair, rate);
         if from > self.start {
             // Until the first slices are through, a rate says how long the way is.
-            self.learn(rate * fewest);
+            self.learn(Made { rate, running: fewest }, most);
         }
         let usual = if self.resigned { None } else { rates.usual(self.repair, now_ms) };
-        let expected = self.best.into_iter().chain(usual).fold(0.0, f64::max) / most;
+        let best = self.best.map(|best| best.among(most));
+        let expected = best.into_iter().chain(usual).fold(0.0, f64::max);
         if rate * SLOW >= expected {
             self.slow_since = None;
             return None;
@@ -174,14 +200,21 @@ impl Pace {
         (now_ms.saturating_sub(since) >= long && worth).then_some(Slow { rate, expected })
     }
 
-    /// What the repair makes alone, for later comparison.
-    fn learn(&mut self, alone: f64) {
+    /// What the repair makes while `running` run, for later comparison.
+    fn learn(&mut self, made: Made, running: usize) {
         match self.before.take() {
             // Nobody was to blame: this is what can be had.
-            Some(before) if alone < before * BETTER => (self.best, self.resigned) = (Some(alone), true),
-            _ => self.best = Some(self.best.map_or(alone, |best| best.max(alone))),
+            Some(before) if made.alone() < before * BETTER => {
+                (self.best, self.resigned) = (Some(made), true);
+            }
+            _ => self.best = Some(self.best.map_or(made, |best| better(best, made, running))),
         }
     }
+}
+
+/// The one that promises more while `running` run.
+fn better(one: Made, other: Made, running: usize) -> Made {
+    if other.among(running) >= one.among(running) { other } else { one }
 }
 
 #[cfg(test)]
@@ -291,6 +324,28 @@ mod tests {
     }
 
     #[test]
+    fn nor_is_a_rate_that_stays_when_others_have_ended() {
+        let mut run = Run::new();
+        (2..=20).for_each(|other| run.rates.begun(other));
+        assert_eq!(run.go(20_000, 300.0), None);
+        (2..=20).for_each(|other| run.rates.ended(other, run.now, END, 200_000));
+        assert_eq!(run.go(20_000, 300.0), None);
+        assert!(run.go(60_000, 30.0).is_some());
+    }
+
+    #[test]
+    fn in_a_crowd_a_rate_is_measured_for_longer() {
+        // Bytes come a second at a time, every tenth second.
+        let mut run = Run::new();
+        (2..=20).for_each(|other| run.rates.begun(other));
+        for _ in 0..8 {
+            assert_eq!(run.go(1000, 3000.0), None);
+            assert_eq!(run.go(9000, 0.0), None);
+        }
+        assert!(run.go(60_000, 0.0).is_some());
+    }
+
+    #[test]
     fn what_slows_all_alike_is_nobodys_fault_to_look_for_twice() {
         let mut run = Run::new();
         assert_eq!(run.go(3000, 5000.0), None);
@@ -315,6 +370,6 @@ mod tests {
         }
         assert_eq!(rates.usual(1, 0), Some(1200.0));
         rates.ended(4, 0, 1000, 10);
-        assert_eq!(rates.usual(1, 0), Some(400.0), "two others are too few: those that ended");
+        assert_eq!(rates.usual(1, 0), Some(100.0), "two others are too few: those that ended");
     }
 }
