@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{PlanError, Program};
+use kintsu_plan::{PlanError, Program, Topology};
 use kintsu_runtime::{Conducted, Observed};
 use tokio::sync::watch;
 
@@ -92,6 +92,7 @@ impl Pacing {
         seen: watch::Receiver<Observed>,
     ) -> (Slow, Vec<NodeId>) {
         self.pace.begin(self.cluster.now_ms(), attempt.start);
+        self.cluster.paces().goes(self.repair, attempt.helpers());
         let mut looks: Vec<Observed> = vec![Observed::default()];
         loop {
             tokio::time::sleep(LOOK).await;
@@ -100,8 +101,9 @@ impl Pacing {
             let slow = self.pace.note(self.cluster.now_ms(), upto, &mut self.cluster.paces());
             if let Some(slow) = slow {
                 let suspected = suspects(&looks[0], &now, &attempt.plan.requestors);
-                let nodes = mend.could_spare(attempt, &suspected, &self.cluster.nodes().0);
-                if !nodes.is_empty() {
+                let (topology, _) = self.cluster.nodes();
+                let nodes = mend.could_spare(attempt, &suspected, &topology);
+                if !nodes.is_empty() && !self.any_busy(&suspected, &topology) {
                     return (slow, nodes);
                 }
             }
@@ -110,6 +112,15 @@ impl Pacing {
                 looks.remove(0);
             }
         }
+    }
+}
+
+impl Pacing {
+    /// Whether one of these nodes is kept busy by other repairs.
+    fn any_busy(&self, nodes: &[NodeId], topology: &Topology) -> bool {
+        let paces = self.cluster.paces();
+        let told = |node| topology.rates.up.get(node).map(|rate| rate.get() as f64 / 1000.0);
+        nodes.iter().any(|node| paces.is_busy(*node, self.repair, told(node)))
     }
 }
 

@@ -61,6 +61,13 @@ pub struct Attempt {
     pub resume_key: u64,
 }
 
+impl Attempt {
+    /// The nodes whose blocks are read.
+    pub fn helpers(&self) -> Vec<NodeId> {
+        self.plan.helpers.iter().filter_map(|block| home(&self.view, *block)).collect()
+    }
+}
+
 /// What follows from an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -221,7 +228,7 @@ impl Mend {
         if self.turns >= TURNS {
             return Vec::new();
         }
-        let helpers: Vec<_> = attempt.plan.helpers.iter().filter_map(|b| home(&attempt.view, *b)).collect();
+        let helpers = attempt.helpers();
         let mut slow: Vec<_> = suspects.iter().copied().filter(|node| helpers.contains(node)).collect();
         let (lost, requestors) = (self.wanted.clone(), attempt.plan.requestors.clone());
         let repair = Repair { lost, requestors, method: self.order.method };

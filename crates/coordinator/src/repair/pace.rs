@@ -5,13 +5,16 @@
 //! what others make and lately made. Repairs that run at once share links: when more run than did, as much less is
 //! expected, but when fewer do, not more, since not every link was shared. The more run, the longer a rate is
 //! measured: each has its turns on a link more seldom. A job that is slow as a whole finds nothing to compare itself
-//! with, and goes on.
+//! with, and goes on. Nor is a node slow that others keep busy ([`Paces::is_busy`]): what goes through it for all of
+//! them is much of what its link carries.
 //!
 //! Invariants: no verdict before [`LONG_MS`] of slowness on end; none when what is left takes hardly longer than
 //! to plan anew; a change that brought nothing lowers what is expected, so that slowness that nobody can mend is
 //! not chased again. Reads no clock.
 
 use std::collections::{BTreeMap, VecDeque};
+
+use kintsu_dag::NodeId;
 
 /// How long the rate of a repair that runs alone is measured over, in milliseconds.
 const WINDOW_MS: u64 = 500;
@@ -23,6 +26,8 @@ const LONG_MS: u64 = 750;
 const STILL_MS: u64 = 3000;
 /// A repair is slow below one part in so many of what is expected.
 const SLOW: f64 = 3.0;
+/// A node is busy when other repairs get one part in so many, or more, of what it can do.
+const BUSY: f64 = 5.0;
 /// What is left must take so many times longer as it goes than around.
 const WORTH: f64 = 2.0;
 /// What it takes to end an attempt and begin another, in milliseconds.
@@ -65,14 +70,42 @@ impl Made {
 /// The rates of all repairs of a coordinator.
 #[derive(Debug, Clone, Default)]
 pub struct Paces {
-    running: BTreeMap<u64, Option<f64>>,
+    running: BTreeMap<u64, Running>,
     ended: VecDeque<(u64, Made)>,
+}
+
+/// A repair under way.
+#[derive(Debug, Clone, Default)]
+struct Running {
+    rate: Option<f64>,
+    /// Its helpers.
+    nodes: Vec<NodeId>,
 }
 
 impl Paces {
     /// A repair has begun.
     pub fn begun(&mut self, repair: u64) {
-        self.running.insert(repair, None);
+        self.running.insert(repair, Running::default());
+    }
+
+    /// A repair goes on with these helpers.
+    pub fn goes(&mut self, repair: u64, helpers: Vec<NodeId>) {
+        if let Some(known) = self.running.get_mut(&repair) {
+            *known = Running { rate: None, nodes: helpers };
+        }
+    }
+
+    /// Whether other repairs keep a helper busy: they get a good part of what its link is `told` to carry, in
+    /// bytes a millisecond, or where nothing is told, of what the others of any node get.
+    pub fn is_busy(&self, node: NodeId, repair: u64, told: Option<f64>) -> bool {
+        let mut through: BTreeMap<NodeId, f64> = BTreeMap::new();
+        for (_, other) in self.running.iter().filter(|(other, _)| **other != repair) {
+            for node in &other.nodes {
+                *through.entry(*node).or_default() += other.rate.unwrap_or(0.0);
+            }
+        }
+        let can = told.unwrap_or_else(|| through.values().copied().fold(0.0, f64::max));
+        through.get(&node).is_some_and(|through| through * BUSY >= can && *through > 0.0)
     }
 
     /// How many run, this one counted.
@@ -83,7 +116,7 @@ impl Paces {
     /// What a repair makes now.
     fn makes(&mut self, repair: u64, rate: f64) {
         if let Some(known) = self.running.get_mut(&repair) {
-            *known = Some(rate);
+            known.rate = Some(rate);
         }
     }
 
@@ -104,7 +137,7 @@ impl Paces {
     /// those that ended lately.
     fn usual(&self, repair: u64, now_ms: u64) -> Option<f64> {
         let others = self.running.iter().filter(|(other, _)| **other != repair);
-        let running: Vec<f64> = others.filter_map(|(_, rate)| *rate).collect();
+        let running: Vec<f64> = others.filter_map(|(_, other)| other.rate).collect();
         if running.len() >= 3 {
             return median(running);
         }
@@ -359,6 +392,26 @@ mod tests {
         run.turn(slow);
         assert_eq!(run.go(2000, 4500.0), None);
         assert!(run.go(60_000, 500.0).is_some());
+    }
+
+    #[test]
+    fn a_node_that_others_keep_busy_is_not_slow() {
+        let mut rates = Paces::default();
+        for (repair, helpers, rate) in
+            [(1, [1, 2], 10.0), (2, [1, 3], 400.0), (3, [1, 4], 300.0), (4, [2, 4], 60.0)]
+        {
+            rates.begun(repair);
+            rates.goes(repair, helpers.map(NodeId).into());
+            rates.makes(repair, rate);
+        }
+        let busy = |node, told| rates.is_busy(NodeId(node), 1, told);
+        assert!(busy(1, Some(3000.0)) && busy(1, None));
+        // Its link carries more than that.
+        assert!(!busy(1, Some(4000.0)));
+        assert!(!busy(2, Some(3000.0)) && !busy(2, None));
+        assert!(busy(2, Some(300.0)));
+        // What this repair gets does not count, nor is a node busy that nobody else uses.
+        assert!(!rates.is_busy(NodeId(3), 2, Some(1.0)) && !busy(9, None));
     }
 
     #[test]
