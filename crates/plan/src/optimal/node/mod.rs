@@ -47,8 +47,6 @@ pub struct Schedule {
     pub seconds: f64,
     /// No schedule is faster, in seconds.
     pub bound: f64,
-    /// Repairs under way together that keep all links busy.
-    pub at_once: usize,
 }
 
 /// The repair of one stripe.

@@ -42,9 +42,6 @@ const MAX_EXPONENT: f64 = 600.0;
 /// What a further child of the same node costs more: paths are more even than stars.
 const CROWDED: f64 = 0.05;
 
-/// Trees under way together that a node is in.
-const STREAMS_A_NODE: usize = 48;
-
 pub(super) fn schedule(links: &Links) -> Option<Schedule> {
     let bound = super::price::bound(links);
     let mut best = balanced(links, 1, bound)?;
@@ -61,7 +58,7 @@ pub(super) fn schedule(links: &Links) -> Option<Schedule> {
     let repairs = best.1.iter().map(|trees| assigned(links, trees)).collect::<Option<Vec<_>>>()?;
     let seconds = if links.known { best.0 } else { 0.0 };
     let order = super::order::order(links, &best.1);
-    Some(Schedule { repairs, order, seconds, bound, at_once: at_once(links) })
+    Some(Schedule { repairs, order, seconds, bound })
 }
 
 /// So many trees for each stripe, and the time that they take.
@@ -183,11 +180,4 @@ fn assigned(links: &Links, trees: &[Tree]) -> Option<Assigned> {
         _ => trees,
     };
     Some(Assigned { requestor: links.nodes[requestor], trees })
-}
-
-/// Repairs under way together that keep all links busy, of stripes whose trees have so many helpers: links are shared
-/// fairly by those that use them, so many of them that it matters little which these are at a time.
-fn at_once(links: &Links) -> usize {
-    let most = links.stripes.iter().map(|stripe| stripe.k).max().unwrap_or(1).max(1);
-    (STREAMS_A_NODE * links.nodes.len()).div_ceil(most).max(2)
 }
