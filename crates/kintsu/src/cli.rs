@@ -1,22 +1,26 @@
 //! The command line: every command, its options and examples.
 
 mod advice;
+mod bench;
 mod cluster_model;
+mod code;
 mod compare;
 mod lab;
+mod repair;
 mod sim;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-
 use kintsu_wire::TrustedNetwork;
 
 pub use advice::{Advise, Reliability};
+pub use bench::BenchCommand;
+pub use code::CodeCommand;
 pub use compare::{Check, Compare};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabRun, LabUp};
-
+pub use repair::{Explain, Method, RatesCommand, Repair};
 pub use sim::{Sim, SimCluster, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
 
 use crate::units::{ByteRange, Bytes, Slice, parse_duration};
@@ -334,282 +338,6 @@ pub enum NodeAction {
     Wipe,
     /// Move its blocks elsewhere.
     Drain,
-}
-
-/// `kintsu rates ...`.
-#[derive(Debug, Subcommand)]
-pub enum RatesCommand {
-    /// Tell the cluster what its links carry, in place of what it was told before.
-    Set {
-        /// A TOML file: `default`, `[nodes]`, `[racks]` and `[pairs]`, each entry a rate or `{ up = ..., down = ... }`.
-        file: PathBuf,
-    },
-    /// Print what the cluster was told.
-    Show,
-}
-
-/// `kintsu repair`.
-#[derive(Debug, Args)]
-pub struct Repair {
-    /// Blocks that were on this node.
-    #[arg(long, conflicts_with = "object")]
-    pub node: Option<u32>,
-    /// Blocks of this object.
-    #[arg(long)]
-    pub object: Option<String>,
-    /// How slices move.
-    #[arg(long, value_enum, default_value_t = Method::Pipeline)]
-    pub method: Method,
-    /// Slice: the unit of pipelining; `auto` for what suits the plan.
-    #[arg(long, default_value = "auto", value_name = "BYTES")]
-    pub slice: Slice,
-    /// Only these nodes get repaired blocks, evenly (default: all that are alive).
-    #[arg(long, value_delimiter = ',', value_name = "NODE,...", conflicts_with = "requestors")]
-    pub to: Vec<u32>,
-    /// Only so many nodes get repaired blocks, evenly; the coordinator chooses them.
-    #[arg(long, value_name = "COUNT")]
-    pub requestors: Option<u32>,
-    /// Whose links are used when many stripes are repaired.
-    #[arg(long, value_enum, default_value_t = Schedule::Balanced)]
-    pub schedule: Schedule,
-    /// Stripes that one node may have a part in at once (0: the coordinator's default).
-    #[arg(long, default_value_t = 0, value_name = "STRIPES")]
-    pub per_node: u32,
-}
-
-/// Schedules of recovery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Schedule {
-    /// Nodes that have least to do, by the rates of their links where they are known.
-    Balanced,
-    /// The least recently used helpers.
-    Greedy,
-    /// The helpers with the smallest index.
-    ByIndex,
-    /// PUSH-Rep: as by index, one requestor for all.
-    PushRep,
-    /// PUSH-Sur: as by index, all survivors are requestors in turn.
-    PushSur,
-}
-
-impl From<Schedule> for kintsu_plan::Schedule {
-    fn from(schedule: Schedule) -> Self {
-        match schedule {
-            Schedule::Balanced => Self::Balanced,
-            Schedule::Greedy => Self::Greedy,
-            Schedule::ByIndex => Self::ByIndex,
-            Schedule::PushRep => Self::PushRep,
-            Schedule::PushSur => Self::PushSur,
-        }
-    }
-}
-
-/// Repair methods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Method {
-    /// One requestor fetches everything (star).
-    Conventional,
-    /// Partial sums along a binary tree.
-    Ppr,
-    /// Partial sums along a chain (repair pipelining), through as few racks as possible.
-    Pipeline,
-    /// The same in the order of block numbers, whatever the racks.
-    Flat,
-    /// Several chains, each of which delivers from another helper: for a requestor behind slow links.
-    Cyclic,
-    /// The chain whose slowest link is as fast as can be, by the rates that the cluster knows.
-    Weighted,
-    /// The best trees that the rates of the links allow; a chain where no rates are known.
-    Optimal,
-    /// As flat, whole blocks sent on: to be compared with.
-    PipeB,
-    /// As flat, one thing after the other on each helper: to be compared with.
-    PipeS,
-}
-
-impl From<Method> for kintsu_plan::Method {
-    fn from(method: Method) -> Self {
-        match method {
-            Method::Conventional => Self::Conventional,
-            Method::Ppr => Self::Ppr,
-            Method::Pipeline => Self::Pipeline,
-            Method::Flat => Self::Flat,
-            Method::Cyclic => Self::Cyclic,
-            Method::Weighted => Self::Weighted,
-            Method::Optimal => Self::Optimal,
-            Method::PipeB => Self::PipeB,
-            Method::PipeS => Self::PipeS,
-        }
-    }
-}
-
-/// `kintsu explain`.
-#[derive(Debug, Args)]
-pub struct Explain {
-    /// The object's name.
-    pub name: String,
-    /// Block indices taken as lost.
-    #[arg(long, value_delimiter = ',', required = true, value_name = "I,J,...")]
-    pub lost: Vec<u8>,
-    /// How slices move.
-    #[arg(long, value_enum, default_value_t = Method::Pipeline)]
-    pub method: Method,
-    /// Slice: the unit of pipelining; `auto` for what suits the plan.
-    #[arg(long, default_value = "auto", value_name = "BYTES")]
-    pub slice: Slice,
-    /// Which stripe of the object.
-    #[arg(long, default_value_t = 0)]
-    pub stripe: u64,
-    /// Rates of links in a file as for `kintsu rates set`, in place of those that the cluster knows. Where rates are
-    /// known, every method's time is told beside what none can beat.
-    #[arg(long, value_name = "FILE")]
-    pub rates: Option<PathBuf>,
-    /// Draw the graph into this file.
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-}
-
-/// `kintsu code ...`.
-#[derive(Debug, Subcommand)]
-pub enum CodeCommand {
-    /// List the families of codes, their parameters and what they are for.
-    #[command(after_help = "Examples:\n  kintsu code list\n  kintsu code list --json")]
-    List,
-    /// Parameters, generator, groups and distance of a code.
-    #[command(
-        after_help = "Examples:\n  kintsu code show rs:n=9,k=6\n  kintsu code show azure-lrc:n=16,k=12,r=6 --json"
-    )]
-    Show {
-        /// The code, `family:key=value,...`, or `user:NAME` of one that is registered.
-        code: String,
-        /// Show the generator of a large code too.
-        #[arg(long)]
-        generator: bool,
-    },
-    /// Prove all that a code claims: distance, losses it decodes, repair traffic, its graphs.
-    #[command(after_help = "\
-Examples:
-  kintsu code check azure-lrc:n=16,k=12,r=6
-  kintsu code check clay:n=14,k=10,d=13 --json
-  kintsu code check azure-lrc:n=40,k=30,r=6 --max-patterns 2000000000")]
-    Check(Check),
-    /// Compare families over all their parameters: repair costs, overhead, distance.
-    #[command(after_help = "\
-Examples:
-  kintsu code compare --n 9..19 --max-overhead 2                    # the range of the LRC study
-  kintsu code compare --n 12..18 --max-overhead 1.6 --svg figs.svg  # its figures, over the range it prints
-  kintsu code compare --n 14 --max-overhead 1.4 --families rs,hitchhiker-xor,clay
-  kintsu code compare --n 9..19 --min-distance 4 --json")]
-    Compare(Compare),
-    /// Mean time to data loss of codes, by what they decode and how fast they repair.
-    #[command(after_help = "\
-Examples:
-  kintsu code reliability rs:n=14,k=10 azure-lrc:n=16,k=12,r=6 --nodes 40 --racks 8
-  kintsu code reliability rs:n=9,k=6 --afr 4 --bandwidth 50MB --capacity 20TB
-  kintsu code reliability --papers                      # data loss probabilities of two papers, and ours")]
-    Reliability(Reliability),
-    /// Which code to take for a cluster, why, and what to beware of. Fails when nothing fits, and says what would.
-    #[command(after_help = "\
-Examples:
-  kintsu code advise --nodes 20 --racks 4 --tolerate 3 --overhead 1.6
-  kintsu code advise --nodes 20 --racks 5 --survive-rack --objective degraded
-  kintsu code advise --nodes 12 --tolerate 2 --overhead 1.3 --objective recovery --json")]
-    Advise(Advise),
-    /// Register a code with the cluster, which proves it first: then `put --code user:NAME`.
-    #[command(
-        after_help = "Examples:\n  kintsu code register mine.json\n  kintsu code export rs:n=9,k=6 --as user:nine | kintsu code register -"
-    )]
-    Register {
-        /// Its definition in JSON; `-` for standard input.
-        file: PathBuf,
-    },
-    /// Print any code as data: its definition in JSON.
-    #[command(
-        after_help = "Examples:\n  kintsu code export azure-lrc:n=16,k=12,r=6 --as user:mine > mine.json\n  kintsu code export user:mine > mine.json"
-    )]
-    Export {
-        /// The code.
-        code: String,
-        /// The name that it gets, `user:NAME`; by default one made of its own.
-        #[arg(long = "as", value_name = "NAME")]
-        name: Option<String>,
-    },
-    /// List the codes that are registered with the cluster.
-    #[command(after_help = "Examples:\n  kintsu code registered\n  kintsu code registered --json")]
-    Registered,
-    /// Remove a code from the cluster, if no object uses it.
-    #[command(after_help = "Example:\n  kintsu code unregister user:mine")]
-    Unregister {
-        /// `user:NAME`.
-        code: String,
-    },
-}
-
-/// `kintsu bench ...`.
-#[derive(Debug, Subcommand)]
-pub enum BenchCommand {
-    /// The coding kernel against ISA-L, and encoding by graph against bare kernel calls.
-    #[command(after_help = "Examples:\n  kintsu bench kernel\n  kintsu bench kernel --json")]
-    Kernel {
-        /// Seconds for each case and side.
-        #[arg(long, default_value_t = 0.3)]
-        seconds: f64,
-    },
-    /// Parse, prove, place and lower one (14,10) repair; search for paths by the rates of links.
-    #[command(after_help = "Examples:\n  kintsu bench plan\n  kintsu bench plan --json")]
-    Plan,
-    /// A coordinator with many stripes: start time, memory, latencies.
-    #[command(after_help = "Example:\n  kintsu bench meta --stripes 1000000 --json")]
-    Meta {
-        /// How many stripes.
-        #[arg(long, default_value_t = 1_000_000)]
-        stripes: u64,
-        /// A folder on a disk; a temporary one is made and removed inside.
-        #[arg(long, default_value = ".")]
-        dir: PathBuf,
-    },
-    /// What small slices cost: a chain of helpers and a direct copy on loopback, beside bare relays.
-    #[command(after_help = "\
-Examples:
-  kintsu bench slices --dir /dev/shm
-  kintsu bench slices --helpers 6 --slices 4KiB,32KiB --json")]
-    Slices {
-        /// Size of the block.
-        #[arg(long, default_value = "64MiB")]
-        block: Bytes,
-        /// Helpers of the chain.
-        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=200))]
-        helpers: u32,
-        /// Slice sizes.
-        #[arg(
-            long,
-            value_delimiter = ',',
-            default_value = "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB,256KiB,512KiB,1MiB"
-        )]
-        slices: Vec<Bytes>,
-        /// Repetitions.
-        #[arg(long, default_value_t = 3)]
-        runs: u32,
-        /// A folder; a temporary one is made and removed inside.
-        #[arg(long, default_value = ".")]
-        dir: PathBuf,
-    },
-    /// Put and get through a cluster in this process, beside the machine's own ceilings.
-    #[command(after_help = "Example:\n  kintsu bench io --size 512MiB --code rs:n=9,k=6 --dir /data/bench")]
-    Io {
-        /// Size of the object.
-        #[arg(long, default_value = "512MiB")]
-        size: Bytes,
-        /// Its code.
-        #[arg(long, default_value = "rs:n=9,k=6")]
-        code: String,
-        /// A folder on the disk to be measured; a temporary one is made and removed inside.
-        #[arg(long, default_value = ".")]
-        dir: PathBuf,
-        /// Repetitions.
-        #[arg(long, default_value_t = 3)]
-        runs: u32,
-    },
 }
 
 /// `kintsu demo`.

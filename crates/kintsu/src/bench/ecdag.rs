@@ -1,4 +1,4 @@
-//! `bench ecdag`: encoding driven by a graph against bare kernel calls, on the same blocks.
+//! `bench kernel`: encoding driven by a graph against bare kernel calls, on the same blocks.
 //!
 //! The graph's side is the runtime's own: the code's graph, binds, proof, places, lowering, the program
 //! checked and prepared, and then its steps, cell by cell, through slots and pooled buffers as in

@@ -1,0 +1,74 @@
+//! The commands of `kintsu bench`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::units::Bytes;
+
+/// `kintsu bench ...`.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// The coding kernel against ISA-L, and encoding by graph against bare kernel calls.
+    #[command(after_help = "Examples:\n  kintsu bench kernel\n  kintsu bench kernel --json")]
+    Kernel {
+        /// Seconds for each case and side.
+        #[arg(long, default_value_t = 0.3)]
+        seconds: f64,
+    },
+    /// Parse, prove, place and lower one (14,10) repair; search for paths by the rates of links.
+    #[command(after_help = "Examples:\n  kintsu bench plan\n  kintsu bench plan --json")]
+    Plan,
+    /// A coordinator with many stripes: start time, memory, latencies.
+    #[command(after_help = "Example:\n  kintsu bench meta --stripes 1000000 --json")]
+    Meta {
+        /// How many stripes.
+        #[arg(long, default_value_t = 1_000_000)]
+        stripes: u64,
+        /// A folder on a disk; a temporary one is made and removed inside.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
+    /// What small slices cost: a chain of helpers and a direct copy on loopback, beside bare relays.
+    #[command(after_help = "\
+Examples:
+  kintsu bench slices --dir /dev/shm
+  kintsu bench slices --helpers 6 --slices 4KiB,32KiB --json")]
+    Slices {
+        /// Size of the block.
+        #[arg(long, default_value = "64MiB")]
+        block: Bytes,
+        /// Helpers of the chain.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=200))]
+        helpers: u32,
+        /// Slice sizes.
+        #[arg(
+            long,
+            value_delimiter = ',',
+            default_value = "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB,256KiB,512KiB,1MiB"
+        )]
+        slices: Vec<Bytes>,
+        /// Repetitions.
+        #[arg(long, default_value_t = 3)]
+        runs: u32,
+        /// A folder; a temporary one is made and removed inside.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Put and get through a cluster in this process, beside the machine's own ceilings.
+    #[command(after_help = "Example:\n  kintsu bench io --size 512MiB --code rs:n=9,k=6 --dir /data/bench")]
+    Io {
+        /// Size of the object.
+        #[arg(long, default_value = "512MiB")]
+        size: Bytes,
+        /// Its code.
+        #[arg(long, default_value = "rs:n=9,k=6")]
+        code: String,
+        /// A folder on the disk to be measured; a temporary one is made and removed inside.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+        /// Repetitions.
+        #[arg(long, default_value_t = 3)]
+        runs: u32,
+    },
+}
