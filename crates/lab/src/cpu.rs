@@ -15,8 +15,11 @@ pub struct Cpu {
     pub coordinator: f64,
     /// Used by the lab's own process, with what it ran and waited for.
     pub own: f64,
-    /// Used by all of the machine, other work included.
+    /// Used by all of the machine, other work included, or kept from it.
     pub busy: f64,
+    /// Kept from this machine by others, where it is a virtual one.
+    #[serde(default)]
+    pub stolen: f64,
     /// There were so many: wall-clock seconds times processors.
     pub available: f64,
 }
@@ -30,13 +33,23 @@ impl Cpu {
             coordinator: (self.coordinator - before.coordinator).max(0.0),
             own: (self.own - before.own).max(0.0),
             busy: (self.busy - before.busy).max(0.0),
+            stolen: (self.stolen - before.stolen).max(0.0),
             available: (self.available - before.available).max(0.0),
         }
     }
 
-    /// The share of the machine's processors that was used, 0 to 1.
+    /// The share of the machine's processors that was used or kept from it, 0 to 1.
     pub fn load(&self) -> f64 {
-        if self.available > 0.0 { (self.busy / self.available).min(1.0) } else { 0.0 }
+        self.share(self.busy)
+    }
+
+    /// The share of the machine's processors that was kept from it, 0 to 1.
+    pub fn stolen(&self) -> f64 {
+        self.share(self.stolen)
+    }
+
+    fn share(&self, seconds: f64) -> f64 {
+        if self.available > 0.0 { (seconds / self.available).min(1.0) } else { 0.0 }
     }
 
     /// Used by all processes of the lab.
@@ -49,12 +62,13 @@ impl Cpu {
 pub fn read(agents: impl IntoIterator<Item = u32>, coordinator: Option<u32>) -> Cpu {
     let process = |pid: String| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
     let used = |pid: u32| process(pid.to_string()).map_or(0.0, |stat| of_process(&stat, 2));
-    let (busy, available) = of_machine(&std::fs::read_to_string("/proc/stat").unwrap_or_default());
+    let [busy, stolen, available] = of_machine(&std::fs::read_to_string("/proc/stat").unwrap_or_default());
     Cpu {
         agents: agents.into_iter().map(used).sum(),
         coordinator: coordinator.map_or(0.0, used),
         own: process("self".into()).map_or(0.0, |stat| of_process(&stat, 4)),
         busy,
+        stolen,
         available,
     }
 }
@@ -67,14 +81,15 @@ fn of_process(stat: &str, kinds: usize) -> f64 {
     ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
-/// Busy and all seconds of all processors; idle and iowait (fields 4 and 5) are not busy, guests (9, 10) are
-/// counted in the first two already.
-fn of_machine(stat: &str) -> (f64, f64) {
+/// Busy, stolen and all seconds of all processors; idle and iowait (fields 4 and 5) are not busy, stolen ones (8) are,
+/// guests (9, 10) are counted in the first two already.
+fn of_machine(stat: &str) -> [f64; 3] {
     let first = stat.lines().next().unwrap_or_default();
     let fields: Vec<f64> = first.split_whitespace().skip(1).take(8).filter_map(|f| f.parse().ok()).collect();
     let all: f64 = fields.iter().sum();
     let idle: f64 = fields.iter().skip(3).take(2).sum();
-    ((all - idle) / TICKS, all / TICKS)
+    let stolen = fields.get(7).copied().unwrap_or(0.0);
+    [all - idle, stolen, all].map(|ticks| ticks / TICKS)
 }
 
 #[cfg(test)]
@@ -87,7 +102,8 @@ mod tests {
         assert_eq!(of_process(stat, 2), 2.0);
         assert_eq!(of_process(stat, 4), 2.3);
         assert_eq!(of_process("", 2), 0.0);
-        assert_eq!(of_machine("cpu  100 0 100 700 100 0 0 0 5 5\ncpu0 1"), (2.0, 10.0));
+        assert_eq!(of_machine("cpu  100 0 100 700 100"), [2.0, 0.0, 10.0]);
+        assert_eq!(of_machine("cpu  100 0 50 700 100 0 0 50 5 5\ncpu0 1"), [2.0, 0.5, 10.0]);
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub struct Recover {
     pub schedule: Schedule,
     /// Stripes in the cluster.
     pub stripes: u64,
-    /// Who gets the blocks; one requestor is the node that lost them, empty now.
+    /// Who gets the blocks; the first of so many is the node that lost them, empty now.
     pub requestors: Requestors,
 }
 

@@ -33,6 +33,7 @@ impl Meter {
             cross_rack_bytes: counters.cross_rack_bytes(),
             cpu_seconds: cpu.lab(),
             load: cpu.load(),
+            stolen: cpu.stolen(),
             ..Sample::default()
         })
     }

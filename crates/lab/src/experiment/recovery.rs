@@ -27,8 +27,7 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
     let bound_seconds = least_seconds(site, recover, object, victim).await?;
     finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
     let requestors = match recover.requestors {
-        // No other node is sure to have no block of any of its stripes.
-        Requestors::Count(1) => Requestors::Nodes(vec![victim]),
+        Requestors::Count(count) => Requestors::Nodes(some(site, victim, count as usize).await?),
         ref others => others.clone(),
     };
     let meter = Meter::start(site).await?;
@@ -71,11 +70,20 @@ async fn least_seconds(site: &Site, recover: &Recover, object: &str, victim: Nod
     let all: Vec<NodeId> = topology.nodes.keys().copied().collect();
     let every_node = match recover.requestors {
         Requestors::Any => true,
-        Requestors::Count(count) => count as usize == all.len(),
+        Requestors::Count(count) => count as usize >= all.len(),
         Requestors::Nodes(_) => false,
     };
     let one = recover.schedule.single_requestor();
     Ok(if every_node && !one { bound(&losses, &all, &topology) } else { 0.0 })
+}
+
+/// So many nodes: the one that lost its blocks, since no other is sure to have no block of any of its stripes, and those
+/// that follow it.
+async fn some(site: &Site, victim: NodeId, count: usize) -> Result<Vec<NodeId>> {
+    let mut nodes: Vec<NodeId> = site.client.nodes().await?.nodes.iter().map(|node| node.id).collect();
+    nodes.sort_by_key(|node| (*node < victim, *node));
+    nodes.truncate(count);
+    Ok(nodes)
 }
 
 async fn fullest(site: &Site) -> Result<NodeId> {

@@ -80,8 +80,11 @@ pub struct Sample {
     pub trial: Option<Trial>,
     /// Processor seconds of the lab's processes.
     pub cpu_seconds: f64,
-    /// The part of the machine's processors that was busy, 0 to 1.
+    /// The part of the machine's processors that was busy, or kept from it by others, 0 to 1.
     pub load: f64,
+    /// The part of them that was kept from it, where it is a virtual one.
+    #[serde(default)]
+    pub stolen: f64,
 }
 
 /// A claim and what was measured.

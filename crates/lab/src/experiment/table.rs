@@ -61,7 +61,11 @@ fn point(report: &Report, row: &Row) -> Vec<String> {
     cells.push(blocks(median(&|sample| sample.sent_bytes as f64)));
     cells.push(blocks(median(&|sample| sample.cross_rack_bytes as f64)));
     cells.push(number(median(&|sample| sample.cpu_seconds)));
-    cells.push(format!("{:.0}%", 100.0 * median(&|sample| sample.load)));
+    let stolen = match 100.0 * median(&|sample| sample.stolen) {
+        percent if percent >= 1.0 => format!(", {percent:.0}% stolen"),
+        _ => String::new(),
+    };
+    cells.push(format!("{:.0}%{stolen}", 100.0 * median(&|sample| sample.load)));
     cells
 }
 

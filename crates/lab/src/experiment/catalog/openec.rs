@@ -1,5 +1,5 @@
 //! OpenEC (FAST'19), section 5, as far as it is about the system itself and not about HDFS beside it: Figs. 7(a), 7(c),
-//! 9, 10 and 11. Fig. 8 is about processors and not links: `kintsu bench ecdag`.
+//! 9, 10 and 11. Fig. 8 is about processors and not links: `kintsu bench kernel`.
 //!
 //! The paper's links carry 10 Gb/s (1 Gb/s where it says so); here 500 Mb/s by default.
 
