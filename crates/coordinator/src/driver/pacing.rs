@@ -92,7 +92,8 @@ impl Pacing {
         seen: watch::Receiver<Observed>,
     ) -> (Slow, Vec<NodeId>) {
         self.pace.begin(self.cluster.now_ms(), attempt.start);
-        self.cluster.paces().goes(self.repair, attempt.helpers());
+        let nodes = [attempt.helpers(), attempt.plan.requestors.clone()].concat();
+        self.cluster.paces().goes(self.repair, nodes);
         let mut looks: Vec<Observed> = vec![Observed::default()];
         loop {
             tokio::time::sleep(LOOK).await;
@@ -119,7 +120,9 @@ impl Pacing {
     /// Whether one of these nodes is kept busy by other repairs.
     fn any_busy(&self, nodes: &[NodeId], topology: &Topology) -> bool {
         let paces = self.cluster.paces();
-        let told = |node| topology.rates.up.get(node).map(|rate| rate.get() as f64 / 1000.0);
+        let rates = &topology.rates;
+        let slower = |node| rates.up.get(node).into_iter().chain(rates.down.get(node)).min();
+        let told = |node| slower(node).map(|rate| rate.get() as f64 / 1000.0);
         nodes.iter().any(|node| paces.is_busy(*node, self.repair, told(node)))
     }
 }

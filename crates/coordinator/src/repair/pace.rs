@@ -78,7 +78,7 @@ pub struct Paces {
 #[derive(Debug, Clone, Default)]
 struct Running {
     rate: Option<f64>,
-    /// Its helpers.
+    /// Those that have a part in it.
     nodes: Vec<NodeId>,
 }
 
@@ -88,14 +88,14 @@ impl Paces {
         self.running.insert(repair, Running::default());
     }
 
-    /// A repair goes on with these helpers.
-    pub fn goes(&mut self, repair: u64, helpers: Vec<NodeId>) {
+    /// A repair goes on with these helpers and requestors.
+    pub fn goes(&mut self, repair: u64, nodes: Vec<NodeId>) {
         if let Some(known) = self.running.get_mut(&repair) {
-            *known = Running { rate: None, nodes: helpers };
+            *known = Running { rate: None, nodes };
         }
     }
 
-    /// Whether other repairs keep a helper busy: they get a good part of what its link is `told` to carry, in
+    /// Whether other repairs keep a node busy: they get a good part of what its link is `told` to carry, in
     /// bytes a millisecond, or where nothing is told, of what the others of any node get.
     pub fn is_busy(&self, node: NodeId, repair: u64, told: Option<f64>) -> bool {
         let mut through: BTreeMap<NodeId, f64> = BTreeMap::new();
@@ -397,11 +397,11 @@ mod tests {
     #[test]
     fn a_node_that_others_keep_busy_is_not_slow() {
         let mut rates = Paces::default();
-        for (repair, helpers, rate) in
+        for (repair, nodes, rate) in
             [(1, [1, 2], 10.0), (2, [1, 3], 400.0), (3, [1, 4], 300.0), (4, [2, 4], 60.0)]
         {
             rates.begun(repair);
-            rates.goes(repair, helpers.map(NodeId).into());
+            rates.goes(repair, nodes.map(NodeId).into());
             rates.makes(repair, rate);
         }
         let busy = |node, told| rates.is_busy(NodeId(node), 1, told);
