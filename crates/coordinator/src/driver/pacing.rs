@@ -103,9 +103,12 @@ impl Pacing {
             if let Some(slow) = slow {
                 let suspected = suspects(&looks[0], &now, &attempt.plan.requestors);
                 let (topology, _) = self.cluster.nodes();
-                let nodes = mend.could_spare(attempt, &suspected, &topology);
-                if !nodes.is_empty() && !self.any_busy(&suspected, &topology) {
-                    return (slow, nodes);
+                // To see whether others can take a node's place is to plan again, so that comes last.
+                if !self.any_busy(&suspected, &topology) {
+                    let nodes = mend.could_spare(attempt, &suspected, &topology);
+                    if !nodes.is_empty() {
+                        return (slow, nodes);
+                    }
                 }
             }
             looks.push(now);
@@ -114,16 +117,13 @@ impl Pacing {
             }
         }
     }
-}
 
-impl Pacing {
     /// Whether one of these nodes is kept busy by other repairs.
     fn any_busy(&self, nodes: &[NodeId], topology: &Topology) -> bool {
         let paces = self.cluster.paces();
-        let rates = &topology.rates;
-        let slower = |node| rates.up.get(node).into_iter().chain(rates.down.get(node)).min();
-        let told = |node| slower(node).map(|rate| rate.get() as f64 / 1000.0);
-        nodes.iter().any(|node| paces.is_busy(*node, self.repair, told(node)))
+        // What a node can take in and pass on.
+        let told = |node| topology.rate(node, node).map(|rate| rate.get() as f64 / 1000.0);
+        nodes.iter().any(|&node| paces.is_busy(node, self.repair, told(node)))
     }
 }
 

@@ -99,7 +99,7 @@ impl Paces {
     /// bytes a millisecond, or where nothing is told, of what the others of any node get.
     pub fn is_busy(&self, node: NodeId, repair: u64, told: Option<f64>) -> bool {
         let mut through: BTreeMap<NodeId, f64> = BTreeMap::new();
-        for (_, other) in self.running.iter().filter(|(other, _)| **other != repair) {
+        for other in self.others(repair) {
             for node in &other.nodes {
                 *through.entry(*node).or_default() += other.rate.unwrap_or(0.0);
             }
@@ -133,11 +133,15 @@ impl Paces {
         }
     }
 
+    /// The repairs under way but this one.
+    fn others(&self, repair: u64) -> impl Iterator<Item = &Running> {
+        self.running.iter().filter(move |(other, _)| **other != repair).map(|(_, running)| running)
+    }
+
     /// What the others usually make: the median of those that run, if there are three or more; else of
     /// those that ended lately.
     fn usual(&self, repair: u64, now_ms: u64) -> Option<f64> {
-        let others = self.running.iter().filter(|(other, _)| **other != repair);
-        let running: Vec<f64> = others.filter_map(|(_, other)| other.rate).collect();
+        let running: Vec<f64> = self.others(repair).filter_map(|other| other.rate).collect();
         if running.len() >= 3 {
             return median(running);
         }
