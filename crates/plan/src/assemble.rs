@@ -53,8 +53,9 @@ impl Plan {
             phase += lane.share;
             for tasks in apart(lane.placed.lower()?) {
                 for tasks in tasks {
+                    let rate = self.rate_of(lane.share).filter(|_| waits_for_nobody(&tasks));
                     let program = program(context, number, window, tasks)?;
-                    programs.push(Program { serial: self.pace == Pace::Serial, ..program });
+                    programs.push(Program { serial: self.pace == Pace::Serial, rate, ..program });
                 }
                 number = number.wrapping_add(1);
             }
@@ -167,7 +168,12 @@ fn program(
         peers: others.into_iter().map(peer).collect::<Result<_, _>>()?,
         resume_key: context.resume_key,
         serial: false,
+        rate: None,
     })
+}
+
+fn waits_for_nobody(tasks: &NodeTasks) -> bool {
+    !tasks.tasks.iter().any(|task| matches!(task, Task::Fetch { .. }))
 }
 
 fn binding(context: &ProgramContext<'_>, index: BlockIndex, written: bool) -> BlockBinding {

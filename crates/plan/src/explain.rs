@@ -1,5 +1,7 @@
 //! A repair plan for people: its graph, the tasks of every node, and its cost.
 
+use std::num::NonZeroU64;
+
 use kintsu_dag::{BlockIndex, NodeId, RackId, Sink, Task};
 use serde::Serialize;
 
@@ -41,6 +43,8 @@ pub struct Explanation {
     pub slice_bytes: u32,
     /// Slices in the longest block.
     pub slices: u64,
+    /// See [`Plan::rate`].
+    pub rate: Option<NonZeroU64>,
     /// Predicted timeslots when streamed in these slices, as Kintsu does.
     pub timeslots: f64,
     /// Predicted timeslots when blocks are sent on only whole, as the papers reckon for
@@ -117,6 +121,7 @@ pub fn explain(
         account: Account::of(&planned.plan, topology, block_bytes)?,
         slice_bytes: step,
         slices,
+        rate: planned.plan.rate,
         timeslots: planned.plan.timeslots(played)?,
         timeslots_whole_blocks: planned.plan.timeslots(1)?,
         compared: Comparison::of(view, topology, lost, &planned.requestors)?,

@@ -19,6 +19,7 @@ mod method;
 mod on_paper;
 pub mod optimal;
 mod own_graph;
+mod pace;
 mod place;
 mod predict;
 mod program;

@@ -1,7 +1,6 @@
 //! How long a plan takes at least, by the load that it puts on each link.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 
 use crate::{Account, Plan, PlanError, Topology};
 
@@ -13,24 +12,13 @@ use crate::{Account, Plan, PlanError, Topology};
 /// `Graph` when a lane does not lower.
 pub fn predicted(plan: &Plan, topology: &Topology, block_bytes: u64) -> Result<f64, PlanError> {
     let account = Account::of(plan, topology, block_bytes)?;
-    let rates = &topology.rates;
-    let mut worst: f64 = 0.0;
-    let mut load = |bytes: u64, rate: Option<&NonZeroU64>| {
-        if let Some(rate) = rate {
-            worst = worst.max(bytes as f64 / rate.get() as f64);
-        }
-    };
-    account.sent.iter().for_each(|(node, bytes)| load(*bytes, rates.up.get(node)));
-    account.received.iter().for_each(|(node, bytes)| load(*bytes, rates.down.get(node)));
-    let (mut leaves, mut enters) = (BTreeMap::new(), BTreeMap::new());
+    let mut loads = BTreeMap::new();
     for link in &account.links {
-        load(link.bytes, rates.pairs.get(&(link.from, link.to)));
-        if link.across_racks {
-            *leaves.entry(topology.rack(link.from)).or_insert(0) += link.bytes;
-            *enters.entry(topology.rack(link.to)).or_insert(0) += link.bytes;
+        for (limit, rate) in topology.limits(link.from, link.to) {
+            let (bytes, _) = loads.entry(limit).or_insert((0, rate));
+            *bytes += link.bytes;
         }
     }
-    leaves.iter().for_each(|(rack, bytes)| load(*bytes, rack.and_then(|rack| rates.rack_up.get(&rack))));
-    enters.iter().for_each(|(rack, bytes)| load(*bytes, rack.and_then(|rack| rates.rack_down.get(&rack))));
-    Ok(worst)
+    let seconds = loads.values().map(|(bytes, rate)| *bytes as f64 / rate.get() as f64);
+    Ok(seconds.fold(0.0, f64::max))
 }

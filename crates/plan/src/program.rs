@@ -1,6 +1,7 @@
 //! Plans (placed graphs with shares of the slices) and programs (what one node runs of a plan).
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, Placed, Task, Vertex};
 use serde::{Deserialize, Serialize};
@@ -48,12 +49,23 @@ pub struct Plan {
     pub lanes: Vec<Lane>,
     /// How it is run.
     pub pace: Pace,
+    /// Bytes of each block a second, no faster than which nodes that wait for no other begin their slices; none: as
+    /// fast as their slices leave. For plans that are streamed.
+    pub rate: Option<NonZeroU64>,
 }
 
 impl Plan {
     /// A plan of these lanes, streamed.
     pub fn new(lanes: Vec<Lane>) -> Self {
-        Self { lanes, pace: Pace::default() }
+        Self { lanes, pace: Pace::default(), rate: None }
+    }
+
+    /// Bytes a second, no faster than which nodes that wait for no other begin the slices of a lane with this share.
+    pub fn rate_of(&self, share: u32) -> Option<NonZeroU64> {
+        let shares: u128 = self.lanes.iter().map(|lane| u128::from(lane.share)).sum();
+        let part = |rate: NonZeroU64| u128::from(rate.get()) * u128::from(share) / shares.max(1);
+        let rate = self.rate.filter(|_| self.pace == Pace::Streamed)?;
+        Some(NonZeroU64::new(part(rate) as u64).unwrap_or(NonZeroU64::MIN))
     }
 }
 
@@ -159,4 +171,8 @@ pub struct Program {
     /// no queue and nothing read ahead. For comparison only (ECPipe, section 6.4, Pipe-S).
     #[serde(default)]
     pub serial: bool,
+    /// Bytes of a block a second, in the steps of this lane, no faster than which the steps begin; none: as fast as
+    /// they can.
+    #[serde(default)]
+    pub rate: Option<NonZeroU64>,
 }

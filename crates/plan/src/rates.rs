@@ -44,18 +44,44 @@ impl Rates {
     }
 }
 
+/// A link with a rate of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Limit {
+    Up(NodeId),
+    Down(NodeId),
+    RackUp(RackId),
+    RackDown(RackId),
+    Pair(NodeId, NodeId),
+}
+
 impl Topology {
     /// The most that one stream from one node to another can carry when nothing else is sent: the least
     /// of the rates on its way. `None`: unlimited.
     pub fn rate(&self, from: NodeId, to: NodeId) -> Option<NonZeroU64> {
+        self.limits(from, to).map(|(_, rate)| rate).min()
+    }
+
+    /// The links on the way of a stream that have a rate.
+    pub(crate) fn limits(
+        &self,
+        from: NodeId,
+        to: NodeId,
+    ) -> impl Iterator<Item = (Limit, NonZeroU64)> + use<> {
         let rates = &self.rates;
-        let ends = [rates.up.get(&from), rates.down.get(&to), rates.pairs.get(&(from, to))];
         let (here, there) = (self.rack(from), self.rack(to));
-        let across = |rack: Option<RackId>, of: &BTreeMap<RackId, NonZeroU64>| {
-            rack.filter(|_| here != there).and_then(|rack| of.get(&rack).copied())
-        };
-        let racks = [across(here, &rates.rack_up), across(there, &rates.rack_down)];
-        ends.into_iter().flatten().copied().chain(racks.into_iter().flatten()).min()
+        let leaves =
+            here.filter(|_| here != there).map(|rack| (Limit::RackUp(rack), rates.rack_up.get(&rack)));
+        let enters =
+            there.filter(|_| here != there).map(|rack| (Limit::RackDown(rack), rates.rack_down.get(&rack)));
+        let links = [
+            Some((Limit::Up(from), rates.up.get(&from))),
+            Some((Limit::Down(to), rates.down.get(&to))),
+            Some((Limit::Pair(from, to), rates.pairs.get(&(from, to)))),
+            leaves,
+            enters,
+        ];
+        let known = links.map(|link| link.and_then(|(limit, rate)| Some((limit, *rate?))));
+        known.into_iter().flatten()
     }
 }
 

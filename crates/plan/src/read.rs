@@ -64,5 +64,5 @@ pub fn read_by(
             placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, client)));
         }
     }
-    Ok(Plan { pace: method.pace(), ..proved(view, lanes, &lost)? })
+    Plan { pace: method.pace(), ..proved(view, lanes, &lost)? }.held_to(topology)
 }

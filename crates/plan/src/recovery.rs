@@ -103,7 +103,9 @@ impl Recovery {
     ) -> Result<RepairPlan, PlanError> {
         let assigned = self.assigned.get(&view.id);
         let whole = assigned.filter(|assignment| assignment.holds(view, wanted, excluded));
-        if let Some(planned) = whole.and_then(|assignment| along(view, wanted, &assignment.trees).ok()) {
+        if let Some(planned) =
+            whole.and_then(|assignment| along(view, topology, wanted, &assignment.trees).ok())
+        {
             return Ok(planned);
         }
         let rank = |node| match assigned {

@@ -43,6 +43,12 @@ pub struct RepairPlan {
     pub path_is_best: Option<bool>,
 }
 
+impl RepairPlan {
+    fn held_to(self, topology: &Topology) -> Result<Self, PlanError> {
+        Ok(Self { plan: self.plan.held_to(topology)?, ..self })
+    }
+}
+
 /// Plans a repair from the available blocks that are not `excluded` (rotten, or on nodes that
 /// stall). Helpers with the smallest `rank` are taken first (ECPipe's time of last use, section
 /// 3.3); among equals a pipeline prefers those in the requestor's rack, then those in the racks
@@ -61,9 +67,9 @@ pub fn repair(
     check_requestors(view, repair)?;
     let preference = helpers_by_preference(view, topology, repair, rank, excluded);
     if repair.method == Method::Optimal && !topology.rates.is_empty() {
-        return crate::optimal::plan(view, topology, repair, &preference);
+        return crate::optimal::plan(view, topology, repair, &preference)?.held_to(topology);
     }
-    by_method(view, topology, repair, &preference)
+    by_method(view, topology, repair, &preference)?.held_to(topology)
 }
 
 /// Plans the repair along these trees.
@@ -72,11 +78,12 @@ pub fn repair(
 /// As [`repair`], and [`crate::optimal::over_trees`].
 pub(crate) fn along(
     view: &StripeView,
+    topology: &Topology,
     repair: &Repair,
     trees: &[crate::optimal::SharedTree],
 ) -> Result<RepairPlan, PlanError> {
     check_requestors(view, repair)?;
-    crate::optimal::over_trees(view, &repair.lost, &repair.requestors, trees)
+    crate::optimal::over_trees(view, &repair.lost, &repair.requestors, trees)?.held_to(topology)
 }
 
 /// Plans the repair by its method alone, from blocks of `preference`; the requestors have been checked.

@@ -113,6 +113,12 @@ impl Transfers {
         Self { ends, waits }
     }
 
+    /// Sender and receiver of each transfer, and whether it waits for others.
+    pub fn streams(&self) -> impl Iterator<Item = ((NodeId, NodeId), bool)> + '_ {
+        let receivers = self.ends.iter().zip(&self.waits);
+        receivers.flat_map(|((from, to), waits)| to.iter().map(move |to| ((*from, *to), !waits.is_empty())))
+    }
+
     /// The most transfers that one node sends.
     fn most_sent(&self) -> usize {
         let mut sent: BTreeMap<NodeId, usize> = BTreeMap::new();

@@ -7,10 +7,10 @@ mod support;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
-use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_dag::{BlockIndex, NodeId, Task};
 use kintsu_plan::{
-    Account, Layout, LayoutKind, MOST_STEP_BYTES, Method, Pace, Rates, Repair, RepairPlan, StripeView,
-    Topology, place_lost, predicted, repair,
+    Account, Layout, LayoutKind, MOST_STEP_BYTES, Method, Pace, Program, Rates, Repair, RepairPlan,
+    StripeView, Topology, place_lost, predicted, repair,
 };
 use proptest::prelude::*;
 use support::{programs, stripe, topology};
@@ -104,6 +104,35 @@ fn paths_in_turns_escape_a_slow_edge() {
         [Method::Pipeline, Method::Cyclic].map(|m| seconds("rs:n=14,k=10", &topology, &[0], m));
     // Nine links of a tenth against one: 1 - 1/9 less time.
     assert!((1.0 - turns / one - 8.0 / 9.0).abs() < 1e-3, "{one} {turns}");
+}
+
+/// Where a link carries streams of several depths, those who wait for nobody begin no more than the links carry on.
+#[test]
+fn who_waits_for_nobody_is_held_to_what_links_carry() {
+    let mut topology = topology(1, 24);
+    let rate_of = |method, topology: &Topology| {
+        planned("rs:n=9,k=6", topology, &[1], method).plan.rate.map(NonZeroU64::get)
+    };
+    assert!(Method::ALL.into_iter().all(|method| rate_of(method, &topology).is_none()), "nothing is known");
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(6_000_000));
+    for method in [Method::Pipeline, Method::Conventional, Method::Weighted, Method::PipeB] {
+        assert_eq!(rate_of(method, &topology), None, "{method}: streams of one depth on each link");
+    }
+    // 5 paths that load each link with one block; a tree whose root receives two.
+    assert_eq!(rate_of(Method::Cyclic, &topology), Some(5_700_000));
+    assert_eq!(rate_of(Method::Ppr, &topology), Some(5_700_000 / 2));
+
+    let (view, ..) = lose("rs:n=9,k=6", &topology, &[1]);
+    let mut plan = planned("rs:n=9,k=6", &topology, &[1], Method::Cyclic).plan;
+    plan.lanes[0].share = 6;
+    let programs = programs(&plan, &view, (0, u64::MAX), 4096);
+    let fetches = |program: &&Program| program.tasks.iter().any(|task| matches!(task, Task::Fetch { .. }));
+    let (later, first): (Vec<_>, Vec<_>) = programs.iter().partition(fetches);
+    assert!(later.iter().all(|program| program.rate.is_none()));
+    let rates: Vec<u64> = first.iter().map(|program| program.rate.unwrap().get()).collect();
+    assert_eq!(rates, [3_420_000, 570_000, 570_000, 570_000, 570_000]);
+    plan.pace = Pace::Serial;
+    assert_eq!(plan.rate_of(1), None);
 }
 
 #[test]

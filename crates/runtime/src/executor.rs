@@ -9,13 +9,16 @@
 //! Small slices cost little because what surrounds a step is done for many at once: slices come and go in batches,
 //! room is taken and given back for as many steps as there are. Nothing is held back when the lane
 //! waits, so batches grow only while there is more to do than time. A serial lane ([`Flow::Serial`])
-//! asks for each slice when it is wanted and waits until each has left.
+//! asks for each slice when it is wanted and waits until each has left. A lane with a rate begins no step before its
+//! time, reckoned from its start: what was late is caught up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Fault, FaultKind};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep_until};
 
 use crate::fault::fault;
 use crate::flow::{Flow, Inlet, Outlet};
@@ -50,6 +53,8 @@ pub(crate) struct Lane {
     pub verdict: Arc<Verdict>,
     pub waiting: Arc<Waiting>,
     pub tracker: Arc<Tracker>,
+    /// The least time from one step's beginning to the next one's.
+    pub interval: Duration,
     /// Steps that are through.
     pub done: u64,
 }
@@ -72,7 +77,9 @@ impl Lane {
         let window = self.script.window;
         let whole = part_bytes(&window, u64::from(window.step_bytes));
         let batch = (BATCH_BYTES / whole.max(1)).max(1) as u64;
+        let begun = Instant::now();
         for step in window.steps() {
+            self.turn(begun).await?;
             self.room().await?;
             let len = part_bytes(&window, step.end - step.start);
             for op in 0..self.script.ops.len() {
@@ -87,6 +94,18 @@ impl Lane {
             }
         }
         self.flush()
+    }
+
+    /// Waits until a step may begin.
+    async fn turn(&mut self, begun: Instant) -> Result<(), Fault> {
+        if !self.interval.is_zero() {
+            let due = begun + self.interval.mul_f64(self.done as f64);
+            if due > Instant::now() {
+                self.flush()?;
+                sleep_until(due).await;
+            }
+        }
+        Ok(())
     }
 
     /// Takes room for all that one step puts into the queues.

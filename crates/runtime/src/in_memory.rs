@@ -131,6 +131,7 @@ fn program(mut graph: Ecdag) -> Result<Program, DagError> {
         peers: Vec::new(),
         resume_key: 0,
         serial: false,
+        rate: None,
     })
 }
 

@@ -120,6 +120,7 @@ mod tests {
             peers: Vec::new(),
             resume_key: 0,
             serial: false,
+            rate: None,
         }
     }
 

@@ -3,7 +3,9 @@
 //! without a switch; where several streams meet, each has a task of its own.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
 use kintsu_dag::{BlockIndex, NodeId};
@@ -145,6 +147,7 @@ impl Running {
             verdict,
             waiting,
             tracker,
+            interval: interval(program),
             done: 0,
         };
         parts.push(Box::pin(async move {
@@ -250,4 +253,10 @@ impl Running {
         parts.push(Box::pin(async move { Some((to, outgoing.run(queue).await)) }));
         Outlet::new(sender, room, vertices.len(), self.grant.depth)
     }
+}
+
+/// The least time from the beginning of one of the program's steps to that of the next.
+fn interval(program: &Program) -> Duration {
+    let seconds = |rate: NonZeroU64| f64::from(program.window.step_bytes) / rate.get() as f64;
+    Duration::from_secs_f64(program.rate.map_or(0.0, seconds))
 }

@@ -330,6 +330,7 @@ mod tests {
             peers: vec![peer(1), peer(7)],
             resume_key: 0,
             serial: false,
+            rate: None,
         }
     }
 

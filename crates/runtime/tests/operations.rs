@@ -3,7 +3,9 @@
 
 mod support;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{
@@ -100,6 +102,20 @@ async fn several_lanes_write_one_block_whether_they_overlap_or_not() {
         assert_eq!(site.read(requestors[0], 2), site.blocks[2]);
         assert_eq!(outcomes[&requestors[0]].upto, 500_000);
     }
+}
+
+/// 25 steps, one every 5 ms: a limit that holds on any machine, however fast or slow it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_with_a_rate_begins_no_step_before_its_time() {
+    let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 100_000, 5).await;
+    site.store([0, 2, 3, 4, 5]);
+    let (plan, requestors) = plan_repair(&mut site, &[1], Method::Cyclic, &|_| 0);
+    let programs = site.programs(&Plan { rate: NonZeroU64::new(800_000), ..plan }, ALL, 4000);
+    assert_eq!(programs.iter().filter(|program| program.rate.is_some()).count(), 3);
+    let begun = Instant::now();
+    site.succeed(&programs, None).await;
+    assert!(begun.elapsed() >= Duration::from_millis(24 * 5));
+    assert_eq!(site.read(requestors[0], 1), site.blocks[1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,6 +254,7 @@ async fn sub_blocks_are_parts_of_every_step() {
         peers: [a, b].map(|node| Peer { node, data: site.nodes[&node].plane.addr().unwrap() }).to_vec(),
         resume_key: 0,
         serial: false,
+        rate: None,
     };
     let v = Vertex;
     let reading = vec![Task::Load { vertex: v(0) }, Task::Load { vertex: v(1) }];

@@ -54,6 +54,13 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
     }
     writeln!(text, "\ngraph\n{}", e.graph.trim_end())?;
     writeln!(text, "\ntasks, for each of {} slice(s) of {}", e.slices, human(e.slice_bytes.into()))?;
+    if let Some(rate) = e.rate {
+        let rate = human(rate.get());
+        writeln!(
+            text,
+            "  nodes that fetch nothing go through each block at {rate}/s at most: what links can carry on"
+        )?;
+    }
     for node in &e.nodes {
         let rack = node.rack.map(|r| format!(" in {r}")).unwrap_or_default();
         writeln!(text, "  {}{rack}", node.node)?;
