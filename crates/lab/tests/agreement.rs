@@ -10,16 +10,6 @@ use kintsu_lab::experiment::{Case, Experiment, Kind, Point, Report, Row, Size, S
 /// By how many percent the simulator may be off.
 const PERCENT: f64 = 5.0;
 
-/// Where several pipelines share every link the simulator is too fast (docs/simulator.md), by no more than so many percent.
-const SHARED: [(&str, &str); 5] = [
-    ("links alike", "cyclic pipelining"),
-    ("limited edge", "cyclic pipelining"),
-    ("limited edge", "best trees by rates"),
-    ("regions", "best trees by rates"),
-    ("racks", "PPR"),
-];
-const SHARED_PERCENT: f64 = 30.0;
-
 /// The command's own file, as `--out` wrote it.
 fn recorded() -> Report {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/repair-experiments/agreement.json");
@@ -62,9 +52,7 @@ fn the_simulator_says_what_was_measured() {
             let measured = row.spread(report.measure).unwrap().median;
             let said = simulated(&spec, case, row);
             let above = 100.0 * (said / measured - 1.0);
-            let shared = SHARED.contains(&(point.x.as_str(), point.series.as_str()));
-            let least = if shared { -SHARED_PERCENT } else { -PERCENT };
-            if !(least..=PERCENT).contains(&above) {
+            if above.abs() > PERCENT {
                 off.push(format!("{}, {}: {said:.3} s, {above:+.1}%", point.x, point.series));
             }
             compared += 1;
@@ -86,7 +74,8 @@ fn what_is_compared_depends_on_the_links() {
         for case in &scene.cases {
             let row = report.row(&Point::new(case.series.clone(), case.x.clone())).unwrap();
             let slower = simulated(&slow, case, row) / simulated(&spec, case, row);
-            assert!((1.9..=2.0).contains(&slower), "{:?}: {slower}", row.point);
+            // The start takes no longer; plans made anew for the halved rates may round shares of trees otherwise.
+            assert!((1.9..2.01).contains(&slower), "{:?}: {slower}", row.point);
         }
     }
 }

@@ -85,6 +85,7 @@ impl Job {
                 transfers: transfers(&lane.placed.lower()?, overheads),
                 w: lane.placed.graph.w().max(1) as f64,
                 bytes: block_bytes as f64 * f64::from(lane.share) / period,
+                rate: plan.rate_of(lane.share).map_or(f64::INFINITY, |rate| rate.get() as f64),
                 network,
                 topology,
                 overheads,
@@ -110,6 +111,8 @@ struct LaneFlows<'a> {
     transfers: Vec<Transfer>,
     w: f64,
     bytes: f64,
+    /// Payload bytes of a block a second that its first senders do not exceed.
+    rate: f64,
     network: &'a Network,
     topology: &'a Topology,
     overheads: &'a Overheads,
@@ -142,10 +145,11 @@ impl LaneFlows<'_> {
         }
         let depth = depths(&self.transfers).into_iter().max().unwrap_or(0);
         let filled = self.bytes + slice * depth.saturating_sub(1) as f64;
-        let limit = match self.overheads.slice_seconds > 0.0 {
-            true => slice * wire / self.overheads.slice_seconds,
+        let handled = match self.overheads.slice_seconds > 0.0 {
+            true => slice / self.overheads.slice_seconds,
             false => f64::INFINITY,
         };
+        let limit = handled.min(self.rate) * wire;
         let uses = loads.into_iter().map(|(link, weight)| Use { link, weight }).collect();
         let stage = stage(stages, 0);
         stage.delay = stage.delay.max(depth as f64 * self.overheads.hop());

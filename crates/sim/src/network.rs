@@ -87,7 +87,7 @@ impl Network {
     }
 }
 
-/// All links that a stream passes, whether they have a rate or not. A client's link to the core is in no rack.
+/// All links that a stream passes, in order, whether they have a rate or not. A client's link to the core is in no rack.
 pub(crate) fn passed(way: Way, topology: &Topology) -> impl Iterator<Item = Link> + use<> {
     let links = match way {
         Way::Read(node) => [Some(Link::Read(node)), None, None, None, None],
@@ -96,11 +96,11 @@ pub(crate) fn passed(way: Way, topology: &Topology) -> impl Iterator<Item = Link
             let (here, there) = (topology.rack(from), topology.rack(to));
             let across = |rack: Option<RackId>| rack.filter(|_| here != there);
             [
-                Some(Link::NodeUp(from)),
-                Some(Link::NodeDown(to)),
                 Some(Link::Pair(from, to)),
+                Some(Link::NodeUp(from)),
                 across(here).map(Link::RackUp),
                 across(there).map(Link::RackDown),
+                Some(Link::NodeDown(to)),
             ]
         }
     };

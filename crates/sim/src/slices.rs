@@ -1,30 +1,25 @@
 //! One plan, slice by slice.
 //!
 //! Every connection of the plan (one for each lane and pair of nodes, as agents have them; disks where they have
-//! rates) is a stream of slices in order. A slice is sent when all that it is computed from has come; the
-//! slices that are on their way at one time share the links fairly. Time goes from event to event: a slice comes, a
-//! slice can be sent.
+//! rates) is a stream of slices in order. A slice is sent when all that it is computed from has come and the one before
+//! has left. Links serve slices one after the other, in the order in which they come. Time goes from event to event.
 //!
 //! What is left out: bounded queues (a fast sender may be any number of slices ahead), the time that TCP takes to
 //! find its rate, and the processor beyond [`Overheads::slice_seconds`]. Of long blocks only the first slices are
 //! played: then every slice adds the same time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 
 use kintsu_plan::{MOST_STEP_BYTES, Pace, Plan, Topology};
 use serde::Serialize;
 
-use crate::fair::{Filling, Flow, Use};
 use crate::network::passed;
 use crate::transfers::{Transfer, Way, transfers};
 use crate::{Link, Network, Overheads, SimError};
 
 /// Slices after which a plan is taken to be in its stride; twice as many are played.
 const STRIDE_SLICES: u64 = 512;
-
-/// Bytes of a transfer that may be left when it counts as done, as a fraction: more than rounding can cause.
-const ROUNDING: f64 = 1e-9;
 
 /// What a plan takes on a network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,7 +50,7 @@ pub fn simulate(
         return Err(SimError::invalid("slice", "1 byte or more", slice_bytes));
     }
     let slice_bytes = paced(plan, block_bytes, slice_bytes)?;
-    let lanes = lanes(plan, overheads)?;
+    let lanes = lanes(plan, slice_bytes, overheads)?;
     let network = Network::new(topology, overheads);
     let slices = block_bytes.div_ceil(slice_bytes);
     let period = lanes.iter().map(|lane| u64::from(lane.share)).sum::<u64>().max(1);
@@ -85,6 +80,8 @@ fn paced(plan: &Plan, block_bytes: u64, slice_bytes: u64) -> Result<u64, SimErro
 /// A lane's transfers and its share.
 struct LaneMoves {
     transfers: Vec<Transfer>,
+    /// The least time between its first transfers for one step and for the next.
+    interval: f64,
     w: u64,
     share: u32,
     /// The first of its turns in each period.
@@ -101,12 +98,13 @@ impl LaneMoves {
     }
 }
 
-fn lanes(plan: &Plan, overheads: &Overheads) -> Result<Vec<LaneMoves>, SimError> {
+fn lanes(plan: &Plan, slice_bytes: u64, overheads: &Overheads) -> Result<Vec<LaneMoves>, SimError> {
     let period = plan.lanes.iter().map(|lane| u64::from(lane.share)).sum::<u64>().max(1);
     let mut phase = 0;
     let lanes = plan.lanes.iter().map(|lane| {
         let moves = LaneMoves {
             transfers: transfers(&lane.placed.lower()?, overheads),
+            interval: plan.rate_of(lane.share).map_or(0.0, |rate| slice_bytes as f64 / rate.get() as f64),
             w: lane.placed.graph.w().max(1) as u64,
             share: lane.share,
             phase,
@@ -141,24 +139,16 @@ struct Stream {
     lane: usize,
     /// The lane's transfers that go this way.
     transfers: Vec<usize>,
-    links: Vec<Use>,
+    /// The links with a rate that it passes, in order.
+    links: Vec<u32>,
     /// Whether the overheads of slices apply; to disks they do not.
     between: bool,
-    /// How many transfers were sent.
+    /// How many transfers left the first link.
     sent: usize,
     /// When the sending end has handled the last slice that it took up.
     handled: f64,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum State {
-    /// The next transfer has not all that it needs.
-    Waits,
-    /// The next transfer is handled by the sending end.
-    Handles,
-    /// Bytes on links that are still to go, of how many.
-    Sends { left: f64, of: f64 },
+    /// Whether a transfer is taken up that has not left the first link.
+    busy: bool,
 }
 
 /// One lane while it is played. Instance `i` is transfer `i % count` of step `i / count`.
@@ -176,8 +166,12 @@ struct PlayedLane {
 enum Event {
     /// A transfer is there and can be used.
     Came { lane: usize, instance: usize },
+    /// A stream's transfer has left the first link.
+    Left { stream: usize },
     /// A stream's next transfer can go.
     Handled { stream: usize },
+    /// A stream's transfer comes to the queue of a link, one of those that it passes.
+    Queues { stream: usize, instance: usize, hop: usize },
 }
 
 /// A moment; positive ones are in the order of their bits.
@@ -201,9 +195,8 @@ struct Player<'a> {
     streams: Vec<Stream>,
     events: BinaryHeap<Reverse<(Moment, Event)>>,
     now: f64,
-    filling: Filling,
-    /// Rates by the streams that send: plans in their stride go through few such sets again and again.
-    known: HashMap<Vec<usize>, Vec<f64>>,
+    /// When each link will have served all that came to it.
+    free: Vec<f64>,
 }
 
 impl<'a> Player<'a> {
@@ -221,19 +214,16 @@ impl<'a> Player<'a> {
             streams: Vec::new(),
             events: BinaryHeap::new(),
             now: 0.0,
-            filling: Filling::default(),
-            known: HashMap::new(),
+            free: vec![0.0; network.capacity().len()],
         };
         for (number, lane) in lanes.iter().enumerate() {
             let steps = lane.steps(block_bytes, slice_bytes).map(|bytes| bytes as f64).collect();
-            player.add(number, lane, steps, |way| {
-                network.numbered(way, topology).map(|link| Use { link, weight: 1.0 }).collect()
-            });
+            player.add(number, lane, steps, |way| network.numbered(way, topology).collect());
         }
         player
     }
 
-    fn add(&mut self, number: usize, lane: &LaneMoves, steps: Vec<f64>, links: impl Fn(Way) -> Vec<Use>) {
+    fn add(&mut self, number: usize, lane: &LaneMoves, steps: Vec<f64>, links: impl Fn(Way) -> Vec<u32>) {
         let count = lane.transfers.len();
         let mut played = PlayedLane {
             followers: vec![Vec::new(); count],
@@ -253,15 +243,17 @@ impl<'a> Player<'a> {
                     between: matches!(transfer.way, Way::Between(..)),
                     sent: 0,
                     handled: 0.0,
-                    state: State::Waits,
+                    busy: false,
                 });
                 self.streams.len() - 1
             });
             self.streams[stream].transfers.push(i);
             played.stream.push(stream);
         }
-        for _ in 0..played.steps.len() {
-            played.waiting.extend(lane.transfers.iter().map(|transfer| (transfer.waits.len() as u32, 0.0)));
+        for step in 0..played.steps.len() {
+            // Where a transfer waits for none, this is when it can go; for others it will be when the last came.
+            let since = step as f64 * lane.interval;
+            played.waiting.extend(lane.transfers.iter().map(|transfer| (transfer.waits.len() as u32, since)));
         }
         self.lanes.push(played);
     }
@@ -269,71 +261,24 @@ impl<'a> Player<'a> {
     /// Seconds until the last transfer has come.
     fn play(mut self) -> f64 {
         (0..self.streams.len()).for_each(|stream| self.take_up(stream));
-        let mut rates = Vec::new();
-        loop {
-            let sending: Vec<usize> = (0..self.streams.len())
-                .filter(|&s| matches!(self.streams[s].state, State::Sends { .. }))
-                .collect();
-            self.share(&sending, &mut rates);
-            let ends = sending.iter().zip(&rates).map(|(&s, &rate)| self.streams[s].left() / rate);
-            let first = ends.fold(f64::INFINITY, f64::min);
-            let event = self.events.peek().map_or(f64::INFINITY, |Reverse((at, _))| at.seconds());
-            let next = event.min(self.now + first);
-            if next == f64::INFINITY {
-                return self.now;
-            }
-            let passed = next - self.now;
-            self.now = next;
-            for (&stream, &rate) in sending.iter().zip(&rates) {
-                self.advance(stream, rate, passed);
-            }
-            while let Some(Reverse((at, event))) = self.events.peek().copied() {
-                if at.seconds() > self.now {
-                    break;
+        while let Some(Reverse((at, event))) = self.events.pop() {
+            self.now = at.seconds();
+            match event {
+                Event::Came { lane, instance } => self.came(lane, instance),
+                Event::Left { stream } => {
+                    self.streams[stream].sent += 1;
+                    self.streams[stream].busy = false;
+                    self.take_up(stream);
                 }
-                self.events.pop();
-                match event {
-                    Event::Came { lane, instance } => self.came(lane, instance),
-                    Event::Handled { stream } => self.send(stream),
-                }
+                Event::Handled { stream } => self.send(stream),
+                Event::Queues { stream, instance, hop } => self.queue(stream, instance, hop),
             }
         }
+        self.now
     }
 
-    fn share(&mut self, sending: &[usize], rates: &mut Vec<f64>) {
-        if let Some(known) = self.known.get(sending) {
-            rates.clone_from(known);
-            return;
-        }
-        let flows = sending.iter().map(|&s| Flow { uses: &self.streams[s].links, limit: f64::INFINITY });
-        self.filling.rates(self.capacity, flows, rates);
-        if self.known.len() >= 4096 {
-            self.known.clear();
-        }
-        self.known.insert(sending.to_vec(), rates.clone());
-    }
-
-    /// Moves a stream that sends on by so many seconds.
-    fn advance(&mut self, stream: usize, rate: f64, seconds: f64) {
-        let State::Sends { left, of } = &mut self.streams[stream].state else { return };
-        *left = if rate == f64::INFINITY { 0.0 } else { *left - rate * seconds };
-        // What is left would end no later than the clock can tell.
-        let done = *left <= *of * ROUNDING || self.now + *left / rate <= self.now;
-        if done {
-            let at = &mut self.streams[stream];
-            let lane = at.lane;
-            let instance = at.next(&self.lanes[lane]).expect("what is sent is an instance");
-            at.sent += 1;
-            at.state = State::Waits;
-            match at.between && self.overheads.hop_seconds > 0.0 {
-                true => {
-                    let then = Moment::new(self.now + self.overheads.hop_seconds);
-                    self.events.push(Reverse((then, Event::Came { lane, instance })));
-                }
-                false => self.came(lane, instance),
-            }
-            self.take_up(stream);
-        }
+    fn at(&mut self, seconds: f64, event: Event) {
+        self.events.push(Reverse((Moment::new(seconds), event)));
     }
 
     fn came(&mut self, lane: usize, instance: usize) {
@@ -351,11 +296,11 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Lets a stream that waits handle its next transfer, if that has all that it needs.
+    /// Lets a stream handle its next transfer, if that has all that it needs and the one before has left.
     fn take_up(&mut self, stream: usize) {
         let at = &mut self.streams[stream];
         let lane = &self.lanes[at.lane];
-        let Some(instance) = at.next(lane).filter(|_| at.state == State::Waits) else { return };
+        let Some(instance) = at.next(lane).filter(|_| !at.busy) else { return };
         let (left, since) = lane.waiting[instance];
         if left > 0 {
             return;
@@ -363,32 +308,59 @@ impl<'a> Player<'a> {
         let handling = if at.between { self.overheads.slice_seconds } else { 0.0 };
         // It was handled while the one before was on its way.
         at.handled = at.handled.max(since) + handling;
-        at.state = State::Handles;
-        match at.handled > self.now {
-            true => self.events.push(Reverse((Moment::new(at.handled), Event::Handled { stream }))),
-            false => self.send(stream),
-        }
+        at.busy = true;
+        let handled = at.handled.max(self.now);
+        self.at(handled, Event::Handled { stream });
     }
 
     fn send(&mut self, stream: usize) {
-        let at = &mut self.streams[stream];
-        let lane = &self.lanes[at.lane];
-        let Some(instance) = at.next(lane) else { return };
+        let at = &self.streams[stream];
+        let Some(instance) = at.next(&self.lanes[at.lane]) else { return };
+        if at.links.is_empty() {
+            self.at(self.now, Event::Left { stream });
+            self.arrive(stream, instance, self.now);
+        } else {
+            self.queue(stream, instance, 0);
+        }
+    }
+
+    /// A transfer waits until the link has served what came before it. It goes on to the next link while it is still
+    /// served by this one, but not so early that the next one would have to wait for it.
+    fn queue(&mut self, stream: usize, instance: usize, hop: usize) {
+        let at = &self.streams[stream];
+        let bytes = self.bytes(at, instance);
+        let link = at.links[hop] as usize;
+        let next = at.links.get(hop + 1).map(|&next| bytes / self.capacity[next as usize]);
+        let starts = self.free[link].max(self.now);
+        let ends = starts + bytes / self.capacity[link];
+        self.free[link] = ends;
+        if hop == 0 {
+            self.at(ends, Event::Left { stream });
+        }
+        match next {
+            Some(takes) => {
+                self.at(starts.max(ends - takes), Event::Queues { stream, instance, hop: hop + 1 });
+            }
+            None => self.arrive(stream, instance, ends),
+        }
+    }
+
+    fn arrive(&mut self, stream: usize, instance: usize, at: f64) {
+        let Stream { lane, between, .. } = self.streams[stream];
+        let hop = if between { self.overheads.hop_seconds } else { 0.0 };
+        self.at(at + hop, Event::Came { lane, instance });
+    }
+
+    /// Bytes on links.
+    fn bytes(&self, stream: &Stream, instance: usize) -> f64 {
+        let lane = &self.lanes[stream.lane];
         let count = lane.stream.len();
         let payload = lane.steps[instance / count] * f64::from(lane.symbols[instance % count]);
-        let of = if at.between { self.overheads.on_wire(payload) } else { payload };
-        at.state = State::Sends { left: of, of };
+        if stream.between { self.overheads.on_wire(payload) } else { payload }
     }
 }
 
 impl Stream {
-    fn left(&self) -> f64 {
-        match self.state {
-            State::Sends { left, .. } => left,
-            State::Waits | State::Handles => f64::INFINITY,
-        }
-    }
-
     /// The instance that is to be sent next.
     fn next(&self, lane: &PlayedLane) -> Option<usize> {
         let (step, at) = (self.sent / self.transfers.len(), self.sent % self.transfers.len());

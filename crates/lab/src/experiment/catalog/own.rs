@@ -139,8 +139,8 @@ fn agreement(size: Size) -> Result<Experiment> {
     let (even, requestor) = cluster(1, 100.0)?;
     let racks = Spec::in_racks(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], mbps(200.0)?);
     let (regions, requestors) = region_spec(&NORTH_AMERICA)?;
-    let mut regions = regions.scaled(0.5)?;
-    let link = mbps(100.0)?.into();
+    let mut regions = regions.scaled(0.25)?;
+    let link = mbps(50.0)?.into();
     regions.nodes.iter_mut().for_each(|node| node.link = link);
     let (edge, client) = limited_edge(100.0, 20.0)?;
     let scenes = vec![
