@@ -77,7 +77,7 @@ fn afterwards(size: Size) -> Result<Experiment> {
     Ok(Experiment {
         measure: Measure::Rate,
         differs: "blocks of 8 MiB, links of 100 Mb/s: all nodes send at once, and no processor may be the limit",
-        scale: size.scale_or(0.1 * SCALE_OF_NODES),
+        scale: size.scale_or(SCALE_OF_NODES / 10.0),
         scenes: vec![
             Scene { spec: spec.clone(), free: Vec::new(), cases: encode },
             Scene { spec, free: Vec::new(), cases: node },
