@@ -37,25 +37,30 @@ pub async fn write(site: &Site, case: &Case, host: NodeId) -> Result<Sample> {
     Ok(Sample { goal_bytes: len, ..sample })
 }
 
-/// A client on `host` reads an object whose first `lost` data blocks are on nodes that are gone.
+/// A client on `host` reads an object, or only its first block where blocks are contiguous, while the first `lost` data
+/// blocks are on nodes that are gone.
 ///
 /// # Errors
 /// When it fails.
-pub async fn read(site: &Site, name: &str, lost: usize, host: NodeId) -> Result<Sample> {
+pub async fn read(site: &Site, name: &str, lost: usize, one_block: bool, host: NodeId) -> Result<Sample> {
     let stored = site.stripe(name, 0).await?;
+    let all = stored.view.layout.data_bytes;
+    let goal_bytes = if one_block { stored.block_bytes().min(all) } else { all };
+    let range = format!("0-{}", goal_bytes.saturating_sub(1));
     let gone: Vec<NodeId> = stored.view.homes.iter().take(lost).copied().flatten().collect();
     for node in &gone {
         site.lab.kill(*node).await?;
     }
     wait_until_gone(site, &gone).await?;
     let meter = Meter::start(site).await?;
-    let seconds = command(site, host, &["get", name, "-"]).await;
+    let args = ["get", name, "-", "--range", &range];
+    let seconds = command(site, host, if one_block { &args } else { &args[..3] }).await;
     let sample = meter.stop(site, *seconds.as_ref().unwrap_or(&0.0)).await?;
     for node in &gone {
         site.lab.start(*node).await?;
     }
     seconds?;
-    Ok(Sample { goal_bytes: stored.view.layout.data_bytes, ..sample })
+    Ok(Sample { goal_bytes, ..sample })
 }
 
 /// The coordinator makes the parity of an object that was written plain.

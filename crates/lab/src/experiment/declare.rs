@@ -101,6 +101,12 @@ pub enum Work {
         /// How many.
         lost: usize,
     },
+    /// A client on the requestor's host reads one block of a stripe whose parity was made afterwards, with so many of its
+    /// data blocks lost, this one first.
+    ReadBlock {
+        /// How many.
+        lost: usize,
+    },
     /// The parity of an object that was written plain is made.
     Encode {
         /// Stripes in the object.

@@ -118,7 +118,10 @@ async fn sample(
         }
         Work::Recover(recover) => recovery::sample(site, case, recover, &name).await,
         Work::Write => client_work::write(site, case, prefer.unwrap_or(NodeId(0))).await,
-        Work::Read { lost } => client_work::read(site, &name, *lost, prefer.unwrap_or(NodeId(0))).await,
+        Work::Read { lost } | Work::ReadBlock { lost } => {
+            let one_block = matches!(case.work, Work::ReadBlock { .. });
+            client_work::read(site, &name, *lost, one_block, prefer.unwrap_or(NodeId(0))).await
+        }
         Work::Encode { stripes } => client_work::encode(site, case, *stripes).await,
         Work::Disturbed(fault) => disturbed::sample(site, spec, case, *fault, &name, repetition).await,
     }
@@ -129,9 +132,14 @@ fn wanted(case: &Case) -> Option<Wanted> {
     let stripes = match &case.work {
         Work::Recover(recover) => recover.stripes,
         Work::Write | Work::Encode { .. } => return None,
-        Work::Direct | Work::Repair { .. } | Work::Read { .. } | Work::Disturbed(_) => 1,
+        Work::Direct
+        | Work::Repair { .. }
+        | Work::Read { .. }
+        | Work::ReadBlock { .. }
+        | Work::Disturbed(_) => 1,
     };
-    Some(Wanted { stripes, ..Wanted::of(case) })
+    let encoded_later = matches!(case.work, Work::ReadBlock { .. });
+    Some(Wanted { stripes, encoded_later, ..Wanted::of(case) })
 }
 
 fn row(case: &Case) -> Row {

@@ -41,13 +41,15 @@ pub struct Wanted {
     pub cell_bytes: Option<u32>,
     /// How many stripes.
     pub stripes: u64,
+    /// Written plain, its parity made afterwards: a block holds bytes that follow each other.
+    pub encoded_later: bool,
 }
 
 impl Wanted {
     /// One stripe for a case.
     pub fn of(case: &Case) -> Self {
         let Case { code, block_bytes, cell_bytes, .. } = case.clone();
-        Self { code, block_bytes, cell_bytes, stripes: 1 }
+        Self { code, block_bytes, cell_bytes, stripes: 1, encoded_later: false }
     }
 }
 
@@ -117,7 +119,12 @@ impl Site {
             return Ok(name.clone());
         }
         let name = format!("object-{}", self.stored.len());
-        self.put(wanted, &name, Encoding::Online).await?;
+        if wanted.encoded_later {
+            self.put(wanted, &name, Encoding::Offline).await?;
+            finish(self.client.encode(&name).await?, |_, _| {}).await?;
+        } else {
+            self.put(wanted, &name, Encoding::Online).await?;
+        }
         self.stored.insert(wanted.clone(), name.clone());
         Ok(name)
     }

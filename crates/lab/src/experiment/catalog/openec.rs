@@ -15,6 +15,7 @@ use crate::error::Result;
 pub const ENTRIES: &[Entry] = &[
     entry("openec-7a", "a client writes, reads, and reads with a block lost", clients),
     entry("openec-7c", "parity made afterwards, and a whole node", afterwards),
+    entry("openec-7d", "reads of files that are striped, and of files that are a block", layouts),
     entry("openec-9a", "writes and degraded reads by block size", client_by_block),
     entry("openec-9b", "writes and degraded reads by cell size", client_by_cell),
     entry("openec-10a", "repair of LRC beside RS", lrc),
@@ -83,6 +84,46 @@ fn afterwards(size: Size) -> Result<Experiment> {
             Scene { spec, free: Vec::new(), cases: node },
         ],
         ..plain("openec-7c", "Offline encoding and full-node recovery, RS(9,6)", "OpenEC, Fig. 7(c)", "code")
+    })
+}
+
+/// Files that are striped over the data blocks of a stripe of their own, and files that are a block each.
+fn layouts(size: Size) -> Result<Experiment> {
+    let all: &[u64] = if size.quick { &[1, 16] } else { &[1, 4, 16, 64] };
+    let cases = all.iter().flat_map(|mib| {
+        let file = mib << 20;
+        let of = |series: &str, block, work| case(series, bytes(file), block, work).code(rs(12, 8));
+        [
+            of("striped, normal read", file / 8, Work::Read { lost: 0 }),
+            of("striped, degraded read", file / 8, Work::Read { lost: 1 }),
+            of("contiguous, normal read", file, Work::ReadBlock { lost: 0 }),
+            of("contiguous, degraded read", file, Work::ReadBlock { lost: 1 }),
+        ]
+    });
+    let x = bytes(all[all.len() - 1] << 20);
+    let rate = |of: &str, over: &str| Value::RateRatio(Point::new(of, &x), Point::new(over, &x));
+    let claim = |text: &str, of: &str, over: &str| Claim::new(format!("{text}, {x}"), rate(of, over));
+    let claims = vec![
+        claim("contiguous over striped, normal read", "contiguous, normal read", "striped, normal read"),
+        claim(
+            "contiguous, degraded over normal read",
+            "contiguous, degraded read",
+            "contiguous, normal read",
+        ),
+        claim("striped, degraded over normal read", "striped, degraded read", "striped, normal read"),
+    ];
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: "the time includes the start of the client's process; a contiguous file is the first block of a larger object",
+        scale: size.scale_or(SCALE_OF_TEN),
+        scenes: vec![scene(TEN_GIGABIT, cases.collect())?],
+        claims,
+        ..plain(
+            "openec-7d",
+            "Reads of striped and of contiguous files, RS(12,8)",
+            "OpenEC, Fig. 7(d)",
+            "file",
+        )
     })
 }
 
