@@ -5,8 +5,8 @@
 //! what others make and lately made. Repairs that run at once share links: when more run than did, as much less is
 //! expected, but when fewer do, not more, since not every link was shared. The more run, the longer a rate is
 //! measured: each has its turns on a link more seldom. A job that is slow as a whole finds nothing to compare itself
-//! with, and goes on. Nor is a node slow that others keep busy ([`Paces::is_busy`]): what goes through it for all of
-//! them is much of what its link carries.
+//! with, and goes on. Nor is a node slow that all together keep busy ([`Paces::is_busy`]): what goes through it is
+//! much of what its link carries.
 //!
 //! Invariants: no verdict before [`LONG_MS`] of slowness on end; none when what is left takes hardly longer than
 //! to plan anew; a change that brought nothing lowers what is expected, so that slowness that nobody can mend is
@@ -95,17 +95,23 @@ impl Paces {
         }
     }
 
-    /// Whether other repairs keep a node busy: they get a good part of what its link is `told` to carry, in
-    /// bytes a millisecond, or where nothing is told, of what the others of any node get.
+    /// Whether a node does its part for all repairs together: they get a good part of what its link is `told` to
+    /// carry, in bytes a millisecond, or where nothing is told, the others get as much of it as of any node. Repairs that
+    /// began too lately for a rate are taken to make what this one makes.
     pub fn is_busy(&self, node: NodeId, repair: u64, told: Option<f64>) -> bool {
+        let own = self.running.get(&repair).and_then(|running| running.rate).unwrap_or(0.0);
         let mut through: BTreeMap<NodeId, f64> = BTreeMap::new();
         for other in self.others(repair) {
             for node in &other.nodes {
-                *through.entry(*node).or_default() += other.rate.unwrap_or(0.0);
+                *through.entry(*node).or_default() += other.rate.unwrap_or(own);
             }
         }
-        let can = told.unwrap_or_else(|| through.values().copied().fold(0.0, f64::max));
-        through.get(&node).is_some_and(|through| through * BUSY >= can && *through > 0.0)
+        let others = through.get(&node).copied().unwrap_or(0.0);
+        let (all, can) = match told {
+            Some(told) => (others + own, told),
+            None => (others, through.values().copied().fold(0.0, f64::max)),
+        };
+        all * BUSY >= can && others > 0.0
     }
 
     /// How many run, this one counted.
@@ -414,8 +420,13 @@ mod tests {
         assert!(!busy(1, Some(4000.0)));
         assert!(!busy(2, Some(3000.0)) && !busy(2, None));
         assert!(busy(2, Some(300.0)));
-        // What this repair gets does not count, nor is a node busy that nobody else uses.
+        // A node that nobody else uses is not busy, whatever this repair gets.
         assert!(!rates.is_busy(NodeId(3), 2, Some(1.0)) && !busy(9, None));
+        // What began a moment ago counts as much as this repair.
+        assert!(!busy(2, Some(400.0)));
+        rates.begun(5);
+        rates.goes(5, vec![NodeId(2)]);
+        assert!(rates.is_busy(NodeId(2), 1, Some(400.0)));
     }
 
     #[test]
