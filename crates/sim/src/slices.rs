@@ -170,8 +170,8 @@ enum Event {
     Left { stream: usize },
     /// A stream's next transfer can go.
     Handled { stream: usize },
-    /// A stream's transfer comes to the queue of a link, one of those that it passes.
-    Queues { stream: usize, instance: usize, hop: usize },
+    /// A stream's transfer comes to the queue of a link, one of those that it passes; when all of it will be there.
+    Queues { stream: usize, instance: usize, hop: usize, whole: Moment },
 }
 
 /// A moment; positive ones are in the order of their bits.
@@ -271,7 +271,9 @@ impl<'a> Player<'a> {
                     self.take_up(stream);
                 }
                 Event::Handled { stream } => self.send(stream),
-                Event::Queues { stream, instance, hop } => self.queue(stream, instance, hop),
+                Event::Queues { stream, instance, hop, whole } => {
+                    self.queue(stream, instance, hop, whole.seconds());
+                }
             }
         }
         self.now
@@ -320,28 +322,28 @@ impl<'a> Player<'a> {
             self.at(self.now, Event::Left { stream });
             self.arrive(stream, instance, self.now);
         } else {
-            self.queue(stream, instance, 0);
+            self.queue(stream, instance, 0, self.now);
         }
     }
 
-    /// A transfer waits until the link has served what came before it. It goes on to the next link while it is still
-    /// served by this one, but not so early that the next one would have to wait for it.
-    fn queue(&mut self, stream: usize, instance: usize, hop: usize) {
+    /// A transfer waits until the link has served what came before it, and goes on to the next link while it is still
+    /// served by this one. All of it is through when this link can have served it, but not before all of it came, at
+    /// `whole`; a link that is faster than those before it serves others in between.
+    fn queue(&mut self, stream: usize, instance: usize, hop: usize, whole: f64) {
         let at = &self.streams[stream];
-        let bytes = self.bytes(at, instance);
         let link = at.links[hop] as usize;
-        let next = at.links.get(hop + 1).map(|&next| bytes / self.capacity[next as usize]);
+        let last = hop + 1 == at.links.len();
         let starts = self.free[link].max(self.now);
-        let ends = starts + bytes / self.capacity[link];
-        self.free[link] = ends;
+        self.free[link] = starts + self.bytes(at, instance) / self.capacity[link];
+        let ends = self.free[link].max(whole);
         if hop == 0 {
             self.at(ends, Event::Left { stream });
         }
-        match next {
-            Some(takes) => {
-                self.at(starts.max(ends - takes), Event::Queues { stream, instance, hop: hop + 1 });
+        match last {
+            true => self.arrive(stream, instance, ends),
+            false => {
+                self.at(starts, Event::Queues { stream, instance, hop: hop + 1, whole: Moment::new(ends) })
             }
-            None => self.arrive(stream, instance, ends),
         }
     }
 

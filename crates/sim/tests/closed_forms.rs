@@ -5,7 +5,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{
     Account, Layout, LayoutKind, Method, Plan, Rates, Repair, StripeView, Topology, even_cluster, repair,
 };
@@ -102,6 +102,19 @@ fn a_path_is_as_slow_as_its_slowest_link() {
     close(slots(&plan, &topology, 100), 4.0 + 5.0 / 100.0);
     topology.rates = Rates::default();
     assert_eq!(slots(&plan, &topology, 100), 0.0);
+}
+
+/// Links between racks that are faster, or slower, than those of nodes: a slice goes through all of them at once.
+#[test]
+fn a_slice_is_as_slow_as_the_slowest_link_on_its_way() {
+    let mut topology = cluster(20, 20);
+    for (rack_rate, slots_of_a_block) in [(10 * RATE, 1.0), (RATE, 1.0), (RATE / 4, 4.0)] {
+        let racks = (0..20).map(|rack| (RackId(rack), NonZeroU64::new(rack_rate).unwrap()));
+        topology.rates.rack_up = racks.clone().collect();
+        topology.rates.rack_down = racks.collect();
+        let plan = planned("rs:n=9,k=6", 1, Method::Pipeline, &topology);
+        close(slots(&plan, &topology, 100), slots_of_a_block * (1.0 + 5.0 / 100.0));
+    }
 }
 
 /// Lanes that take turns at the end of the path share a slow edge: ECPipe, section 4.1.
