@@ -118,7 +118,7 @@ impl Pacing {
         }
     }
 
-    /// Whether one of these nodes is kept busy by other repairs.
+    /// Whether all repairs together keep one of these nodes busy.
     fn any_busy(&self, nodes: &[NodeId], topology: &Topology) -> bool {
         let paces = self.cluster.paces();
         // What a node can take in and pass on.
