@@ -1,6 +1,7 @@
 //! Runs attempts of a repair and watches their pace: an attempt that is held up by a helper that others can replace is
 //! ended, and the rest is planned around it. What is slow, and who is to blame, is decided in `repair`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use super::run::{Job, run_watched};
 use crate::cluster::Cluster;
 use crate::repair::{Attempt, Mend, Pace, Slow, suspects};
 
-/// How often the pace is looked at.
-const LOOK: Duration = Duration::from_millis(250);
-/// Looks that are kept: who is waited for is judged over the time between the first and the last.
-const KEPT: usize = 5;
+/// How often the pace is looked at, in milliseconds.
+const LOOK_MS: u64 = 250;
+/// Who is waited for is judged over so many looks at least, and over as long a time as the pace.
+const LOOKS: usize = 5;
 
 /// The pace of one repair, as long as it lasts.
 pub struct Pacing {
@@ -72,7 +73,7 @@ pub async fn run_on(
                 mend.turn(&nodes, *upto, &why);
                 pacing.pace.turned(slow, &cluster.paces());
                 let now_ms = cluster.now_ms();
-                nodes.iter().for_each(|node| cluster.laggards().found(*node, now_ms));
+                nodes.iter().for_each(|node| cluster.laggards().found(*node, pacing.repair, now_ms));
             }
             ran
         }
@@ -94,9 +95,9 @@ impl Pacing {
         self.pace.begin(self.cluster.now_ms(), attempt.start);
         let nodes = [attempt.helpers(), attempt.plan.requestors.clone()].concat();
         self.cluster.paces().goes(self.repair, nodes);
-        let mut looks: Vec<Observed> = vec![Observed::default()];
+        let mut looks = VecDeque::from([Observed::default()]);
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
             let now = seen.borrow().clone();
             let upto = now.upto.max(attempt.start);
             let slow = self.pace.note(self.cluster.now_ms(), upto, &mut self.cluster.paces());
@@ -111,9 +112,10 @@ impl Pacing {
                     }
                 }
             }
-            looks.push(now);
-            if looks.len() > KEPT {
-                looks.remove(0);
+            looks.push_back(now);
+            let kept = (self.cluster.paces().window_ms() / LOOK_MS) as usize;
+            while looks.len() > kept.max(LOOKS) {
+                looks.pop_front();
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The nodes that repairs lately had to go around because they were slow: others do without them for a while, where they
-//! can. Nobody is taken for dead here, and nobody is refused who is needed.
+//! can. What one repair alone found may be an accident of that repair; when a second one finds it too, it is believed.
+//! Nobody is taken for dead here, and nobody is refused who is needed.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +10,40 @@ use kintsu_dag::NodeId;
 const FIRST_MS: u64 = 30_000;
 /// The longest time.
 const LONGEST_MS: u64 = 240_000;
+/// How long a first finding waits for a second, in milliseconds.
+const DOUBT_MS: u64 = 30_000;
 
-/// Slow nodes, each with when it was last found so and until when it is gone around.
+/// Slow nodes, and those of which that is not sure yet.
 #[derive(Debug, Clone, Default)]
-pub struct Laggards(BTreeMap<NodeId, (u64, u64)>);
+pub struct Laggards {
+    /// When each was last found slow, and until when it is gone around.
+    slow: BTreeMap<NodeId, (u64, u64)>,
+    /// Which repair found it so, and when.
+    doubted: BTreeMap<NodeId, (u64, u64)>,
+}
 
 impl Laggards {
-    /// A node was found slow.
-    pub fn found(&mut self, node: NodeId, now_ms: u64) {
-        let term = match self.0.get(&node) {
-            Some((since, until)) if now_ms <= *until + LONGEST_MS => (until - since) * 2,
+    /// A repair found a node slow.
+    pub fn found(&mut self, node: NodeId, repair: u64, now_ms: u64) {
+        let term = match self.slow.get(&node).copied() {
+            // Several repairs find the same thing at once: that is no relapse.
+            Some((_, until)) if now_ms < until => return,
+            Some((since, until)) if now_ms <= until + LONGEST_MS => (until - since) * 2,
+            _ if self.is_first(node, repair, now_ms) => return,
             _ => FIRST_MS,
         };
-        // Several repairs find the same thing at once: that is no relapse.
-        if self.0.get(&node).is_none_or(|(_, until)| *until <= now_ms) {
-            self.0.insert(node, (now_ms, now_ms + term.min(LONGEST_MS)));
-        }
+        self.slow.insert(node, (now_ms, now_ms + term.min(LONGEST_MS)));
+    }
+
+    /// Whether no other repair has lately found the same.
+    fn is_first(&mut self, node: NodeId, repair: u64, now_ms: u64) -> bool {
+        let before = self.doubted.insert(node, (repair, now_ms));
+        before.is_none_or(|(by, at)| by == repair || now_ms > at + DOUBT_MS)
     }
 
     /// The nodes to go around now, those found last first.
     pub fn now(&self, now_ms: u64) -> Vec<NodeId> {
-        let mut slow: Vec<_> = self.0.iter().filter(|(_, (_, until))| now_ms < *until).collect();
+        let mut slow: Vec<_> = self.slow.iter().filter(|(_, (_, until))| now_ms < *until).collect();
         slow.sort_by_key(|(_, (since, _))| std::cmp::Reverse(*since));
         slow.into_iter().map(|(node, _)| *node).collect()
     }
@@ -43,17 +57,36 @@ mod tests {
     fn a_slow_node_is_used_again_after_a_while_and_a_longer_one_when_it_is_slow_again() {
         let mut laggards = Laggards::default();
         let (a, b) = (NodeId(1), NodeId(2));
-        laggards.found(a, 0);
-        laggards.found(b, 10);
-        laggards.found(a, 20);
+        for repair in [1, 2] {
+            laggards.found(a, repair, 0);
+            laggards.found(b, repair, 10);
+        }
+        laggards.found(a, 3, 20);
         assert_eq!(laggards.now(30), [b, a]);
         assert_eq!(laggards.now(FIRST_MS), [b]);
-        laggards.found(a, FIRST_MS + 100);
+        laggards.found(a, 4, FIRST_MS + 100);
         assert_eq!(laggards.now(3 * FIRST_MS), [a]);
         assert_eq!(laggards.now(3 * FIRST_MS + 100), []);
         // Long after, it begins anew.
         let late = 3 * FIRST_MS + 2 * LONGEST_MS;
-        laggards.found(a, late);
+        laggards.found(a, 5, late);
+        assert_eq!(laggards.now(late), []);
+        laggards.found(a, 6, late);
+        assert_eq!(laggards.now(late), [a]);
         assert_eq!(laggards.now(late + FIRST_MS), []);
+    }
+
+    #[test]
+    fn what_one_repair_alone_finds_is_not_believed() {
+        let mut laggards = Laggards::default();
+        let node = NodeId(1);
+        laggards.found(node, 1, 0);
+        laggards.found(node, 1, 10);
+        assert_eq!(laggards.now(10), []);
+        // Another one, but too late.
+        laggards.found(node, 2, 11 + DOUBT_MS);
+        assert_eq!(laggards.now(11 + DOUBT_MS), []);
+        laggards.found(node, 3, 12 + DOUBT_MS);
+        assert_eq!(laggards.now(12 + DOUBT_MS), [node]);
     }
 }

@@ -77,7 +77,10 @@ pub struct Paces {
 /// A repair under way.
 #[derive(Debug, Clone, Default)]
 struct Running {
+    /// What it makes, measured for long enough.
     rate: Option<f64>,
+    /// What it made in the time that there was.
+    lately: f64,
     /// Those that have a part in it.
     nodes: Vec<NodeId>,
 }
@@ -91,19 +94,19 @@ impl Paces {
     /// A repair goes on with these helpers and requestors.
     pub fn goes(&mut self, repair: u64, nodes: Vec<NodeId>) {
         if let Some(known) = self.running.get_mut(&repair) {
-            *known = Running { rate: None, nodes };
+            *known = Running { nodes, ..Running::default() };
         }
     }
 
     /// Whether a node does its part for all repairs together: they get a good part of what its link is `told` to
     /// carry, in bytes a millisecond, or where nothing is told, the others get as much of it as of any node. Repairs that
-    /// began too lately for a rate are taken to make what this one makes.
+    /// began too lately for a rate are taken to make what they made since, and no less than this one.
     pub fn is_busy(&self, node: NodeId, repair: u64, told: Option<f64>) -> bool {
         let own = self.running.get(&repair).and_then(|running| running.rate).unwrap_or(0.0);
         let mut through: BTreeMap<NodeId, f64> = BTreeMap::new();
         for other in self.others(repair) {
             for node in &other.nodes {
-                *through.entry(*node).or_default() += other.rate.unwrap_or(own);
+                *through.entry(*node).or_default() += other.rate.unwrap_or(other.lately.max(own));
             }
         }
         let others = through.get(&node).copied().unwrap_or(0.0);
@@ -119,10 +122,16 @@ impl Paces {
         self.running.len().max(1)
     }
 
-    /// What a repair makes now.
-    fn makes(&mut self, repair: u64, rate: f64) {
+    /// How long a rate is measured over, in milliseconds.
+    pub fn window_ms(&self) -> u64 {
+        WINDOW_MS * self.running().min(CROWD) as u64
+    }
+
+    /// What a repair makes now, and whether that was measured for long enough to be compared.
+    fn makes(&mut self, repair: u64, rate: f64, long: bool) {
         if let Some(known) = self.running.get_mut(&repair) {
-            known.rate = Some(rate);
+            known.lately = rate;
+            known.rate = if long { Some(rate) } else { known.rate };
         }
     }
 
@@ -211,20 +220,20 @@ impl Pace {
     /// The repair is through up to byte `upto`.
     pub fn note(&mut self, now_ms: u64, upto: u64, rates: &mut Paces) -> Option<Slow> {
         self.seen.push_back((now_ms, upto, rates.running()));
-        let window = WINDOW_MS * rates.running().min(CROWD) as u64;
+        let window = rates.window_ms();
         while self.seen.get(1).is_some_and(|(at, ..)| now_ms.saturating_sub(*at) >= window) {
             self.seen.pop_front();
         }
-        let (since, from, _) = *self.seen.front()?;
+        let &(since, from, _) = self.seen.front()?;
         let took = now_ms.saturating_sub(since);
+        let rate = upto.saturating_sub(from) as f64 / took.max(1) as f64;
+        rates.makes(self.repair, rate, took >= window);
         if took < window || upto >= self.end {
             return None;
         }
-        let rate = upto.saturating_sub(from) as f64 / took as f64;
         // When others come or go meanwhile, the benefit of the doubt goes to the slower reading.
         let ran = self.seen.iter().skip(1).map(|(.., ran)| *ran);
         let (fewest, most) = (ran.clone().min().unwrap_or(1), ran.max().unwrap_or(1));
-        rates.makes(self.repair, rate);
         if from > self.start {
             // Until the first slices are through, a rate says how long the way is.
             self.learn(Made { rate, running: fewest }, most);
@@ -412,7 +421,7 @@ mod tests {
         {
             rates.begun(repair);
             rates.goes(repair, nodes.map(NodeId).into());
-            rates.makes(repair, rate);
+            rates.makes(repair, rate, true);
         }
         let busy = |node, told| rates.is_busy(NodeId(node), 1, told);
         assert!(busy(1, Some(3000.0)) && busy(1, None));
@@ -427,6 +436,9 @@ mod tests {
         rates.begun(5);
         rates.goes(5, vec![NodeId(2)]);
         assert!(rates.is_busy(NodeId(2), 1, Some(400.0)));
+        // And more where it made more.
+        rates.makes(5, 100.0, false);
+        assert!(rates.is_busy(NodeId(2), 1, Some(850.0)) && !rates.is_busy(NodeId(2), 1, Some(900.0)));
     }
 
     #[test]
@@ -434,7 +446,7 @@ mod tests {
         let mut rates = Paces::default();
         for repair in 1..=4 {
             rates.begun(repair);
-            rates.makes(repair, 400.0 * repair as f64);
+            rates.makes(repair, 400.0 * repair as f64, true);
         }
         assert_eq!(rates.usual(1, 0), Some(1200.0));
         rates.ended(4, 0, 1000, 10);
