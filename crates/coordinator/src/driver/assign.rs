@@ -42,11 +42,13 @@ pub fn assign(
             at.push(i);
         }
     }
+    waiting.iter().for_each(|waiting| dealt.losses.add(waiting));
+    let slow = cluster.laggards().now(cluster.now_ms());
+    let waiting: Vec<_> = waiting.into_iter().map(|waiting| without(&slow, waiting)).collect();
     // The planning may take a while, and others repair meanwhile.
     let mut recovery = cluster.recovery().clone();
     let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, &topology, &waiting);
     cluster.recovery().keep(assigned.iter().flatten());
-    waiting.iter().for_each(|waiting| dealt.losses.add(waiting));
     let mut turns: BTreeMap<StripeId, usize> = BTreeMap::new();
     for (i, assignment) in at.into_iter().zip(assigned) {
         if let Ok(assignment) = assignment {
@@ -80,4 +82,64 @@ fn wait(
     }
     let view = StripeView { id: want.stripe, code: cluster.code(stripe.code)?, layout: stripe.layout, homes };
     Ok(Waiting { view, lost: want.blocks.clone(), barred })
+}
+
+/// The stripe without the blocks of as many of these slow nodes as it can spare, the first ones rather than the others:
+/// its repair goes around them, and must not lose for that what was planned for all together.
+fn without(slow: &[NodeId], waiting: Waiting) -> Waiting {
+    let without = |count: usize| {
+        let mut left = waiting.clone();
+        let slow = |home: &NodeId| slow[..count].contains(home);
+        left.view.homes.iter_mut().for_each(|home| *home = home.filter(|home| !slow(home)));
+        left
+    };
+    let suffices = |left: &Waiting| {
+        let known = [left.view.absent(), left.view.available()].concat();
+        left.view.code.decode(&known, &left.lost).is_ok()
+    };
+    let spared = (1..=slow.len()).rev().map(without).find(suffices);
+    spared.unwrap_or(waiting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::pages::{Place, Source, page};
+    use crate::handlers::tests::{cluster, put, silence};
+
+    #[tokio::test]
+    async fn stripes_are_planned_together_without_slow_nodes_as_far_as_they_can_spare_them() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 320).await;
+        silence(&cluster, &[0]);
+        let order = Order { method: kintsu_plan::Method::Optimal, ..Order::default() };
+        let wants = async || {
+            let dealt = Dealt::default();
+            let source = Source::Node(NodeId(0));
+            page(&cluster, source, Place::default(), order.clone(), dealt).await.unwrap().0.wants
+        };
+        let stripes = |wants: &[Want], node: NodeId| {
+            let snapshot = cluster.meta.snapshot().unwrap();
+            let helps = |want: &&Want| {
+                let stripe = snapshot.stripe(want.stripe).unwrap().unwrap();
+                stripe.made().any(|(_, block)| block.node == node) && want.nodes.contains(&node)
+            };
+            wants.iter().filter(helps).count()
+        };
+        let before = wants().await;
+        assert!(stripes(&before, NodeId(2)) > 0, "{before:?}");
+        for repair in [1, 2] {
+            cluster.laggards().found(NodeId(2), repair, cluster.now_ms());
+        }
+        let after = wants().await;
+        assert_eq!((after.len(), stripes(&after, NodeId(2))), (before.len(), 0), "{after:?}");
+        // Of two, two cannot be had from one.
+        for repair in [3, 4] {
+            cluster.laggards().found(NodeId(1), repair, cluster.now_ms());
+            cluster.laggards().found(NodeId(3), repair, cluster.now_ms());
+        }
+        let most = wants().await;
+        assert_eq!(most.len(), before.len());
+        assert!(most.iter().all(|want| !want.nodes.is_empty()), "{most:?}");
+    }
 }
