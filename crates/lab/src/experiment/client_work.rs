@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use futures::future::try_join_all;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Encoding, NodeState};
 
@@ -17,50 +18,82 @@ use crate::error::{LabError, Result};
 /// How long the coordinator may take to notice that a node is gone.
 const NOTICE: Duration = Duration::from_secs(60);
 
-/// A client on `host` writes one stripe.
+/// Clients on `hosts` write a stripe each, all at once; the time is that of the last.
 ///
 /// # Errors
-/// When it fails.
-pub async fn write(site: &Site, case: &Case, host: NodeId) -> Result<Sample> {
+/// When one fails.
+pub async fn write(site: &Site, case: &Case, hosts: &[NodeId]) -> Result<Sample> {
     let code = parse(&case.code)?;
     let (block, cell) = sizes(&*code, case.block_bytes, case.cell_bytes);
     let len = code.k() as u64 * block;
     let file = file(site, len).await?;
     let (block, cell) = (block.to_string(), cell.to_string());
     let file = file.display().to_string();
-    let args =
-        ["put", &file, "written", "--code", &case.code, "--block", &block, "--cell", &cell, "--replace"];
+    let names: Vec<String> = (0..hosts.len()).map(|number| format!("written-{number}")).collect();
+    let put = |(host, name): (&NodeId, &String)| {
+        let args =
+            ["put", &file, name, "--code", &case.code, "--block", &block, "--cell", &cell, "--replace"];
+        (*host, args.map(str::to_owned).to_vec())
+    };
+    let commands = hosts.iter().zip(&names).map(put).collect();
     let meter = Meter::start(site).await?;
-    let seconds = command(site, host, &args).await?;
+    let seconds = all(site, commands).await?;
     let sample = meter.stop(site, seconds).await?;
-    site.client.remove("written").await?;
-    Ok(Sample { goal_bytes: len, ..sample })
+    for name in &names {
+        site.client.remove(name).await?;
+    }
+    Ok(Sample { goal_bytes: len * hosts.len() as u64, ..sample })
 }
 
-/// A client on `host` reads an object, or only its first block where blocks are contiguous, while the first `lost` data
-/// blocks are on nodes that are gone.
+/// Clients on `hosts` read a stripe each of an object, all at once, or only the first block of it where blocks are
+/// contiguous, while `lost` data blocks of each are on nodes that are gone. The time is that of the last.
 ///
 /// # Errors
-/// When it fails.
-pub async fn read(site: &Site, name: &str, lost: usize, one_block: bool, host: NodeId) -> Result<Sample> {
-    let stored = site.stripe(name, 0).await?;
-    let all = stored.view.layout.data_bytes;
-    let goal_bytes = if one_block { stored.block_bytes().min(all) } else { all };
-    let range = format!("0-{}", goal_bytes.saturating_sub(1));
-    let gone: Vec<NodeId> = stored.view.homes.iter().take(lost).copied().flatten().collect();
+/// When one fails.
+pub async fn read(site: &Site, name: &str, lost: usize, one_block: bool, hosts: &[NodeId]) -> Result<Sample> {
+    let (mut commands, mut homes, mut goal_bytes, mut start) = (Vec::new(), Vec::new(), 0, 0);
+    for (position, host) in hosts.iter().enumerate() {
+        let stored = site.stripe(name, position as u64).await?;
+        let all = stored.view.layout.data_bytes;
+        let wanted = if one_block { stored.block_bytes().min(all) } else { all };
+        let range = format!("{start}-{}", (start + wanted).saturating_sub(1));
+        commands.push((*host, ["get", name, "-", "--range", &range].map(str::to_owned).to_vec()));
+        let data = stored.view.code.k();
+        homes.push(stored.view.homes.into_iter().take(data).flatten().collect());
+        goal_bytes += wanted;
+        start += all;
+    }
+    let gone = to_lose(&homes, lost);
     for node in &gone {
         site.lab.kill(*node).await?;
     }
     wait_until_gone(site, &gone).await?;
     let meter = Meter::start(site).await?;
-    let args = ["get", name, "-", "--range", &range];
-    let seconds = command(site, host, if one_block { &args } else { &args[..3] }).await;
+    let seconds = all(site, commands).await;
     let sample = meter.stop(site, *seconds.as_ref().unwrap_or(&0.0)).await?;
     for node in &gone {
         site.lab.start(*node).await?;
     }
     seconds?;
     Ok(Sample { goal_bytes, ..sample })
+}
+
+/// A few nodes without which each stripe, given by the homes of its data blocks, has lost `lost` of these or more: the first ones
+/// of a stripe, but rather those that other stripes have a block on too.
+fn to_lose(stripes: &[Vec<NodeId>], lost: usize) -> Vec<NodeId> {
+    let mut gone: Vec<NodeId> = Vec::new();
+    for stripe in stripes {
+        let is_short = |homes: &&Vec<NodeId>, gone: &[NodeId]| {
+            homes.iter().filter(|home| gone.contains(home)).count() < lost.min(homes.len())
+        };
+        while is_short(&stripe, &gone) {
+            let short: Vec<_> = stripes.iter().filter(|homes| is_short(homes, &gone)).collect();
+            let shared = |home: &NodeId| short.iter().filter(|homes| homes.contains(home)).count();
+            let left = stripe.iter().rev().filter(|home| !gone.contains(home));
+            gone.extend(left.max_by_key(|home| shared(home)).copied());
+        }
+    }
+    gone
 }
 
 /// The coordinator makes the parity of an object that was written plain.
@@ -97,16 +130,20 @@ async fn wait_until_gone(site: &Site, gone: &[NodeId]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command of this program on a host; how long it took.
-async fn command(site: &Site, host: NodeId, args: &[&str]) -> Result<f64> {
+/// Runs commands of this program on hosts, all at once; how long it took until the last had ended.
+async fn all(site: &Site, commands: Vec<(NodeId, Vec<String>)>) -> Result<f64> {
+    let started = Instant::now();
+    try_join_all(commands.iter().map(|(host, args)| command(site, *host, args))).await?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+async fn command(site: &Site, host: NodeId, args: &[String]) -> Result<()> {
     let program = std::env::current_exe().map_err(LabError::io("the running program"))?;
     let mut command = site.lab.command(Some(host), program);
-    command.args(args).stdout(Stdio::null()).stderr(Stdio::piped());
-    let started = Instant::now();
+    command.args(args).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let output = command.output().await.map_err(LabError::io("a client of the lab"))?;
-    let seconds = started.elapsed().as_secs_f64();
     if output.status.success() {
-        return Ok(seconds);
+        return Ok(());
     }
     Err(LabError::Command {
         command: format!("kintsu {}", args.join(" ")),
@@ -125,4 +162,22 @@ async fn file(site: &Site, len: u64) -> Result<PathBuf> {
     let done = tokio::task::spawn_blocking(make).await.map_err(std::io::Error::other).flatten();
     done.map_err(LabError::io(path.display().to_string()))?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_lost_that_many_stripes_have_blocks_on() {
+        let n = |nodes: &[u32]| nodes.iter().copied().map(NodeId).collect::<Vec<_>>();
+        let one = [n(&[5, 3, 4])];
+        assert_eq!(to_lose(&one, 0), []);
+        assert_eq!(to_lose(&one, 1), n(&[5]));
+        assert_eq!(to_lose(&one, 2), n(&[5, 3]));
+        assert_eq!(to_lose(&one, 9), n(&[5, 3, 4]));
+        let several = [n(&[5, 3, 4]), n(&[1, 2, 4]), n(&[1, 3, 6]), n(&[7, 8, 9])];
+        assert_eq!(to_lose(&several, 1), n(&[3, 1, 7]));
+        assert_eq!(to_lose(&several, 2), n(&[3, 4, 1, 7, 8]));
+    }
 }

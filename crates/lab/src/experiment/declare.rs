@@ -74,6 +74,8 @@ pub struct Case {
     pub slice: Slice,
     /// The requestor or the client's host; by default a node that has no block of the stripe.
     pub requestor: Option<NodeId>,
+    /// How many clients write or read at once, each a stripe of its own.
+    pub clients: usize,
     /// What is done.
     pub work: Work,
 }
@@ -96,7 +98,8 @@ pub enum Work {
     Recover(Recover),
     /// A client on the requestor's host writes one stripe.
     Write,
-    /// A client on the requestor's host reads a stripe with so many of its data blocks lost (their agents killed).
+    /// A client on the requestor's host reads a stripe with so many of its data blocks lost (their agents killed; where
+    /// several clients read, a stripe may have lost more).
     Read {
         /// How many.
         lost: usize,

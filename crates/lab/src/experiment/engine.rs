@@ -117,14 +117,26 @@ async fn sample(
             single::repair_one(site, &stored, &lost, &to, *method, steps).await
         }
         Work::Recover(recover) => recovery::sample(site, case, recover, &name).await,
-        Work::Write => client_work::write(site, case, prefer.unwrap_or(NodeId(0))).await,
+        Work::Write => client_work::write(site, case, &hosts(site, scene, case)).await,
         Work::Read { lost } | Work::ReadBlock { lost } => {
             let one_block = matches!(case.work, Work::ReadBlock { .. });
-            client_work::read(site, &name, *lost, one_block, prefer.unwrap_or(NodeId(0))).await
+            client_work::read(site, &name, *lost, one_block, &hosts(site, scene, case)).await
         }
         Work::Encode { stripes } => client_work::encode(site, case, *stripes).await,
         Work::Disturbed(fault) => disturbed::sample(site, spec, case, *fault, &name, repetition).await,
     }
+}
+
+/// Where a case's clients are: on the hosts of the nodes that are wanted or without blocks, then on any.
+fn hosts(site: &Site, scene: &Scene, case: &Case) -> Vec<NodeId> {
+    let any = (0..site.lab.hosts().len() as u32).map(NodeId);
+    let mut hosts: Vec<NodeId> = Vec::new();
+    for host in case.requestor.into_iter().chain(scene.free.iter().copied()).chain(any) {
+        if hosts.len() < case.clients && !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    hosts
 }
 
 /// What must be in the lab before a case.
@@ -132,11 +144,8 @@ fn wanted(case: &Case) -> Option<Wanted> {
     let stripes = match &case.work {
         Work::Recover(recover) => recover.stripes,
         Work::Write | Work::Encode { .. } => return None,
-        Work::Direct
-        | Work::Repair { .. }
-        | Work::Read { .. }
-        | Work::ReadBlock { .. }
-        | Work::Disturbed(_) => 1,
+        Work::Read { .. } | Work::ReadBlock { .. } => case.clients as u64,
+        Work::Direct | Work::Repair { .. } | Work::Disturbed(_) => 1,
     };
     let encoded_later = matches!(case.work, Work::ReadBlock { .. });
     Some(Wanted { stripes, encoded_later, ..Wanted::of(case) })

@@ -86,6 +86,7 @@ pub fn case(series: impl Into<String>, x: impl Into<String>, block_bytes: u64, w
         cell_bytes: None,
         slice: Slice::Auto,
         requestor: None,
+        clients: 1,
         work,
     }
 }
@@ -104,6 +105,11 @@ impl Case {
     /// Repaired at, or asked for by, this node.
     pub fn at(self, requestor: NodeId) -> Self {
         Self { requestor: Some(requestor), ..self }
+    }
+
+    /// By so many clients at once.
+    pub fn clients(self, clients: usize) -> Self {
+        Self { clients, ..self }
     }
 
     /// With other slices.

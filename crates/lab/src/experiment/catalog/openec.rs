@@ -1,4 +1,4 @@
-//! OpenEC (FAST'19), section 5, as far as it is about the system itself and not about HDFS beside it: Figs. 7(a), 7(c),
+//! OpenEC (FAST'19), section 5, as far as it is about the system itself and not about HDFS beside it: Figs. 7,
 //! 9, 10 and 11. Fig. 8 is about processors and not links: `kintsu bench kernel`.
 //!
 //! The paper's links carry 10 Gb/s (1 Gb/s where it says so); here 500 Mb/s by default.
@@ -14,6 +14,7 @@ use crate::error::Result;
 
 pub const ENTRIES: &[Entry] = &[
     entry("openec-7a", "a client writes, reads, and reads with a block lost", clients),
+    entry("openec-7b", "five clients write, read, and read with a block lost", many_clients),
     entry("openec-7c", "parity made afterwards, and a whole node", afterwards),
     entry("openec-7d", "reads of files that are striped, and of files that are a block", layouts),
     entry("openec-9a", "writes and degraded reads by block size", client_by_block),
@@ -50,9 +51,11 @@ fn plain(name: &'static str, title: &'static str, source: &'static str, axis: &'
     }
 }
 
+const WORKS: [(&str, Work); 3] =
+    [(WRITE, Work::Write), (READ, Work::Read { lost: 0 }), (DEGRADED, Work::Read { lost: 1 })];
+
 fn clients(size: Size) -> Result<Experiment> {
-    let works = [(WRITE, Work::Write), (READ, Work::Read { lost: 0 }), (DEGRADED, Work::Read { lost: 1 })];
-    let cases = works.map(|(series, work)| case(series, "RS(9,6)", size.mib(64), work).code(rs(9, 6)));
+    let cases = WORKS.map(|(series, work)| case(series, "RS(9,6)", size.mib(64), work).code(rs(9, 6)));
     let rate =
         |of: &str, over: &str| Value::RateRatio(Point::new(of, "RS(9,6)"), Point::new(over, "RS(9,6)"));
     Ok(Experiment {
@@ -62,6 +65,31 @@ fn clients(size: Size) -> Result<Experiment> {
         scenes: vec![scene(TEN_GIGABIT, cases.into())?],
         claims: vec![Claim::new("degraded read over normal read", rate(DEGRADED, READ))],
         ..plain("openec-7a", "Throughput of one client, RS(9,6)", "OpenEC, Fig. 7(a)", "code")
+    })
+}
+
+/// As in the paper 15 machines have blocks, and five of them clients too.
+fn many_clients(size: Size) -> Result<Experiment> {
+    let of = |clients: usize| {
+        WORKS.map(|(series, work)| {
+            case(series, clients.to_string(), size.mib(64), work).code(rs(9, 6)).clients(clients)
+        })
+    };
+    let rate = |of: &str, over: &str, x: &str| Value::RateRatio(Point::new(of, "5"), Point::new(over, x));
+    let scales = |of| Claim::new(format!("{of}, five clients over one"), rate(of, of, "1"));
+    let slower = Claim::new("degraded read over normal read, five clients", rate(DEGRADED, READ, "5"));
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: "links of 100 Mb/s: all clients send at once; the rate is of all bytes until the last client ends, \
+                  with the start of the clients' processes; some files lose two blocks and not one",
+        scale: size.scale_or(SCALE_OF_NODES / 10.0),
+        scenes: vec![Scene {
+            spec: Spec::even(15, 1, mbps(TEN_GIGABIT)?),
+            free: Vec::new(),
+            cases: [of(1), of(5)].concat(),
+        }],
+        claims: vec![scales(WRITE), scales(READ), scales(DEGRADED), slower],
+        ..plain("openec-7b", "Throughput of five clients, RS(9,6)", "OpenEC, Fig. 7(b)", "clients")
     })
 }
 
