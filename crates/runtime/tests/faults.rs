@@ -156,7 +156,7 @@ async fn frames_that_make_no_sense_are_refused_with_the_reason() {
     let forged = |at: usize, value: &[u8]| {
         let mut bytes = frame::bare(Kind::End, 0).to_vec();
         bytes[at..at + value.len()].copy_from_slice(value);
-        let crc = crc32c::crc32c(&bytes[..32]);
+        let crc = crc_fast::crc32_iscsi(&bytes[..32]);
         bytes[32..].copy_from_slice(&crc.to_le_bytes());
         bytes
     };

@@ -52,12 +52,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn it_is_the_crc_of_rfc_3720() {
+        assert_eq!(crc_fast::crc32_iscsi(b"123456789"), 0xe306_9283);
+        // Appendix B.4.
+        assert_eq!(crc_fast::crc32_iscsi(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc_fast::crc32_iscsi(&[0xff; 32]), 0x62a8_ab43);
+    }
+
+    #[test]
     fn combine_equals_the_crc_of_the_whole() {
         let data: Vec<u8> = (0..70_000u32).map(|i| (i.wrapping_mul(i) >> 5) as u8).collect();
         for cut in [0, 1, 2, 3, 7, 8, 255, 4096, 32768, 65535, 65536, 69_999, 70_000] {
             let (a, b) = data.split_at(cut);
-            let whole = combine(crc32c::crc32c(a), crc32c::crc32c(b), b.len() as u32);
-            assert_eq!(whole, crc32c::crc32c(&data), "cut at {cut}");
+            let whole = combine(crc_fast::crc32_iscsi(a), crc_fast::crc32_iscsi(b), b.len() as u32);
+            assert_eq!(whole, crc_fast::crc32_iscsi(&data), "cut at {cut}");
         }
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn encode_header(meta: &BlockMeta) -> [u8; HEADER_BYTES] {
     page[28..32].copy_from_slice(&meta.unit_bytes.to_le_bytes());
     page[32..40].copy_from_slice(&meta.len.to_le_bytes());
     page[40..56].copy_from_slice(&meta.digest.0);
-    let crc = crc32c::crc32c(&page[..CRC_AT]);
+    let crc = crc_fast::crc32_iscsi(&page[..CRC_AT]);
     page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     page
 }
@@ -95,7 +95,7 @@ pub(crate) fn encode_header(meta: &BlockMeta) -> [u8; HEADER_BYTES] {
 pub(crate) fn decode_header(id: BlockId, page: &[u8; HEADER_BYTES]) -> Result<BlockMeta, StoreError> {
     let corrupt =
         |what, expected: String, got: String| StoreError::Corrupt { id, what, unit: None, expected, got };
-    let crc = crc32c::crc32c(&page[..CRC_AT]);
+    let crc = crc_fast::crc32_iscsi(&page[..CRC_AT]);
     if crc != u32_at(page, CRC_AT) {
         return Err(corrupt("header checksum", hex(u32_at(page, CRC_AT)), hex(crc)));
     }
@@ -134,7 +134,7 @@ pub(crate) fn decode_header(id: BlockId, page: &[u8; HEADER_BYTES]) -> Result<Bl
 /// The trailer for these unit checksums.
 pub(crate) fn encode_trailer(units: &[u32]) -> Vec<u8> {
     let mut trailer: Vec<u8> = units.iter().flat_map(|crc| crc.to_le_bytes()).collect();
-    let crc = crc32c::crc32c(&trailer);
+    let crc = crc_fast::crc32_iscsi(&trailer);
     trailer.extend(crc.to_le_bytes());
     trailer
 }
@@ -146,7 +146,7 @@ pub(crate) fn encode_trailer(units: &[u32]) -> Vec<u8> {
 pub(crate) fn decode_trailer(meta: &BlockMeta, trailer: &[u8]) -> Result<Vec<u32>, StoreError> {
     let corrupt = |what, expected, got| StoreError::Corrupt { id: meta.id, what, unit: None, expected, got };
     let (table, _) = trailer.split_at(trailer.len() - 4);
-    let crc = crc32c::crc32c(table);
+    let crc = crc_fast::crc32_iscsi(table);
     let recorded = u32_at(trailer, table.len());
     if crc != recorded {
         return Err(corrupt("trailer checksum", hex(recorded), hex(crc)));
@@ -164,7 +164,7 @@ pub(crate) fn decode_trailer(meta: &BlockMeta, trailer: &[u8]) -> Result<Vec<u32
 /// # Errors
 /// `Corrupt`.
 pub(crate) fn check_unit(id: BlockId, unit: usize, data: &[u8], recorded: u32) -> Result<(), StoreError> {
-    let crc = crc32c::crc32c(data);
+    let crc = crc_fast::crc32_iscsi(data);
     if crc == recorded {
         return Ok(());
     }
@@ -224,7 +224,7 @@ mod tests {
 
         let mut page = encode_header(&meta());
         page[8] = 3;
-        let crc = crc32c::crc32c(&page[..CRC_AT]);
+        let crc = crc_fast::crc32_iscsi(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         let refused = decode_header(meta().id, &page).unwrap_err();
         assert!(!refused.is_rot(), "a newer version is not rot: {refused}");

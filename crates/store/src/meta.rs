@@ -51,7 +51,7 @@ impl Digest {
     /// # Panics
     /// For a unit of zero bytes.
     pub fn in_units(data: &[u8], unit_bytes: usize) -> Self {
-        let units: Vec<u32> = data.chunks(unit_bytes).map(crc32c::crc32c).collect();
+        let units: Vec<u32> = data.chunks(unit_bytes).map(crc_fast::crc32_iscsi).collect();
         Self::of_units(data.len() as u64, &units)
     }
 }
@@ -98,8 +98,8 @@ mod tests {
     fn digest_is_xxh3_over_length_and_unit_checksums() {
         let data: Vec<u8> = (0..UNIT_BYTES + 5).map(|i| (i * 7 % 251) as u8).collect();
         let mut table = (data.len() as u64).to_le_bytes().to_vec();
-        table.extend(crc32c::crc32c(&data[..UNIT_BYTES]).to_le_bytes());
-        table.extend(crc32c::crc32c(&data[UNIT_BYTES..]).to_le_bytes());
+        table.extend(crc_fast::crc32_iscsi(&data[..UNIT_BYTES]).to_le_bytes());
+        table.extend(crc_fast::crc32_iscsi(&data[UNIT_BYTES..]).to_le_bytes());
         let expected = xxhash_rust::xxh3::xxh3_128(&table);
         let digest = Digest::of_bytes(&data);
         assert_eq!(digest.0, expected.to_be_bytes());

@@ -77,7 +77,7 @@ impl UnitSums {
     fn add_in_unit(&mut self, unit: usize, start: u32, end: u32, data: &[u8]) {
         let unit_len = (self.len - unit as u64 * self.unit).min(self.unit) as u32;
         let whole = if (start, end) == (0, unit_len) {
-            Some(crc32c::crc32c(data))
+            Some(crc_fast::crc32_iscsi(data))
         } else {
             let extents = self.partial.entry(unit).or_default();
             insert(extents, start, end, data);
@@ -97,10 +97,10 @@ fn insert(extents: &mut Vec<Extent>, start: u32, end: u32, data: &[u8]) {
     if at > 0 && extents[at - 1].end == start {
         at -= 1;
         let before = &mut extents[at];
-        before.crc = crc32c::crc32c_append(before.crc, data);
+        before.crc = crc::combine(before.crc, crc_fast::crc32_iscsi(data), end - start);
         before.end = end;
     } else {
-        extents.insert(at, Extent { start, end, crc: crc32c::crc32c(data) });
+        extents.insert(at, Extent { start, end, crc: crc_fast::crc32_iscsi(data) });
     }
     if let Some(&after) = extents.get(at + 1).filter(|after| after.start == end) {
         let joined = &mut extents[at];
@@ -134,7 +134,7 @@ mod tests {
     use crate::UNIT_BYTES;
 
     fn in_order(data: &[u8], unit: u32) -> Vec<u32> {
-        data.chunks(unit as usize).map(crc32c::crc32c).collect()
+        data.chunks(unit as usize).map(crc_fast::crc32_iscsi).collect()
     }
 
     proptest! {

@@ -77,7 +77,7 @@ pub struct Hello {
 impl Header {
     /// The header of a frame with this payload; for a slice of zeros see [`Header::zero`].
     pub fn new(kind: Kind, lane: u16, payload: &[u8]) -> Self {
-        let payload_crc = if payload.is_empty() { 0 } else { crc32c::crc32c(payload) };
+        let payload_crc = if payload.is_empty() { 0 } else { crc_fast::crc32_iscsi(payload) };
         Self { kind, lane, len: payload.len() as u32, payload_crc }
     }
 
@@ -115,7 +115,7 @@ impl Header {
         out.put_u64_le(offset);
         out.put_u32_le(self.len);
         out.put_u32_le(self.payload_crc);
-        let crc = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
+        let crc = crc_fast::crc32_iscsi(&bytes[..HEADER_BYTES - 4]);
         bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -140,7 +140,7 @@ impl Header {
         if version != PROTOCOL_VERSION {
             return Err(WireError::Version { expected: PROTOCOL_VERSION, got: version });
         }
-        let crc = crc32c::crc32c(&bytes[..HEADER_BYTES - 4]);
+        let crc = crc_fast::crc32_iscsi(&bytes[..HEADER_BYTES - 4]);
         let stored = (&bytes[HEADER_BYTES - 4..]).get_u32_le();
         if crc != stored {
             return Err(garbled("checksum of the header", format!("{stored:08x}"), format!("{crc:08x}")));
@@ -178,7 +178,7 @@ impl Header {
         if payload.len() != self.payload_bytes() {
             return Err(WireError::Cut { expected: self.payload_bytes(), got: payload.len() });
         }
-        let crc = if payload.is_empty() { 0 } else { crc32c::crc32c(payload) };
+        let crc = if payload.is_empty() { 0 } else { crc_fast::crc32_iscsi(payload) };
         if crc != self.payload_crc {
             let expected = format!("{:08x}", self.payload_crc);
             return Err(garbled("checksum of the payload", expected, format!("{crc:08x}")));
