@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod units;
 
+use anyhow::Context;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
@@ -36,14 +37,22 @@ fn main() -> std::process::ExitCode {
 
 fn run(cli: cli::Cli) -> anyhow::Result<std::process::ExitCode> {
     allow_many_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(8))
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(workers()?).enable_all().build()?;
     let code = runtime.block_on(command::dispatch(cli));
     // Blocking reads of an interrupted command are not waited for.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     code
+}
+
+/// Threads that run tasks: as many as processors, eight at most, unless tokio's own variable says how many.
+fn workers() -> anyhow::Result<usize> {
+    let Some(told) = std::env::var_os("TOKIO_WORKER_THREADS") else {
+        return Ok(std::thread::available_parallelism().map_or(2, usize::from).min(8));
+    };
+    let threads =
+        told.to_str().and_then(|told| told.parse().ok()).filter(|threads| (1..=1024).contains(threads));
+    threads.with_context(|| format!("TOKIO_WORKER_THREADS: expected a number from 1 to 1024, got {told:?}"))
 }
 
 /// Many nodes in one process hold many sockets and block files: the soft limit goes up to the hard one.

@@ -123,7 +123,11 @@ async fn prepare(name: String) -> Result<Surroundings> {
         .map_err(|_| LabError::invalid("/proc/self", "a process id", outer_id.display()))?;
     let entry = std::env::var_os(ENTRY).map(|path| Unlisted::open(Path::new(&path))).transpose()?;
     let folder = std::env::var_os(FOLDER).map(PathBuf::from);
-    run("mount", &["-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/run"], "").await?;
+    // Reading and writing in small pages would take the processor that the hosts share; not every kernel has large ones.
+    let mount = async |options| run("mount", &["-t", "tmpfs", "-o", options, "tmpfs", "/run"], "").await;
+    if mount("mode=0755,huge=within_size").await.is_err() {
+        mount("mode=0755").await?;
+    }
     run("mount", &["-t", "proc", "proc", "/proc"], "").await?;
     for needed in ["/run/netns", IN_MEMORY] {
         std::fs::create_dir_all(needed).map_err(LabError::io(needed))?;

@@ -350,6 +350,9 @@ impl Shared {
         command.arg("--listen").arg(host.control.to_string());
         command.arg("--listen-data").arg(host.data.to_string());
         command.arg("--coordinator").arg(&self.endpoint).args(&self.options.agent_args);
+        // All hosts share this machine's processors, so a second thread of one would only wait for another host.
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env("TOKIO_WORKER_THREADS", (processors / self.hosts.len()).clamp(1, 8).to_string());
         self.spawn(&format!("node-{}", host.node.0), command)
     }
 

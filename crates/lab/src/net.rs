@@ -33,10 +33,17 @@ for setting in /proc/sys/net/ipv6/conf/all/disable_ipv6 /proc/sys/net/ipv6/conf/
 done
 ";
 
+/// Switches pass frames on and do not show them to a firewall first, where the kernel would.
+const NO_FIREWALL: &str = "\
+for setting in /proc/sys/net/bridge/bridge-nf-call-*tables; do
+  if [ -e $setting ]; then echo 0 > $setting; fi
+done
+";
+
 /// Builds everything that `spec` describes, in place of what is there.
 pub async fn build(spec: &Spec) -> Result<()> {
     clear().await;
-    run("sh", &["-e"], SETTINGS).await?;
+    run("sh", &["-e"], &[SETTINGS, NO_FIREWALL].concat()).await?;
     batch("ip", &switches_and_cables(spec)).await?;
     let racks = (0..spec.racks.len() as u32).flat_map(|rack| shape::rack(spec, RackId(rack)));
     let downlinks = spec.node_ids().map(|node| shape::downlink(spec, node));
