@@ -50,7 +50,7 @@ impl Choice<'_> {
         let star = || plan(Method::Conventional).map(|plan| self.cut(plan, span, MAX_SLICE_BYTES as u32));
         let cut = |method| {
             let plan = plan(method)?;
-            let best = plan.slice_bytes(span.end - span.start, None)?;
+            let best = plan.slice_bytes(span.end - span.start)?;
             Ok::<_, PlanError>(self.cut(plan, span, best))
         };
         match self.method {

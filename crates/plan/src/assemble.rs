@@ -102,7 +102,7 @@ impl Plan {
     pub fn step_bytes(&self, layout: &Layout, window_bytes: u64, slice_bytes: u32) -> Result<u32, PlanError> {
         match (self.sub_blocks(layout)?, self.pace, slice_bytes) {
             (1, Pace::WholeBlocks, _) => Ok(window_bytes.clamp(1, MOST_STEP_BYTES.into()) as u32),
-            (1, _, 0) => self.slice_bytes(window_bytes, None),
+            (1, _, 0) => self.slice_bytes(window_bytes),
             (1, _, given) => Ok(given),
             _ => Ok(layout.cell_bytes),
         }

@@ -18,18 +18,16 @@ const PAYLOAD: f64 = 0.95;
 const BLOCK_BYTES: u64 = 1 << 40;
 
 impl Plan {
-    /// With [`Plan::rate`] where the rates of the topology say that one is of use.
+    /// With [`Plan::rate`] by the rates of the topology, and held to it where that is of use.
     ///
     /// # Errors
     /// `Graph` when a lane does not lower.
     pub(crate) fn held_to(mut self, topology: &Topology) -> Result<Self, PlanError> {
-        self.rate = match self.pace {
-            Pace::Streamed if !topology.rates.is_empty() && self.mixes_depths(topology)? => {
-                let seconds = predicted(&self, topology, BLOCK_BYTES)?;
-                NonZeroU64::new((BLOCK_BYTES as f64 / seconds * PAYLOAD) as u64)
-            }
-            _ => None,
-        };
+        let seconds = if topology.rates.is_empty() { 0.0 } else { predicted(&self, topology, BLOCK_BYTES)? };
+        if seconds > 0.0 {
+            self.rate = NonZeroU64::new((BLOCK_BYTES as f64 / seconds * PAYLOAD) as u64);
+            self.held = self.pace == Pace::Streamed && self.mixes_depths(topology)?;
+        }
         Ok(self)
     }
 

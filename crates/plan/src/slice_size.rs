@@ -54,17 +54,17 @@ pub fn slice_bytes(window_bytes: u64, hops: usize, period: u32, rate: Option<Non
 }
 
 impl Plan {
-    /// The slice size for `window_bytes` of each block, by [`slice_bytes`] for the longest path of this plan.
+    /// The slice size for `window_bytes` of each block, by [`slice_bytes`] for the longest path of this plan and its rate.
     ///
     /// # Errors
     /// `Graph` when a lane does not lower.
-    pub fn slice_bytes(&self, window_bytes: u64, rate: Option<NonZeroU64>) -> Result<u32, PlanError> {
+    pub fn slice_bytes(&self, window_bytes: u64) -> Result<u32, PlanError> {
         let mut hops = 0;
         for lane in &self.lanes {
             hops = Transfers::of(&lane.placed.lower()?).depth().max(hops);
         }
         let period = self.lanes.iter().fold(0, |sum: u32, lane| sum.saturating_add(lane.share));
-        Ok(slice_bytes(window_bytes, hops, period, rate))
+        Ok(slice_bytes(window_bytes, hops, period, self.rate))
     }
 }
 

@@ -111,7 +111,8 @@ fn paths_in_turns_escape_a_slow_edge() {
 fn who_waits_for_nobody_is_held_to_what_links_carry() {
     let mut topology = topology(1, 24);
     let rate_of = |method, topology: &Topology| {
-        planned("rs:n=9,k=6", topology, &[1], method).plan.rate.map(NonZeroU64::get)
+        let plan = planned("rs:n=9,k=6", topology, &[1], method).plan;
+        plan.rate.filter(|_| plan.held).map(NonZeroU64::get)
     };
     assert!(Method::ALL.into_iter().all(|method| rate_of(method, &topology).is_none()), "nothing is known");
     topology.rates = Rates::even(topology.nodes.keys().copied(), rate(6_000_000));
@@ -133,6 +134,18 @@ fn who_waits_for_nobody_is_held_to_what_links_carry() {
     assert_eq!(rates, [3_420_000, 570_000, 570_000, 570_000, 570_000]);
     plan.pace = Pace::Serial;
     assert_eq!(plan.rate_of(1), None);
+}
+
+/// A slice costs time, which is few bytes where links are slow: 8 KiB instead of the 32 KiB for links of 1 Gb/s.
+#[test]
+fn slices_are_smaller_where_links_are_known_to_be_slow() {
+    let mut topology = topology(1, 24);
+    let slice = |topology: &Topology| {
+        planned("rs:n=14,k=10", topology, &[1], Method::Pipeline).plan.slice_bytes(4 << 20).unwrap()
+    };
+    assert_eq!(slice(&topology), 32 << 10);
+    topology.rates = Rates::even(topology.nodes.keys().copied(), rate(25_000_000 / 8));
+    assert_eq!(slice(&topology), 8 << 10);
 }
 
 #[test]

@@ -167,7 +167,7 @@ fn an_explanation_tells_the_whole_plan() {
     assert!(told.nodes.iter().flat_map(|n| &n.tasks).any(|line| line == "persist v3 as block b3"));
     assert!(told.graph.contains("persisted on") && told.svg().unwrap().starts_with("<svg"));
     let chosen = explain(&view, &topology, &[BlockIndex(3)], Method::Pipeline, 0).unwrap();
-    assert_eq!(chosen.slice_bytes, chosen.plan().slice_bytes(view.layout.block_bytes, None).unwrap());
+    assert_eq!(chosen.slice_bytes, chosen.plan().slice_bytes(view.layout.block_bytes).unwrap());
 }
 
 #[test]

@@ -301,7 +301,7 @@ impl Site {
 
 impl Node {
     async fn start(id: NodeId, dir: &Path) -> anyhow::Result<Self> {
-        let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8);
+        let workers = crate::workers()?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
