@@ -18,6 +18,19 @@ const PAYLOAD: f64 = 0.95;
 const BLOCK_BYTES: u64 = 1 << 40;
 
 impl Plan {
+    /// Bytes of each block a second, no faster than which nodes that wait for no other begin their slices.
+    pub fn held_rate(&self) -> Option<NonZeroU64> {
+        let rate = self.rate.filter(|_| self.held && self.pace == Pace::Streamed)?;
+        Some(NonZeroU64::new((rate.get() as f64 * PAYLOAD) as u64).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// The same for the slices of a lane with this share.
+    pub fn rate_of(&self, share: u32) -> Option<NonZeroU64> {
+        let shares: u128 = self.lanes.iter().map(|lane| u128::from(lane.share)).sum();
+        let part = u128::from(self.held_rate()?.get()) * u128::from(share) / shares.max(1);
+        Some(NonZeroU64::new(part as u64).unwrap_or(NonZeroU64::MIN))
+    }
+
     /// With [`Plan::rate`] by the rates of the topology, and held to it where that is of use.
     ///
     /// # Errors
@@ -25,7 +38,7 @@ impl Plan {
     pub(crate) fn held_to(mut self, topology: &Topology) -> Result<Self, PlanError> {
         let seconds = if topology.rates.is_empty() { 0.0 } else { predicted(&self, topology, BLOCK_BYTES)? };
         if seconds > 0.0 {
-            self.rate = NonZeroU64::new((BLOCK_BYTES as f64 / seconds * PAYLOAD) as u64);
+            self.rate = NonZeroU64::new((BLOCK_BYTES as f64 / seconds) as u64);
             self.held = self.pace == Pace::Streamed && self.mixes_depths(topology)?;
         }
         Ok(self)

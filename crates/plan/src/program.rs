@@ -51,8 +51,8 @@ pub struct Plan {
     pub pace: Pace,
     /// Bytes of each block a second that its busiest link can carry, as far as rates are known.
     pub rate: Option<NonZeroU64>,
-    /// Whether nodes that wait for no other begin their slices no faster than at that rate; else as fast as their
-    /// slices leave. For plans that are streamed.
+    /// Whether nodes that wait for no other begin their slices no faster than the links carry them on
+    /// ([`Plan::held_rate`]); else as fast as their slices leave. For plans that are streamed.
     pub held: bool,
 }
 
@@ -60,14 +60,6 @@ impl Plan {
     /// A plan of these lanes, streamed.
     pub fn new(lanes: Vec<Lane>) -> Self {
         Self { lanes, pace: Pace::default(), rate: None, held: false }
-    }
-
-    /// Bytes a second, no faster than which nodes that wait for no other begin the slices of a lane with this share.
-    pub fn rate_of(&self, share: u32) -> Option<NonZeroU64> {
-        let shares: u128 = self.lanes.iter().map(|lane| u128::from(lane.share)).sum();
-        let part = |rate: NonZeroU64| u128::from(rate.get()) * u128::from(share) / shares.max(1);
-        let rate = self.rate.filter(|_| self.held && self.pace == Pace::Streamed)?;
-        Some(NonZeroU64::new(part(rate) as u64).unwrap_or(NonZeroU64::MIN))
     }
 }
 

@@ -111,8 +111,7 @@ fn paths_in_turns_escape_a_slow_edge() {
 fn who_waits_for_nobody_is_held_to_what_links_carry() {
     let mut topology = topology(1, 24);
     let rate_of = |method, topology: &Topology| {
-        let plan = planned("rs:n=9,k=6", topology, &[1], method).plan;
-        plan.rate.filter(|_| plan.held).map(NonZeroU64::get)
+        planned("rs:n=9,k=6", topology, &[1], method).plan.held_rate().map(NonZeroU64::get)
     };
     assert!(Method::ALL.into_iter().all(|method| rate_of(method, &topology).is_none()), "nothing is known");
     topology.rates = Rates::even(topology.nodes.keys().copied(), rate(6_000_000));
