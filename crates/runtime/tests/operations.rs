@@ -110,7 +110,7 @@ async fn a_program_with_a_rate_begins_no_step_before_its_time() {
     let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 100_000, 5).await;
     site.store([0, 2, 3, 4, 5]);
     let (plan, requestors) = plan_repair(&mut site, &[1], Method::Cyclic, &|_| 0);
-    let programs = site.programs(&Plan { rate: NonZeroU64::new(800_000), ..plan }, ALL, 4000);
+    let programs = site.programs(&Plan { rate: NonZeroU64::new(800_000), held: true, ..plan }, ALL, 4000);
     assert_eq!(programs.iter().filter(|program| program.rate.is_some()).count(), 3);
     let begun = Instant::now();
     site.succeed(&programs, None).await;
