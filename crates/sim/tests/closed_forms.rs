@@ -139,10 +139,10 @@ fn lanes_share_the_edges() {
 fn who_is_held_back_does_not_hold_up_others() {
     let topology = cluster(20, 1);
     let plan = planned("rs:n=14,k=10", 1, Method::Cyclic, &topology);
-    let rate = plan.rate.unwrap().get() as f64 / RATE as f64;
+    let rate = plan.held_rate().unwrap().get() as f64 / RATE as f64;
     assert!((0.94..=0.95).contains(&rate), "{rate}");
     let held = slots(&plan, &topology, 900);
-    let free = slots(&Plan { rate: None, ..plan.clone() }, &topology, 900);
+    let free = slots(&Plan { held: false, ..plan.clone() }, &topology, 900);
     // The last slice begins before all time is over, and passes ten links that others use as well.
     assert!(held > 1.0 / rate * 0.99 && held < 1.0 / rate + 0.05, "{held}");
     assert!(free > 1.0, "{free}");
