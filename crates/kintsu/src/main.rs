@@ -37,22 +37,25 @@ fn main() -> std::process::ExitCode {
 
 fn run(cli: cli::Cli) -> anyhow::Result<std::process::ExitCode> {
     allow_many_files();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(workers()?).enable_all().build()?;
+    let runtime = runtime()?;
     let code = runtime.block_on(command::dispatch(cli));
     // Blocking reads of an interrupted command are not waited for.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     code
 }
 
-/// Threads that run tasks: as many as processors, eight at most, unless tokio's own variable says how many.
-fn workers() -> anyhow::Result<usize> {
-    let Some(told) = std::env::var_os("TOKIO_WORKER_THREADS") else {
-        return Ok(std::thread::available_parallelism().map_or(2, usize::from).min(8));
+/// With as many threads for tasks as there are processors, eight at most, unless tokio's own variable says how many.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let threads = match std::env::var_os("TOKIO_WORKER_THREADS") {
+        None => std::thread::available_parallelism().map_or(2, usize::from).min(8),
+        Some(told) => {
+            let threads = told.to_str().and_then(|told| told.parse().ok());
+            threads.filter(|threads| (1..=1024).contains(threads)).with_context(|| {
+                format!("TOKIO_WORKER_THREADS: expected a number from 1 to 1024, got {told:?}")
+            })?
+        }
     };
-    let threads =
-        told.to_str().and_then(|told| told.parse().ok()).filter(|threads| (1..=1024).contains(threads));
-    threads.with_context(|| format!("TOKIO_WORKER_THREADS: expected a number from 1 to 1024, got {told:?}"))
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?)
 }
 
 /// Many nodes in one process hold many sockets and block files: the soft limit goes up to the hard one.

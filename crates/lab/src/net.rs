@@ -26,24 +26,21 @@ const AT_ONCE: usize = 8;
 const GROUP: u32 = 77;
 
 /// Kernel settings of every namespace: no packets but those of the experiment, no memory of earlier ones.
-const SETTINGS: &str = "\
-for setting in /proc/sys/net/ipv6/conf/all/disable_ipv6 /proc/sys/net/ipv6/conf/default/disable_ipv6 \
-  /proc/sys/net/ipv4/tcp_no_metrics_save; do
-  if [ -e $setting ]; then echo 1 > $setting; fi
-done
-";
+const QUIET: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6 /proc/sys/net/ipv6/conf/default/disable_ipv6 \
+    /proc/sys/net/ipv4/tcp_no_metrics_save";
 
-/// Switches pass frames on and do not show them to a firewall first, where the kernel would.
-const NO_FIREWALL: &str = "\
-for setting in /proc/sys/net/bridge/bridge-nf-call-*tables; do
-  if [ -e $setting ]; then echo 0 > $setting; fi
-done
-";
+/// Where set, switches show the frames that they pass on to a firewall first.
+const FIREWALL: &str = "/proc/sys/net/bridge/bridge-nf-call-*tables";
+
+/// Shell that sets those of these kernel settings that there are.
+fn set(settings: &str, value: u8) -> String {
+    format!("for setting in {settings}; do if [ -e $setting ]; then echo {value} > $setting; fi; done\n")
+}
 
 /// Builds everything that `spec` describes, in place of what is there.
 pub async fn build(spec: &Spec) -> Result<()> {
     clear().await;
-    run("sh", &["-e"], &[SETTINGS, NO_FIREWALL].concat()).await?;
+    run("sh", &["-e"], &[set(QUIET, 1), set(FIREWALL, 0)].concat()).await?;
     batch("ip", &switches_and_cables(spec)).await?;
     let racks = (0..spec.racks.len() as u32).flat_map(|rack| shape::rack(spec, RackId(rack)));
     let downlinks = spec.node_ids().map(|node| shape::downlink(spec, node));
@@ -139,7 +136,7 @@ fn route(device: &str, source: std::net::Ipv4Addr) -> String {
 
 fn host_script(addr: std::net::Ipv4Addr, shaping: &[String]) -> String {
     format!(
-        "{SETTINGS}\
+        "{}\
 ip -batch - <<END
 link set lo up
 addr add {addr}/16 dev {HOST_END} noprefixroute
@@ -150,6 +147,7 @@ tc -batch - <<END
 {}
 END
 ",
+        set(QUIET, 1),
         route(HOST_END, addr),
         shaping.join("\n")
     )

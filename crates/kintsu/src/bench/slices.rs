@@ -301,9 +301,7 @@ impl Site {
 
 impl Node {
     async fn start(id: NodeId, dir: &Path) -> anyhow::Result<Self> {
-        let workers = crate::workers()?;
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+        let runtime = crate::runtime()?;
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let plane = runtime.spawn(DataPlane::listen(any, Credentials::none(), None)).await??;
         let store = Arc::new(FileStore::open(&dir.join(id.to_string()))?);
