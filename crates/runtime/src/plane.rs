@@ -159,7 +159,8 @@ impl DataPlane {
         let token = self.credentials.as_token().map(str::to_owned);
         let StreamKey { job, lane, from, to } = key;
         let lost = |detail: String| fault(FaultKind::Lost, peer, format!("connecting to {addr}: {detail}"));
-        let hello = frame::hello(&Hello { job, lane, from, to, token }).map_err(|e| lost(e.to_string()))?;
+        let hello = frame::hello(&Hello { job, lane, from, to, token, cluster: self.credentials.cluster() })
+            .map_err(|e| lost(e.to_string()))?;
         let connecting = async {
             let mut stream = TcpStream::connect(addr).await?;
             prepare(&stream)?;
@@ -276,6 +277,7 @@ async fn introduction(stream: &mut TcpStream, credentials: &Credentials) -> Resu
     if !credentials.accepts(hello.token.as_deref()) {
         return Err("expected this cluster's token, got another one or none".into());
     }
+    credentials.check_cluster(hello.cluster, true).map_err(|error| error.to_string())?;
     Ok(StreamKey { job: hello.job, lane: hello.lane, from: hello.from, to: hello.to })
 }
 

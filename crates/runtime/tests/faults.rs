@@ -53,7 +53,8 @@ impl Broken {
         let program = self.program(villain).clone();
         let (_, to) = program.sends[0];
         let mut stream = TcpStream::connect(self.site.nodes[&to].plane.addr().unwrap()).await.unwrap();
-        let hello = Hello { job: program.job, lane: program.lane, from: villain, to, token: None };
+        let hello =
+            Hello { job: program.job, lane: program.lane, from: villain, to, token: None, cluster: None };
         stream.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
         let role = tokio::spawn(role(stream, program));
         let mut outcomes = self.site.run(&self.programs, None, &[villain]).await;
@@ -313,7 +314,7 @@ async fn a_wrong_token_is_refused() {
     for token in [None, Some("wrong".to_owned())] {
         let mut stream = TcpStream::connect(plane.addr().unwrap()).await.unwrap();
         let job = kintsu_plan::JobId(1);
-        let hello = Hello { job, lane: 0, from: NodeId(1), to: NodeId(2), token };
+        let hello = Hello { job, lane: 0, from: NodeId(1), to: NodeId(2), token, cluster: None };
         stream.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
         let mut answer = Vec::new();
         within(stream.read_to_end(&mut answer)).await.unwrap();

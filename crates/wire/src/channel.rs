@@ -55,7 +55,8 @@ pub fn connect_coordinator(
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
 
-/// An agent's service as a server takes it, with version, token and size checks.
+/// An agent's service as a server takes it, with version, token, cluster and size checks: once the agent belongs to
+/// a cluster, every caller must show that it does too.
 pub fn guard_agent<T: Agent>(
     service: T,
     credentials: &Credentials,
@@ -63,10 +64,11 @@ pub fn guard_agent<T: Agent>(
     let server = AgentServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    InterceptedService::new(server, Incoming::new(credentials))
+    InterceptedService::new(server, Incoming::members_only(credentials))
 }
 
-/// A coordinator's service as a server takes it, with version, token and size checks.
+/// A coordinator's service as a server takes it, with version, token, cluster and size checks. A caller that does not
+/// know the cluster yet need not show it.
 pub fn guard_coordinator<T: Coordinator>(
     service: T,
     credentials: &Credentials,

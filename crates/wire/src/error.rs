@@ -38,6 +38,14 @@ pub enum WireError {
         /// The peer's.
         got: u32,
     },
+    /// The peer belongs to another cluster.
+    #[error("the peer belongs to another cluster: expected {expected}, got {got}")]
+    Foreign {
+        /// Ours.
+        expected: String,
+        /// The peer's.
+        got: String,
+    },
     /// A listener that anybody could reach and nobody would protect.
     #[error("refusing to listen on {addr}: expected {expected}, got {got}")]
     Exposed {

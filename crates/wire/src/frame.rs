@@ -10,7 +10,7 @@ use kintsu_plan::JobId;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Fault;
-use crate::{PROTOCOL_VERSION, WireError};
+use crate::{ClusterId, PROTOCOL_VERSION, WireError};
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 36;
@@ -72,6 +72,9 @@ pub struct Hello {
     pub to: NodeId,
     /// The cluster's token.
     pub token: Option<String>,
+    /// The cluster, as soon as the sender knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
 }
 
 impl Header {

@@ -7,6 +7,7 @@ pub mod channel;
 pub mod codec;
 mod error;
 pub mod frame;
+mod identity;
 pub mod message;
 pub mod security;
 
@@ -14,13 +15,17 @@ pub use channel::{
     AgentChannel, CoordinatorChannel, connect_agent, connect_coordinator, guard_agent, guard_coordinator,
 };
 pub use error::WireError;
+pub use identity::{ClusterId, FolderId, Seen};
 pub use security::{Credentials, TrustedNetwork, check_listen};
 
 /// The version of both protocols. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
 pub const VERSION_KEY: &str = "kintsu-protocol";
+
+/// The gRPC metadata key that carries the [`ClusterId`], where the caller knows it.
+pub const CLUSTER_KEY: &str = "kintsu-cluster";
 
 /// The largest control message in bytes; larger ones are refused before they are read.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 20;

@@ -3,12 +3,14 @@
 mod cluster;
 mod code;
 mod job;
+mod label;
 mod object;
 mod run;
 
 pub use cluster::*;
 pub use code::*;
 pub use job::*;
+pub use label::*;
 pub use object::*;
 pub use run::*;
 

@@ -5,19 +5,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
-use crate::{PROTOCOL_VERSION, VERSION_KEY, WireError};
+use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, VERSION_KEY, WireError};
 
 const AUTHORIZATION: &str = "authorization";
 
-/// What a process shows to its peers and demands of them.
+/// What a process shows to its peers and demands of them: the token, and the cluster that it belongs to as soon as
+/// that is known. Clones learn of the cluster together.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     token: Option<String>,
+    cluster: Arc<OnceLock<ClusterId>>,
 }
 
 impl Credentials {
@@ -38,7 +41,40 @@ impl Credentials {
                 got: format!("{} bytes", token.len()),
             });
         }
-        Ok(Self { token: Some(token.to_owned()) })
+        Ok(Self { token: Some(token.to_owned()), cluster: Arc::default() })
+    }
+
+    /// The cluster that this process belongs to, once that is known.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster.get().copied()
+    }
+
+    /// From now on this process belongs to `cluster`.
+    ///
+    /// # Errors
+    /// `Foreign` if it belongs to another one; nothing is changed then.
+    pub fn join(&self, cluster: ClusterId) -> Result<(), WireError> {
+        match *self.cluster.get_or_init(|| cluster) {
+            own if own == cluster => Ok(()),
+            own => Err(WireError::Foreign { expected: own.to_string(), got: cluster.to_string() }),
+        }
+    }
+
+    /// Checks the cluster that a peer shows. Where `demanded`, a peer that shows none is refused too.
+    ///
+    /// # Errors
+    /// `Foreign` with both ids. A process that belongs to no cluster yet refuses nobody.
+    pub fn check_cluster(&self, shown: Option<ClusterId>, demanded: bool) -> Result<(), WireError> {
+        match (self.cluster(), shown) {
+            (Some(own), Some(shown)) if own == shown => Ok(()),
+            (Some(own), Some(shown)) => {
+                Err(WireError::Foreign { expected: own.to_string(), got: shown.to_string() })
+            }
+            (Some(own), None) if demanded => {
+                Err(WireError::Foreign { expected: own.to_string(), got: "none".into() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The token, if there is one.
@@ -154,11 +190,12 @@ pub fn check_listen(
     })
 }
 
-/// Client side: adds version and token to every call.
+/// Client side: adds version, token and cluster to every call.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
     version: MetadataValue<Ascii>,
     authorization: Option<MetadataValue<Ascii>>,
+    credentials: Credentials,
 }
 
 impl Outgoing {
@@ -170,7 +207,8 @@ impl Outgoing {
             value.set_sensitive(true);
             value
         });
-        Self { version: MetadataValue::from(PROTOCOL_VERSION), authorization }
+        let credentials = credentials.clone();
+        Self { version: MetadataValue::from(PROTOCOL_VERSION), authorization, credentials }
     }
 }
 
@@ -180,21 +218,31 @@ impl Interceptor for Outgoing {
         if let Some(value) = &self.authorization {
             request.metadata_mut().insert(AUTHORIZATION, value.clone());
         }
+        if let Some(value) = self.credentials.cluster().and_then(|id| id.to_string().parse().ok()) {
+            request.metadata_mut().insert(CLUSTER_KEY, value);
+        }
         Ok(request)
     }
 }
 
-/// Server side: refuses calls of another version (`FailedPrecondition`) or without the token
+/// Server side: refuses calls of another version or cluster (`FailedPrecondition`) or without the token
 /// (`Unauthenticated`) before their message is read.
 #[derive(Debug, Clone)]
 pub struct Incoming {
     credentials: Credentials,
+    /// Callers that show no cluster are refused too.
+    members_only: bool,
 }
 
 impl Incoming {
-    /// Demands these credentials.
+    /// Demands these credentials; of the cluster only that a caller shows no other one.
     pub fn new(credentials: &Credentials) -> Self {
-        Self { credentials: credentials.clone() }
+        Self { credentials: credentials.clone(), members_only: false }
+    }
+
+    /// Demands these credentials; a caller must show the cluster.
+    pub fn members_only(credentials: &Credentials) -> Self {
+        Self { credentials: credentials.clone(), members_only: true }
     }
 }
 
@@ -213,6 +261,9 @@ impl Interceptor for Incoming {
             let got = if shown.is_some() { "another one" } else { "none" };
             return Err(Status::unauthenticated(format!("expected this cluster's token, got {got}")));
         }
+        let cluster = text(CLUSTER_KEY).map(str::parse).transpose();
+        let checked = cluster.and_then(|shown| self.credentials.check_cluster(shown, self.members_only));
+        checked.map_err(|error| Status::failed_precondition(error.to_string()))?;
         Ok(request)
     }
 }
@@ -278,9 +329,38 @@ mod tests {
         let mut request = Request::new(());
         request.metadata_mut().insert(VERSION_KEY, "7".parse().unwrap());
         let status = Incoming::new(&Credentials::none()).call(request).unwrap_err();
-        assert!(status.message().contains("expected 3, got 7"), "{}", status.message());
+        assert!(status.message().contains("expected 4, got 7"), "{}", status.message());
         let status = Incoming::new(&Credentials::none()).call(Request::new(())).unwrap_err();
-        assert!(status.message().contains("expected 3, got none"), "{}", status.message());
+        assert!(status.message().contains("expected 4, got none"), "{}", status.message());
+    }
+
+    #[test]
+    fn whoever_belongs_to_another_cluster_is_refused_with_both_ids() {
+        let (a, b) = (ClusterId([0xaa; 16]), ClusterId([0xbb; 16]));
+        let of = |cluster: Option<ClusterId>| {
+            let credentials = Credentials::none();
+            cluster.map_or(Ok(()), |id| credentials.join(id)).unwrap();
+            credentials
+        };
+        let call = |shown: &Credentials, server: &mut Incoming| {
+            server.call(Outgoing::new(shown).call(Request::new(())).unwrap())
+        };
+        let mut lenient = Incoming::new(&of(Some(a)));
+        let mut strict = Incoming::members_only(&of(Some(a)));
+        call(&of(Some(a)), &mut lenient).unwrap();
+        call(&of(Some(a)), &mut strict).unwrap();
+        call(&of(None), &mut lenient).unwrap();
+        call(&of(Some(b)), &mut Incoming::members_only(&of(None))).unwrap();
+        assert!(call(&of(None), &mut strict).unwrap_err().message().contains("got none"));
+        for server in [&mut lenient, &mut strict] {
+            let status = call(&of(Some(b)), server).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+            let both = status.message().contains(&a.to_string()) && status.message().contains(&b.to_string());
+            assert!(both, "{}", status.message());
+        }
+        let credentials = of(Some(a));
+        credentials.join(a).unwrap();
+        assert!(credentials.join(b).is_err() && credentials.cluster() == Some(a));
     }
 
     #[test]

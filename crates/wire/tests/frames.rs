@@ -34,8 +34,14 @@ fn fault() -> Fault {
 fn samples() -> Vec<Vec<u8>> {
     let slice = Kind::Slice { vertex: Vertex(9), offset: 1 << 40, zero: false };
     let payload: Vec<u8> = (0..77).collect();
-    let hello =
-        Hello { job: JobId(5), lane: 2, from: NodeId(1), to: NodeId::CLIENT, token: Some("t".into()) };
+    let hello = Hello {
+        job: JobId(5),
+        lane: 2,
+        from: NodeId(1),
+        to: NodeId::CLIENT,
+        token: Some("t".into()),
+        cluster: None,
+    };
     vec![
         written(Header::new(slice, 2, &payload), &payload),
         written(Header::zero(1, Vertex(3), 4096, 1 << 20), &[]),
@@ -69,7 +75,14 @@ fn every_cut_is_noticed() {
 
 #[test]
 fn hello_and_abort_come_out_as_they_went_in() {
-    let hello = Hello { job: JobId(u64::MAX), lane: 65535, from: NodeId(0), to: NodeId::CLIENT, token: None };
+    let hello = Hello {
+        job: JobId(u64::MAX),
+        lane: 65535,
+        from: NodeId(0),
+        to: NodeId::CLIENT,
+        token: None,
+        cluster: None,
+    };
     let bytes = frame::hello(&hello).unwrap();
     let (header, payload) = read(&bytes).unwrap();
     assert_eq!((header.kind, header.lane), (Kind::Hello, 65535));

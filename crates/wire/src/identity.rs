@@ -1,0 +1,114 @@
+//! Who belongs to whom: the ids of clusters and of folders, and what agents remember of a coordinator.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::WireError;
+
+macro_rules! random_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; 16]);
+
+        impl $name {
+            /// A new one, from the operating system's random numbers.
+            ///
+            /// # Errors
+            /// `Invalid` where the system has none.
+            pub fn random() -> Result<Self, WireError> {
+                let mut bytes = [0; 16];
+                getrandom::fill(&mut bytes).map_err(|error| WireError::Invalid {
+                    what: $what,
+                    expected: "random numbers from the operating system".into(),
+                    got: error.to_string(),
+                })?;
+                Ok(Self(bytes))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = WireError;
+
+            fn from_str(text: &str) -> Result<Self, WireError> {
+                let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+                let number = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+                number.map(|number| Self(number.to_be_bytes())).ok_or_else(|| WireError::Invalid {
+                    what: $what,
+                    expected: "32 hex digits".into(),
+                    got: format!("{text:?}"),
+                })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.to_string())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+random_id!(
+    /// The id of a cluster: made with its metadata, kept in every node's folder, shown in every handshake. As text
+    /// 32 hex digits.
+    ClusterId,
+    "cluster id"
+);
+
+random_id!(
+    /// The id of a node's folder: tells two folders apart whatever their paths. As text 32 hex digits.
+    FolderId,
+    "folder id"
+);
+
+/// A point in the history of a cluster's metadata. Agents remember the last one that they were told; a coordinator
+/// whose history does not hold that point has older or other metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Which start of a coordinator told it.
+    pub boot: u64,
+    /// A random number of that start: two starts from the same copy of metadata have the same `boot`.
+    pub nonce: u64,
+    /// Transactions committed until then, over all starts.
+    pub history: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_32_hex_digits_and_never_the_same() {
+        let (a, b) = (ClusterId::random().unwrap(), ClusterId::random().unwrap());
+        assert_ne!(a, b);
+        assert_eq!(a.to_string().len(), 32);
+        assert_eq!(a.to_string().parse::<ClusterId>().unwrap(), a);
+        for bad in ["", "12", &"g".repeat(32), &"+".repeat(32), &"1".repeat(33)] {
+            assert!(bad.parse::<FolderId>().unwrap_err().to_string().contains("32 hex digits"), "{bad}");
+        }
+        let packed = rmp_serde::to_vec(&a).unwrap();
+        assert_eq!(rmp_serde::from_slice::<ClusterId>(&packed).unwrap(), a);
+    }
+}

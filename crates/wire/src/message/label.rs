@@ -1,0 +1,127 @@
+//! What a block says of itself beside its identity, so that metadata can be made anew from blocks alone.
+//!
+//! For the store a label is opaque bytes. All blocks of a stripe bear the same label.
+
+use kintsu_code::{Code, Definition};
+use kintsu_dag::NodeId;
+use kintsu_plan::Layout;
+use serde::{Deserialize, Serialize};
+
+use super::{DigestBytes, Encoding};
+use crate::ClusterId;
+
+/// See the head of this file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    /// The cluster that the block belongs to.
+    pub cluster: ClusterId,
+    /// The object that the stripe is part of.
+    pub object: ObjectLabel,
+    /// First byte of the stripe in the object.
+    pub offset: u64,
+    /// How object bytes lie in the stripe.
+    pub layout: Layout,
+    /// The node of each of the n blocks when the stripe was written; `None` for blocks that are empty.
+    pub homes: Vec<Option<NodeId>>,
+}
+
+/// The part of a label that is the same for all stripes of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectLabel {
+    /// Its id, which is also its version: of two objects of one name the one with the larger id is newer.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Seconds since 1970 when it began to be written.
+    pub created: u64,
+    /// When it is encoded.
+    pub encoding: Encoding,
+    /// Its code.
+    pub code: CodeLabel,
+}
+
+/// A code as data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeLabel {
+    /// Its name.
+    pub name: String,
+    /// Blocks of a stripe.
+    pub n: u16,
+    /// Data blocks of a stripe.
+    pub k: u16,
+    /// Sub-blocks of a block.
+    pub w: u16,
+    /// XXH3-128 of the generator, row by row: the name must still mean this matrix.
+    pub generator: DigestBytes,
+    /// What the code is, where its name alone does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<Definition>,
+}
+
+impl CodeLabel {
+    /// The label of a code; `definition` where it was registered.
+    pub fn of(code: &dyn Code, definition: Option<Definition>) -> Self {
+        Self {
+            name: code.name().to_owned(),
+            n: code.n() as u16,
+            k: code.k() as u16,
+            w: code.w() as u16,
+            generator: xxhash_rust::xxh3::xxh3_128(code.generator().as_slice()).to_be_bytes(),
+            definition,
+        }
+    }
+}
+
+impl Label {
+    /// The label as the store keeps it.
+    pub fn pack(&self) -> Vec<u8> {
+        // Plain data in memory cannot fail to be written.
+        rmp_serde::to_vec_named(self).unwrap_or_default()
+    }
+
+    /// A label from a block's header.
+    ///
+    /// # Errors
+    /// Bytes that are no label, for people.
+    pub fn unpack(bytes: &[u8]) -> Result<Self, String> {
+        rmp_serde::from_slice(bytes)
+            .map_err(|error| format!("expected a label, got {} bytes: {error}", bytes.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_plan::LayoutKind;
+
+    #[test]
+    fn a_label_comes_back_and_fits_a_page() {
+        let code = kintsu_code::parse("rs:n=14,k=10").unwrap();
+        let label = Label {
+            cluster: ClusterId([7; 16]),
+            object: ObjectLabel {
+                id: 1 << 40,
+                name: "x".repeat(1024),
+                size: 1 << 40,
+                created: 1 << 31,
+                encoding: Encoding::Online,
+                code: CodeLabel::of(code.as_ref(), None),
+            },
+            offset: 1 << 39,
+            layout: Layout {
+                kind: LayoutKind::Striped,
+                block_bytes: 1 << 26,
+                cell_bytes: 1 << 17,
+                w: 1,
+                data_bytes: 10 << 26,
+            },
+            homes: (0..14).map(|i| Some(NodeId(1000 + i))).collect(),
+        };
+        let bytes = label.pack();
+        assert!(bytes.len() < 3000, "{}", bytes.len());
+        assert_eq!(Label::unpack(&bytes).unwrap(), label);
+        assert!(Label::unpack(&bytes[1..]).is_err() && Label::unpack(b"").is_err());
+    }
+}
