@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kintsu_store::{BlockStore, Generation};
+use kintsu_store::{BlockStore, Generation, Reason};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::message::{BlockRef, DiskUsage, Heartbeat, Register, Registered};
 use tonic::Code;
 
 use crate::agent::Shared;
+use crate::rot::now_unix;
 use crate::service::held;
 
 /// An old process of this node may still count as alive; it is given this many tries to end.
@@ -58,7 +59,11 @@ pub async fn register(shared: &Shared, mut coordinator: CoordinatorChannel) -> R
 
 async fn list(store: Arc<dyn BlockStore>) -> Result<Vec<kintsu_wire::message::HeldBlock>, String> {
     let listed = tokio::task::spawn_blocking(move || store.list()).await.map_err(|e| e.to_string())?;
-    Ok(listed.map_err(|e| e.to_string())?.iter().map(held).collect())
+    let listed = listed.map_err(|e| e.to_string())?;
+    for (_, error) in &listed.damaged {
+        tracing::warn!("a block is damaged: {error}");
+    }
+    Ok(listed.blocks.iter().map(held).collect())
 }
 
 /// Sends heartbeats until the agent ends; registers again when the coordinator asks for it.
@@ -117,7 +122,7 @@ pub async fn delete(store: Arc<dyn BlockStore>, blocks: Vec<BlockRef>) {
         for block in blocks {
             let deleted = match store.delete(block.id, Some(Generation(block.generation))) {
                 // Its generation cannot be told any more; nobody can use it either.
-                Err(rot) if rot.is_rot() => store.quarantine(block.id),
+                Err(rot) if rot.is_rot() => store.set_aside(block.id, Reason::Rotten, now_unix()).map(|_| ()),
                 other => other.map(|_| ()),
             };
             if let Err(error) = deleted {

@@ -1,11 +1,11 @@
 //! Blocks that turn out to be bad: looked at once more, set aside, and reported.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_runtime::from_store;
-use kintsu_store::{BlockStore, StoreError};
+use kintsu_store::{BlockStore, Reason, StoreError};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::message::{BadBlock, Fault, FaultKind, HeldBlock};
 
@@ -27,12 +27,17 @@ pub fn check(store: &dyn BlockStore, node: NodeId, id: BlockId) -> Result<HeldBl
     }
     looked.map(|meta| held(&meta)).map_err(|error| {
         if error.is_rot()
-            && let Err(failed) = store.quarantine(id)
+            && let Err(failed) = store.set_aside(id, Reason::Rotten, now_unix())
         {
             tracing::warn!("cannot set {id} aside: {failed}");
         }
         from_store(node, id, &error)
     })
+}
+
+/// The time, in seconds since 1970.
+pub fn now_unix() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Looks at a block that a program found bad. When it is, it is set aside and the

@@ -83,6 +83,7 @@ impl Stage {
             window: (0, u64::MAX),
             slice_bytes: 16 << 10,
             expect: &self.digests,
+            label: &[],
             peers: &peers,
             resume_key: 0,
         };

@@ -47,6 +47,7 @@ impl Attempt<'_> {
             window: self.window,
             slice_bytes: self.slice_bytes,
             expect: &[],
+            label: &[],
             peers: &|node| (self.address)(node).map(|n| n.data),
             resume_key: 0,
         })?;

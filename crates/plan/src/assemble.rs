@@ -27,6 +27,8 @@ pub struct ProgramContext<'a> {
     pub slice_bytes: u32,
     /// By block index the digest recorded when the block was first written; may be shorter than n.
     pub expect: &'a [Option<[u8; 16]>],
+    /// What the headers of blocks that are persisted are to say ([`BlockBinding::label`]); may be empty.
+    pub label: &'a [u8],
     /// The data address of a node.
     pub peers: &'a dyn Fn(NodeId) -> Option<SocketAddr>,
     /// See [`Program::resume_key`].
@@ -185,5 +187,6 @@ fn binding(context: &ProgramContext<'_>, index: BlockIndex, written: bool) -> Bl
         len: context.view.block_len(index),
         unit_bytes: context.view.layout.unit_bytes(),
         expect: recorded.filter(|_| written),
+        label: if written { context.label.to_vec() } else { Vec::new() },
     }
 }

@@ -128,6 +128,9 @@ pub struct BlockBinding {
     /// When persisted: the digest recorded when the block was first written; a block that
     /// differs is never made visible. Unknown for a first write.
     pub expect: Option<[u8; 16]>,
+    /// When persisted: what the block's header is to say besides its identity. Opaque here and for the store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub label: Vec<u8>,
 }
 
 /// Where the data listener of a node is.

@@ -458,6 +458,7 @@ fn blocks_of_sub_blocks_are_coded_cell_by_cell() {
                 window,
                 slice_bytes: 1,
                 expect: &[],
+                label: &[],
                 peers: &|_| Some(([127, 0, 0, 1], 1).into()),
                 resume_key: 0,
             };
@@ -482,6 +483,7 @@ fn programs_need_addresses() {
             window: (0, u64::MAX),
             slice_bytes,
             expect,
+            label: &[],
             peers: &address,
             resume_key: 0,
         };
@@ -505,6 +507,7 @@ fn programs_need_addresses() {
         window: (0, u64::MAX),
         slice_bytes: 4,
         expect: &[Some([1; 16])],
+        label: &[],
         peers: &address,
         resume_key: 0,
     };

@@ -310,6 +310,7 @@ mod tests {
             len: 100,
             unit_bytes: 65536,
             expect: None,
+            label: Vec::new(),
         };
         let peer = |node: u32| Peer { node: NodeId(node), data: ([127, 0, 0, 1], 9).into() };
         let v = Vertex;

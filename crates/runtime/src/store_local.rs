@@ -78,7 +78,8 @@ impl StoreLocal {
         let deadline = Instant::now() + LETTING_GO;
         loop {
             let generation = Generation(binding.generation);
-            match self.store.create(binding.id, generation, binding.len, binding.unit_bytes) {
+            let BlockBinding { id, len, unit_bytes, ref label, .. } = *binding;
+            match self.store.create(id, generation, len, unit_bytes, label) {
                 Ok(write) => {
                     let covered = Covered::default();
                     let BlockBinding { generation, len, .. } = *binding;

@@ -242,6 +242,7 @@ async fn sub_blocks_are_parts_of_every_step() {
         len: 100_000,
         unit_bytes: 8192,
         expect: None,
+        label: Vec::new(),
     };
     let program = |node, tasks, sends, index| Program {
         job: JobId(77),

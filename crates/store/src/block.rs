@@ -4,11 +4,15 @@ use std::path::PathBuf;
 
 use kintsu_dag::BlockId;
 
-use crate::{BlockMeta, Digest, Generation, StoreError, Usage};
+use crate::{Aside, BlockMeta, Digest, Generation, Held, Listing, Reason, StoreError, Usage};
 
 /// A keeper of blocks. All calls block; run them off the async threads.
 ///
-/// At most one block is kept per [`BlockId`]; writing it again replaces it as a whole.
+/// At most one block is kept per [`BlockId`]; writing it again replaces it as a whole. Beside them it keeps blocks
+/// that were set aside, any number of each id, until they are taken back or purged.
+///
+/// Calls that write, and those that list, fail with `Vanished` while the store's folder is not the one that was
+/// opened ([`check_root`](Self::check_root)).
 pub trait BlockStore: Send + Sync + 'static {
     /// Opens a block for reading; what the reader sees does not change if the block is replaced
     /// or deleted meanwhile. Reads the header and the unit checksums, not the data.
@@ -19,10 +23,11 @@ pub trait BlockStore: Send + Sync + 'static {
 
     /// Begins a block of `len` bytes with a checksum for each `unit_bytes` (a power of two from
     /// [`LEAST_UNIT_BYTES`](crate::LEAST_UNIT_BYTES) to [`UNIT_BYTES`](crate::UNIT_BYTES)), invisible until
-    /// [`BlockWrite::finish`]; takes its space now.
+    /// [`BlockWrite::finish`]; takes its space now. `label` goes into the block's header: at most
+    /// [`MOST_LABEL_BYTES`](crate::MOST_LABEL_BYTES) that mean nothing to the store.
     ///
     /// # Errors
-    /// `Full`; `Busy` while another writer has this id; `Stale` if a later generation is there (the
+    /// `Vanished`; `Full`; `Busy` while another writer has this id; `Stale` if a later generation is there (the
     /// same generation may be written again: that is how a rotten block is mended); `Invalid`.
     fn create(
         &self,
@@ -30,6 +35,7 @@ pub trait BlockStore: Send + Sync + 'static {
         generation: Generation,
         len: u64,
         unit_bytes: u32,
+        label: &[u8],
     ) -> Result<Box<dyn BlockWrite>, StoreError>;
 
     /// Deletes a block, of this generation only if one is given; false, and nothing changed, if
@@ -39,18 +45,24 @@ pub trait BlockStore: Send + Sync + 'static {
     /// Rot in the header when a generation is given.
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError>;
 
+    /// What a block's file says without its data: reads the header page, and the rest of the label if that is long.
+    ///
+    /// # Errors
+    /// `NotFound`; rot in what was read; `Io`.
+    fn look(&self, id: BlockId) -> Result<Held, StoreError>;
+
     /// The names of all blocks, whatever their state, in order.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Vanished`; `Io`.
     fn ids(&self) -> Result<Vec<BlockId>, StoreError>;
 
-    /// All blocks whose headers are sound, in order of their ids; reads headers only. A block with
-    /// a rotten header is left out: it cannot be used ([`scrub`](crate::scrub) reports it).
+    /// All blocks, in order of their ids; reads headers only. Those whose headers are rotten or cannot be read are
+    /// listed apart, each with its error, and never keep the others from being listed.
     ///
     /// # Errors
-    /// `Io`.
-    fn list(&self) -> Result<Vec<BlockMeta>, StoreError>;
+    /// Those of [`ids`](Self::ids).
+    fn list(&self) -> Result<Listing, StoreError>;
 
     /// Reads a whole block and checks every unit and the digest.
     ///
@@ -58,19 +70,55 @@ pub trait BlockStore: Send + Sync + 'static {
     /// `NotFound`; the first rot found.
     fn verify(&self, id: BlockId) -> Result<BlockMeta, StoreError>;
 
-    /// Sets a rotten block aside: no longer there for any other call, kept for inspection until
-    /// the same block is set aside again or the store is wiped.
+    /// Sets a block aside: renamed into the quarantine, no longer there for any call on blocks. Returns the
+    /// name under which it is kept until it is taken back or purged. Durable on return. `at_unix`: seconds since 1970.
+    ///
+    /// If this is cut off, the block may be in both places; it is never in neither.
     ///
     /// # Errors
-    /// `NotFound`.
-    fn quarantine(&self, id: BlockId) -> Result<(), StoreError>;
+    /// `NotFound`; `Vanished`; `Io`.
+    fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError>;
 
-    /// Deletes all blocks and those set aside; says how many blocks there were. Writes that were
-    /// begun before cannot be finished.
+    /// All blocks that are set aside, those set aside first coming first; reads headers only.
     ///
     /// # Errors
-    /// `Io`; some blocks may be gone then.
+    /// `Vanished`; `Io` if they cannot be listed.
+    fn aside(&self) -> Result<Vec<Aside>, StoreError>;
+
+    /// Brings a block that was set aside back to its place. What is damaged there is set aside as rotten instead;
+    /// to know that, a block that is there is read whole. Durable on return.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that no block set aside has; rot in its header; `Busy` while a sound block is at its
+    /// place; `Vanished`; `Io`. Nothing has changed then, save that what was damaged may have been set aside.
+    fn take_back(&self, name: &str) -> Result<BlockMeta, StoreError>;
+
+    /// Deletes for good what was set aside before `before_unix` (seconds since 1970); says how many blocks. Durable on
+    /// return.
+    ///
+    /// # Errors
+    /// `Vanished`; `Io`; some may be gone then.
+    fn purge(&self, before_unix: u64) -> Result<u64, StoreError>;
+
+    /// Deletes for good one block that was set aside. Durable on return.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that no block set aside has; `Vanished`; `Io`.
+    fn purge_one(&self, name: &str) -> Result<(), StoreError>;
+
+    /// Deletes all blocks; says how many there were. What is set aside stays: only [`purge`](Self::purge) deletes
+    /// that. Writes that were begun before cannot be finished.
+    ///
+    /// # Errors
+    /// `Vanished`; `Io`; some blocks may be gone then.
     fn wipe(&self) -> Result<u64, StoreError>;
+
+    /// Checks that the store's folder is still the one that was opened: not unmounted, removed or replaced by
+    /// another. Costs two calls of the operating system and reads no block.
+    ///
+    /// # Errors
+    /// `Vanished`; `Io` if the operating system cannot tell.
+    fn check_root(&self) -> Result<(), StoreError>;
 
     /// Where the block is or would be, for people to look at.
     fn path(&self, id: BlockId) -> PathBuf;
@@ -78,14 +126,17 @@ pub trait BlockStore: Send + Sync + 'static {
     /// How full the store is.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Vanished`; `Io`.
     fn usage(&self) -> Result<Usage, StoreError>;
 }
 
-/// One block, open for reading. Memory: 4 bytes a unit and at most one unit of data.
+/// One block, open for reading. Memory: 4 bytes a unit, the label, and at most one unit of data.
 pub trait BlockRead: Send {
     /// What the block says of itself.
     fn meta(&self) -> &BlockMeta;
+
+    /// The label that came with the block; empty if it was written without one.
+    fn label(&self) -> &[u8];
 
     /// Fills `buf` from `offset`. Every unit touched is read whole and verified; units that `buf`
     /// covers are read straight into it, and the last one it covers in part is remembered, so that
@@ -117,8 +168,13 @@ pub trait BlockWrite: Send {
     /// Makes the block durable, then visible: checks that all bytes are there and that the digest
     /// is `expect` if given, syncs, replaces what was there under this id.
     ///
+    /// A block that was there is replaced only if it has the same generation and digest, and the same label or none, or if
+    /// its header is rotten. Any other is set aside as [`Reason::Displaced`](crate::Reason::Displaced). Only headers
+    /// are read for that.
+    ///
     /// # Errors
-    /// `WrongLength`, `DigestMismatch`, `Full`, `Io`: nothing visible has changed. Only if the very
+    /// `WrongLength`, `DigestMismatch`, `Stale` if a later generation has come meanwhile, `Busy` if the store was
+    /// wiped meanwhile, `Vanished`, `Full`, `Io`: nothing visible has changed. Only if the very
     /// last step fails, the sync of the directory, the new block is visible but might not survive a
     /// power failure.
     fn finish(self: Box<Self>, expect: Option<Digest>) -> Result<BlockMeta, StoreError>;

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 
 use crate::{
-    BlockMeta, BlockRead, BlockStore, Digest, Generation, LEAST_UNIT_BYTES, StoreError, UNIT_BYTES, scrub,
+    Aside, BlockMeta, BlockRead, BlockStore, Digest, Generation, Held, LEAST_UNIT_BYTES, Listing,
+    MOST_LABEL_BYTES, Reason, StoreError, UNIT_BYTES, scrub,
 };
 
 const UNITS: [usize; 2] = [UNIT_BYTES, LEAST_UNIT_BYTES];
@@ -35,7 +36,11 @@ pub fn contract(store: &dyn BlockStore) {
     one_writer_a_block(store);
     generations_replace_and_protect(store);
     deleting_is_exact(store);
-    quarantined_blocks_are_gone(store);
+    labels_come_back_as_written(store);
+    blocks_set_aside_are_gone_and_kept(store);
+    what_was_set_aside_comes_back(store);
+    the_quarantine_is_purged_by_time_or_name(store);
+    other_content_is_never_overwritten(store);
     wiping_ends_open_writes(store);
     many_writers_at_once(store);
     scrubbing_visits_all(store);
@@ -65,6 +70,23 @@ pub fn put(
     put_in_units(store, id, generation, len, UNIT_BYTES)
 }
 
+/// Writes [`pattern`] with a label, in units of 64 KiB.
+///
+/// # Errors
+/// Those of the store.
+pub fn put_labelled(
+    store: &dyn BlockStore,
+    id: BlockId,
+    generation: Generation,
+    len: usize,
+    label: &[u8],
+) -> Result<BlockMeta, StoreError> {
+    let data = pattern(id, generation, len);
+    let mut writer = store.create(id, generation, len as u64, UNIT_BYTES as u32, label)?;
+    writer.write_at(0, &data)?;
+    writer.finish(Some(Digest::of_bytes(&data)))
+}
+
 /// Writes [`pattern`] in pieces of 48 KiB and units of `unit` bytes.
 ///
 /// # Errors
@@ -77,7 +99,7 @@ pub fn put_in_units(
     unit: usize,
 ) -> Result<BlockMeta, StoreError> {
     let data = pattern(id, generation, len);
-    let mut writer = store.create(id, generation, len as u64, unit as u32)?;
+    let mut writer = store.create(id, generation, len as u64, unit as u32, &[])?;
     for (i, piece) in data.chunks(48 * 1024).enumerate() {
         writer.write_at((i * 48 * 1024) as u64, piece)?;
     }
@@ -99,12 +121,20 @@ fn holds(store: &dyn BlockStore, id: BlockId, generation: Generation, len: usize
     assert_eq!(get(store, id, generation).unwrap(), pattern(id, generation, len), "{id} {generation}");
 }
 
+/// All blocks, none of them damaged.
+fn blocks(store: &dyn BlockStore) -> Vec<BlockMeta> {
+    let Listing { blocks, damaged } = store.list().unwrap();
+    assert!(damaged.is_empty(), "{damaged:?}");
+    blocks
+}
+
 fn empty(store: &dyn BlockStore) {
     store.wipe().unwrap();
+    store.purge(u64::MAX).unwrap();
     assert_eq!(store.ids().unwrap(), []);
-    assert_eq!(store.list().unwrap(), []);
+    assert_eq!(blocks(store), []);
     let usage = store.usage().unwrap();
-    assert_eq!((usage.blocks, usage.bytes), (0, 0));
+    assert_eq!((usage.blocks, usage.bytes, usage.aside_blocks, usage.aside_bytes), (0, 0, 0, 0));
 }
 
 macro_rules! refused {
@@ -122,7 +152,12 @@ fn absent_blocks_are_not_found(store: &dyn BlockStore) {
     let id = block(1, 2);
     refused!(store.open(id, Generation(0)), NotFound);
     refused!(store.verify(id), NotFound);
-    refused!(store.quarantine(id), NotFound);
+    refused!(store.look(id), NotFound);
+    refused!(store.set_aside(id, Reason::Rotten, 0), NotFound);
+    refused!(store.take_back("s1.b2.g0.rotten.0.0"), Invalid);
+    refused!(store.take_back("../s1.b2"), Invalid);
+    refused!(store.purge_one("s1.b2.g0.rotten.0.0"), Invalid);
+    store.check_root().unwrap();
     assert!(!store.delete(id, None).unwrap());
     assert!(!store.delete(id, Some(Generation(0))).unwrap());
 }
@@ -141,7 +176,7 @@ fn blocks_come_back_as_written(store: &dyn BlockStore, unit: usize) {
         assert_eq!(*reader.meta(), meta);
         reads_are_right(&mut *reader, &data);
     }
-    let metas = store.list().unwrap();
+    let metas = blocks(store);
     assert_eq!(metas.len(), lengths.len());
     assert!(metas.is_sorted_by_key(|meta| meta.id));
     assert_eq!(metas.iter().map(|meta| meta.id).collect::<Vec<_>>(), store.ids().unwrap());
@@ -177,7 +212,7 @@ fn order_of_writing_does_not_matter(store: &dyn BlockStore, unit: usize) {
     let data = pattern(id, Generation(1), len);
     for step in [1000, 4096, 32 * 1024, 48 * 1024, UNIT_BYTES, 100_000] {
         let pieces: Vec<_> = data.chunks(step).enumerate().collect();
-        let mut writer = store.create(id, Generation(1), len as u64, unit as u32).unwrap();
+        let mut writer = store.create(id, Generation(1), len as u64, unit as u32, &[]).unwrap();
         for lane in 0..3 {
             for (i, piece) in pieces.iter().rev().filter(|(i, _)| i % 3 == lane) {
                 writer.write_at((i * step) as u64, piece).unwrap();
@@ -213,12 +248,12 @@ fn wrong_writes_are_refused(store: &dyn BlockStore) {
     empty(store);
     let id = block(3, 0);
     let unit = UNIT_BYTES as u32;
-    refused!(store.create(id, Generation(0), u64::MAX, unit), Invalid);
-    refused!(store.create(id, Generation(0), 1 << 61, unit), Full);
+    refused!(store.create(id, Generation(0), u64::MAX, unit, &[]), Invalid);
+    refused!(store.create(id, Generation(0), 1 << 61, unit, &[]), Full);
     for unit in [0, 1, 2048, 5000, 1 << 17] {
-        refused!(store.create(id, Generation(0), 100, unit), Invalid);
+        refused!(store.create(id, Generation(0), 100, unit, &[]), Invalid);
     }
-    let mut writer = store.create(id, Generation(0), 100, unit).unwrap();
+    let mut writer = store.create(id, Generation(0), 100, unit, &[]).unwrap();
     refused!(writer.write_at(1, &[0; 100]), Invalid);
     refused!(writer.write_at(u64::MAX, &[0; 100]), Invalid);
     writer.write_at(10, &[7; 10]).unwrap();
@@ -236,24 +271,24 @@ fn unfinished_blocks_leave_nothing(store: &dyn BlockStore) {
     empty(store);
     let id = block(4, 4);
     put(store, id, Generation(1), 100).unwrap();
-    let mut short = store.create(id, Generation(2), 50, UNIT_BYTES as u32).unwrap();
+    let mut short = store.create(id, Generation(2), 50, UNIT_BYTES as u32, &[]).unwrap();
     short.write_at(0, &[1; 49]).unwrap();
     refused!(short.finish(None), WrongLength);
-    let mut wrong = store.create(id, Generation(2), 50, UNIT_BYTES as u32).unwrap();
+    let mut wrong = store.create(id, Generation(2), 50, UNIT_BYTES as u32, &[]).unwrap();
     wrong.write_at(0, &[1; 50]).unwrap();
     refused!(wrong.finish(Some(Digest::of_bytes(&[2; 50]))), DigestMismatch);
-    let mut dropped = store.create(id, Generation(2), 50, UNIT_BYTES as u32).unwrap();
+    let mut dropped = store.create(id, Generation(2), 50, UNIT_BYTES as u32, &[]).unwrap();
     dropped.write_at(0, &[1; 50]).unwrap();
     drop(dropped);
     holds(store, id, Generation(1), 100);
-    assert_eq!(store.list().unwrap().len(), 1);
+    assert_eq!(blocks(store).len(), 1);
 }
 
 fn one_writer_a_block(store: &dyn BlockStore) {
     empty(store);
     let (one, other) = (block(5, 1), block(5, 2));
-    let writer = store.create(one, Generation(1), 10, UNIT_BYTES as u32).unwrap();
-    refused!(store.create(one, Generation(2), 10, UNIT_BYTES as u32), Busy);
+    let writer = store.create(one, Generation(1), 10, UNIT_BYTES as u32, &[]).unwrap();
+    refused!(store.create(one, Generation(2), 10, UNIT_BYTES as u32, &[]), Busy);
     assert_eq!(store.ids().unwrap(), [], "a block being written is not there");
     put(store, other, Generation(1), 10).unwrap();
     drop(writer);
@@ -266,7 +301,7 @@ fn generations_replace_and_protect(store: &dyn BlockStore) {
     put(store, id, Generation(3), 70_000).unwrap();
     refused!(store.open(id, Generation(2)), Stale);
     refused!(store.open(id, Generation(4)), Stale);
-    refused!(store.create(id, Generation(2), 10, UNIT_BYTES as u32), Stale);
+    refused!(store.create(id, Generation(2), 10, UNIT_BYTES as u32, &[]), Stale);
     put(store, id, Generation(3), 70_000).unwrap();
     put(store, id, Generation(5), 30).unwrap();
     refused!(store.open(id, Generation(3)), Stale);
@@ -297,25 +332,149 @@ fn deleting_is_exact(store: &dyn BlockStore) {
     assert!(store.delete(other, None).unwrap());
 }
 
-fn quarantined_blocks_are_gone(store: &dyn BlockStore) {
+fn labels_come_back_as_written(store: &dyn BlockStore) {
+    empty(store);
+    let lengths = [0, 1, 200, 4031, 4032, 4033, 4036, 4037, 10_000, MOST_LABEL_BYTES];
+    for (i, label_bytes) in lengths.into_iter().enumerate() {
+        let (id, len) = (block(13, i as u8), 5000 * (i % 3));
+        let label = pattern(id, Generation(9), label_bytes);
+        let meta = put_labelled(store, id, Generation(1), len, &label).unwrap();
+        assert_eq!(store.look(id).unwrap(), Held { meta, label: label.clone() });
+        assert_eq!(store.open(id, Generation(1)).unwrap().label(), label);
+        assert_eq!(store.verify(id).unwrap(), meta);
+        holds(store, id, Generation(1), len);
+    }
+    assert_eq!(blocks(store).len(), lengths.len());
+    let too_long = vec![0; MOST_LABEL_BYTES + 1];
+    refused!(store.create(block(13, 99), Generation(1), 10, UNIT_BYTES as u32, &too_long), Invalid);
+}
+
+fn blocks_set_aside_are_gone_and_kept(store: &dyn BlockStore) {
     empty(store);
     let id = block(9, 0);
-    for _ in 0..2 {
-        put(store, id, Generation(1), 10).unwrap();
-        store.quarantine(id).unwrap();
+    let mut names = BTreeSet::new();
+    for (round, reason) in [Reason::Rotten, Reason::Rotten, Reason::Unknown].into_iter().enumerate() {
+        put_labelled(store, id, Generation(1), 10, b"label").unwrap();
+        names.insert(store.set_aside(id, reason, 5).unwrap());
         refused!(store.open(id, Generation(1)), NotFound);
+        refused!(store.look(id), NotFound);
         assert_eq!(store.ids().unwrap(), []);
-        assert_eq!(store.usage().unwrap().blocks, 0);
+        let usage = store.usage().unwrap();
+        assert_eq!((usage.blocks, usage.aside_blocks), (0, round as u64 + 1));
+        assert!(usage.aside_bytes >= 10 * usage.aside_blocks);
     }
+    assert_eq!(names.len(), 3, "each has a name of its own");
+    let aside = store.aside().unwrap();
+    assert_eq!(aside.iter().map(|aside| aside.name.clone()).collect::<BTreeSet<_>>(), names);
+    assert!(aside.iter().all(|aside| aside.id == id && aside.at_unix == 5 && aside.meta.unwrap().len == 10));
+    assert_eq!(aside.iter().filter(|aside| aside.reason == Reason::Unknown).count(), 1);
     put(store, id, Generation(1), 10).unwrap();
     holds(store, id, Generation(1), 10);
+    assert_eq!(store.wipe().unwrap(), 1);
+    assert_eq!(store.aside().unwrap(), aside, "wiping deletes blocks only");
+}
+
+fn what_was_set_aside_comes_back(store: &dyn BlockStore) {
+    empty(store);
+    let id = block(14, 3);
+    let meta = put_labelled(store, id, Generation(4), 70_000, b"label").unwrap();
+    let name = store.set_aside(id, Reason::Unknown, 77).unwrap();
+    assert_eq!(store.take_back(&name).unwrap(), meta);
+    assert_eq!(store.look(id).unwrap(), Held { meta, label: b"label".to_vec() });
+    holds(store, id, Generation(4), 70_000);
+    assert_eq!(store.aside().unwrap(), []);
+    let usage = store.usage().unwrap();
+    assert_eq!((usage.blocks, usage.aside_blocks), (1, 0));
+    refused!(store.take_back(&name), Invalid);
+
+    let name = store.set_aside(id, Reason::Unknown, 77).unwrap();
+    put(store, id, Generation(5), 10).unwrap();
+    refused!(store.take_back(&name), Busy);
+    holds(store, id, Generation(5), 10);
+    assert_eq!(store.aside().unwrap().len(), 1, "it is still set aside");
+    store.delete(id, None).unwrap();
+    assert_eq!(store.take_back(&name).unwrap(), meta);
+}
+
+fn the_quarantine_is_purged_by_time_or_name(store: &dyn BlockStore) {
+    empty(store);
+    let mut names = Vec::new();
+    for (index, at_unix) in [100, 200, 200, 300].into_iter().enumerate() {
+        let id = block(15, index as u8);
+        put(store, id, Generation(1), 10).unwrap();
+        names.push(store.set_aside(id, Reason::Unknown, at_unix).unwrap());
+    }
+    put(store, block(15, 0), Generation(1), 10).unwrap();
+    let left = || store.aside().unwrap().into_iter().map(|aside| aside.name).collect::<Vec<_>>();
+    assert_eq!(left(), names);
+    assert_eq!(store.purge(100).unwrap(), 0, "only what is older");
+    assert_eq!(store.purge(200).unwrap(), 1);
+    assert_eq!(left(), names[1..]);
+    store.purge_one(&names[2]).unwrap();
+    refused!(store.purge_one(&names[2]), Invalid);
+    assert_eq!(left(), [names[1].clone(), names[3].clone()]);
+    assert_eq!(store.usage().unwrap().aside_blocks, 2);
+    assert_eq!(store.purge(u64::MAX).unwrap(), 2);
+    assert_eq!(left(), Vec::<String>::new());
+    holds(store, block(15, 0), Generation(1), 10);
+}
+
+/// Writes these bytes with a label.
+fn put_bytes(store: &dyn BlockStore, id: BlockId, generation: u32, data: &[u8], label: &[u8]) {
+    let unit = UNIT_BYTES as u32;
+    let mut writer = store.create(id, Generation(generation), data.len() as u64, unit, label).unwrap();
+    writer.write_at(0, data).unwrap();
+    writer.finish(None).unwrap();
+}
+
+fn other_content_is_never_overwritten(store: &dyn BlockStore) {
+    let id = block(16, 1);
+    let new = (2, b"the bytes".as_slice(), b"label".as_slice());
+    let same: [(u32, &[u8], &[u8]); 2] = [new, (2, b"the bytes", b"")];
+    let others: [(u32, &[u8], &[u8]); 4] = [
+        (2, b"other bytes", b"label"),
+        (2, b"the bytes", b"other label"),
+        (1, b"the bytes", b"label"),
+        (1, b"other bytes", b""),
+    ];
+    for (generation, data, label) in same {
+        empty(store);
+        put_bytes(store, id, generation, data, label);
+        put_bytes(store, id, new.0, new.1, new.2);
+        assert_eq!(store.aside().unwrap(), [], "the same block, or one without a label, is replaced");
+        assert_eq!(store.look(id).unwrap().label, new.2);
+    }
+    for (generation, data, label) in others {
+        empty(store);
+        put_bytes(store, id, generation, data, label);
+        let before = store.look(id).unwrap();
+        put_bytes(store, id, new.0, new.1, new.2);
+        assert_eq!(get(store, id, Generation(new.0)).unwrap(), new.1);
+        assert_eq!(store.ids().unwrap(), [id]);
+        let aside = store.aside().unwrap();
+        let [Aside { name, reason: Reason::Displaced, meta, .. }] = &aside[..] else { panic!("{aside:?}") };
+        assert_eq!(*meta, Some(before.meta));
+        store.delete(id, None).unwrap();
+        store.take_back(name).unwrap();
+        assert_eq!(store.look(id).unwrap(), before);
+        assert_eq!(get(store, id, Generation(generation)).unwrap(), data);
+    }
+    // A later generation that comes back while an earlier one is being written stays.
+    empty(store);
+    put_bytes(store, id, 3, b"later", b"");
+    let name = store.set_aside(id, Reason::Unknown, 1).unwrap();
+    let mut writer = store.create(id, Generation(2), 1, UNIT_BYTES as u32, &[]).unwrap();
+    writer.write_at(0, &[0]).unwrap();
+    store.take_back(&name).unwrap();
+    refused!(writer.finish(None), Stale);
+    assert_eq!(get(store, id, Generation(3)).unwrap(), b"later");
 }
 
 fn wiping_ends_open_writes(store: &dyn BlockStore) {
     empty(store);
     let id = block(10, 0);
     put(store, id, Generation(1), 10).unwrap();
-    let mut writer = store.create(block(10, 1), Generation(1), 4, UNIT_BYTES as u32).unwrap();
+    let mut writer = store.create(block(10, 1), Generation(1), 4, UNIT_BYTES as u32, &[]).unwrap();
     writer.write_at(0, b"late").unwrap();
     assert_eq!(store.wipe().unwrap(), 1);
     refused!(writer.finish(None), Busy);
@@ -333,7 +492,7 @@ fn many_writers_at_once(store: &dyn BlockStore) {
             });
         }
     });
-    let found: BTreeSet<_> = store.list().unwrap().iter().map(|meta| (meta.id, meta.generation)).collect();
+    let found: BTreeSet<_> = blocks(store).iter().map(|meta| (meta.id, meta.generation)).collect();
     let wanted =
         (0..4).flat_map(|stripe| (0..8).map(move |index| (block(stripe, index), Generation(stripe as u32))));
     assert_eq!(found, wanted.collect());

@@ -6,8 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 
@@ -19,6 +20,8 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Renames a file, replacing atomically what had the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives a file a second name, which must be free.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Creates a directory that must not exist yet.
@@ -27,6 +30,10 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// What is in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
+    /// What tells the directory that is at this path now from any other: device and inode.
+    fn identity(&self, dir: &Path) -> io::Result<(u64, u64)>;
+    /// The time in seconds since 1970.
+    fn now_unix(&self) -> u64;
     /// Bytes (in all, free) of the medium under a path.
     fn space(&self, path: &Path) -> io::Result<(u64, u64)>;
     /// Takes an exclusive lock on a file (made if absent) until the guard is dropped, or at once
@@ -56,7 +63,7 @@ pub(crate) trait DiskFile: Send {
 pub(crate) struct Entry {
     /// The name; those that are not UTF-8 are none of ours and are left out.
     pub(crate) name: String,
-    /// Its length.
+    /// Its length; 0 if the disk cannot tell.
     pub(crate) len: u64,
     /// Whether it is a directory.
     pub(crate) is_dir: bool,
@@ -78,6 +85,10 @@ impl Disk for RealDisk {
         std::fs::rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::hard_link(from, to)
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)
     }
@@ -95,13 +106,23 @@ impl Disk for RealDisk {
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
+            // One damaged file must not hide the others: what it is comes from the directory.
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             match entry.metadata() {
-                Ok(meta) => entries.push(Entry { name, len: meta.len(), is_dir: meta.is_dir() }),
                 Err(gone) if gone.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                meta => entries.push(Entry { name, len: meta.map_or(0, |meta| meta.len()), is_dir }),
             }
         }
         Ok(entries)
+    }
+
+    fn identity(&self, dir: &Path) -> io::Result<(u64, u64)> {
+        let meta = std::fs::metadata(dir)?;
+        Ok((meta.dev(), meta.ino()))
+    }
+
+    fn now_unix(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 
     fn space(&self, path: &Path) -> io::Result<(u64, u64)> {

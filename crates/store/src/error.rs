@@ -3,8 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use kintsu_dag::BlockId;
+use rustix::io::Errno;
 
 use crate::{Digest, Generation};
+
+/// What Linux says of a place on a medium that cannot be read, and of a file system that is damaged there.
+const MEDIUM_ERRORS: [i32; 6] = [
+    Errno::IO.raw_os_error(),
+    Errno::NODATA.raw_os_error(),
+    Errno::ILSEQ.raw_os_error(),
+    Errno::REMOTEIO.raw_os_error(),
+    Errno::BADMSG.raw_os_error(),
+    Errno::UCLEAN.raw_os_error(),
+];
 
 /// Why a store did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +105,14 @@ pub enum StoreError {
         /// The store's directory.
         dir: PathBuf,
     },
+    /// The folder is not the one that was opened: unmounted, removed or replaced.
+    #[error("{} is no longer the folder of this store: {detail}", .dir.display())]
+    Vanished {
+        /// The store's directory.
+        dir: PathBuf,
+        /// What is there instead.
+        detail: String,
+    },
     /// A call that makes no sense.
     #[error("invalid {what}: expected {expected}, got {got}")]
     Invalid {
@@ -124,6 +143,18 @@ impl StoreError {
     /// False for refusals, for a full disk, and for what may pass.
     pub fn is_rot(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::Truncated { .. } | Self::WrongLength { .. })
+    }
+
+    /// Whether the block cannot be read from this disk: rot, or a medium or file system that fails at this place.
+    ///
+    /// False for errors of the operating system that say nothing of the block, such as too many open files.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                source.raw_os_error().is_some_and(|code| MEDIUM_ERRORS.contains(&code))
+            }
+            other => other.is_rot(),
+        }
     }
 
     /// An operating system's error at `path`.

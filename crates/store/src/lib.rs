@@ -11,8 +11,11 @@
 //! Invariants:
 //! - a block is either absent, or whole with the generation it was finished with; never torn;
 //! - no byte leaves [`BlockRead::read_at`] whose unit did not match its checksum;
-//! - when [`BlockWrite::finish`] returns, the block survives a power failure.
+//! - when [`BlockWrite::finish`] returns, the block survives a power failure;
+//! - no block that could be read is overwritten by other content: it is set aside ([`BlockStore::set_aside`]);
+//! - nothing is written into a folder that is not the one the store was opened on.
 
+mod aside;
 mod block;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
@@ -27,8 +30,11 @@ mod scrub;
 mod simdisk;
 mod sums;
 
+pub use aside::{Aside, Reason};
 pub use block::{BlockRead, BlockStore, BlockWrite};
 pub use error::StoreError;
 pub use file::{FileStore, block_path};
-pub use meta::{BlockMeta, Digest, Generation, LEAST_UNIT_BYTES, UNIT_BYTES, Usage};
+pub use meta::{
+    BlockMeta, Digest, Generation, Held, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES, UNIT_BYTES, Usage,
+};
 pub use scrub::{ScrubReport, scrub};

@@ -4,11 +4,16 @@ use kintsu_dag::BlockId;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::StoreError;
+
 /// Bytes under one checksum, where whole blocks are read; the last unit of a block may be shorter.
 pub const UNIT_BYTES: usize = 64 * 1024;
 
 /// The least bytes under one checksum. Every power of two from here to [`UNIT_BYTES`] can be a block's unit.
 pub const LEAST_UNIT_BYTES: usize = 4096;
+
+/// The longest label that a block can carry.
+pub const MOST_LABEL_BYTES: usize = 16 << 20;
 
 /// Which writing of a block this is; a rewrite of the same [`BlockId`] carries a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -77,13 +82,35 @@ pub struct BlockMeta {
     pub digest: Digest,
 }
 
+/// What a block's file says without its data: the header, and the label that came with the block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The header.
+    pub meta: BlockMeta,
+    /// The label, which means nothing to the store; empty for a block that was written without one.
+    pub label: Vec<u8>,
+}
+
+/// What a store holds.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Blocks whose headers are sound, in order of their ids.
+    pub blocks: Vec<BlockMeta>,
+    /// Blocks whose headers could not be read or made no sense, in order, and why.
+    pub damaged: Vec<(BlockId, StoreError)>,
+}
+
 /// How full a store is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Blocks that can be opened by name, rotten or not; those set aside are not counted.
+    /// Blocks that can be opened by name, rotten or not; those set aside are not among them.
     pub blocks: u64,
     /// Bytes of their files.
     pub bytes: u64,
+    /// Blocks that are set aside.
+    pub aside_blocks: u64,
+    /// Bytes of their files.
+    pub aside_bytes: u64,
     /// Size of the medium, which other things may share.
     pub capacity_bytes: u64,
     /// Bytes that can still be written to it.

@@ -5,7 +5,7 @@
 //! each chosen by itself: harsher than a journaling file system. A name is atomic, as is a rename
 //! over one; nothing is promised about the order in which unsynced changes reach the medium.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::disk::{Disk, DiskFile, Entry};
 
 const SECTOR: usize = 512;
+
+/// The time on this disk: it stands still.
+pub(crate) const NOW_UNIX: u64 = 1_700_000_000;
 
 /// The disk; clones are the same disk.
 #[derive(Clone, Default)]
@@ -26,6 +29,8 @@ struct Medium {
     synced_names: BTreeMap<PathBuf, Node>,
     operations: u64,
     failure: Option<Failure>,
+    /// Files whose every read fails.
+    unreadable: BTreeSet<usize>,
 }
 
 #[derive(Clone, Default)]
@@ -84,8 +89,7 @@ impl SimDisk {
         let mut coin = Coin(seed);
         let mut keep_new = || seed != 0 && coin.toss();
         let mut names = BTreeMap::new();
-        let all: std::collections::BTreeSet<_> =
-            medium.names.keys().chain(medium.synced_names.keys()).collect();
+        let all: BTreeSet<_> = medium.names.keys().chain(medium.synced_names.keys()).collect();
         for path in all {
             let (new, old) = (medium.names.get(path), medium.synced_names.get(path));
             let node = if new != old && keep_new() { new } else { old };
@@ -109,6 +113,15 @@ impl SimDisk {
         let medium = self.medium();
         match medium.names.get(path) {
             Some(&Node::File(file)) => medium.files[file].bytes.clone(),
+            _ => panic!("no file {}", path.display()),
+        }
+    }
+
+    /// From now on every read of this file fails.
+    pub(crate) fn make_unreadable(&self, path: &Path) {
+        let mut medium = self.medium();
+        match medium.names.get(path) {
+            Some(&Node::File(file)) => drop(medium.unreadable.insert(file)),
             _ => panic!("no file {}", path.display()),
         }
     }
@@ -201,6 +214,15 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut medium = self.medium();
+        medium.operation()?;
+        let file = medium.file(from)?;
+        medium.vacant(to)?;
+        medium.names.insert(to.to_path_buf(), Node::File(file));
+        Ok(())
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut medium = self.medium();
         medium.operation()?;
@@ -241,6 +263,19 @@ impl Disk for SimDisk {
             .collect())
     }
 
+    fn identity(&self, dir: &Path) -> io::Result<(u64, u64)> {
+        let mut medium = self.medium();
+        medium.operation()?;
+        if medium.names.get(dir) != Some(&Node::Dir) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        Ok((0, 0))
+    }
+
+    fn now_unix(&self) -> u64 {
+        NOW_UNIX
+    }
+
     fn space(&self, _path: &Path) -> io::Result<(u64, u64)> {
         self.medium().operation()?;
         Ok((1 << 30, 1 << 30))
@@ -262,6 +297,9 @@ impl DiskFile for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut medium = self.disk.medium();
         medium.operation()?;
+        if medium.unreadable.contains(&self.file) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         let bytes = &medium.files[self.file].bytes;
         let start = bytes.len().min(offset as usize);
         let end = bytes.len().min(start + buf.len());

@@ -57,6 +57,7 @@ pub async fn run_watched(
         window: (job.start, u64::MAX),
         slice_bytes: job.slice_bytes,
         expect: job.expect,
+        label: &[],
         peers: &peers,
         resume_key: job.resume_key,
     })?;

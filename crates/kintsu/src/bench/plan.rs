@@ -164,6 +164,7 @@ pub(super) fn once(
         window: (0, u64::MAX),
         slice_bytes: options.slice_bytes,
         expect: &[],
+        label: &[],
         peers: &address,
         resume_key: 1,
     };

@@ -206,7 +206,7 @@ impl Site {
         let kernel = Kernel::new(1, k, parity.as_slice())?;
         let create = |i: usize| {
             let id = BlockId { stripe: self.view.id, index: BlockIndex(i as u8) };
-            self.nodes[i].store.create(id, Generation(GENERATION), block_bytes, UNIT_BYTES as u32)
+            self.nodes[i].store.create(id, Generation(GENERATION), block_bytes, UNIT_BYTES as u32, &[])
         };
         let mut writes = (0..=k).map(create).collect::<Result<Vec<_>, _>>()?;
         let mut pieces = vec![vec![0; UNIT_BYTES]; k + 1];
@@ -277,6 +277,7 @@ impl Site {
             window: (0, u64::MAX),
             slice_bytes,
             expect: &[Some(self.digest)],
+            label: &[],
             peers: &peers,
             resume_key: 0,
         })?;

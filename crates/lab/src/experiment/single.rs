@@ -122,6 +122,7 @@ async fn run(
         window: (0, u64::MAX),
         slice_bytes: slice_bytes(steps.slice),
         expect: &stored.digests,
+        label: &[],
         peers: &|node| site.host(node).map(|host| host.data),
         resume_key: 0,
     })?;

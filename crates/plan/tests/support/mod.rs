@@ -131,6 +131,7 @@ pub fn programs(plan: &Plan, view: &StripeView, window: (u64, u64), slice_bytes:
         window,
         slice_bytes,
         expect: &[],
+        label: &[],
         peers: &address,
         resume_key: 0,
     };

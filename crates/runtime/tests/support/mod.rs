@@ -110,7 +110,7 @@ impl Site {
             let block = &self.blocks[index as usize];
             let mut write = self.nodes[&home]
                 .store
-                .create(self.id(index), Generation(GENERATION), block.len() as u64, UNIT_BYTES as u32)
+                .create(self.id(index), Generation(GENERATION), block.len() as u64, UNIT_BYTES as u32, &[])
                 .unwrap();
             write.write_at(0, block).unwrap();
             write.finish(None).unwrap();
@@ -145,6 +145,7 @@ impl Site {
             window,
             slice_bytes,
             expect: &expect,
+            label: &[],
             peers: &peers,
             resume_key: self.resume_key,
         };

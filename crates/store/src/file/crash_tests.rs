@@ -3,7 +3,7 @@
 //! The model of a block is the set of states it may be in: one if nothing is under way, the old
 //! and the new one from the start of a change until it returns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use kintsu_dag::BlockId;
 use super::FileStore;
 use crate::contract::{block, get, pattern, put_in_units};
 use crate::simdisk::{Failure, SimDisk};
-use crate::{BlockStore, Generation, LEAST_UNIT_BYTES, StoreError, UNIT_BYTES};
+use crate::{Aside, BlockStore, Generation, LEAST_UNIT_BYTES, Reason, StoreError, UNIT_BYTES};
 
 const LEN: usize = UNIT_BYTES + 3000;
 /// Random outcomes of a power failure tried for each operation, besides "only what was synced".
@@ -30,12 +30,14 @@ enum Step {
     Put(BlockId, Generation),
     Drop(BlockId, Generation),
     Delete(BlockId),
-    Quarantine(BlockId),
+    SetAside(BlockId),
+    TakeBack(BlockId),
+    Purge,
     Wipe,
 }
 
-/// New block, rewrite, abandoned rewrite, a second one beside it, in another directory; then all
-/// the ways a block can go.
+/// New block, rewrite (which sets the old one aside), abandoned rewrite, a second one beside it, in another
+/// directory; then all the ways a block can go, and come back.
 fn script() -> Vec<Step> {
     let [a, b, c] = [block(1, 0), block(1, 1), block(2, 0)];
     let [one, two] = [Generation(1), Generation(2)];
@@ -47,17 +49,25 @@ fn script() -> Vec<Step> {
         Put(b, one),
         Put(c, one),
         Delete(b),
-        Quarantine(a),
+        SetAside(a),
+        TakeBack(a),
+        SetAside(a),
         Put(a, two),
         Put(b, two),
         Wipe,
+        Purge,
         Put(c, two),
     ]
 }
 
-/// What may be there of each block: a generation, or nothing.
+/// What must or may be there.
 #[derive(Clone, Default, Debug)]
-struct Model(BTreeMap<BlockId, Vec<Option<Generation>>>);
+struct Model {
+    /// What may be there of each block: a generation, or nothing.
+    states: BTreeMap<BlockId, Vec<Option<Generation>>>,
+    /// What was finished and then set aside or replaced: it is there, or set aside, or both.
+    kept: BTreeSet<(BlockId, Generation)>,
+}
 
 impl Model {
     fn ids() -> [BlockId; 3] {
@@ -65,39 +75,56 @@ impl Model {
     }
 
     fn now(&self, id: BlockId) -> Vec<Option<Generation>> {
-        self.0.get(&id).cloned().unwrap_or_else(|| vec![None])
+        self.states.get(&id).cloned().unwrap_or_else(|| vec![None])
     }
 
     /// The blocks that a step changes, and what they become.
     fn changes(step: Step) -> Vec<(BlockId, Option<Generation>)> {
         match step {
             Step::Put(id, generation) => vec![(id, Some(generation))],
-            Step::Drop(..) => vec![],
-            Step::Delete(id) | Step::Quarantine(id) => vec![(id, None)],
+            Step::Drop(..) | Step::Purge => vec![],
+            Step::TakeBack(id) => vec![(id, Some(Generation(2)))],
+            Step::Delete(id) | Step::SetAside(id) => vec![(id, None)],
             Step::Wipe => Self::ids().map(|id| (id, None)).to_vec(),
         }
     }
 
     /// The step may or may not have happened.
     fn begin(&mut self, step: Step) {
+        self.keep(step);
         for (id, new) in Self::changes(step) {
             let mut states = self.now(id);
             states.push(new);
-            self.0.insert(id, states);
+            self.states.insert(id, states);
+        }
+    }
+
+    /// What the step must not lose, and what it may: deleting and wiping lose blocks, purging what is set aside.
+    fn keep(&mut self, step: Step) {
+        match step {
+            Step::SetAside(id) | Step::Put(id, _) => {
+                if let [Some(generation)] = self.now(id)[..] {
+                    self.kept.insert((id, generation));
+                }
+            }
+            Step::Drop(..) | Step::TakeBack(_) => {}
+            Step::Delete(gone) => self.kept.retain(|(id, _)| *id != gone),
+            Step::Wipe | Step::Purge => self.kept.clear(),
         }
     }
 
     /// The step has happened.
     fn end(&mut self, step: Step) {
         for (id, new) in Self::changes(step) {
-            self.0.insert(id, vec![new]);
+            self.states.insert(id, vec![new]);
         }
     }
 
     /// Checks that each block is in a state it may be in, whole; narrows the model to that.
     fn check(&mut self, store: &FileStore, context: &str) {
-        let listed: BTreeMap<_, _> =
-            store.list().unwrap().into_iter().map(|m| (m.id, m.generation)).collect();
+        let listing = store.list().unwrap();
+        assert!(listing.damaged.is_empty(), "{context}: {:?}", listing.damaged);
+        let listed: BTreeMap<_, _> = listing.blocks.into_iter().map(|m| (m.id, m.generation)).collect();
         for id in Self::ids() {
             let found = listed.get(&id).copied();
             assert!(self.now(id).contains(&found), "{context}: {id} is {found:?}, may be {:?}", self.now(id));
@@ -108,10 +135,18 @@ impl Model {
                     "{context}: {id}"
                 );
             }
-            self.0.insert(id, vec![found]);
+            self.states.insert(id, vec![found]);
         }
         assert_eq!(store.ids().unwrap().len(), listed.len(), "{context}: a torn block is visible");
         assert_eq!(store.usage().unwrap().blocks, listed.len() as u64, "{context}: usage");
+        let aside = store.aside().unwrap();
+        assert!(aside.iter().all(|aside| aside.meta.is_some()), "{context}: {aside:?}");
+        assert_eq!(store.usage().unwrap().aside_blocks, aside.len() as u64, "{context}: usage");
+        for (id, generation) in &self.kept {
+            let kept =
+                aside.iter().any(|a| a.id == *id && a.meta.is_some_and(|m| m.generation == *generation));
+            assert!(kept || listed.get(id) == Some(generation), "{context}: {id} {generation} is nowhere");
+        }
     }
 }
 
@@ -119,14 +154,26 @@ fn apply(store: &FileStore, step: Step) -> Result<(), StoreError> {
     match step {
         Step::Put(id, generation) => put_in_units(store, id, generation, LEN, unit(generation)).map(drop),
         Step::Drop(id, generation) => {
-            let mut writer = store.create(id, generation, LEN as u64, unit(generation) as u32)?;
+            let mut writer = store.create(id, generation, LEN as u64, unit(generation) as u32, &[])?;
             writer.write_at(0, &pattern(id, generation, LEN / 2))
         }
         Step::Delete(id) => store.delete(id, None).map(drop),
-        Step::Quarantine(id) => match store.quarantine(id) {
+        Step::SetAside(id) => match store.set_aside(id, Reason::Unknown, 7) {
             Err(StoreError::NotFound { .. }) => Ok(()),
-            other => other,
+            other => other.map(drop),
         },
+        Step::TakeBack(id) => {
+            let wanted = |aside: &Aside| aside.id == id && aside.reason == Reason::Unknown;
+            match store.aside()?.into_iter().find(wanted) {
+                Some(aside) => match store.take_back(&aside.name) {
+                    // The first attempt got so far.
+                    Err(StoreError::Busy { .. }) => Ok(()),
+                    other => other.map(drop),
+                },
+                None => Ok(()),
+            }
+        }
+        Step::Purge => store.purge(u64::MAX).map(drop),
         Step::Wipe => store.wipe().map(drop),
     }
 }

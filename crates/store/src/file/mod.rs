@@ -2,12 +2,14 @@
 //!
 //! A block is written to a `.tmp` file, synced, renamed over its name, and the directory synced.
 //! Everything that changes what a name stands for happens under one mutex, and only renames,
-//! removals and header reads do: data is read, written and synced outside of it.
+//! links, removals and header reads do, and the sync of a directory when a block is set aside: data
+//! is read, written and synced outside of it.
 //!
 //! Opening a store removes what a crash left and syncs its directories, so that whatever is visible
 //! afterwards is durable.
 
 mod names;
+mod quarantine;
 mod read;
 mod shared;
 mod write;
@@ -24,7 +26,9 @@ use std::sync::Arc;
 use kintsu_dag::BlockId;
 
 use crate::disk::{Disk, RealDisk};
-use crate::{BlockMeta, BlockRead, BlockStore, BlockWrite, Generation, StoreError, Usage};
+use crate::{
+    Aside, BlockMeta, BlockRead, BlockStore, BlockWrite, Generation, Held, Listing, Reason, StoreError, Usage,
+};
 use names::Kind;
 use read::FileRead;
 use shared::Shared;
@@ -58,15 +62,20 @@ impl FileStore {
         Ok(store)
     }
 
-    /// Removes unfinished writes, takes stock of blocks, makes what is visible durable.
+    /// Removes unfinished writes, takes stock of blocks, makes what is visible durable. What earlier versions
+    /// set aside beside the blocks goes into the quarantine.
     fn recover(&self) -> Result<(), StoreError> {
         let shared = &self.shared;
         let mut state = shared.state();
+        shared.count_aside(&mut state)?;
         shared.each_file(|id, kind, len| {
             match kind {
                 Kind::Temp => shared.remove(&shared.file(id, Kind::Temp))?,
                 Kind::Block => drop(state.inventory.insert(id, len)),
-                Kind::Bad => {}
+                Kind::Bad => {
+                    let now = shared.disk.now_unix();
+                    shared.move_aside(&mut state, &shared.file(id, Kind::Bad), id, Reason::Rotten, now)?;
+                }
             }
             Ok(())
         })?;
@@ -81,6 +90,7 @@ impl FileStore {
     fn reader(&self, id: BlockId, generation: Option<Generation>) -> Result<FileRead, StoreError> {
         let outcome = FileRead::open(&*self.shared.disk, self.path(id), id, generation);
         if let Err(StoreError::NotFound { .. }) = outcome {
+            self.shared.check_root()?;
             self.shared.state().inventory.remove(&id);
         }
         outcome
@@ -98,12 +108,14 @@ impl BlockStore for FileStore {
         generation: Generation,
         len: u64,
         unit_bytes: u32,
+        label: &[u8],
     ) -> Result<Box<dyn BlockWrite>, StoreError> {
-        Ok(Box::new(FileWrite::create(&self.shared, id, generation, len, unit_bytes)?))
+        Ok(Box::new(FileWrite::create(&self.shared, id, generation, len, unit_bytes, label)?))
     }
 
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {
         let path = self.path(id);
+        self.shared.check_root()?;
         let mut state = self.shared.state();
         if let Some(wanted) = generation {
             match read::header(&*self.shared.disk, &path, id) {
@@ -125,7 +137,16 @@ impl BlockStore for FileStore {
         Ok(existed)
     }
 
+    fn look(&self, id: BlockId) -> Result<Held, StoreError> {
+        let outcome = read::held(&*self.shared.disk, &self.path(id), id);
+        if let Err(StoreError::NotFound { .. }) = outcome {
+            self.shared.check_root()?;
+        }
+        outcome
+    }
+
     fn ids(&self) -> Result<Vec<BlockId>, StoreError> {
+        self.shared.check_root()?;
         let mut ids = Vec::new();
         self.shared.each_file(|id, kind, _| {
             if kind == Kind::Block {
@@ -137,47 +158,71 @@ impl BlockStore for FileStore {
         Ok(ids)
     }
 
-    fn list(&self) -> Result<Vec<BlockMeta>, StoreError> {
-        let mut metas = Vec::new();
+    fn list(&self) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
         for id in self.ids()? {
             match read::header(&*self.shared.disk, &self.path(id), id) {
-                Ok(meta) => metas.push(meta),
-                Err(error @ StoreError::Io { .. }) => return Err(error),
-                Err(_unusable_or_gone) => {}
+                Ok(meta) => listing.blocks.push(meta),
+                Err(StoreError::NotFound { .. }) => {}
+                Err(error) => listing.damaged.push((id, error)),
             }
         }
-        Ok(metas)
+        // If the folder went meanwhile, blocks that were not found prove nothing.
+        self.shared.check_root()?;
+        Ok(listing)
     }
 
     fn verify(&self, id: BlockId) -> Result<BlockMeta, StoreError> {
         self.reader(id, None)?.verify()
     }
 
-    fn quarantine(&self, id: BlockId) -> Result<(), StoreError> {
-        let path = self.path(id);
-        let mut state = self.shared.state();
-        self.shared.disk.rename(&path, &self.shared.file(id, Kind::Bad)).map_err(|source| {
-            if source.kind() == ErrorKind::NotFound {
-                StoreError::NotFound { id }
-            } else {
-                StoreError::io(&path, source)
-            }
-        })?;
+    fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError> {
+        let shared = &self.shared;
+        shared.check_root()?;
+        let mut state = shared.state();
+        let name = shared.move_aside(&mut state, &self.path(id), id, reason, at_unix)?;
         state.inventory.remove(&id);
         drop(state);
-        self.shared.sync_shelf(names::shelf(id))
+        shared.sync_shelf(names::shelf(id))?;
+        Ok(name)
+    }
+
+    fn aside(&self) -> Result<Vec<Aside>, StoreError> {
+        self.shared.aside()
+    }
+
+    fn take_back(&self, name: &str) -> Result<BlockMeta, StoreError> {
+        let name = quarantine::parse(name)?;
+        let id = name.id;
+        // Twice, so that a passing error of the disk sets nothing aside.
+        let damaged = |()| self.verify(id).is_err_and(|error| error.is_damage());
+        if damaged(()) && damaged(()) {
+            self.set_aside(id, Reason::Rotten, self.shared.disk.now_unix())?;
+        }
+        self.shared.take_back(name)
+    }
+
+    fn purge(&self, before_unix: u64) -> Result<u64, StoreError> {
+        self.shared.purge(|name| name.at_unix < before_unix)
+    }
+
+    fn purge_one(&self, name: &str) -> Result<(), StoreError> {
+        let wanted = quarantine::parse(name)?;
+        match self.shared.purge(|name| *name == wanted)? {
+            0 => Err(quarantine::no_such(name)),
+            _ => Ok(()),
+        }
     }
 
     fn wipe(&self) -> Result<u64, StoreError> {
         let shared = &self.shared;
+        shared.check_root()?;
         let mut state = shared.state();
         state.wipes += 1;
         let mut blocks = 0;
         shared.each_file(|id, kind, _| {
-            if kind != Kind::Temp {
-                shared.remove(&shared.file(id, kind))?;
-            }
             if kind == Kind::Block {
+                shared.remove(&shared.file(id, kind))?;
                 state.inventory.remove(&id);
                 blocks += 1;
             }
@@ -190,16 +235,27 @@ impl BlockStore for FileStore {
         Ok(blocks)
     }
 
+    fn check_root(&self) -> Result<(), StoreError> {
+        self.shared.check_root()
+    }
+
     fn path(&self, id: BlockId) -> PathBuf {
         self.shared.file(id, Kind::Block)
     }
 
     fn usage(&self) -> Result<Usage, StoreError> {
         let root = &self.shared.root;
+        self.shared.check_root()?;
         let (capacity_bytes, free_bytes) =
             self.shared.disk.space(root).map_err(|source| StoreError::io(root, source))?;
         let state = self.shared.state();
-        let bytes = state.inventory.values().sum();
-        Ok(Usage { blocks: state.inventory.len() as u64, bytes, capacity_bytes, free_bytes })
+        Ok(Usage {
+            blocks: state.inventory.len() as u64,
+            bytes: state.inventory.values().sum(),
+            aside_blocks: state.aside.len() as u64,
+            aside_bytes: state.aside.values().sum(),
+            capacity_bytes,
+            free_bytes,
+        })
     }
 }

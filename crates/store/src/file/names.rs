@@ -1,8 +1,9 @@
 //! Names of files in a store's directory: `blocks/0c/s12.b3.block` holds block 3 of stripe 12.
 //!
 //! The directory between is the stripe's lowest byte in hex, so that no directory grows too long.
-//! Beside a block there may be `.tmp`, a write that is not finished, and `.bad`, a block set aside.
-//! Files with other names are not ours and are never touched.
+//! Beside a block there may be `.tmp`, a write that is not finished, and `.bad`, a block that earlier
+//! versions set aside. Blocks that are set aside now are in `quarantine`, under names of their own
+//! (`AsideName`). Files with other names are not ours and are never touched.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ pub(crate) enum Kind {
     Block,
     /// A write that is not finished, or was cut off by a crash.
     Temp,
-    /// A rotten block set aside.
+    /// A rotten block that an earlier version set aside here; opening moves it into the quarantine.
     Bad,
 }
 
@@ -39,6 +40,11 @@ pub(crate) fn lock(root: &Path) -> PathBuf {
 /// The directory that holds the directories of blocks.
 pub(crate) fn blocks(root: &Path) -> PathBuf {
     root.join("blocks")
+}
+
+/// The directory of blocks that were set aside.
+pub(crate) fn quarantine(root: &Path) -> PathBuf {
+    root.join("quarantine")
 }
 
 /// Which of the 256 directories a block is in.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use kintsu_dag::BlockId;
 
 use crate::disk::{Disk, DiskFile};
-use crate::format::{self, HEADER_BYTES, Layout};
-use crate::{BlockMeta, BlockRead, Generation, StoreError, UNIT_BYTES};
+use crate::format::{self, HEADER_BYTES, Header, Layout};
+use crate::{BlockMeta, BlockRead, Generation, Held, StoreError, UNIT_BYTES};
 
 /// Whole units are read so many bytes at a time, so that they are checked while still in cache.
 const RUN_BYTES: usize = 8 * UNIT_BYTES;
@@ -17,6 +17,7 @@ pub(crate) struct FileRead {
     file: Box<dyn DiskFile>,
     path: PathBuf,
     meta: BlockMeta,
+    label: Vec<u8>,
     units: Vec<u32>,
     /// The last unit read in part: its number and, verified, its bytes.
     cached: Option<(usize, Vec<u8>)>,
@@ -32,11 +33,12 @@ impl FileRead {
         id: BlockId,
         generation: Option<Generation>,
     ) -> Result<Self, StoreError> {
-        let (file, meta) = open_header(disk, &path, id)?;
+        let Opened { file, header, page } = open_header(disk, &path, id)?;
+        let meta = header.meta;
         if let Some(expected) = generation.filter(|&wanted| wanted != meta.generation) {
             return Err(StoreError::Stale { id, expected, got: meta.generation });
         }
-        let layout = Layout::new(meta.len, meta.unit_bytes)?;
+        let layout = Layout::of(&header)?;
         let got = file.len().map_err(|source| StoreError::io(&path, source))?;
         if got > layout.file_bytes {
             return Err(StoreError::WrongLength { id, expected: layout.file_bytes, got });
@@ -44,14 +46,16 @@ impl FileRead {
         if got < layout.file_bytes {
             return Err(StoreError::Truncated { id, expected: layout.file_bytes, got });
         }
-        let mut trailer = vec![0; layout.trailer_bytes];
-        fill(&*file, &path, id, layout.trailer_at, &mut trailer)?;
-        let units = format::decode_trailer(&meta, &trailer)?;
+        let mut tail = vec![0; layout.trailer_bytes + layout.label_rest_bytes];
+        fill(&*file, &path, id, layout.trailer_at, &mut tail)?;
+        let (trailer, label_rest) = tail.split_at(layout.trailer_bytes);
+        let units = format::decode_trailer(&meta, trailer)?;
+        let label = format::decode_label(&header, &page, label_rest)?;
         if meta.unit_bytes as usize == UNIT_BYTES {
             // Of a block in smaller units parts may be read, and nothing should be fetched beside them.
             file.advise_sequential();
         }
-        Ok(Self { file, path, meta, units, cached: None, bytes_read: 0 })
+        Ok(Self { file, path, meta, label, units, cached: None, bytes_read: 0 })
     }
 
     /// Reads and checks everything.
@@ -112,6 +116,10 @@ impl BlockRead for FileRead {
         &self.meta
     }
 
+    fn label(&self) -> &[u8] {
+        &self.label
+    }
+
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.meta.len) {
             return Err(StoreError::Invalid {
@@ -146,22 +154,37 @@ impl BlockRead for FileRead {
 
 /// Reads and checks the header of the file at `path`, which should hold block `id`.
 pub(crate) fn header(disk: &dyn Disk, path: &Path, id: BlockId) -> Result<BlockMeta, StoreError> {
-    open_header(disk, path, id).map(|(_, meta)| meta)
+    open_header(disk, path, id).map(|opened| opened.header.meta)
 }
 
-fn open_header(
-    disk: &dyn Disk,
-    path: &Path,
-    id: BlockId,
-) -> Result<(Box<dyn DiskFile>, BlockMeta), StoreError> {
+/// Reads and checks header and label of the file at `path`, which should hold block `id`.
+pub(crate) fn held(disk: &dyn Disk, path: &Path, id: BlockId) -> Result<Held, StoreError> {
+    let Opened { file, header, page } = open_header(disk, path, id)?;
+    let layout = Layout::of(&header)?;
+    let mut rest = vec![0; layout.label_rest_bytes];
+    if !rest.is_empty() {
+        fill(&*file, path, id, layout.label_rest_at(), &mut rest)?;
+    }
+    let label = format::decode_label(&header, &page, &rest)?;
+    Ok(Held { meta: header.meta, label })
+}
+
+/// A file whose header page has been read and checked.
+struct Opened {
+    file: Box<dyn DiskFile>,
+    header: Header,
+    page: [u8; HEADER_BYTES],
+}
+
+fn open_header(disk: &dyn Disk, path: &Path, id: BlockId) -> Result<Opened, StoreError> {
     let file = disk.open(path).map_err(|source| match source.kind() {
         ErrorKind::NotFound => StoreError::NotFound { id },
         _ => StoreError::io(path, source),
     })?;
     let mut page = [0; HEADER_BYTES];
     fill(&*file, path, id, 0, &mut page)?;
-    let meta = format::decode_header(id, &page)?;
-    Ok((file, meta))
+    let header = format::decode_header(id, &page)?;
+    Ok(Opened { file, header, page })
 }
 
 /// Reads exactly `buf.len()` bytes of the file.

@@ -17,6 +17,8 @@ pub(super) struct Shared {
     pub(super) root: PathBuf,
     /// What it is on.
     pub(super) disk: Arc<dyn Disk>,
+    /// What told the directory from others when it was opened; it stays the same while the lock's file is open in it.
+    identity: (u64, u64),
     state: Mutex<State>,
     _lock: Box<dyn Send + Sync>,
 }
@@ -25,10 +27,14 @@ pub(super) struct Shared {
 pub(super) struct State {
     /// Blocks being written.
     pub(super) writing: HashSet<BlockId>,
-    /// Visible blocks and the bytes of their files, for [`Usage`] only: the directory is the truth.
+    /// Visible blocks and the bytes of their files, for [`Usage`](crate::Usage) only: the directory is the truth.
     pub(super) inventory: HashMap<BlockId, u64>,
     /// Directories that exist and whose names are durable.
     pub(super) shelves: HashSet<u8>,
+    /// What is set aside, by name, and the bytes of its file; for [`Usage`](crate::Usage) only.
+    pub(super) aside: HashMap<String, u64>,
+    /// The number of the next block that is set aside: higher than any that is there.
+    pub(super) next_aside: u64,
     /// How often the store was wiped.
     pub(super) wipes: u64,
 }
@@ -40,16 +46,42 @@ impl Shared {
         let lock = disk.lock(&names::lock(&root)).map_err(|source| StoreError::io(&root, source))?;
         let lock = lock.ok_or_else(|| StoreError::Locked { dir: root.clone() })?;
         make_dir(&*disk, &names::blocks(&root))?;
+        make_dir(&*disk, &names::quarantine(&root))?;
         sync_above(&*disk, &root)?;
         for dir in [&root, &names::blocks(&root)] {
             disk.sync_dir(dir).map_err(|source| StoreError::io(dir, source))?;
         }
-        Ok(Self { root, disk, state: Mutex::default(), _lock: lock })
+        let identity = disk.identity(&root).map_err(|source| StoreError::io(&root, source))?;
+        Ok(Self { root, disk, identity, state: Mutex::default(), _lock: lock })
     }
 
     /// The state, for as long as the guard lives.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that the directory is still the one that was opened, with blocks in it.
+    pub(super) fn check_root(&self) -> Result<(), StoreError> {
+        let missing =
+            |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+        let vanished = |detail: String| Err(StoreError::Vanished { dir: self.root.clone(), detail });
+        for (dir, expected) in [(&self.root, Some(self.identity)), (&names::blocks(&self.root), None)] {
+            match (self.disk.identity(dir), expected) {
+                (Err(error), _) if missing(&error) => {
+                    return vanished(format!("{} is gone; was its disk unmounted?", dir.display()));
+                }
+                (Err(source), _) => return Err(StoreError::io(dir, source)),
+                (Ok(got), Some(expected)) if got != expected => {
+                    let name = |(device, inode)| format!("inode {inode} of device {device}");
+                    let (expected, got) = (name(expected), name(got));
+                    return vanished(format!(
+                        "another folder has come to its place, was its disk unmounted? expected {expected}, got {got}"
+                    ));
+                }
+                (Ok(_), _) => {}
+            }
+        }
+        Ok(())
     }
 
     /// The path of one of a block's files.
@@ -86,7 +118,14 @@ impl Shared {
         if state.shelves.contains(&shelf) {
             return Ok(());
         }
-        make_dir(&*self.disk, &names::shelf_dir(&self.root, shelf))?;
+        let dir = names::shelf_dir(&self.root, shelf);
+        match self.disk.create_dir(&dir) {
+            // Never those above it: if they are gone, so is the store.
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+                return Err(self.io_error(&dir, 0, source));
+            }
+            _ => {}
+        }
         let blocks = names::blocks(&self.root);
         self.disk.sync_dir(&blocks).map_err(|source| self.io_error(&blocks, 0, source))?;
         state.shelves.insert(shelf);

@@ -54,7 +54,7 @@ fn a_second_store_on_the_same_directory_is_refused() {
     assert!(message.contains(&dir.path().display().to_string()), "{message}");
     assert!(message.contains("is another kintsu running on it?"), "{message}");
 
-    let writer = store.create(block(1, 1), G, 10, UNIT_BYTES as u32).unwrap();
+    let writer = store.create(block(1, 1), G, 10, UNIT_BYTES as u32, &[]).unwrap();
     drop(store);
     assert!(FileStore::open(dir.path()).is_err(), "a writer still holds the store");
     drop(writer);
@@ -162,20 +162,21 @@ fn rotten_blocks_are_scrubbed_out_and_written_again() {
     }
     disk.tamper(&store.path(ids[1]), |bytes| bytes[20] ^= 1);
     disk.tamper(&store.path(ids[3]), |bytes| bytes[HEADER_BYTES + 20] ^= 1);
-    let listed: Vec<_> = store.list().unwrap().iter().map(|meta| meta.id).collect();
-    assert_eq!(listed, [ids[0], ids[2], ids[3]], "a rotten header cannot be listed");
+    let Listing { blocks, damaged } = store.list().unwrap();
+    assert_eq!(blocks.iter().map(|meta| meta.id).collect::<Vec<_>>(), [ids[0], ids[2], ids[3]]);
+    assert!(matches!(damaged[..], [(id, StoreError::Corrupt { .. })] if id == ids[1]), "{damaged:?}");
 
     let report = scrub(&store, &mut |id, outcome| {
         if outcome.is_err() {
-            store.quarantine(id).unwrap();
+            store.set_aside(id, Reason::Rotten, 5).unwrap();
         }
         true
     });
     let report = report.unwrap();
     assert_eq!((report.sound, report.rotten), (2, vec![ids[1], ids[3]]));
     assert_eq!(store.ids().unwrap(), [ids[0], ids[2]]);
-    let aside = disk.files().iter().filter(|path| path.extension().is_some_and(|e| e == "bad")).count();
-    assert_eq!(aside, 2, "kept for inspection");
+    let aside: Vec<_> = store.aside().unwrap().into_iter().map(|aside| aside.name).collect();
+    assert_eq!(aside, ["s1.b1.rotten.5.0", "s1.b3.g1.rotten.5.1"], "kept, with what is known of them");
 
     for id in [ids[1], ids[3]] {
         put(&store, id, G, 5000).unwrap();
@@ -211,7 +212,7 @@ fn opening_removes_unfinished_writes_and_nothing_else() {
     let (id, aside) = (block(1, 1), block(1, 2));
     put(&store, id, G, 100).unwrap();
     put(&store, aside, G, 100).unwrap();
-    store.quarantine(aside).unwrap();
+    store.set_aside(aside, Reason::Rotten, 5).unwrap();
     drop(store);
     let shelf = dir.path().join("blocks/01");
     let whole = std::fs::read(shelf.join("s1.b1.block")).unwrap();
@@ -227,7 +228,8 @@ fn opening_removes_unfinished_writes_and_nothing_else() {
     let mut left: Vec<_> =
         std::fs::read_dir(&shelf).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     left.sort_unstable();
-    assert_eq!(left, ["notes.txt", "s1.b1.block", "s1.b2.bad"]);
+    assert_eq!(left, ["notes.txt", "s1.b1.block"]);
+    assert_eq!(store.aside().unwrap().len(), 1);
 }
 
 /// A file system of this size, until dropped.
@@ -263,13 +265,16 @@ fn a_full_disk_is_found_at_create_and_changes_nothing() {
     let store = FileStore::open(disk.0.path()).unwrap();
     put(&store, block(1, 0), G, 300_000).unwrap();
     let files_before = store.usage().unwrap();
-    match store.create(block(1, 1), G, 10 << 20, UNIT_BYTES as u32) {
+    match store.create(block(1, 1), G, 10 << 20, UNIT_BYTES as u32, &[]) {
         Err(StoreError::Full { needed, free, .. }) => assert!(needed > 10 << 20 && free < 1 << 20),
         other => panic!("expected Full, got {:?}", other.map(|_| ())),
     }
     // Space is taken at create: two writers that fit one by one do not fit together.
-    let first = store.create(block(1, 1), G, 400_000, UNIT_BYTES as u32).unwrap();
-    assert!(matches!(store.create(block(1, 2), G, 400_000, UNIT_BYTES as u32), Err(StoreError::Full { .. })));
+    let first = store.create(block(1, 1), G, 400_000, UNIT_BYTES as u32, &[]).unwrap();
+    assert!(matches!(
+        store.create(block(1, 2), G, 400_000, UNIT_BYTES as u32, &[]),
+        Err(StoreError::Full { .. })
+    ));
     drop(first);
     assert_eq!(store.usage().unwrap(), files_before, "nothing is left behind");
     put(&store, block(1, 2), G, 400_000).unwrap();
@@ -296,7 +301,7 @@ proptest! {
         let mut pieces: Vec<_> = bounds.windows(2).map(|pair| pair[0]..pair[1]).collect();
         pieces.sort_by_key(|piece| (piece.start as u64 + 1).wrapping_mul(shuffle | 1).rotate_left(17));
 
-        let mut writer = store.create(id, G, len as u64, unit as u32).unwrap();
+        let mut writer = store.create(id, G, len as u64, unit as u32, &[]).unwrap();
         for piece in pieces {
             writer.write_at(piece.start as u64, &data[piece]).unwrap();
         }

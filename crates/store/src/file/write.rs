@@ -12,7 +12,7 @@ use super::shared::Shared;
 use crate::disk::DiskFile;
 use crate::format::{self, HEADER_BYTES, Layout};
 use crate::sums::UnitSums;
-use crate::{BlockMeta, BlockWrite, Digest, Generation, StoreError};
+use crate::{BlockMeta, BlockWrite, Digest, Generation, Held, StoreError};
 
 /// Pieces from this size on are written as they come; smaller ones are gathered.
 const SMALL_BYTES: usize = 32 * 1024;
@@ -28,6 +28,7 @@ pub(crate) struct FileWrite {
     generation: Generation,
     len: u64,
     unit_bytes: u32,
+    label: Vec<u8>,
     layout: Layout,
     sums: UnitSums,
     /// Small pieces in a row, not yet in the file: where the first begins, and their bytes.
@@ -44,8 +45,10 @@ impl FileWrite {
         generation: Generation,
         len: u64,
         unit_bytes: u32,
+        label: &[u8],
     ) -> Result<Self, StoreError> {
-        let layout = Layout::new(len, unit_bytes)?;
+        let layout = Layout::new(len, unit_bytes, label.len())?;
+        shared.check_root()?;
         let (claim, wipes) = Claim::take(shared, id)?;
         if let Ok(there) = read::header(&*shared.disk, &shared.file(id, Kind::Block), id)
             && there.generation > generation
@@ -59,7 +62,8 @@ impl FileWrite {
         shared.make_shelf(names::shelf(id))?;
         let temp = TempFile::create(shared, id, layout.file_bytes)?;
         let sums = UnitSums::new(len, unit_bytes, layout.units);
-        Ok(Self { temp, claim, generation, len, unit_bytes, layout, sums, gathered: (0, Vec::new()), wipes })
+        let (label, gathered) = (label.to_vec(), (0, Vec::new()));
+        Ok(Self { temp, claim, generation, len, unit_bytes, label, layout, sums, gathered, wipes })
     }
 
     fn check_range(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -132,9 +136,12 @@ impl BlockWrite for FileWrite {
         self.flush()?;
         let Self { generation, len, unit_bytes, .. } = *self;
         let meta = BlockMeta { id, generation, len, unit_bytes, digest: got };
-        self.temp.write(self.layout.trailer_at, &format::encode_trailer(self.sums.table()))?;
-        self.temp.write(0, &format::encode_header(&meta))?;
-        self.temp.publish(id, self.wipes)?;
+        let mut tail = format::encode_trailer(self.sums.table());
+        tail.extend(format::encode_label_rest(&self.label));
+        self.temp.write(self.layout.trailer_at, &tail)?;
+        self.temp.write(0, &format::encode_header(&meta, &self.label))?;
+        let held = Held { meta, label: std::mem::take(&mut self.label) };
+        self.temp.publish(&held, self.wipes)?;
         self.claim.shared.sync_shelf(names::shelf(id))?;
         Ok(meta)
     }
@@ -202,13 +209,16 @@ impl TempFile {
         Ok(())
     }
 
-    /// Syncs the file and gives it the block's name.
-    fn publish(&mut self, id: BlockId, wipes: u64) -> Result<(), StoreError> {
+    /// Syncs the file and gives it the block's name; what had that name is set aside, unless it is the same.
+    fn publish(&mut self, held: &Held, wipes: u64) -> Result<(), StoreError> {
+        let id = held.meta.id;
         self.file.sync().map_err(|source| self.error(source))?;
+        self.shared.check_root()?;
         let mut state = self.shared.state();
         if state.wipes != wipes {
             return Err(StoreError::Busy { id, reason: "the store was wiped while it was being written" });
         }
+        self.shared.make_way(&mut state, held)?;
         let to = self.shared.file(id, Kind::Block);
         self.shared.disk.rename(&self.path, &to).map_err(|source| self.error(source))?;
         self.published = true;
