@@ -5,8 +5,14 @@ use tonic_build::manual::{Builder, Method, Service};
 
 fn main() {
     let coordinator = [
+        ("cluster", "Nothing", "ClusterInfo", false),
         ("register", "Register", "Registered", false),
+        ("report_blocks", "BlockPage", "Done", false),
         ("heartbeat", "Heartbeat", "HeartbeatReply", false),
+        ("quarantine", "Quarantine", "QuarantineList", false),
+        ("restore_block", "RestoreBlock", "HeldBlock", false),
+        ("confirm_quarantine", "NodeRef", "Done", false),
+        ("forget_node", "NodeRef", "Done", false),
         ("begin_put", "BeginPut", "PutTicket", false),
         ("renew_put", "PutRef", "Done", false),
         ("move_stripe", "MoveStripe", "StripeGrant", false),
@@ -34,6 +40,10 @@ fn main() {
         ("abort", "JobRef", "Done", false),
         ("delete", "DeleteBlocks", "Done", false),
         ("scrub", "Nothing", "ScrubEvent", true),
+        ("set_aside", "SetAside", "Counted", false),
+        ("aside", "Nothing", "AsideList", false),
+        ("take_back", "TakeBack", "HeldBlock", false),
+        ("purge", "Purge", "Counted", false),
         ("wipe", "Nothing", "Done", false),
         ("shutdown", "Nothing", "Done", false),
     ];

@@ -12,13 +12,15 @@ use kintsu_plan::JobId;
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore};
 use kintsu_wire::{
-    CoordinatorChannel, Credentials, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
+    CoordinatorChannel, Credentials, Seen, TrustedNetwork, channel, check_listen, connect_coordinator,
+    guard_agent,
 };
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::identity::{Claim, Identity};
 use crate::service::Service;
 use crate::{AgentError, identity, membership};
 
@@ -32,8 +34,16 @@ pub struct AgentConfig {
     pub dir: PathBuf,
     /// Its id; without one the directory's, or a new one.
     pub node: Option<NodeId>,
-    /// Its rack.
+    /// A name for people; none: as it was.
+    pub name: Option<String>,
+    /// Its rack, where that is a number.
     pub rack: RackId,
+    /// Its rack, where that is a name; it counts instead of the number.
+    pub rack_name: Option<String>,
+    /// The folder takes the place of the one that the node had before, which is gone: a new disk, or a lost `node.json`.
+    pub replace: bool,
+    /// The node was moved to another rack together with its blocks.
+    pub moved: bool,
     /// Where to listen for commands; port 0 for any.
     pub listen_control: SocketAddr,
     /// Where to listen for slices; port 0 for any.
@@ -48,29 +58,73 @@ pub struct AgentConfig {
     pub limits: Limits,
 }
 
+impl AgentConfig {
+    /// The defaults for a folder and a coordinator: a new node of rack 0 on loopback, or the folder's own.
+    pub fn new(dir: impl Into<PathBuf>, coordinator: impl Into<String>) -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self {
+            dir: dir.into(),
+            node: None,
+            name: None,
+            rack: RackId(0),
+            rack_name: None,
+            replace: false,
+            moved: false,
+            listen_control: any,
+            listen_data: any,
+            coordinator: coordinator.into(),
+            token: None,
+            trusted: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
 /// What the parts of a running agent share.
 pub struct Shared {
-    pub dir: PathBuf,
-    pub rack: RackId,
+    /// How it was started; the directory is absolute.
+    pub config: AgentConfig,
     pub control: SocketAddr,
     pub data: SocketAddr,
     pub incarnation: u64,
-    /// Known from the start, or from the first registration on.
-    pub node: Mutex<Option<NodeId>>,
+    pub credentials: Credentials,
+    /// Whose folder it is, as its file says.
+    pub identity: Mutex<Identity>,
     pub store: Arc<dyn BlockStore>,
     /// The store as programs see it; there from the first registration on.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
+    /// Why the folder cannot be used any more.
+    pub failed: Mutex<Option<String>>,
     /// What ends each of the jobs under way.
     pub jobs: Mutex<HashMap<JobId, CancellationToken>>,
     /// Runs and scrubs, so that the end can wait for them.
     pub work: Mutex<JoinSet<()>>,
     pub plane: Arc<DataPlane>,
-    pub limits: Limits,
     pub end: CancellationToken,
 }
 
 impl Shared {
+    /// Whose folder it is.
+    pub fn identity(&self) -> Identity {
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers durably how far the history of the metadata has got.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn remember(&self, seen: Seen) -> Result<(), AgentError> {
+        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        if identity.seen == Some(seen) {
+            return Ok(());
+        }
+        let new = Identity { seen: Some(seen), ..*identity };
+        identity::write(&self.config.dir, &new)?;
+        *identity = new;
+        Ok(())
+    }
+
     /// What ends the jobs under way.
     pub fn jobs(&self) -> std::sync::MutexGuard<'_, HashMap<JobId, CancellationToken>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
@@ -100,40 +154,55 @@ impl Agent {
         check_listen(config.listen_data, false, token, config.trusted)?;
         let credentials = token.map_or(Ok(Credentials::none()), Credentials::token)?;
         let coordinator = connect_coordinator(&config.coordinator, &credentials)?;
-        let store: Arc<dyn BlockStore> = Arc::new(FileStore::open(&config.dir)?);
-        let node = identity::read(&config.dir, config.node)?;
+        let dir = std::path::absolute(&config.dir).unwrap_or(config.dir);
+        let config = AgentConfig { dir, ..config };
+        let opened = config.clone();
+        let open = move || {
+            let store = FileStore::open(&opened.dir)?;
+            let claim = Claim { node: opened.node, blocks: store.ids()?.len(), replace: opened.replace };
+            let identity = identity::open(&opened.dir, claim)?;
+            Ok::<_, AgentError>((Arc::new(store) as Arc<dyn BlockStore>, identity))
+        };
+        let unfinished = |e: tokio::task::JoinError| AgentError::Identity {
+            path: config.dir.clone(),
+            detail: format!("opening it ended early: {e}"),
+        };
+        let (store, identity) = tokio::task::spawn_blocking(open).await.map_err(unfinished)??;
+        if let Some(cluster) = identity.cluster {
+            credentials.join(cluster)?;
+        }
 
         let control = listen(config.listen_control).await?;
         let plane = DataPlane::listen(config.listen_data, credentials.clone(), config.trusted)
             .await
             .map_err(|e| AgentError::Listen { addr: config.listen_data, detail: e.to_string() })?;
         let shared = Arc::new(Shared {
-            dir: std::path::absolute(&config.dir).unwrap_or(config.dir),
-            rack: config.rack,
             control: address(&control, config.listen_control)?,
             data: plane.addr().unwrap_or(config.listen_data),
             incarnation: incarnation(),
-            node: Mutex::new(node),
+            credentials: credentials.clone(),
+            identity: Mutex::new(identity),
             store,
             local: Mutex::default(),
             running: AtomicU32::new(0),
+            failed: Mutex::default(),
             jobs: Mutex::default(),
             work: Mutex::default(),
             plane,
-            limits: config.limits,
             end: CancellationToken::new(),
+            config,
         });
         let serving = serve(shared.clone(), control, &coordinator, &credentials);
         let mut handle = AgentHandle {
             id: NodeId::CLIENT,
             control: shared.control,
             data: shared.data,
-            dir: shared.dir.clone(),
+            dir: shared.config.dir.clone(),
             end: shared.end.clone(),
             tasks: Mutex::new(vec![serving]),
             shared: Mutex::new(Some(shared.clone())),
         };
-        let (id, staying) = match join(shared, coordinator, &config.coordinator).await {
+        let (id, staying) = match join(shared, coordinator).await {
             Ok(joined) => joined,
             Err(refused) => {
                 handle.shutdown().await;
@@ -162,15 +231,11 @@ pub struct AgentHandle {
 async fn join(
     shared: Arc<Shared>,
     coordinator: CoordinatorChannel,
-    address: &str,
 ) -> Result<(NodeId, JoinHandle<()>), AgentError> {
-    let refused = |detail| AgentError::Refused { coordinator: address.to_owned(), detail };
-    let registered = membership::register(&shared, coordinator.clone()).await.map_err(refused)?;
+    let registered = membership::register(&shared, coordinator.clone()).await?;
     let node = registered.node;
-    identity::write(&shared.dir, node)?;
     let local = Arc::new(StoreLocal::new(node, shared.store.clone()));
     *shared.local.lock().unwrap_or_else(PoisonError::into_inner) = Some(local);
-    *shared.node.lock().unwrap_or_else(PoisonError::into_inner) = Some(node);
     let end = shared.end.clone();
     let beat = membership::keep_alive(shared, coordinator, registered);
     let staying = tokio::spawn(async move {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use kintsu_dag::NodeId;
+use kintsu_wire::ClusterId;
 
 /// Why an agent does not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,34 @@ pub enum AgentError {
         found: NodeId,
         /// The node that was asked for.
         asked: NodeId,
+    },
+    /// There are blocks in the directory, but no record of whose they are.
+    #[error(
+        "{} holds {blocks} blocks but no node.json: expected the record of the node that it belongs to; put it back, or, if \
+         this is the folder of node N (`kintsu nodes` shows which one is missing), start it with `--id N --replace`",
+        .dir.display()
+    )]
+    Unnamed {
+        /// The directory.
+        dir: PathBuf,
+        /// How many blocks.
+        blocks: usize,
+    },
+    /// The coordinator belongs to another cluster than the directory.
+    #[error(
+        "{} belongs to cluster {own}, the coordinator at {coordinator} to cluster {other}: nothing was changed; start the \
+         agent with the address of its own coordinator, or the coordinator with its own folder",
+        .dir.display()
+    )]
+    Foreign {
+        /// The directory.
+        dir: PathBuf,
+        /// Its cluster.
+        own: ClusterId,
+        /// The coordinator's address.
+        coordinator: String,
+        /// The coordinator's cluster.
+        other: ClusterId,
     },
     /// The directory's record of its node cannot be read or written.
     #[error("{}: {detail}", .path.display())]

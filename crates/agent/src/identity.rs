@@ -1,46 +1,104 @@
-//! Which node a directory belongs to: a small file beside the blocks.
+//! Whose folder this is: a small file beside the blocks that names cluster, node and the folder itself.
+//!
+//! The folder's id is made at the first start and never changes. It, and not the path, tells two folders apart: equal paths
+//! on all hosts are normal, and the empty folder under an unmounted disk has the path of the disk.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use kintsu_dag::NodeId;
+use kintsu_wire::{ClusterId, FolderId, Seen};
 use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
 
-const FILE: &str = "node.json";
+/// The file's name.
+pub const FILE: &str = "node.json";
 
-#[derive(Serialize, Deserialize)]
-struct Identity {
-    node: NodeId,
+/// What a folder knows of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// What tells it from all other folders.
+    pub folder: FolderId,
+    /// The node that it belongs to; none before its first registration.
+    pub node: Option<NodeId>,
+    /// The cluster that it belongs to; none before its first registration.
+    pub cluster: Option<ClusterId>,
+    /// The last that it was told of the history of the cluster's metadata.
+    pub seen: Option<Seen>,
 }
 
-/// The node that `dir` belongs to, if it was one's before.
+/// The file, also as versions wrote it that knew the node only.
+#[derive(Deserialize)]
+struct Record {
+    node: Option<NodeId>,
+    folder: Option<FolderId>,
+    cluster: Option<ClusterId>,
+    seen: Option<Seen>,
+}
+
+/// How a folder is to be opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Claim {
+    /// The node that it should belong to.
+    pub node: Option<NodeId>,
+    /// Whether there are blocks in it.
+    pub blocks: usize,
+    /// It is to take the place of the folder that the node had before.
+    pub replace: bool,
+}
+
+/// The identity of the folder `dir`; a new folder gets one, durably.
 ///
 /// # Errors
-/// `Identity` when the record is there but makes no sense; `OtherNode` when it is not `asked`.
-pub fn read(dir: &Path, asked: Option<NodeId>) -> Result<Option<NodeId>, AgentError> {
+/// `Identity` when the record is there but makes no sense, or cannot be written; `OtherNode` when it is not the node that is
+/// asked for; `Unnamed` when there are blocks but no record.
+pub fn open(dir: &Path, claim: Claim) -> Result<Identity, AgentError> {
     let path = dir.join(FILE);
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(asked),
-        Err(e) => return Err(broken(path, &e)),
+    let found = match std::fs::read_to_string(&path) {
+        Ok(text) => Some(serde_json::from_str::<Record>(&text).map_err(|e| broken(&path, &e))?),
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        Err(e) => return Err(broken(&path, &e)),
     };
-    let found = serde_json::from_str::<Identity>(&text).map_err(|e| broken(path, &e))?.node;
-    match asked {
-        Some(asked) if asked != found => Err(AgentError::OtherNode { dir: dir.to_owned(), found, asked }),
-        _ => Ok(Some(found)),
+    if found.is_none() && claim.blocks > 0 && !(claim.replace && claim.node.is_some()) {
+        return Err(AgentError::Unnamed { dir: dir.to_owned(), blocks: claim.blocks });
+    }
+    let known = found.as_ref().and_then(|record| record.node);
+    if let (Some(found), Some(asked)) = (known, claim.node)
+        && found != asked
+    {
+        return Err(AgentError::OtherNode { dir: dir.to_owned(), found, asked });
+    }
+    if let Some(Record { node, folder: Some(folder), cluster, seen }) = found {
+        return Ok(Identity { folder, node: node.or(claim.node), cluster, seen });
+    }
+    let folder = FolderId::random()?;
+    let identity = Identity { folder, node: known, cluster: None, seen: None };
+    write(dir, &identity)?;
+    Ok(Identity { node: known.or(claim.node), ..identity })
+}
+
+/// The folder's id as its file says it now; a folder without the file has none.
+///
+/// # Errors
+/// `Identity` when the file cannot be read.
+pub fn folder(dir: &Path) -> Result<Option<FolderId>, AgentError> {
+    let path = dir.join(FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(serde_json::from_str::<Record>(&text).map_err(|e| broken(&path, &e))?.folder),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(broken(&path, &e)),
     }
 }
 
-/// Records that `dir` belongs to `node`, durably.
+/// Records the identity, durably.
 ///
 /// # Errors
 /// `Identity` when it cannot be written.
-pub fn write(dir: &Path, node: NodeId) -> Result<(), AgentError> {
+pub fn write(dir: &Path, identity: &Identity) -> Result<(), AgentError> {
     let path = dir.join(FILE);
     let aside = dir.join(format!("{FILE}.tmp"));
-    let text = serde_json::to_string(&Identity { node }).map_err(|e| broken(path.clone(), &e))?;
+    let text = serde_json::to_string(identity).map_err(|e| broken(&path, &e))?;
     let write = || -> std::io::Result<()> {
         let mut file = std::fs::File::create(&aside)?;
         file.write_all(text.as_bytes())?;
@@ -48,26 +106,60 @@ pub fn write(dir: &Path, node: NodeId) -> Result<(), AgentError> {
         std::fs::rename(&aside, &path)?;
         std::fs::File::open(dir)?.sync_all()
     };
-    write().map_err(|e| broken(path.clone(), &e))
+    write().map_err(|e| broken(&path, &e))
 }
 
-fn broken(path: PathBuf, detail: &dyn std::fmt::Display) -> AgentError {
-    AgentError::Identity { path, detail: detail.to_string() }
+fn broken(path: &Path, detail: &dyn std::fmt::Display) -> AgentError {
+    AgentError::Identity { path: PathBuf::from(path), detail: detail.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn claim(node: Option<u32>) -> Claim {
+        Claim { node: node.map(NodeId), blocks: 0, replace: false }
+    }
+
     #[test]
-    fn a_folder_keeps_its_node_and_refuses_another() {
+    fn a_folder_keeps_its_id_and_its_node_and_refuses_another() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path(), None).unwrap(), None);
-        assert_eq!(read(dir.path(), Some(NodeId(3))).unwrap(), Some(NodeId(3)));
-        write(dir.path(), NodeId(7)).unwrap();
-        assert_eq!(read(dir.path(), None).unwrap(), Some(NodeId(7)));
-        assert!(matches!(read(dir.path(), Some(NodeId(3))), Err(AgentError::OtherNode { .. })));
+        let new = open(dir.path(), claim(None)).unwrap();
+        assert_eq!((new.node, new.cluster, new.seen), (None, None, None));
+        assert_eq!(open(dir.path(), claim(Some(3))).unwrap(), Identity { node: Some(NodeId(3)), ..new });
+        let seen = Some(Seen { boot: 1, nonce: 2, history: 3 });
+        let named = Identity { node: Some(NodeId(7)), cluster: Some(ClusterId([1; 16])), seen, ..new };
+        write(dir.path(), &named).unwrap();
+        assert_eq!(open(dir.path(), claim(None)).unwrap(), named);
+        assert_eq!(folder(dir.path()).unwrap(), Some(new.folder));
+        assert!(matches!(open(dir.path(), claim(Some(3))), Err(AgentError::OtherNode { .. })));
         std::fs::write(dir.path().join(FILE), "{").unwrap();
-        assert!(matches!(read(dir.path(), None), Err(AgentError::Identity { .. })));
+        assert!(matches!(open(dir.path(), claim(None)), Err(AgentError::Identity { .. })));
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(open(other.path(), claim(None)).unwrap().folder, new.folder);
+    }
+
+    #[test]
+    fn a_folder_of_an_older_version_keeps_its_node_and_gets_an_id() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), r#"{"node":5}"#).unwrap();
+        let first = open(dir.path(), Claim { blocks: 9, ..claim(None) }).unwrap();
+        assert_eq!((first.node, first.cluster), (Some(NodeId(5)), None));
+        assert_eq!(open(dir.path(), claim(Some(5))).unwrap(), first);
+    }
+
+    #[test]
+    fn blocks_without_a_record_are_not_a_new_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let lost = Claim { blocks: 12, ..claim(None) };
+        let error = open(dir.path(), lost).unwrap_err();
+        assert!(
+            error.to_string().contains("12 blocks") && error.to_string().contains("--replace"),
+            "{error}"
+        );
+        assert!(open(dir.path(), Claim { replace: true, ..lost }).is_err(), "which node?");
+        assert!(!dir.path().join(FILE).exists());
+        let told = Claim { replace: true, node: Some(NodeId(4)), ..lost };
+        assert_eq!(open(dir.path(), told).unwrap().node, Some(NodeId(4)));
     }
 }

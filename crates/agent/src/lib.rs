@@ -4,6 +4,7 @@
 //! An agent knows nothing of codes, stripes or repair methods, and decides nothing.
 
 mod agent;
+mod aside;
 mod error;
 mod identity;
 mod membership;

@@ -1,52 +1,62 @@
 //! Belonging to a cluster: registration, heartbeats, and what the coordinator wants deleted.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
-use kintsu_store::{BlockStore, Generation, Reason};
-use kintsu_wire::CoordinatorChannel;
-use kintsu_wire::message::{BlockRef, DiskUsage, Heartbeat, Register, Registered};
-use tonic::Code;
+use kintsu_dag::StripeId;
+use kintsu_store::{BlockMeta, BlockStore, Generation, Listing, Reason, StoreError};
+use kintsu_wire::message::{
+    BadBlock, BlockPage, BlockRef, DiskUsage, FaultKind, Heartbeat, Register, Registered,
+};
+use kintsu_wire::{CoordinatorChannel, other_cluster};
+use tonic::{Code, Status};
 
 use crate::agent::Shared;
+use crate::identity::{self, Identity};
 use crate::rot::now_unix;
 use crate::service::held;
+use crate::{AgentError, aside};
 
 /// An old process of this node may still count as alive; it is given this many tries to end.
 const TRIES_WHILE_TAKEN: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Registers, again and again while the coordinator cannot be reached.
+/// Blocks that one page of a registration tells of, but for the rest of its last stripe.
+const PAGE: usize = 4096;
+
+/// How often the history of the metadata is written down while it grows.
+const REMEMBER_EVERY: Duration = Duration::from_secs(5);
+
+/// How often it is said again that the coordinator is a stranger.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+
+/// Registers and tells of all blocks, again and again while the coordinator cannot be reached.
 ///
 /// # Errors
 /// What the coordinator said when it refuses for good.
-pub async fn register(shared: &Shared, mut coordinator: CoordinatorChannel) -> Result<Registered, String> {
+pub async fn register(shared: &Shared, coordinator: CoordinatorChannel) -> Result<Registered, AgentError> {
+    let address = &shared.config.coordinator;
+    let refused = |detail| AgentError::Refused { coordinator: address.clone(), detail };
     let mut pause = FIRST_PAUSE;
     let mut taken = 0;
     loop {
-        let blocks = match list(shared.store.clone()).await {
-            Ok(blocks) => blocks,
-            Err(detail) => return Err(format!("its own blocks cannot be listed: {detail}")),
-        };
-        let message = Register {
-            node: *shared.node.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
-            rack: shared.rack,
-            control: shared.control,
-            data: shared.data,
-            dir: shared.dir.display().to_string(),
-            incarnation: shared.incarnation,
-            blocks,
-        };
-        match coordinator.register(message).await {
-            Ok(reply) => return Ok(reply.into_inner()),
-            Err(status) => match status.code() {
+        let listing = list(shared.store.clone()).await;
+        let listing = listing.map_err(|e| refused(format!("its own blocks cannot be listed: {e}")))?;
+        match try_register(shared, coordinator.clone(), &listing).await {
+            Ok(registered) => return Ok(registered),
+            Err(Failure::Own(error)) => return Err(error),
+            Err(Failure::Said(status)) => match status.code() {
                 Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled => {
                     tracing::info!("the coordinator cannot be reached: {}", status.message());
                 }
                 Code::AlreadyExists if taken < TRIES_WHILE_TAKEN => taken += 1,
-                _ => return Err(status.message().to_owned()),
+                _ => {
+                    return Err(
+                        foreign(shared, &status).unwrap_or_else(|| refused(status.message().to_owned()))
+                    );
+                }
             },
         }
         tokio::time::sleep(pause).await;
@@ -57,19 +67,132 @@ pub async fn register(shared: &Shared, mut coordinator: CoordinatorChannel) -> R
     }
 }
 
-async fn list(store: Arc<dyn BlockStore>) -> Result<Vec<kintsu_wire::message::HeldBlock>, String> {
+/// Why a registration did not succeed.
+enum Failure {
+    /// For a reason of this agent's.
+    Own(AgentError),
+    /// The coordinator said so.
+    Said(Status),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Said(status)
+    }
+}
+
+async fn try_register(
+    shared: &Shared,
+    mut coordinator: CoordinatorChannel,
+    listing: &Listing,
+) -> Result<Registered, Failure> {
+    let Identity { folder, node, cluster, seen } = shared.identity();
+    let config = &shared.config;
+    let message = Register {
+        node,
+        name: config.name.clone(),
+        rack: config.rack,
+        rack_name: config.rack_name.clone(),
+        control: shared.control,
+        data: shared.data,
+        dir: config.dir.display().to_string(),
+        incarnation: shared.incarnation,
+        cluster,
+        folder,
+        seen,
+        blocks: (listing.blocks.len() + listing.damaged.len()) as u64,
+        next_stripe: listing.blocks.last().map_or(0, |last| last.id.stripe.0.saturating_add(1)),
+        replace: config.replace,
+        moved: config.moved,
+    };
+    let registered = coordinator.register(message).await?.into_inner();
+    shared.credentials.join(registered.cluster).map_err(|error| Failure::Own(error.into()))?;
+    let known =
+        Identity { node: Some(registered.node), cluster: Some(registered.cluster), ..shared.identity() };
+    {
+        let mut own = shared.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        if *own != known {
+            identity::write(&config.dir, &known).map_err(Failure::Own)?;
+            *own = known;
+        }
+    }
+    report(shared, &mut coordinator, &registered, listing).await?;
+    if let Some(seen) = registered.seen {
+        shared.remember(seen).map_err(Failure::Own)?;
+    }
+    Ok(registered)
+}
+
+/// Tells the coordinator of all blocks, page by page.
+async fn report(
+    shared: &Shared,
+    coordinator: &mut CoordinatorChannel,
+    registered: &Registered,
+    listing: &Listing,
+) -> Result<(), Status> {
+    let (mut rest, mut damaged) = (&listing.blocks[..], &listing.damaged[..]);
+    for number in 0.. {
+        let (page, upto) = cut(rest);
+        rest = &rest[page.len()..];
+        let last = upto.is_none();
+        let within = upto.map_or(damaged.len(), |upto| damaged.partition_point(|(id, _)| id.stripe <= upto));
+        let (bad, later) = damaged.split_at(within);
+        damaged = later;
+        let message = BlockPage {
+            node: registered.node,
+            incarnation: shared.incarnation,
+            number,
+            upto,
+            blocks: page.iter().map(held).collect(),
+            damaged: bad.iter().map(|(id, error)| unreadable(registered, *id, error)).collect(),
+            aside: if last { aside::list(shared).await? } else { Vec::new() },
+        };
+        coordinator.report_blocks(message).await?;
+        if last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A block whose header cannot be read.
+fn unreadable(registered: &Registered, id: kintsu_dag::BlockId, error: &StoreError) -> BadBlock {
+    let kind = if error.is_rot() { FaultKind::Corrupt } else { FaultKind::Io };
+    BadBlock { id, node: registered.node, kind, detail: error.to_string() }
+}
+
+/// The blocks of the next page, and its last stripe; none where it is the last page. A stripe is never cut in two.
+fn cut(rest: &[BlockMeta]) -> (&[BlockMeta], Option<StripeId>) {
+    let Some(last) = rest.get(PAGE - 1).map(|meta| meta.id.stripe) else { return (rest, None) };
+    let end = rest.partition_point(|meta| meta.id.stripe <= last);
+    (&rest[..end], (end < rest.len()).then_some(last))
+}
+
+/// All blocks in order of their ids.
+async fn list(store: Arc<dyn BlockStore>) -> Result<Listing, String> {
     let listed = tokio::task::spawn_blocking(move || store.list()).await.map_err(|e| e.to_string())?;
     let listed = listed.map_err(|e| e.to_string())?;
     for (_, error) in &listed.damaged {
         tracing::warn!("a block is damaged: {error}");
     }
-    Ok(listed.blocks.iter().map(held).collect())
+    Ok(listed)
+}
+
+/// The error of a coordinator that belongs to another cluster than the folder.
+fn foreign(shared: &Shared, refusal: &Status) -> Option<AgentError> {
+    Some(AgentError::Foreign {
+        dir: shared.config.dir.clone(),
+        own: shared.identity().cluster?,
+        coordinator: shared.config.coordinator.clone(),
+        other: other_cluster(refusal)?,
+    })
 }
 
 /// Sends heartbeats until the agent ends; registers again when the coordinator asks for it.
 pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mut registered: Registered) {
+    let mut remembered = Instant::now();
+    let mut complained: Option<Instant> = None;
     loop {
-        delete(shared.store.clone(), std::mem::take(&mut registered.delete)).await;
         expire(shared.clone()).await;
         tokio::time::sleep(Duration::from_millis(registered.heartbeat_ms.clamp(10, 60_000))).await;
         let message = Heartbeat {
@@ -77,11 +200,16 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mu
             incarnation: shared.incarnation,
             usage: usage(shared.store.clone()).await,
             running: shared.running.load(Ordering::Relaxed),
+            failed: look_after_folder(&shared).await,
         };
         match coordinator.clone().heartbeat(message).await {
             Ok(reply) => {
                 let reply = reply.into_inner();
-                registered.delete = reply.delete;
+                complained = None;
+                if let Some(seen) = reply.seen.filter(|_| remembered.elapsed() >= REMEMBER_EVERY) {
+                    remembered = Instant::now();
+                    note(&shared, seen).await;
+                }
                 if reply.register_again {
                     match register(&shared, coordinator.clone()).await {
                         Ok(again) => registered = again,
@@ -91,14 +219,57 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mu
                     }
                 }
             }
-            Err(status) => tracing::info!("heartbeat: {}", status.message()),
+            Err(status) => match foreign(&shared, &status) {
+                Some(error) if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) => {
+                    complained = Some(Instant::now());
+                    tracing::error!("{error}");
+                }
+                Some(_) => {}
+                None => tracing::info!("heartbeat: {}", status.message()),
+            },
         }
     }
 }
 
+/// Writes down how far the history of the metadata has got. What fails is tried again with the next heartbeat.
+async fn note(shared: &Arc<Shared>, seen: kintsu_wire::Seen) {
+    let worker = shared.clone();
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(move || worker.remember(seen)).await {
+        tracing::warn!("{error}");
+    }
+}
+
+/// Whether the folder is still the one that the agent was started on; says why not.
+async fn look_after_folder(shared: &Arc<Shared>) -> Option<String> {
+    let worker = shared.clone();
+    let look = move || {
+        let dir = worker.config.dir.display();
+        if let Err(error) = worker.store.check_root() {
+            return Some(error.to_string());
+        }
+        match identity::folder(&worker.config.dir) {
+            Ok(Some(folder)) if folder == worker.identity().folder => None,
+            Ok(Some(other)) => {
+                Some(format!("{dir} is another folder now ({other}): was a disk unmounted or swapped?"))
+            }
+            Ok(None) => Some(format!("{dir} is empty or gone: was its disk unmounted?")),
+            Err(error) => Some(error.to_string()),
+        }
+    };
+    let found = tokio::task::spawn_blocking(look).await.ok().flatten();
+    let before =
+        std::mem::replace(&mut *shared.failed.lock().unwrap_or_else(PoisonError::into_inner), found.clone());
+    match (&before, &found) {
+        (None, Some(why)) => tracing::error!("the disk of this node failed: {why}"),
+        (Some(_), None) => tracing::warn!("the folder of this node is back"),
+        _ => {}
+    }
+    found
+}
+
 /// Throws away unfinished blocks that nobody goes on with.
 async fn expire(shared: Arc<Shared>) {
-    let local = shared.local.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let local = shared.local.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(local) = local
         && tokio::task::spawn_blocking(move || local.expire()).await.is_err()
     {
@@ -132,5 +303,36 @@ pub async fn delete(store: Arc<dyn BlockStore>, blocks: Vec<BlockRef>) {
     };
     if tokio::task::spawn_blocking(work).await.is_err() {
         tracing::error!("deleting blocks ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_dag::{BlockId, BlockIndex};
+    use kintsu_store::Digest;
+
+    #[test]
+    fn pages_cover_every_block_once_and_never_cut_a_stripe() {
+        let meta = |i: u64| BlockMeta {
+            id: BlockId { stripe: StripeId(i / 3), index: BlockIndex((i % 3) as u8) },
+            generation: Generation(1),
+            len: 0,
+            unit_bytes: 65536,
+            digest: Digest([0; 16]),
+        };
+        for count in [0, 1, PAGE as u64 - 1, PAGE as u64, PAGE as u64 + 1, 3 * PAGE as u64 + 2] {
+            let all: Vec<_> = (0..count).map(meta).collect();
+            let (mut rest, mut seen) = (&all[..], 0);
+            loop {
+                let (page, upto) = cut(rest);
+                rest = &rest[page.len()..];
+                seen += page.len();
+                let Some(upto) = upto else { break };
+                assert!(!page.is_empty() && page.iter().all(|m| m.id.stripe <= upto));
+                assert!(rest.iter().all(|m| m.id.stripe > upto) && !rest.is_empty());
+            }
+            assert_eq!((seen, rest.len()), (all.len(), 0));
+        }
     }
 }

@@ -11,8 +11,8 @@ use kintsu_runtime::{Context, StoreLocal, run};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    DeleteBlocks, Done, Fault, FaultKind, HeldBlock, JobRef, Nothing, RunEvent, RunPrograms, ScrubEvent,
-    Standing,
+    AsideList, Counted, DeleteBlocks, Done, Fault, FaultKind, HeldBlock, JobRef, Nothing, Purge, RunEvent,
+    RunPrograms, ScrubEvent, SetAside, Standing, TakeBack,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::agent::Shared;
-use crate::{membership, rot};
+use crate::{aside, membership, rot};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -41,8 +41,7 @@ impl Service {
     }
 
     fn node(&self) -> Result<NodeId, Status> {
-        let node = *self.shared.node.lock().unwrap_or_else(PoisonError::into_inner);
-        node.ok_or_else(outside)
+        self.shared.identity().node.ok_or_else(outside)
     }
 
     fn local(&self) -> Result<Arc<StoreLocal>, Status> {
@@ -91,6 +90,25 @@ impl Agent for Service {
         let shared = self.shared.clone();
         self.shared.work().spawn_blocking(move || scrub(&shared, node, &events));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn set_aside(&self, request: Request<SetAside>) -> Result<Response<Counted>, Status> {
+        let blocks = request.into_inner().blocks;
+        aside::set_aside(self.shared.store.clone(), blocks).await.map(Response::new)
+    }
+
+    async fn aside(&self, _: Request<Nothing>) -> Result<Response<AsideList>, Status> {
+        Ok(Response::new(AsideList { aside: aside::list(&self.shared).await? }))
+    }
+
+    async fn take_back(&self, request: Request<TakeBack>) -> Result<Response<HeldBlock>, Status> {
+        let name = request.into_inner().name;
+        aside::take_back(self.shared.store.clone(), name).await.map(Response::new)
+    }
+
+    async fn purge(&self, request: Request<Purge>) -> Result<Response<Counted>, Status> {
+        let age_s = request.into_inner().older_than_s;
+        aside::purge(self.shared.store.clone(), age_s).await.map(Response::new)
     }
 
     async fn wipe(&self, _: Request<Nothing>) -> Result<Response<Done>, Status> {
@@ -156,7 +174,7 @@ async fn conduct(
     let context = Context {
         plane: shared.plane.clone(),
         local: work.local.clone(),
-        limits: shared.limits,
+        limits: shared.config.limits,
         progress: Some(progress),
         cancel: cancel.clone(),
     };

@@ -18,8 +18,10 @@ use kintsu_plan::{
 use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Limits, Observed};
 use kintsu_store::block_path;
 use kintsu_wire::Credentials;
-use kintsu_wire::message::{BlockRef, Fault, FaultKind, Nothing, RunEvent, RunPrograms};
-use support::{Registry, agents, config, until, within};
+use kintsu_wire::message::{
+    BlockRef, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms, SetAside, TakeBack,
+};
+use support::{CLUSTER, Registry, SEEN, agents, config, member, until, within};
 use tokio_util::sync::CancellationToken;
 
 const BLOCK: usize = 1_500_000;
@@ -64,7 +66,7 @@ impl Stage {
         let code = kintsu_code::parse("rs:n=6,k=4").unwrap();
         let homes = (0..6).map(|node| Some(NodeId(node))).collect();
         let view = StripeView { id: StripeId(9), code, layout, homes };
-        let conductor = Conductor::new(Credentials::none());
+        let conductor = Conductor::new(member());
         let mut stage = Self { dir, registry, agents, view, conductor, digests: Vec::new() };
         stage.put().await;
         stage
@@ -100,7 +102,7 @@ impl Stage {
         let local =
             ClientLocal::reading(|binding: &BlockBinding| Ok(Box::new(Bytes(data_block(binding.index.0)))));
         let here = Context {
-            plane: DataPlane::client(Credentials::none()),
+            plane: DataPlane::client(member()),
             local: Arc::new(local),
             limits: Limits::default(),
             progress: None,
@@ -205,13 +207,14 @@ async fn a_scrub_checks_all_blocks_and_finds_rot() {
 async fn blocks_are_deleted_on_request_of_the_right_generation_only() {
     let stage = Stage::new().await;
     let id = |index| BlockId { stripe: stage.view.id, index: BlockIndex(index) };
-    let wanted = |index, generation| (NodeId(u32::from(index)), vec![BlockRef { id: id(index), generation }]);
-    stage.registry.delete.lock().unwrap().extend([wanted(0, GENERATION), wanted(1, GENERATION + 1)]);
-    until(|| !stage.path(0, 0).exists() && stage.registry.delete.lock().unwrap().is_empty()).await;
-    let mut agent = stage.conductor.agent(stage.agents[2].control()).unwrap();
-    let blocks = vec![BlockRef { id: id(2), generation: GENERATION }, BlockRef { id: id(5), generation: 1 }];
-    agent.delete(kintsu_wire::message::DeleteBlocks { blocks }).await.unwrap();
-    assert!(stage.path(1, 1).exists() && !stage.path(2, 2).exists());
+    for (node, index, generation) in
+        [(0, 0, GENERATION), (1, 1, GENERATION + 1), (2, 2, GENERATION), (2, 5, 1)]
+    {
+        let mut agent = stage.conductor.agent(stage.agents[node].control()).unwrap();
+        let blocks = vec![BlockRef { id: id(index), generation }];
+        agent.delete(kintsu_wire::message::DeleteBlocks { blocks }).await.unwrap();
+    }
+    assert!(!stage.path(0, 0).exists() && stage.path(1, 1).exists() && !stage.path(2, 2).exists());
     let mut agent = stage.conductor.agent(stage.agents[3].control()).unwrap();
     agent.wipe(Nothing {}).await.unwrap();
     assert!(!stage.path(3, 3).exists());
@@ -288,10 +291,17 @@ async fn an_agent_registers_again_with_its_blocks_when_told() {
     stage.registry.registered.lock().unwrap().clear();
     stage.registry.register_again.store(true, Ordering::SeqCst);
     until(|| stage.registry.registrations(node) > 0).await;
-    let registered = stage.registry.registered.lock().unwrap();
-    let again = registered.iter().find(|r| r.node == Some(node)).unwrap();
-    assert_eq!((again.blocks.len(), again.blocks[0].len), (1, BLOCK as u64));
+    let told = || stage.registry.pages.lock().unwrap().iter().rfind(|page| page.node == node).cloned();
+    until(|| told().is_some_and(|page| !page.blocks.is_empty())).await;
+    let (again, registered) = (told().unwrap(), stage.registry.registered.lock().unwrap());
+    assert_eq!(
+        (again.number, again.upto, again.blocks.len(), again.blocks[0].len),
+        (0, None, 1, BLOCK as u64)
+    );
     assert_eq!(Some(again.blocks[0].digest), stage.digests[5]);
+    let register = registered.iter().rfind(|r| r.node == Some(node)).unwrap();
+    assert_eq!((register.blocks, register.next_stripe), (1, stage.view.id.0 + 1));
+    assert_eq!((register.cluster, register.seen), (Some(CLUSTER), Some(SEEN)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -310,4 +320,82 @@ async fn an_agent_told_to_stop_lets_go_of_its_folder_also_in_the_middle_of_a_run
     let addr = stage.registry.serve(&Credentials::none()).await;
     let again = within(Agent::start(config(&stage.dir.path().join("6"), addr))).await.unwrap();
     assert_eq!(again.id(), NodeId(6));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_and_a_coordinator_of_two_clusters_refuse_each_other() {
+    let stage = Stage::new().await;
+    let other = kintsu_wire::ClusterId([0xee; 16]);
+    let stranger = Credentials::none();
+    stranger.join(other).unwrap();
+    let registry = Arc::new(Registry::default());
+    let addr = registry.serve(&stranger).await;
+    let dir = stage.dir.path().join("3");
+    stage.agents[3].shutdown().await;
+    let refused = within(Agent::start(config(&dir, addr))).await;
+    let Err(error @ AgentError::Foreign { .. }) = refused else { panic!("taken") };
+    let text = error.to_string();
+    assert!(text.contains(&CLUSTER.to_string()) && text.contains(&other.to_string()), "{text}");
+    assert!(stage.path(3, 3).exists() && registry.registered.lock().unwrap().is_empty());
+
+    // And an agent takes no command from a coordinator of another cluster, nor from one that shows none.
+    for credentials in [stranger, Credentials::none()] {
+        let mut agent = Conductor::new(credentials).agent(stage.agents[0].control()).unwrap();
+        let status = agent.wipe(Nothing {}).await.unwrap_err();
+        assert!(status.message().contains(&CLUSTER.to_string()), "{}", status.message());
+    }
+    assert!(stage.path(0, 0).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_without_its_record_is_not_a_new_node() {
+    let stage = Stage::new().await;
+    let dir = stage.dir.path().join("3");
+    stage.agents[3].shutdown().await;
+    std::fs::remove_file(dir.join("node.json")).unwrap();
+    let addr = stage.registry.serve(&member()).await;
+    let refused = within(Agent::start(config(&dir, addr))).await;
+    assert!(matches!(refused, Err(AgentError::Unnamed { blocks: 1, .. })));
+    assert!(stage.path(3, 3).exists());
+    let told = AgentConfig { node: Some(NodeId(3)), replace: true, ..config(&dir, addr) };
+    assert_eq!(within(Agent::start(told)).await.unwrap().id(), NodeId(3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_says_that_its_folder_is_gone_and_writes_nothing_where_it_was() {
+    let stage = Stage::new().await;
+    let (dir, away) = (stage.dir.path().join("3"), stage.dir.path().join("away"));
+    let failed = || stage.registry.failed.lock().unwrap().get(&NodeId(3)).cloned().flatten();
+    assert_eq!(failed(), None);
+    std::fs::rename(&dir, &away).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    until(|| failed().is_some()).await;
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    std::fs::remove_dir(&dir).unwrap();
+    std::fs::rename(&away, &dir).unwrap();
+    until(|| failed().is_none()).await;
+    assert!(stage.path(3, 3).exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_blocks_are_set_aside_and_come_back_whole() {
+    let stage = Stage::new().await;
+    let id = BlockId { stripe: stage.view.id, index: BlockIndex(0) };
+    let mut agent = stage.conductor.agent(stage.agents[0].control()).unwrap();
+    let ask = |generation| SetAside { blocks: vec![BlockRef { id, generation }] };
+    assert_eq!(agent.set_aside(ask(GENERATION + 1)).await.unwrap().into_inner().blocks, 0);
+    assert!(stage.path(0, 0).exists());
+    assert_eq!(agent.set_aside(ask(GENERATION)).await.unwrap().into_inner().blocks, 1);
+    assert!(!stage.path(0, 0).exists());
+    let aside = agent.aside(Nothing {}).await.unwrap().into_inner().aside;
+    assert_eq!((aside.len(), aside[0].id, aside[0].reason.as_str()), (1, id, "unknown"));
+    assert_eq!(aside[0].held.as_ref().map(|h| Some(h.digest)), Some(stage.digests[0]));
+    let keep = agent.purge(Purge { older_than_s: 3600 }).await.unwrap().into_inner();
+    assert_eq!(keep.blocks, 0);
+    let name = aside[0].name.clone();
+    let back = agent.take_back(TakeBack { name: name.clone() }).await.unwrap().into_inner();
+    assert_eq!((back.id, Some(back.digest)), (id, stage.digests[0]));
+    assert!(stage.path(0, 0).exists());
+    let twice = agent.take_back(TakeBack { name }).await.unwrap_err();
+    assert_eq!(twice.code(), tonic::Code::NotFound);
 }

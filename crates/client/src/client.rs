@@ -5,10 +5,11 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kintsu_dag::NodeId;
 use kintsu_runtime::{Conductor, DataPlane};
 use kintsu_wire::message::{
-    ClusterStatus, List, ListPage, Lookup, NodeAddress, NodeInfo, NodeList, NodeState, Nothing, ObjectInfo,
-    ObjectView, Remove,
+    ClusterStatus, HeldBlock, List, ListPage, Lookup, NodeAddress, NodeInfo, NodeList, NodeRef, NodeState,
+    Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, Remove, RestoreBlock,
 };
 use kintsu_wire::{CoordinatorChannel, Credentials, connect_coordinator};
 use tokio::task::JoinSet;
@@ -48,6 +49,7 @@ struct Shared {
     endpoint: String,
     options: Options,
     coordinator: CoordinatorChannel,
+    credentials: Credentials,
     plane: Arc<DataPlane>,
     conductor: Conductor,
     farewells: Mutex<JoinSet<()>>,
@@ -77,7 +79,8 @@ impl Client {
             options,
             coordinator,
             plane: DataPlane::client(credentials.clone()),
-            conductor: Conductor::new(credentials),
+            conductor: Conductor::new(credentials.clone()),
+            credentials,
             farewells: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared), slice_bytes: None })
@@ -87,6 +90,15 @@ impl Client {
     /// where nothing is lost in cells.
     pub fn in_slices(&self, slice_bytes: Option<u32>) -> Self {
         Self { slice_bytes: slice_bytes.filter(|bytes| *bytes > 0), ..self.clone() }
+    }
+
+    /// Learns which cluster this is, once: agents talk to nobody who does not show it.
+    pub(crate) async fn join(&self) -> Result<(), ClientError> {
+        if self.shared.credentials.cluster().is_none() {
+            let info = self.call_patiently(|mut c| async move { c.cluster(Nothing {}).await }).await?;
+            self.shared.credentials.join(info.cluster).map_err(|e| ClientError::Invalid(e.to_string()))?;
+        }
+        Ok(())
     }
 
     /// An object in general.
@@ -170,6 +182,43 @@ impl Client {
         };
         let list: NodeList = self.call_patiently(|mut c| async move { c.nodes(Nothing {}).await }).await?;
         Ok(by_id(list.nodes.into_iter().map(address).collect()))
+    }
+
+    /// What is set aside on the nodes, or on one: blocks that the metadata do not know, and damaged ones.
+    ///
+    /// # Errors
+    /// `NotFound` for a node that nobody knows, or whatever keeps the coordinator from answering.
+    pub async fn quarantine(&self, node: Option<NodeId>) -> Result<QuarantineList, ClientError> {
+        self.call(|mut c| async move { c.quarantine(Quarantine { node }).await }).await
+    }
+
+    /// Has a node take a block back to its place.
+    ///
+    /// # Errors
+    /// No such block; a sound block at its place; damage; or whatever keeps the coordinator from answering.
+    pub async fn restore_block(&self, node: NodeId, name: &str) -> Result<HeldBlock, ClientError> {
+        let name = name.to_owned();
+        self.call(|mut c| {
+            let name = name.clone();
+            async move { c.restore_block(RestoreBlock { node, name }).await }
+        })
+        .await
+    }
+
+    /// Lets a node's quarantine be purged in time although many of its blocks looked unknown at once.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn confirm_quarantine(&self, node: NodeId) -> Result<(), ClientError> {
+        self.call(|mut c| async move { c.confirm_quarantine(NodeRef { node }).await }).await.map(drop)
+    }
+
+    /// Forgets a node that is gone for good.
+    ///
+    /// # Errors
+    /// `NotFound`; a node that lives or on which blocks are placed; or whatever keeps the coordinator from answering.
+    pub async fn forget_node(&self, node: NodeId) -> Result<(), ClientError> {
+        self.call(|mut c| async move { c.forget_node(NodeRef { node }).await }).await.map(drop)
     }
 
     /// The cluster in numbers.

@@ -13,7 +13,7 @@ use kintsu_code::{Code, Definition};
 use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_plan::{JobId, Rates, Recovery, Topology};
 use kintsu_runtime::Conductor;
-use kintsu_wire::{AgentChannel, Credentials};
+use kintsu_wire::{AgentChannel, ClusterId, Credentials, Seen};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,6 +21,8 @@ use tokio_util::task::TaskTracker;
 use crate::config::Config;
 use crate::driver::Asks;
 use crate::error::{CoordinatorError, Result};
+use crate::gate::Gate;
+use crate::handlers::report_blocks::Reports;
 use crate::handlers::status::Damage;
 use crate::leases::Leases;
 use crate::members::{Members, Patience};
@@ -39,13 +41,19 @@ pub struct Cluster {
     pub sweep: Notify,
     /// Bounds the stripes that encodings and drains work on at once.
     pub slots: Arc<Semaphore>,
-    /// Lets one registration at a time compare blocks: that takes memory in proportion to them.
+    /// Bounds the pages of registrations that are compared at once.
     pub registering: Semaphore,
     /// Lets one definition at a time be proved: that takes memory and time in proportion to it.
     pub proving: Semaphore,
     /// Ends everything.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
+    /// The cluster's id.
+    pub id: ClusterId,
+    /// This start, and the history at its begin.
+    start: Seen,
+    gate: Mutex<Gate>,
+    reports: Mutex<Reports>,
     members: Mutex<Members>,
     queue: Mutex<Queue>,
     recovery: Mutex<Recovery>,
@@ -69,11 +77,24 @@ impl Cluster {
     /// The directory is in use; the metadata cannot be read.
     pub fn open(config: Config, credentials: Credentials) -> Result<Self> {
         let meta = Meta::open(&config.dir, config.cache_bytes)?;
-        let boot = meta.next_boot()?;
+        let nonce = getrandom::u64().map_err(|e| no_random(&e))?;
+        let fresh = ClusterId::random().map_err(|e| no_random(&e))?;
+        if config.accept_older && meta.accept_older()? {
+            tracing::warn!("the metadata are older than what agents remember; accepted as they are");
+        }
+        let (id, start) = meta.begin(fresh, nonce)?;
+        credentials.join(id).map_err(|e| no_random(&e))?;
+        let boot = start.boot;
         let snapshot = meta.snapshot()?;
+        let placed = snapshot.tallies()?.into_iter().map(|(node, (placed, _))| (node, placed)).collect();
+        let behind = snapshot.behind()?.map(|behind| behind.why);
         let ms = |d: std::time::Duration| d.as_millis() as u64;
         let patience = Patience { dead_after_ms: ms(config.dead_after), grace_ms: ms(config.grace) };
         Ok(Self {
+            id,
+            start,
+            gate: Mutex::new(Gate::new(placed, patience.grace_ms, behind)),
+            reports: Mutex::default(),
             members: Mutex::new(Members::new(patience, snapshot.nodes()?, 0)),
             queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_node)),
             recovery: Mutex::default(),
@@ -90,7 +111,7 @@ impl Cluster {
             conductor: Conductor::new(credentials),
             sweep: Notify::new(),
             slots: Arc::new(Semaphore::new(config.parallel.max(1))),
-            registering: Semaphore::new(1),
+            registering: Semaphore::new(2),
             proving: Semaphore::new(1),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -108,6 +129,21 @@ impl Cluster {
     /// Seconds since 1970.
     pub fn unix_seconds(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+    }
+
+    /// What agents are to remember now; nothing while this coordinator does not trust its own metadata, so that a newer
+    /// copy that is put back finds them as they were.
+    pub fn seen(&self) -> Option<Seen> {
+        let trusted = self.gate().may_delete();
+        trusted.then(|| Seen { history: self.meta.history().max(self.start.history), ..self.start })
+    }
+
+    pub fn gate(&self) -> MutexGuard<'_, Gate> {
+        lock(&self.gate)
+    }
+
+    pub fn reports(&self) -> MutexGuard<'_, Reports> {
+        lock(&self.reports)
     }
 
     pub fn members(&self) -> MutexGuard<'_, Members> {
@@ -312,6 +348,14 @@ impl Drop for Writing {
                 }
             }
         }
+    }
+}
+
+fn no_random(error: &dyn std::fmt::Display) -> CoordinatorError {
+    CoordinatorError::Conflict {
+        what: "start of the coordinator".into(),
+        expected: "random numbers from the operating system, and a cluster of its own".into(),
+        got: error.to_string(),
     }
 }
 

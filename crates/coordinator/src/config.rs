@@ -46,6 +46,10 @@ pub struct Config {
     pub repairs_per_node: u32,
     /// Memory for the cache of the metadata, in bytes.
     pub cache_bytes: usize,
+    /// Go on with metadata that are older than what agents remember.
+    pub accept_older: bool,
+    /// What was set aside because the metadata do not know it is deleted after so long.
+    pub quarantine_keep: Duration,
     /// Starts agents, where that is possible.
     pub launcher: Option<Arc<dyn Launcher>>,
 }
@@ -66,6 +70,8 @@ impl Config {
             repairs: 32,
             repairs_per_node: 4,
             cache_bytes: 128 << 20,
+            accept_older: false,
+            quarantine_keep: Duration::from_secs(7 * 24 * 3600),
             launcher: None,
         }
     }
@@ -86,6 +92,8 @@ impl std::fmt::Debug for Config {
             .field("repairs", &self.repairs)
             .field("repairs_per_node", &self.repairs_per_node)
             .field("cache_bytes", &self.cache_bytes)
+            .field("accept_older", &self.accept_older)
+            .field("quarantine_keep", &self.quarantine_keep)
             .finish_non_exhaustive()
     }
 }

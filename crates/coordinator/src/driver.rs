@@ -5,6 +5,7 @@
 //! - `asks`: carries out the commands of the repair queue;
 //! - `pages`: finds the stripes that an ask is about; `assign`: gives them to nodes;
 //! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
+//! - `quarantine`: blocks that the metadata do not know;
 //! - `run`: programs on agents.
 
 mod asks;
@@ -14,6 +15,7 @@ mod encode;
 mod mend;
 mod pacing;
 mod pages;
+mod quarantine;
 mod run;
 mod scrub;
 mod sweep;
@@ -23,6 +25,7 @@ pub use asks::{Asks, ask};
 pub use drain::drain;
 pub use encode::encode;
 pub use pages::{Source, unavailable};
+pub use quarantine::{Unknown, purge, settle_quarantine, welcome};
 pub use scrub::scrub;
 pub use sweep::sweep;
 pub use ticks::{AUTOMATIC_SLICE, mend_now, ticks};

@@ -12,12 +12,13 @@
 //!
 //! Invariants: metadata name a block's new home only after the block is durable there and has the
 //! recorded digest; an object is visible whole or not at all; what was acknowledged survives a
-//! kill at any moment; nothing is deleted unless its agent was asked to by a durable row.
+//! kill at any moment; nothing is deleted unless a durable row names it, and nothing at all before the gate is open.
 
 mod cluster;
 mod config;
 mod driver;
 mod error;
+mod gate;
 mod handlers;
 mod leases;
 pub mod members;

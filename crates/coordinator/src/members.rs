@@ -42,11 +42,16 @@ pub struct Member {
     pub usage: DiskUsage,
     /// Somebody could not reach it since it was last heard of.
     pub suspect: bool,
+    /// Why its folder cannot be used, as its agent says.
+    pub failed: Option<String>,
 }
 
 impl Member {
     /// Its state for people.
     pub fn state(&self) -> NodeState {
+        if self.failed.is_some() && !self.record.stopped {
+            return NodeState::Failed;
+        }
         match (self.up, self.record.stopped, self.record.draining) {
             (true, _, true) => NodeState::Draining,
             (true, _, false) => NodeState::Alive,
@@ -85,6 +90,7 @@ impl Members {
             down_ms: now_ms,
             usage: DiskUsage::default(),
             suspect: false,
+            failed: None,
         };
         let members = records.into_iter().map(|(id, record)| (id, member(record))).collect();
         Self { patience, members, overdue: BTreeSet::new() }
@@ -100,11 +106,12 @@ impl Members {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
-    /// A live member that a registration under its id from another directory would displace.
-    pub fn rival(&self, node: NodeId, record: &NodeRecord, now_ms: u64) -> Option<&Member> {
+    /// The address of a member that seems to live and that a registration under its id would displace: whether it does
+    /// must be tried. A start at the same address is the same agent again.
+    pub fn rival(&self, node: NodeId, control: SocketAddr, incarnation: u64, now_ms: u64) -> Option<&Member> {
         self.members.get(&node).filter(|m| {
             let recent = m.up && now_ms.saturating_sub(m.seen_ms) < self.patience.dead_after_ms;
-            recent && m.record.incarnation != record.incarnation && m.record.dir != record.dir
+            recent && m.record.incarnation != incarnation && m.record.control != control
         })
     }
 
@@ -113,21 +120,44 @@ impl Members {
         let was_up = self.members.get(&node).is_some_and(|m| m.up);
         let usage = self.members.get(&node).map(|m| m.usage).unwrap_or_default();
         self.overdue.remove(&node);
-        let member = Member { record, up: true, seen_ms: now_ms, down_ms: now_ms, usage, suspect: false };
+        let member = Member {
+            record,
+            up: true,
+            seen_ms: now_ms,
+            down_ms: now_ms,
+            usage,
+            suspect: false,
+            failed: None,
+        };
         self.members.insert(node, member);
         (!was_up).then_some(Change::Up(node))
     }
 
-    /// A heartbeat has come. `Err` when nobody of that incarnation is registered.
+    /// A heartbeat has come; `failed` says why the node's folder cannot be used, if so: then its blocks count as
+    /// unavailable, as those of a dead node do. `Err` when nobody of that incarnation is registered, and when a folder is
+    /// back: what is in it must be told anew.
     #[allow(clippy::result_unit_err)]
     pub fn seen(
         &mut self,
         node: NodeId,
         incarnation: u64,
         usage: DiskUsage,
+        failed: Option<String>,
         now_ms: u64,
     ) -> Result<Option<Change>, ()> {
         let member = self.members.get_mut(&node).filter(|m| m.record.incarnation == incarnation).ok_or(())?;
+        if failed.is_some() {
+            member.seen_ms = now_ms;
+            member.failed = failed;
+            let was_up = std::mem::replace(&mut member.up, false);
+            if was_up {
+                member.down_ms = now_ms;
+            }
+            return Ok(was_up.then_some(Change::Down(node)));
+        }
+        if member.failed.is_some() {
+            return Err(());
+        }
         (member.seen_ms, member.usage, member.suspect) = (now_ms, usage, false);
         if member.up || member.record.stopped {
             // A stopped agent may still send a last one.
@@ -154,6 +184,19 @@ impl Members {
         if let Some(member) = self.members.get_mut(&node) {
             member.record.draining = draining;
         }
+    }
+
+    /// What was recorded of a node has changed.
+    pub fn recorded(&mut self, node: NodeId, change: impl FnOnce(&mut NodeRecord)) {
+        if let Some(member) = self.members.get_mut(&node) {
+            change(&mut member.record);
+        }
+    }
+
+    /// A node is forgotten.
+    pub fn forget(&mut self, node: NodeId) {
+        self.members.remove(&node);
+        self.overdue.remove(&node);
     }
 
     /// Somebody could not reach a node: it is not used until it is heard of again.
@@ -247,6 +290,11 @@ impl Members {
                 usage: m.usage,
                 placed_blocks,
                 lost_blocks,
+                name: m.record.name.clone(),
+                rack_name: m.record.rack_name.clone(),
+                failed: m.failed.clone(),
+                folder: m.record.folder,
+                held: m.record.held,
             }
         };
         self.members.iter().map(info).collect()
@@ -263,15 +311,8 @@ pub(crate) mod tests {
     const NODE: NodeId = NodeId(3);
 
     pub(crate) fn record(incarnation: u64) -> NodeRecord {
-        NodeRecord {
-            rack: RackId(0),
-            control: "127.0.0.1:1".parse().unwrap(),
-            data: "127.0.0.1:2".parse().unwrap(),
-            dir: "/d".into(),
-            incarnation,
-            draining: false,
-            stopped: false,
-        }
+        let (control, data) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+        NodeRecord::new(RackId(0), control, data, "/d".into(), incarnation)
     }
 
     fn members() -> Members {
@@ -290,32 +331,47 @@ pub(crate) mod tests {
         assert_eq!(m.tick(649), []);
         assert_eq!(m.tick(650), [Change::Overdue(NODE)]);
         assert_eq!(m.tick(900), []);
-        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), 901), Ok(Some(Change::Up(NODE))));
+        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), None, 901), Ok(Some(Change::Up(NODE))));
         assert!(m.overdue().is_empty() && m.readable(NODE));
     }
 
     #[test]
     fn only_the_registered_incarnation_counts() {
         let mut m = members();
-        assert!(m.seen(NODE, 8, DiskUsage::default(), 1).is_err());
-        assert!(m.seen(NodeId(9), 7, DiskUsage::default(), 1).is_err());
+        assert!(m.seen(NODE, 8, DiskUsage::default(), None, 1).is_err());
+        assert!(m.seen(NodeId(9), 7, DiskUsage::default(), None, 1).is_err());
         assert_eq!(m.tick(50), [Change::Down(NODE)]);
     }
 
     #[test]
-    fn a_second_live_agent_of_the_same_id_is_a_rival_but_a_restart_is_not() {
+    fn a_second_agent_at_another_address_may_be_a_rival_but_one_at_the_same_is_a_restart() {
         let m = members();
-        let other = NodeRecord { dir: "/elsewhere".into(), ..record(8) };
-        assert!(m.rival(NODE, &other, 10).is_some());
-        assert!(m.rival(NODE, &record(8), 10).is_none(), "same directory: its lock tells them apart");
-        assert!(m.rival(NODE, &other, 60).is_none(), "silent for too long");
+        let (same, other) = (record(8).control, "127.0.0.1:9".parse().unwrap());
+        assert!(m.rival(NODE, other, 8, 10).is_some());
+        assert!(m.rival(NODE, same, 8, 10).is_none());
+        assert!(m.rival(NODE, other, 8, 60).is_none(), "silent for too long");
+    }
+
+    #[test]
+    fn a_node_whose_disk_failed_is_down_and_overdue_and_must_tell_what_it_holds_when_it_is_back() {
+        let mut m = members();
+        let failed = || Some("unmounted".to_owned());
+        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), failed(), 10), Ok(Some(Change::Down(NODE))));
+        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), failed(), 300), Ok(None));
+        assert_eq!(m.node(NODE).unwrap().state(), NodeState::Failed);
+        assert!(!m.readable(NODE) && !m.topology().nodes[&NODE].usable);
+        assert_eq!(m.tick(609), []);
+        assert_eq!(m.tick(610), [Change::Overdue(NODE)]);
+        assert!(m.seen(NODE, 7, DiskUsage::default(), None, 620).is_err());
+        assert_eq!(m.enrolled(NODE, record(7), 630), Some(Change::Up(NODE)));
+        assert_eq!(m.node(NODE).unwrap().state(), NodeState::Alive);
     }
 
     #[test]
     fn a_stopped_node_stays_stopped_until_it_registers() {
         let mut m = members();
         assert_eq!(m.stopped(NODE, 10), Some(Change::Down(NODE)));
-        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), 11), Ok(None));
+        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), None, 11), Ok(None));
         assert_eq!(m.node(NODE).unwrap().state(), NodeState::Stopped);
         assert_eq!(m.tick(610), [Change::Overdue(NODE)]);
         assert_eq!(m.enrolled(NODE, record(8), 700), Some(Change::Up(NODE)));
@@ -327,7 +383,7 @@ pub(crate) mod tests {
     fn a_restarted_coordinator_trusts_what_it_knew_for_a_while() {
         let mut m = Members::new(PATIENCE, BTreeMap::from([(NODE, record(7))]), 1000);
         assert!(m.readable(NODE));
-        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), 1010), Ok(None));
+        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), None, 1010), Ok(None));
         assert_eq!(m.tick(1060), [Change::Down(NODE)]);
     }
 
@@ -343,7 +399,7 @@ pub(crate) mod tests {
                 let node = NodeId(node);
                 let changes: Vec<Change> = match what {
                     0 => m.enrolled(node, record(1), now).into_iter().collect(),
-                    1 => m.seen(node, 1, DiskUsage::default(), now).ok().flatten().into_iter().collect(),
+                    1 => m.seen(node, 1, DiskUsage::default(), None, now).ok().flatten().into_iter().collect(),
                     2 => m.stopped(node, now).into_iter().collect(),
                     _ => m.tick(now),
                 };

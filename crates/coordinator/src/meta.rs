@@ -18,6 +18,8 @@
 
 mod blocks;
 mod codes;
+mod enroll;
+mod history;
 mod nodes;
 mod objects;
 mod puts;
@@ -28,6 +30,7 @@ mod write;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
 
@@ -35,7 +38,9 @@ use crate::error::{CoordinatorError, Result};
 
 pub use blocks::{Landing, LostBlock, Parity};
 pub use codes::missing as missing_code;
-pub use nodes::{Comparison, Enrolled};
+pub use enroll::{Applicant, Enrolled};
+pub use history::Behind;
+pub use nodes::{Comparison, Range, Stray};
 pub use puts::NewPut;
 pub use record::{
     BlockRecord, CodeRecord, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
@@ -49,6 +54,8 @@ pub const FILE: &str = "metadata.redb";
 #[derive(Clone)]
 pub struct Meta {
     db: Arc<Database>,
+    /// Transactions committed, over all starts.
+    history: Arc<AtomicU64>,
 }
 
 /// A consistent view of the metadata at one moment.
@@ -94,7 +101,7 @@ impl Meta {
             }
             other => other?,
         };
-        let meta = Self { db: Arc::new(db) };
+        let meta = Self { db: Arc::new(db), history: Arc::default() };
         let version = meta.write(|t| {
             let found = t.counter(tables::COUNT_VERSION)?;
             let known = found == 0 || (tables::OLDEST_VERSION..=tables::VERSION).contains(&found);
@@ -145,12 +152,9 @@ impl Meta {
         Ok(Snapshot { stripes: txn.open_table(tables::STRIPES)?, txn })
     }
 
-    /// Counts one more start of the coordinator, and tells which it is: never the same twice.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn next_boot(&self) -> Result<u64> {
-        self.write(|t| t.next(tables::COUNT_BOOT, 1))
+    /// Transactions committed, over all starts.
+    pub fn history(&self) -> u64 {
+        self.history.load(Ordering::Acquire)
     }
 
     /// One transaction: all of `f` durable, or nothing.
@@ -158,11 +162,16 @@ impl Meta {
         let mut txn = self.db.begin_write()?;
         txn.set_quick_repair(true);
         let mut opened = Tables::open(&txn)?;
-        let result = f(&mut opened);
+        let result = f(&mut opened).and_then(|value| {
+            let history = opened.counter(tables::COUNT_HISTORY)? + 1;
+            opened.set_counter(tables::COUNT_HISTORY, history)?;
+            Ok((value, history))
+        });
         drop(opened);
         match result {
-            Ok(value) => {
+            Ok((value, history)) => {
                 txn.commit()?;
+                self.history.store(history, Ordering::Release);
                 Ok(value)
             }
             Err(error) => {

@@ -48,6 +48,7 @@ impl Coordinator {
         let server = serve(cluster.clone(), listener, credentials);
         cluster.spawn(driver::ticks(cluster.clone()));
         cluster.spawn(driver::sweep(cluster.clone()));
+        cluster.spawn(driver::purge(cluster.clone()));
         cluster.tasks.close();
         let ended = tokio::spawn(end(cluster, server));
         Ok(CoordinatorHandle { addr, stop, ended })

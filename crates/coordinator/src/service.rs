@@ -75,7 +75,12 @@ impl Coordinator for Service {
     type ScrubStream = Events;
 
     unary!(register, Register, Registered);
+    unary!(report_blocks, BlockPage, Done);
     unary!(heartbeat, Heartbeat, HeartbeatReply);
+    unary!(quarantine, Quarantine, QuarantineList);
+    unary!(restore_block, RestoreBlock, HeldBlock);
+    unary!(confirm_quarantine, NodeRef, Done);
+    unary!(forget_node, NodeRef, Done);
     unary!(begin_put, BeginPut, PutTicket);
     unary!(renew_put, PutRef, Done);
     unary!(move_stripe, MoveStripe, StripeGrant);
@@ -89,6 +94,7 @@ impl Coordinator for Service {
     unary!(find_code, CodeName, Definition);
     unary!(remove_code, CodeName, Done);
     unary!(set_rates, Rates, Done);
+    inquiry!(cluster, ClusterInfo);
     inquiry!(rates, Rates);
     inquiry!(codes, CodeList);
     inquiry!(nodes, NodeList);

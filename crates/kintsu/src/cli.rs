@@ -70,9 +70,11 @@ Examples:
     #[command(after_help = "Example:\n  kintsu coordinator --dir /data/coordinator --listen 127.0.0.1:7400")]
     Coordinator(CoordinatorArgs),
     /// Run an agent alone, beside a disk.
-    #[command(
-        after_help = "Example:\n  kintsu agent --dir /data/node7 --rack 2 --coordinator 127.0.0.1:7400"
-    )]
+    #[command(after_help = "\
+Examples:
+  kintsu agent --dir /data/node7 --rack 2 --coordinator 127.0.0.1:7400
+  kintsu agent --dir /data/disk1 --name host7-disk1 --rack dc1/r7
+  kintsu agent --dir /data/disk1 --id 3 --replace      # a new disk in the place of node 3's")]
     Agent(AgentArgs),
     /// Store a file as an object.
     #[command(after_help = "\
@@ -103,6 +105,17 @@ Examples:
     /// List the nodes.
     #[command(after_help = "Examples:\n  kintsu nodes\n  kintsu nodes --json")]
     Nodes,
+    /// Blocks that are set aside: those that the metadata do not know, and damaged ones.
+    #[command(after_help = "\
+Examples:
+  kintsu quarantine ls
+  kintsu quarantine restore 3 s300.b2.g1.unknown.1764345600.4
+  kintsu quarantine confirm 3       # what looked unknown at once on node 3 may be deleted in time")]
+    Quarantine {
+        /// What to do.
+        #[command(subcommand)]
+        command: QuarantineCommand,
+    },
     /// Show the cluster in numbers.
     #[command(after_help = "Examples:\n  kintsu status\n  kintsu status --json")]
     Status,
@@ -196,12 +209,18 @@ Examples:
 /// `kintsu up`.
 #[derive(Debug, Args)]
 pub struct Up {
-    /// Number of nodes.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub nodes: u32,
-    /// Number of racks; nodes are dealt to them in turn.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub racks: u32,
+    /// Number of nodes [default: 20, or as many as the folder was made with].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub nodes: Option<u32>,
+    /// Number of racks; nodes are dealt to them in turn [default: 5, or as many as the folder was made with].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub racks: Option<u32>,
+    /// Add nodes to a cluster that was made with fewer; those that are there stay in their racks.
+    #[arg(long, requires = "nodes")]
+    pub grow: bool,
+    /// Nodes whose folders are gone for good: new, empty ones take their places.
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub replace: Vec<u32>,
     /// Where everything is kept: one folder a node.
     #[arg(long)]
     pub dir: PathBuf,
@@ -211,6 +230,21 @@ pub struct Up {
     /// How long a node may be dead before its blocks are rebuilt elsewhere.
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub grace: std::time::Duration,
+    /// Options that `up` and `coordinator` share.
+    #[command(flatten)]
+    pub metadata: MetadataArgs,
+}
+
+/// What is done about metadata that do not fit the blocks.
+#[derive(Debug, Clone, Args)]
+pub struct MetadataArgs {
+    /// Go on with metadata that are older than what the agents remember (a copy of them was restored). What was
+    /// written after the copy stays missing; without this nothing is deleted.
+    #[arg(long)]
+    pub accept_older: bool,
+    /// Blocks that the metadata do not know are set aside, and deleted after so long.
+    #[arg(long, default_value = "7d", value_parser = parse_duration, value_name = "TIME")]
+    pub quarantine_keep: std::time::Duration,
 }
 
 /// `kintsu coordinator`.
@@ -229,6 +263,9 @@ pub struct CoordinatorArgs {
     /// How long a node may be dead before its blocks are rebuilt elsewhere.
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub grace: std::time::Duration,
+    /// Options that `up` and `coordinator` share.
+    #[command(flatten)]
+    pub metadata: MetadataArgs,
 }
 
 /// `kintsu agent`.
@@ -237,12 +274,22 @@ pub struct AgentArgs {
     /// Where the blocks are kept.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Its rack.
-    #[arg(long, default_value_t = 0)]
-    pub rack: u32,
+    /// Its rack: a number, or a name such as dc1/r7.
+    #[arg(long, default_value = "0", value_parser = parse_rack)]
+    pub rack: Rack,
     /// Its id; by default the one in its folder, or a new one.
     #[arg(long)]
     pub id: Option<u32>,
+    /// A name that commands take instead of its id.
+    #[arg(long, value_parser = parse_name)]
+    pub name: Option<String>,
+    /// This folder takes the place of the one that the node (--id or --name) had before, which is gone for good: a new disk,
+    /// or a folder whose node.json was lost.
+    #[arg(long)]
+    pub replace: bool,
+    /// The node was moved to another rack together with its blocks.
+    #[arg(long)]
+    pub moved: bool,
     /// Where to listen for commands (port 0: any free port).
     #[arg(long, default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
@@ -338,6 +385,54 @@ pub enum NodeAction {
     Wipe,
     /// Move its blocks elsewhere.
     Drain,
+}
+
+/// `kintsu quarantine`.
+#[derive(Debug, Subcommand)]
+pub enum QuarantineCommand {
+    /// List what is set aside, and why.
+    Ls {
+        /// Only this node (id or name).
+        #[arg(long)]
+        node: Option<String>,
+    },
+    /// Take a block back to its place.
+    Restore {
+        /// The node that has it (id or name).
+        node: String,
+        /// Its name in the quarantine, as `ls` shows it.
+        name: String,
+    },
+    /// Let what looked unknown at once on a node be deleted in time. Look at it first.
+    Confirm {
+        /// The node (id or name).
+        node: String,
+    },
+}
+
+/// A rack as users name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rack {
+    /// By its number.
+    Number(u32),
+    /// By a name.
+    Name(String),
+}
+
+fn parse_rack(text: &str) -> Result<Rack, String> {
+    match text.parse() {
+        Ok(number) => Ok(Rack::Number(number)),
+        Err(_) => parse_name(text).map(Rack::Name),
+    }
+}
+
+/// A name of a node or a rack: not a number, short, printable, without spaces.
+fn parse_name(text: &str) -> Result<String, String> {
+    let fits = (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    if fits && text.parse::<u64>().is_err() {
+        return Ok(text.to_owned());
+    }
+    Err("expected a name of 1 to 64 printable characters without spaces that is no number".into())
 }
 
 /// `kintsu demo`.

@@ -1,7 +1,94 @@
 //! Names inside a cluster's directory, shared by `up`, `demo` and tests: a folder for the
 //! coordinator and one for each node, so that each command can go on where another one left off.
 
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::Up;
+
+/// The file that says what a cluster's directory was made with.
+const SHAPE: &str = "cluster.json";
+
+/// What a cluster's directory was made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Number of nodes.
+    pub nodes: u32,
+    /// Number of racks.
+    pub racks: u32,
+}
+
+impl Shape {
+    /// What `dir` was made with; none for a new one. One that was made before this was written down is recognised by its
+    /// nodes, but not by its racks.
+    pub fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
+        let path = dir.join(SHAPE);
+        match std::fs::read(&path) {
+            Ok(bytes) => {
+                let shape = serde_json::from_slice(&bytes);
+                shape.map(Some).with_context(|| format!("{}: expected nodes and racks", path.display()))
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// What a start asks for, if that is what the directory was made with, or more nodes and the word to grow.
+    pub fn asked(args: &Up, made: Option<Self>) -> anyhow::Result<Self> {
+        let Some(made) = made else {
+            let there = (0..).take_while(|id| node_dir(&args.dir, *id).is_dir()).count() as u32;
+            let asked = Self { nodes: args.nodes.unwrap_or(20.max(there)), racks: args.racks.unwrap_or(5) };
+            if there > 0 && there != asked.nodes && !args.grow {
+                bail!(
+                    "{} was made with {there} nodes, got --nodes {}: say --nodes {there}, or --grow to add nodes",
+                    args.dir.display(),
+                    asked.nodes
+                );
+            }
+            return Ok(asked);
+        };
+        let asked = Self { nodes: args.nodes.unwrap_or(made.nodes), racks: args.racks.unwrap_or(made.racks) };
+        let (dir, Self { nodes, racks }) = (args.dir.display(), made);
+        if asked.racks != racks {
+            bail!(
+                "{dir} was made with {nodes} nodes in {racks} racks, got --racks {}: racks cannot be dealt anew under blocks \
+                 that are placed; leave --racks out",
+                asked.racks
+            );
+        }
+        if asked.nodes < nodes {
+            bail!(
+                "{dir} was made with {nodes} nodes, got --nodes {}: expected {nodes}; to take a node away, drain it \
+                 (`kintsu node drain ID`)",
+                asked.nodes
+            );
+        }
+        if asked.nodes > nodes && !args.grow {
+            bail!(
+                "{dir} was made with {nodes} nodes in {racks} racks, got --nodes {}: say --grow as well to add {} nodes",
+                asked.nodes,
+                asked.nodes - nodes
+            );
+        }
+        Ok(asked)
+    }
+
+    /// Writes down what `dir` is made with, durably.
+    pub fn write(self, dir: &Path) -> anyhow::Result<()> {
+        let (path, aside) = (dir.join(SHAPE), dir.join(format!("{SHAPE}.tmp")));
+        let write = || -> std::io::Result<()> {
+            let mut file = std::fs::File::create(&aside)?;
+            file.write_all(&serde_json::to_vec(&self)?)?;
+            file.sync_all()?;
+            std::fs::rename(&aside, &path)?;
+            std::fs::File::open(dir)?.sync_all()
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+}
 
 /// Where the coordinator of the cluster in `dir` keeps its metadata.
 pub fn coordinator_dir(dir: &Path) -> PathBuf {

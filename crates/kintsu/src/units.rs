@@ -85,7 +85,7 @@ impl FromStr for ByteRange {
 
 /// `500ms`, `60s`, `10m`, `2h`, or a plain number of seconds.
 pub fn parse_duration(s: &str) -> Result<Duration, String> {
-    let expected = || format!("expected a duration such as 500ms, 60s, 10m or 2h, got {s:?}");
+    let expected = || format!("expected a duration such as 500ms, 60s, 10m, 2h or 7d, got {s:?}");
     let digits = s.len() - s.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let number: u64 = s[..digits].parse().map_err(|_| expected())?;
     let ms = match &s[digits..] {
@@ -93,6 +93,7 @@ pub fn parse_duration(s: &str) -> Result<Duration, String> {
         "" | "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return Err(expected()),
     };
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(expected)
@@ -155,6 +156,7 @@ mod tests {
     fn durations_and_sizes_for_people() {
         assert_eq!(parse_duration("90"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("7d"), Ok(Duration::from_secs(604_800)));
         assert!(parse_duration("soon").is_err());
         assert_eq!(human(0), "0 B");
         assert_eq!(human(1536), "1.50 KiB");

@@ -16,7 +16,7 @@ pub use channel::{
 };
 pub use error::WireError;
 pub use identity::{ClusterId, FolderId, Seen};
-pub use security::{Credentials, TrustedNetwork, check_listen};
+pub use security::{Credentials, TrustedNetwork, check_listen, other_cluster};
 
 /// The version of both protocols. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 4;

@@ -244,6 +244,20 @@ impl Incoming {
     pub fn members_only(credentials: &Credentials) -> Self {
         Self { credentials: credentials.clone(), members_only: true }
     }
+
+    /// The refusal of a peer of another cluster; it carries the own id, for [`other_cluster`].
+    fn foreign(&self, error: &WireError) -> Status {
+        let mut status = Status::failed_precondition(error.to_string());
+        if let Some(value) = self.credentials.cluster().and_then(|id| id.to_string().parse().ok()) {
+            status.metadata_mut().insert(CLUSTER_KEY, value);
+        }
+        status
+    }
+}
+
+/// The cluster of a peer that refused a call because the caller belongs to another one.
+pub fn other_cluster(refusal: &Status) -> Option<ClusterId> {
+    refusal.metadata().get(CLUSTER_KEY)?.to_str().ok()?.parse().ok()
 }
 
 impl Interceptor for Incoming {
@@ -263,7 +277,7 @@ impl Interceptor for Incoming {
         }
         let cluster = text(CLUSTER_KEY).map(str::parse).transpose();
         let checked = cluster.and_then(|shown| self.credentials.check_cluster(shown, self.members_only));
-        checked.map_err(|error| Status::failed_precondition(error.to_string()))?;
+        checked.map_err(|error| self.foreign(&error))?;
         Ok(request)
     }
 }
@@ -355,6 +369,7 @@ mod tests {
         for server in [&mut lenient, &mut strict] {
             let status = call(&of(Some(b)), server).unwrap_err();
             assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+            assert_eq!(other_cluster(&status), Some(a));
             let both = status.message().contains(&a.to_string()) && status.message().contains(&b.to_string());
             assert!(both, "{}", status.message());
         }

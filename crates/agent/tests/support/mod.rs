@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_dag::{NodeId, RackId};
-use kintsu_runtime::Limits;
 use kintsu_wire::coordinator::coordinator_server::Coordinator;
 use kintsu_wire::message::*;
-use kintsu_wire::{Credentials, channel, guard_coordinator};
+use kintsu_wire::{ClusterId, Credentials, Seen, channel, guard_coordinator};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status};
@@ -33,13 +32,26 @@ pub async fn until(mut so: impl FnMut() -> bool) {
     .await
 }
 
+/// The cluster of every registry.
+pub const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
+/// What every registry has agents remember.
+pub const SEEN: Seen = Seen { boot: 3, nonce: 5, history: 7 };
+
+/// What a member of the cluster shows.
+pub fn member() -> Credentials {
+    let credentials = Credentials::none();
+    credentials.join(CLUSTER).unwrap();
+    credentials
+}
+
 #[derive(Default)]
 pub struct Registry {
     pub registered: Mutex<Vec<Register>>,
     pub heartbeats: Mutex<BTreeMap<NodeId, u32>>,
     pub bad: Mutex<Vec<BadBlock>>,
-    /// What the next heartbeat of a node is answered with.
-    pub delete: Mutex<BTreeMap<NodeId, Vec<BlockRef>>>,
+    pub pages: Mutex<Vec<BlockPage>>,
+    /// Why a node's folder cannot be used, as it last said.
+    pub failed: Mutex<BTreeMap<NodeId, Option<String>>>,
     pub register_again: AtomicBool,
 }
 
@@ -60,18 +72,7 @@ impl Registry {
 }
 
 pub fn config(dir: &Path, coordinator: SocketAddr) -> AgentConfig {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    AgentConfig {
-        dir: dir.to_owned(),
-        node: None,
-        rack: RackId(1),
-        listen_control: any,
-        listen_data: any,
-        coordinator: coordinator.to_string(),
-        token: None,
-        trusted: None,
-        limits: Limits::default(),
-    }
+    AgentConfig { rack: RackId(1), ..AgentConfig::new(dir, coordinator.to_string()) }
 }
 
 /// Starts agents 0..count in folders of `dir`.
@@ -101,16 +102,37 @@ impl Coordinator for Desk {
         let node = register.node.unwrap_or(NodeId(100 + registered.len() as u32));
         registered.push(Register { node: Some(node), ..register });
         self.0.register_again.store(false, Ordering::SeqCst);
-        Ok(Response::new(Registered { node, heartbeat_ms: 20, delete: Vec::new() }))
+        Ok(Response::new(Registered { node, cluster: CLUSTER, heartbeat_ms: 20, seen: Some(SEEN) }))
     }
 
     async fn heartbeat(&self, request: Request<Heartbeat>) -> Result<Response<HeartbeatReply>, Status> {
-        let Heartbeat { node, incarnation, .. } = request.into_inner();
+        let Heartbeat { node, incarnation, failed, .. } = request.into_inner();
+        self.0.failed.lock().unwrap().insert(node, failed);
         *self.0.heartbeats.lock().unwrap().entry(node).or_default() += 1;
         let known = self.0.registered.lock().unwrap().iter().any(|r| r.incarnation == incarnation);
-        let delete = self.0.delete.lock().unwrap().remove(&node).unwrap_or_default();
         let register_again = !known || self.0.register_again.load(Ordering::SeqCst);
-        Ok(Response::new(HeartbeatReply { register_again, delete }))
+        Ok(Response::new(HeartbeatReply { register_again, seen: Some(SEEN) }))
+    }
+
+    async fn report_blocks(&self, request: Request<BlockPage>) -> Result<Response<Done>, Status> {
+        self.0.pages.lock().unwrap().push(request.into_inner());
+        Ok(Response::new(Done {}))
+    }
+
+    async fn cluster(&self, _: Request<Nothing>) -> Result<Response<ClusterInfo>, Status> {
+        other()
+    }
+    async fn quarantine(&self, _: Request<Quarantine>) -> Result<Response<QuarantineList>, Status> {
+        other()
+    }
+    async fn restore_block(&self, _: Request<RestoreBlock>) -> Result<Response<HeldBlock>, Status> {
+        other()
+    }
+    async fn confirm_quarantine(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
+        other()
+    }
+    async fn forget_node(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
+        other()
     }
 
     async fn report_bad(&self, request: Request<BadBlock>) -> Result<Response<Done>, Status> {

@@ -70,15 +70,9 @@ impl Cluster {
 
     fn agent(&self, id: u32) -> impl Future<Output = AgentHandle> + use<> {
         let config = AgentConfig {
-            dir: self.node_dir(id),
             node: Some(NodeId(id)),
             rack: RackId(id % self.racks),
-            listen_control: LOOPBACK,
-            listen_data: LOOPBACK,
-            coordinator: self.endpoint.clone(),
-            token: None,
-            trusted: None,
-            limits: Default::default(),
+            ..AgentConfig::new(self.node_dir(id), self.endpoint.clone())
         };
         async { Agent::start(config).await.unwrap() }
     }

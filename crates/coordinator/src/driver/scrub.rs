@@ -10,8 +10,9 @@ use kintsu_wire::message::{
 };
 use tokio::sync::mpsc;
 
+use super::quarantine::Unknown;
 use super::ticks::mend_now;
-use super::{Listener, asks};
+use super::{Listener, asks, quarantine};
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{LostBlock, Meta};
@@ -49,8 +50,10 @@ async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, listener: &Listen
         report.blocks_checked += found.checked;
         report.bytes_read += found.bytes;
         lost.extend(found.bad.iter().map(|b| LostBlock { id: b.id, node: b.node, why: b.kind }));
+        if let Err(error) = discard(cluster, node, &found).await {
+            report.failed.push(format!("{node}: blocks that nobody knows stay where they are: {error}"));
+        }
         report.bad.extend(found.bad);
-        discard(cluster, node, found.unknown).await?;
         if let Err(error) = ended {
             report.failed.push(format!("{node}: {error}"));
         }
@@ -163,26 +166,15 @@ fn judge(
     Ok((bad, unknown))
 }
 
-/// Blocks that nobody knows are garbage, unless they are being written now.
-async fn discard(cluster: &Arc<Cluster>, node: NodeId, unknown: Vec<BlockRef>) -> Result<()> {
-    let writing = cluster.written_to(node);
-    let files: Vec<_> = unknown.into_iter().filter(|f| !writing.contains(&f.id)).map(|f| (node, f)).collect();
-    if files.is_empty() {
+/// Blocks that nobody knows are set aside, unless they are being written now.
+async fn discard(cluster: &Arc<Cluster>, node: NodeId, found: &Findings) -> Result<()> {
+    let (files, writing) = (found.unknown.clone(), cluster.written_to(node));
+    let blocks = cluster.meta.off(move |meta| meta.snapshot()?.unknown(node, &files, &writing)).await?;
+    if blocks.is_empty() || !cluster.gate().may_delete() {
         return Ok(());
     }
-    let worker = cluster.clone();
-    cluster
-        .meta
-        .off(move |meta| {
-            let pending = meta.snapshot()?.pending_stripes()?;
-            let needed =
-                |f: &BlockRef| pending.contains(&f.id.stripe) || worker.written_to(node).contains(&f.id);
-            let files: Vec<_> = files.into_iter().filter(|(_, f)| !needed(f)).collect();
-            meta.trash(&files)
-        })
-        .await?;
-    cluster.sweep.notify_one();
-    Ok(())
+    let unknown = Unknown { node, count: blocks.len() as u64, blocks, of: found.checked };
+    quarantine::set_aside(cluster, unknown).await
 }
 
 /// Has bad blocks mended and adds that to the report.

@@ -23,6 +23,9 @@ pub async fn sweep(cluster: Arc<Cluster>) {
             () = cluster.sweep.notified() => {}
             () = tokio::time::sleep(PERIOD) => {}
         }
+        if !cluster.gate().may_delete() {
+            continue;
+        }
         match cluster.meta.off(|meta| meta.snapshot()?.any_garbage()).await {
             Ok(false) => continue,
             Ok(true) => {}

@@ -45,7 +45,10 @@ async fn tick(cluster: &Arc<Cluster>) -> Result<()> {
         cluster.meta.off(move |meta| meta.abort_put(put)).await?;
         cluster.sweep.notify_one();
     }
-    start_due_repairs(cluster).await
+    if cluster.gate().tick(now_ms) {
+        tracing::warn!("not all blocks were reported in time; what is missing counts as lost from now on");
+    }
+    if cluster.gate().may_repair() { start_due_repairs(cluster).await } else { Ok(()) }
 }
 
 async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
@@ -67,8 +70,12 @@ async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
     Ok(())
 }
 
-/// Has these blocks mended at once, where they are if their nodes live.
+/// Has these blocks mended at once, where they are if their nodes live. Where nobody listens, and repairs may not start
+/// by themselves yet, they wait as lost blocks do.
 pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listener: Option<super::Listener>) {
+    if listener.is_none() && !cluster.gate().may_repair() {
+        return;
+    }
     let order = Order { slice_bytes: AUTOMATIC_SLICE, in_place: true, ..Order::default() };
     ask(cluster, Source::Blocks(blocks), order, listener);
 }

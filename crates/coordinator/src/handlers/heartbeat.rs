@@ -6,15 +6,25 @@ use kintsu_wire::message::{Heartbeat, HeartbeatReply};
 
 use crate::cluster::Cluster;
 use crate::error::Result;
+use crate::members::Change;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Heartbeat) -> Result<HeartbeatReply> {
     let now_ms = cluster.now_ms();
-    let seen = cluster.members().seen(request.node, request.incarnation, request.usage, now_ms);
-    if let Ok(Some(_)) = seen {
-        tracing::info!("{} is back", request.node);
-        cluster.auto().nodes_changed();
-        cluster.sweep.notify_one();
+    let Heartbeat { node, incarnation, usage, failed, .. } = request;
+    let why = failed.clone().unwrap_or_default();
+    let seen = cluster.members().seen(node, incarnation, usage, failed, now_ms);
+    match seen {
+        Ok(Some(Change::Down(_))) => {
+            tracing::error!("the disk of {node} failed: {why}");
+            cluster.auto().nodes_changed();
+        }
+        Ok(Some(_)) => {
+            tracing::info!("{node} is back");
+            cluster.auto().nodes_changed();
+            cluster.sweep.notify_one();
+        }
+        Ok(None) | Err(()) => {}
     }
-    Ok(HeartbeatReply { register_again: seen.is_err(), delete: Vec::new() })
+    Ok(HeartbeatReply { register_again: seen.is_err(), seen: cluster.seen() })
 }

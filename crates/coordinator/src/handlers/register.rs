@@ -1,121 +1,200 @@
-//! An agent starts: it gets or keeps its id, and what it holds is compared with what it should hold.
+//! An agent starts: it gets or keeps its id. What it holds follows page by page (`report_blocks`), and then it is alive.
 //!
-//! What it lacks or holds otherwise is flagged lost; what nobody needs becomes garbage and is
-//! deleted by calls that the agent confirms (the reply names none). Refused: a second live agent with
-//! the id of another one.
+//! Refused: an agent of another cluster, a folder that is not the node's, a second live agent of one folder. An agent
+//! that remembers more than these metadata hold makes them count as older: from then on nothing is deleted.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Register, Registered};
 
+use super::report_blocks::Report;
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::NodeRecord;
+use crate::meta::{Applicant, Meta, NodeRecord};
+
+/// How long an agent that may be a rival has to take a connection.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registered> {
-    let record = NodeRecord {
-        rack: request.rack,
-        control: request.control,
-        data: request.data,
-        dir: request.dir,
-        incarnation: request.incarnation,
-        draining: false,
-        stopped: false,
-    };
-    if let Some(node) = request.node {
-        check(cluster, node, &record)?;
-    }
-    let asked = request.node;
-    let enrolled = cluster.meta.off(move |meta| meta.enroll(asked, record)).await?;
-    let node = enrolled.node;
-    let blocks = request.blocks;
-    let _turn = cluster.registering.acquire().await;
-    let worker = cluster.clone();
-    let lost = cluster
-        .meta
-        .off(move |meta| {
-            let keep = worker.written_to(node);
-            let comparison = meta.snapshot()?.compare(node, &blocks)?;
-            meta.reconcile(node, &comparison, &blocks, &keep)
-        })
-        .await?;
-    cluster.members().enrolled(node, enrolled.record, cluster.now_ms());
-    cluster.auto().nodes_changed();
-    cluster.sweep.notify_one();
-    match lost.len() {
-        0 => tracing::info!("{node} is here"),
-        n => tracing::warn!("{node} is here, but {n} of its blocks are missing or not as recorded"),
-    }
-    let heartbeat_ms = cluster.config.heartbeat.as_millis() as u64;
-    Ok(Registered { node, heartbeat_ms, delete: Vec::new() })
-}
-
-fn check(cluster: &Cluster, node: NodeId, record: &NodeRecord) -> Result<()> {
-    if node.is_client() {
-        return Err(CoordinatorError::Invalid {
-            what: "node id",
-            expected: format!("at most {}", u32::MAX - 1),
-            got: node.0.to_string(),
+    if let Some(other) = request.cluster.filter(|other| *other != cluster.id) {
+        tracing::warn!(
+            "{} belongs to cluster {other}, not to this one, {}: refused",
+            request.dir,
+            cluster.id
+        );
+        return Err(CoordinatorError::Conflict {
+            what: format!("registration of {}", request.dir),
+            expected: format!("a folder of cluster {}", cluster.id),
+            got: format!("one of cluster {other}; nothing was changed"),
         });
     }
-    let members = cluster.members();
-    match members.rival(node, record, cluster.now_ms()) {
-        None => Ok(()),
-        Some(rival) => Err(CoordinatorError::Exists {
+    if let Some(node) = request.node {
+        check_rival(cluster, node, request.control, request.incarnation).await?;
+    }
+    look_back(cluster, &request).await?;
+    let Register { rack, control, data, dir, incarnation, .. } = request;
+    let mut record = NodeRecord::new(rack, control, data, dir, incarnation);
+    (record.name, record.rack_name) = (request.name, request.rack_name);
+    let Register { node, folder, replace, moved, .. } = request;
+    let applicant = Applicant { node, folder, replace, moved, record };
+    let enrolled = cluster.meta.off(move |meta| meta.enroll(applicant)).await?;
+    let node = enrolled.node;
+    if enrolled.replaced {
+        tracing::warn!("{node} has another folder from now on: {folder}");
+    }
+    cluster.reports().insert(node, Report::new(enrolled.record, request.blocks));
+    let heartbeat_ms = cluster.config.heartbeat.as_millis() as u64;
+    Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen: cluster.seen() })
+}
+
+/// Refuses to displace an agent that still takes connections.
+async fn check_rival(cluster: &Cluster, node: NodeId, control: SocketAddr, incarnation: u64) -> Result<()> {
+    let rival = {
+        let members = cluster.members();
+        let rival = members.rival(node, control, incarnation, cluster.now_ms());
+        rival.map(|m| (m.record.control, m.record.dir.clone()))
+    };
+    let Some((address, dir)) = rival else { return Ok(()) };
+    match tokio::time::timeout(ANSWER, tokio::net::TcpStream::connect(address)).await {
+        Ok(Ok(_)) => Err(CoordinatorError::Exists {
             what: "node id",
             name: node.0.to_string(),
-            hint: format!(": a live agent on {} has it", rival.record.dir),
+            hint: format!(": a live agent on {dir} at {address} has it"),
         }),
+        _ => Ok(()),
     }
+}
+
+/// Whether the agent remembers more than these metadata hold; then they count as older from now on.
+async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
+    let (seen, next_stripe) = (request.seen, request.next_stripe);
+    let who = request.node.map_or_else(|| request.dir.clone(), |node| format!("{node} ({})", request.dir));
+    let look = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let unknown = seen.map(|seen| snapshot.holds(seen)).transpose()?.is_some_and(|holds| !holds);
+        let beyond = next_stripe > snapshot.next_stripe()?;
+        if !unknown && !beyond {
+            return Ok(None);
+        }
+        let what = if unknown { "remembers later metadata" } else { "holds blocks of later stripes" };
+        let why = format!(
+            "the metadata are older than what agents hold: {who} {what}; was an older copy restored?"
+        );
+        let start = seen.filter(|_| unknown).map(|seen| (seen.boot, seen.nonce));
+        let news = meta.fall_behind(&why, start, next_stripe)?;
+        Ok(Some((why, news)))
+    };
+    if let Some((why, news)) = cluster.meta.off(look).await? {
+        if news {
+            tracing::error!("{why}");
+        }
+        cluster.gate().fall_behind(why);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handlers::heartbeat;
-    use crate::handlers::tests::{cluster, put, registration, reopen, silence};
+    use crate::handlers::tests::{cluster, enlist, put, registration, reopen, silence};
     use kintsu_wire::message::{DiskUsage, Heartbeat, NodeState};
+    use kintsu_wire::{ClusterId, FolderId, Seen};
 
     fn beat(node: u32, incarnation: u64) -> Heartbeat {
-        Heartbeat { node: NodeId(node), incarnation, usage: DiskUsage::default(), running: 0 }
+        Heartbeat { node: NodeId(node), incarnation, usage: DiskUsage::default(), running: 0, failed: None }
     }
 
     #[tokio::test]
     async fn ids_are_given_once_and_kept() {
         let (dir, cluster) = cluster(3, 1).await;
-        let new = Register { node: None, dir: "/new".into(), ..registration(0, 0) };
-        let given = handle(&cluster, new.clone()).await.unwrap();
-        assert_eq!(given.node, NodeId(3));
+        let new = |folder| Register {
+            node: None,
+            dir: "/same".into(),
+            folder: FolderId([folder; 16]),
+            ..registration(0, 0)
+        };
+        assert_eq!(enlist(&cluster, new(91)).await.unwrap(), NodeId(3));
+        assert_eq!(enlist(&cluster, new(91)).await.unwrap(), NodeId(3), "the reply was lost");
         drop(cluster);
         let cluster = reopen(&dir);
-        assert_eq!(handle(&cluster, new).await.unwrap().node, NodeId(4));
+        assert_eq!(enlist(&cluster, new(92)).await.unwrap(), NodeId(4), "an equal path is another folder");
         assert_eq!(cluster.members().node(NodeId(3)).unwrap().state(), NodeState::Alive);
         let own = Register { node: Some(NodeId::CLIENT), ..registration(0, 0) };
         assert!(matches!(handle(&cluster, own).await, Err(CoordinatorError::Invalid { .. })));
     }
 
     #[tokio::test]
-    async fn a_second_agent_of_one_id_is_refused_while_the_first_lives() {
+    async fn an_agent_of_another_cluster_is_refused_and_changes_nothing() {
         let (_dir, cluster) = cluster(2, 1).await;
-        let second = Register { dir: "/other".into(), incarnation: 2, ..registration(1, 0) };
+        let foreign = ClusterId([9; 16]);
+        let stranger =
+            Register { node: None, cluster: Some(foreign), folder: FolderId([77; 16]), ..registration(0, 0) };
+        let text = handle(&cluster, stranger).await.unwrap_err().to_string();
+        assert!(text.contains(&foreign.to_string()) && text.contains(&cluster.id.to_string()), "{text}");
+        assert_eq!(cluster.meta.snapshot().unwrap().nodes().unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_second_agent_of_one_folder_is_refused_while_the_first_lives() {
+        let (_dir, cluster) = cluster(2, 1).await;
+        let alive = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let control = alive.local_addr().unwrap();
+        enlist(&cluster, Register { control, incarnation: 2, ..registration(1, 0) }).await.unwrap();
+        let second = Register { incarnation: 3, ..registration(1, 0) };
         let error = handle(&cluster, second.clone()).await.unwrap_err();
         assert!(error.to_string().contains("/node1"), "{error}");
-        let restarted = Register { incarnation: 3, ..registration(1, 0) };
-        handle(&cluster, restarted).await.unwrap();
-        assert!(heartbeat::handle(&cluster, beat(1, 1)).await.unwrap().register_again);
+        assert!(heartbeat::handle(&cluster, beat(1, 3)).await.unwrap().register_again);
+        assert!(!heartbeat::handle(&cluster, beat(1, 2)).await.unwrap().register_again);
+        // The first one was killed: whoever comes next need not wait until it counts as dead.
+        drop(alive);
+        enlist(&cluster, second).await.unwrap();
         assert!(!heartbeat::handle(&cluster, beat(1, 3)).await.unwrap().register_again);
         silence(&cluster, &[1]);
-        handle(&cluster, second).await.unwrap();
     }
 
     #[tokio::test]
     async fn what_an_agent_lacks_is_lost() {
         let (_dir, cluster) = cluster(4, 1).await;
         put(&cluster, "a", 48).await;
-        let again = Register { incarnation: 2, ..registration(2, 0) };
-        handle(&cluster, again).await.unwrap();
+        enlist(&cluster, Register { incarnation: 2, ..registration(2, 0) }).await.unwrap();
         assert_eq!(cluster.meta.snapshot().unwrap().tallies().unwrap()[&NodeId(2)], (2, 2));
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_remembers_more_stops_all_deletion() {
+        let (dir, cluster) = cluster(2, 1).await;
+        let known = cluster.seen().expect("an empty cluster trusts itself");
+        enlist(&cluster, Register { incarnation: 2, seen: Some(known), ..registration(0, 0) }).await.unwrap();
+        assert!(cluster.gate().may_delete());
+        let later = Seen { history: known.history + 1000, ..known };
+        let ahead = Register { incarnation: 3, seen: Some(later), next_stripe: 50, ..registration(1, 0) };
+        let reply = handle(&cluster, ahead.clone()).await.unwrap();
+        assert_eq!(reply.seen, None, "it goes on remembering the newer metadata");
+        assert!(!cluster.gate().may_delete() && cluster.gate().is_behind());
+        assert!(cluster.gate().reasons()[0].contains("N1"), "{:?}", cluster.gate().reasons());
+        assert!(cluster.meta.snapshot().unwrap().next_stripe().unwrap() > 50);
+        drop(cluster);
+        let again = reopen(&dir);
+        assert!(again.gate().is_behind(), "a restart does not make them newer");
+        drop(again);
+        let mut config = crate::handlers::tests::config(&dir);
+        config.accept_older = true;
+        let accepted = Arc::new(Cluster::open(config, kintsu_wire::Credentials::none()).unwrap());
+        assert!(!accepted.gate().is_behind());
+        handle(&accepted, ahead).await.unwrap();
+        assert!(!accepted.gate().is_behind(), "what was accepted stays accepted");
+    }
+
+    #[tokio::test]
+    async fn blocks_of_stripes_that_were_never_given_show_that_metadata_are_older() {
+        let (_dir, cluster) = cluster(2, 1).await;
+        let ahead = Register { incarnation: 3, next_stripe: 1 << 20, ..registration(1, 0) };
+        handle(&cluster, ahead).await.unwrap();
+        assert!(cluster.gate().is_behind());
     }
 }

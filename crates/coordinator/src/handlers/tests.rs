@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_wire::Credentials;
 use kintsu_wire::message::{
-    BeginPut, CommitPut, DiskUsage, Encoding, ObjectInfo, PutTicket, Register, WrittenStripe,
+    BeginPut, BlockPage, CommitPut, DiskUsage, Encoding, HeldBlock, ObjectInfo, PutTicket, Register,
+    WrittenStripe,
 };
+use kintsu_wire::{Credentials, FolderId};
 
-use super::{begin_put, commit_put, register};
+use super::{begin_put, commit_put, register, report_blocks};
 use crate::cluster::Cluster;
 use crate::config::Config;
+use crate::error::Result;
 
 /// A registration of a node that nobody listens on.
 pub(crate) fn registration(node: u32, rack: u32) -> Register {
@@ -21,8 +23,35 @@ pub(crate) fn registration(node: u32, rack: u32) -> Register {
         data: "127.0.0.1:9".parse().unwrap(),
         dir: format!("/node{node}"),
         incarnation: 1,
-        blocks: Vec::new(),
+        name: None,
+        rack_name: None,
+        cluster: None,
+        folder: FolderId([node as u8 + 1; 16]),
+        seen: None,
+        blocks: 0,
+        next_stripe: 0,
+        replace: false,
+        moved: false,
     }
+}
+
+/// Registers a node that holds nothing, to the last page.
+pub(crate) async fn enlist(cluster: &Arc<Cluster>, request: Register) -> Result<NodeId> {
+    enlist_with(cluster, request, Vec::new()).await
+}
+
+/// Registers a node that holds these blocks.
+pub(crate) async fn enlist_with(
+    cluster: &Arc<Cluster>,
+    request: Register,
+    blocks: Vec<HeldBlock>,
+) -> Result<NodeId> {
+    let incarnation = request.incarnation;
+    let node = register::handle(cluster, Register { blocks: blocks.len() as u64, ..request }).await?.node;
+    let (damaged, aside) = (Vec::new(), Vec::new());
+    let page = BlockPage { node, incarnation, number: 0, upto: None, blocks, damaged, aside };
+    report_blocks::handle(cluster, page).await?;
+    Ok(node)
 }
 
 /// A cluster of nodes that are registered and do nothing.
@@ -30,15 +59,19 @@ pub(crate) async fn cluster(nodes: u32, racks: u32) -> (tempfile::TempDir, Arc<C
     let dir = tempfile::tempdir().unwrap();
     let cluster = reopen(&dir);
     for node in 0..nodes {
-        register::handle(&cluster, registration(node, node % racks)).await.unwrap();
+        enlist(&cluster, registration(node, node % racks)).await.unwrap();
     }
     (dir, cluster)
 }
 
-pub(crate) fn reopen(dir: &tempfile::TempDir) -> Arc<Cluster> {
+pub(crate) fn config(dir: &tempfile::TempDir) -> Config {
     let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
     config.cache_bytes = 1 << 20;
-    Arc::new(Cluster::open(config, Credentials::none()).unwrap())
+    config
+}
+
+pub(crate) fn reopen(dir: &tempfile::TempDir) -> Arc<Cluster> {
+    Arc::new(Cluster::open(config(dir), Credentials::none()).unwrap())
 }
 
 pub(crate) fn begin(name: &str, size: u64) -> BeginPut {
@@ -78,7 +111,7 @@ pub(crate) fn silence(cluster: &Arc<Cluster>, dead: &[u32]) {
     let late = last + cluster.config.dead_after.as_millis() as u64;
     let living: Vec<NodeId> = members.iter().map(|(id, _)| id).filter(|n| !dead.contains(&n.0)).collect();
     for node in living {
-        members.seen(node, 1, DiskUsage::default(), late).unwrap();
+        members.seen(node, 1, DiskUsage::default(), None, late).unwrap();
     }
     members.tick(late);
 }

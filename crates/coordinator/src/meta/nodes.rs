@@ -3,26 +3,44 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kintsu_dag::{BlockId, NodeId, StripeId};
-use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock};
+use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind, HeldBlock};
 use redb::ReadableTable;
 
-use super::blocks::{LostBlock, is_home};
+use super::blocks::{Landing, LostBlock, is_home};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
-use crate::error::Result;
+use crate::error::{CoordinatorError, Result};
 
 /// Blocks of a node that one transaction of [`Meta::wipe`] flags at most.
 const WIPE_BATCH: usize = 8192;
 
-/// A node that was enrolled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Enrolled {
-    /// Its id from now on.
-    pub node: NodeId,
-    /// It was not known before.
-    pub new: bool,
-    /// What is recorded of it now.
-    pub record: NodeRecord,
+/// The stripes that a page of a node's blocks tells of: those after `after` up to `upto`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Range {
+    /// The last stripe before; none for the first page.
+    pub after: Option<StripeId>,
+    /// The last stripe; none for the last page.
+    pub upto: Option<StripeId>,
+}
+
+impl Range {
+    /// The range as the first and last stripe id; none if it is empty.
+    fn ids(self) -> Option<(u64, u64)> {
+        let first = self.after.map_or(Some(0), |after| after.0.checked_add(1))?;
+        let last = self.upto.map_or(u64::MAX, |upto| upto.0);
+        (first <= last).then_some((first, last))
+    }
+}
+
+/// A whole block, as recorded, on a node that is not its home, while it is lost at its home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stray {
+    /// The block.
+    pub file: BlockRef,
+    /// Its home, where it is lost.
+    pub home: NodeId,
+    /// Its digest.
+    pub digest: DigestBytes,
 }
 
 /// How what a node holds differs from what the metadata place on it.
@@ -34,34 +52,11 @@ pub struct Comparison {
     pub found: Vec<(BlockId, NodeId)>,
     /// There, but neither placed there nor part of a put.
     pub unknown: Vec<BlockRef>,
+    /// Those of the unknown blocks that are lost at their homes.
+    pub strays: Vec<Stray>,
 }
 
 impl Meta {
-    /// Records a node, giving it an id if it has none; a recorded drain outlasts restarts.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn enroll(&self, asked: Option<NodeId>, mut record: NodeRecord) -> Result<Enrolled> {
-        self.write(|t| {
-            let node = match asked {
-                Some(node) => {
-                    let next = t.counter(tables::COUNT_NODE)?;
-                    t.set_counter(tables::COUNT_NODE, next.max(u64::from(node.0) + 1))?;
-                    node
-                }
-                None => {
-                    let next = t.counter(tables::COUNT_NODE)?;
-                    t.set_counter(tables::COUNT_NODE, next + 1)?;
-                    NodeId(next as u32)
-                }
-            };
-            let old = t.node(node)?;
-            record.draining = old.as_ref().is_some_and(|old| old.draining);
-            t.set_node(node, &record)?;
-            Ok(Enrolled { node, new: old.is_none(), record })
-        })
-    }
-
     /// Changes what is recorded of a node, if it is known.
     ///
     /// # Errors
@@ -75,38 +70,58 @@ impl Meta {
         })
     }
 
-    /// Records the outcome of a [`Comparison`]: flags what is lost, takes flags from what is there,
-    /// and throws away what is unknown, unless it became part of something meanwhile or is in
-    /// `keep`. Garbage of the node that it does not hold is forgotten.
+    /// Records the outcome of a [`Comparison`] of a page: flags what is lost, takes flags from what is there, gives
+    /// strays their new home. Garbage of the node that it does not hold is forgotten. Nothing becomes garbage.
+    ///
+    /// Returns what was lost, and the blocks that nobody knows: those of no home, no put and no garbage, and
+    /// not in `keep`.
     ///
     /// # Errors
     /// The disk fails.
     pub fn reconcile(
         &self,
         node: NodeId,
+        range: Range,
         comparison: &Comparison,
         held: &[HeldBlock],
         keep: &HashSet<BlockId>,
-    ) -> Result<Vec<BlockId>> {
+    ) -> Result<(Vec<BlockId>, Vec<BlockRef>)> {
         let lost = self.mark_lost(&comparison.lost)?;
         self.mark_found(&comparison.found)?;
+        for stray in &comparison.strays {
+            let BlockRef { id, generation } = stray.file;
+            let landing = Landing { index: id.index, from: stray.home, to: node, digest: stray.digest };
+            match self.rehome(id.stripe, generation, &[landing]) {
+                Ok(taken) if !taken.is_empty() => {
+                    tracing::info!("{id} was found on {node}, not on {}", stray.home)
+                }
+                Ok(_) => {}
+                // The node has another block of the stripe: both stay as they are.
+                Err(CoordinatorError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let Some((first, last)) = range.ids() else { return Ok((lost, Vec::new())) };
         let held: HashSet<(BlockId, u32)> = held.iter().map(|b| (b.id, b.generation)).collect();
-        self.write(|t| {
+        let unknown = self.write(|t| {
             let pending = pending_stripes(&t.puts)?;
+            let mut unknown = Vec::new();
             for file in &comparison.unknown {
-                let needed = keep.contains(&file.id) || pending.contains(&file.id.stripe);
+                let BlockRef { id, generation } = *file;
+                let garbage = t.garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
+                let needed = keep.contains(&id) || pending.contains(&id.stripe) || garbage;
                 if !needed && !is_home(t, node, file)? {
-                    t.trash(file.id.stripe, file.id.index, file.generation, node)?;
+                    unknown.push(*file);
                 }
             }
-            let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
+            let (from, to) = ((node.0, first, 0, 0), (node.0, last, u8::MAX, u32::MAX));
             t.garbage.retain_in(from..=to, |(_, stripe, index, generation), ()| {
                 let id = BlockId { stripe: StripeId(stripe), index: kintsu_dag::BlockIndex(index) };
                 held.contains(&(id, generation))
             })?;
-            Ok(())
+            Ok(unknown)
         })?;
-        Ok(lost)
+        Ok((lost, unknown))
     }
 
     /// Records that a node lost all its blocks.
@@ -161,17 +176,24 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// Compares what a node holds with what it should hold, in one pass over the rows of the
-    /// node.
+    /// Compares what a node holds of the stripes of a range with what it should hold, in one pass over the rows of the
+    /// node. `damaged` are blocks that are there but whose headers cannot be read.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn compare(&self, node: NodeId, held: &[HeldBlock]) -> Result<Comparison> {
+    pub fn compare(
+        &self,
+        node: NodeId,
+        range: Range,
+        held: &[HeldBlock],
+        damaged: &HashSet<BlockId>,
+    ) -> Result<Comparison> {
+        let Some((first, last)) = range.ids() else { return Ok(Comparison::default()) };
         let mut rest: HashMap<BlockId, &HeldBlock> = held.iter().map(|b| (b.id, b)).collect();
         let by_node = self.txn.open_table(tables::BY_NODE)?;
         let mut out = Comparison::default();
         let mut codes: HashMap<u16, usize> = HashMap::new();
-        for row in by_node.range((node.0, 0)..=(node.0, u64::MAX))? {
+        for row in by_node.range((node.0, first)..=(node.0, last))? {
             let (key, index) = row?;
             let index = kintsu_dag::BlockIndex(index.value());
             let id = BlockId { stripe: StripeId(key.value().1), index };
@@ -182,6 +204,7 @@ impl Snapshot {
                 None => *codes.entry(stripe.code).or_insert(usize::from(self.code(stripe.code)?.k)),
             };
             let why = match rest.get(&id) {
+                None if damaged.contains(&id) => Some(FaultKind::Corrupt),
                 None => Some(FaultKind::Missing),
                 // A file of another generation stays in `rest`: it is garbage besides.
                 Some(b) if b.generation != stripe.generation => Some(FaultKind::Stale),
@@ -197,9 +220,79 @@ impl Snapshot {
                 _ => {}
             }
         }
+        for block in rest.values() {
+            out.strays.extend(self.stray(node, block, &mut codes)?);
+        }
         out.unknown = rest.values().map(|b| BlockRef { id: b.id, generation: b.generation }).collect();
         out.unknown.sort_unstable_by_key(|b| (b.id, b.generation));
         Ok(out)
+    }
+
+    /// The home of a block that is as recorded and lost there: a node that holds it may become its home.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn misses(&self, node: NodeId, held: &HeldBlock) -> Result<Option<NodeId>> {
+        let Some(stripe) = self.stripe(held.id.stripe)? else { return Ok(None) };
+        let lost_here = stripe.block(held.id.index).is_some_and(|b| b.lost && b.node == node);
+        let k = usize::from(self.code(stripe.code)?.k);
+        let whole = held.len == stripe.layout.block_len(k, held.id.index);
+        let recorded = stripe.block(held.id.index).is_some_and(|b| b.digest == Some(held.digest));
+        if lost_here && whole && recorded && stripe.generation == held.generation {
+            return Ok(Some(node));
+        }
+        let elsewhere = stripe.blocks.iter().flatten().any(|b| b.node == node && b.digest.is_some());
+        let stray = self.stray(node, held, &mut HashMap::new())?.filter(|_| !elsewhere);
+        Ok(stray.map(|stray| stray.home))
+    }
+
+    /// Those of these files that nobody knows: of no home, no put and no garbage, and not in `keep`.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn unknown(
+        &self,
+        node: NodeId,
+        files: &[BlockRef],
+        keep: &HashSet<BlockId>,
+    ) -> Result<Vec<BlockRef>> {
+        let by_node = self.txn.open_table(tables::BY_NODE)?;
+        let garbage = self.txn.open_table(tables::GARBAGE)?;
+        let pending = pending_stripes(&self.txn.open_table(tables::PUTS)?)?;
+        let mut out = Vec::new();
+        for file in files {
+            let BlockRef { id, generation } = *file;
+            let at = by_node.get((node.0, id.stripe.0))?.map(|row| row.value());
+            let home =
+                at == Some(id.index.0) && self.stripe(id.stripe)?.is_some_and(|s| s.generation == generation);
+            let deleted = garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
+            if !home && !deleted && !pending.contains(&id.stripe) && !keep.contains(&id) {
+                out.push(*file);
+            }
+        }
+        Ok(out)
+    }
+
+    /// The block, if it is as recorded and lost at its home.
+    fn stray(
+        &self,
+        node: NodeId,
+        held: &HeldBlock,
+        codes: &mut HashMap<u16, usize>,
+    ) -> Result<Option<Stray>> {
+        let Some(stripe) = self.stripe(held.id.stripe)?.filter(|s| s.generation == held.generation) else {
+            return Ok(None);
+        };
+        let Some(block) = stripe.block(held.id.index).filter(|b| b.lost && b.node != node) else {
+            return Ok(None);
+        };
+        let k = match codes.get(&stripe.code) {
+            Some(&k) => k,
+            None => *codes.entry(stripe.code).or_insert(usize::from(self.code(stripe.code)?.k)),
+        };
+        let same = block.digest == Some(held.digest) && held.len == stripe.layout.block_len(k, held.id.index);
+        let file = BlockRef { id: held.id, generation: held.generation };
+        Ok(same.then_some(Stray { file, home: block.node, digest: held.digest }))
     }
 
     /// Whether a stripe belongs to a put under way.

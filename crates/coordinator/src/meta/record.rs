@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{Layout, LayoutKind};
+use kintsu_wire::FolderId;
 use kintsu_wire::message::{DigestBytes, Encoding};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -252,6 +253,37 @@ pub struct NodeRecord {
     pub draining: bool,
     /// It was stopped on purpose.
     pub stopped: bool,
+    /// The folder that it is; unknown for one that has not registered since there are ids of folders.
+    #[serde(default)]
+    pub folder: Option<FolderId>,
+    /// Its name, if it has one.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The name of its rack, if that has one.
+    #[serde(default)]
+    pub rack_name: Option<String>,
+    /// So many of its blocks looked unknown at once that what was set aside is kept until an operator confirms.
+    #[serde(default)]
+    pub held: u64,
+}
+
+impl NodeRecord {
+    /// A node that is neither draining nor stopped, without names.
+    pub fn new(rack: RackId, control: SocketAddr, data: SocketAddr, dir: String, incarnation: u64) -> Self {
+        Self {
+            rack,
+            control,
+            data,
+            dir,
+            incarnation,
+            draining: false,
+            stopped: false,
+            folder: None,
+            name: None,
+            rack_name: None,
+            held: 0,
+        }
+    }
 }
 
 /// A code as data, so that a stripe can be read without the program that named the code.

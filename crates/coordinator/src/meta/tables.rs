@@ -32,11 +32,13 @@ pub const CODE_KEYS: TableDefinition<&str, u16> = TableDefinition::new("code_key
 pub const DEFINITIONS: TableDefinition<u16, &[u8]> = TableDefinition::new("definitions");
 /// What the cluster was told about itself, by name: `rates` -> [`Rates`](kintsu_plan::Rates).
 pub const SETTINGS: TableDefinition<&str, &[u8]> = TableDefinition::new("settings");
+/// Start of the coordinator -> (a random number, transactions committed before it).
+pub const BOOTS: TableDefinition<u64, (u64, u64)> = TableDefinition::new("boots");
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
-/// Version of this layout. It holds all that version 1 has, which is read as it is.
-pub const VERSION: u64 = 2;
+/// Version of this layout. It holds all that older versions have, which are read as they are.
+pub const VERSION: u64 = 3;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u64 = 1;
 /// Counter: the layout's version.
@@ -53,3 +55,5 @@ pub const COUNT_CODE: &str = "next_code";
 pub const COUNT_BOOT: &str = "boots";
 /// Counter: bytes of all visible objects.
 pub const COUNT_BYTES: &str = "object_bytes";
+/// Counter: transactions committed.
+pub const COUNT_HISTORY: &str = "history";

@@ -282,22 +282,27 @@ fn what_a_node_holds_is_compared_with_what_it_should_hold() {
         held(StripeId(998), 1, 8, [1; 16]),
     ];
     let node = NodeId(0);
-    let comparison = meta.snapshot().unwrap().compare(node, &there).unwrap();
+    let comparison =
+        meta.snapshot().unwrap().compare(node, Range::default(), &there, &HashSet::new()).unwrap();
     let lost: Vec<_> = comparison.lost.iter().map(|l| (l.id.stripe, l.why)).collect();
     use FaultKind::{Corrupt, Missing, Stale};
     assert_eq!(lost, [(ids[1], Corrupt), (ids[2], Stale), (ids[3], Corrupt), (ids[4], Missing)]);
     let keep = HashSet::from([BlockId { stripe: StripeId(998), index: BlockIndex(0) }]);
-    meta.reconcile(node, &comparison, &there, &keep).unwrap();
+    let (_, unknown) = meta.reconcile(node, Range::default(), &comparison, &there, &keep).unwrap();
     check(&meta);
-    let garbage = meta.snapshot().unwrap().garbage(node, 10).unwrap();
-    assert_eq!(garbage.iter().map(|g| g.id.stripe).collect::<Vec<_>>(), [ids[2], StripeId(999)]);
+    assert_eq!(
+        meta.snapshot().unwrap().garbage(node, 10).unwrap(),
+        [],
+        "nothing is deleted for being unknown"
+    );
+    assert_eq!(unknown.iter().map(|g| g.id.stripe).collect::<Vec<_>>(), [ids[2], StripeId(999)]);
     meta.abort_put(put).unwrap();
 
     // It comes back with everything: only what was missing is believed.
     let all: Vec<_> = ids.iter().map(|&id| held(id, 1, 8, digest(id, 0))).collect();
-    let comparison = meta.snapshot().unwrap().compare(node, &all).unwrap();
+    let comparison = meta.snapshot().unwrap().compare(node, Range::default(), &all, &HashSet::new()).unwrap();
     assert_eq!(comparison.lost, []);
-    meta.reconcile(node, &comparison, &all, &HashSet::new()).unwrap();
+    meta.reconcile(node, Range::default(), &comparison, &all, &HashSet::new()).unwrap();
     let still: Vec<_> = meta.snapshot().unwrap().lost(None, 10).unwrap();
     assert_eq!(still.iter().map(|(b, _)| b.stripe).collect::<Vec<_>>(), [ids[1], ids[2], ids[3]]);
     assert_eq!(meta.snapshot().unwrap().garbage(node, 10).unwrap(), []);
@@ -331,9 +336,10 @@ fn a_second_coordinator_on_the_same_directory_is_refused() {
     let meta = open(dir.path());
     let Err(error) = Meta::open(dir.path(), 1 << 20) else { panic!("opened twice") };
     assert!(error.to_string().contains("no other coordinator"), "{error}");
-    assert_eq!(meta.next_boot().unwrap(), 1);
+    let boot = |meta: &Meta| meta.begin(kintsu_wire::ClusterId([1; 16]), 5).unwrap().1.boot;
+    assert_eq!(boot(&meta), 1);
     drop(meta);
-    assert_eq!(open(dir.path()).next_boot().unwrap(), 2);
+    assert_eq!(boot(&open(dir.path())), 2);
 }
 
 #[derive(Debug, Clone)]
@@ -414,11 +420,10 @@ proptest! {
     fn the_invariants_hold_after_any_operations(ops in prop::collection::vec(op(), 1..40)) {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let meta = open(dir.path());
-        let nodes = NodeRecord {
-            rack: RackId(0), control: "127.0.0.1:1".parse().unwrap(), data: "127.0.0.1:2".parse().unwrap(),
-            dir: String::new(), incarnation: 1, draining: false, stopped: false,
-        };
-        meta.enroll(Some(NodeId(3)), nodes).unwrap();
+        let any = "127.0.0.1:1".parse().unwrap();
+        let record = NodeRecord::new(RackId(0), any, any, String::new(), 1);
+        let folder = kintsu_wire::FolderId([3; 16]);
+        meta.enroll(Applicant { node: Some(NodeId(3)), folder, replace: false, moved: false, record }).unwrap();
         for op in ops {
             apply(&meta, op);
             check(&meta);
@@ -438,10 +443,10 @@ fn a_store_of_version_1_is_taken_over_and_one_of_another_version_is_refused() {
     };
     set(1);
     let meta = open(dir.path());
-    assert_eq!(meta.write(|t| t.counter(tables::COUNT_VERSION)).unwrap(), 2, "older programs refuse it now");
+    assert_eq!(meta.write(|t| t.counter(tables::COUNT_VERSION)).unwrap(), 3, "older programs refuse it now");
     drop(meta);
-    set(3);
+    set(4);
     let Err(error) = Meta::open(dir.path(), 1 << 20) else { panic!("opened") };
-    assert!(error.to_string().contains("version 1 to 2"), "{error}");
-    assert!(error.to_string().contains("version 3"), "{error}");
+    assert!(error.to_string().contains("version 1 to 3"), "{error}");
+    assert!(error.to_string().contains("version 4"), "{error}");
 }

@@ -22,6 +22,7 @@ pub struct Tables<'t> {
     pub code_keys: Table<'t, &'static str, u16>,
     pub definitions: Table<'t, u16, &'static [u8]>,
     pub settings: Table<'t, &'static str, &'static [u8]>,
+    pub boots: Table<'t, u64, (u64, u64)>,
     pub counters: Table<'t, &'static str, u64>,
 }
 
@@ -41,6 +42,7 @@ impl<'t> Tables<'t> {
             code_keys: txn.open_table(CODE_KEYS)?,
             definitions: txn.open_table(DEFINITIONS)?,
             settings: txn.open_table(SETTINGS)?,
+            boots: txn.open_table(BOOTS)?,
             counters: txn.open_table(COUNTERS)?,
         })
     }

@@ -15,7 +15,6 @@ use kintsu_client::{Client, Jobs, Options, PutOptions};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::Method;
-use kintsu_runtime::Limits;
 use kintsu_wire::message::*;
 
 pub struct Lab {
@@ -68,16 +67,11 @@ impl Lab {
 
     /// Starts the agent of a node.
     pub async fn revive(&mut self, node: u32) {
+        let coordinator = self.front.unwrap_or(self.coordinator.as_ref().unwrap().addr()).to_string();
         let config = AgentConfig {
-            dir: self.agent_dir(node),
             node: Some(NodeId(node)),
             rack: RackId(node % self.racks),
-            listen_control: "127.0.0.1:0".parse().unwrap(),
-            listen_data: "127.0.0.1:0".parse().unwrap(),
-            coordinator: self.front.unwrap_or(self.coordinator.as_ref().unwrap().addr()).to_string(),
-            token: None,
-            trusted: None,
-            limits: Limits::default(),
+            ..AgentConfig::new(self.agent_dir(node), coordinator)
         };
         self.agents.insert(node, Agent::start(config).await.unwrap());
     }

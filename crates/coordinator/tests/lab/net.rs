@@ -233,10 +233,29 @@ impl Coordinator for Front {
         self.behind.clone().heartbeat(heartbeat).await
     }
 
+    async fn report_blocks(&self, request: Request<BlockPage>) -> Result<Response<Done>, Status> {
+        self.behind.clone().report_blocks(request.into_inner()).await
+    }
+
     async fn report_bad(&self, request: Request<BadBlock>) -> Result<Response<Done>, Status> {
         self.behind.clone().report_bad(request.into_inner()).await
     }
 
+    async fn cluster(&self, _: Request<Nothing>) -> Result<Response<ClusterInfo>, Status> {
+        other()
+    }
+    async fn quarantine(&self, _: Request<Quarantine>) -> Result<Response<QuarantineList>, Status> {
+        other()
+    }
+    async fn restore_block(&self, _: Request<RestoreBlock>) -> Result<Response<HeldBlock>, Status> {
+        other()
+    }
+    async fn confirm_quarantine(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
+        other()
+    }
+    async fn forget_node(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
+        other()
+    }
     async fn begin_put(&self, _: Request<BeginPut>) -> Result<Response<PutTicket>, Status> {
         other()
     }

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use kintsu_coordinator::meta::{CodeRecord, Meta, NewPut, NodeRecord};
+use kintsu_coordinator::meta::{Applicant, CodeRecord, Meta, NewPut, NodeRecord};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{Layout, LayoutKind, Node, Topology, place};
-use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::message::{
-    BeginPut, CommitPut, Encoding, Heartbeat, HeldBlock, List, Lookup, Nothing, Register, WrittenStripe,
+    BeginPut, BlockPage, CommitPut, Encoding, Heartbeat, HeldBlock, List, Lookup, Nothing, Register,
+    WrittenStripe,
 };
+use kintsu_wire::{CoordinatorChannel, FolderId};
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -32,6 +33,8 @@ const MOST_SMALL: u64 = 5000;
 const BLOCK_BYTES: u64 = 64 << 20;
 const CELL_BYTES: u32 = 128 << 10;
 const CALLS: usize = 300;
+/// Blocks of a page of a registration.
+const PAGE: usize = 4096;
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -102,11 +105,11 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     let mut registers = Vec::new();
     for node in 0..NODES {
         progress(&format!("registering agent {} of {NODES}", node + 1));
-        let message = registration(node, filled.blocks_of(node));
+        let blocks = filled.blocks_of(node);
         let started = Instant::now();
-        let reply = coordinator.register(message).await?.into_inner();
+        coordinator.register(registration(node, &blocks)).await?;
+        report(&mut coordinator, node, &blocks).await?;
         registers.push(started.elapsed().as_secs_f64());
-        anyhow::ensure!(reply.delete.is_empty(), "the coordinator takes blocks that it placed for garbage");
     }
     let latencies = latencies(&mut coordinator, &filled.objects, progress).await?;
     beats.abort();
@@ -182,16 +185,10 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
         generator: code.generator().as_slice().to_vec(),
     };
     for id in 0..NODES {
-        let node = NodeRecord {
-            rack: RackId(id % RACKS),
-            control: address(1),
-            data: address(1),
-            dir: format!("/bench/node-{id}"),
-            incarnation: 0,
-            draining: false,
-            stopped: false,
-        };
-        meta.enroll(Some(NodeId(id)), node)?;
+        let record =
+            NodeRecord::new(RackId(id % RACKS), address(1), address(1), format!("/bench/node-{id}"), 0);
+        let (node, folder) = (Some(NodeId(id)), FolderId([id as u8; 16]));
+        meta.enroll(Applicant { node, folder, replace: false, moved: false, record })?;
     }
     let topology = topology();
     let mut filled = Filled { objects: Vec::new(), blocks: vec![Vec::new(); NODES as usize] };
@@ -252,24 +249,57 @@ async fn start(dir: &Path) -> anyhow::Result<(tokio::process::Child, String)> {
     Ok((child, ready["listen"].as_str().unwrap_or_default().to_owned()))
 }
 
-fn registration(node: u32, blocks: Vec<HeldBlock>) -> Register {
+fn registration(node: u32, blocks: &[HeldBlock]) -> Register {
     Register {
         node: Some(NodeId(node)),
+        name: None,
         rack: RackId(node % RACKS),
+        rack_name: None,
         control: address(1),
         data: address(1),
         dir: format!("/bench/node-{node}"),
         incarnation: 1,
-        blocks,
+        cluster: None,
+        folder: FolderId([node as u8; 16]),
+        seen: None,
+        blocks: blocks.len() as u64,
+        next_stripe: blocks.last().map_or(0, |last| last.id.stripe.0 + 1),
+        replace: false,
+        moved: false,
     }
+}
+
+/// Tells of all blocks of a node, in pages as agents do.
+async fn report(coordinator: &mut CoordinatorChannel, node: u32, blocks: &[HeldBlock]) -> anyhow::Result<()> {
+    let pages: Vec<_> = blocks.chunks(PAGE).collect();
+    for (number, blocks) in pages.iter().enumerate() {
+        let last = number + 1 == pages.len();
+        let upto = blocks.last().filter(|_| !last).map(|held| held.id.stripe);
+        let page = BlockPage {
+            node: NodeId(node),
+            incarnation: 1,
+            number: number as u64,
+            upto,
+            blocks: blocks.to_vec(),
+            damaged: Vec::new(),
+            aside: Vec::new(),
+        };
+        coordinator.report_blocks(page).await?;
+    }
+    Ok(())
 }
 
 /// Keeps the idle agents alive.
 async fn beat(mut coordinator: CoordinatorChannel) {
     loop {
         for node in 0..NODES {
-            let beat =
-                Heartbeat { node: NodeId(node), incarnation: 1, usage: Default::default(), running: 0 };
+            let beat = Heartbeat {
+                node: NodeId(node),
+                incarnation: 1,
+                usage: Default::default(),
+                running: 0,
+                failed: None,
+            };
             // A late one is made up for by the next.
             let _ = coordinator.heartbeat(beat).await;
         }

@@ -6,6 +6,7 @@ mod explain;
 mod job;
 mod node;
 mod object;
+mod quarantine;
 mod rates;
 mod serve;
 mod sim;
@@ -66,6 +67,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Stat(args) => object::stat(args, context).await,
         Command::Nodes => node::list(context).await,
         Command::Rates { command } => rates::run(command, context).await,
+        Command::Quarantine { command } => quarantine::run(command, context).await,
         Command::Status => node::status(context).await,
         Command::Node { action, id } => node::act(action, id, context).await,
         Command::Encode(args) => job::encode(args, context).await,

@@ -18,8 +18,10 @@ pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
     let mut table = output::table(["node", "rack", "state", "blocks", "lost", "stored", "free", "directory"]);
     for node in &nodes {
         table.add_row([
-            node.id.0.to_string(),
-            node.rack.0.to_string(),
+            node.name
+                .as_ref()
+                .map_or_else(|| node.id.0.to_string(), |name| format!("{} ({name})", node.id.0)),
+            node.rack_name.clone().unwrap_or_else(|| node.rack.0.to_string()),
             state(node.state).to_owned(),
             node.placed_blocks.to_string(),
             node.lost_blocks.to_string(),
@@ -29,6 +31,11 @@ pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
         ]);
     }
     output::line(&table.to_string())?;
+    for node in &nodes {
+        if let Some(why) = &node.failed {
+            eprintln!("kintsu: the disk of node {} failed: {why}", node.id.0);
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -38,6 +45,7 @@ fn state(state: NodeState) -> &'static str {
         NodeState::Draining => "draining",
         NodeState::Dead => "DEAD",
         NodeState::Stopped => "stopped",
+        NodeState::Failed => "DISK FAILED",
     }
 }
 
@@ -49,6 +57,7 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for (what, value) in [
+        ("cluster", status.cluster.map_or_else(String::new, |id| id.to_string())),
         ("objects", status.objects.to_string()),
         ("object bytes", human(status.object_bytes)),
         ("stripes", status.stripes.to_string()),
@@ -61,6 +70,9 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
         ("blocks to be deleted", status.garbage.to_string()),
     ] {
         output::line(&format!("{what:22} {value}"))?;
+    }
+    for reason in &status.held_back {
+        output::line(&format!("held back: {reason}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
@@ -13,11 +12,9 @@ use kintsu_dag::{NodeId, RackId};
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::cli::{AgentArgs, CoordinatorArgs, Up};
-use crate::launcher::{coordinator_dir, node_dir, rack_of};
+use crate::cli::{AgentArgs, CoordinatorArgs, Rack, Up};
+use crate::launcher::{Shape, coordinator_dir, node_dir, rack_of};
 use crate::output;
-
-const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// A coordinator and its agents in this process.
 pub struct Cluster {
@@ -29,6 +26,8 @@ pub struct Cluster {
 struct Nodes {
     dir: PathBuf,
     racks: u32,
+    /// Those whose folders are gone for good.
+    replace: Vec<u32>,
     coordinator: std::sync::OnceLock<String>,
     token: Option<String>,
     running: Mutex<std::collections::BTreeMap<u32, AgentHandle>>,
@@ -46,31 +45,39 @@ impl Cluster {
         listen: SocketAddr,
         token: Option<String>,
     ) -> anyhow::Result<Self> {
-        Self::with_grace(dir, nodes, racks, listen, token, Duration::from_secs(60)).await
+        let config = Config { token, ..Config::new(coordinator_dir(dir), listen) };
+        Self::with_config(dir, Shape { nodes, racks }, Vec::new(), config).await
     }
 
     /// As [`Cluster::start`]; what is lost is repaired unasked after `grace`.
     pub async fn with_grace(
         dir: &Path,
-        count: u32,
+        nodes: u32,
         racks: u32,
         listen: SocketAddr,
-        token: Option<String>,
-        grace: Duration,
+        grace: std::time::Duration,
     ) -> anyhow::Result<Self> {
+        let config = Config { grace, ..Config::new(coordinator_dir(dir), listen) };
+        Self::with_config(dir, Shape { nodes, racks }, Vec::new(), config).await
+    }
+
+    /// As [`Cluster::start`], with a coordinator of this configuration; the folders of the nodes `replace` are gone for good.
+    async fn with_config(
+        dir: &Path,
+        shape: Shape,
+        replace: Vec<u32>,
+        config: Config,
+    ) -> anyhow::Result<Self> {
+        let Shape { nodes: count, racks } = shape;
         let nodes = Arc::new(Nodes {
             dir: dir.to_owned(),
             racks,
+            replace,
             coordinator: std::sync::OnceLock::new(),
-            token: token.clone(),
+            token: config.token.clone(),
             running: Mutex::default(),
         });
-        let config = Config {
-            token,
-            grace,
-            launcher: Some(nodes.clone()),
-            ..Config::new(coordinator_dir(dir), listen)
-        };
+        let config = Config { launcher: Some(nodes.clone()), ..config };
         let coordinator = Coordinator::start(config).await?;
         nodes.coordinator.get_or_init(|| coordinator.addr().to_string());
         let started = (0..count).map(|id| nodes.start(id));
@@ -94,16 +101,13 @@ impl Cluster {
 
 impl Nodes {
     async fn start(&self, id: u32) -> anyhow::Result<()> {
+        let coordinator = self.coordinator.get().cloned().unwrap_or_default();
         let config = AgentConfig {
-            dir: node_dir(&self.dir, id),
             node: Some(NodeId(id)),
             rack: RackId(rack_of(id, self.racks)),
-            listen_control: ANY_PORT,
-            listen_data: ANY_PORT,
-            coordinator: self.coordinator.get().cloned().unwrap_or_default(),
+            replace: self.replace.contains(&id),
             token: self.token.clone(),
-            trusted: None,
-            limits: Default::default(),
+            ..AgentConfig::new(node_dir(&self.dir, id), coordinator)
         };
         // The one that ran before has let go of its directory.
         let before = self.running.lock().await.remove(&id);
@@ -125,7 +129,19 @@ impl Launcher for Nodes {
 /// `kintsu up`.
 pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
-    let start = Cluster::with_grace(&args.dir, args.nodes, args.racks, args.listen, token, args.grace);
+    let found = Shape::read(&args.dir)?;
+    let shape = Shape::asked(&args, found)?;
+    if Some(shape) != found {
+        shape.write(&args.dir)?;
+    }
+    let config = Config {
+        token,
+        grace: args.grace,
+        accept_older: args.metadata.accept_older,
+        quarantine_keep: args.metadata.quarantine_keep,
+        ..Config::new(coordinator_dir(&args.dir), args.listen)
+    };
+    let start = Cluster::with_config(&args.dir, shape, args.replace.clone(), config);
     let cluster = tokio::select! {
         started = start => started?,
         code = super::interrupted() => return code,
@@ -133,13 +149,13 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
     let endpoint = cluster.endpoint();
     if json {
         output::json(
-            &json!({"listen": endpoint, "nodes": args.nodes, "racks": args.racks, "dir": args.dir}),
+            &json!({"listen": endpoint, "nodes": shape.nodes, "racks": shape.racks, "dir": args.dir}),
         )?;
     } else {
         output::line(&format!(
             "{} nodes in {} racks, kept in {}; coordinator on {endpoint}",
-            args.nodes,
-            args.racks,
+            shape.nodes,
+            shape.racks,
             args.dir.display()
         ))?;
         if endpoint != crate::cli::DEFAULT_ENDPOINT {
@@ -163,6 +179,8 @@ pub async fn coordinator(
         token,
         trusted: args.trusted_network,
         grace: args.grace,
+        accept_older: args.metadata.accept_older,
+        quarantine_keep: args.metadata.quarantine_keep,
         ..Config::new(args.dir, args.listen)
     };
     let coordinator = Coordinator::start(config).await?;
@@ -180,16 +198,22 @@ pub async fn agent(
     token: Option<String>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
+    let (rack, rack_name) = match &args.rack {
+        Rack::Number(rack) => (RackId(*rack), None),
+        Rack::Name(name) => (RackId(0), Some(name.clone())),
+    };
     let config = AgentConfig {
-        dir: args.dir,
         node: args.id.map(NodeId),
-        rack: RackId(args.rack),
+        name: args.name,
+        rack,
+        rack_name: rack_name.clone(),
+        replace: args.replace,
+        moved: args.moved,
         listen_control: args.listen,
         listen_data: args.listen_data,
-        coordinator: coordinator.to_owned(),
         token,
         trusted: args.trusted_network,
-        limits: Default::default(),
+        ..AgentConfig::new(args.dir, coordinator)
     };
     let agent = tokio::select! {
         started = Agent::start(config) => started?,
@@ -199,7 +223,11 @@ pub async fn agent(
     ready(
         json,
         json!({"node": id.0, "control": control, "data": data}),
-        &format!("node {} in rack {}; commands on {control}, slices on {data}", id.0, args.rack),
+        &format!(
+            "node {} in rack {}; commands on {control}, slices on {data}",
+            id.0,
+            rack_name.unwrap_or_else(|| rack.0.to_string())
+        ),
     )?;
     tokio::select! {
         () = agent.wait() => return Ok(ExitCode::SUCCESS),

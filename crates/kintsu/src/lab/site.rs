@@ -42,7 +42,7 @@ impl Site {
             .tempdir_in(&parent)
             .with_context(|| format!("expected a folder that can be written, got {}", parent.display()))?;
         let listen = ([127, 0, 0, 1], 0).into();
-        let cluster = Cluster::with_grace(dir.path(), nodes, racks, listen, None, GRACE).await?;
+        let cluster = Cluster::with_grace(dir.path(), nodes, racks, listen, GRACE).await?;
         let client = Client::connect(&cluster.endpoint(), Options::default()).await?;
         Ok(Self { cluster, client, _dir: dir })
     }

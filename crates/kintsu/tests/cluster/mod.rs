@@ -77,9 +77,18 @@ impl Cluster {
 
     /// Starts an agent and waits until the cluster has taken it in.
     pub fn start_agent(&mut self, id: u32) {
+        self.start_agent_with(id, &[]);
+    }
+
+    /// As [`Self::start_agent`], with more options.
+    pub fn start_agent_with(&mut self, id: u32, more: &[&str]) {
         let mut command = kintsu();
         command.args(["agent", "--id", &id.to_string(), "--rack", &(id % self.racks).to_string()]);
-        command.args(["--json", "--coordinator", &self.endpoint]).arg("--dir").arg(self.node_dir(id));
+        command
+            .args(["--json", "--coordinator", &self.endpoint])
+            .arg("--dir")
+            .arg(self.node_dir(id))
+            .args(more);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -111,7 +120,7 @@ impl Cluster {
     /// Starts a killed agent with an empty folder: a new disk.
     pub fn restart_empty(&mut self, id: u32) {
         std::fs::remove_dir_all(self.node_dir(id)).unwrap();
-        self.start_agent(id);
+        self.start_agent_with(id, &["--replace"]);
     }
 
     /// Runs a client command to its end.

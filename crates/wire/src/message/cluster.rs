@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use kintsu_dag::{BlockId, NodeId, RackId};
+use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use serde::{Deserialize, Serialize};
 
-use super::DigestBytes;
+use super::{BadBlock, DigestBytes};
+use crate::{ClusterId, FolderId, Seen};
 
 /// A block that a node holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,13 +21,24 @@ pub struct HeldBlock {
     pub digest: DigestBytes,
 }
 
-/// An agent starts: who it is and everything it holds.
+/// Which cluster this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterInfo {
+    /// Its id.
+    pub cluster: ClusterId,
+}
+
+/// An agent starts: who it is. What it holds follows in [`BlockPage`]s.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Register {
-    /// The id it was given at its first start, kept in its directory, or asked for by its user.
+    /// The id it was given at its first start, kept in its folder, or asked for by its user.
     pub node: Option<NodeId>,
-    /// Its rack.
+    /// A name for people; none: as it was.
+    pub name: Option<String>,
+    /// Its rack, where that is a number.
     pub rack: RackId,
+    /// Its rack, where that is a name; it counts instead of the number.
+    pub rack_name: Option<String>,
     /// Its gRPC listener.
     pub control: SocketAddr,
     /// Its slice listener.
@@ -35,8 +47,20 @@ pub struct Register {
     pub dir: String,
     /// Random, new at every start: tells a restarted agent from a late message.
     pub incarnation: u64,
-    /// All its blocks.
-    pub blocks: Vec<HeldBlock>,
+    /// The cluster that the folder belongs to; none for a new one.
+    pub cluster: Option<ClusterId>,
+    /// What tells the folder from all others.
+    pub folder: FolderId,
+    /// The last that the folder was told of the metadata's history.
+    pub seen: Option<Seen>,
+    /// How many blocks it holds.
+    pub blocks: u64,
+    /// One more than the largest stripe id among its blocks.
+    pub next_stripe: u64,
+    /// It takes the place of the folder that the node had before, which is gone.
+    pub replace: bool,
+    /// The node was moved to another rack together with its blocks.
+    pub moved: bool,
 }
 
 /// The answer to [`Register`].
@@ -44,10 +68,129 @@ pub struct Register {
 pub struct Registered {
     /// The agent's id from now on.
     pub node: NodeId,
+    /// The cluster that it belongs to from now on.
+    pub cluster: ClusterId,
     /// How often it must send a heartbeat.
     pub heartbeat_ms: u64,
-    /// Blocks it holds that nobody needs any more: to be deleted.
-    pub delete: Vec<BlockRef>,
+    /// What it is to remember; none while the coordinator does not trust its own metadata.
+    pub seen: Option<Seen>,
+}
+
+/// Some of the blocks that an agent holds, in order of stripes; all that it holds of the stripes after those of the page
+/// before, up to `upto`. The node counts as alive after the last page.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BlockPage {
+    /// Who.
+    pub node: NodeId,
+    /// Of which start.
+    pub incarnation: u64,
+    /// Which page, from 0 on.
+    pub number: u64,
+    /// The last stripe of the page; none for the last page.
+    pub upto: Option<StripeId>,
+    /// What it holds.
+    pub blocks: Vec<HeldBlock>,
+    /// Blocks whose headers cannot be read.
+    pub damaged: Vec<BadBlock>,
+    /// All that is in quarantine; in the last page only.
+    pub aside: Vec<AsideBlock>,
+}
+
+/// A block in a node's quarantine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsideBlock {
+    /// What restores and purges name it by.
+    pub name: String,
+    /// Which block it was.
+    pub id: BlockId,
+    /// What its header says, if that can be read.
+    pub held: Option<HeldBlock>,
+    /// Why it is there.
+    pub reason: String,
+    /// For how long it has been there, by the clock of its node.
+    pub age_s: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
+
+/// What a node has in quarantine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsideList {
+    /// In order of name.
+    pub aside: Vec<AsideBlock>,
+}
+
+/// Set blocks aside that the metadata do not know.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SetAside {
+    /// Which; those not there, or of another generation, stay as they are.
+    pub blocks: Vec<BlockRef>,
+}
+
+/// How many blocks were set aside, taken back or purged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// So many.
+    pub blocks: u64,
+}
+
+/// Take a block back out of the quarantine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakeBack {
+    /// From [`AsideBlock::name`].
+    pub name: String,
+}
+
+/// Delete what has been in quarantine for long.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Purge {
+    /// Only what has been there for longer than this.
+    pub older_than_s: u64,
+}
+
+/// A node by its id.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct NodeRef {
+    /// Which.
+    pub node: NodeId,
+}
+
+/// The quarantine of a cluster, or of one node.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Quarantine {
+    /// Only this node.
+    pub node: Option<NodeId>,
+}
+
+/// One node's quarantine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeQuarantine {
+    /// Which node.
+    pub node: NodeId,
+    /// Nothing of it is purged until an operator confirms: so many blocks looked unknown at once.
+    pub held: u64,
+    /// What is in it.
+    pub aside: Vec<AsideBlock>,
+    /// Why it could not be looked at.
+    pub error: Option<String>,
+}
+
+/// The answer to [`Quarantine`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuarantineList {
+    /// By node.
+    pub nodes: Vec<NodeQuarantine>,
+    /// After so many seconds blocks are purged.
+    pub keep_s: u64,
+}
+
+/// Have a node take a block back out of its quarantine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RestoreBlock {
+    /// Which node.
+    pub node: NodeId,
+    /// From [`AsideBlock::name`].
+    pub name: String,
 }
 
 /// A block of a certain generation.
@@ -70,6 +213,8 @@ pub struct Heartbeat {
     pub usage: DiskUsage,
     /// Programs running now.
     pub running: u32,
+    /// Why its folder cannot be used any more, if so.
+    pub failed: Option<String>,
 }
 
 /// Space on a node's disk.
@@ -88,8 +233,8 @@ pub struct DiskUsage {
 pub struct HeartbeatReply {
     /// The coordinator does not know this incarnation: register again.
     pub register_again: bool,
-    /// Blocks to be deleted.
-    pub delete: Vec<BlockRef>,
+    /// What it is to remember; none while the coordinator does not trust its own metadata.
+    pub seen: Option<Seen>,
 }
 
 /// Whether a node can be used.
@@ -104,6 +249,8 @@ pub enum NodeState {
     Dead,
     /// Stopped on purpose.
     Stopped,
+    /// Its agent lives, but its disk or folder is gone.
+    Failed,
 }
 
 /// One node as the coordinator sees it.
@@ -129,6 +276,21 @@ pub struct NodeInfo {
     pub placed_blocks: u64,
     /// Those of them that are known to be lost.
     pub lost_blocks: u64,
+    /// Its name, if it has one.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The name of its rack, if that has one.
+    #[serde(default)]
+    pub rack_name: Option<String>,
+    /// Why its disk cannot be used, if so.
+    #[serde(default)]
+    pub failed: Option<String>,
+    /// Its folder.
+    #[serde(default)]
+    pub folder: Option<FolderId>,
+    /// So many of its blocks looked unknown at once that none is purged until an operator confirms.
+    #[serde(default)]
+    pub held: u64,
 }
 
 /// All nodes.
@@ -161,6 +323,12 @@ pub struct ClusterStatus {
     pub puts_pending: u64,
     /// Blocks waiting to be deleted on some node.
     pub garbage: u64,
+    /// The cluster's id.
+    #[serde(default)]
+    pub cluster: Option<ClusterId>,
+    /// What keeps the coordinator from deleting and repairing by itself, and what to do about it.
+    #[serde(default)]
+    pub held_back: Vec<String>,
 }
 
 /// What to do with a node.

@@ -1,0 +1,105 @@
+//! The quarantine of a node: blocks that the metadata do not know, or that are damaged, kept for a time.
+
+use std::sync::Arc;
+
+use kintsu_store::{BlockStore, Generation, Reason, StoreError};
+use kintsu_wire::message::{AsideBlock, BlockRef, Counted, HeldBlock};
+use tonic::Status;
+
+use crate::agent::Shared;
+use crate::rot::now_unix;
+use crate::service::held;
+
+/// Sets blocks aside that the metadata do not know. Those that are not there, or are of another generation by now, stay.
+///
+/// # Errors
+/// The disk fails; what was set aside until then stays so.
+pub async fn set_aside(store: Arc<dyn BlockStore>, blocks: Vec<BlockRef>) -> Result<Counted, Status> {
+    off(move || {
+        let mut count = 0;
+        for BlockRef { id, generation } in blocks {
+            match store.look(id) {
+                Ok(found) if found.meta.generation == Generation(generation) => {}
+                Ok(_) | Err(StoreError::NotFound { .. }) => continue,
+                Err(error) if error.is_rot() => {}
+                Err(error) => return Err(error),
+            }
+            let name = store.set_aside(id, Reason::Unknown, now_unix())?;
+            tracing::warn!("{id} is unknown to the metadata: set aside as {name}");
+            count += 1;
+        }
+        Ok(Counted { blocks: count })
+    })
+    .await
+}
+
+/// All that is set aside.
+///
+/// # Errors
+/// The disk fails.
+pub async fn list(shared: &Shared) -> Result<Vec<AsideBlock>, Status> {
+    let store = shared.store.clone();
+    off(move || {
+        let now = now_unix();
+        let told = |aside: kintsu_store::Aside| AsideBlock {
+            name: aside.name,
+            id: aside.id,
+            held: aside.meta.as_ref().map(held),
+            reason: aside.reason.word().to_owned(),
+            age_s: now.saturating_sub(aside.at_unix),
+            bytes: aside.bytes,
+        };
+        Ok(store.aside()?.into_iter().map(told).collect())
+    })
+    .await
+}
+
+/// Takes a block back to its place and reads it whole; what is damaged is set aside again.
+///
+/// # Errors
+/// No block of that name; a sound block at its place; damage; the disk fails.
+pub async fn take_back(store: Arc<dyn BlockStore>, name: String) -> Result<HeldBlock, Status> {
+    off(move || {
+        let meta = store.take_back(&name)?;
+        match store.verify(meta.id) {
+            Ok(meta) => Ok(held(&meta)),
+            Err(error) => {
+                if error.is_rot() {
+                    store.set_aside(meta.id, Reason::Rotten, now_unix())?;
+                }
+                Err(error)
+            }
+        }
+    })
+    .await
+}
+
+/// Deletes what has been aside for longer than `age_s`.
+///
+/// # Errors
+/// The disk fails.
+pub async fn purge(store: Arc<dyn BlockStore>, age_s: u64) -> Result<Counted, Status> {
+    off(move || {
+        let blocks = store.purge(now_unix().saturating_sub(age_s))?;
+        if blocks > 0 {
+            tracing::warn!("{blocks} blocks that were set aside over {age_s} s ago are deleted");
+        }
+        Ok(Counted { blocks })
+    })
+    .await
+}
+
+/// Runs what blocks on the disk away from the asynchronous threads.
+async fn off<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error @ (StoreError::Invalid { .. } | StoreError::NotFound { .. }))) => {
+            Err(Status::not_found(error.to_string()))
+        }
+        Ok(Err(error @ StoreError::Busy { .. })) => Err(Status::failed_precondition(error.to_string())),
+        Ok(Err(error)) => Err(Status::internal(error.to_string())),
+        Err(error) => Err(Status::internal(error.to_string())),
+    }
+}

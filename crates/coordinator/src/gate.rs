@@ -1,0 +1,144 @@
+//! When a coordinator may delete and repair by itself: a pure state machine.
+//!
+//! After a start it knows what should be where, but not yet what is: it waits until nearly all placed blocks were
+//! reported by their nodes, or for as long as nodes may take to come. While its metadata are older than what agents
+//! remember, or are being made anew from blocks, it deletes nothing at all. Reads, and repairs that somebody asks for, are
+//! never held back.
+
+use std::collections::BTreeMap;
+
+use kintsu_dag::NodeId;
+
+/// Of a thousand placed blocks so many must be reported.
+const REPORTED_PER_MILLE: u64 = 999;
+/// How long a start waits for nodes beside the grace time.
+const WAIT_MS: u64 = 30_000;
+
+/// See the head of this file.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// Blocks placed on the nodes that have not reported since the start.
+    awaited: BTreeMap<NodeId, u64>,
+    placed: u64,
+    wait_ms: u64,
+    open: bool,
+    behind: Option<String>,
+    rebuilding: bool,
+}
+
+impl Gate {
+    /// Closed, until the nodes with these placed blocks have reported. `behind`: why the metadata count as older than
+    /// what agents hold, if they do.
+    pub fn new(placed: BTreeMap<NodeId, u64>, grace_ms: u64, behind: Option<String>) -> Self {
+        let total = placed.values().sum();
+        let wait_ms = WAIT_MS.saturating_add(grace_ms);
+        Self { awaited: placed, placed: total, wait_ms, open: total == 0, behind, rebuilding: false }
+    }
+
+    /// A node has told of all its blocks. Whether that opened the gate.
+    pub fn reported(&mut self, node: NodeId) -> bool {
+        self.awaited.remove(&node);
+        let missing: u64 = self.awaited.values().sum();
+        let enough = missing.saturating_mul(1000) <= self.placed.saturating_mul(1000 - REPORTED_PER_MILLE);
+        enough && !std::mem::replace(&mut self.open, true)
+    }
+
+    /// So much time has passed since the start. Whether that opened the gate.
+    pub fn tick(&mut self, since_start_ms: u64) -> bool {
+        since_start_ms >= self.wait_ms && !std::mem::replace(&mut self.open, true)
+    }
+
+    /// The metadata are older than what an agent remembers.
+    pub fn fall_behind(&mut self, why: String) {
+        self.behind.get_or_insert(why);
+    }
+
+    /// Metadata are being made anew from blocks, or that has ended.
+    pub fn set_rebuilding(&mut self, rebuilding: bool) {
+        self.rebuilding = rebuilding;
+    }
+
+    /// Whether the metadata count as older than what agents hold.
+    pub fn is_behind(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// Whether blocks may be deleted, set aside or purged.
+    pub fn may_delete(&self) -> bool {
+        self.may_repair()
+    }
+
+    /// Whether repairs may start that nobody asked for.
+    pub fn may_repair(&self) -> bool {
+        self.open && self.behind.is_none() && !self.rebuilding
+    }
+
+    /// What holds the coordinator back, and what to do about it; for people.
+    pub fn reasons(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if let Some(why) = &self.behind {
+            out.push(format!(
+                "{why}. Reads go on, nothing is deleted. Put the newer metadata back; or start the coordinator with \
+                 --rebuild, which adds what the blocks themselves tell; or with --accept-older to go on without what is missing"
+            ));
+        }
+        if self.rebuilding {
+            out.push("the metadata are being made anew from blocks: nothing is deleted until `kintsu rebuild finish`".into());
+        }
+        if !self.open {
+            let missing: u64 = self.awaited.values().sum();
+            let nodes: Vec<_> = self.awaited.keys().take(8).map(NodeId::to_string).collect();
+            let more = if self.awaited.len() > nodes.len() { ", ..." } else { "" };
+            out.push(format!(
+                "waiting after the start: {missing} of {} placed blocks are not reported yet ({}{more}); until then nothing \
+                 is deleted, and repaired only when asked for",
+                self.placed,
+                nodes.join(", ")
+            ));
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(counts: &[u64], behind: Option<&str>) -> Gate {
+        let placed = counts.iter().enumerate().map(|(i, count)| (NodeId(i as u32), *count)).collect();
+        Gate::new(placed, 1000, behind.map(str::to_owned))
+    }
+
+    #[test]
+    fn it_opens_when_nearly_all_blocks_are_reported_and_not_before() {
+        let mut gate = gate(&[5000, 5000, 10], None);
+        assert!(!gate.may_delete() && !gate.may_repair());
+        assert!(!gate.reported(NodeId(0)) && !gate.reported(NodeId(0)));
+        assert!(gate.reasons()[0].contains("5010 of 10010"), "{:?}", gate.reasons());
+        assert!(gate.reported(NodeId(1)) && gate.may_delete() && gate.may_repair());
+        assert!(!gate.reported(NodeId(2)) && gate.reasons().is_empty());
+    }
+
+    #[test]
+    fn it_opens_after_the_wait_and_the_grace() {
+        let mut gate = gate(&[10, 10], None);
+        assert!(!gate.tick(30_999) && !gate.may_delete());
+        assert!(gate.tick(31_000) && gate.may_delete() && !gate.tick(32_000));
+        assert!(super::tests::gate(&[], None).may_delete(), "a new cluster waits for nobody");
+    }
+
+    #[test]
+    fn older_metadata_and_a_rebuild_keep_it_closed() {
+        let mut behind = gate(&[1], Some("older"));
+        assert!(behind.reported(NodeId(0)) && !behind.may_delete() && behind.is_behind());
+        assert!(behind.reasons()[0].contains("--accept-older"));
+        let mut fresh = gate(&[], None);
+        fresh.fall_behind("ahead".into());
+        assert!(!fresh.may_delete());
+        let mut rebuilding = gate(&[], None);
+        rebuilding.set_rebuilding(true);
+        assert!(!rebuilding.may_delete());
+        rebuilding.set_rebuilding(false);
+        assert!(rebuilding.may_delete());
+    }
+}

@@ -1,0 +1,13 @@
+//! Which cluster this is: the first that a client asks, to show it to agents.
+
+use std::sync::Arc;
+
+use kintsu_wire::message::ClusterInfo;
+
+use crate::cluster::Cluster;
+use crate::error::Result;
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterInfo> {
+    Ok(ClusterInfo { cluster: cluster.id })
+}

@@ -1,0 +1,47 @@
+//! Forgets a node that is gone for good. One that lives, or on which blocks are placed, is not forgotten.
+
+use std::sync::Arc;
+
+use kintsu_wire::message::{Done, NodeRef};
+
+use crate::cluster::{Cluster, unknown_node};
+use crate::error::{CoordinatorError, Result};
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
+    let node = request.node;
+    let up = cluster.members().node(node).map(|m| m.up).ok_or_else(|| unknown_node(node))?;
+    if up {
+        return Err(CoordinatorError::Conflict {
+            what: format!("forgetting {node}"),
+            expected: "a node whose agent has ended".into(),
+            got: format!("one that lives: `kintsu node drain {0}`, then `kintsu node stop {0}`", node.0),
+        });
+    }
+    cluster.meta.off(move |meta| meta.forget_node(node)).await?;
+    cluster.members().forget(node);
+    tracing::info!("{node} is forgotten");
+    Ok(Done {})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{cluster, put, silence};
+    use kintsu_dag::NodeId;
+
+    #[tokio::test]
+    async fn only_a_dead_node_without_blocks_is_forgotten() {
+        let (_dir, cluster) = cluster(5, 1).await;
+        put(&cluster, "a", 16).await;
+        let tallies = cluster.meta.snapshot().unwrap().tallies().unwrap();
+        let empty = (0..5).map(NodeId).find(|node| tallies.get(node).is_none_or(|t| t.0 == 0)).unwrap();
+        let full = (0..5).map(NodeId).find(|node| *node != empty).unwrap();
+        let forget = |node| handle(&cluster, NodeRef { node });
+        assert!(forget(empty).await.unwrap_err().to_string().contains("lives"));
+        silence(&cluster, &[empty.0, full.0]);
+        assert!(forget(full).await.unwrap_err().to_string().contains("placed"));
+        forget(empty).await.unwrap();
+        assert!(matches!(forget(empty).await, Err(CoordinatorError::NotFound { .. })));
+    }
+}

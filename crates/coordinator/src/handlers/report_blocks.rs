@@ -1,0 +1,112 @@
+//! A page of what an agent holds, compared with what it should hold. After the last page the node is alive.
+//!
+//! What it lacks or holds otherwise is flagged lost; what it holds of blocks that are lost elsewhere gets its home there.
+//! What nobody knows is never deleted: it is set aside on the node, once the gate is open.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use kintsu_dag::{BlockId, NodeId, StripeId};
+use kintsu_wire::message::{BlockPage, BlockRef, Done};
+
+use crate::cluster::Cluster;
+use crate::driver;
+use crate::error::{CoordinatorError, Result};
+use crate::meta::{NodeRecord, Range};
+
+/// Unknown blocks of one node that are remembered until they are set aside; the others wait for the next report or scrub.
+const MOST_UNKNOWN: usize = 100_000;
+
+/// The registrations under way.
+pub type Reports = HashMap<NodeId, Report>;
+
+/// A registration under way.
+#[derive(Debug, Clone)]
+pub struct Report {
+    record: NodeRecord,
+    /// Blocks that the node said it holds.
+    blocks: u64,
+    /// The page that must come next.
+    next: u64,
+    after: Option<StripeId>,
+    lost: u64,
+    unknown: Vec<BlockRef>,
+    unknown_count: u64,
+}
+
+impl Report {
+    /// A registration whose first page is still to come.
+    pub fn new(record: NodeRecord, blocks: u64) -> Self {
+        Self { record, blocks, next: 0, after: None, lost: 0, unknown: Vec::new(), unknown_count: 0 }
+    }
+}
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
+    let BlockPage { node, incarnation, number, upto, blocks, damaged, aside } = page;
+    let range = {
+        let reports = cluster.reports();
+        let report = reports.get(&node).filter(|r| r.record.incarnation == incarnation && r.next == number);
+        let after = report.ok_or_else(|| out_of_turn(node, number))?.after;
+        Range { after, upto }
+    };
+    let turn = cluster.registering.acquire().await;
+    let _turn = turn.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+    let worker = cluster.clone();
+    let (lost, unknown) = cluster
+        .meta
+        .off(move |meta| {
+            let keep = worker.written_to(node);
+            let damaged: HashSet<BlockId> = damaged.iter().map(|bad| bad.id).collect();
+            let comparison = meta.snapshot()?.compare(node, range, &blocks, &damaged)?;
+            meta.reconcile(node, range, &comparison, &blocks, &keep)
+        })
+        .await?;
+    let done = {
+        let mut reports = cluster.reports();
+        let report =
+            reports.get_mut(&node).filter(|r| r.record.incarnation == incarnation && r.next == number);
+        let report = report.ok_or_else(|| out_of_turn(node, number))?;
+        (report.next, report.after) = (number + 1, upto);
+        report.lost += lost.len() as u64;
+        report.unknown_count += unknown.len() as u64;
+        let room = MOST_UNKNOWN.saturating_sub(report.unknown.len());
+        report.unknown.extend(unknown.into_iter().take(room));
+        upto.is_none().then(|| reports.remove(&node)).flatten()
+    };
+    if let Some(report) = done {
+        ended(cluster, node, report, aside);
+    }
+    Ok(Done {})
+}
+
+/// All blocks of a node are reported.
+fn ended(cluster: &Arc<Cluster>, node: NodeId, report: Report, aside: Vec<kintsu_wire::message::AsideBlock>) {
+    let Report { record, blocks, lost, unknown, unknown_count, .. } = report;
+    cluster.members().enrolled(node, record, cluster.now_ms());
+    if cluster.gate().reported(node) {
+        tracing::info!("nearly all blocks are reported");
+    }
+    cluster.auto().nodes_changed();
+    cluster.sweep.notify_one();
+    match lost {
+        0 => tracing::info!("{node} is here"),
+        n => tracing::warn!("{node} is here, but {n} of its blocks are missing or not as recorded"),
+    }
+    if unknown_count > 0 {
+        tracing::warn!("{node} holds {unknown_count} blocks of {blocks} that the metadata do not know");
+    }
+    if !unknown.is_empty() || !aside.is_empty() {
+        let found = driver::Unknown { node, blocks: unknown, count: unknown_count, of: blocks };
+        cluster.spawn(driver::settle_quarantine(cluster.clone(), found, aside));
+    }
+}
+
+fn out_of_turn(node: NodeId, number: u64) -> CoordinatorError {
+    CoordinatorError::Unavailable {
+        node,
+        reason: format!(
+            "page {number} of its blocks: expected the next page of a registration, got one out of turn"
+        ),
+    }
+}

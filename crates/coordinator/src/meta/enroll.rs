@@ -1,0 +1,313 @@
+//! Which node a folder is: a node id belongs to one folder, and a folder to one node.
+
+use std::collections::BTreeMap;
+
+use kintsu_dag::{NodeId, RackId};
+use kintsu_wire::FolderId;
+use redb::ReadableTable;
+
+use super::record::{self, NodeRecord};
+use super::write::Tables;
+use super::{Meta, tables};
+use crate::error::{CoordinatorError, Result};
+
+/// Ids that racks with names get begin here; numbers that users give are normally smaller.
+const NAMED_RACKS: u32 = 1 << 16;
+
+/// A folder whose agent wants to be a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applicant {
+    /// The node that it was, or wants to be.
+    pub node: Option<NodeId>,
+    /// What tells the folder from all others.
+    pub folder: FolderId,
+    /// It takes the place of the folder that the node had before, which is gone.
+    pub replace: bool,
+    /// It was moved to another rack together with its blocks.
+    pub moved: bool,
+    /// What is to be recorded; of names those that are given anew.
+    pub record: NodeRecord,
+}
+
+/// A node that was enrolled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrolled {
+    /// Its id from now on.
+    pub node: NodeId,
+    /// It was not known before.
+    pub new: bool,
+    /// Another folder has taken the place of the one that it had.
+    pub replaced: bool,
+    /// What is recorded of it now.
+    pub record: NodeRecord,
+}
+
+impl Meta {
+    /// Records a node, giving it an id if it has none; a recorded drain outlasts restarts.
+    ///
+    /// # Errors
+    /// `Conflict` for a node that is another folder, a folder that is another node, a name that is taken, and a node with
+    /// blocks that comes in another rack, each with what to do; `Invalid` for the client's id.
+    pub fn enroll(&self, applicant: Applicant) -> Result<Enrolled> {
+        self.write(|t| {
+            let nodes = all(t)?;
+            let node = identify(&nodes, &applicant)?;
+            let (node, old) = match node {
+                Some(node) => (node, nodes.get(&node)),
+                None => (free_id(t, &nodes)?, None),
+            };
+            let next = t.counter(tables::COUNT_NODE)?;
+            t.set_counter(tables::COUNT_NODE, next.max(u64::from(node.0) + 1))?;
+            let replaced = old.is_some_and(|old| old.folder.is_some_and(|folder| folder != applicant.folder));
+            let record = merged(t, node, old, &nodes, applicant)?;
+            t.set_node(node, &record)?;
+            Ok(Enrolled { node, new: old.is_none(), replaced, record })
+        })
+    }
+
+    /// Forgets a node on which no block is placed, with all that was still to be done there.
+    ///
+    /// # Errors
+    /// `NotFound`; `Conflict` while blocks are placed on it.
+    pub fn forget_node(&self, node: NodeId) -> Result<()> {
+        self.write(|t| {
+            if t.node(node)?.is_none() {
+                return Err(CoordinatorError::NotFound { what: "node", name: node.0.to_string() });
+            }
+            let placed = t.tally.get(node.0)?.map_or(0, |row| row.value().0);
+            if placed > 0 {
+                return Err(CoordinatorError::Conflict {
+                    what: format!("forgetting {node}"),
+                    expected: "a node without blocks".into(),
+                    got: format!(
+                        "one where {placed} are placed: `kintsu repair --node {}` moves them",
+                        node.0
+                    ),
+                });
+            }
+            let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
+            t.garbage.retain_in(from..=to, |_, ()| false)?;
+            t.tally.remove(node.0)?;
+            t.nodes.remove(node.0)?;
+            Ok(())
+        })
+    }
+}
+
+fn all(t: &Tables<'_>) -> Result<BTreeMap<NodeId, NodeRecord>> {
+    let mut out = BTreeMap::new();
+    for row in t.nodes.iter()? {
+        let (id, row) = row?;
+        out.insert(NodeId(id.value()), record::unpack("node", row.value())?);
+    }
+    Ok(out)
+}
+
+/// The node that an applicant is, if it is one already or asks to be a certain one.
+fn identify(nodes: &BTreeMap<NodeId, NodeRecord>, applicant: &Applicant) -> Result<Option<NodeId>> {
+    let Applicant { node: asked, folder, .. } = applicant;
+    if asked.is_some_and(NodeId::is_client) {
+        return Err(CoordinatorError::Invalid {
+            what: "node id",
+            expected: format!("at most {}", u32::MAX - 1),
+            got: NodeId::CLIENT.0.to_string(),
+        });
+    }
+    if let Some((&known, _)) = nodes.iter().find(|(_, record)| record.folder == Some(*folder)) {
+        return match asked {
+            Some(asked) if *asked != known => Err(CoordinatorError::Conflict {
+                what: format!("registration of {}", applicant.record.dir),
+                expected: format!("{known}, whose folder it is"),
+                got: asked.to_string(),
+            }),
+            _ => Ok(Some(known)),
+        };
+    }
+    let named = applicant.record.name.as_ref();
+    let named = named.and_then(|name| nodes.iter().find(|(_, record)| record.name.as_ref() == Some(name)));
+    let claimed = match (asked, named) {
+        (Some(asked), Some((named, record))) if asked != named => {
+            return Err(CoordinatorError::Conflict {
+                what: format!("registration of {asked} as {:?}", record.name.clone().unwrap_or_default()),
+                expected: "a name that no other node has".into(),
+                got: format!("that of {named}"),
+            });
+        }
+        (Some(asked), _) => Some(*asked),
+        (None, Some((named, _))) => Some(*named),
+        (None, None) => None,
+    };
+    let Some((claimed, record)) = claimed.and_then(|node| Some((node, nodes.get(&node)?))) else {
+        return Ok(claimed);
+    };
+    match record.folder {
+        Some(own) if !applicant.replace => Err(CoordinatorError::Conflict {
+            what: format!("registration of {claimed}"),
+            expected: format!("its folder {own}, last in {}", record.dir),
+            got: format!(
+                "folder {folder} in {}: is the disk of {claimed} mounted? If its folder is gone for good and this one takes \
+                 its place, start the agent with --replace",
+                applicant.record.dir
+            ),
+        }),
+        _ => Ok(Some(claimed)),
+    }
+}
+
+/// An id that no node has: the next one, or where ids have run up to the client's, the first that is free.
+fn free_id(t: &Tables<'_>, nodes: &BTreeMap<NodeId, NodeRecord>) -> Result<NodeId> {
+    let next = t.counter(tables::COUNT_NODE)?;
+    let next =
+        u32::try_from(next).ok().map(NodeId).filter(|node| !node.is_client() && !nodes.contains_key(node));
+    let free = next.or_else(|| (0..u32::MAX).map(NodeId).find(|node| !nodes.contains_key(node)));
+    free.ok_or_else(|| CoordinatorError::Conflict {
+        what: "registration of a new node".into(),
+        expected: format!("fewer than {} nodes", u32::MAX),
+        got: nodes.len().to_string(),
+    })
+}
+
+/// What is recorded of a node from now on.
+fn merged(
+    t: &Tables<'_>,
+    node: NodeId,
+    old: Option<&NodeRecord>,
+    nodes: &BTreeMap<NodeId, NodeRecord>,
+    applicant: Applicant,
+) -> Result<NodeRecord> {
+    let Applicant { folder, moved, record, .. } = applicant;
+    let rack = match &record.rack_name {
+        None => record.rack,
+        Some(name) => named_rack(nodes, name),
+    };
+    let placed = t.tally.get(node.0)?.map_or(0, |row| row.value().0);
+    if let Some(old) = old.filter(|old| old.rack != rack && placed > 0 && !moved) {
+        let shown = |rack: RackId, name: &Option<String>| name.clone().unwrap_or_else(|| rack.0.to_string());
+        return Err(CoordinatorError::Conflict {
+            what: format!("registration of {node}"),
+            expected: format!(
+                "rack {}, where its {placed} blocks were placed",
+                shown(old.rack, &old.rack_name)
+            ),
+            got: format!(
+                "rack {}: start it with its old rack; or drain it first; or, if it was moved with its disk, with --moved",
+                shown(rack, &record.rack_name)
+            ),
+        });
+    }
+    let before = old.cloned().unwrap_or_else(|| record.clone());
+    Ok(NodeRecord {
+        rack,
+        folder: Some(folder),
+        name: record.name.or(before.name.clone()),
+        rack_name: record.rack_name,
+        control: record.control,
+        data: record.data,
+        dir: record.dir,
+        incarnation: record.incarnation,
+        stopped: record.stopped,
+        ..before
+    })
+}
+
+/// The id of the rack of this name: that of nodes which are in it, or one that no node has.
+fn named_rack(nodes: &BTreeMap<NodeId, NodeRecord>, name: &str) -> RackId {
+    let same = nodes.values().find(|record| record.rack_name.as_deref() == Some(name));
+    let used = |rack: &u32| nodes.values().any(|record| record.rack.0 == *rack);
+    same.map_or_else(
+        || RackId((NAMED_RACKS..).find(|rack| !used(rack)).unwrap_or(u32::MAX)),
+        |record| record.rack,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::tests::{open, store};
+
+    fn applicant(node: Option<u32>, folder: u8) -> Applicant {
+        let any = "127.0.0.1:1".parse().unwrap();
+        let record = NodeRecord::new(RackId(0), any, any, format!("/d{folder}"), 1);
+        Applicant {
+            node: node.map(NodeId),
+            folder: FolderId([folder; 16]),
+            replace: false,
+            moved: false,
+            record,
+        }
+    }
+
+    fn refused(meta: &Meta, applicant: Applicant, words: &str) {
+        let error = meta.enroll(applicant).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+
+    #[test]
+    fn a_node_id_belongs_to_one_folder_whatever_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        let first = meta.enroll(applicant(None, 1)).unwrap();
+        assert!(first.new && meta.enroll(applicant(None, 2)).unwrap().node != first.node);
+        let again = meta.enroll(applicant(Some(first.node.0), 1)).unwrap();
+        assert_eq!((again.node, again.new, again.replaced), (first.node, false, false));
+        // The same path on an unmounted disk: another folder.
+        let mut empty = applicant(Some(first.node.0), 3);
+        empty.record.dir = "/d1".into();
+        refused(&meta, empty.clone(), "is the disk of N0 mounted?");
+        refused(&meta, applicant(Some(7), 1), "N0, whose folder it is");
+        let taken = meta.enroll(Applicant { replace: true, ..empty }).unwrap();
+        assert_eq!((taken.node, taken.replaced), (first.node, true));
+    }
+
+    #[test]
+    fn ids_never_reach_the_clients() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        assert_eq!(meta.enroll(applicant(Some(u32::MAX - 1), 1)).unwrap().node, NodeId(u32::MAX - 1));
+        let next = meta.enroll(applicant(None, 2)).unwrap().node;
+        assert_eq!(next, NodeId(0), "not {}", NodeId::CLIENT.0);
+        assert_eq!(meta.enroll(applicant(None, 3)).unwrap().node, NodeId(1));
+        assert!(matches!(meta.enroll(applicant(Some(u32::MAX), 4)), Err(CoordinatorError::Invalid { .. })));
+    }
+
+    #[test]
+    fn names_stand_for_nodes_and_racks() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        let named = |node, folder, name: &str, rack: &str| {
+            let mut new = applicant(node, folder);
+            (new.record.name, new.record.rack_name) = (Some(name.into()), Some(rack.into()));
+            new
+        };
+        let a = meta.enroll(named(None, 1, "a", "dc1/r7")).unwrap();
+        let b = meta.enroll(named(None, 2, "b", "dc1/r7")).unwrap();
+        let c = meta.enroll(named(None, 3, "c", "dc2/r1")).unwrap();
+        assert_eq!(a.record.rack, b.record.rack);
+        assert_ne!(a.record.rack, c.record.rack);
+        refused(&meta, named(None, 4, "a", "dc1/r7"), "is the disk of N0 mounted?");
+        refused(&meta, named(Some(9), 4, "a", "dc1/r7"), "that of N0");
+        let restarted = meta.enroll(applicant(Some(0), 1)).unwrap();
+        assert_eq!(restarted.record.name.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_node_with_blocks_changes_its_rack_only_when_it_was_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        let node = meta.enroll(applicant(None, 1)).unwrap().node;
+        assert_eq!(node, NodeId(0));
+        let mut elsewhere = applicant(Some(0), 1);
+        elsewhere.record.rack = RackId(5);
+        meta.enroll(elsewhere.clone()).unwrap();
+        store(&meta, "a", 16, 0);
+        let mut back = elsewhere.clone();
+        back.record.rack = RackId(6);
+        refused(&meta, back.clone(), "rack 5, where its 1 blocks were placed");
+        assert_eq!(meta.enroll(Applicant { moved: true, ..back }).unwrap().record.rack, RackId(6));
+        assert!(meta.forget_node(node).unwrap_err().to_string().contains("1 are placed"));
+        meta.wipe(node).unwrap();
+        meta.remove("a").unwrap();
+        meta.forget_node(node).unwrap();
+        assert!(!meta.snapshot().unwrap().nodes().unwrap().contains_key(&node));
+    }
+}

@@ -1,0 +1,112 @@
+//! `kintsu quarantine`: what is set aside on the nodes.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use kintsu_dag::NodeId;
+use serde_json::json;
+
+use super::Context;
+use crate::cli::QuarantineCommand;
+use crate::{output, units::human};
+
+/// `kintsu quarantine ls|restore|confirm`.
+pub async fn run(command: QuarantineCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    match command {
+        QuarantineCommand::Ls { node } => list(node, context).await,
+        QuarantineCommand::Restore { node, name } => {
+            let node = named(&node, context).await?;
+            let held = context.client.restore_block(node, &name).await?;
+            if context.json {
+                output::json(&held)?;
+            } else {
+                output::line(&format!("{} is back in its place on node {}", held.id, node.0))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        QuarantineCommand::Confirm { node } => {
+            let node = named(&node, context).await?;
+            context.client.confirm_quarantine(node).await?;
+            if context.json {
+                output::json(&json!({ "node": node.0, "confirmed": true }))?;
+            } else {
+                output::line(&format!("node {}: what is set aside is deleted in time", node.0))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The node of this id or name.
+pub async fn named(text: &str, context: &Context) -> anyhow::Result<NodeId> {
+    if let Ok(id) = text.parse() {
+        return Ok(NodeId(id));
+    }
+    let nodes = context.client.nodes().await?.nodes;
+    match nodes.iter().find(|node| node.name.as_deref() == Some(text)) {
+        Some(node) => Ok(node.id),
+        None => bail!("node {text:?}: expected an id or a name that `kintsu nodes` shows, got none of them"),
+    }
+}
+
+async fn list(node: Option<String>, context: &Context) -> anyhow::Result<ExitCode> {
+    let node = match node {
+        Some(node) => Some(named(&node, context).await?),
+        None => None,
+    };
+    let found = context.client.quarantine(node).await?;
+    let unseen = found.nodes.iter().any(|node| node.error.is_some());
+    let code = if unseen { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    if context.json {
+        output::json(&found)?;
+        return Ok(code);
+    }
+    let mut table = output::table(["node", "block", "reason", "age", "size", "deleted", "name"]);
+    let mut rows = 0;
+    for node in &found.nodes {
+        for block in &node.aside {
+            let deleted = match node.held {
+                0 => format!("in {}", days(found.keep_s.saturating_sub(block.age_s))),
+                _ => "not before confirm".to_owned(),
+            };
+            table.add_row([
+                node.node.0.to_string(),
+                block.id.to_string(),
+                block.reason.clone(),
+                days(block.age_s),
+                human(block.bytes),
+                deleted,
+                block.name.clone(),
+            ]);
+            rows += 1;
+        }
+    }
+    if rows > 0 {
+        output::line(&table.to_string())?;
+    } else {
+        output::line("nothing is set aside")?;
+    }
+    for node in &found.nodes {
+        if let Some(error) = &node.error {
+            eprintln!("kintsu: node {}: not looked at: {error}", node.node.0);
+        }
+        if node.held > 0 {
+            let (id, held) = (node.node.0, node.held);
+            eprintln!(
+                "kintsu: node {id}: {held} blocks looked unknown at once: nothing of it is deleted until \
+                 `kintsu quarantine confirm {id}`"
+            );
+        }
+    }
+    Ok(code)
+}
+
+/// A time for people.
+fn days(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
