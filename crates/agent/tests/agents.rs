@@ -16,7 +16,7 @@ use kintsu_plan::{
     Topology, encode_online, repair,
 };
 use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Limits, Observed};
-use kintsu_store::block_path;
+use kintsu_store::{BlockStore, FileStore, Generation, block_path};
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{
     BlockRef, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms, SetAside, TakeBack,
@@ -26,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 const BLOCK: usize = 1_500_000;
 const GENERATION: u32 = 1;
+/// What the headers of the blocks are to say.
+const LABEL: &[u8] = b"what the block is part of";
 
 /// Seven agents, and a stripe of six blocks written to the first six through the streams.
 struct Stage {
@@ -85,7 +87,7 @@ impl Stage {
             window: (0, u64::MAX),
             slice_bytes: 16 << 10,
             expect: &self.digests,
-            label: &[],
+            label: LABEL,
             peers: &peers,
             resume_key: 0,
         };
@@ -156,7 +158,9 @@ async fn a_stripe_is_written_and_repaired_through_agents() {
     let conducted = within(stage.conductor.conduct(programs, &control, None, Some(progress), &cancel)).await;
     assert_eq!(conducted.fault, None);
     assert_eq!(seen.borrow().upto, BLOCK as u64);
-    assert_eq!(std::fs::read(stage.path(6, 2)).unwrap(), std::fs::read(stage.path(2, 2)).unwrap());
+    let repaired = std::fs::read(stage.path(6, 2)).unwrap();
+    assert_eq!(repaired, std::fs::read(stage.path(2, 2)).unwrap());
+    assert!(repaired[..4096].windows(LABEL.len()).any(|bytes| bytes == LABEL), "the header has the label");
     let read: u64 = conducted.outcomes.iter().map(|outcome| outcome.bytes_read).sum();
     assert_eq!(read, 4 * BLOCK as u64);
 }
@@ -281,6 +285,37 @@ async fn a_folder_is_one_agents_and_keeps_its_id() {
     handle.shutdown().await;
     let exposed = AgentConfig { listen_data: "0.0.0.0:0".parse().unwrap(), ..config(dir.path(), addr) };
     assert!(within(Agent::start(exposed)).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_that_cannot_be_read_does_not_keep_an_agent_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = Arc::new(Registry::default());
+    let addr = registry.serve(&Credentials::none()).await;
+    let handle = within(Agent::start(config(dir.path(), addr))).await.unwrap();
+    let (node, folder) = (handle.id(), handle.dir().to_owned());
+    handle.shutdown().await;
+    let ids = [0, 1].map(|index| BlockId { stripe: StripeId(9), index: BlockIndex(index) });
+    let store = FileStore::open(&folder).unwrap();
+    for id in ids {
+        let mut writer = store.create(id, Generation(GENERATION), 100, 65536, &[]).unwrap();
+        writer.write_at(0, &[7; 100]).unwrap();
+        writer.finish(None).unwrap();
+    }
+    drop(store);
+    // Every read of this file fails with EIO, as on a medium with bad sectors.
+    let path = block_path(&folder, ids[0]);
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
+
+    let handle = within(Agent::start(config(dir.path(), addr))).await.unwrap();
+    let blocks = {
+        let registered = registry.registered.lock().unwrap();
+        let last = registered.iter().rfind(|r| r.node == Some(node)).unwrap();
+        last.blocks.iter().map(|held| held.id).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks, [ids[1]]);
+    handle.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

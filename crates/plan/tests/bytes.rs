@@ -483,7 +483,7 @@ fn programs_need_addresses() {
             window: (0, u64::MAX),
             slice_bytes,
             expect,
-            label: &[],
+            label: b"label",
             peers: &address,
             resume_key: 0,
         };
@@ -494,9 +494,9 @@ fn programs_need_addresses() {
         build(true, 0, &[]).unwrap().iter().all(|p| p.window.step_bytes == 4 << 10),
         "chosen for the plan"
     );
-    // A digest binds what is written; a block that is only read is checked by its own checksums.
+    // Digest and label go with what is written; a block that is only read is checked by its own checksums.
     let programs = build(true, 4, &[Some([1; 16])]).unwrap();
-    assert!(programs.iter().flat_map(|p| &p.blocks).all(|b| b.expect.is_none()));
+    assert!(programs.iter().flat_map(|p| &p.blocks).all(|b| b.expect.is_none() && b.label.is_empty()));
     let free = *topology.nodes.keys().find(|node| !view.homes.contains(&Some(**node))).unwrap();
     let moved = copy(&view, BlockIndex(0), free).unwrap();
     let address = |_| Some(([127, 0, 0, 1], 1).into());
@@ -507,10 +507,11 @@ fn programs_need_addresses() {
         window: (0, u64::MAX),
         slice_bytes: 4,
         expect: &[Some([1; 16])],
-        label: &[],
+        label: b"label",
         peers: &address,
         resume_key: 0,
     };
-    let bound: Vec<_> = moved.programs(&context).unwrap().into_iter().map(|p| p.blocks[0].expect).collect();
-    assert_eq!(bound, [None, Some([1; 16])]);
+    let bound: Vec<_> = moved.programs(&context).unwrap().into_iter().map(|p| p.blocks[0].clone()).collect();
+    assert_eq!(bound.iter().map(|b| b.expect).collect::<Vec<_>>(), [None, Some([1; 16])]);
+    assert_eq!(bound.iter().map(|b| b.label.as_slice()).collect::<Vec<_>>(), [b"".as_slice(), b"label"]);
 }

@@ -48,6 +48,7 @@ async fn check_repair(
     let outcomes = site.succeed(&site.programs(&plan, ALL, slice), None).await;
     for (block, requestor) in lost.iter().zip(&requestors) {
         assert_eq!(site.read(*requestor, *block), site.blocks[*block as usize], "{method} block {block}");
+        assert_eq!(site.label(*requestor, *block), support::LABEL);
         let outcome = &outcomes[requestor];
         assert_eq!(outcome.written.len(), 1);
         assert_eq!(outcome.upto, site.view.layout.longest(site.view.code.k()));

@@ -272,6 +272,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn meta() -> BlockMeta {
         BlockMeta {
@@ -375,5 +376,39 @@ mod tests {
             assert!(matches!(Layout::new(10, unit, 0), Err(StoreError::Invalid { .. })), "{unit}");
         }
         assert!(matches!(Layout::new(u64::MAX, 65536, 0), Err(StoreError::Invalid { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn no_page_of_any_content_is_a_panic(
+            noise in prop::collection::vec(any::<u8>(), 0..300),
+            at in 0..HEADER_BYTES,
+            version in 0u32..6,
+            label_bytes in prop_oneof![0u32..10_000, any::<u32>()],
+            unit_bits in 0u32..32,
+            len in prop_oneof![0u64..10_000, any::<u64>()],
+            fix_crc in any::<bool>(),
+            behind in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let mut page = encode_header(&meta(), &[3; LABEL_ROOM]);
+            page[8..12].copy_from_slice(&version.to_le_bytes());
+            page[28..32].copy_from_slice(&(1u32 << unit_bits).to_le_bytes());
+            page[32..40].copy_from_slice(&len.to_le_bytes());
+            page[LABEL_BYTES_AT..LABEL_AT].copy_from_slice(&label_bytes.to_le_bytes());
+            let end = HEADER_BYTES.min(at + noise.len());
+            page[at..end].copy_from_slice(&noise[..end - at]);
+            if fix_crc {
+                let crc = crc_fast::crc32_iscsi(&page[..CRC_AT]);
+                page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            }
+            if let Ok(header) = decode_header(meta().id, &page) {
+                prop_assert!(header.label_bytes <= MOST_LABEL_BYTES);
+                if let Ok(layout) = Layout::of(&header) {
+                    prop_assert_eq!(layout.label_rest_bytes > 0, header.label_bytes > LABEL_ROOM);
+                    prop_assert!(layout.file_bytes >= HEADER_BYTES as u64 + header.meta.len + 4);
+                }
+                let _ = decode_label(&header, &page, &behind);
+            }
+        }
     }
 }

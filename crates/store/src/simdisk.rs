@@ -31,6 +31,8 @@ struct Medium {
     failure: Option<Failure>,
     /// Files whose every read fails.
     unreadable: BTreeSet<usize>,
+    /// Whether files can have one name only.
+    no_links: bool,
 }
 
 #[derive(Clone, Default)]
@@ -126,6 +128,11 @@ impl SimDisk {
         }
     }
 
+    /// From now on files can have one name only.
+    pub(crate) fn refuse_links(&self) {
+        self.medium().no_links = true;
+    }
+
     /// Changes the bytes of a file behind the store's back.
     pub(crate) fn tamper(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut medium = self.medium();
@@ -218,6 +225,9 @@ impl Disk for SimDisk {
         let mut medium = self.medium();
         medium.operation()?;
         let file = medium.file(from)?;
+        if medium.no_links {
+            return Err(rustix::io::Errno::PERM.into());
+        }
         medium.vacant(to)?;
         medium.names.insert(to.to_path_buf(), Node::File(file));
         Ok(())

@@ -23,6 +23,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub const GENERATION: u32 = 3;
+/// What the headers of blocks that programs write are to say.
+pub const LABEL: &[u8] = b"what the block is part of";
 
 /// Guards against hangs only; nothing is concluded from how long anything takes.
 pub async fn within<T>(work: impl Future<Output = T>) -> T {
@@ -124,6 +126,11 @@ impl Site {
         bytes
     }
 
+    /// What the header of a block says besides its identity.
+    pub fn label(&self, node: NodeId, index: u8) -> Vec<u8> {
+        self.nodes[&node].store.look(self.id(index)).unwrap().label
+    }
+
     pub fn has(&self, node: NodeId, index: u8) -> bool {
         self.nodes[&node].store.ids().unwrap().contains(&self.id(index))
     }
@@ -145,7 +152,7 @@ impl Site {
             window,
             slice_bytes,
             expect: &expect,
-            label: &[],
+            label: LABEL,
             peers: &peers,
             resume_key: self.resume_key,
         };

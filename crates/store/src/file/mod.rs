@@ -17,6 +17,10 @@ mod write;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
+mod quarantine_tests;
+#[cfg(test)]
 mod tests;
 
 use std::io::ErrorKind;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::contract::{block, contract, get, pattern, put, put_in_units};
-use crate::format::HEADER_BYTES;
+use crate::contract::{block, contract, get, pattern, put, put_labelled};
+use crate::format::{HEADER_BYTES, LABEL_ROOM};
 use crate::simdisk::SimDisk;
 use crate::{Digest, LEAST_UNIT_BYTES, UNIT_BYTES, scrub};
 
-const G: Generation = Generation(1);
+pub(super) const G: Generation = Generation(1);
 
-fn simulated() -> (SimDisk, FileStore) {
+pub(super) fn simulated() -> (SimDisk, FileStore) {
     let disk = SimDisk::default();
     let store = FileStore::open_on(Arc::new(disk.clone()), PathBuf::from("/store")).unwrap();
     (disk, store)
@@ -69,16 +69,21 @@ fn found_by(at: usize, len: usize, unit: usize) -> (bool, Option<usize>) {
 
 #[test]
 fn every_flipped_byte_is_found_by_verify_and_by_the_reads_that_touch_it() {
-    for unit in [UNIT_BYTES, LEAST_UNIT_BYTES] {
-        every_flipped_byte_is_found(unit);
+    for (unit, label_bytes) in
+        [(UNIT_BYTES, 0), (LEAST_UNIT_BYTES, 300), (LEAST_UNIT_BYTES, LABEL_ROOM + 500)]
+    {
+        every_flipped_byte_is_found(unit, &vec![0xa5; label_bytes]);
     }
 }
 
-fn every_flipped_byte_is_found(unit_bytes: usize) {
+fn every_flipped_byte_is_found(unit_bytes: usize, label: &[u8]) {
     let (disk, store) = simulated();
     let (id, len) = (block(1, 1), unit_bytes + 100);
-    put_in_units(&store, id, G, len, unit_bytes).unwrap();
+    let mut writer = store.create(id, G, len as u64, unit_bytes as u32, label).unwrap();
+    writer.write_at(0, &pattern(id, G, len)).unwrap();
+    writer.finish(None).unwrap();
     let path = store.path(id);
+    let trailer = HEADER_BYTES + len..HEADER_BYTES + len + 12;
     for at in 0..disk.bytes(&path).len() {
         let mask = 1 << (at % 8);
         disk.tamper(&path, |bytes| bytes[at] ^= mask);
@@ -87,6 +92,7 @@ fn every_flipped_byte_is_found(unit_bytes: usize) {
         let (by_open, by_unit) = found_by(at, len, unit_bytes);
         let opened = store.open(id, G);
         assert_eq!(opened.is_err(), by_open, "open, flip at {at}");
+        assert_eq!(store.look(id).is_err(), by_open && !trailer.contains(&at), "look, flip at {at}");
         if let Ok(mut reader) = opened {
             for (unit, last) in [unit_bytes - 1, len - 1].into_iter().enumerate() {
                 let read = reader.read_at(last as u64, &mut [0]);
@@ -118,7 +124,7 @@ fn whole_unit_reads_find_a_flip_anywhere_in_a_long_run() {
 fn a_file_of_any_other_length_is_refused() {
     let (disk, store) = simulated();
     let id = block(1, 1);
-    put(&store, id, G, 5000).unwrap();
+    put_labelled(&store, id, G, 5000, &[7; LABEL_ROOM + 100]).unwrap();
     let path = store.path(id);
     let whole = disk.bytes(&path);
     for len in 0..whole.len() {
@@ -233,10 +239,10 @@ fn opening_removes_unfinished_writes_and_nothing_else() {
 }
 
 /// A file system of this size, until dropped.
-struct TinyDisk(tempfile::TempDir);
+pub(super) struct TinyDisk(pub(super) tempfile::TempDir);
 
 impl TinyDisk {
-    fn mount(bytes: usize) -> Option<Self> {
+    pub(super) fn mount(bytes: usize) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
@@ -245,7 +251,7 @@ impl TinyDisk {
         match mount {
             Ok(output) if output.status.success() => Some(Self(dir)),
             other => {
-                eprintln!("SKIPPED: a full disk cannot be tried, mounting tmpfs failed: {other:?}");
+                eprintln!("SKIPPED: a disk of its own cannot be tried, mounting tmpfs failed: {other:?}");
                 None
             }
         }
@@ -255,7 +261,8 @@ impl TinyDisk {
 impl Drop for TinyDisk {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg(self.0.path()).status();
-        assert!(unmounted.is_ok_and(|status| status.success()), "umount {}", self.0.path().display());
+        let unmounted = unmounted.is_ok_and(|status| status.success());
+        assert!(unmounted || std::thread::panicking(), "umount {}", self.0.path().display());
     }
 }
 

@@ -1,5 +1,6 @@
 //! Writing a block file aside, and putting it in place when it is whole.
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -187,7 +188,13 @@ impl TempFile {
         let path = shared.file(id, Kind::Temp);
         // One that is there was left by a writer that could not remove it: the claim is ours.
         shared.remove(&path)?;
-        let file = shared.disk.create(&path).map_err(|source| shared.io_error(&path, file_bytes, source))?;
+        let file = shared.disk.create(&path).map_err(|source| {
+            if source.kind() == ErrorKind::NotFound {
+                // Somebody removed the directory: the next write makes it again.
+                shared.state().shelves.remove(&names::shelf(id));
+            }
+            shared.io_error(&path, file_bytes, source)
+        })?;
         let shared = Arc::clone(shared);
         let temp = Self { shared, path, file, file_bytes, waiting: 0, waiting_in: 0..0, published: false };
         temp.file.allocate(file_bytes).map_err(|source| temp.error(source))?;
