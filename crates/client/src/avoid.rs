@@ -1,18 +1,27 @@
-//! What one read has learnt about nodes and blocks, shared by its portions.
+//! What one read has learnt about nodes, blocks and links, shared by its portions.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_plan::{Node, Topology};
+use kintsu_plan::{Node, Rates, Topology};
 use kintsu_wire::message::{Fault, FaultKind, NodeAddress};
+use tokio::sync::OnceCell;
 
+use crate::ClientError;
 use crate::stripe::Nodes;
+
+/// How long a read waits to be told what links carry. It can do without.
+const RATES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Nodes and blocks that a read goes around.
 #[derive(Debug)]
 pub(crate) struct Avoid {
     state: Mutex<State>,
+    /// What links carry, as the cluster was told; asked for when something is to be rebuilt.
+    rates: OnceCell<Rates>,
 }
 
 #[derive(Debug)]
@@ -27,7 +36,8 @@ struct State {
 impl Avoid {
     pub(crate) fn new(nodes: Nodes) -> Self {
         let (shunned, bad) = (BTreeSet::new(), BTreeSet::new());
-        Self { state: Mutex::new(State { nodes, shunned, bad, desperate: false }) }
+        let state = Mutex::new(State { nodes, shunned, bad, desperate: false });
+        Self { state, rates: OnceCell::new() }
     }
 
     /// Whether a block may be read on a node, as far as is known.
@@ -42,11 +52,30 @@ impl Avoid {
         self.state().nodes.get(&node).cloned()
     }
 
-    /// The nodes as planners see them.
+    /// The nodes as planners see them, with the rates that were learnt.
     pub(crate) fn topology(&self) -> Topology {
         let state = self.state();
         let node = |n: &NodeAddress| Node { rack: n.rack, usable: n.alive, used_bytes: 0 };
-        Topology { nodes: state.nodes.iter().map(|(id, n)| (*id, node(n))).collect(), ..Topology::default() }
+        let nodes = state.nodes.iter().map(|(id, n)| (*id, node(n))).collect();
+        Topology { nodes, rates: self.rates.get().cloned().unwrap_or_default() }
+    }
+
+    /// Learns once what links carry. A coordinator that does not answer is no obstacle: then nothing is known of them.
+    pub(crate) async fn learn_rates(&self, ask: impl Future<Output = Result<Rates, ClientError>>) {
+        let asked = async {
+            match tokio::time::timeout(RATES_WITHIN, ask).await {
+                Ok(Ok(rates)) => rates,
+                Ok(Err(error)) => {
+                    tracing::debug!("reading without rates of links: {error}");
+                    Rates::default()
+                }
+                Err(_) => {
+                    tracing::debug!("reading without rates of links: no answer within {RATES_WITHIN:?}");
+                    Rates::default()
+                }
+            }
+        };
+        self.rates.get_or_init(|| asked).await;
     }
 
     /// Learns from a fault; false when it teaches nothing new.

@@ -4,9 +4,13 @@
 //! or a tree brings one block for each lost one, and needs slices enough to be faster. Where codes have many sub-blocks
 //! only their own graphs are tried: chains and trees are made of the flat map, which takes whole blocks and has
 //! as many terms as the square of the sub-blocks.
+//!
+//! Where rates of links are known, the path whose slowest link is fastest is tried too, and what counts is time: until the
+//! busiest link has carried its part, and no less than it takes where all links are as fast as the fastest. The client's
+//! own links have no rate: they are taken for one of those.
 
 use kintsu_dag::BlockIndex;
-use kintsu_plan::{LayoutKind, Method, Plan, PlanError, StripeView, Topology, read_by};
+use kintsu_plan::{LayoutKind, Method, Plan, PlanError, StripeView, Topology, predicted, read_by};
 
 use crate::span::Span;
 
@@ -15,6 +19,9 @@ const MAX_SLICE_BYTES: u64 = 1 << 20;
 
 /// Most sub-blocks for which the flat map is looked at.
 const FLAT_SUB_BLOCKS: usize = 16;
+
+/// What the fastest link carries in bytes a second where no node's rate is known: 1 Gb/s.
+const USUAL_RATE: u64 = 125_000_000;
 
 /// How much less time another method than a star must be predicted to take.
 const ADVANTAGE: f64 = 0.95;
@@ -63,10 +70,11 @@ impl Choice<'_> {
         if self.view.code.w() > FLAT_SUB_BLOCKS {
             return Ok(best);
         }
-        let mut least = time(&best, span)? * ADVANTAGE;
-        for method in [Method::Pipeline, Method::Ppr] {
+        let mut least = self.time(&best, span)? * ADVANTAGE;
+        let rated = !self.topology.rates.is_empty();
+        for method in [Method::Pipeline, Method::Ppr].into_iter().chain(rated.then_some(Method::Weighted)) {
             let other = cut(method)?;
-            let takes = time(&other, span)?;
+            let takes = self.time(&other, span)?;
             if takes < least {
                 (best, least) = (other, takes);
             }
@@ -87,18 +95,28 @@ impl Choice<'_> {
         };
         Chosen { plan, slice_bytes: most.min(len).max(1) as u32 }
     }
-}
 
-/// The predicted time, in times that it takes the span to pass one link.
-fn time(chosen: &Chosen, span: &Span) -> Result<f64, PlanError> {
-    let slices = (span.end - span.start).div_ceil(u64::from(chosen.slice_bytes));
-    chosen.plan.timeslots(slices as usize)
+    /// The predicted time: where rates are known in seconds, else in times that it takes the span to pass one link.
+    fn time(&self, chosen: &Chosen, span: &Span) -> Result<f64, PlanError> {
+        let bytes = span.end - span.start;
+        let slices = bytes.div_ceil(u64::from(chosen.slice_bytes));
+        let timeslots = chosen.plan.timeslots(slices as usize)?;
+        let rates = &self.topology.rates;
+        if rates.is_empty() {
+            return Ok(timeslots);
+        }
+        let fastest = rates.up.values().chain(rates.down.values()).map(|rate| rate.get()).max();
+        let filled = timeslots * bytes as f64 / fastest.unwrap_or(USUAL_RATE) as f64;
+        Ok(predicted(&chosen.plan, self.topology, bytes)?.max(filled))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use kintsu_dag::{NodeId, StripeId};
-    use kintsu_plan::Layout;
+    use kintsu_plan::{Layout, Rates};
 
     use super::*;
 
@@ -166,5 +184,66 @@ mod tests {
         let many = view("clay:n=14,k=10,d=13", LayoutKind::Contiguous, &[0]);
         let (sends, _) = chosen(&many, span(0..1, many.layout.block_bytes), None);
         assert_eq!(sends, 13 * 256 / 4);
+    }
+
+    /// Rates of 14 nodes, all alike but one.
+    fn one_slow(slow: u32) -> Topology {
+        let rate = |rate| NonZeroU64::new(rate).unwrap();
+        let mut rates = Rates::even((0..14).map(NodeId), rate(100_000_000));
+        rates.up.insert(NodeId(slow), rate(1_000_000));
+        Topology { rates, ..Topology::default() }
+    }
+
+    /// Whether a node has a part in the plan that is chosen.
+    fn takes_part(
+        view: &StripeView,
+        topology: &Topology,
+        span: &Span,
+        method: Option<Method>,
+        node: u32,
+    ) -> bool {
+        let choice = Choice { view, topology, unavailable: &[], method, slice_bytes: None };
+        let lowered = choice.of(span).unwrap().plan.lanes[0].placed.lower().unwrap();
+        lowered.iter().any(|tasks| tasks.node == NodeId(node))
+    }
+
+    #[test]
+    fn a_slow_link_is_gone_around_where_rates_are_known() {
+        let view = view("rs:n=14,k=10", LayoutKind::Contiguous, &[3]);
+        let unknown = Topology::default();
+        for slow in [0, 5, 9, 12] {
+            let topology = one_slow(slow);
+            for (blocks, method) in [
+                (3..4, None),
+                (3..4, Some(Method::Weighted)),
+                (3..4, Some(Method::Optimal)),
+                (3..4, Some(Method::Conventional)),
+            ] {
+                let span = span(blocks, 8 * MIB);
+                assert!(!takes_part(&view, &topology, &span, method, slow), "{slow} {method:?}");
+                assert_eq!(takes_part(&view, &unknown, &span, method, slow), slow < 12, "{slow} {method:?}");
+            }
+            // A whole stripe needs one block of the four that hold parity.
+            assert_eq!(takes_part(&view, &topology, &span(0..10, 8 * MIB), None, slow), slow < 10);
+        }
+        // Of a small range too, and without its slices' way being longer for it.
+        assert!(!takes_part(&view, &one_slow(0), &span(3..4, 4096), None, 0));
+    }
+
+    #[test]
+    fn links_alike_are_chosen_as_if_nothing_were_known() {
+        let view = view("rs:n=14,k=10", LayoutKind::Contiguous, &[3]);
+        let rates = Rates::even((0..14).map(NodeId), NonZeroU64::new(100_000_000).unwrap());
+        let known = Topology { rates, ..Topology::default() };
+        for (blocks, len) in [(3..4, 8 * MIB), (0..10, 8 * MIB), (3..4, 4096), (2..6, MIB)] {
+            let sends = |topology: &Topology| {
+                let choice =
+                    Choice { view: &view, topology, unavailable: &[], method: None, slice_bytes: None };
+                let chosen = choice.of(&span(blocks.clone(), len)).unwrap();
+                let lowered = chosen.plan.lanes[0].placed.lower().unwrap();
+                lowered.iter().flat_map(|t| &t.sends).filter(|(_, to)| to.is_client()).count()
+            };
+            assert_eq!(sends(&known), sends(&Topology::default()), "{blocks:?} {len}");
+        }
     }
 }

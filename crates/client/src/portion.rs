@@ -118,6 +118,10 @@ impl Portion {
         assembler: &mut Assembler,
         queue: &mpsc::Sender<Bytes>,
     ) -> Result<(), Failure> {
+        if span.indices().iter().any(|b| view.homes[usize::from(b.0)].is_none()) {
+            self.counters.note_degraded(self.stripe.id);
+            self.avoid.learn_rates(self.client.rates()).await;
+        }
         let Chosen { plan, slice_bytes } = self.plan(view, span)?;
         let (deliver, mut deliveries) = mpsc::channel::<Delivery>(DELIVERIES);
         let attempt = Attempt {
@@ -164,9 +168,6 @@ impl Portion {
             true => Vec::new(),
             false => parity.map(|i| BlockIndex(i as u8)).collect(),
         };
-        if span.indices().iter().any(|b| view.homes[usize::from(b.0)].is_none()) {
-            self.counters.note_degraded(self.stripe.id);
-        }
         let topology = self.avoid.topology();
         let (method, slice_bytes) = (self.method, self.client.slice_bytes);
         let choice = Choice { view, topology: &topology, unavailable: &unavailable, method, slice_bytes };

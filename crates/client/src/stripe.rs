@@ -19,8 +19,8 @@ pub(crate) fn by_id(nodes: Vec<NodeAddress>) -> Nodes {
 }
 
 impl Client {
-    /// A stripe of an object (by position) and the nodes around it as planners see them now: blocks
-    /// that cannot be read have no home.
+    /// A stripe of an object (by position), the nodes around it as planners see them now, and what the cluster was
+    /// told that its links carry. Blocks that cannot be read have no home.
     ///
     /// # Errors
     /// `NotFound` for the object, `Invalid` for a stripe it does not have.
@@ -29,7 +29,7 @@ impl Client {
         name: &str,
         position: u64,
     ) -> Result<(StripeView, Topology), ClientError> {
-        let found = self.stripes(name, position, 1).await?;
+        let (found, rates) = tokio::try_join!(self.stripes(name, position, 1), self.rates())?;
         let Some(info) = found.stripes.first() else {
             let stripes = found.object.stripes;
             return Err(ClientError::Invalid(format!(
@@ -37,8 +37,7 @@ impl Client {
             )));
         };
         let node = |a: &NodeAddress| Node { rack: a.rack, usable: a.alive, used_bytes: 0 };
-        let topology =
-            Topology { nodes: found.nodes.iter().map(|a| (a.id, node(a))).collect(), ..Topology::default() };
+        let topology = Topology { nodes: found.nodes.iter().map(|a| (a.id, node(a))).collect(), rates };
         let alive = |node| topology.nodes.get(&node).is_some_and(|n| n.usable);
         let code = received_code(&info.code, found.definition).await?;
         let view = readable(info, &code, |_, node| alive(node))?;

@@ -23,7 +23,9 @@ pub fn read(view: &StripeView, wanted: &[BlockIndex], unavailable: &[BlockIndex]
 
 /// As [`read`], with unavailable blocks rebuilt by `method`. A chain brings the client one block for each
 /// unavailable one instead of k, and takes about as long as a normal read: the way to read little of
-/// a stripe. The topology orders the path by racks.
+/// a stripe. The topology orders the path by racks. Where it knows rates, the blocks whose way to the client is fastest are
+/// taken first, and [`Method::Weighted`] goes along the path whose slowest link is fastest; [`Method::Optimal`] is the same
+/// here.
 ///
 /// # Errors
 /// As [`read`].
@@ -50,8 +52,16 @@ pub fn read_by(
         let moves = direct.into_iter().map(|b| Ok((b, view.home(b)?, NodeId::CLIENT, Sink::Client)));
         return Ok(carried(view, moves.collect::<Result<Vec<_>, PlanError>>()?));
     }
-    let others = view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b));
-    let preference: Vec<_> = direct.iter().copied().chain(others).collect();
+    let mut others: Vec<_> =
+        view.indices().filter(|b| view.has(*b, unavailable) && !direct.contains(b)).collect();
+    if !topology.rates.is_empty() {
+        let rate = |block: &BlockIndex| {
+            let home = view.home(*block).ok();
+            home.and_then(|home| topology.rate(home, NodeId::CLIENT)).map_or(u64::MAX, |rate| rate.get())
+        };
+        others.sort_by_key(|block| std::cmp::Reverse(rate(block)));
+    }
+    let preference = [direct.clone(), others].concat();
     let goals: Vec<_> = lost.iter().map(|block| (*block, NodeId::CLIENT)).collect();
     let mut lanes = rebuild(view, topology, &goals, method, &preference, &direct)?.lanes;
     for placed in &mut lanes {

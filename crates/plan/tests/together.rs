@@ -184,3 +184,26 @@ fn rates_of_pairs_leave_each_repair_to_itself() {
     }
     assert_eq!(helpers.len(), 16);
 }
+
+/// Without rates nothing tells a star from a chain by the load of all links together; each repair must be a chain
+/// nevertheless, which goes through no link with more than one block.
+#[test]
+fn without_rates_every_repair_of_a_window_is_a_chain() {
+    for (racks, nodes, count) in [(1, 17, 2), (1, 17, 4), (4, 6, 8), (4, 6, 60)] {
+        let topology = topology(racks, nodes);
+        let stripes = waiting("rs:n=9,k=6", &topology, count, &[DEAD]);
+        assert!(!stripes.is_empty());
+        let topology = without(topology, &[DEAD]);
+        let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
+        let all = assigned(&mut recovery, &mut shares, &topology, &stripes);
+        for (stripe, assignment) in stripes.iter().zip(&all) {
+            let plan = planned(&mut recovery, &topology, &stripe.view, assignment);
+            let account = Account::of(&plan.plan, &topology, 1000).unwrap();
+            assert_eq!(account.received.get(&plan.requestors[0]), Some(&1000), "{racks} racks");
+            assert_eq!(account.max_link_bytes, 1000);
+            for (node, bytes) in account.sent.iter().chain(&account.received) {
+                assert_eq!(*bytes, 1000, "{node}: every helper sends to one other");
+            }
+        }
+    }
+}

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use kintsu_client::{ClientError, PutOptions};
-use kintsu_wire::message::Encoding;
+use kintsu_dag::NodeId;
+use kintsu_plan::Rates;
+use kintsu_wire::message::{Encoding, NodeState};
 use tokio::io::AsyncReadExt;
 
 use crate::bytes::{assert_same, content};
@@ -65,6 +67,29 @@ async fn a_long_lost_block_comes_through_a_chain_of_helpers() {
     read.read_to_end(&mut got).await.unwrap();
     assert_eq!(getting.await.unwrap().unwrap().bytes, block);
     assert_same(&got, &data[block as usize..2 * block as usize]);
+}
+
+/// A block that is rotten tells whether it was read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_is_known_to_be_slow_is_not_read_through() {
+    let mut cluster = Cluster::start(6, 6).await;
+    let client = cluster.client().await;
+    let (data, block) = (content(9, 800_000), 256 << 10);
+    let long = PutOptions { block_bytes: Some(block), ..options(RS, Encoding::Offline) };
+    cluster.put("o", &data, long).await.unwrap();
+    cluster.finish(client.encode("o").await.unwrap()).await;
+    let (lost, slow) = (cluster.home("o", 0, 1).await, cluster.home("o", 0, 0).await);
+    let rate = |rate| std::num::NonZeroU64::new(rate).unwrap();
+    let mut rates = Rates::even((0..6).map(NodeId), rate(1_000_000_000));
+    rates.up.insert(NodeId(slow), rate(1_000));
+    client.set_rates(&rates).await.unwrap();
+    cluster.kill(lost).await;
+    cluster.until_state(lost, NodeState::Dead).await;
+    Damage::Flip.apply(&cluster.block_path("o", 0, 0).await);
+    let mut got = Vec::new();
+    let report = client.get("o", Some(block..2 * block), &mut got, |_, _| {}).await.unwrap();
+    assert_same(&got, &data[block as usize..2 * block as usize]);
+    assert_eq!((report.replanned, report.degraded_stripes), (0, 1), "the rotten block was not read");
 }
 
 #[tokio::test(flavor = "multi_thread")]

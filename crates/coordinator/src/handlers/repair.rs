@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{Schedule, choose_requestors};
+use kintsu_plan::{Method, Schedule, choose_requestors};
 use kintsu_wire::message::{Repair, RepairTarget, Requestors};
 
 use crate::cluster::{Cluster, unknown_node};
@@ -43,7 +43,12 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
         RepairTarget::All => Source::Everything(cluster.members().down()),
     };
     let requestors = requestors(cluster, request.schedule, request.requestors)?.map(Arc::new);
-    let (method, schedule, per_node) = (request.method, request.schedule, request.per_node);
+    let (schedule, per_node) = (request.schedule, request.per_node);
+    // The best trees follow from rates. Without them each stripe has a chain, and as many chains run as ever.
+    let method = match request.method {
+        Method::Optimal if cluster.rates().is_empty() => Method::Pipeline,
+        method => method,
+    };
     let order = Order { method, slice_bytes, in_place: false, schedule, requestors, per_node };
     ask(cluster, source, order, Some(listener));
     Ok(())
@@ -91,7 +96,6 @@ fn requestors(
 mod tests {
     use super::*;
     use crate::handlers::tests::{cluster, put};
-    use kintsu_plan::Method;
     use kintsu_wire::message::JobEvent;
     use tokio::sync::mpsc;
 
@@ -136,5 +140,22 @@ mod tests {
             );
             assert_eq!(report.failed, [""; 0]);
         }
+    }
+
+    #[tokio::test]
+    async fn the_best_trees_are_chains_until_rates_are_known() {
+        let (_dir, cluster) = cluster(4, 1).await;
+        put(&cluster, "a", 48).await;
+        let method = async || {
+            let (listener, mut events) = mpsc::channel(8);
+            let wanted = Repair { method: Method::Optimal, ..Repair::new(RepairTarget::All) };
+            handle(&cluster, wanted, listener).await.unwrap();
+            let Some(Ok(JobEvent::Ended(report))) = events.recv().await else { panic!("no report") };
+            report.method
+        };
+        assert_eq!(method().await, Some(Method::Pipeline));
+        let rates = kintsu_plan::Rates::even((0..4).map(NodeId), std::num::NonZeroU64::MIN);
+        crate::handlers::set_rates::handle(&cluster, rates).await.unwrap();
+        assert_eq!(method().await, Some(Method::Optimal));
     }
 }

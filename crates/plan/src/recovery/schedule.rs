@@ -31,7 +31,8 @@ impl Schedule {
         self == Self::PushRep
     }
 
-    /// Whether repairs by this method have their trees planned together ([`super::Recovery::window`]).
+    /// Whether repairs by this method have their trees planned together where rates are known
+    /// ([`super::Recovery::window`]).
     pub fn together(self, method: Method) -> bool {
         method == Method::Optimal && self == Self::Balanced
     }

@@ -2,7 +2,9 @@
 //!
 //! That is for [`crate::Method::Optimal`] where no schedule is asked for that says who helps, and for stripes that lost one
 //! block that is not divided. Stripes that lost more are assigned by [`super::window`], after these. Rates of pairs of
-//! nodes are not looked at by [`node::plan`]: where there are any, each repair has the best trees of its own.
+//! nodes are not looked at by [`node::plan`]: where there are any, each repair has the best trees of its own. Where no
+//! rates are known each repair is a chain of its own: the sum of all loads does not tell a star from a chain, but a
+//! star by itself is k times slower.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +19,8 @@ use crate::weighted::any_will_do;
 /// The stripes of the window that are planned together, each with its assignment; `None` for the others.
 pub(super) fn together(rules: &Rules<'_>, shares: &Shares, window: &[Waiting]) -> Vec<Option<Assignment>> {
     let mut assigned = vec![None; window.len()];
-    if !rules.schedule.together(rules.method) || !rules.topology.rates.pairs.is_empty() {
+    let rates = &rules.topology.rates;
+    if !rules.schedule.together(rules.method) || rates.is_empty() || !rates.pairs.is_empty() {
         return assigned;
     }
     let usable = rules.topology.nodes.iter().filter(|(_, node)| node.usable);

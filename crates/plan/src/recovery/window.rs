@@ -5,7 +5,8 @@
 //! to do: a stripe on 13 of 15 nodes leaves three of them out, whenever these were used. Counting does better, and
 //! going through the window again, when what all its stripes need is known, evens out what remains.
 //!
-//! [`Method::Optimal`] plans trees for all stripes of a window together ([`super::together`]) as far as it can.
+//! [`Method::Optimal`] plans trees for all stripes of a window together ([`super::together`]) as far as it can, where rates
+//! are known.
 //!
 //! What is decided here is a preference: a repair that finds a node gone takes another.
 
