@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{JobId, Plan, ProgramContext, StripeView};
-use kintsu_runtime::{ClientLocal, Context, Limits};
+use kintsu_runtime::{ClientLocal, Context, Limits, SentBlocks};
 use kintsu_wire::message::{Fault, HeldBlock, NodeAddress};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +19,8 @@ pub(crate) struct Attempt<'a> {
     /// Bytes of the blocks to go through.
     pub window: (u64, u64),
     pub slice_bytes: u32,
+    /// Whether the blocks that nodes keep must have the digests of what was sent to them.
+    pub compared: bool,
     /// Where a node listens.
     pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
 }
@@ -51,6 +53,7 @@ impl Attempt<'_> {
             peers: &|node| (self.address)(node).map(|n| n.data),
             resume_key: 0,
         })?;
+        let sent = self.compared.then(|| Arc::new(SentBlocks::of(&programs, NodeId::CLIENT)));
         let cancel = CancellationToken::new();
         let here = Context {
             plane: self.client.plane().clone(),
@@ -58,15 +61,21 @@ impl Attempt<'_> {
             limits: Limits::default(),
             progress: None,
             cancel: cancel.clone(),
+            sent: sent.clone(),
         };
         let control = |node| (self.address)(node).map(|n| n.control);
         let ended = self.client.conductor().conduct(programs, &control, Some(here), None, &cancel).await;
         let mut ran = Ran::default();
+        let mut fault = ended.fault;
         for outcome in ended.outcomes {
+            let wrong = |sent: &Arc<SentBlocks>| {
+                outcome.written.iter().find_map(|held| sent.objection(outcome.node, held))
+            };
+            fault = fault.or_else(|| sent.as_ref().and_then(wrong));
             ran.bytes_read += outcome.bytes_read;
             ran.written.extend(outcome.written);
         }
-        Ok((ran, ended.fault))
+        Ok((ran, fault))
     }
 }
 

@@ -126,6 +126,7 @@ impl Portion {
             generation: self.stripe.generation,
             window: (span.start, span.end),
             slice_bytes,
+            compared: false,
             address: &|node| self.avoid.address(node),
         };
         let run = attempt.run(&plan, ClientLocal::delivering(deliver));

@@ -17,6 +17,7 @@ use crate::local::{BlockSink, Local};
 use crate::parts::{Running, Sinks, start};
 use crate::plane::DataPlane;
 use crate::script::{Persisted, Script, part_bytes};
+use crate::sent_blocks::SentBlocks;
 use crate::source::blocking;
 use crate::verdict::Verdict;
 
@@ -33,6 +34,8 @@ pub struct Context {
     pub progress: Option<watch::Sender<Standing>>,
     /// Ends the run early.
     pub cancel: CancellationToken,
+    /// Takes the digests of the blocks that are sent from here, for whoever asks for them.
+    pub sent: Option<Arc<SentBlocks>>,
 }
 
 /// Runs the programs of one job on one node until all have ended, or one has failed, or the run is
