@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kintsu_dag::NodeId;
 use kintsu_plan::{JobId, Plan, ProgramContext, StripeView};
 use kintsu_runtime::{ClientLocal, Context, Limits, SentBlocks};
-use kintsu_wire::message::{Fault, HeldBlock, NodeAddress};
+use kintsu_wire::message::{DigestBytes, Fault, HeldBlock, NodeAddress};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Client, ClientError};
@@ -21,6 +21,8 @@ pub(crate) struct Attempt<'a> {
     pub slice_bytes: u32,
     /// Whether the blocks that nodes keep must have the digests of what was sent to them.
     pub compared: bool,
+    /// By block index what was recorded of the blocks: one that has another digest is not read.
+    pub expect: &'a [Option<DigestBytes>],
     /// Where a node listens.
     pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
 }
@@ -48,7 +50,7 @@ impl Attempt<'_> {
             generation: self.generation,
             window: self.window,
             slice_bytes: self.slice_bytes,
-            expect: &[],
+            expect: self.expect,
             label: &[],
             peers: &|node| (self.address)(node).map(|n| n.data),
             resume_key: 0,

@@ -31,6 +31,7 @@ mod parts;
 mod plane;
 mod receive;
 mod run;
+mod sample;
 mod script;
 mod send;
 mod sent_blocks;

@@ -5,13 +5,15 @@ mod support;
 
 use std::sync::Arc;
 
-use kintsu_dag::{NodeId, Sink};
-use kintsu_plan::{BlockBinding, LayoutKind, Program, encode_online};
+use kintsu_dag::{BlockIndex, NodeId, Sink};
+use kintsu_plan::{
+    BlockBinding, DIGEST_UNKNOWN, LayoutKind, Method, Program, Repair, encode_online, read, repair,
+};
 use kintsu_runtime::{BlockSink, BlockSource, ClientLocal, Context, DataPlane, Local, Output, SentBlocks};
-use kintsu_store::Digest;
+use kintsu_store::{BlockStore, Digest, Generation, UNIT_BYTES};
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
-use support::{Site, run_all, within};
+use support::{GENERATION, Site, getting, noise, run_all, within};
 
 const ALL: (u64, u64) = (0, u64::MAX);
 
@@ -138,6 +140,52 @@ async fn a_receiver_that_stores_other_bytes_than_it_got_is_found_by_its_sender()
                 }
             }
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sound_block_that_is_not_the_one_recorded_is_not_loaded() {
+    for method in [Method::Conventional, Method::Pipeline] {
+        let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 200_000, 0).await;
+        site.store([0, 2, 3, 4, 5]);
+        let home = site.view.homes[2].unwrap();
+        let swapped = noise(site.blocks[2].len(), 77);
+        let store = &site.nodes[&home].store;
+        let unit = UNIT_BYTES as u32;
+        let mut write =
+            store.create(site.id(2), Generation(GENERATION), swapped.len() as u64, unit, &[]).unwrap();
+        write.write_at(0, &swapped).unwrap();
+        write.finish(None).unwrap();
+
+        let (client, got) = getting(&site.view);
+        let read = read(&site.view, &[BlockIndex(2)], &[]).unwrap();
+        let outcomes = site.run(&site.programs(&read, ALL, 4096), Some(client), &[]).await;
+        let fault = outcomes[&home].fault.clone().unwrap();
+        assert_eq!((fault.kind, fault.node, fault.block), (FaultKind::Corrupt, home, Some(site.id(2))));
+        assert!(fault.detail.contains("expected digest"), "{fault}");
+        assert_eq!(got.await.unwrap().get(&2), None, "not a byte of it");
+
+        // No others are left to make block 1 of.
+        site.view.homes[1] = None;
+        site.view.homes[5] = None;
+        let requestor = site.spare(0);
+        let wanted = Repair { lost: vec![BlockIndex(1)], requestors: vec![requestor], method };
+        let plan = repair(&site.view, &site.topology, &wanted, &|_| 0, &[]).unwrap();
+        assert!(plan.helpers.contains(&BlockIndex(2)));
+        let mut programs = site.programs(&plan.plan, ALL, 32 << 10);
+        let outcomes = site.run(&programs, None, &[]).await;
+        let fault = outcomes[&requestor].fault.clone().unwrap();
+        assert_eq!((fault.kind, fault.node, fault.block), (FaultKind::Corrupt, home, Some(site.id(2))));
+        assert!(!site.has(requestor, 1));
+
+        // A digest that is not known is not compared.
+        for program in &mut programs {
+            program.job.0 += 1000;
+            program.blocks.iter_mut().for_each(|binding| binding.expect = Some(DIGEST_UNKNOWN));
+        }
+        let outcomes = site.run(&programs, None, &[]).await;
+        assert_eq!(outcomes[&requestor].fault, None);
+        assert_ne!(site.read(requestor, 1), site.blocks[1], "which shows what is at stake");
     }
 }
 
