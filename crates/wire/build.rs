@@ -32,7 +32,9 @@ fn main() {
     let agent = [
         ("run", "RunPrograms", "RunEvent", true),
         ("abort", "JobRef", "Done", false),
-        ("delete", "DeleteBlocks", "Done", false),
+        ("delete", "DeleteBlocks", "Deleted", false),
+        ("verify", "BlockRef", "Verified", false),
+        ("removed", "Nothing", "RemovedObjects", false),
         ("scrub", "Nothing", "ScrubEvent", true),
         ("wipe", "Nothing", "Done", false),
         ("shutdown", "Nothing", "Done", false),

@@ -19,6 +19,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::deletes::Deletes;
+use crate::graves::Graves;
 use crate::service::Service;
 use crate::{AgentError, identity, membership};
 
@@ -58,6 +60,10 @@ pub struct Shared {
     /// Known from the start, or from the first registration on.
     pub node: Mutex<Option<NodeId>>,
     pub store: Arc<dyn BlockStore>,
+    /// Objects that were removed for good.
+    pub graves: Graves,
+    /// Deletes one batch after the other.
+    pub deletes: Deletes,
     /// The store as programs see it; there from the first registration on.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
@@ -102,6 +108,7 @@ impl Agent {
         let coordinator = connect_coordinator(&config.coordinator, &credentials)?;
         let store: Arc<dyn BlockStore> = Arc::new(FileStore::open(&config.dir)?);
         let node = identity::read(&config.dir, config.node)?;
+        let graves = Graves::open(&config.dir)?;
 
         let control = listen(config.listen_control).await?;
         let plane = DataPlane::listen(config.listen_data, credentials.clone(), config.trusted)
@@ -115,6 +122,8 @@ impl Agent {
             incarnation: incarnation(),
             node: Mutex::new(node),
             store,
+            graves,
+            deletes: Deletes::default(),
             local: Mutex::default(),
             running: AtomicU32::new(0),
             jobs: Mutex::default(),

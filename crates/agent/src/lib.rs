@@ -4,7 +4,9 @@
 //! An agent knows nothing of codes, stripes or repair methods, and decides nothing.
 
 mod agent;
+mod deletes;
 mod error;
+mod graves;
 mod identity;
 mod membership;
 mod rot;

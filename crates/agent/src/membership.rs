@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kintsu_store::{BlockStore, Generation, Reason};
+use kintsu_store::BlockStore;
 use kintsu_wire::CoordinatorChannel;
-use kintsu_wire::message::{BlockRef, DiskUsage, Heartbeat, Register, Registered};
+use kintsu_wire::message::{BlockRef, DeleteBlocks, DiskUsage, Heartbeat, Register, Registered};
 use tonic::Code;
 
 use crate::agent::Shared;
-use crate::rot::now_unix;
 use crate::service::held;
 
 /// An old process of this node may still count as alive; it is given this many tries to end.
@@ -69,7 +68,7 @@ async fn list(store: Arc<dyn BlockStore>) -> Result<Vec<kintsu_wire::message::He
 /// Sends heartbeats until the agent ends; registers again when the coordinator asks for it.
 pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mut registered: Registered) {
     loop {
-        delete(shared.store.clone(), std::mem::take(&mut registered.delete)).await;
+        delete(shared.clone(), std::mem::take(&mut registered.delete)).await;
         expire(shared.clone()).await;
         tokio::time::sleep(Duration::from_millis(registered.heartbeat_ms.clamp(10, 60_000))).await;
         let message = Heartbeat {
@@ -114,23 +113,15 @@ async fn usage(store: Arc<dyn BlockStore>) -> DiskUsage {
 }
 
 /// Deletes blocks that nobody needs; what fails is asked for again.
-pub async fn delete(store: Arc<dyn BlockStore>, blocks: Vec<BlockRef>) {
+async fn delete(shared: Arc<Shared>, blocks: Vec<BlockRef>) {
     if blocks.is_empty() {
         return;
     }
-    let work = move || {
-        for block in blocks {
-            let deleted = match store.delete(block.id, Some(Generation(block.generation))) {
-                // Its generation cannot be told any more; nobody can use it either.
-                Err(rot) if rot.is_rot() => store.set_aside(block.id, Reason::Rotten, now_unix()).map(|_| ()),
-                other => other.map(|_| ()),
-            };
-            if let Err(error) = deleted {
-                tracing::warn!("cannot delete {}: {error}", block.id);
-            }
-        }
-    };
-    if tokio::task::spawn_blocking(work).await.is_err() {
-        tracing::error!("deleting blocks ended early");
+    let request = DeleteBlocks { blocks, ..DeleteBlocks::default() };
+    let work = move || shared.deletes.run(&*shared.store, &shared.graves, request);
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(refused)) => tracing::warn!("{refused}"),
+        Err(_) => tracing::error!("deleting blocks ended early"),
     }
 }

@@ -18,7 +18,7 @@ use kintsu_plan::{
 use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Limits, Observed};
 use kintsu_store::block_path;
 use kintsu_wire::Credentials;
-use kintsu_wire::message::{BlockRef, Fault, FaultKind, Nothing, RunEvent, RunPrograms};
+use kintsu_wire::message::{BlockRef, DeleteBlocks, Fault, FaultKind, Nothing, RunEvent, RunPrograms};
 use support::{Registry, agents, config, until, within};
 use tokio_util::sync::CancellationToken;
 
@@ -210,7 +210,10 @@ async fn blocks_are_deleted_on_request_of_the_right_generation_only() {
     until(|| !stage.path(0, 0).exists() && stage.registry.delete.lock().unwrap().is_empty()).await;
     let mut agent = stage.conductor.agent(stage.agents[2].control()).unwrap();
     let blocks = vec![BlockRef { id: id(2), generation: GENERATION }, BlockRef { id: id(5), generation: 1 }];
-    agent.delete(kintsu_wire::message::DeleteBlocks { blocks }).await.unwrap();
+    let request = DeleteBlocks { blocks: blocks.clone(), removed: vec![4, 5], number: 9 };
+    let deleted = agent.delete(request).await.unwrap().into_inner();
+    assert_eq!((deleted.gone, deleted.failed.len()), (blocks, 0));
+    assert_eq!(agent.removed(Nothing {}).await.unwrap().into_inner().ranges, [(4, 5)]);
     assert!(stage.path(1, 1).exists() && !stage.path(2, 2).exists());
     let mut agent = stage.conductor.agent(stage.agents[3].control()).unwrap();
     agent.wipe(Nothing {}).await.unwrap();

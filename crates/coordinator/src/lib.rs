@@ -14,6 +14,7 @@
 //! recorded digest; an object is visible whole or not at all; what was acknowledged survives a
 //! kill at any moment; nothing is deleted unless its agent was asked to by a durable row.
 
+mod claims;
 mod cluster;
 mod config;
 mod driver;
@@ -22,6 +23,7 @@ mod handlers;
 mod leases;
 pub mod members;
 pub mod meta;
+mod places;
 pub mod repair;
 mod server;
 mod service;

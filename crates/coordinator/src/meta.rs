@@ -18,6 +18,7 @@
 
 mod blocks;
 mod codes;
+mod graves;
 mod nodes;
 mod objects;
 mod puts;
@@ -33,7 +34,7 @@ use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableT
 
 use crate::error::{CoordinatorError, Result};
 
-pub use blocks::{Landing, LostBlock, Parity};
+pub use blocks::{Landing, LostBlock, Parity, Proof};
 pub use codes::missing as missing_code;
 pub use nodes::{Comparison, Enrolled};
 pub use puts::NewPut;

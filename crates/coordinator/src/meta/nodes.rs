@@ -6,7 +6,7 @@ use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock};
 use redb::ReadableTable;
 
-use super::blocks::{LostBlock, is_home};
+use super::blocks::{LostBlock, Proof, is_home};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::error::Result;
@@ -57,6 +57,7 @@ impl Meta {
             };
             let old = t.node(node)?;
             record.draining = old.as_ref().is_some_and(|old| old.draining);
+            record.wiping = old.as_ref().is_some_and(|old| old.wiping);
             t.set_node(node, &record)?;
             Ok(Enrolled { node, new: old.is_none(), record })
         })
@@ -89,7 +90,7 @@ impl Meta {
         keep: &HashSet<BlockId>,
     ) -> Result<Vec<BlockId>> {
         let lost = self.mark_lost(&comparison.lost)?;
-        self.mark_found(&comparison.found)?;
+        self.mark_found(&comparison.found, Proof::Header)?;
         let held: HashSet<(BlockId, u32)> = held.iter().map(|b| (b.id, b.generation)).collect();
         self.write(|t| {
             let pending = pending_stripes(&t.puts)?;
@@ -109,7 +110,7 @@ impl Meta {
         Ok(lost)
     }
 
-    /// Records that a node lost all its blocks.
+    /// Records that a node lost all its blocks, and then that its wipe has ended.
     ///
     /// # Errors
     /// The disk fails; what was flagged until then stays flagged.
@@ -126,6 +127,10 @@ impl Meta {
         self.write(|t| {
             let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
             t.garbage.retain_in(from..=to, |_, ()| false)?;
+            if let Some(mut record) = t.node(node)? {
+                record.wiping = false;
+                t.set_node(node, &record)?;
+            }
             Ok(())
         })?;
         Ok(count)

@@ -252,6 +252,9 @@ pub struct NodeRecord {
     pub draining: bool,
     /// It was stopped on purpose.
     pub stopped: bool,
+    /// All its blocks are to be deleted, and that is not done yet.
+    #[serde(default)]
+    pub wiping: bool,
 }
 
 /// A code as data, so that a stripe can be read without the program that named the code.
