@@ -67,7 +67,7 @@ impl Deletes {
 fn delete(store: &dyn BlockStore, block: BlockRef) -> Result<(), StoreError> {
     match store.delete(block.id, Some(Generation(block.generation))) {
         // Its generation cannot be told any more; nobody can use it either.
-        Err(bad) if rot::is_bad(&bad) => {
+        Err(bad) if bad.is_damage() => {
             match store.set_aside(block.id, Reason::Rotten, rot::now_unix()) {
                 Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(error),

@@ -18,16 +18,6 @@ const REPORT_TRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Whether the block itself cannot be used: it is rotten, or its disk cannot read it.
-pub fn is_bad(error: &StoreError) -> bool {
-    error.is_rot() || matches!(error, StoreError::Io { source, .. } if is_unreadable(source))
-}
-
-/// Whether the medium cannot give the bytes: EIO, ENXIO, ENODATA, EBADMSG, EUCLEAN, EREMOTEIO of Linux.
-fn is_unreadable(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(5 | 6 | 61 | 74 | 117 | 121))
-}
-
 /// Reads the whole block; one that is bad twice in a row is set aside, so that a passing error of
 /// the disk costs nothing. Blocking.
 ///
@@ -40,14 +30,14 @@ pub fn check(store: &dyn BlockStore, node: NodeId, id: BlockId) -> Result<HeldBl
 /// As [`check`], with the store's own error.
 ///
 /// # Errors
-/// The store's; where it is not [`is_bad`] and not `NotFound`, it says nothing about the block.
+/// The store's; where it is no damage and not `NotFound`, it says nothing about the block.
 pub fn look(store: &dyn BlockStore, id: BlockId) -> Result<HeldBlock, StoreError> {
     let mut looked = store.verify(id);
-    if looked.as_ref().is_err_and(is_bad) {
+    if looked.as_ref().is_err_and(StoreError::is_damage) {
         looked = store.verify(id);
     }
     looked.map(|meta| held(&meta)).inspect_err(|error| {
-        if is_bad(error)
+        if error.is_damage()
             && let Err(failed) = store.set_aside(id, Reason::Rotten, now_unix())
         {
             tracing::warn!("cannot set {id} aside: {failed}");
@@ -94,7 +84,7 @@ fn set_aside(store: &dyn BlockStore, node: NodeId, id: BlockId, fault: Fault) ->
         FaultKind::Corrupt | FaultKind::Missing => check(store, node, id).err()?,
         FaultKind::Io => match store.verify(id) {
             // The programs met an error that says nothing about the block.
-            Err(error) if !is_bad(&error) => return None,
+            Err(error) if !error.is_damage() => return None,
             _ => check(store, node, id).err()?,
         },
         _ => fault,

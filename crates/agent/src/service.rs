@@ -102,7 +102,7 @@ impl Agent for Service {
         };
         match tokio::task::spawn_blocking(look).await {
             Ok(Ok(held)) => Ok(Response::new(Verified { result: Ok(held) })),
-            Ok(Err(error @ (StoreError::Io { .. } | StoreError::Vanished { .. }))) if !rot::is_bad(&error) => {
+            Ok(Err(error @ (StoreError::Io { .. } | StoreError::Vanished { .. }))) if !error.is_damage() => {
                 Err(Status::unavailable(format!("{id} cannot be read now: {error}")))
             }
             Ok(Err(error)) => {

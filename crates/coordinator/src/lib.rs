@@ -21,6 +21,8 @@ mod driver;
 mod error;
 mod handlers;
 mod leases;
+#[cfg(test)]
+mod live;
 pub mod members;
 pub mod meta;
 mod places;

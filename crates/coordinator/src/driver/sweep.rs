@@ -151,3 +151,111 @@ async fn call(
 fn unavailable(node: NodeId, reason: String) -> CoordinatorError {
     CoordinatorError::Unavailable { node, reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::registration;
+    use crate::handlers::{register, remove};
+    use crate::live::Live;
+    use crate::meta::Landing;
+    use kintsu_dag::BlockIndex;
+    use kintsu_wire::message::{Nothing, Register, Remove};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sweep_spares_what_another_job_writes_and_has_not_committed() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let block = record.blocks[0].unwrap();
+        let (from, to) = (block.node, live.spare(&record));
+        let id = BlockId { stripe, index: BlockIndex(0) };
+        // One drain has written the block elsewhere, and not committed that yet.
+        let writing = live.cluster.claim(vec![(to, id)]).await.unwrap().unwrap();
+        live.copy(from, to, stripe, 0);
+        // Another one failed, and calls its target rubble: it is the same one.
+        live.cluster.meta.trash(&[(to, BlockRef { id, generation: record.generation })]).unwrap();
+        sweep_node(&live.cluster, to, &mut 0).await.unwrap();
+        assert!(live.file(to, stripe, 0).exists(), "the first drain's block was swept");
+        let landing = Landing { index: BlockIndex(0), from, to, digest: block.digest.unwrap() };
+        assert_eq!(
+            live.cluster.meta.rehome(stripe, record.generation, &[landing]).unwrap(),
+            [BlockIndex(0)]
+        );
+        drop(writing);
+        for node in [from, to] {
+            sweep_node(&live.cluster, node, &mut 0).await.unwrap();
+        }
+        assert!(live.file(to, stripe, 0).exists() && !live.file(from, stripe, 0).exists());
+        assert_eq!(live.cluster.meta.snapshot().unwrap().totals().unwrap().garbage, 0);
+        live.check("a").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_place_that_is_swept_is_not_written_to_until_that_is_committed() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let to = live.spare(&record);
+        let id = BlockId { stripe, index: BlockIndex(0) };
+        let file = BlockRef { id, generation: record.generation };
+        live.cluster.meta.trash(&[(to, file)]).unwrap();
+        let (files, sweeping) = live.cluster.claim_garbage(to, 10, HashSet::new()).await.unwrap();
+        assert_eq!(files, [file]);
+        assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_err(), "it is being swept");
+        drop(sweeping);
+        // The call may have timed out here and still go on at the node.
+        assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_err(), "its row is still there");
+        live.cluster.meta.swept(to, &files).unwrap();
+        assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_ok());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_file_that_could_not_be_deleted_stays_garbage_and_removed_objects_are_remembered() {
+        let live = Live::start(4).await;
+        let (stripe, record) = live.put("a").await;
+        let put = record.owner;
+        let (stuck, other) = (record.blocks[0].unwrap().node, record.blocks[1].unwrap().node);
+        let file = live.file(stuck, stripe, 0);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        remove::handle(&live.cluster, Remove { name: "a".into() }).await.unwrap();
+        let error = sweep_node(&live.cluster, stuck, &mut 0).await.unwrap_err().to_string();
+        assert!(error.contains("1 files could not be deleted"), "{error}");
+        sweep_node(&live.cluster, other, &mut 0).await.unwrap();
+        let garbage = |node| live.cluster.meta.snapshot().unwrap().garbage(node, 10).unwrap().len();
+        assert_eq!((garbage(stuck), garbage(other)), (1, 0));
+        std::fs::remove_dir(&file).unwrap();
+        sweep_node(&live.cluster, stuck, &mut 0).await.unwrap();
+        assert_eq!(garbage(stuck), 0);
+        for node in [stuck, other] {
+            let mut agent = live.cluster.agent(node).unwrap();
+            assert_eq!(agent.removed(Nothing {}).await.unwrap().into_inner().ranges, [(put, put)]);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_that_does_not_answer_holds_up_no_other() {
+        let live = Live::start(4).await;
+        let (stripe, record) = live.put("a").await;
+        // It takes connections and says nothing.
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hung = NodeId(9);
+        let known = Register { control: mute.local_addr().unwrap(), ..registration(9, 9) };
+        register::handle(&live.cluster, known).await.unwrap();
+        let other = record.blocks[0].unwrap().node;
+        let spare = BlockId { stripe: kintsu_dag::StripeId(stripe.0 + 100), index: BlockIndex(0) };
+        let rubble = BlockRef { id: spare, generation: 1 };
+        let states = States::default();
+        // Twice: a second round must not wait for the end of the first.
+        for _ in 0..2 {
+            live.cluster.meta.trash(&[(hung, rubble), (other, rubble)]).unwrap();
+            begin(&live.cluster, &states, hung);
+            begin(&live.cluster, &states, other);
+            live.until("the other node is swept", |cluster| {
+                let swept = !cluster.meta.snapshot().unwrap().is_garbage(other, spare).unwrap();
+                swept && !lock(&states)[&other].busy
+            })
+            .await;
+            assert!(lock(&states)[&hung].busy, "the hung node is still waited for");
+        }
+    }
+}

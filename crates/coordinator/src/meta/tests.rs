@@ -141,7 +141,7 @@ fn a_put_is_seen_whole_or_not_at_all_whenever_the_process_dies() {
     let stripes = snapshot.stripes(&object, 0, 100).unwrap();
     assert_eq!(stripes.iter().map(|s| s.offset).collect::<Vec<_>>(), [0, 16, 32]);
     assert_eq!(stripes[2].blocks[1].as_ref().unwrap().len, 4);
-    assert_eq!(snapshot.puts().unwrap(), []);
+    assert_eq!(snapshot.puts().unwrap(), [0u64; 0]);
     // Ids go on where they were.
     let (next, put) =
         crashed.begin_put(new_put("b", 1, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
