@@ -38,7 +38,9 @@ fn main() {
     let agent = [
         ("run", "RunPrograms", "RunEvent", true),
         ("abort", "JobRef", "Done", false),
-        ("delete", "DeleteBlocks", "Done", false),
+        ("delete", "DeleteBlocks", "Deleted", false),
+        ("verify", "BlockRef", "Verified", false),
+        ("removed", "Nothing", "RemovedObjects", false),
         ("scrub", "Nothing", "ScrubEvent", true),
         ("set_aside", "SetAside", "Counted", false),
         ("aside", "Nothing", "AsideList", false),

@@ -21,6 +21,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::{Claim, Identity};
+use crate::deletes::Deletes;
+use crate::graves::Graves;
 use crate::service::Service;
 use crate::{AgentError, identity, membership};
 
@@ -91,6 +93,10 @@ pub struct Shared {
     /// Whose folder it is, as its file says.
     pub identity: Mutex<Identity>,
     pub store: Arc<dyn BlockStore>,
+    /// Objects that were removed for good.
+    pub graves: Graves,
+    /// Deletes one batch after the other.
+    pub deletes: Deletes,
     /// The store as programs see it; there from the first registration on.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
@@ -161,13 +167,14 @@ impl Agent {
             let store = FileStore::open(&opened.dir)?;
             let claim = Claim { node: opened.node, blocks: store.ids()?.len(), replace: opened.replace };
             let identity = identity::open(&opened.dir, claim)?;
-            Ok::<_, AgentError>((Arc::new(store) as Arc<dyn BlockStore>, identity))
+            let graves = Graves::open(&opened.dir)?;
+            Ok::<_, AgentError>((Arc::new(store) as Arc<dyn BlockStore>, identity, graves))
         };
         let unfinished = |e: tokio::task::JoinError| AgentError::Identity {
             path: config.dir.clone(),
             detail: format!("opening it ended early: {e}"),
         };
-        let (store, identity) = tokio::task::spawn_blocking(open).await.map_err(unfinished)??;
+        let (store, identity, graves) = tokio::task::spawn_blocking(open).await.map_err(unfinished)??;
         if let Some(cluster) = identity.cluster {
             credentials.join(cluster)?;
         }
@@ -183,6 +190,8 @@ impl Agent {
             credentials: credentials.clone(),
             identity: Mutex::new(identity),
             store,
+            graves,
+            deletes: Deletes::default(),
             local: Mutex::default(),
             running: AtomicU32::new(0),
             failed: Mutex::default(),

@@ -5,7 +5,9 @@
 
 mod agent;
 mod aside;
+mod deletes;
 mod error;
+mod graves;
 mod identity;
 mod membership;
 mod rot;

@@ -1,20 +1,19 @@
-//! Belonging to a cluster: registration, heartbeats, and what the coordinator wants deleted.
+//! Belonging to a cluster: registration and heartbeats.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use kintsu_dag::StripeId;
-use kintsu_store::{BlockMeta, BlockStore, Generation, Listing, Reason, StoreError};
+use kintsu_store::{BlockMeta, BlockStore, Listing, StoreError};
 use kintsu_wire::message::{
-    BadBlock, BlockPage, BlockRef, DiskUsage, FaultKind, Heartbeat, Register, Registered,
+    BadBlock, BlockPage, DiskUsage, FaultKind, Heartbeat, Register, Registered,
 };
 use kintsu_wire::{CoordinatorChannel, other_cluster};
 use tonic::{Code, Status};
 
 use crate::agent::Shared;
 use crate::identity::{self, Identity};
-use crate::rot::now_unix;
 use crate::service::held;
 use crate::{AgentError, aside};
 
@@ -284,33 +283,11 @@ async fn usage(store: Arc<dyn BlockStore>) -> DiskUsage {
     }
 }
 
-/// Deletes blocks that nobody needs; what fails is asked for again.
-pub async fn delete(store: Arc<dyn BlockStore>, blocks: Vec<BlockRef>) {
-    if blocks.is_empty() {
-        return;
-    }
-    let work = move || {
-        for block in blocks {
-            let deleted = match store.delete(block.id, Some(Generation(block.generation))) {
-                // Its generation cannot be told any more; nobody can use it either.
-                Err(rot) if rot.is_rot() => store.set_aside(block.id, Reason::Rotten, now_unix()).map(|_| ()),
-                other => other.map(|_| ()),
-            };
-            if let Err(error) = deleted {
-                tracing::warn!("cannot delete {}: {error}", block.id);
-            }
-        }
-    };
-    if tokio::task::spawn_blocking(work).await.is_err() {
-        tracing::error!("deleting blocks ended early");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use kintsu_dag::{BlockId, BlockIndex};
-    use kintsu_store::Digest;
+    use kintsu_store::{Digest, Generation};
 
     #[test]
     fn pages_cover_every_block_once_and_never_cut_a_stripe() {

@@ -1,4 +1,7 @@
 //! Blocks that turn out to be bad: looked at once more, set aside, and reported.
+//!
+//! A block is bad when its bytes do not match their checksums, and also when the disk says that it cannot read
+//! them. Other errors of the system (no file handles left, no memory) say nothing about the block.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,23 +18,30 @@ const REPORT_TRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Reads the whole block; one that is rotten twice in a row is set aside, so that a passing error of
+/// Reads the whole block; one that is bad twice in a row is set aside, so that a passing error of
 /// the disk costs nothing. Blocking.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn check(store: &dyn BlockStore, node: NodeId, id: BlockId) -> Result<HeldBlock, Fault> {
+    look(store, id).map_err(|error| from_store(node, id, &error))
+}
+
+/// As [`check`], with the store's own error.
+///
+/// # Errors
+/// The store's; where it is no damage and not `NotFound`, it says nothing about the block.
+pub fn look(store: &dyn BlockStore, id: BlockId) -> Result<HeldBlock, StoreError> {
     let mut looked = store.verify(id);
-    if looked.as_ref().is_err_and(StoreError::is_rot) {
+    if looked.as_ref().is_err_and(StoreError::is_damage) {
         looked = store.verify(id);
     }
-    looked.map(|meta| held(&meta)).map_err(|error| {
-        if error.is_rot()
+    looked.map(|meta| held(&meta)).inspect_err(|error| {
+        if error.is_damage()
             && let Err(failed) = store.set_aside(id, Reason::Rotten, now_unix())
         {
             tracing::warn!("cannot set {id} aside: {failed}");
         }
-        from_store(node, id, &error)
     })
 }
 
@@ -49,7 +59,7 @@ pub async fn look_into(
     fault: Fault,
 ) {
     let Some(id) = fault.block.filter(|_| fault.node == node) else { return };
-    if !matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale) {
+    if !matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io) {
         return;
     }
     let Ok(Some(bad)) = tokio::task::spawn_blocking(move || set_aside(&*store, node, id, fault)).await else {
@@ -72,7 +82,60 @@ pub async fn look_into(
 fn set_aside(store: &dyn BlockStore, node: NodeId, id: BlockId, fault: Fault) -> Option<BadBlock> {
     let found = match fault.kind {
         FaultKind::Corrupt | FaultKind::Missing => check(store, node, id).err()?,
+        FaultKind::Io => match store.verify(id) {
+            // The programs met an error that says nothing about the block.
+            Err(error) if !error.is_damage() => return None,
+            _ => check(store, node, id).err()?,
+        },
         _ => fault,
     };
     Some(BadBlock { id, node, kind: found.kind, detail: found.detail })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_dag::{BlockIndex, StripeId};
+    use kintsu_store::{FileStore, Generation, UNIT_BYTES, block_path};
+
+    fn stored(dir: &std::path::Path) -> (FileStore, BlockId) {
+        let store = FileStore::open(dir).unwrap();
+        let id = BlockId { stripe: StripeId(1), index: BlockIndex(2) };
+        let mut write = store.create(id, Generation(1), 4, UNIT_BYTES as u32, &[]).unwrap();
+        write.write_at(0, b"data").unwrap();
+        write.finish(None).unwrap();
+        (store, id)
+    }
+
+    fn fault(id: BlockId) -> Fault {
+        Fault { kind: FaultKind::Io, node: NodeId(3), block: Some(id), detail: "as programs met it".into() }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_block_that_its_disk_cannot_read_is_set_aside_and_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, id) = stored(dir.path());
+        // Nothing is mapped at the beginning of a process: the kernel answers every read with EIO.
+        let path = block_path(dir.path(), id);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
+        let bad = set_aside(&store, NodeId(3), id, fault(id)).expect("it is reported");
+        assert_eq!((bad.id, bad.node, bad.kind), (id, NodeId(3), FaultKind::Io));
+        assert!(bad.detail.contains("os error 5"), "{}", bad.detail);
+        assert!(path.symlink_metadata().is_err(), "it is set aside");
+    }
+
+    #[test]
+    fn a_block_that_can_be_read_again_is_not_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, id) = stored(dir.path());
+        assert_eq!(set_aside(&store, NodeId(3), id, fault(id)), None);
+        // A folder in its place: an error of the system, but not one of the medium.
+        let path = block_path(dir.path(), id);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(set_aside(&store, NodeId(3), id, fault(id)), None);
+        assert!(path.exists());
+    }
 }

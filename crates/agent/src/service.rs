@@ -8,11 +8,12 @@ use futures::Stream;
 use kintsu_dag::NodeId;
 use kintsu_plan::Program;
 use kintsu_runtime::{Context, StoreLocal, run};
+use kintsu_store::StoreError;
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    AsideList, Counted, DeleteBlocks, Done, Fault, FaultKind, HeldBlock, JobRef, Nothing, Purge, RunEvent,
-    RunPrograms, ScrubEvent, SetAside, Standing, TakeBack,
+    AsideList, BlockRef, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind, HeldBlock, JobRef, Nothing, Purge,
+    RemovedObjects, RunEvent, RunPrograms, ScrubEvent, SetAside, Standing, TakeBack, Verified,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::agent::Shared;
-use crate::{aside, membership, rot};
+use crate::{aside, rot};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -79,9 +80,39 @@ impl Agent for Service {
         Ok(Response::new(Done {}))
     }
 
-    async fn delete(&self, request: Request<DeleteBlocks>) -> Result<Response<Done>, Status> {
-        membership::delete(self.shared.store.clone(), request.into_inner().blocks).await;
-        Ok(Response::new(Done {}))
+    async fn delete(&self, request: Request<DeleteBlocks>) -> Result<Response<Deleted>, Status> {
+        self.node()?;
+        let (shared, request) = (self.shared.clone(), request.into_inner());
+        let work = move || shared.deletes.run(&*shared.store, &shared.graves, request);
+        match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(deleted)) => Ok(Response::new(deleted)),
+            Ok(Err(refused)) => Err(Status::failed_precondition(refused.to_string())),
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
+    }
+
+    async fn verify(&self, request: Request<BlockRef>) -> Result<Response<Verified>, Status> {
+        let (node, store) = (self.node()?, self.shared.store.clone());
+        let id = request.into_inner().id;
+        let look = move || {
+            // On a disk that is not there no block is missing.
+            store.check_root()?;
+            rot::look(&*store, id)
+        };
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok(held)) => Ok(Response::new(Verified { result: Ok(held) })),
+            Ok(Err(error @ (StoreError::Io { .. } | StoreError::Vanished { .. }))) if !error.is_damage() => {
+                Err(Status::unavailable(format!("{id} cannot be read now: {error}")))
+            }
+            Ok(Err(error)) => {
+                Ok(Response::new(Verified { result: Err(kintsu_runtime::from_store(node, id, &error)) }))
+            }
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
+    }
+
+    async fn removed(&self, _: Request<Nothing>) -> Result<Response<RemovedObjects>, Status> {
+        Ok(Response::new(RemovedObjects { ranges: self.shared.graves.ranges() }))
     }
 
     async fn scrub(&self, _: Request<Nothing>) -> Result<Response<Self::ScrubStream>, Status> {

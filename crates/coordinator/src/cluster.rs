@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kintsu_code::{Code, Definition};
-use kintsu_dag::{BlockId, NodeId, StripeId};
+use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{JobId, Rates, Recovery, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::{AgentChannel, ClusterId, Credentials, Seen};
@@ -26,11 +26,14 @@ use crate::handlers::report_blocks::Reports;
 use crate::handlers::status::Damage;
 use crate::leases::Leases;
 use crate::members::{Members, Patience};
-use crate::meta::{CodeRecord, Meta, StripeRecord, missing_code};
+use crate::meta::{CodeRecord, Meta, Snapshot, StripeRecord, missing_code};
+use crate::places::{Place, Places};
 use crate::repair::{Auto, Laggards, Paces, Queue};
 
 /// Operations that one start of a coordinator can number.
 const JOBS_A_BOOT: u64 = 1 << 40;
+/// Blocks that are read again at once, because somebody found them bad.
+const VERIFIED_AT_ONCE: usize = 4;
 
 /// What all handlers and drivers share.
 pub struct Cluster {
@@ -45,6 +48,12 @@ pub struct Cluster {
     pub registering: Semaphore,
     /// Lets one definition at a time be proved: that takes memory and time in proportion to it.
     pub proving: Semaphore,
+    /// Lets a few blocks at once be read again by their nodes.
+    pub doubts: Semaphore,
+    /// Lets one wipe at a time find out what it would cost.
+    pub judging: Semaphore,
+    /// Times that repairs waited for news of a node.
+    pub waits: AtomicU64,
     /// Ends everything.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
@@ -65,7 +74,11 @@ pub struct Cluster {
     asks: Mutex<Asks>,
     damage: Mutex<Damage>,
     codes: Mutex<HashMap<u16, Arc<dyn Code>>>,
-    writing: Mutex<HashMap<(NodeId, BlockId), u32>>,
+    places: Mutex<Places>,
+    verifying: Mutex<HashSet<Place>>,
+    wipes: Mutex<BTreeSet<NodeId>>,
+    #[cfg(test)]
+    pub panics: std::sync::atomic::AtomicBool,
     next_job: AtomicU64,
     started: Instant,
 }
@@ -106,13 +119,20 @@ impl Cluster {
             asks: Mutex::default(),
             damage: Mutex::default(),
             codes: Mutex::default(),
-            writing: Mutex::default(),
+            places: Mutex::default(),
+            verifying: Mutex::default(),
+            wipes: Mutex::default(),
+            #[cfg(test)]
+            panics: Default::default(),
             next_job: AtomicU64::new(boot * JOBS_A_BOOT),
             conductor: Conductor::new(credentials),
             sweep: Notify::new(),
             slots: Arc::new(Semaphore::new(config.parallel.max(1))),
             registering: Semaphore::new(2),
             proving: Semaphore::new(1),
+            doubts: Semaphore::new(VERIFIED_AT_ONCE),
+            judging: Semaphore::new(1),
+            waits: AtomicU64::new(0),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             started: Instant::now(),
@@ -178,6 +198,21 @@ impl Cluster {
         lock(&self.asks)
     }
 
+    /// Who writes and deletes where.
+    pub fn places(&self) -> MutexGuard<'_, Places> {
+        lock(&self.places)
+    }
+
+    /// The blocks that nodes are reading once more, because somebody found them bad.
+    pub fn verifying(&self) -> MutexGuard<'_, HashSet<Place>> {
+        lock(&self.verifying)
+    }
+
+    /// The nodes that are being wiped now.
+    pub fn wipes(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+        lock(&self.wipes)
+    }
+
     pub fn damage(&self) -> MutexGuard<'_, Damage> {
         lock(&self.damage)
     }
@@ -207,7 +242,8 @@ impl Cluster {
         JobId(self.next_job.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The code of a stripe. Its name must still mean the generator that was recorded.
+    /// The code of a stripe. Its name must still mean the generator that was recorded. Blocking: a code is proved
+    /// when it is met for the first time.
     ///
     /// # Errors
     /// The recorded code is unknown to this program or means something else by now.
@@ -271,52 +307,38 @@ impl Cluster {
     ///
     /// # Errors
     /// The disk fails.
-    pub async fn load(&self, id: StripeId) -> Result<Option<(StripeRecord, Arc<dyn Code>)>> {
-        let stripe = self.meta.off(move |meta| meta.snapshot()?.stripe(id)).await?;
-        let Some(stripe) = stripe else { return Ok(None) };
-        if !lock(&self.codes).contains_key(&stripe.code) {
-            // A registered code is proved away from the asynchronous threads; below it is found proved.
-            let key = stripe.code;
-            let prove = move |meta: &Meta| Ok(meta.snapshot()?.definition(key)?.map(|d| d.prove().is_ok()));
-            self.meta.off(prove).await?;
-        }
-        let code = self.code(stripe.code)?;
-        Ok(Some((stripe, code)))
+    pub async fn load(self: &Arc<Self>, id: StripeId) -> Result<Option<(StripeRecord, Arc<dyn Code>)>> {
+        let cluster = self.clone();
+        // A code that is met for the first time is proved here, away from the asynchronous threads.
+        let look = move |meta: &Meta| match meta.snapshot()?.stripe(id)? {
+            Some(stripe) => cluster.code(stripe.code).map(|code| Some((stripe, code))),
+            None => Ok(None),
+        };
+        self.meta.off(look).await
     }
 
     /// The nodes that still have to delete a block of a stripe.
     ///
     /// # Errors
     /// The disk fails.
-    pub async fn sweeping(&self, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
+    pub async fn sweeping(self: &Arc<Self>, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
+        let cluster = self.clone();
+        self.meta.off(move |meta| cluster.sweeping_at(&meta.snapshot()?, stripe)).await
+    }
+
+    /// The same at one moment. Blocking.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn sweeping_at(&self, snapshot: &Snapshot, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
         let nodes: Vec<NodeId> = self.members().iter().map(|(id, _)| id).collect();
-        let must = move |meta: &Meta| {
-            let snapshot = meta.snapshot()?;
-            let mut out = BTreeSet::new();
-            for node in nodes {
-                if snapshot.must_sweep(node, stripe)? {
-                    out.insert(node);
-                }
+        let mut out = BTreeSet::new();
+        for node in nodes {
+            if snapshot.must_sweep(node, stripe)? {
+                out.insert(node);
             }
-            Ok(out)
-        };
-        self.meta.off(must).await
-    }
-
-    /// Marks places as being written until the guard is dropped: what agents report to hold there is
-    /// not garbage.
-    pub fn write_to(self: &Arc<Self>, places: Vec<(NodeId, BlockId)>) -> Writing {
-        let mut writing = lock(&self.writing);
-        for place in &places {
-            *writing.entry(*place).or_default() += 1;
         }
-        drop(writing);
-        Writing { cluster: self.clone(), places }
-    }
-
-    /// The blocks that are being written to a node.
-    pub fn written_to(&self, node: NodeId) -> HashSet<BlockId> {
-        lock(&self.writing).keys().filter(|(at, _)| *at == node).map(|(_, id)| *id).collect()
+        Ok(out)
     }
 
     /// Runs a task that ends with the coordinator at the latest.
@@ -328,26 +350,6 @@ impl Cluster {
                 () = task => {}
             }
         });
-    }
-}
-
-/// See [`Cluster::write_to`].
-pub struct Writing {
-    cluster: Arc<Cluster>,
-    places: Vec<(NodeId, BlockId)>,
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        let mut writing = lock(&self.cluster.writing);
-        for place in &self.places {
-            if let Some(count) = writing.get_mut(place) {
-                *count -= 1;
-                if *count == 0 {
-                    writing.remove(place);
-                }
-            }
-        }
     }
 }
 

@@ -10,9 +10,13 @@
 
 mod asks;
 mod assign;
+mod damage;
+pub mod doubts;
 mod drain;
 mod encode;
+mod guard;
 mod mend;
+mod missing;
 mod pacing;
 mod pages;
 mod quarantine;
@@ -20,15 +24,19 @@ mod run;
 mod scrub;
 mod sweep;
 mod ticks;
+mod wipe;
 
 pub use asks::{Asks, ask};
+pub use doubts::report;
 pub use drain::drain;
 pub use encode::encode;
-pub use pages::{Source, unavailable};
+pub use damage::readable;
+pub use pages::Source;
 pub use quarantine::{Unknown, purge, settle_quarantine, welcome};
 pub use scrub::scrub;
 pub use sweep::sweep;
-pub use ticks::{AUTOMATIC_SLICE, mend_now, ticks};
+pub use wipe::{wipe, would_cost};
+pub use ticks::{AUTOMATIC_SLICE, ticks};
 
 use kintsu_wire::message::JobEvent;
 use tokio::sync::mpsc;

@@ -48,6 +48,14 @@ pub enum CoordinatorError {
     /// No plan could be made: too few nodes, too many losses, a graph that proves false.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A repair without a plan, with the blocks that it misses and where they should be.
+    #[error("{error}; missing: {missing}")]
+    Missing {
+        /// Why there is no plan.
+        error: PlanError,
+        /// For people.
+        missing: String,
+    },
     /// A code that cannot be made, or a definition that does not prove.
     #[error("code: {0}")]
     Code(#[from] kintsu_code::CodeError),
@@ -72,6 +80,9 @@ pub enum CoordinatorError {
         /// The error of the system.
         source: std::io::Error,
     },
+    /// A fault of this program: work under way panicked.
+    #[error("internal error: {0}")]
+    Internal(String),
     /// A node could not be reached or gave up.
     #[error("{node} is unavailable: {reason}")]
     Unavailable {
@@ -92,9 +103,9 @@ impl From<CoordinatorError> for Status {
             E::Invalid { .. } | E::Code(_) | E::Plan(PlanError::Invalid { .. }) => Code::InvalidArgument,
             E::NotFound { .. } => Code::NotFound,
             E::Exists { .. } => Code::AlreadyExists,
-            E::Conflict { .. } | E::Plan(_) => Code::FailedPrecondition,
+            E::Conflict { .. } | E::Plan(_) | E::Missing { .. } => Code::FailedPrecondition,
             E::Corrupt { .. } => Code::DataLoss,
-            E::Storage(_) => Code::Internal,
+            E::Storage(_) | E::Internal(_) => Code::Internal,
             E::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Code::ResourceExhausted
             }

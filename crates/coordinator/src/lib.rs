@@ -14,6 +14,7 @@
 //! recorded digest; an object is visible whole or not at all; what was acknowledged survives a
 //! kill at any moment; nothing is deleted unless a durable row names it, and nothing at all before the gate is open.
 
+mod claims;
 mod cluster;
 mod config;
 mod driver;
@@ -21,8 +22,11 @@ mod error;
 mod gate;
 mod handlers;
 mod leases;
+#[cfg(test)]
+mod live;
 pub mod members;
 pub mod meta;
+mod places;
 pub mod repair;
 mod server;
 mod service;

@@ -47,6 +47,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// Whether blocks can be read from it: it lives, and is not about to lose them all.
+    pub fn holds(&self) -> bool {
+        self.up && !self.record.wiping
+    }
+
     /// Its state for people.
     pub fn state(&self) -> NodeState {
         if self.failed.is_some() && !self.record.stopped {
@@ -179,6 +184,18 @@ impl Members {
         Some(Change::Down(node))
     }
 
+    /// A node is being wiped: it gets no new blocks, and nothing is read from it; or that has ended.
+    pub fn set_wiping(&mut self, node: NodeId, wiping: bool) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.record.wiping = wiping;
+        }
+    }
+
+    /// Whether a node is being wiped, or must be as soon as it is there.
+    pub fn wiping(&self, node: NodeId) -> bool {
+        self.members.get(&node).is_some_and(|m| m.record.wiping)
+    }
+
     /// A node gets no new blocks from now on, or gets them again.
     pub fn set_draining(&mut self, node: NodeId, draining: bool) {
         if let Some(member) = self.members.get_mut(&node) {
@@ -213,7 +230,7 @@ impl Members {
 
     /// The nodes from which blocks can be read, as far as is known.
     pub fn usable(&self) -> BTreeSet<NodeId> {
-        self.members.iter().filter(|(_, m)| m.up && !m.suspect).map(|(id, _)| *id).collect()
+        self.members.iter().filter(|(_, m)| m.holds() && !m.suspect).map(|(id, _)| *id).collect()
     }
 
     /// Time has passed.
@@ -232,14 +249,14 @@ impl Members {
         changes
     }
 
-    /// Whether blocks can be read from a node.
+    /// Whether a node lives.
     pub fn readable(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|m| m.up)
     }
 
     /// The nodes from which nothing can be read.
     pub fn down(&self) -> Vec<NodeId> {
-        self.members.iter().filter(|(_, m)| !m.up).map(|(id, _)| *id).collect()
+        self.members.iter().filter(|(_, m)| !m.holds()).map(|(id, _)| *id).collect()
     }
 
     /// The nodes whose blocks are to be repaired without being asked.
@@ -252,7 +269,7 @@ impl Members {
     pub fn topology(&self) -> Topology {
         let node = |m: &Member| Node {
             rack: m.record.rack,
-            usable: m.up && !m.suspect && !m.record.draining,
+            usable: m.holds() && !m.suspect && !m.record.draining,
             used_bytes: m.usage.bytes,
         };
         Topology { nodes: self.members.iter().map(|(id, m)| (*id, node(m))).collect(), ..Topology::default() }
@@ -265,7 +282,7 @@ impl Members {
             rack: m.record.rack,
             control: m.record.control,
             data: m.record.data,
-            alive: m.up,
+            alive: m.holds(),
         };
         self.members.iter().map(address).collect()
     }

@@ -19,6 +19,7 @@
 mod blocks;
 mod codes;
 mod enroll;
+mod graves;
 mod history;
 mod nodes;
 mod objects;
@@ -36,7 +37,7 @@ use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableT
 
 use crate::error::{CoordinatorError, Result};
 
-pub use blocks::{Landing, LostBlock, Parity};
+pub use blocks::{Landing, LostBlock, Parity, Proof};
 pub use codes::missing as missing_code;
 pub use enroll::{Applicant, Enrolled};
 pub use history::Behind;

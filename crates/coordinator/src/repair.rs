@@ -22,7 +22,7 @@ mod tally;
 pub use auto::Auto;
 pub use laggards::Laggards;
 pub use losses::Losses;
-pub use mend::{Attempt, Circumstances, Mend, Verdict};
+pub use mend::{Absent, Attempt, Circumstances, Mend, Verdict};
 pub use pace::{Pace, Paces, Slow};
 pub use queue::{AskId, Asked, Command, Outcome, Queue, Want};
 pub use suspects::suspects;

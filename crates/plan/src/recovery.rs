@@ -120,6 +120,29 @@ impl Recovery {
         Ok(planned)
     }
 
+    /// A copy with all that the plan of one stripe goes by, so that it can be made without holding up others.
+    pub fn part(&self, stripe: StripeId) -> Self {
+        let assigned = self.assigned.get(&stripe).map(|assignment| (stripe, assignment.clone()));
+        Self {
+            clock: self.clock,
+            helped: self.helped.clone(),
+            requested: self.requested.clone(),
+            assigned: assigned.into_iter().collect(),
+        }
+    }
+
+    /// Counts a plan as used that was made with a [`Recovery::part`].
+    pub fn used(
+        &mut self,
+        stripe: StripeId,
+        helpers: impl IntoIterator<Item = NodeId>,
+        requestors: impl IntoIterator<Item = NodeId>,
+    ) {
+        if !self.assigned.contains_key(&stripe) {
+            self.mark(helpers, requestors);
+        }
+    }
+
     /// Keeps what a clone's [`Recovery::window`] assigned, as if it had been this one's.
     pub fn keep<'a>(&mut self, assigned: impl IntoIterator<Item = &'a Assignment>) {
         for assignment in assigned {

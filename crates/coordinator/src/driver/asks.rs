@@ -7,6 +7,7 @@ use kintsu_wire::message::JobEvent;
 use tonic::Status;
 
 use super::assign::Dealt;
+use super::guard::guarded;
 use super::pages::{Place, Source, page};
 use super::{Listener, mend};
 use crate::cluster::Cluster;
@@ -65,7 +66,11 @@ pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
             Command::Start(stripe, blocks, order) => {
                 let worker = cluster.clone();
                 cluster.spawn(async move {
-                    let outcome = mend::mend(&worker, stripe, blocks, order).await;
+                    let mended = guarded(async { Ok(mend::mend(&worker, stripe, blocks, order).await) });
+                    let outcome = mended.await.unwrap_or_else(|panic| {
+                        tracing::error!("the repair of {stripe}: {panic}");
+                        Outcome { failed: Some(format!("stripe {stripe}: {panic}")), ..Outcome::default() }
+                    });
                     end(&worker, stripe, &outcome);
                 });
             }
@@ -96,7 +101,7 @@ async fn fetch(cluster: &Arc<Cluster>, id: AskId) {
         (a.source.clone(), a.place.clone(), a.order.clone(), dealt)
     });
     let Some((source, place, order, dealt)) = found else { return };
-    let next = page(cluster, source, place, order, dealt).await;
+    let next = guarded(page(cluster, source, place, order, dealt)).await;
     let (wants, last) = {
         let mut asks = cluster.asks();
         let Some(asking) = asks.get_mut(&id) else { return };
@@ -142,6 +147,18 @@ fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
         // Whoever asked may be gone.
         let _ = listener.send(Ok(JobEvent::Ended(report))).await;
     });
+}
+
+/// Tells whoever waits for this stripe what its repair is doing.
+pub fn note(cluster: &Cluster, stripe: kintsu_dag::StripeId, note: &str) {
+    let standing = cluster.queue().standing(stripe);
+    let asks = cluster.asks();
+    for (id, done, total) in standing {
+        if let Some(listener) = asks.get(&id).and_then(|asking| asking.listener.as_ref()) {
+            // A slow listener misses progress, never the end.
+            let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note: note.into() }));
+        }
+    }
 }
 
 /// Sends the error of long work, or its end, to whoever listens.

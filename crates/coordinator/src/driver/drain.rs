@@ -1,5 +1,6 @@
 //! Empties a node: each of its blocks is copied to another node as it is, without decoding; one that
-//! cannot be read any more is left to repair.
+//! cannot be read any more is left to repair. Puts that were given this node before write to it until they end:
+//! they are waited for, and what they commit is moved too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,6 +10,8 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{PlanError, StripeView, copy, place_lost};
 use kintsu_wire::message::{BlockRef, FaultKind, JobEvent};
 
+use super::doubts::doubt;
+use super::guard::guarded;
 use super::run::{Job, run};
 use super::ticks::{AUTOMATIC_SLICE, mend_now};
 use super::{Listener, asks};
@@ -24,41 +27,76 @@ const ATTEMPTS: u32 = 4;
 
 /// Moves all blocks of a node elsewhere and reports to `listener`.
 pub async fn drain(cluster: Arc<Cluster>, node: NodeId, listener: Listener) {
-    let end = drain_all(&cluster, node, &listener).await;
+    let end = guarded(drain_all(&cluster, node, &listener)).await;
     asks::tell(&listener, end).await;
+}
+
+/// One drain, as far as it has come.
+#[derive(Default)]
+struct Drain {
+    tally: Tally,
+    failed: BTreeMap<BlockId, String>,
+    done: u64,
+    used: Mutex<BTreeMap<NodeId, u64>>,
 }
 
 async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) -> Result<JobEvent> {
     let started_ms = cluster.now_ms();
-    let tallies = cluster.meta.off(|meta| meta.snapshot()?.tallies()).await?;
-    let total = tallies.get(&node).map_or(0, |t| t.0);
-    let (mut tally, mut failed, mut done, mut after) = (Tally::default(), Vec::new(), 0, None);
-    let used: &Mutex<BTreeMap<NodeId, u64>> = &Mutex::default();
+    let mut drain = Drain::default();
     loop {
-        let page = cluster.meta.off(move |meta| meta.snapshot()?.placed(node, after, PAGE)).await?;
-        let Some(last) = page.last() else { break };
-        after = Some(last.stripe);
-        let mut moves = futures::stream::iter(page)
-            .map(|id| async move {
-                let mut tally = Tally::default();
-                (id, move_block(cluster, id, node, used, &mut tally).await, tally)
-            })
-            .buffer_unordered(cluster.config.parallel.max(1));
-        while let Some((id, moved, cost)) = moves.next().await {
-            tally.add(&cost);
-            done += 1;
-            if let Err(error) = moved {
-                failed.push(format!("{id}: {error}"));
-            }
-            let note = "moving blocks".into();
-            // A slow listener misses progress, never the end.
-            let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
+        // Looked at before the blocks: what these puts commit meanwhile is moved below, or the next time.
+        let puts = cluster.meta.off(move |meta| meta.snapshot()?.puts_on(node)).await?;
+        drain.pass(cluster, node, listener).await?;
+        if puts == 0 {
+            break;
         }
+        if !cluster.members().node(node).is_some_and(|m| m.record.draining) {
+            return Err(conflict(node, "a node that is not drained any more".into()));
+        }
+        let note = format!("waiting for {puts} puts that write to {node}");
+        // A slow listener misses progress, never the end.
+        let _ = listener.try_send(Ok(JobEvent::Progress { done: drain.done, total: drain.done, note }));
+        tokio::time::sleep(cluster.config.heartbeat / 2).await;
     }
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
-    let mut report = tally.report("drain", None, &cluster.nodes().0, seconds);
-    report.failed = failed;
+    let mut report = drain.tally.report("drain", None, &cluster.nodes().0, seconds);
+    report.failed = drain.failed.into_iter().map(|(id, why)| format!("{id}: {why}")).collect();
     Ok(JobEvent::Ended(report))
+}
+
+impl Drain {
+    /// Moves what is placed on the node now, but for what failed before.
+    async fn pass(&mut self, cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) -> Result<()> {
+        let tallies = cluster.meta.off(|meta| meta.snapshot()?.tallies()).await?;
+        let total = self.done + tallies.get(&node).map_or(0, |t| t.0);
+        let mut after = None;
+        loop {
+            let page = cluster.meta.off(move |meta| meta.snapshot()?.placed(node, after, PAGE)).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.stripe);
+            let (used, failed) = (&self.used, &self.failed);
+            let due: Vec<BlockId> = page.into_iter().filter(|id| !failed.contains_key(id)).collect();
+            let mut moves = futures::stream::iter(due)
+                .map(|id| async move {
+                    let mut tally = Tally::default();
+                    (id, move_block(cluster, id, node, used, &mut tally).await, tally)
+                })
+                .buffer_unordered(cluster.config.parallel.max(1));
+            let mut failures = Vec::new();
+            while let Some((id, moved, cost)) = moves.next().await {
+                self.tally.add(&cost);
+                self.done += 1;
+                if let Err(error) = moved {
+                    failures.push((id, error.to_string()));
+                }
+                let (done, note) = (self.done, "moving blocks".into());
+                // A slow listener misses progress, never the end.
+                let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
+            }
+            drop(moves);
+            self.failed.extend(failures);
+        }
+    }
 }
 
 async fn move_block(
@@ -85,7 +123,12 @@ async fn move_block(
         let plan = copy(&view, id.index, to)?;
         let expect: Vec<_> = stripe.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect();
         let generation = stripe.generation;
-        let _writing = cluster.write_to(vec![(to, id)]);
+        // Held until the block has its home, or what was written is recorded as garbage.
+        let Ok(writing) = cluster.claim(vec![(to, id)]).await? else {
+            last = format!("{to} still deletes an earlier file of {id}");
+            tokio::time::sleep(cluster.config.heartbeat / 2).await;
+            continue;
+        };
         let job = Job {
             plan: &plan,
             view: &view,
@@ -102,7 +145,13 @@ async fn move_block(
             written.find(|h| h.id == id && h.generation == generation && Some(h.digest) == block.digest);
         if let Some(digest) = held.map(|h| h.digest) {
             let landing = Landing { index: id.index, from, to, digest };
-            let moved = cluster.meta.off(move |meta| meta.rehome(id.stripe, generation, &[landing])).await?;
+            let (moved, _writing) = cluster
+                .meta
+                .off(move |meta| {
+                    let moved = meta.rehome_if(id.stripe, generation, &[landing], || writing.check())?;
+                    Ok((moved, writing))
+                })
+                .await?;
             tally.blocks += moved.len() as u64;
             cluster.sweep.notify_one();
             return Ok(());
@@ -112,9 +161,9 @@ async fn move_block(
         last = conducted.fault.as_ref().map_or("no durable block".into(), ToString::to_string);
         match conducted.fault {
             Some(fault) if fault.node == from && fault.block == Some(id) => {
-                if matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale) {
+                if matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io) {
                     let lost = LostBlock { id, node: from, why: fault.kind };
-                    cluster.meta.off(move |meta| meta.mark_lost(&[lost])).await?;
+                    doubt(cluster, lost).await?;
                 }
             }
             Some(fault) if fault.node != from => barred.push(fault.node),

@@ -9,8 +9,11 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{PlanError, StripeView, Topology, encode_offline, place_lost};
 use kintsu_wire::message::{BlockRef, FaultKind, JobEvent, RunOutcome};
 
+use super::doubts::doubt;
+use super::guard::guarded;
 use super::run::{Job, run};
 use super::{Listener, asks};
+use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{LostBlock, Parity, StripeRecord};
@@ -24,7 +27,7 @@ const ATTEMPTS: u32 = 6;
 
 /// Encodes an object and reports to `listener`.
 pub async fn encode(cluster: Arc<Cluster>, name: String, listener: Listener) {
-    let end = encode_all(&cluster, &name, &listener).await;
+    let end = guarded(encode_all(&cluster, &name, &listener)).await;
     asks::tell(&listener, end).await;
 }
 
@@ -62,10 +65,11 @@ async fn encode_all(cluster: &Arc<Cluster>, name: &str, listener: &Listener) -> 
 async fn encode_stripe(cluster: &Arc<Cluster>, id: StripeId, tally: &mut Tally) -> Result<u64> {
     let slot = cluster.slots.clone().acquire_owned().await;
     let _slot = slot.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
-    let mut touched: Vec<(NodeId, BlockRef)> = Vec::new();
-    let ended = attempts(cluster, id, tally, &mut touched).await;
+    let (mut touched, mut claims) = (Vec::new(), Vec::new());
+    let ended = attempts(cluster, id, tally, &mut touched, &mut claims).await;
     // What became a home is spared; the rest is rubble of attempts.
     cluster.meta.off(move |meta| meta.trash(&touched)).await?;
+    drop(claims);
     cluster.sweep.notify_one();
     ended
 }
@@ -75,6 +79,7 @@ async fn attempts(
     id: StripeId,
     tally: &mut Tally,
     touched: &mut Vec<(NodeId, BlockRef)>,
+    claims: &mut Vec<Arc<Writing>>,
 ) -> Result<u64> {
     let mut shunned: BTreeSet<NodeId> = BTreeSet::new();
     let mut last = String::new();
@@ -101,8 +106,15 @@ async fn attempts(
             .filter_map(|&index| Some((view.homes[usize::from(index.0)]?, BlockId { stripe: id, index })))
             .collect();
         let generation = stripe.generation;
+        let writing = match cluster.claim(places.clone()).await? {
+            Ok(writing) => writing,
+            Err(Barred((node, id))) => {
+                last = format!("{node} still deletes an earlier file of {id}");
+                tokio::time::sleep(cluster.config.heartbeat / 2).await;
+                continue;
+            }
+        };
         touched.extend(places.iter().map(|&(node, id)| (node, BlockRef { id, generation })));
-        let _writing = cluster.write_to(places.clone());
         let expect: Vec<_> = stripe.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect();
         let job = Job {
             plan: &plan,
@@ -113,12 +125,14 @@ async fn attempts(
             expect: &expect,
             resume_key: 0,
         };
+        let writing = Arc::new(writing);
+        claims.push(writing.clone());
         let (programs, conducted) = run(cluster, job).await?;
         tally.attempt(&programs, &conducted.outcomes);
         let made = made(&places, &view, generation, &conducted.outcomes);
         if made.len() == places.len() {
             let blocks = made.len() as u64;
-            if cluster.meta.off(move |meta| meta.set_encoded(id, generation, &made)).await? {
+            if cluster.meta.off(move |meta| meta.set_encoded_if(id, generation, &made, || writing.check())).await? {
                 tally.blocks += blocks;
             }
             return Ok(stripe.layout.data_bytes);
@@ -128,13 +142,12 @@ async fn attempts(
             continue;
         };
         last = fault.to_string();
-        if let (FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale, Some(block)) =
+        if let (FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io, Some(block)) =
             (fault.kind, fault.block)
             && block.stripe == id
             && usize::from(block.index.0) < view.code.k()
         {
-            let lost = LostBlock { id: block, node: fault.node, why: fault.kind };
-            cluster.meta.off(move |meta| meta.mark_lost(&[lost])).await?;
+            doubt(cluster, LostBlock { id: block, node: fault.node, why: fault.kind }).await?;
         }
         shunned.insert(fault.node);
         tokio::time::sleep(cluster.config.heartbeat / 2).await;

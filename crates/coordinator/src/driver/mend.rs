@@ -1,34 +1,37 @@
 //! Mends one stripe: attempt after attempt, until its blocks have homes again or nothing is left to
 //! try. Metadata change last, in one transaction, when the data are durable.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use kintsu_dag::{BlockIndex, StripeId};
-use kintsu_plan::PlanError;
-use kintsu_wire::message::{BadBlock, BlockRef, Fault};
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_plan::{PlanError, Recovery, Topology};
+use kintsu_wire::message::{BadBlock, BlockRef, Fault, FaultKind};
 
 use super::pacing::{Pacing, run_on};
 use super::pages::unavailable;
 use super::run::Job;
+use super::{asks, doubts, missing};
+use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
 use crate::error::Result;
-use crate::meta::{Landing, StripeRecord};
+use crate::meta::{Landing, Meta};
+use crate::places::Place;
 use crate::repair::{Attempt, Circumstances, Mend, Order, Outcome, Tally, Verdict};
-
-/// Times that planning waits for news of suspected nodes before it gives up.
-const WAITS: u32 = 24;
 
 /// Mends those of the `wanted` blocks of a stripe that still cannot be read. Where they cannot all be
 /// mended together, for want of nodes or of blocks to read, as many as possible are mended one by one.
 pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
-    let together = mend_together(cluster, id, wanted.clone(), &order).await;
+    let mut waits = Waits::new(cluster);
+    let together = mend_together(cluster, id, wanted.clone(), &order, &mut waits).await;
     if wanted.len() == 1 || together.failed.is_none() || !together.mended.is_empty() {
         return together;
     }
     let (mut sum, whole) = (together, wanted.len());
     let reason = sum.failed.take();
     for index in wanted {
-        let one = mend_together(cluster, id, vec![index], &order).await;
+        let one = mend_together(cluster, id, vec![index], &order, &mut waits).await;
         sum.mended.extend(one.mended);
         sum.tally.add(&one.tally);
         sum.bad.extend(one.bad);
@@ -43,9 +46,12 @@ async fn mend_together(
     id: StripeId,
     wanted: Vec<BlockIndex>,
     order: &Order,
+    waits: &mut Waits,
 ) -> Outcome {
+    #[cfg(test)]
+    assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
     let mut outcome = Outcome::default();
-    if let Err(error) = attempts(cluster, id, wanted, order, &mut outcome).await {
+    if let Err(error) = attempts(cluster, id, wanted, order, waits, &mut outcome).await {
         outcome.failed = Some(describe(cluster, id, &error.to_string()).await);
     }
     outcome
@@ -56,6 +62,7 @@ async fn attempts(
     id: StripeId,
     wanted: Vec<BlockIndex>,
     order: &Order,
+    waits: &mut Waits,
     outcome: &mut Outcome,
 ) -> Result<()> {
     let Some((stripe, code)) = cluster.load(id).await? else { return Ok(()) };
@@ -67,13 +74,15 @@ async fn attempts(
     }
     let mut mend = Mend::new(id, &stripe, code, lost, order.clone());
     let mut tally = Tally::default();
-    let ended = attempt_all(cluster, &mut mend, &mut tally, &stripe, outcome).await;
+    let mut claims = Claims::default();
+    let ended = attempt_all(cluster, &mut mend, &mut tally, waits, &mut claims, outcome).await;
     outcome.tally = tally;
     outcome.around = mend.around().to_vec();
     let places: Vec<_> =
         mend.touched().map(|(node, id)| (node, BlockRef { id, generation: stripe.generation })).collect();
     // What became a home is spared; the rest is rubble of attempts.
     cluster.meta.off(move |meta| meta.trash(&places)).await?;
+    drop(claims);
     cluster.sweep.notify_one();
     ended
 }
@@ -82,15 +91,16 @@ async fn attempt_all(
     cluster: &Arc<Cluster>,
     mend: &mut Mend,
     tally: &mut Tally,
-    stripe: &StripeRecord,
+    waits: &mut Waits,
+    claims: &mut Claims,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let (generation, expect) = (stripe.generation, mend.expect());
+    let (generation, expect) = (mend.generation(), mend.expect());
     let mut reported = 0;
     let mut pace = Pacing::new(cluster, mend.whole());
     let mut last: Option<Fault> = None;
     loop {
-        let attempt = match (plan(cluster, mend).await, &last) {
+        let attempt = match (plan(cluster, mend, waits).await, &last) {
             (Ok(attempt), _) => attempt,
             (Err(error), None) => return Err(error),
             // What went wrong first is the reason that there is nothing left to try.
@@ -99,7 +109,16 @@ async fn attempt_all(
                 return Ok(());
             }
         };
-        let _writing = cluster.write_to(mend.touched().collect());
+        if let Err(Barred((node, id))) = claims.add(cluster, mend.places(&attempt)).await? {
+            let detail = format!("it still deletes an earlier file of {id}, or is being wiped");
+            let fault = Fault { kind: FaultKind::Stalled, node, block: None, detail };
+            if let Verdict::Failed(reason) = mend.ended(&[], attempt.start, Some(&fault)) {
+                outcome.failed = Some(describe(cluster, attempt.view.id, &reason).await);
+                return Ok(());
+            }
+            last = Some(fault);
+            continue;
+        }
         let job = Job {
             plan: &attempt.plan.plan,
             view: &attempt.view,
@@ -123,7 +142,7 @@ async fn attempt_all(
                 detail: detail.clone(),
             };
             outcome.bad.extend(bad.iter().map(told));
-            cluster.meta.off(move |meta| meta.mark_lost(&bad)).await?;
+            doubts::report(cluster, bad);
         }
         last = conducted.fault.or(last);
         match verdict {
@@ -133,7 +152,7 @@ async fn attempt_all(
                 return Ok(());
             }
             Verdict::Done(landings) => {
-                outcome.mended = land(cluster, &attempt, generation, landings).await?;
+                outcome.mended = land(cluster, claims, attempt.view.id, generation, landings).await?;
                 tally.blocks += outcome.mended.len() as u64;
                 return Ok(());
             }
@@ -143,45 +162,147 @@ async fn attempt_all(
 
 async fn land(
     cluster: &Arc<Cluster>,
-    attempt: &Attempt,
+    claims: &Claims,
+    id: StripeId,
     generation: u32,
     landings: Vec<Landing>,
 ) -> Result<Vec<BlockIndex>> {
-    let id = attempt.view.id;
-    cluster.meta.off(move |meta| meta.rehome(id, generation, &landings)).await
+    let held = claims.held.clone();
+    let check = move || held.iter().try_for_each(|writing| writing.check());
+    cluster.meta.off(move |meta| meta.rehome_if(id, generation, &landings, check)).await
 }
 
-/// Plans the next attempt; while nodes are suspected it waits for news of them rather than giving up.
-async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Attempt> {
-    for wait in 0.. {
-        let sweeping = cluster.sweeping(mend.id()).await?;
-        let planned = {
-            let (topology, usable) = cluster.nodes();
-            let topology = mend.order().narrow(topology);
-            let slow = cluster.laggards().now(cluster.now_ms());
-            let circumstances = Circumstances {
-                topology: &topology,
-                sweeping: &sweeping,
-                readable: &|node| usable.contains(&node),
-                slow: &slow,
-                fresh_key: cluster.next_job().0,
-            };
-            mend.plan(circumstances, &mut cluster.recovery())
-        };
-        match planned {
-            Ok(attempt) => return Ok(attempt),
-            Err(error) => {
-                let passing = matches!(error, PlanError::Unrecoverable { .. } | PlanError::Placement { .. });
-                let hope = cluster.members().doubts() || !sweeping.is_empty();
-                if !passing || !hope || wait >= WAITS {
-                    return Err(mend.order().explain(error).into());
-                }
-            }
+/// The places that a repair writes to, until it has ended and what is left over is recorded as garbage.
+#[derive(Default)]
+struct Claims {
+    held: Vec<Arc<Writing>>,
+    places: BTreeSet<Place>,
+}
+
+impl Claims {
+    /// Claims those of these places that are not claimed yet.
+    async fn add(&mut self, cluster: &Arc<Cluster>, places: Vec<Place>) -> Result<Result<(), Barred>> {
+        let new: Vec<Place> = places.into_iter().filter(|place| !self.places.contains(place)).collect();
+        if new.is_empty() {
+            return Ok(Ok(()));
         }
+        Ok(cluster.claim(new.clone()).await?.map(|writing| {
+            self.held.push(Arc::new(writing));
+            self.places.extend(new);
+        }))
+    }
+}
+
+/// How often the planning of one stripe may still wait for news of nodes.
+struct Waits(u32);
+
+impl Waits {
+    /// Long enough that a node which was not reached is either heard of or taken for dead.
+    fn new(cluster: &Cluster) -> Self {
+        let (heartbeat, dead_after) = (cluster.config.heartbeat, cluster.config.dead_after);
+        let rounds = (2 * heartbeat + dead_after).as_millis() * 2 / heartbeat.as_millis().max(1);
+        Self(u32::try_from(rounds).unwrap_or(u32::MAX))
+    }
+}
+
+/// How planning an attempt ended.
+enum Planned {
+    Attempt(Box<Attempt>),
+    /// Not now, but perhaps when these are heard of.
+    Later(PlanError, Vec<NodeId>),
+    /// Not as things are.
+    Never(PlanError),
+}
+
+/// Plans the next attempt. It waits only for nodes whose return would help: those that were not reached lately, and
+/// those that have to delete a file first. Without such hope it fails at once, and says which blocks are missing.
+async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend, waits: &mut Waits) -> Result<Attempt> {
+    loop {
+        let (error, awaited) = match plan_now(cluster, mend).await? {
+            Planned::Attempt(attempt) => return Ok(*attempt),
+            Planned::Later(error, awaited) if waits.0 > 0 => (error, awaited),
+            Planned::Later(error, _) | Planned::Never(error) => {
+                return Err(missing::explain(cluster, mend, error).await);
+            }
+        };
+        waits.0 -= 1;
+        cluster.waits.fetch_add(1, Ordering::Relaxed);
+        let names: Vec<_> = awaited.iter().map(NodeId::to_string).collect();
+        let note = format!("waiting for news of {}: {error}", names.join(", "));
+        asks::note(cluster, mend.id(), &note);
         cluster.sweep.notify_one();
         tokio::time::sleep(cluster.config.heartbeat / 2).await;
     }
-    unreachable!("the loop ends by returning")
+}
+
+/// Plans away from the asynchronous threads and outside of all locks: it may take a while.
+async fn plan_now(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Planned> {
+    let (worker, mut next) = (cluster.clone(), mend.clone());
+    let look = move |meta: &Meta| {
+        let sweeping = worker.sweeping_at(&meta.snapshot()?, next.id())?;
+        let (topology, usable) = worker.nodes();
+        let topology = next.order().narrow(topology);
+        let slow = worker.laggards().now(worker.now_ms());
+        let circumstances = Circumstances {
+            topology: &topology,
+            sweeping: &sweeping,
+            readable: &|node| usable.contains(&node),
+            slow: &slow,
+            fresh_key: worker.next_job().0,
+        };
+        let mut part = worker.recovery().part(next.id());
+        let planned = match next.plan(circumstances, &mut part) {
+            Ok(attempt) => {
+                let requestors = attempt.plan.requestors.iter().copied();
+                worker.recovery().used(next.id(), attempt.helpers(), requestors);
+                Planned::Attempt(Box::new(attempt))
+            }
+            Err(error @ (PlanError::Unrecoverable { .. } | PlanError::Placement { .. })) => {
+                let awaited = hope(&worker, &next, &topology, &sweeping, &part);
+                let error = next.order().explain(error);
+                if awaited.is_empty() { Planned::Never(error) } else { Planned::Later(error, awaited) }
+            }
+            Err(error) => Planned::Never(next.order().explain(error)),
+        };
+        Ok((next, planned))
+    };
+    let (next, planned) = cluster.meta.off(look).await?;
+    *mend = next;
+    Ok(planned)
+}
+
+/// The nodes whose return would make a plan possible; none when it would not.
+fn hope(
+    cluster: &Cluster,
+    mend: &Mend,
+    topology: &Topology,
+    sweeping: &BTreeSet<NodeId>,
+    part: &Recovery,
+) -> Vec<NodeId> {
+    let (suspects, there): (BTreeMap<NodeId, bool>, BTreeSet<NodeId>) = {
+        let members = cluster.members();
+        let there = || members.iter().filter(|(_, m)| m.holds());
+        let suspects = there().filter(|(_, m)| m.suspect).map(|(id, m)| (id, !m.record.draining));
+        (suspects.collect(), there().map(|(id, _)| id).collect())
+    };
+    let mut awaited: BTreeSet<NodeId> = suspects.keys().copied().collect();
+    awaited.extend(sweeping.iter().filter(|node| there.contains(node)));
+    if awaited.is_empty() {
+        return Vec::new();
+    }
+    let mut best = topology.clone();
+    for (node, known) in &mut best.nodes {
+        known.usable |= suspects.get(node).is_some_and(|usable| *usable);
+    }
+    let best = mend.order().narrow(best);
+    let circumstances = Circumstances {
+        topology: &best,
+        sweeping: &BTreeSet::new(),
+        readable: &|node| there.contains(&node),
+        slow: &[],
+        fresh_key: 0,
+    };
+    if mend.could(circumstances, part) { awaited.into_iter().collect() } else { Vec::new() }
 }
 
 /// A failure with the name of the object that it concerns.

@@ -106,7 +106,10 @@ impl Pacing {
                 let (topology, _) = self.cluster.nodes();
                 // To see whether others can take a node's place is to plan again, so that comes last.
                 if !self.any_busy(&suspected, &topology) {
-                    let nodes = mend.could_spare(attempt, &suspected, &topology);
+                    let (mend, attempt) = (mend.clone(), attempt.clone());
+                    let plan = move || mend.could_spare(&attempt, &suspected, &topology);
+                    // If that panics there is nobody to go around.
+                    let nodes = tokio::task::spawn_blocking(plan).await.unwrap_or_default();
                     if !nodes.is_empty() {
                         return (slow, nodes);
                     }

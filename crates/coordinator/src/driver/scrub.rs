@@ -11,11 +11,13 @@ use kintsu_wire::message::{
 use tokio::sync::mpsc;
 
 use super::quarantine::Unknown;
+use super::guard::guarded;
 use super::ticks::mend_now;
 use super::{Listener, asks, quarantine};
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{LostBlock, Meta};
+use super::doubts::differs;
+use crate::meta::{LostBlock, Meta, Proof};
 
 /// Events compared with the metadata at once.
 const BATCH: usize = 256;
@@ -31,9 +33,18 @@ struct Findings {
     unknown: Vec<BlockRef>,
 }
 
+/// How blocks that were read whole differ from what is recorded.
+#[derive(Default)]
+struct Judged {
+    bad: Vec<BadBlock>,
+    unknown: Vec<BlockRef>,
+    /// Flagged lost, but as recorded.
+    sound: Vec<(BlockId, NodeId)>,
+}
+
 /// Verifies the blocks of these nodes and reports to `listener`.
 pub async fn scrub(cluster: Arc<Cluster>, nodes: Vec<NodeId>, listener: Listener) {
-    let end = scrub_all(&cluster, nodes, &listener).await;
+    let end = guarded(scrub_all(&cluster, nodes, &listener)).await;
     asks::tell(&listener, end).await;
 }
 
@@ -127,43 +138,40 @@ async fn compare(
     found: &mut Findings,
 ) -> Result<()> {
     let worker = cluster.clone();
-    let (bad, unknown) = cluster.meta.off(move |meta| judge(&worker, meta, node, held)).await?;
-    found.bad.extend(bad);
-    found.unknown.extend(unknown);
+    let look = move |meta: &Meta| {
+        let judged = judge(&worker, meta, node, held)?;
+        let cleared = meta.mark_found(&judged.sound, Proof::Read)?;
+        Ok((judged, cleared))
+    };
+    let (judged, cleared) = cluster.meta.off(look).await?;
+    if !cleared.is_empty() {
+        tracing::info!("{} blocks on {node} that counted as lost are sound", cleared.len());
+    }
+    found.bad.extend(judged.bad);
+    found.unknown.extend(judged.unknown);
     Ok(())
 }
 
-fn judge(
-    cluster: &Cluster,
-    meta: &Meta,
-    node: NodeId,
-    held: Vec<HeldBlock>,
-) -> Result<(Vec<BadBlock>, Vec<BlockRef>)> {
+fn judge(cluster: &Cluster, meta: &Meta, node: NodeId, held: Vec<HeldBlock>) -> Result<Judged> {
     let snapshot = meta.snapshot()?;
-    let (mut bad, mut unknown) = (Vec::new(), Vec::new());
+    let mut judged = Judged::default();
     for block in held {
         let id = block.id;
         let stripe = snapshot.stripe(id.stripe)?;
         let recorded = stripe.as_ref().and_then(|s| Some((s, s.block(id.index)?)));
         let recorded = recorded.filter(|(_, b)| b.node == node && b.digest.is_some());
         let Some((stripe, recorded)) = recorded else {
-            unknown.push(BlockRef { id, generation: block.generation });
+            judged.unknown.push(BlockRef { id, generation: block.generation });
             continue;
         };
-        let len = stripe.layout.block_len(cluster.code(stripe.code)?.k(), id.index);
-        let (kind, detail) = if block.generation != stripe.generation {
-            let (expected, got) = (stripe.generation, block.generation);
-            (FaultKind::Stale, format!("expected generation {expected}, got {got}"))
-        } else if block.len != len {
-            (FaultKind::Corrupt, format!("expected {len} bytes, got {}", block.len))
-        } else if Some(block.digest) != recorded.digest {
-            (FaultKind::Corrupt, "expected the recorded digest, got another one".into())
-        } else {
-            continue;
-        };
-        bad.push(BadBlock { id, node, kind, detail });
+        let k = cluster.code(stripe.code)?.k();
+        match differs(stripe, recorded, k, &block) {
+            Some((kind, detail)) => judged.bad.push(BadBlock { id, node, kind, detail }),
+            None if recorded.lost => judged.sound.push((id, node)),
+            None => {}
+        }
     }
-    Ok((bad, unknown))
+    Ok(judged)
 }
 
 /// Blocks that nobody knows are set aside, unless they are being written now.

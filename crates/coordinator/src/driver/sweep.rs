@@ -1,23 +1,48 @@
-//! Has agents delete what nobody needs. A row of garbage goes only when its node has confirmed.
+//! Has agents delete what nobody needs. A row of garbage goes only when its node has said that the file is gone.
+//!
+//! Each node is swept by a task of its own, one at a time, so that a slow node holds up nobody else. A node that
+//! fails is left alone for a time that grows. What is being written is never swept, and what is being swept is never
+//! written to: see [`crate::places`].
 
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kintsu_dag::NodeId;
-use kintsu_wire::message::DeleteBlocks;
+use kintsu_dag::{BlockId, NodeId};
+use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 
-use crate::cluster::Cluster;
+use super::guard::guarded;
+use crate::cluster::{Cluster, lock};
 use crate::error::{CoordinatorError, Result};
 
 /// Files that one call deletes.
 const BATCH: usize = 250;
+/// Ids of removed objects that one call carries.
+const GRAVES: usize = 16_384;
 /// How often nodes that could not be reached are tried again.
 const PERIOD: Duration = Duration::from_secs(2);
 /// How long an agent may take for a batch.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// A node that failed is left alone for so long, twice as long after each failure,
+const FIRST_REST_MS: u64 = 500;
+/// but no longer than this.
+const LONGEST_REST_MS: u64 = 60_000;
+
+/// What is known of the sweeps of one node.
+#[derive(Debug, Clone, Copy, Default)]
+struct State {
+    busy: bool,
+    failures: u32,
+    not_before_ms: u64,
+    /// It was told of the removed objects up to this number since the start.
+    told: u64,
+}
+
+type States = Arc<Mutex<HashMap<NodeId, State>>>;
 
 /// Runs until the coordinator ends.
 pub async fn sweep(cluster: Arc<Cluster>) {
+    let states = States::default();
     loop {
         tokio::select! {
             () = cluster.sweep.notified() => {}
@@ -32,28 +57,208 @@ pub async fn sweep(cluster: Arc<Cluster>) {
             Err(error) => tracing::error!("{error}"),
         }
         let (_, living) = cluster.nodes();
-        futures::future::join_all(living.into_iter().map(|node| sweep_node(&cluster, node))).await;
+        living.into_iter().for_each(|node| begin(&cluster, &states, node));
     }
 }
 
-async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId) {
-    if let Err(error) = batches(cluster, node).await {
-        tracing::info!("garbage stays on {node} for now: {error}");
-    }
-}
-
-async fn batches(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
-    loop {
-        let blocks = cluster.meta.off(move |meta| meta.snapshot()?.garbage(node, BATCH)).await?;
-        if blocks.is_empty() {
-            return Ok(());
+/// Starts the sweep of a node, unless one runs or the node has to be left alone.
+fn begin(cluster: &Arc<Cluster>, states: &States, node: NodeId) {
+    let told = {
+        let mut states = lock(states);
+        let state = states.entry(node).or_default();
+        if state.busy || cluster.now_ms() < state.not_before_ms {
+            return;
         }
-        let mut agent = cluster.agent(node)?;
-        let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
-        tokio::time::timeout(PATIENCE, agent.delete(DeleteBlocks { blocks: blocks.clone() }))
-            .await
-            .map_err(|_| unavailable("it did not delete in time".into()))?
-            .map_err(|status| unavailable(status.message().into()))?;
-        cluster.meta.off(move |meta| meta.swept(node, &blocks)).await?;
+        state.busy = true;
+        state.told
+    };
+    let (worker, states) = (cluster.clone(), states.clone());
+    cluster.spawn(async move {
+        let mut told = told;
+        let swept = guarded(sweep_node(&worker, node, &mut told)).await;
+        let mut states = lock(&states);
+        let state = states.entry(node).or_default();
+        (state.busy, state.told) = (false, told);
+        match swept {
+            Ok(()) => state.failures = 0,
+            Err(error) => {
+                let rest_ms = (FIRST_REST_MS << state.failures.min(10)).min(LONGEST_REST_MS);
+                state.failures += 1;
+                state.not_before_ms = worker.now_ms() + rest_ms;
+                tracing::info!("garbage stays on {node} for now: {error}");
+            }
+        }
+    });
+}
+
+/// Has one node delete all its garbage. `told` is the number of the last removed object that it was told of.
+///
+/// # Errors
+/// The node cannot be reached, is too slow, or could not delete some files; those stay garbage.
+pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
+    let mut failed: HashSet<BlockId> = HashSet::new();
+    let mut reason = String::new();
+    loop {
+        // Held until it is committed that the files are gone.
+        let (blocks, _sweeping) = cluster.claim_garbage(node, BATCH, failed.clone()).await?;
+        if blocks.is_empty() {
+            break;
+        }
+        bury(cluster, node, told).await?;
+        let deleted = call(cluster, node, blocks, Vec::new()).await?;
+        for (block, why) in deleted.failed {
+            failed.insert(block.id);
+            reason = why;
+        }
+        let gone = deleted.gone;
+        cluster.meta.off(move |meta| meta.swept(node, &gone)).await?;
+    }
+    match failed.len() {
+        0 => Ok(()),
+        count => Err(unavailable(node, format!("{count} files could not be deleted: {reason}"))),
+    }
+}
+
+/// Tells a node of the objects that were removed since it was told last, before it deletes blocks of them.
+async fn bury(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
+    loop {
+        let after = *told;
+        let graves = cluster.meta.off(move |meta| meta.snapshot()?.graves(after, GRAVES)).await?;
+        let Some((last, _)) = graves.last().copied() else { return Ok(()) };
+        call(cluster, node, Vec::new(), graves.iter().map(|grave| grave.1).collect()).await?;
+        *told = last;
+    }
+}
+
+async fn call(
+    cluster: &Arc<Cluster>,
+    node: NodeId,
+    blocks: Vec<BlockRef>,
+    removed: Vec<u64>,
+) -> Result<Deleted> {
+    let mut agent = cluster.agent(node)?;
+    let asked: HashSet<BlockRef> = blocks.iter().copied().collect();
+    let request = DeleteBlocks { blocks, removed, number: cluster.next_job().0 };
+    let reply = tokio::time::timeout(PATIENCE, agent.delete(request))
+        .await
+        .map_err(|_| unavailable(node, "it did not delete in time".into()))?
+        .map_err(|status| unavailable(node, status.message().into()))?;
+    let mut deleted = reply.into_inner();
+    deleted.gone.retain(|file| asked.contains(file));
+    if deleted.gone.len() + deleted.failed.len() < asked.len() {
+        return Err(unavailable(node, "it did not say what became of all files".into()));
+    }
+    Ok(deleted)
+}
+
+fn unavailable(node: NodeId, reason: String) -> CoordinatorError {
+    CoordinatorError::Unavailable { node, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::registration;
+    use crate::handlers::{register, remove};
+    use crate::live::Live;
+    use crate::meta::Landing;
+    use kintsu_dag::BlockIndex;
+    use kintsu_wire::message::{Nothing, Register, Remove};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sweep_spares_what_another_job_writes_and_has_not_committed() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let block = record.blocks[0].unwrap();
+        let (from, to) = (block.node, live.spare(&record));
+        let id = BlockId { stripe, index: BlockIndex(0) };
+        // One drain has written the block elsewhere, and not committed that yet.
+        let writing = live.cluster.claim(vec![(to, id)]).await.unwrap().unwrap();
+        live.copy(from, to, stripe, 0);
+        // Another one failed, and calls its target rubble: it is the same one.
+        live.cluster.meta.trash(&[(to, BlockRef { id, generation: record.generation })]).unwrap();
+        sweep_node(&live.cluster, to, &mut 0).await.unwrap();
+        assert!(live.file(to, stripe, 0).exists(), "the first drain's block was swept");
+        let landing = Landing { index: BlockIndex(0), from, to, digest: block.digest.unwrap() };
+        assert_eq!(
+            live.cluster.meta.rehome(stripe, record.generation, &[landing]).unwrap(),
+            [BlockIndex(0)]
+        );
+        drop(writing);
+        for node in [from, to] {
+            sweep_node(&live.cluster, node, &mut 0).await.unwrap();
+        }
+        assert!(live.file(to, stripe, 0).exists() && !live.file(from, stripe, 0).exists());
+        assert_eq!(live.cluster.meta.snapshot().unwrap().totals().unwrap().garbage, 0);
+        live.check("a").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_place_that_is_swept_is_not_written_to_until_that_is_committed() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let to = live.spare(&record);
+        let id = BlockId { stripe, index: BlockIndex(0) };
+        let file = BlockRef { id, generation: record.generation };
+        live.cluster.meta.trash(&[(to, file)]).unwrap();
+        let (files, sweeping) = live.cluster.claim_garbage(to, 10, HashSet::new()).await.unwrap();
+        assert_eq!(files, [file]);
+        assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_err(), "it is being swept");
+        drop(sweeping);
+        // The call may have timed out here and still go on at the node.
+        assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_err(), "its row is still there");
+        live.cluster.meta.swept(to, &files).unwrap();
+        assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_ok());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_file_that_could_not_be_deleted_stays_garbage_and_removed_objects_are_remembered() {
+        let live = Live::start(4).await;
+        let (stripe, record) = live.put("a").await;
+        let put = record.owner;
+        let (stuck, other) = (record.blocks[0].unwrap().node, record.blocks[1].unwrap().node);
+        let file = live.file(stuck, stripe, 0);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        remove::handle(&live.cluster, Remove { name: "a".into() }).await.unwrap();
+        let error = sweep_node(&live.cluster, stuck, &mut 0).await.unwrap_err().to_string();
+        assert!(error.contains("1 files could not be deleted"), "{error}");
+        sweep_node(&live.cluster, other, &mut 0).await.unwrap();
+        let garbage = |node| live.cluster.meta.snapshot().unwrap().garbage(node, 10).unwrap().len();
+        assert_eq!((garbage(stuck), garbage(other)), (1, 0));
+        std::fs::remove_dir(&file).unwrap();
+        sweep_node(&live.cluster, stuck, &mut 0).await.unwrap();
+        assert_eq!(garbage(stuck), 0);
+        for node in [stuck, other] {
+            let mut agent = live.cluster.agent(node).unwrap();
+            assert_eq!(agent.removed(Nothing {}).await.unwrap().into_inner().ranges, [(put, put)]);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_that_does_not_answer_holds_up_no_other() {
+        let live = Live::start(4).await;
+        let (stripe, record) = live.put("a").await;
+        // It takes connections and says nothing.
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hung = NodeId(9);
+        let known = Register { control: mute.local_addr().unwrap(), ..registration(9, 9) };
+        register::handle(&live.cluster, known).await.unwrap();
+        let other = record.blocks[0].unwrap().node;
+        let spare = BlockId { stripe: kintsu_dag::StripeId(stripe.0 + 100), index: BlockIndex(0) };
+        let rubble = BlockRef { id: spare, generation: 1 };
+        let states = States::default();
+        // Twice: a second round must not wait for the end of the first.
+        for _ in 0..2 {
+            live.cluster.meta.trash(&[(hung, rubble), (other, rubble)]).unwrap();
+            begin(&live.cluster, &states, hung);
+            begin(&live.cluster, &states, other);
+            live.until("the other node is swept", |cluster| {
+                let swept = !cluster.meta.snapshot().unwrap().is_garbage(other, spare).unwrap();
+                swept && !lock(&states)[&other].busy
+            })
+            .await;
+            assert!(lock(&states)[&hung].busy, "the hung node is still waited for");
+        }
     }
 }

@@ -1,8 +1,13 @@
 //! Time passes: silent nodes die, leases run out, repairs that are due start.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kintsu_dag::NodeId;
+
+use super::doubts::reverify_node;
+use super::guard::guarded;
 use super::pages::Source;
 use super::{ask, asks};
 use crate::cluster::Cluster;
@@ -18,9 +23,11 @@ pub async fn ticks(cluster: Arc<Cluster>) {
     let period = (cluster.config.heartbeat / 2).max(Duration::from_millis(20));
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut starts = HashMap::new();
     loop {
         interval.tick().await;
-        if let Err(error) = tick(&cluster).await {
+        look_again(&cluster, &mut starts);
+        if let Err(error) = guarded(tick(&cluster)).await {
             tracing::error!("{error}");
         }
     }
@@ -48,7 +55,26 @@ async fn tick(cluster: &Arc<Cluster>) -> Result<()> {
     if cluster.gate().tick(now_ms) {
         tracing::warn!("not all blocks were reported in time; what is missing counts as lost from now on");
     }
+    super::wipe::go_on(cluster);
     if cluster.gate().may_repair() { start_due_repairs(cluster).await } else { Ok(()) }
+}
+
+/// Has nodes that have started since the last look read again what only reading can clear.
+fn look_again(cluster: &Arc<Cluster>, starts: &mut HashMap<NodeId, u64>) {
+    let living: Vec<(NodeId, u64)> = {
+        let members = cluster.members();
+        members.iter().filter(|(_, m)| m.holds()).map(|(id, m)| (id, m.record.incarnation)).collect()
+    };
+    for (node, start) in living {
+        if starts.insert(node, start) != Some(start) {
+            let worker = cluster.clone();
+            cluster.spawn(async move {
+                if let Err(error) = guarded(reverify_node(&worker, node)).await {
+                    tracing::warn!("lost blocks of {node} were not read again: {error}");
+                }
+            });
+        }
+    }
 }
 
 async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {

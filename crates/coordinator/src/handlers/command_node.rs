@@ -28,7 +28,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
         }
         NodeAction::Stop => stop(cluster, node).await.map(|()| "stop")?,
         NodeAction::Start => start(cluster, node).await.map(|()| "start")?,
-        NodeAction::Wipe => wipe(cluster, node).await.map(|()| "wipe")?,
+        NodeAction::Wipe => return wipe(cluster, node, request.force, listener).await,
     };
     let report = JobReport { kind: kind.into(), ..JobReport::default() };
     // Whoever asked may be gone.
@@ -74,17 +74,36 @@ async fn start(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     Ok(())
 }
 
-/// Deletes all blocks of the node, and flags them lost. A node that is down is only flagged: what it
-/// still has when it comes back counts again.
-async fn wipe(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
+/// Has all blocks of the node deleted. Nothing is deleted before it is recorded that it will be, so that the wipe is
+/// completed by itself when the coordinator or the agent goes away meanwhile.
+async fn wipe(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Listener) -> Result<()> {
     if !cluster.members().readable(node) {
         let reason = "expected a living node: start it first".into();
         return Err(CoordinatorError::Unavailable { node, reason });
     }
-    let mut agent = cluster.agent(node)?;
-    called(node, agent.wipe(Nothing {})).await?;
-    let lost = cluster.meta.off(move |meta| meta.wipe(node)).await?;
-    tracing::warn!("{node} was wiped: {lost} blocks lost");
+    if !cluster.members().wiping(node) {
+        // Of two wipes at once each must count what the other takes away.
+        let _turn = cluster.judging.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+        let harm = driver::would_cost(cluster, node).await?;
+        if harm.stripes > 0 && !force {
+            return Err(CoordinatorError::Conflict {
+                what: format!("wipe of {node}"),
+                expected: "blocks that the rest of the cluster can do without (--force wipes all the same)".into(),
+                got: harm.to_string(),
+            });
+        }
+        // From now on nothing is read from the node or written to it, also after a restart.
+        cluster.members().set_wiping(node, true);
+        cluster.places().wiped(node);
+        if let Err(error) = record(cluster, node, |record| record.wiping = true).await {
+            cluster.members().set_wiping(node, false);
+            return Err(error);
+        }
+        if harm.stripes > 0 {
+            tracing::warn!("{node} is wiped although that costs {harm}");
+        }
+    }
+    cluster.spawn(driver::wipe(cluster.clone(), node, Some(listener)));
     Ok(())
 }
 

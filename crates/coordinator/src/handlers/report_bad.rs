@@ -1,26 +1,23 @@
-//! Somebody found a bad block: it is flagged lost, if the metadata still place it there, and mended
-//! at once. A node that does not answer is no bad block: heartbeats decide about nodes.
+//! Somebody found a bad block, or met an error when it read one. The block's node reads it once more; when it is bad
+//! and the metadata place it there, it is flagged lost and mended at once. Nothing is recorded on the
+//! reporter's word alone, and a node that does not answer is no bad block: heartbeats decide about nodes.
 
 use std::sync::Arc;
 
 use kintsu_wire::message::{BadBlock, Done, FaultKind};
 
 use crate::cluster::Cluster;
-use crate::driver::mend_now;
+use crate::driver;
 use crate::error::Result;
 use crate::meta::LostBlock;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BadBlock) -> Result<Done> {
-    use FaultKind::{Corrupt, Missing, Stale};
-    if !matches!(request.kind, Corrupt | Missing | Stale) {
-        return Ok(Done {});
-    }
-    let lost = LostBlock { id: request.id, node: request.node, why: request.kind };
-    let marked = cluster.meta.off(move |meta| meta.mark_lost(&[lost])).await?;
-    if !marked.is_empty() {
-        tracing::warn!("{} on {} is bad: {}", request.id, request.node, request.detail);
-        mend_now(cluster, marked, None);
+    use FaultKind::{Corrupt, Io, Missing, Stale};
+    if matches!(request.kind, Corrupt | Missing | Stale | Io) {
+        tracing::info!("{} on {} is reported: {}", request.id, request.node, request.detail);
+        let suspect = LostBlock { id: request.id, node: request.node, why: request.kind };
+        driver::report(cluster, vec![suspect]);
     }
     Ok(Done {})
 }

@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_dag::{NodeId, StripeId};
 use kintsu_wire::message::ClusterStatus;
 
 use crate::cluster::Cluster;
-use crate::driver::unavailable;
+use crate::driver::readable;
 use crate::error::Result;
 use crate::meta::Snapshot;
 
@@ -86,15 +86,7 @@ fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Resu
             return Ok(());
         }
         let Some(stripe) = snapshot.stripe(id)? else { return Ok(()) };
-        let code = cluster.code(stripe.code)?;
-        let lost = unavailable(&stripe, down);
-        let data = |b: &BlockIndex| usize::from(b.0) < code.k();
-        let readable = if stripe.encoded {
-            lost.len() < code.distance() || code.recoverable(&lost)
-        } else {
-            !lost.iter().any(data)
-        };
-        unreadable += u64::from(!readable);
+        unreadable += u64::from(!readable(cluster, &stripe, down)?);
         Ok(())
     };
     let mut after = None;

@@ -1,5 +1,7 @@
 //! Blocks: lost and mended, moved, encoded, thrown away.
 
+use std::collections::HashSet;
+
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind};
 use redb::{ReadableTable, ReadableTableMetadata};
@@ -43,24 +45,45 @@ pub struct Parity {
     pub digest: DigestBytes,
 }
 
+/// How it is known that a block is as recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// Its header says so: that clears blocks that were missing or of another generation.
+    Header,
+    /// All its bytes were read and verified: that clears every block.
+    Read,
+}
+
+impl Proof {
+    /// Whether a block that was flagged for this reason counts as sound now.
+    pub fn clears(self, why: FaultKind) -> bool {
+        self == Self::Read || matches!(why, FaultKind::Missing | FaultKind::Stale)
+    }
+}
+
 impl Meta {
     /// Flags blocks lost that still have that home; returns those.
     ///
     /// # Errors
     /// The disk fails.
     pub fn mark_lost(&self, blocks: &[LostBlock]) -> Result<Vec<BlockId>> {
-        self.flag_all(blocks.iter().map(|b| (b.id, b.node, Some(byte_of(b.why)))))
+        self.flag_all(blocks.iter().map(|b| (b.id, b.node, Some(byte_of(b.why)))), Proof::Read)
     }
 
-    /// Takes the lost flag from blocks that were only missing and are there again; returns those.
+    /// Takes the lost flag from blocks that are sound at their homes, as far as they were flagged for one of the
+    /// reasons in `proof`; returns those.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn mark_found(&self, blocks: &[(BlockId, NodeId)]) -> Result<Vec<BlockId>> {
-        self.flag_all(blocks.iter().map(|&(id, node)| (id, node, None)))
+    pub fn mark_found(&self, blocks: &[(BlockId, NodeId)], proof: Proof) -> Result<Vec<BlockId>> {
+        self.flag_all(blocks.iter().map(|&(id, node)| (id, node, None)), proof)
     }
 
-    fn flag_all(&self, blocks: impl Iterator<Item = (BlockId, NodeId, Option<u8>)>) -> Result<Vec<BlockId>> {
+    fn flag_all(
+        &self,
+        blocks: impl Iterator<Item = (BlockId, NodeId, Option<u8>)>,
+        proof: Proof,
+    ) -> Result<Vec<BlockId>> {
         let blocks: Vec<_> = blocks.collect();
         if blocks.is_empty() {
             return Ok(Vec::new());
@@ -75,7 +98,7 @@ impl Meta {
                 };
                 if why.is_none() {
                     let was = t.lost.get((id.stripe.0, id.index.0))?.map(|row| row.value());
-                    if was != Some(byte_of(FaultKind::Missing)) {
+                    if !was.is_some_and(|why| proof.clears(kind_of(why))) {
                         continue;
                     }
                 }
@@ -96,7 +119,23 @@ impl Meta {
     /// A digest that is not the recorded one, or a home that holds another block of the stripe;
     /// nothing is changed then.
     pub fn rehome(&self, id: StripeId, generation: u32, landings: &[Landing]) -> Result<Vec<BlockIndex>> {
+        self.rehome_if(id, generation, landings, || Ok(()))
+    }
+
+    /// As [`Meta::rehome`], if `check` agrees. It is called within the transaction: what others commit before it
+    /// or after it, nobody commits between it and this.
+    ///
+    /// # Errors
+    /// Those of `check` and of [`Meta::rehome`]; nothing is changed then.
+    pub fn rehome_if(
+        &self,
+        id: StripeId,
+        generation: u32,
+        landings: &[Landing],
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<Vec<BlockIndex>> {
         self.write(|t| {
+            check()?;
             let Some(mut stripe) = t.stripe(id)?.filter(|s| s.generation == generation) else {
                 for l in landings {
                     t.trash(id, l.index, generation, l.to)?;
@@ -140,7 +179,22 @@ impl Meta {
     /// # Errors
     /// A home that holds another block of the stripe; nothing is changed then.
     pub fn set_encoded(&self, id: StripeId, generation: u32, parity: &[Parity]) -> Result<bool> {
+        self.set_encoded_if(id, generation, parity, || Ok(()))
+    }
+
+    /// As [`Meta::set_encoded`], if `check` agrees, which is called within the transaction.
+    ///
+    /// # Errors
+    /// Those of `check` and of [`Meta::set_encoded`]; nothing is changed then.
+    pub fn set_encoded_if(
+        &self,
+        id: StripeId,
+        generation: u32,
+        parity: &[Parity],
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<bool> {
         self.write(|t| {
+            check()?;
             let wanted = |s: &record::StripeRecord| s.generation == generation && !s.encoded;
             let Some(mut stripe) = t.stripe(id)?.filter(wanted) else {
                 for p in parity {
@@ -243,13 +297,31 @@ impl Snapshot {
     /// # Errors
     /// The disk fails.
     pub fn garbage(&self, node: NodeId, limit: usize) -> Result<Vec<BlockRef>> {
+        self.garbage_but(node, limit, &HashSet::new())
+    }
+
+    /// The same without these blocks.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn garbage_but(
+        &self,
+        node: NodeId,
+        limit: usize,
+        without: &HashSet<BlockId>,
+    ) -> Result<Vec<BlockRef>> {
         let table = self.txn.open_table(tables::GARBAGE)?;
         let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
         let mut out = Vec::new();
-        for row in table.range(from..=to)?.take(limit) {
+        for row in table.range(from..=to)? {
             let (_, stripe, index, generation) = row?.0.value();
             let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
-            out.push(BlockRef { id, generation });
+            if out.len() == limit {
+                break;
+            }
+            if !without.contains(&id) {
+                out.push(BlockRef { id, generation });
+            }
         }
         Ok(out)
     }
@@ -263,6 +335,40 @@ impl Snapshot {
         let table = self.txn.open_table(tables::GARBAGE)?;
         let (from, to) = ((node.0, stripe.0, 0, 0), (node.0, stripe.0, u8::MAX, u32::MAX));
         Ok(table.range(from..=to)?.next().transpose()?.is_some())
+    }
+
+    /// Whether a node still has to delete a file of this block, of any generation.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn is_garbage(&self, node: NodeId, id: BlockId) -> Result<bool> {
+        let table = self.txn.open_table(tables::GARBAGE)?;
+        let (from, to) = ((node.0, id.stripe.0, id.index.0, 0), (node.0, id.stripe.0, id.index.0, u32::MAX));
+        Ok(table.range(from..=to)?.next().transpose()?.is_some())
+    }
+
+    /// Those of these files that a node still has to delete.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn still_garbage(&self, node: NodeId, files: &[BlockRef]) -> Result<Vec<BlockRef>> {
+        let table = self.txn.open_table(tables::GARBAGE)?;
+        let mut out = Vec::with_capacity(files.len());
+        for file in files {
+            if table.get((node.0, file.id.stripe.0, file.id.index.0, file.generation))?.is_some() {
+                out.push(*file);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Why a block is flagged lost, if it is.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn why_lost(&self, id: BlockId) -> Result<Option<FaultKind>> {
+        let table = self.txn.open_table(tables::LOST)?;
+        Ok(table.get((id.stripe.0, id.index.0))?.map(|row| kind_of(row.value())))
     }
 
     /// Whether there is any garbage.

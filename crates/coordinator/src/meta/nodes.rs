@@ -6,7 +6,7 @@ use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind, HeldBlock};
 use redb::ReadableTable;
 
-use super::blocks::{Landing, LostBlock, is_home};
+use super::blocks::{Landing, LostBlock, Proof, is_home};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
@@ -87,7 +87,7 @@ impl Meta {
         keep: &HashSet<BlockId>,
     ) -> Result<(Vec<BlockId>, Vec<BlockRef>)> {
         let lost = self.mark_lost(&comparison.lost)?;
-        self.mark_found(&comparison.found)?;
+        self.mark_found(&comparison.found, Proof::Header)?;
         for stray in &comparison.strays {
             let BlockRef { id, generation } = stray.file;
             let landing = Landing { index: id.index, from: stray.home, to: node, digest: stray.digest };
@@ -124,7 +124,7 @@ impl Meta {
         Ok((lost, unknown))
     }
 
-    /// Records that a node lost all its blocks.
+    /// Records that a node lost all its blocks, and then that its wipe has ended.
     ///
     /// # Errors
     /// The disk fails; what was flagged until then stays flagged.
@@ -141,6 +141,10 @@ impl Meta {
         self.write(|t| {
             let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
             t.garbage.retain_in(from..=to, |_, ()| false)?;
+            if let Some(mut record) = t.node(node)? {
+                record.wiping = false;
+                t.set_node(node, &record)?;
+            }
             Ok(())
         })?;
         Ok(count)

@@ -6,7 +6,7 @@ use redb::ReadableTable;
 
 use super::record::{self, ObjectRecord, StripeRecord};
 use super::write::Tables;
-use super::{Meta, Snapshot, tables};
+use super::{Meta, Snapshot, graves, tables};
 use crate::error::{CoordinatorError, Result};
 
 impl Snapshot {
@@ -117,6 +117,7 @@ pub fn drop_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Res
         t.drop_stripe(id)?;
     }
     t.objects.remove(name)?;
+    graves::bury(t, object.id)?;
     t.names.remove(object.id)?;
     let bytes = t.counter(tables::COUNT_BYTES)?;
     t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))

@@ -158,6 +158,22 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// How many puts under way may write to a node.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn puts_on(&self, node: NodeId) -> Result<u64> {
+        let table = self.txn.open_table(tables::PUTS)?;
+        let mut count = 0;
+        for row in table.iter()? {
+            let put: PendingPut = record::unpack("pending put", row?.1.value())?;
+            count += u64::from(put.stripes.iter().any(|stripe| stripe.homes.contains(&Some(node))));
+        }
+        Ok(count)
+    }
+}
+
 /// The answer to a commit that is done, now or earlier.
 fn committed(t: &Tables<'_>, put: u64) -> Result<ObjectInfo> {
     let name = t.names.get(put)?.map(|row| row.value().to_owned()).ok_or_else(|| unknown(put))?;
@@ -243,6 +259,7 @@ fn discard(t: &mut Tables<'_>, put: u64, pending: &PendingPut) -> Result<()> {
     for stripe in &pending.stripes {
         trash_pending(t, stripe)?;
     }
+    super::graves::bury(t, put)?;
     t.puts.remove(put)?;
     Ok(())
 }

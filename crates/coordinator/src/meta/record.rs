@@ -265,6 +265,9 @@ pub struct NodeRecord {
     /// So many of its blocks looked unknown at once that what was set aside is kept until an operator confirms.
     #[serde(default)]
     pub held: u64,
+    /// All its blocks are to be deleted, and that is not done yet.
+    #[serde(default)]
+    pub wiping: bool,
 }
 
 impl NodeRecord {
@@ -282,6 +285,7 @@ impl NodeRecord {
             name: None,
             rack_name: None,
             held: 0,
+            wiping: false,
         }
     }
 }

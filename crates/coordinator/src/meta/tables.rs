@@ -20,6 +20,8 @@ pub const LOST: TableDefinition<(u64, u8), u8> = TableDefinition::new("lost");
 pub const PUTS: TableDefinition<u64, &[u8]> = TableDefinition::new("puts");
 /// (node, stripe, index, generation) of a block file that nobody needs.
 pub const GARBAGE: TableDefinition<(u32, u64, u8, u32), ()> = TableDefinition::new("garbage");
+/// Number -> id of an object that is gone for good.
+pub const GRAVES: TableDefinition<u64, u64> = TableDefinition::new("graves");
 /// Node id -> [`NodeRecord`](super::NodeRecord).
 pub const NODES: TableDefinition<u32, &[u8]> = TableDefinition::new("nodes");
 /// Node id -> (blocks placed on it, those of them that are lost).
@@ -51,6 +53,8 @@ pub const COUNT_STRIPE: &str = "next_stripe";
 pub const COUNT_NODE: &str = "next_node";
 /// Counter: next code key; less than the keys in use in stores from before there was this counter.
 pub const COUNT_CODE: &str = "next_code";
+/// Counter: next number of an object that is gone.
+pub const COUNT_GRAVE: &str = "next_grave";
 /// Counter: starts of the coordinator.
 pub const COUNT_BOOT: &str = "boots";
 /// Counter: bytes of all visible objects.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::{Layout, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology, read};
+use kintsu_plan::{Layout, Method, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology, read};
 use kintsu_wire::message::{DigestBytes, Fault, FaultKind, GoneAround, RunOutcome};
 
 use super::Order;
@@ -79,8 +79,21 @@ pub enum Verdict {
     Failed(String),
 }
 
+/// A block that a repair cannot read now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Absent {
+    /// Which block of the stripe.
+    pub index: BlockIndex,
+    /// Where it should be.
+    pub node: NodeId,
+    /// It was flagged lost before the repair.
+    pub lost: bool,
+    /// The repair found it bad, or its node failed too often.
+    pub shunned: bool,
+}
+
 /// The repair of some blocks of one stripe.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Mend {
     id: StripeId,
     code: Arc<dyn Code>,
@@ -150,6 +163,11 @@ impl Mend {
         self.id
     }
 
+    /// The generation of its blocks.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// How it is to be done.
     pub fn order(&self) -> &Order {
         &self.order
@@ -178,6 +196,33 @@ impl Mend {
     /// Every place that an attempt may have written to.
     pub fn touched(&self) -> impl Iterator<Item = (NodeId, BlockId)> + '_ {
         self.touched.iter().map(|&(node, index)| (node, BlockId { stripe: self.id, index }))
+    }
+
+    /// The places that an attempt writes to.
+    pub fn places(&self, attempt: &Attempt) -> Vec<(NodeId, BlockId)> {
+        let place = |(node, index): (&NodeId, &BlockIndex)| (*node, BlockId { stripe: self.id, index: *index });
+        attempt.plan.requestors.iter().zip(&self.wanted).map(place).collect()
+    }
+
+    /// The blocks that were made and cannot be read now.
+    pub fn absent(&self, readable: &dyn Fn(NodeId) -> bool) -> Vec<Absent> {
+        let shunned = |index: BlockIndex, block: &BlockRecord| {
+            self.shunned_blocks.contains(&index) || self.shunned_nodes.contains(&block.node)
+        };
+        let absent = |(index, block): (BlockIndex, &BlockRecord)| {
+            let absent =
+                Absent { index, node: block.node, lost: block.lost, shunned: shunned(index, block) };
+            (absent.lost || absent.shunned || !readable(block.node)).then_some(absent)
+        };
+        self.made().filter_map(absent).collect()
+    }
+
+    /// Whether an attempt could be planned in these circumstances; nothing changes.
+    pub fn could(&self, at: Circumstances<'_>, recovery: &Recovery) -> bool {
+        let mut dry = self.clone();
+        // Whether there is a plan does not depend on its shape.
+        dry.order.method = Method::Conventional;
+        dry.plan(at, &mut recovery.clone()).is_ok()
     }
 
     /// Plans the next attempt.
@@ -360,7 +405,7 @@ impl Mend {
 
     /// Draws the consequences of a fault.
     fn blame(&mut self, going: &Going, upto: u64, fault: &Fault) -> Verdict {
-        use FaultKind::{Aborted, Corrupt, Mismatch, Missing, Stale};
+        use FaultKind::{Aborted, Corrupt, Io, Mismatch, Missing, Stale};
         if self.attempts > self.blocks.len() + ATTEMPTS_BEYOND_NODES {
             return Verdict::Failed(format!(
                 "{}: gave up after {} attempts: {fault}",
@@ -378,6 +423,8 @@ impl Mend {
                 go_on &= !self.wanted.contains(&block.index);
                 self.spoil(block, fault);
             }
+            // The disk cannot read this block: its others may be sound.
+            (Io, Some(block)) if self.is_home(block, fault.node) => self.spoil(block, fault),
             (kind, _) => {
                 go_on &= !going.requestors.contains(&fault.node);
                 self.shunned_nodes.insert(fault.node);
@@ -392,6 +439,13 @@ impl Mend {
         }
         self.going = go_on.then(|| Going { start: upto, ..going.clone() });
         Verdict::Again
+    }
+
+    /// Whether a block of this stripe that others are made from should be on this node.
+    fn is_home(&self, id: BlockId, node: NodeId) -> bool {
+        let recorded = self.blocks.get(usize::from(id.index.0)).copied().flatten();
+        let made = recorded.is_some_and(|b| b.node == node && b.digest.is_some());
+        id.stripe == self.id && made && !self.wanted.contains(&id.index)
     }
 
     /// A helper's block is bad: it will not be used again, and is reported if it is at home there.

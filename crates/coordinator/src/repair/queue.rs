@@ -238,6 +238,13 @@ impl Queue {
         self.entries.values().map(blocks).sum()
     }
 
+    /// The asks that wait for a stripe: bytes done, bytes known.
+    pub fn standing(&self, stripe: StripeId) -> Vec<(AskId, u64, u64)> {
+        let watchers = self.entries.get(&stripe).into_iter().flat_map(|entry| entry.watchers.keys());
+        let known = watchers.filter_map(|id| Some((*id, self.asks.get(id)?)));
+        known.map(|(id, ask)| (id, ask.done_bytes, ask.total_bytes)).collect()
+    }
+
     /// Asks under way.
     pub fn asks(&self) -> usize {
         self.asks.len()

@@ -164,7 +164,7 @@ async fn clean(site: &Site, stored: &Stored, goals: &[(BlockIndex, NodeId)]) -> 
         let host = host.ok_or_else(|| LabError::invalid("requestor", "a node of the lab", node))?;
         let agent = site.conductor.agent(host.control);
         let mut agent = agent.map_err(|e| LabError::invalid("agent", "an address", e))?;
-        let deleted = agent.delete(DeleteBlocks { blocks }).await;
+        let deleted = agent.delete(DeleteBlocks { blocks, ..DeleteBlocks::default() }).await;
         deleted.map_err(|status| LabError::invalid("deletion", "success", status.message()))?;
     }
     Ok(())

@@ -194,7 +194,7 @@ pub struct RestoreBlock {
 }
 
 /// A block of a certain generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlockRef {
     /// Which.
     pub id: BlockId,
@@ -352,4 +352,7 @@ pub struct NodeCommand {
     pub node: NodeId,
     /// What to do.
     pub action: NodeAction,
+    /// Also when that makes objects unreadable.
+    #[serde(default)]
+    pub force: bool,
 }

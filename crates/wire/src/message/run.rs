@@ -126,10 +126,39 @@ pub enum FaultKind {
 }
 
 /// Delete blocks.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DeleteBlocks {
     /// Which; those not there are no error.
     pub blocks: Vec<BlockRef>,
+    /// Objects that are removed for good: their ids are made durable before a block is deleted.
+    #[serde(default)]
+    pub removed: Vec<u64>,
+    /// Grows from call to call; a call that comes after a later one is refused. 0: not numbered.
+    #[serde(default)]
+    pub number: u64,
+}
+
+/// What became of the blocks of a [`DeleteBlocks`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deleted {
+    /// Not there any more: deleted now, never there, or there in another generation only.
+    pub gone: Vec<BlockRef>,
+    /// Still there, with the reason.
+    pub failed: Vec<(BlockRef, String)>,
+}
+
+/// What a node found when it read a whole block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verified {
+    /// The block as it is on disk, or what is wrong with it.
+    pub result: Result<HeldBlock, Fault>,
+}
+
+/// The removed objects that an agent remembers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedObjects {
+    /// Ranges of object ids, first and last, in order and apart from each other.
+    pub ranges: Vec<(u64, u64)>,
 }
 
 /// What a scrub of one node reports, block by block.

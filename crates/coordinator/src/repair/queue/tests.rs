@@ -110,7 +110,7 @@ fn more_stripes_run_where_their_trees_were_planned_together() {
         // Others wait until no more run than they may.
         let (other, _) = queue.ask(ORDER, true);
         let page = vec![Want { nodes: [NodeId(9)].into(), ..want(1000, &[0]) }];
-        assert_eq!(started(&queue.page(other, page, true)), []);
+        assert_eq!(started(&queue.page(other, page, true)), [0u64; 0]);
     }
 }
 

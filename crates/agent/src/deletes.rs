@@ -1,0 +1,122 @@
+//! Deletes what the coordinator names, one call after the other, and says of each block what became of it.
+
+use std::sync::{Mutex, PoisonError};
+
+use kintsu_store::{BlockStore, Generation, Reason, StoreError};
+use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
+
+use crate::graves::Graves;
+use crate::rot;
+
+/// The calls so far; held during each of them.
+#[derive(Debug, Default)]
+pub struct Deletes(Mutex<u64>);
+
+/// Why nothing was deleted.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// A later call came first: what was garbage then may be a wanted block by now.
+    #[error("call {got} to delete blocks comes after call {last}: nothing was deleted")]
+    Late {
+        /// The number of this call.
+        got: u64,
+        /// The highest number so far.
+        last: u64,
+    },
+    /// The folder is not the one that was opened: what is not there now was not deleted.
+    #[error("the disk is not there, so nothing was deleted: {0}")]
+    Gone(String),
+    /// The ids of removed objects cannot be made durable.
+    #[error("removed objects cannot be recorded, so nothing was deleted: {0}")]
+    Graves(String),
+}
+
+impl Deletes {
+    /// Remembers the removed objects, then deletes the blocks. Blocking.
+    ///
+    /// # Errors
+    /// [`Refused`]; no block was touched then.
+    pub fn run(
+        &self,
+        store: &dyn BlockStore,
+        graves: &Graves,
+        request: DeleteBlocks,
+    ) -> Result<Deleted, Refused> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if request.number != 0 && request.number <= *last {
+            return Err(Refused::Late { got: request.number, last: *last });
+        }
+        *last = request.number.max(*last);
+        store.check_root().map_err(|e| Refused::Gone(e.to_string()))?;
+        graves.add(&request.removed).map_err(|e| Refused::Graves(e.to_string()))?;
+        let mut deleted = Deleted::default();
+        for block in request.blocks {
+            match delete(store, block) {
+                Ok(()) => deleted.gone.push(block),
+                Err(error) => {
+                    tracing::warn!("cannot delete {}: {error}", block.id);
+                    deleted.failed.push((block, error.to_string()));
+                }
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+/// Success: the block of this generation is not there any more.
+fn delete(store: &dyn BlockStore, block: BlockRef) -> Result<(), StoreError> {
+    match store.delete(block.id, Some(Generation(block.generation))) {
+        // Its generation cannot be told any more; nobody can use it either.
+        Err(bad) if bad.is_damage() => {
+            match store.set_aside(block.id, Reason::Rotten, rot::now_unix()) {
+                Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
+        deleted => deleted.map(|_| ()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_dag::{BlockId, BlockIndex, StripeId};
+    use kintsu_store::{FileStore, UNIT_BYTES, block_path};
+
+    fn block(stripe: u64) -> BlockRef {
+        BlockRef { id: BlockId { stripe: StripeId(stripe), index: BlockIndex(0) }, generation: 1 }
+    }
+
+    fn call(number: u64, blocks: Vec<BlockRef>) -> DeleteBlocks {
+        DeleteBlocks { blocks, removed: vec![number], number }
+    }
+
+    #[test]
+    fn only_what_is_gone_is_confirmed_and_a_late_call_deletes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path()).unwrap();
+        let graves = Graves::open(dir.path()).unwrap();
+        for stripe in 1..=3 {
+            let mut write = store.create(block(stripe).id, Generation(1), 4, UNIT_BYTES as u32, &[]).unwrap();
+            write.write_at(0, b"data").unwrap();
+            write.finish(None).unwrap();
+        }
+        // A folder in the place of its file: the block cannot be read, removed or set aside.
+        let stuck = block_path(dir.path(), block(2).id);
+        std::fs::remove_file(&stuck).unwrap();
+        std::fs::create_dir(&stuck).unwrap();
+        let deletes = Deletes::default();
+        let stale = BlockRef { generation: 7, ..block(3) };
+        let done =
+            deletes.run(&store, &graves, call(5, vec![block(1), block(2), stale, block(9)])).unwrap();
+        assert_eq!(done.gone, [block(1), stale, block(9)]);
+        assert_eq!(done.failed.iter().map(|f| f.0).collect::<Vec<_>>(), [block(2)]);
+        assert!(block_path(dir.path(), block(3).id).exists(), "another generation stays");
+        let late = deletes.run(&store, &graves, call(4, vec![block(3)])).unwrap_err();
+        assert_eq!(late, Refused::Late { got: 4, last: 5 });
+        assert!(block_path(dir.path(), block(3).id).exists());
+        assert_eq!(graves.ranges(), [(5, 5)]);
+        deletes.run(&store, &graves, call(6, vec![block(3)])).unwrap();
+        assert!(!block_path(dir.path(), block(3).id).exists());
+    }
+}

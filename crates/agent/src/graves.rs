@@ -1,0 +1,216 @@
+//! The objects that were removed for good, as far as this agent was told: a small file beside the blocks.
+//!
+//! Whoever rebuilds metadata from blocks must not bring a removed object back. An agent that did not delete all its
+//! blocks of such an object, because it was down or its disk failed, still knows here that the object is gone.
+//!
+//! The file has one line a range of ids: first, last, and a checksum of the two. Lines are appended and
+//! synced before blocks are deleted. When many lines could be merged, the file is written aside and renamed. A line
+//! that was cut by a crash, or that does not match its checksum, is left out: the coordinator names its ids again.
+//!
+//! What this is not: a list of all removed objects. It holds what the coordinator has told this agent.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::AgentError;
+
+/// The file in the agent's directory.
+const FILE: &str = "removed";
+/// Lines beyond twice the number of ranges, after which the file is written anew.
+const SPARE_LINES: usize = 1024;
+
+/// The removed objects that an agent remembers, durably.
+#[derive(Debug)]
+pub struct Graves {
+    path: PathBuf,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    ranges: Ranges,
+    /// Lines of the file.
+    lines: usize,
+    /// Open from the first append on.
+    file: Option<File>,
+}
+
+/// Sets of ids as ranges, merged where they touch: first -> last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn contains(&self, id: u64) -> bool {
+        self.0.range(..=id).next_back().is_some_and(|(_, last)| *last >= id)
+    }
+
+    /// Adds a range, which may overlap others.
+    fn add(&mut self, mut first: u64, mut last: u64) {
+        if let Some((&before, &end)) = self.0.range(..=first).next_back()
+            && end.saturating_add(1) >= first
+        {
+            (first, last) = (before, last.max(end));
+        }
+        while let Some((&next, &end)) = self.0.range(first..).next()
+            && next <= last.saturating_add(1)
+        {
+            self.0.remove(&next);
+            last = last.max(end);
+        }
+        self.0.insert(first, last);
+    }
+}
+
+impl Graves {
+    /// Those of an agent's directory.
+    ///
+    /// # Errors
+    /// The file is there but cannot be read.
+    pub fn open(dir: &Path) -> Result<Self, AgentError> {
+        let path = dir.join(FILE);
+        let text = match std::fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(AgentError::Identity { path, detail: e.to_string() }),
+        };
+        let mut inner = Inner::default();
+        let whole = text.split_inclusive('\n').inspect(|_| inner.lines += 1);
+        for (first, last) in whole.filter_map(parse).collect::<Vec<_>>() {
+            inner.ranges.add(first, last);
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            // What is appended next must begin a line.
+            inner.lines = usize::MAX;
+        }
+        Ok(Self { path, inner: Mutex::new(inner) })
+    }
+
+    /// Remembers these; durable on return. Those that are known already cost nothing. Blocking.
+    ///
+    /// # Errors
+    /// The file cannot be written; none of the new ones counts as known then.
+    pub fn add(&self, ids: &[u64]) -> std::io::Result<()> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut new = Ranges::default();
+        ids.iter().filter(|id| !inner.ranges.contains(**id)).for_each(|&id| new.add(id, id));
+        if new.0.is_empty() {
+            return Ok(());
+        }
+        let mut all = inner.ranges.clone();
+        new.0.iter().for_each(|(&first, &last)| all.add(first, last));
+        if inner.lines.saturating_add(new.0.len()) > 2 * all.0.len() + SPARE_LINES {
+            self.write_anew(&all)?;
+            inner.file = None;
+            inner.lines = all.0.len();
+        } else {
+            // After a failure the end of the file is not known: then everything is written anew.
+            let lines = std::mem::replace(&mut inner.lines, usize::MAX);
+            self.append(&mut inner.file, &new)?;
+            inner.lines = lines + new.0.len();
+        }
+        inner.ranges = all;
+        Ok(())
+    }
+
+    /// All of them: first and last id of each range, in order, apart from each other.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.ranges.0.iter().map(|(first, last)| (*first, *last)).collect()
+    }
+
+    fn append(&self, file: &mut Option<File>, new: &Ranges) -> std::io::Result<()> {
+        let created = file.is_none() && !self.path.exists();
+        let out = match file {
+            Some(out) => out,
+            None => file.insert(OpenOptions::new().append(true).create(true).open(&self.path)?),
+        };
+        out.write_all(lines(new).as_bytes())?;
+        out.sync_data()?;
+        if created { self.sync_dir() } else { Ok(()) }
+    }
+
+    fn write_anew(&self, all: &Ranges) -> std::io::Result<()> {
+        let aside = self.path.with_extension("tmp");
+        let mut file = File::create(&aside)?;
+        file.write_all(lines(all).as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&aside, &self.path)?;
+        self.sync_dir()
+    }
+
+    fn sync_dir(&self) -> std::io::Result<()> {
+        match self.path.parent() {
+            Some(dir) => File::open(dir)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+}
+
+fn lines(ranges: &Ranges) -> String {
+    ranges.0.iter().map(|(first, last)| format!("{first} {last} {:08x}\n", checksum(*first, *last))).collect()
+}
+
+/// A range from its line, if that is whole and matches its checksum.
+fn parse(line: &str) -> Option<(u64, u64)> {
+    let mut words = line.strip_suffix('\n')?.split(' ');
+    let (first, last) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let sum = u32::from_str_radix(words.next()?, 16).ok()?;
+    (words.next().is_none() && first <= last && sum == checksum(first, last)).then_some((first, last))
+}
+
+/// FNV-1a of both numbers.
+fn checksum(first: u64, last: u64) -> u32 {
+    let bytes = first.to_le_bytes().into_iter().chain(last.to_le_bytes());
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_remembered_as_ranges_across_restarts() {
+        let dir = tempfile::tempdir().unwrap();
+        let graves = Graves::open(dir.path()).unwrap();
+        assert_eq!(graves.ranges(), []);
+        for ids in [&[5, 3, 9][..], &[4, 5], &[], &[u64::MAX, u64::MAX - 1, 0]] {
+            graves.add(ids).unwrap();
+        }
+        let want = [(0, 0), (3, 5), (9, 9), (u64::MAX - 1, u64::MAX)];
+        assert_eq!(graves.ranges(), want);
+        assert_eq!(Graves::open(dir.path()).unwrap().ranges(), want);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_or_changed_is_left_out_and_spoils_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        Graves::open(dir.path()).unwrap().add(&[7, 20, 30]).unwrap();
+        let path = dir.path().join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for cut in 0..text.len() {
+            std::fs::write(&path, &text[..cut]).unwrap();
+            let graves = Graves::open(dir.path()).unwrap();
+            let whole: Vec<_> = [7, 20, 30].into_iter().take(text[..cut].matches('\n').count()).collect();
+            assert_eq!(graves.ranges(), whole.iter().map(|id| (*id, *id)).collect::<Vec<_>>());
+            graves.add(&[100]).unwrap();
+            let again = Graves::open(dir.path()).unwrap().ranges();
+            assert_eq!(again.len(), whole.len() + 1, "cut at {cut}");
+        }
+        std::fs::write(&path, text.replace("20 20", "20 29")).unwrap();
+        assert_eq!(Graves::open(dir.path()).unwrap().ranges(), [(7, 7), (30, 30)]);
+    }
+
+    #[test]
+    fn a_file_of_many_lines_is_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let graves = Graves::open(dir.path()).unwrap();
+        let many = 2 * SPARE_LINES as u64;
+        (1..=many).for_each(|id| graves.add(&[id]).unwrap());
+        let lines = std::fs::read_to_string(dir.path().join(FILE)).unwrap().lines().count();
+        assert!(lines <= SPARE_LINES + 2, "{lines}");
+        assert_eq!(Graves::open(dir.path()).unwrap().ranges(), [(1, many)]);
+    }
+}

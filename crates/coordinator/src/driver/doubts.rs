@@ -1,0 +1,206 @@
+//! Blocks that somebody found bad: their nodes read them once more, and only what that shows is recorded.
+//!
+//! A block that its node reads as recorded is not flagged, whoever reported it, and loses its flag if it has
+//! one. A node that does not answer changes nothing: heartbeats decide about nodes. A few blocks at once are read
+//! again, and each of them once at a time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_dag::{BlockId, NodeId};
+use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock, Verified};
+
+use super::guard::guarded;
+use super::ticks::mend_now;
+use crate::cluster::Cluster;
+use crate::error::{CoordinatorError, Result};
+use crate::meta::{BlockRecord, LostBlock, Meta, Proof, StripeRecord};
+
+/// How long a node may take to read a block.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Reports that wait; further ones are dropped, and a scrub finds what they were about.
+const WAITING: usize = 10_000;
+/// Flagged blocks of a page.
+const PAGE: usize = 1024;
+
+/// Looks into reports of bad blocks, and has mended at once what is bad. Returns without waiting for that.
+pub fn report(cluster: &Arc<Cluster>, suspects: Vec<LostBlock>) {
+    for suspect in suspects {
+        if cluster.verifying().len() >= WAITING {
+            tracing::warn!("too many reports of bad blocks at once: that of {} is dropped", suspect.id);
+            return;
+        }
+        let worker = cluster.clone();
+        cluster.spawn(async move {
+            match guarded(doubt(&worker, suspect)).await {
+                Ok(true) => mend_now(&worker, vec![suspect.id], None),
+                Ok(false) => {}
+                Err(error) => tracing::warn!("{} may be bad: {error}", suspect.id),
+            }
+        });
+    }
+}
+
+/// Has a block's node read it once more; flags it lost when it is bad, and takes the flag off when it is
+/// sound. Returns whether the block is lost now, where this was looked into (and not by somebody else already).
+///
+/// # Errors
+/// The node cannot be reached: nothing is changed.
+pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
+    let LostBlock { id, node, .. } = suspect;
+    if !cluster.verifying().insert((node, id)) {
+        return Ok(false);
+    }
+    let _once = Once { cluster, place: (node, id) };
+    let _turn = cluster.doubts.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+    // What has moved or is gone by now is nobody's loss.
+    let at_home = move |meta: &Meta| {
+        let stripe = meta.snapshot()?.stripe(id.stripe)?;
+        Ok(stripe.filter(|s| s.block(id.index).is_some_and(|b| b.node == node && b.digest.is_some())))
+    };
+    let Some(stripe) = cluster.meta.off(at_home).await? else { return Ok(false) };
+    let held = match verify(cluster, node, BlockRef { id, generation: stripe.generation }).await? {
+        Ok(held) => held,
+        Err((why, detail)) => {
+            // Its agent may have set it aside already: then it is missing, but that is not why.
+            let set_aside = why == FaultKind::Missing && !Proof::Header.clears(suspect.why);
+            let why = if set_aside { suspect.why } else { why };
+            return flag(cluster, LostBlock { id, node, why }, &detail).await;
+        }
+    };
+    let Some((stripe, code)) = cluster.load(id.stripe).await? else { return Ok(false) };
+    let Some(recorded) = stripe.block(id.index).filter(|b| b.node == node) else { return Ok(false) };
+    match differs(&stripe, recorded, code.k(), &held) {
+        Some((why, detail)) => flag(cluster, LostBlock { id, node, why }, &detail).await,
+        None => {
+            tracing::info!("{id} on {node} was reported ({:?}), but is sound", suspect.why);
+            cluster.meta.off(move |meta| meta.mark_found(&[(id, node)], Proof::Read)).await?;
+            Ok(false)
+        }
+    }
+}
+
+/// Has nodes read blocks again that are flagged lost, and takes the flag from those that are sound; returns
+/// these. Nodes that cannot be reached change nothing.
+///
+/// # Errors
+/// The disk fails.
+pub async fn reverify(cluster: &Arc<Cluster>, blocks: Vec<(BlockId, NodeId)>) -> Result<Vec<BlockId>> {
+    let (mut sound, mut away) = (Vec::new(), BTreeSet::new());
+    for (id, node) in blocks {
+        if away.contains(&node) {
+            continue;
+        }
+        let why = cluster.meta.off(move |meta| meta.snapshot()?.why_lost(id)).await?;
+        let Some(why) = why else { continue };
+        match doubt(cluster, LostBlock { id, node, why }).await {
+            Ok(true) => {}
+            Ok(false) => {
+                if cluster.meta.off(move |meta| meta.snapshot()?.why_lost(id)).await?.is_none() {
+                    sound.push(id);
+                }
+            }
+            Err(CoordinatorError::Unavailable { reason, .. }) => {
+                tracing::info!("{id} cannot be read again on {node}: {reason}");
+                away.insert(node);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sound)
+}
+
+/// As [`reverify`], for all blocks of a node that are flagged for what only reading them can disprove.
+///
+/// # Errors
+/// The disk fails.
+pub async fn reverify_node(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
+    let mut after = None;
+    loop {
+        let look = move |meta: &Meta| {
+            let snapshot = meta.snapshot()?;
+            let rows = snapshot.lost(after, PAGE)?;
+            let last = rows.last().map(|(id, _)| id.stripe);
+            let mut blocks = Vec::new();
+            for (id, why) in rows.into_iter().filter(|(_, why)| !Proof::Header.clears(*why)) {
+                let stripe = snapshot.stripe(id.stripe)?;
+                let home = stripe.as_ref().and_then(|s| s.block(id.index)).map(|b| b.node);
+                if home == Some(node) {
+                    tracing::debug!("{id} on {node} is flagged ({why:?}): it is read again");
+                    blocks.push((id, node));
+                }
+            }
+            Ok((last, blocks))
+        };
+        let (last, blocks) = cluster.meta.off(look).await?;
+        if last.is_none() {
+            return Ok(());
+        }
+        after = last;
+        reverify(cluster, blocks).await?;
+    }
+}
+
+/// How a block that was read whole differs from what is recorded, if it does.
+pub fn differs(
+    stripe: &StripeRecord,
+    recorded: &BlockRecord,
+    k: usize,
+    held: &HeldBlock,
+) -> Option<(FaultKind, String)> {
+    let len = stripe.layout.block_len(k, held.id.index);
+    if held.generation != stripe.generation {
+        let (expected, got) = (stripe.generation, held.generation);
+        Some((FaultKind::Stale, format!("expected generation {expected}, got {got}")))
+    } else if held.len != len {
+        Some((FaultKind::Corrupt, format!("expected {len} bytes, got {}", held.len)))
+    } else if Some(held.digest) != recorded.digest {
+        Some((FaultKind::Corrupt, "expected the recorded digest, got another one".into()))
+    } else {
+        None
+    }
+}
+
+/// The block as its node has it, or what is wrong with it there.
+async fn verify(
+    cluster: &Arc<Cluster>,
+    node: NodeId,
+    block: BlockRef,
+) -> Result<Result<HeldBlock, (FaultKind, String)>> {
+    let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
+    let mut agent = cluster.agent(node)?;
+    let Verified { result } = tokio::time::timeout(PATIENCE, agent.verify(block))
+        .await
+        .map_err(|_| unavailable(format!("it did not read {} in time", block.id)))?
+        .map_err(|status| unavailable(status.message().into()))?
+        .into_inner();
+    use FaultKind::{Corrupt, Io, Mismatch, Missing, Stale};
+    match result {
+        Ok(held) => Ok(Ok(held)),
+        Err(fault) if matches!(fault.kind, Corrupt | Missing | Stale | Mismatch | Io) => {
+            Ok(Err((fault.kind, fault.detail)))
+        }
+        Err(fault) => Err(unavailable(fault.to_string())),
+    }
+}
+
+async fn flag(cluster: &Arc<Cluster>, lost: LostBlock, detail: &str) -> Result<bool> {
+    let marked = cluster.meta.off(move |meta| meta.mark_lost(&[lost])).await?;
+    if !marked.is_empty() {
+        tracing::warn!("{} on {} is bad: {detail}", lost.id, lost.node);
+    }
+    Ok(!marked.is_empty())
+}
+
+/// Lets a block be verified again when this is dropped.
+struct Once<'a> {
+    cluster: &'a Cluster,
+    place: (NodeId, BlockId),
+}
+
+impl Drop for Once<'_> {
+    fn drop(&mut self) {
+        self.cluster.verifying().remove(&self.place);
+    }
+}

@@ -1,0 +1,142 @@
+//! A coordinator without its drivers of time and garbage, real agents and a real client: tests decide what happens
+//! when, step by step.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_agent::{Agent, AgentConfig, AgentHandle};
+use kintsu_client::{Client, Options, PutOptions};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
+use kintsu_runtime::Limits;
+use kintsu_wire::Credentials;
+use tokio::net::TcpListener;
+
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::meta::StripeRecord;
+use crate::server;
+
+pub(crate) struct Live {
+    pub cluster: Arc<Cluster>,
+    pub client: Client,
+    addr: SocketAddr,
+    agents: Vec<AgentHandle>,
+    dir: tempfile::TempDir,
+}
+
+impl Live {
+    /// So many nodes, each in a rack of its own.
+    pub async fn start(nodes: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut config = Config::new(dir.path().join("coordinator"), any);
+        (config.cache_bytes, config.heartbeat) = (1 << 20, Duration::from_millis(100));
+        let cluster = Arc::new(Cluster::open(config, Credentials::none()).unwrap());
+        let listener = TcpListener::bind(any).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        server::serve(cluster.clone(), listener, Credentials::none());
+        let client = Client::connect(&addr.to_string(), Options::default()).await.unwrap();
+        let mut live = Self { cluster, client, addr, agents: Vec::new(), dir };
+        for node in 0..nodes {
+            let config = live.config(node);
+            live.agents.push(Agent::start(config).await.unwrap());
+        }
+        live
+    }
+
+    fn config(&self, node: u32) -> AgentConfig {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        AgentConfig {
+            dir: self.dir.path().join(node.to_string()),
+            node: Some(NodeId(node)),
+            rack: RackId(node),
+            listen_control: any,
+            listen_data: any,
+            coordinator: self.addr.to_string(),
+            token: None,
+            trusted: None,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Puts an object of one stripe, rs:n=4,k=2, and returns that.
+    pub async fn put(&self, name: &str) -> (StripeId, StripeRecord) {
+        let mut options = PutOptions::new("rs:n=4,k=2");
+        (options.block_bytes, options.cell_bytes) = (Some(64 << 10), Some(4 << 10));
+        let source = Arc::new(bytes::Bytes::from(content(name)));
+        self.client.put(source, name, options, |_, _| {}).await.unwrap();
+        self.stripe(name)
+    }
+
+    /// The stripe of an object as it is recorded.
+    pub fn stripe(&self, name: &str) -> (StripeId, StripeRecord) {
+        let snapshot = self.cluster.meta.snapshot().unwrap();
+        let id = snapshot.object(name).unwrap().ids(0, 1)[0].1;
+        (id, snapshot.stripe(id).unwrap().unwrap())
+    }
+
+    /// Reads an object and compares.
+    pub async fn check(&self, name: &str) {
+        let mut got = Vec::new();
+        self.client.get(name, None, &mut got, |_, _| {}).await.unwrap();
+        assert!(got == content(name), "{name} came back differently");
+    }
+
+    /// A node without a block of a stripe.
+    pub fn spare(&self, stripe: &StripeRecord) -> NodeId {
+        let taken: BTreeSet<NodeId> = stripe.made().map(|(_, block)| block.node).collect();
+        (0..).map(NodeId).find(|node| !taken.contains(node)).unwrap()
+    }
+
+    /// The file of a block on a node.
+    pub fn file(&self, node: NodeId, stripe: StripeId, index: u8) -> PathBuf {
+        let id = BlockId { stripe, index: BlockIndex(index) };
+        kintsu_store::block_path(&self.dir.path().join(node.0.to_string()), id)
+    }
+
+    /// Writes a block of one node to another one, as a drain does before it commits.
+    pub fn copy(&self, from: NodeId, to: NodeId, stripe: StripeId, index: u8) {
+        let file = self.file(to, stripe, index);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::copy(self.file(from, stripe, index), file).unwrap();
+    }
+
+    /// Changes one byte of a block behind its agent's back.
+    pub fn flip(&self, node: NodeId, stripe: StripeId, index: u8) {
+        let file = self.file(node, stripe, index);
+        let mut bytes = std::fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+    }
+
+    /// Waits for something that happens by itself.
+    pub async fn until(&self, what: &str, mut holds: impl FnMut(&Cluster) -> bool) {
+        for _ in 0..3000 {
+            if holds(&self.cluster) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("waited in vain until {what}");
+    }
+
+    /// Ends the agents and lets go of the metadata, as a crash of the coordinator does; returns where all of it is.
+    pub async fn end(self) -> tempfile::TempDir {
+        for agent in &self.agents {
+            agent.shutdown().await;
+        }
+        self.cluster.stop.cancel();
+        self.cluster.tasks.close();
+        self.cluster.tasks.wait().await;
+        self.dir
+    }
+}
+
+fn content(name: &str) -> Vec<u8> {
+    let seed = name.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte));
+    (0..100_000u64).map(|at| ((at ^ seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
