@@ -8,11 +8,12 @@ use futures::Stream;
 use kintsu_dag::NodeId;
 use kintsu_plan::Program;
 use kintsu_runtime::{Context, StoreLocal, run};
+use kintsu_store::{BlockStore, Generation, StoreError};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    DeleteBlocks, Done, Fault, FaultKind, HeldBlock, JobRef, Nothing, RunEvent, RunPrograms, ScrubEvent,
-    Standing,
+    BlockRef, DeleteBlocks, Done, Fault, FaultKind, FoundBlocks, HeldBlock, JobRef, LookBlocks, Nothing, RunEvent,
+    RunPrograms, ScrubEvent, Standing,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -83,6 +84,17 @@ impl Agent for Service {
     async fn delete(&self, request: Request<DeleteBlocks>) -> Result<Response<Done>, Status> {
         membership::delete(self.shared.store.clone(), request.into_inner().blocks).await;
         Ok(Response::new(Done {}))
+    }
+
+    async fn look(&self, request: Request<LookBlocks>) -> Result<Response<FoundBlocks>, Status> {
+        self.node()?;
+        let (store, blocks) = (self.shared.store.clone(), request.into_inner().blocks);
+        let look = move || blocks.iter().map(|block| found(&*store, block)).collect();
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok(blocks)) => Ok(Response::new(FoundBlocks { blocks })),
+            Ok(Err(error)) => Err(Status::internal(StoreError::to_string(&error))),
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
     }
 
     async fn scrub(&self, _: Request<Nothing>) -> Result<Response<Self::ScrubStream>, Status> {
@@ -211,6 +223,16 @@ fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent,
         if events.blocking_send(Ok(event)).is_err() {
             return;
         }
+    }
+}
+
+/// What the store has of a block, by its header; rot is as good as nothing.
+fn found(store: &dyn BlockStore, block: &BlockRef) -> Result<Option<HeldBlock>, StoreError> {
+    match store.open(block.id, Generation(block.generation)) {
+        Ok(open) => Ok(Some(held(open.meta()))),
+        Err(StoreError::NotFound { .. } | StoreError::Stale { .. }) => Ok(None),
+        Err(rot) if rot.is_rot() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

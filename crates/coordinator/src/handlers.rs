@@ -10,6 +10,7 @@ pub mod find_code;
 pub mod heartbeat;
 pub mod list;
 pub mod lookup;
+pub mod more_stripes;
 pub mod move_stripe;
 pub mod nodes;
 pub mod rates;

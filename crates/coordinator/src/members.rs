@@ -271,6 +271,7 @@ pub(crate) mod tests {
             incarnation,
             draining: false,
             stopped: false,
+            epoch: 0,
         }
     }
 

@@ -10,7 +10,8 @@
 //! - a block is flagged lost in its stripe exactly when it has a `lost` row;
 //! - `tally` counts the rows of `by_node` and their lost flags;
 //! - no block is a home and garbage on the same node at once;
-//! - ids of stripes, puts and nodes are never used twice.
+//! - ids of stripes, puts and nodes are never used twice;
+//! - a stripe has a row in `put_stripes` exactly while a put under way has it.
 //!
 //! What it costs: opening reads a few pages, whatever the number of stripes (every commit saves
 //! the state of the page allocator, so that a crash needs no walk over the file), and the cache is
@@ -18,6 +19,7 @@
 
 mod blocks;
 mod codes;
+mod fence;
 mod nodes;
 mod objects;
 mod puts;
@@ -35,10 +37,11 @@ use crate::error::{CoordinatorError, Result};
 
 pub use blocks::{Landing, LostBlock, Parity};
 pub use codes::missing as missing_code;
+pub use fence::{Doubt, Evidence, Refusal, Told};
 pub use nodes::{Comparison, Enrolled};
-pub use puts::NewPut;
+pub use puts::{Commit, Granted, NewPut};
 pub use record::{
-    BlockRecord, CodeRecord, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
+    BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
 };
 use write::Tables;
 
@@ -101,6 +104,7 @@ impl Meta {
             if known {
                 // From now on programs that know only older versions refuse it.
                 t.set_counter(tables::COUNT_VERSION, tables::VERSION)?;
+                puts::take_over(t)?;
             }
             Ok(if known { tables::VERSION } else { found })
         })?;
@@ -151,6 +155,13 @@ impl Meta {
     /// The disk fails.
     pub fn next_boot(&self) -> Result<u64> {
         self.write(|t| t.next(tables::COUNT_BOOT, 1))
+    }
+
+    /// Makes the row of a put unreadable.
+    #[cfg(test)]
+    pub(crate) fn spoil_put(&self, put: u64) {
+        let spoil = |t: &mut Tables<'_>| Ok(t.puts.insert(put, [0xc1].as_slice()).map(drop)?);
+        self.write(spoil).expect("the row of a put");
     }
 
     /// One transaction: all of `f` durable, or nothing.

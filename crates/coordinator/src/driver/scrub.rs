@@ -174,11 +174,15 @@ async fn discard(cluster: &Arc<Cluster>, node: NodeId, unknown: Vec<BlockRef>) -
     cluster
         .meta
         .off(move |meta| {
-            let pending = meta.snapshot()?.pending_stripes()?;
-            let needed =
-                |f: &BlockRef| pending.contains(&f.id.stripe) || worker.written_to(node).contains(&f.id);
-            let files: Vec<_> = files.into_iter().filter(|(_, f)| !needed(f)).collect();
-            meta.trash(&files)
+            let snapshot = meta.snapshot()?;
+            let mut garbage = Vec::new();
+            for (node, file) in files {
+                let needed = snapshot.is_pending(file.id.stripe)? || worker.written_to(node).contains(&file.id);
+                if !needed {
+                    garbage.push((node, file));
+                }
+            }
+            meta.trash(&garbage)
         })
         .await?;
     cluster.sweep.notify_one();

@@ -9,6 +9,7 @@ use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing
 use crate::cluster::{Cluster, unknown_node};
 use crate::driver::{self, Listener};
 use crate::error::{CoordinatorError, Result};
+use crate::meta::Meta;
 
 /// How long an agent may take to answer, or to come up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,8 +83,11 @@ async fn wipe(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
         return Err(CoordinatorError::Unavailable { node, reason });
     }
     let mut agent = cluster.agent(node)?;
+    // Puts under way look at what they wrote there, from before the first block goes until after the last one has.
+    cluster.meta.off(move |meta| meta.bump_epoch(node)).await?;
     called(node, agent.wipe(Nothing {})).await?;
-    let lost = cluster.meta.off(move |meta| meta.wipe(node)).await?;
+    let wiped = move |meta: &Meta| meta.bump_epoch(node).and_then(|_| meta.wipe(node));
+    let lost = cluster.meta.off(wiped).await?;
     tracing::warn!("{node} was wiped: {lost} blocks lost");
     Ok(())
 }

@@ -23,6 +23,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
         incarnation: request.incarnation,
         draining: false,
         stopped: false,
+        epoch: 0,
     };
     if let Some(node) = request.node {
         check(cluster, node, &record)?;

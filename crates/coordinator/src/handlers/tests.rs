@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kintsu_dag::{BlockIndex, NodeId, RackId};
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{
-    BeginPut, CommitPut, DiskUsage, Encoding, ObjectInfo, PutTicket, Register, WrittenStripe,
+    BeginPut, CommitPut, CommitReply, DiskUsage, Encoding, ObjectInfo, PutTicket, Register, WrittenStripe,
 };
 
 use super::{begin_put, commit_put, register};
@@ -36,8 +36,14 @@ pub(crate) async fn cluster(nodes: u32, racks: u32) -> (tempfile::TempDir, Arc<C
 }
 
 pub(crate) fn reopen(dir: &tempfile::TempDir) -> Arc<Cluster> {
+    reopen_with(dir, |_| {})
+}
+
+/// Another start of the coordinator, with some settings changed.
+pub(crate) fn reopen_with(dir: &tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Arc<Cluster> {
     let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
     config.cache_bytes = 1 << 20;
+    change(&mut config);
     Arc::new(Cluster::open(config, Credentials::none()).unwrap())
 }
 
@@ -68,7 +74,26 @@ pub(crate) fn written(ticket: &PutTicket, encoding: Encoding, k: usize) -> Vec<W
 pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> ObjectInfo {
     let ticket = begin_put::handle(cluster, begin(name, size)).await.unwrap();
     let stripes = written(&ticket, Encoding::Online, 2);
-    commit_put::handle(cluster, CommitPut { put: ticket.put, stripes }).await.unwrap()
+    visible(commit_put::handle(cluster, CommitPut { put: ticket.put, stripes }).await.unwrap())
+}
+
+/// Waits until something holds that another task does.
+pub(crate) async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("waited in vain");
+}
+
+/// The object that a commit made visible.
+pub(crate) fn visible(reply: CommitReply) -> ObjectInfo {
+    match reply {
+        CommitReply::Visible(object) => object,
+        CommitReply::Refused(stripes) => panic!("refused: {stripes:?}"),
+    }
 }
 
 /// Lets so much time pass that these nodes die; from all others a heartbeat comes.

@@ -57,6 +57,7 @@ impl Meta {
             };
             let old = t.node(node)?;
             record.draining = old.as_ref().is_some_and(|old| old.draining);
+            record.epoch = old.as_ref().map_or(0, |old| old.epoch);
             t.set_node(node, &record)?;
             Ok(Enrolled { node, new: old.is_none(), record })
         })
@@ -92,9 +93,8 @@ impl Meta {
         self.mark_found(&comparison.found)?;
         let held: HashSet<(BlockId, u32)> = held.iter().map(|b| (b.id, b.generation)).collect();
         self.write(|t| {
-            let pending = pending_stripes(&t.puts)?;
             for file in &comparison.unknown {
-                let needed = keep.contains(&file.id) || pending.contains(&file.id.stripe);
+                let needed = keep.contains(&file.id) || t.is_pending(file.id.stripe)?;
                 if !needed && !is_home(t, node, file)? {
                     t.trash(file.id.stripe, file.id.index, file.generation, node)?;
                 }
@@ -201,21 +201,4 @@ impl Snapshot {
         out.unknown.sort_unstable_by_key(|b| (b.id, b.generation));
         Ok(out)
     }
-
-    /// Whether a stripe belongs to a put under way.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn pending_stripes(&self) -> Result<HashSet<StripeId>> {
-        pending_stripes(&self.txn.open_table(tables::PUTS)?)
-    }
-}
-
-fn pending_stripes(puts: &impl ReadableTable<u64, &'static [u8]>) -> Result<HashSet<StripeId>> {
-    let mut out = HashSet::new();
-    for row in puts.iter()? {
-        let put: record::PendingPut = record::unpack("pending put", row?.1.value())?;
-        out.extend(put.stripes.iter().map(|s| s.id));
-    }
-    Ok(out)
 }
