@@ -8,7 +8,7 @@ use futures::Stream;
 use kintsu_dag::NodeId;
 use kintsu_plan::Program;
 use kintsu_runtime::{Context, StoreLocal, run};
-use kintsu_store::{BlockStore, Generation, StoreError};
+use kintsu_store::{BlockStore, StoreError};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
@@ -226,13 +226,13 @@ fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent,
     }
 }
 
-/// What the store has of a block, by its header; rot is as good as nothing.
+/// What the store has of a block, by its header. A block that cannot be read is as good as none, a store that is gone
+/// is not.
 fn found(store: &dyn BlockStore, block: &BlockRef) -> Result<Option<HeldBlock>, StoreError> {
-    match store.open(block.id, Generation(block.generation)) {
-        Ok(open) => Ok(Some(held(open.meta()))),
-        Err(StoreError::NotFound { .. } | StoreError::Stale { .. }) => Ok(None),
-        Err(rot) if rot.is_rot() => Ok(None),
-        Err(error) => Err(error),
+    match store.look(block.id) {
+        Ok(there) => Ok(Some(held(&there.meta)).filter(|held| held.generation == block.generation)),
+        Err(gone @ StoreError::Vanished { .. }) => Err(gone),
+        Err(_) => Ok(None),
     }
 }
 

@@ -104,6 +104,13 @@ impl Cluster {
         self.until_state(id, NodeState::Alive).await;
     }
 
+    /// Takes all block files of a node that is down, as if its disk had been replaced.
+    pub fn empty(&self, id: u32) {
+        for file in self.block_files_of(id) {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+
     /// Ends the coordinator and starts it again, on the same address.
     pub async fn restart_coordinator(&mut self) {
         let before = self.coordinator.take().expect("a running coordinator");
@@ -244,6 +251,7 @@ async fn coordinator(dir: &Path, listen: SocketAddr, grace: Duration) -> Coordin
         heartbeat: Duration::from_millis(100),
         dead_after: Duration::from_millis(800),
         lease: Duration::from_secs(2),
+        grant: 3,
         grace,
         ..Config::new(dir.join("coordinator"), listen)
     };

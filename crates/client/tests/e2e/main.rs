@@ -7,6 +7,7 @@ mod chaos;
 mod cluster;
 mod codes;
 mod degraded;
+mod fences;
 mod jobs;
 mod puts;
 mod ranges;
