@@ -10,7 +10,7 @@ use std::time::Duration;
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::JobId;
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
-use kintsu_store::{BlockStore, FileStore};
+use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::{
     CoordinatorChannel, Credentials, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
 };
@@ -95,12 +95,23 @@ impl Agent {
     /// [`AgentError`]: the directory is in use or another node's, an address cannot be listened
     /// on, the coordinator refuses. An unreachable coordinator is waited for.
     pub async fn start(config: AgentConfig) -> Result<AgentHandle, AgentError> {
+        Self::start_on(config, |dir| Ok(Arc::new(FileStore::open(dir)?))).await
+    }
+
+    /// The same on a store that is opened otherwise: to see what a cluster makes of a store that fails or lies.
+    ///
+    /// # Errors
+    /// Those of [`Agent::start`] and of `open`.
+    pub async fn start_on(
+        config: AgentConfig,
+        open: impl FnOnce(&Path) -> Result<Arc<dyn BlockStore>, StoreError>,
+    ) -> Result<AgentHandle, AgentError> {
         let token = config.token.as_deref();
         check_listen(config.listen_control, false, token, config.trusted)?;
         check_listen(config.listen_data, false, token, config.trusted)?;
         let credentials = token.map_or(Ok(Credentials::none()), Credentials::token)?;
         let coordinator = connect_coordinator(&config.coordinator, &credentials)?;
-        let store: Arc<dyn BlockStore> = Arc::new(FileStore::open(&config.dir)?);
+        let store = open(&config.dir)?;
         let node = identity::read(&config.dir, config.node)?;
 
         let control = listen(config.listen_control).await?;

@@ -12,8 +12,8 @@ use kintsu_store::{BlockStore, StoreError};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    BlockRef, DeleteBlocks, Done, Fault, FaultKind, FoundBlocks, HeldBlock, JobRef, LookBlocks, Nothing, RunEvent,
-    RunPrograms, ScrubEvent, Standing,
+    BlockRef, DeleteBlocks, Done, Fault, FaultKind, FoundBlocks, HeldBlock, JobRef, LookBlocks, Nothing,
+    RunEvent, RunPrograms, ScrubEvent, Standing,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;

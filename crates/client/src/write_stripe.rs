@@ -136,7 +136,11 @@ impl StripeWrite {
     }
 
     /// Writes it anew because `node` lost its block after it was written, on another node if there is one.
-    pub(crate) async fn write_anew(mut self, node: NodeId, detail: String) -> Result<WrittenStripe, ClientError> {
+    pub(crate) async fn write_anew(
+        mut self,
+        node: NodeId,
+        detail: String,
+    ) -> Result<WrittenStripe, ClientError> {
         tracing::info!("writing {} anew: {detail}", self.grant.id);
         let failed = lock(&self.put.failed).clone();
         let mut others = failed.clone();

@@ -13,6 +13,7 @@ use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_client::{Client, ClientError, Jobs, PutOptions};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
 use kintsu_dag::{BlockId, NodeId, RackId};
+use kintsu_store::{BlockStore, FileStore};
 use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeState, ObjectInfo, StripeInfo};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -69,7 +70,12 @@ impl Cluster {
     }
 
     fn agent(&self, id: u32) -> impl Future<Output = AgentHandle> + use<> {
-        let config = AgentConfig {
+        let config = self.agent_config(id);
+        async { Agent::start(config).await.unwrap() }
+    }
+
+    fn agent_config(&self, id: u32) -> AgentConfig {
+        AgentConfig {
             dir: self.node_dir(id),
             node: Some(NodeId(id)),
             rack: RackId(id % self.racks),
@@ -79,8 +85,7 @@ impl Cluster {
             token: None,
             trusted: None,
             limits: Default::default(),
-        };
-        async { Agent::start(config).await.unwrap() }
+        }
     }
 
     fn node_dir(&self, id: u32) -> PathBuf {
@@ -100,6 +105,14 @@ impl Cluster {
     /// Starts a node again on what its directory holds.
     pub async fn start_node(&mut self, id: u32) {
         let agent = self.agent(id).await;
+        self.agents.insert(id, agent);
+        self.until_state(id, NodeState::Alive).await;
+    }
+
+    /// Starts a node again on a store of another kind over its directory.
+    pub async fn start_node_on(&mut self, id: u32, over: impl FnOnce(FileStore) -> Arc<dyn BlockStore>) {
+        let open = |dir: &Path| FileStore::open(dir).map(over);
+        let agent = Agent::start_on(self.agent_config(id), open).await.unwrap();
         self.agents.insert(id, agent);
         self.until_state(id, NodeState::Alive).await;
     }

@@ -8,6 +8,7 @@ mod cluster;
 mod codes;
 mod degraded;
 mod fences;
+mod forgers;
 mod jobs;
 mod puts;
 mod ranges;

@@ -177,7 +177,8 @@ async fn discard(cluster: &Arc<Cluster>, node: NodeId, unknown: Vec<BlockRef>) -
             let snapshot = meta.snapshot()?;
             let mut garbage = Vec::new();
             for (node, file) in files {
-                let needed = snapshot.is_pending(file.id.stripe)? || worker.written_to(node).contains(&file.id);
+                let needed =
+                    snapshot.is_pending(file.id.stripe)? || worker.written_to(node).contains(&file.id);
                 if !needed {
                     garbage.push((node, file));
                 }

@@ -4,13 +4,16 @@
 //! Nodes that were started again or wiped since they were written to are asked whether they still have the
 //! blocks. Where they do not, nothing becomes visible, and the client is told which stripes to write anew.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_wire::message::{BlockRef, CommitPut, CommitReply, HeldBlock, LookBlocks, RefusedStripe, WrittenStripe};
+use kintsu_wire::message::{
+    BlockRef, CommitPut, CommitReply, HeldBlock, LookBlocks, RefusedStripe, WrittenStripe,
+};
 
 use super::begin_put::grant;
 use crate::cluster::Cluster;
@@ -47,9 +50,12 @@ async fn commit(cluster: &Arc<Cluster>, put: u64, written: Arc<[WrittenStripe]>)
         let (now, worker, written, known) =
             (cluster.unix_seconds(), cluster.clone(), written.clone(), told.clone());
         let tried = move |meta: &Meta| {
-            let code = code_of(&worker, meta, put)?;
-            let bearable =
-                |lost: &[BlockIndex]| code.as_ref().is_some_and(|code: &Arc<dyn Code>| code.recoverable(lost));
+            // Needed only where nodes are dead.
+            let code = OnceCell::new();
+            let bearable = |lost: &[BlockIndex]| {
+                let code = code.get_or_init(|| code_of(&worker, meta, put).ok().flatten());
+                code.as_ref().is_some_and(|code| code.recoverable(lost))
+            };
             let evidence = Evidence { down: &down, told: &known, bearable: &bearable };
             meta.try_commit(put, &written, now, &evidence)
         };
@@ -107,7 +113,8 @@ async fn ask(cluster: &Arc<Cluster>, doubt: Doubt) -> (NodeId, Told) {
                 }
             }
             Err(reason) => {
-                let detail = format!("{node} was started again or wiped after it was written to, and {reason}");
+                let detail =
+                    format!("{node} was started again or wiped after it was written to, and {reason}");
                 told.missing.extend(batch.iter().map(|want| (want.id, detail.clone())));
                 silent = Some(reason);
             }
@@ -116,7 +123,11 @@ async fn ask(cluster: &Arc<Cluster>, doubt: Doubt) -> (NodeId, Told) {
     (node, told)
 }
 
-async fn look(cluster: &Arc<Cluster>, node: NodeId, blocks: &[HeldBlock]) -> Result<Vec<Option<HeldBlock>>, String> {
+async fn look(
+    cluster: &Arc<Cluster>,
+    node: NodeId,
+    blocks: &[HeldBlock],
+) -> Result<Vec<Option<HeldBlock>>, String> {
     let mut agent = cluster.agent(node).map_err(|e| e.to_string())?;
     let wanted = blocks.iter().map(|b| BlockRef { id: b.id, generation: b.generation }).collect();
     let looking = tokio::time::timeout(PATIENCE, agent.look(LookBlocks { blocks: wanted }));

@@ -15,7 +15,8 @@ use super::blocks::byte_of;
 use super::fence::{self, Doubt, Evidence, Judgement, Refusal};
 use super::objects::info;
 use super::record::{
-    self, BlockRecord, CodeRecord, Fence, ObjectRecord, PendingPut, PendingStripe, PutOfVersion2, StripeRecord,
+    self, BlockRecord, CodeRecord, Fence, ObjectRecord, PendingPut, PendingStripe, PutOfVersion2,
+    StripeRecord,
 };
 use super::write::Tables;
 use super::{Meta, Snapshot, tables};
@@ -123,7 +124,8 @@ impl Meta {
                 ids.into_iter().map(|(_, stripe)| pending(t, id, stripe)).collect::<Result<Vec<_>>>()?
             } else {
                 let as_it_is = put.clone();
-                let stripes = grant(t, id, &mut put, batch, |stripe, layout| place(stripe, &as_it_is, layout))?;
+                let stripes =
+                    grant(t, id, &mut put, batch, |stripe, layout| place(stripe, &as_it_is, layout))?;
                 t.set_put(id, &put)?;
                 stripes
             };
@@ -284,7 +286,9 @@ pub(super) fn take_over(t: &mut Tables<'_>) -> Result<()> {
     for (id, old) in old {
         let PutOfVersion2 { name, size, code, encoding, replace, stripes } = old;
         let (runs, mut fences) = (Vec::new(), BTreeMap::new());
-        fences.extend(stripes.iter().flat_map(|s| s.homes.iter().flatten()).map(|&node| (node, Fence::UNKNOWN)));
+        fences.extend(
+            stripes.iter().flat_map(|s| s.homes.iter().flatten()).map(|&node| (node, Fence::UNKNOWN)),
+        );
         let mut put = PendingPut { name, size, code, encoding, replace, division: None, runs, fences };
         for stripe in stripes {
             put.push(stripe.id);
@@ -383,9 +387,10 @@ type Last<'w> = HashMap<StripeId, &'w [Option<DigestBytes>]>;
 /// All digests of a stripe, told last or earlier.
 fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option<DigestBytes>]> {
     let earlier = || row.digests.as_deref();
-    last.get(&row.id).copied().or_else(earlier).ok_or_else(|| {
-        invalid("commit", format!("digests of stripe {}", row.id), "none".into())
-    })
+    last.get(&row.id)
+        .copied()
+        .or_else(earlier)
+        .ok_or_else(|| invalid("commit", format!("digests of stripe {}", row.id), "none".into()))
 }
 
 /// What may become of the stripes of a put. Reads them only if there is a doubtful node.

@@ -446,8 +446,14 @@ mod tests {
     #[test]
     fn a_stripe_takes_the_place_of_another() {
         let mut put = PendingPut {
-            name: "a".into(), size: 0, code: 0, encoding: Encoding::Online, replace: false, division: None,
-            runs: Vec::new(), fences: BTreeMap::new(),
+            name: "a".into(),
+            size: 0,
+            code: 0,
+            encoding: Encoding::Online,
+            replace: false,
+            division: None,
+            runs: Vec::new(),
+            fences: BTreeMap::new(),
         };
         for id in [4, 5, 6, 9] {
             put.push(StripeId(id));

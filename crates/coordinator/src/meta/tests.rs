@@ -107,12 +107,21 @@ pub(crate) fn check(meta: &Meta) {
         let same = || snapshot.stripe(StripeId(stripe)).unwrap().unwrap().generation == generation;
         assert!(!(home && same()), "{node} {stripe}.{index} is a home and garbage");
     }
-    let listed: HashSet<u64> = snapshot.puts().unwrap().into_iter().flat_map(|id| {
-        let put = snapshot.put(id).unwrap().unwrap();
-        record::ids_of(&put.runs, 0, u64::MAX).into_iter().map(|(_, stripe)| stripe.0).collect::<Vec<_>>()
-    }).collect();
+    let listed: HashSet<u64> = snapshot
+        .puts()
+        .unwrap()
+        .into_iter()
+        .flat_map(|id| {
+            let put = snapshot.put(id).unwrap().unwrap();
+            record::ids_of(&put.runs, 0, u64::MAX).into_iter().map(|(_, stripe)| stripe.0).collect::<Vec<_>>()
+        })
+        .collect();
     let rows = snapshot.txn.open_table(tables::PUT_STRIPES).unwrap();
-    assert_eq!(rows.iter().unwrap().map(|row| row.unwrap().0.value()).collect::<HashSet<_>>(), listed, "put_stripes");
+    assert_eq!(
+        rows.iter().unwrap().map(|row| row.unwrap().0.value()).collect::<HashSet<_>>(),
+        listed,
+        "put_stripes"
+    );
     let (objects, _) = snapshot.list("", None, usize::MAX).unwrap();
     assert_eq!(objects.iter().map(|o| o.stripes).sum::<u64>(), snapshot.totals().unwrap().stripes);
     assert_eq!(objects.iter().map(|o| o.size).sum::<u64>(), snapshot.totals().unwrap().object_bytes);
@@ -462,7 +471,8 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
     let meta = open(dir.path());
     let (id, put) =
         meta.begin_put(new_put("a", 40, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
-    let (other, _) = meta.begin_put(new_put("b", 0, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
+    let (other, _) =
+        meta.begin_put(new_put("b", 0, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
     // The rows as version 2 had them: maps with these names and no others.
     #[derive(serde::Serialize)]
     struct Stripe {
@@ -490,7 +500,8 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
     };
     let old = |name: &str, size, stripes| {
         let encoding = Encoding::Online;
-        rmp_serde::to_vec_named(&Put { name: name.into(), size, code: 0, encoding, replace: false, stripes }).unwrap()
+        rmp_serde::to_vec_named(&Put { name: name.into(), size, code: 0, encoding, replace: false, stripes })
+            .unwrap()
     };
     meta.write(|t| {
         t.put_stripes.retain(|_, _| false)?;
@@ -509,7 +520,10 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
     let Commit::Unsure(doubts) = meta.try_commit(id, &written(&put), 1, &evidence).unwrap() else {
         panic!("committed unseen")
     };
-    assert_eq!(doubts.iter().map(|d| (d.node.0, d.blocks.len())).collect::<Vec<_>>(), [(0, 3), (1, 3), (2, 3), (3, 3)]);
+    assert_eq!(
+        doubts.iter().map(|d| (d.node.0, d.blocks.len())).collect::<Vec<_>>(),
+        [(0, 3), (1, 3), (2, 3), (3, 3)]
+    );
     let told: BTreeMap<_, _> = doubts
         .iter()
         .map(|d| {

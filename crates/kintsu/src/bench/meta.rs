@@ -197,7 +197,14 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
             code: record.clone(),
             encoding: Encoding::Online,
             replace: false,
-            division: Division::new(count * 10 * BLOCK_BYTES, 10, 1, LayoutKind::Striped, BLOCK_BYTES, CELL_BYTES)?,
+            division: Division::new(
+                count * 10 * BLOCK_BYTES,
+                10,
+                1,
+                LayoutKind::Striped,
+                BLOCK_BYTES,
+                CELL_BYTES,
+            )?,
             batch: count,
         };
         let mut failed = None;
