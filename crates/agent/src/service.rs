@@ -171,6 +171,7 @@ async fn conduct(
         limits: shared.limits,
         progress: Some(progress),
         cancel: cancel.clone(),
+        sent: None,
     };
     let job = work.programs[0].job;
     shared.jobs().insert(job, cancel.clone());

@@ -105,6 +105,7 @@ impl Stage {
             limits: Limits::default(),
             progress: None,
             cancel: CancellationToken::new(),
+            sent: None,
         };
         let programs = self.programs(&encode_online(&self.view).unwrap(), 1);
         let conducted = self.conduct(programs, Some(here)).await;

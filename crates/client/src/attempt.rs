@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{JobId, Plan, ProgramContext, StripeView};
-use kintsu_runtime::{ClientLocal, Context, Limits};
-use kintsu_wire::message::{Fault, HeldBlock, NodeAddress};
+use kintsu_runtime::{ClientLocal, Context, Limits, SentBlocks};
+use kintsu_wire::message::{DigestBytes, Fault, HeldBlock, NodeAddress};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Client, ClientError};
@@ -19,6 +19,10 @@ pub(crate) struct Attempt<'a> {
     /// Bytes of the blocks to go through.
     pub window: (u64, u64),
     pub slice_bytes: u32,
+    /// Whether the blocks that nodes keep must have the digests of what was sent to them.
+    pub compared: bool,
+    /// By block index what was recorded of the blocks: one that has another digest is not read.
+    pub expect: &'a [Option<DigestBytes>],
     /// Where a node listens.
     pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
 }
@@ -46,11 +50,12 @@ impl Attempt<'_> {
             generation: self.generation,
             window: self.window,
             slice_bytes: self.slice_bytes,
-            expect: &[],
+            expect: self.expect,
             label: &[],
             peers: &|node| (self.address)(node).map(|n| n.data),
             resume_key: 0,
         })?;
+        let sent = self.compared.then(|| Arc::new(SentBlocks::of(&programs, NodeId::CLIENT)));
         let cancel = CancellationToken::new();
         let here = Context {
             plane: self.client.plane().clone(),
@@ -58,15 +63,21 @@ impl Attempt<'_> {
             limits: Limits::default(),
             progress: None,
             cancel: cancel.clone(),
+            sent: sent.clone(),
         };
         let control = |node| (self.address)(node).map(|n| n.control);
         let ended = self.client.conductor().conduct(programs, &control, Some(here), None, &cancel).await;
         let mut ran = Ran::default();
+        let mut fault = ended.fault;
         for outcome in ended.outcomes {
+            let wrong = |sent: &Arc<SentBlocks>| {
+                outcome.written.iter().find_map(|held| sent.objection(outcome.node, held))
+            };
+            fault = fault.or_else(|| sent.as_ref().and_then(wrong));
             ran.bytes_read += outcome.bytes_read;
             ran.written.extend(outcome.written);
         }
-        Ok((ran, ended.fault))
+        Ok((ran, fault))
     }
 }
 

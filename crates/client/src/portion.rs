@@ -120,12 +120,16 @@ impl Portion {
     ) -> Result<(), Failure> {
         let Chosen { plan, slice_bytes } = self.plan(view, span)?;
         let (deliver, mut deliveries) = mpsc::channel::<Delivery>(DELIVERIES);
+        let expect: Vec<_> =
+            self.stripe.blocks.iter().map(|block| block.as_ref().and_then(|block| block.digest)).collect();
         let attempt = Attempt {
             client: &self.client,
             view,
             generation: self.stripe.generation,
             window: (span.start, span.end),
             slice_bytes,
+            compared: false,
+            expect: &expect,
             address: &|node| self.avoid.address(node),
         };
         let run = attempt.run(&plan, ClientLocal::delivering(deliver));

@@ -173,6 +173,8 @@ impl StripeWrite {
             generation: self.grant.generation,
             window: (0, u64::MAX),
             slice_bytes: self.grant.layout.cell_bytes.min(MAX_SLICE_BYTES),
+            compared: true,
+            expect: &[],
             address: &|node| put.address(node),
         };
         let local = self.local(loaded.clone());

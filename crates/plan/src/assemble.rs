@@ -7,7 +7,8 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, NodeTasks, Sink, Task};
 
 use crate::apart::apart;
 use crate::{
-    BlockBinding, JobId, Layout, MOST_STEP_BYTES, Pace, Peer, Plan, PlanError, Program, StripeView, Window,
+    BlockBinding, DIGEST_UNKNOWN, JobId, Layout, MOST_STEP_BYTES, Pace, Peer, Plan, PlanError, Program,
+    StripeView, Window,
 };
 
 /// What turns a plan into programs: names, sizes and addresses.
@@ -25,7 +26,8 @@ pub struct ProgramContext<'a> {
     /// Bytes in a slice, where blocks are not divided into sub-blocks; else a step is a cell of the layout.
     /// 0: what suits the plan ([`Plan::slice_bytes`]).
     pub slice_bytes: u32,
-    /// By block index the digest recorded when the block was first written; may be shorter than n.
+    /// By block index the digest recorded when the block was first written, of blocks that are read and of those that
+    /// are written ([`BlockBinding::expect`]); may be shorter than n.
     pub expect: &'a [Option<[u8; 16]>],
     /// What the headers of blocks that are persisted are to say ([`BlockBinding::label`]); may be empty.
     pub label: &'a [u8],
@@ -180,13 +182,14 @@ fn waits_for_nobody(tasks: &NodeTasks) -> bool {
 
 fn binding(context: &ProgramContext<'_>, index: BlockIndex, written: bool) -> BlockBinding {
     let recorded = context.expect.get(usize::from(index.0)).copied().flatten();
+    let expect = recorded.filter(|digest| *digest != DIGEST_UNKNOWN);
     BlockBinding {
         index,
         id: BlockId { stripe: context.view.id, index },
         generation: context.generation,
         len: context.view.block_len(index),
         unit_bytes: context.view.layout.unit_bytes(),
-        expect: recorded.filter(|_| written),
+        expect,
         label: if written { context.label.to_vec() } else { Vec::new() },
     }
 }

@@ -47,7 +47,9 @@ pub use method::Method;
 pub use on_paper::{dealt, even_cluster};
 pub use place::{Placement, place, place_lost};
 pub use predict::predicted;
-pub use program::{BlockBinding, JobId, Lane, MOST_STEP_BYTES, Pace, Peer, Plan, Program, Window};
+pub use program::{
+    BlockBinding, DIGEST_UNKNOWN, JobId, Lane, MOST_STEP_BYTES, Pace, Peer, Plan, Program, Window,
+};
 pub use rates::Rates;
 pub use read::{read, read_by};
 pub use recovery::{Assignment, Recovery, Schedule, Shares, Waiting, choose_requestors};

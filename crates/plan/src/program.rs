@@ -112,6 +112,9 @@ impl Window {
     }
 }
 
+/// A digest that stands for none: what it is recorded for is not compared.
+pub const DIGEST_UNKNOWN: [u8; 16] = [0; 16];
+
 /// Ties the symbols of one block to a real block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockBinding {
@@ -125,8 +128,8 @@ pub struct BlockBinding {
     pub len: u64,
     /// Bytes under one checksum, when it is written; a block that is read says so itself.
     pub unit_bytes: u32,
-    /// When persisted: the digest recorded when the block was first written; a block that
-    /// differs is never made visible. Unknown for a first write.
+    /// The digest recorded when the block was first written. A persisted block that differs is never made visible; one
+    /// that is loaded and differs is not read. None where it is not known, as for a first write.
     pub expect: Option<[u8; 16]>,
     /// When persisted: what the block's header is to say besides its identity. Opaque here and for the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

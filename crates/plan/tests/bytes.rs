@@ -12,8 +12,8 @@ use std::sync::Arc;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, Task};
 use kintsu_plan::{
-    Account, JobId, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, StripeView, Topology, copy,
-    encode_offline, encode_online, place_lost, read, read_by, repair, write_plain,
+    Account, DIGEST_UNKNOWN, JobId, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, StripeView,
+    Topology, copy, encode_offline, encode_online, place_lost, read, read_by, repair, write_plain,
 };
 use proptest::prelude::*;
 use support::{Machine, blocks, codes, layout, programs, stripe, sub_packetised, topology};
@@ -494,9 +494,14 @@ fn programs_need_addresses() {
         build(true, 0, &[]).unwrap().iter().all(|p| p.window.step_bytes == 4 << 10),
         "chosen for the plan"
     );
-    // A digest binds what is written; a block that is only read is checked by its own checksums.
-    let programs = build(true, 4, &[Some([1; 16])]).unwrap();
-    assert!(programs.iter().flat_map(|p| &p.blocks).all(|b| b.expect.is_none()));
+    // A digest binds what is written, and what is read; zeros stand for none.
+    let expects = |digest| {
+        let programs = build(true, 4, &[Some(digest)]).unwrap();
+        let bound = programs.into_iter().flat_map(|p| p.blocks).filter(|b| b.index == BlockIndex(0));
+        bound.map(|b| b.expect).collect::<Vec<_>>()
+    };
+    assert!(expects([1; 16]).iter().all(|expect| *expect == Some([1; 16])) && !expects([1; 16]).is_empty());
+    assert!(expects(DIGEST_UNKNOWN).iter().all(Option::is_none));
     let free = *topology.nodes.keys().find(|node| !view.homes.contains(&Some(**node))).unwrap();
     let moved = copy(&view, BlockIndex(0), free).unwrap();
     let address = |_| Some(([127, 0, 0, 1], 1).into());
@@ -512,5 +517,5 @@ fn programs_need_addresses() {
         resume_key: 0,
     };
     let bound: Vec<_> = moved.programs(&context).unwrap().into_iter().map(|p| p.blocks[0].expect).collect();
-    assert_eq!(bound, [None, Some([1; 16])]);
+    assert_eq!(bound, [Some([1; 16]), Some([1; 16])]);
 }

@@ -2,12 +2,44 @@
 
 use std::collections::HashMap;
 
+use kintsu_dag::NodeId;
 use kintsu_kernel::{Kernel, KernelError, Mode};
+use kintsu_wire::message::{Fault, FaultKind};
 
+use crate::fault::fault;
+use crate::sample::{Difference, Sampler, difference};
 use crate::slice::{Buffer, View};
 
 /// Kernels for different patterns of zero inputs that are kept.
 const MOST_KERNELS: usize = 32;
+
+/// Why a combination was not made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum CombineError {
+    /// Lengths do not fit.
+    Refused(KernelError),
+    /// A second computation of a sample came to something else.
+    Wrong(Difference),
+}
+
+impl CombineError {
+    /// The fault of the node where this happened.
+    pub fn fault(&self, node: NodeId) -> Fault {
+        match self {
+            Self::Refused(error) => fault(FaultKind::Invalid, node, error.to_string()),
+            Self::Wrong(Difference { output, at, expected, got }) => {
+                let what = format!("byte {at} of output {output} of a combination, computed twice");
+                fault(FaultKind::Mismatch, node, format!("{what}: expected {expected:#04x}, got {got:#04x}"))
+            }
+        }
+    }
+}
+
+impl From<KernelError> for CombineError {
+    fn from(error: KernelError) -> Self {
+        Self::Refused(error)
+    }
+}
 
 /// One `Compute` task: its slots and its prepared kernels.
 #[derive(Debug)]
@@ -20,6 +52,8 @@ pub(crate) struct Combine {
     whole: Kernel,
     /// Kernels of fewer columns, by which inputs are added.
     partial: HashMap<Vec<bool>, Kernel>,
+    /// Looks at some of what is made.
+    sampler: Sampler,
 }
 
 impl Combine {
@@ -29,8 +63,9 @@ impl Combine {
     /// When there are more coefficients or fewer.
     pub fn new(inputs: Vec<usize>, outputs: Vec<usize>, coefs: &[u8]) -> Result<Self, KernelError> {
         let whole = Kernel::new(outputs.len(), inputs.len(), coefs)?;
+        let sampler = Sampler::new(outputs.len(), inputs.len(), coefs)?;
         let coefs = coefs.to_vec();
-        Ok(Self { inputs, outputs, coefs, spare: Vec::new(), whole, partial: HashMap::new() })
+        Ok(Self { inputs, outputs, coefs, spare: Vec::new(), whole, partial: HashMap::new(), sampler })
     }
 
     /// The slots of the inputs.
@@ -49,20 +84,35 @@ impl Combine {
     /// Fills the output slots with combinations of the input slots, all `len` bytes long.
     ///
     /// # Errors
-    /// When a length is another.
-    pub fn run(&mut self, slots: &mut [Option<View<'_>>], len: usize) -> Result<(), KernelError> {
+    /// When a length is another, or a sample is not what a second computation makes of it; the outputs are empty then.
+    pub fn run(&mut self, slots: &mut [Option<View<'_>>], len: usize) -> Result<(), CombineError> {
         if let ([input], [output], [1]) = (&self.inputs[..], &self.outputs[..], &self.coefs[..]) {
             slots[*output] = slots[*input].as_mut().map(View::share);
             return Ok(());
         }
+        let Some(range) = self.sampler.next(len) else { return Ok(self.make(slots, len)?) };
+        // Before an input is overwritten.
+        let expected = self.sampler.expected(&self.data(slots), &range)?;
+        self.make(slots, len)?;
+        let made = self.outputs.iter().map(|slot| slots[*slot].as_ref().and_then(View::data));
+        let Some(wrong) = difference(&expected, made, &range) else { return Ok(()) };
+        self.outputs.iter().for_each(|slot| slots[*slot] = None);
+        Err(CombineError::Wrong(wrong))
+    }
+
+    /// The bytes of the inputs, where there are any.
+    fn data<'a>(&self, slots: &'a [Option<View<'_>>]) -> Vec<Option<&'a [u8]>> {
+        self.inputs.iter().map(|slot| slots[*slot].as_ref().and_then(View::data)).collect()
+    }
+
+    fn make(&mut self, slots: &mut [Option<View<'_>>], len: usize) -> Result<(), KernelError> {
         let own = |i: &&usize| matches!(slots[self.inputs[**i]], Some(View::Own(_)));
         if let Some(place) = self.spare.iter().find(own).copied() {
             return self.add_to(place, slots);
         }
         let mut made: Vec<Buffer> = Vec::with_capacity(self.outputs.len());
         {
-            let data: Vec<Option<&[u8]>> =
-                self.inputs.iter().map(|slot| slots[*slot].as_ref().and_then(View::data)).collect();
+            let data = self.data(slots);
             if data.iter().any(Option::is_some) {
                 made.extend(self.outputs.iter().map(|_| Buffer::take(len)));
                 let mut outputs: Vec<&mut [u8]> = made.iter_mut().map(|buffer| &mut buffer[..]).collect();
@@ -86,8 +136,7 @@ impl Combine {
         let mut sum = slots[self.inputs[place]].take();
         if let Some(View::Own(sum)) = &mut sum {
             // The one at `place` is not there any more.
-            let data: Vec<Option<&[u8]>> =
-                self.inputs.iter().map(|slot| slots[*slot].as_ref().and_then(View::data)).collect();
+            let data = self.data(slots);
             let inputs: Vec<&[u8]> = data.iter().copied().flatten().collect();
             if !inputs.is_empty() {
                 let kernel = Self::partial(&mut self.partial, 1, &self.coefs, &data)?;
@@ -96,6 +145,14 @@ impl Combine {
         }
         slots[self.outputs[0]] = sum;
         Ok(())
+    }
+
+    /// Makes it compute something else, as a wrong kernel would.
+    #[cfg(test)]
+    pub fn spoil(&mut self) {
+        let mut others = self.coefs.clone();
+        others[0] ^= 64;
+        self.whole = Kernel::new(self.outputs.len(), self.inputs.len(), &others).expect("the same shape");
     }
 
     /// The kernel of the columns whose inputs are there.
@@ -175,6 +232,36 @@ mod tests {
             assert_eq!(slots[2].as_ref().unwrap().data(), (!zero).then_some(&[9; 100][..]));
             assert_eq!(slots[0].is_none(), own[0]);
             assert_eq!(slots[1].is_none(), own[1] && !own[0]);
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_computes_something_else_is_found_before_anything_leaves() {
+        let byte = |value: u8| Some(Slice::Data(vec![value; 5000].into()));
+        for wrong in [[1, 2, 3, 7, 0, 9], [1, 2, 4, 7, 0, 8]] {
+            let mut combine = Combine::new(vec![0, 1, 2], vec![3, 4], &[1, 2, 3, 7, 0, 8]).unwrap();
+            combine.whole = Kernel::new(2, 3, &wrong).unwrap();
+            let mut slots = vec![byte(3), byte(80), byte(9), None, None];
+            let error = combine.run(&mut slots, 5000).unwrap_err();
+            assert!(matches!(error, CombineError::Wrong(_)), "{error:?}");
+            assert!(slots[3].is_none() && slots[4].is_none());
+            let fault = error.fault(NodeId(7));
+            assert_eq!((fault.kind, fault.node), (FaultKind::Mismatch, NodeId(7)));
+            assert!(fault.detail.contains("expected 0x"), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_sum_in_the_place_of_an_input_is_looked_at_too() {
+        for spoilt in [false, true] {
+            let mut combine = Combine::new(vec![0, 1], vec![2], &[1, 5]).unwrap();
+            combine.may_overwrite(|_| true);
+            if spoilt {
+                combine.partial.insert(vec![false, true], Kernel::new(1, 1, &[4]).unwrap());
+            }
+            let own = Slice::Own(BytesMut::from(&[3; 900][..]));
+            let mut slots = vec![Some(own), Some(Slice::Data(vec![80; 900].into())), None];
+            assert_eq!(combine.run(&mut slots, 900).is_err(), spoilt);
         }
     }
 

@@ -176,9 +176,7 @@ impl Lane {
             }
             OpKind::Compute(combine) => {
                 let node = self.node;
-                combine
-                    .run(slots, len)
-                    .map_err(|error| fault(FaultKind::Invalid, node, error.to_string()))?;
+                combine.run(slots, len).map_err(|error| error.fault(node))?;
             }
             OpKind::Persist { slot, sink, sub } => {
                 let at = offset + u64::from(*sub) * len as u64;

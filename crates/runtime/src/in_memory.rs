@@ -55,7 +55,8 @@ impl InMemory {
     /// sub-block; `persist` gets those of each target, or `None` if they are all zero and not kept.
     ///
     /// # Errors
-    /// `Invalid` for a symbol that is missing or of another length.
+    /// `Invalid` for a symbol that is missing or of another length; `Mismatch` when a sample of what was computed is not
+    /// what a second computation makes of it.
     pub fn step<'a>(
         &mut self,
         len: usize,
@@ -74,9 +75,9 @@ impl InMemory {
                     })?;
                     slots[*slot] = Some(View::Lent(lent));
                 }
-                OpKind::Compute(combine) => combine
-                    .run(&mut slots, len)
-                    .map_err(|error| fault(FaultKind::Invalid, HERE, error.to_string()))?,
+                OpKind::Compute(combine) => {
+                    combine.run(&mut slots, len).map_err(|error| error.fault(HERE))?;
+                }
                 OpKind::Persist { slot, sink, sub } => {
                     let index = self.script.sinks[*sink].binding.index;
                     persist(index, *sub, slots[*slot].as_ref().and_then(View::data));

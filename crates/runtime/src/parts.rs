@@ -248,6 +248,7 @@ impl Running {
             verdict: self.verdict.clone(),
             waiting: waiting.clone(),
             room: room.clone(),
+            blocks: context.sent.clone(),
         };
         let to = *peer;
         parts.push(Box::pin(async move { Some((to, outgoing.run(queue).await)) }));

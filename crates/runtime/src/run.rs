@@ -17,6 +17,7 @@ use crate::local::{BlockSink, Local};
 use crate::parts::{Running, Sinks, start};
 use crate::plane::DataPlane;
 use crate::script::{Persisted, Script, part_bytes};
+use crate::sent_blocks::SentBlocks;
 use crate::source::blocking;
 use crate::verdict::Verdict;
 
@@ -33,6 +34,8 @@ pub struct Context {
     pub progress: Option<watch::Sender<Standing>>,
     /// Ends the run early.
     pub cancel: CancellationToken,
+    /// Takes the digests of the blocks that are sent from here, for whoever asks for them.
+    pub sent: Option<Arc<SentBlocks>>,
 }
 
 /// Runs the programs of one job on one node until all have ended, or one has failed, or the run is
@@ -200,4 +203,114 @@ fn note_panic<T>(joined: Result<T, tokio::task::JoinError>, node: NodeId, verdic
     joined
         .map_err(|error| verdict.fail(fault(FaultKind::Io, node, format!("a part of the run: {error}"))))
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use kintsu_dag::{BlockId, BlockIndex, Sink, StripeId, Task, Vertex};
+    use kintsu_plan::{JobId, Window};
+    use kintsu_wire::Credentials;
+
+    use super::*;
+    use crate::local::{BlockSource, Output};
+    use crate::script::OpKind;
+
+    const LEN: u64 = 300_000;
+
+    /// Blocks without end, and whether one became visible.
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Option<BlockId>>>);
+
+    impl Local for Memory {
+        fn open(&self, _: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn create(&self, _: &BlockBinding, _: Sink, _: u64, _: u64) -> Result<Output, Fault> {
+            Ok(Output::Block(Box::new(self.clone())))
+        }
+    }
+
+    impl BlockSource for Memory {
+        fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+            (offset..).zip(buf).for_each(|(at, byte)| *byte = (at % 251) as u8 + 1);
+            Ok(())
+        }
+    }
+
+    impl BlockSink for Memory {
+        fn write_at(&mut self, _: u64, _: &[u8]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>) -> Result<Option<HeldBlock>, Fault> {
+            *self.0.lock().unwrap() = Some(binding(2).id);
+            Ok(None)
+        }
+    }
+
+    fn binding(index: u8) -> BlockBinding {
+        let index = BlockIndex(index);
+        let id = BlockId { stripe: StripeId(1), index };
+        BlockBinding { index, id, generation: 1, len: LEN, unit_bytes: 4096, expect: None, label: Vec::new() }
+    }
+
+    /// Parity of two blocks of one node, computed as it should be or by a kernel that is wrong.
+    async fn encode(spoilt: bool) -> (RunOutcome, Option<BlockId>) {
+        let [a, b, c] = [0, 1, 2].map(Vertex);
+        let node = NodeId(4);
+        let tasks = vec![
+            Task::Load { vertex: a },
+            Task::Load { vertex: b },
+            Task::Compute { outputs: vec![c], inputs: vec![a, b], coefs: vec![1, 2].into() },
+            Task::Persist { vertex: c, sink: Sink::Block },
+        ];
+        let program = Program {
+            job: JobId(1),
+            lane: 0,
+            node,
+            window: Window::whole(0, LEN, 65_536, 1),
+            tasks,
+            sends: Vec::new(),
+            blocks: (0..3).map(binding).collect(),
+            peers: Vec::new(),
+            resume_key: 0,
+            serial: false,
+            rate: None,
+        };
+        let memory = Memory::default();
+        let context = Context {
+            plane: DataPlane::client(Credentials::none()),
+            local: Arc::new(memory.clone()),
+            limits: Limits::default(),
+            progress: None,
+            cancel: CancellationToken::new(),
+            sent: None,
+        };
+        let mut script = Script::new(&program).unwrap();
+        for op in script.ops.iter_mut().filter(|_| spoilt) {
+            if let OpKind::Compute(combine) = &mut op.kind {
+                combine.spoil();
+            }
+        }
+        let programs = [program];
+        let sinks = open_sinks(node, &programs, std::slice::from_ref(&script), &context).await.unwrap();
+        let grant = context.plane.budget.grant(1, 65_536, 8);
+        let running = start(node, &programs, vec![script], sinks, &context, grant);
+        let outcome = running.outcome(context).await;
+        let visible = *memory.0.lock().unwrap();
+        (outcome, visible)
+    }
+
+    #[tokio::test]
+    async fn nothing_that_a_wrong_kernel_made_becomes_visible() {
+        let (right, visible) = encode(false).await;
+        assert_eq!((right.fault, visible), (None, Some(binding(2).id)));
+        let (wrong, visible) = encode(true).await;
+        let fault = wrong.fault.unwrap();
+        assert_eq!((fault.kind, fault.node), (FaultKind::Mismatch, NodeId(4)), "{fault}");
+        assert_eq!(visible, None);
+    }
 }

@@ -24,6 +24,7 @@ use crate::frames::FrameReader;
 use crate::limits::Limits;
 use crate::plane::{DataPlane, StreamKey};
 use crate::receive::say_farewell;
+use crate::sent_blocks::SentBlocks;
 use crate::slice::Slice;
 use crate::verdict::{FAREWELL, Verdict, Waiting};
 
@@ -54,6 +55,8 @@ pub(crate) struct Outgoing {
     pub flow: Flow,
     /// Room in the queue, in slices; given back when a slice has left.
     pub room: Arc<Semaphore>,
+    /// Takes the digests of blocks.
+    pub blocks: Option<Arc<SentBlocks>>,
 }
 
 impl Outgoing {
@@ -186,6 +189,9 @@ impl Outgoing {
         let lane = self.key.lane;
         let header = |parcel: &Parcel| {
             let Parcel { vertex, offset, slice } = parcel;
+            if let Some(blocks) = &self.blocks {
+                return blocks.header(lane, self.key.to, *vertex, *offset, slice);
+            }
             match slice.data() {
                 Some(data) => {
                     Header::new(Kind::Slice { vertex: *vertex, offset: *offset, zero: false }, lane, data)

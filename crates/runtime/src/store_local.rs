@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kintsu_dag::{BlockId, NodeId, Sink};
-use kintsu_plan::BlockBinding;
+use kintsu_plan::{BlockBinding, DIGEST_UNKNOWN};
 use kintsu_store::{BlockRead, BlockStore, BlockWrite, Digest, Generation, StoreError};
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
 
@@ -116,6 +116,11 @@ impl StoreLocal {
     }
 }
 
+/// The digest that a block must have, where one is known.
+fn expected(binding: &BlockBinding) -> Option<Digest> {
+    binding.expect.filter(|digest| *digest != DIGEST_UNKNOWN).map(Digest)
+}
+
 impl Local for StoreLocal {
     fn open(&self, binding: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault> {
         let opened = self.store.open(binding.id, Generation(binding.generation));
@@ -123,6 +128,12 @@ impl Local for StoreLocal {
         if read.meta().len != binding.len {
             let detail = format!("wrong length: expected {} bytes, got {}", binding.len, read.meta().len);
             return Err(self.fault(FaultKind::Stale, binding.id, detail));
+        }
+        // The block's own digest, which fits the checksums of its units: else the store would not have opened it.
+        let (expected, got) = (expected(binding), read.meta().digest);
+        if let Some(expected) = expected.filter(|expected| *expected != got) {
+            let detail = format!("whole, but not what was recorded: expected digest {expected}, got {got}");
+            return Err(self.fault(FaultKind::Corrupt, binding.id, detail));
         }
         Ok(Box::new(StoreSource { node: self.node, id: binding.id, read }))
     }
@@ -154,7 +165,7 @@ impl Local for StoreLocal {
                 return Err(fault);
             }
         };
-        let expect = binding.expect.map(Digest);
+        let expect = expected(binding);
         Ok(Output::Block(Box::new(StoreSink { node: self.node, key, claim, partial: Some(partial), expect })))
     }
 }

@@ -23,6 +23,23 @@ pub(crate) fn combine(crc_a: u32, crc_b: u32, len_b: u32) -> u32 {
     shifted ^ crc_b
 }
 
+/// The CRC32C of so many zero bytes; costs two 32-bit polynomial products per bit of `len`.
+pub(crate) fn of_zeros(len: u32) -> u32 {
+    let (mut all, mut run, mut run_len) = (0, crc_fast::crc32_iscsi(&[0]), 1u32);
+    let mut rest = len;
+    while rest != 0 {
+        if rest & 1 != 0 {
+            all = combine(all, run, run_len);
+        }
+        rest >>= 1;
+        if rest != 0 {
+            run = combine(run, run, run_len);
+            run_len <<= 1;
+        }
+    }
+    all
+}
+
 /// a * b mod P.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
@@ -66,6 +83,13 @@ mod tests {
             let (a, b) = data.split_at(cut);
             let whole = combine(crc_fast::crc32_iscsi(a), crc_fast::crc32_iscsi(b), b.len() as u32);
             assert_eq!(whole, crc_fast::crc32_iscsi(&data), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn zeros_have_the_crc_of_zeros() {
+        for len in [0, 1, 2, 3, 7, 32, 100, 4096, 65_535, 65_536, 1 << 20] {
+            assert_eq!(of_zeros(len), crc_fast::crc32_iscsi(&vec![0; len as usize]), "{len} zeros");
         }
     }
 }

@@ -38,3 +38,4 @@ pub use meta::{
     BlockMeta, Digest, Generation, Held, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES, UNIT_BYTES, Usage,
 };
 pub use scrub::{ScrubReport, scrub};
+pub use sums::UnitSums;

@@ -6,10 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::crc;
+use crate::{Digest, crc};
 
 /// The checksums so far, and which bytes they cover.
-pub(crate) struct UnitSums {
+///
+/// Besides a store that writes a block, whoever sends one can gather them, and so knows the digest that a store must
+/// come to.
+#[derive(Debug)]
+pub struct UnitSums {
     len: u64,
     /// Bytes of a unit.
     unit: u64,
@@ -21,7 +25,7 @@ pub(crate) struct UnitSums {
 }
 
 /// Bytes `start..end` of a unit.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Extent {
     start: u32,
     end: u32,
@@ -29,6 +33,14 @@ struct Extent {
 }
 
 impl UnitSums {
+    /// For a block of `len` bytes in units of `unit` bytes, none of them there yet.
+    ///
+    /// # Panics
+    /// For a unit of zero bytes.
+    pub fn of_block(len: u64, unit: u32) -> Self {
+        Self::new(len, unit, len.div_ceil(unit.into()) as usize)
+    }
+
     /// For a block of `len` bytes in `units` units of `unit` bytes, none of them there yet.
     pub(crate) fn new(len: u64, unit: u32, units: usize) -> Self {
         Self {
@@ -42,7 +54,7 @@ impl UnitSums {
     }
 
     /// Bytes covered.
-    pub(crate) fn written(&self) -> u64 {
+    pub fn written(&self) -> u64 {
         self.written
     }
 
@@ -63,24 +75,55 @@ impl UnitSums {
         })
     }
 
+    /// The digest of the block; `None` until every byte is covered.
+    pub fn digest(&self) -> Option<Digest> {
+        (self.written == self.len).then(|| Digest::of_units(self.len, &self.table))
+    }
+
     /// Covers `data` at `offset`: within the block, not covered before.
     pub(crate) fn add(&mut self, offset: u64, data: &[u8]) {
+        self.add_pieces(offset, data, |_, _| ());
+    }
+
+    /// Covers `data` at `offset`: within the block, not covered before. Returns the CRC32C of `data`, which costs no
+    /// second pass over it.
+    pub fn add_and_sum(&mut self, offset: u64, data: &[u8]) -> u32 {
+        let mut all = None;
+        self.add_pieces(offset, data, |crc, len| {
+            all = Some(all.map_or(crc, |before| crc::combine(before, crc, len)));
+        });
+        all.unwrap_or(0)
+    }
+
+    /// Covers `data`, and tells the CRC32C and the length of each part that lies in one unit.
+    fn add_pieces(&mut self, offset: u64, data: &[u8], mut summed: impl FnMut(u32, u32)) {
         let mut rest = data;
         for (unit, start, end) in pieces(self.unit, offset, data.len() as u64) {
             let (piece, tail) = rest.split_at((end - start) as usize);
             rest = tail;
-            self.add_in_unit(unit, start, end, piece);
+            let crc = crc_fast::crc32_iscsi(piece);
+            summed(crc, end - start);
+            self.add_in_unit(unit, start, end, crc);
         }
         self.written += data.len() as u64;
     }
 
-    fn add_in_unit(&mut self, unit: usize, start: u32, end: u32, data: &[u8]) {
+    /// Covers `len` zeros at `offset`: within the block, not covered before. Reads no memory.
+    pub fn add_zeros(&mut self, offset: u64, len: u64) {
+        for (unit, start, end) in pieces(self.unit, offset, len) {
+            self.add_in_unit(unit, start, end, crc::of_zeros(end - start));
+        }
+        self.written += len;
+    }
+
+    /// Covers a part of a unit whose checksum is known.
+    fn add_in_unit(&mut self, unit: usize, start: u32, end: u32, crc: u32) {
         let unit_len = (self.len - unit as u64 * self.unit).min(self.unit) as u32;
         let whole = if (start, end) == (0, unit_len) {
-            Some(crc_fast::crc32_iscsi(data))
+            Some(crc)
         } else {
             let extents = self.partial.entry(unit).or_default();
-            insert(extents, start, end, data);
+            insert(extents, start, end, crc);
             extents.first().filter(|e| (e.start, e.end) == (0, unit_len)).map(|e| e.crc)
         };
         if let Some(crc) = whole {
@@ -92,15 +135,15 @@ impl UnitSums {
 }
 
 /// Puts a piece among the extents of its unit and merges it with those it touches.
-fn insert(extents: &mut Vec<Extent>, start: u32, end: u32, data: &[u8]) {
+fn insert(extents: &mut Vec<Extent>, start: u32, end: u32, crc: u32) {
     let mut at = extents.partition_point(|e| e.end <= start);
     if at > 0 && extents[at - 1].end == start {
         at -= 1;
         let before = &mut extents[at];
-        before.crc = crc::combine(before.crc, crc_fast::crc32_iscsi(data), end - start);
+        before.crc = crc::combine(before.crc, crc, end - start);
         before.end = end;
     } else {
-        extents.insert(at, Extent { start, end, crc: crc_fast::crc32_iscsi(data) });
+        extents.insert(at, Extent { start, end, crc });
     }
     if let Some(&after) = extents.get(at + 1).filter(|after| after.start == end) {
         let joined = &mut extents[at];
@@ -146,29 +189,38 @@ mod tests {
             order in any::<u64>(),
             unit in (12u32..=16).prop_map(|bits| 1 << bits),
         ) {
-            let data: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect();
+            // Long runs of zeros, too.
+            let byte = |i: usize| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed;
+            let data: Vec<u8> = (0..len).map(|i| if i >> 15 & 1 == 1 { 0 } else { byte(i) }).collect();
             let mut bounds: Vec<usize> = cuts.iter().map(|c| c.index(len)).chain([0, len]).collect();
             bounds.sort_unstable();
             bounds.dedup();
             let mut ranges: Vec<_> = bounds.windows(2).map(|w| (w[0], w[1])).collect();
             ranges.sort_by_key(|r| (r.0 as u64 + 1).wrapping_mul(order | 1).rotate_left(17));
 
-            let mut sums = UnitSums::new(len as u64, unit, len.div_ceil(unit as usize));
+            let mut sums = UnitSums::of_block(len as u64, unit);
             for (start, end) in ranges {
                 prop_assert_eq!(sums.covered(start as u64, (end - start) as u64), None);
-                sums.add(start as u64, &data[start..end]);
+                prop_assert_eq!(sums.digest(), None);
+                let piece = &data[start..end];
+                if piece.iter().all(|byte| *byte == 0) {
+                    sums.add_zeros(start as u64, piece.len() as u64);
+                } else {
+                    prop_assert_eq!(sums.add_and_sum(start as u64, piece), crc_fast::crc32_iscsi(piece));
+                }
                 prop_assert_eq!(sums.covered(start as u64, (end - start) as u64), Some(start as u64));
                 prop_assert_eq!(sums.covered(end as u64 - 1, 1), Some(end as u64 - 1));
             }
             prop_assert_eq!(sums.written(), len as u64);
             prop_assert_eq!(sums.table(), in_order(&data, unit));
+            prop_assert_eq!(sums.digest(), Some(Digest::in_units(&data, unit as usize)));
             prop_assert!(sums.partial.is_empty());
         }
     }
 
     #[test]
     fn overlap_is_found_at_its_first_byte() {
-        let mut sums = UnitSums::new(200, UNIT_BYTES as u32, 1);
+        let mut sums = UnitSums::of_block(200, UNIT_BYTES as u32);
         sums.add(50, &[1; 50]);
         assert_eq!(sums.covered(0, 50), None);
         assert_eq!(sums.covered(0, 51), Some(50));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kintsu_client::{ClientError, PutOptions};
+use kintsu_store::{BlockStore, FileStore, Generation};
 use kintsu_wire::message::Encoding;
 use tokio::io::AsyncReadExt;
 
@@ -98,6 +99,38 @@ async fn rot_is_found_read_around_and_mended() {
             .await;
         assert_same(&cluster.get("o").await.unwrap(), &data);
     }
+}
+
+/// A block that was written for another stripe, say, and got this one's name: its own checksums are right.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sound_block_of_other_bytes_is_gone_around_and_mended() {
+    let cluster = Cluster::start(7, 4).await;
+    let data = content(14, 196_000);
+    cluster.put("o", &data, options(RS, Encoding::Online)).await.unwrap();
+    let path = cluster.block_path("o", 0, 1).await;
+    let before = std::fs::read(&path).unwrap();
+    write_other_bytes(&cluster, &path, "o", 1).await;
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+    cluster
+        .until_async("the block is mended", || async {
+            let path = cluster.block_path("o", 0, 1).await;
+            std::fs::read(&path).is_ok_and(|now| now == before)
+        })
+        .await;
+    assert_same(&cluster.get("o").await.unwrap(), &data);
+}
+
+/// Puts a block that is sound in itself in the place of another, of the same name and generation.
+async fn write_other_bytes(cluster: &Cluster, path: &std::path::Path, name: &str, index: u8) {
+    let stripe = cluster.stripe(name, 0).await;
+    let block = stripe.blocks[usize::from(index)].clone().unwrap();
+    let aside = tempfile::tempdir().unwrap();
+    let store = FileStore::open(aside.path()).unwrap();
+    let unit = stripe.layout.unit_bytes();
+    let mut write = store.create(block.id, Generation(stripe.generation), block.len, unit, &[]).unwrap();
+    write.write_at(0, &content(99, block.len as usize)).unwrap();
+    write.finish(None).unwrap();
+    std::fs::copy(kintsu_store::block_path(aside.path(), block.id), path).unwrap();
 }
 
 /// What can happen to a block file.

@@ -103,13 +103,14 @@ async fn attempts(
         let generation = stripe.generation;
         touched.extend(places.iter().map(|&(node, id)| (node, BlockRef { id, generation })));
         let _writing = cluster.write_to(places.clone());
+        let expect: Vec<_> = stripe.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect();
         let job = Job {
             plan: &plan,
             view: &view,
             generation,
             start: 0,
             slice_bytes: stripe.layout.cell_bytes.clamp(LEAST_SLICE_BYTES, 1 << 20),
-            expect: &[],
+            expect: &expect,
             resume_key: 0,
         };
         let (programs, conducted) = run(cluster, job).await?;

@@ -320,6 +320,7 @@ impl Node {
             limits: Limits::default(),
             progress: None,
             cancel: CancellationToken::new(),
+            sent: None,
         };
         let handle = self.runtime.as_ref().map(Runtime::handle).cloned();
         let run = handle.map(|h| h.spawn(async move { run_programs(&programs, context).await }));

@@ -158,7 +158,14 @@ impl Site {
     }
 
     pub fn context_with(&self, plane: Arc<DataPlane>, local: Arc<dyn Local>) -> Context {
-        Context { plane, local, limits: self.limits, progress: None, cancel: CancellationToken::new() }
+        Context {
+            plane,
+            local,
+            limits: self.limits,
+            progress: None,
+            cancel: CancellationToken::new(),
+            sent: None,
+        }
     }
 
     /// Runs all programs, those of the client with `client`, except on the nodes `without`.
