@@ -10,7 +10,7 @@ use std::time::Duration;
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::JobId;
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
-use kintsu_store::{BlockStore, FileStore};
+use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::{
     CoordinatorChannel, Credentials, Seen, TrustedNetwork, channel, check_listen, connect_coordinator,
     guard_agent,
@@ -20,9 +20,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::identity::{Claim, Identity};
 use crate::deletes::Deletes;
 use crate::graves::Graves;
+use crate::identity::{Claim, Identity};
 use crate::service::Service;
 use crate::{AgentError, identity, membership};
 
@@ -155,6 +155,17 @@ impl Agent {
     /// [`AgentError`]: the directory is in use or another node's, an address cannot be listened
     /// on, the coordinator refuses. An unreachable coordinator is waited for.
     pub async fn start(config: AgentConfig) -> Result<AgentHandle, AgentError> {
+        Self::start_on(config, |dir| Ok(Arc::new(FileStore::open(dir)?))).await
+    }
+
+    /// The same on a store that is opened otherwise: to see what a cluster makes of a store that fails or lies.
+    ///
+    /// # Errors
+    /// Those of [`Agent::start`] and of `open`.
+    pub async fn start_on(
+        config: AgentConfig,
+        open: impl FnOnce(&Path) -> Result<Arc<dyn BlockStore>, StoreError> + Send + 'static,
+    ) -> Result<AgentHandle, AgentError> {
         let token = config.token.as_deref();
         check_listen(config.listen_control, false, token, config.trusted)?;
         check_listen(config.listen_data, false, token, config.trusted)?;
@@ -164,11 +175,11 @@ impl Agent {
         let config = AgentConfig { dir, ..config };
         let opened = config.clone();
         let open = move || {
-            let store = FileStore::open(&opened.dir)?;
+            let store = open(&opened.dir)?;
             let claim = Claim { node: opened.node, blocks: store.ids()?.len(), replace: opened.replace };
             let identity = identity::open(&opened.dir, claim)?;
             let graves = Graves::open(&opened.dir)?;
-            Ok::<_, AgentError>((Arc::new(store) as Arc<dyn BlockStore>, identity, graves))
+            Ok::<_, AgentError>((store, identity, graves))
         };
         let unfinished = |e: tokio::task::JoinError| AgentError::Identity {
             path: config.dir.clone(),

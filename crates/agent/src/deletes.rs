@@ -67,12 +67,10 @@ impl Deletes {
 fn delete(store: &dyn BlockStore, block: BlockRef) -> Result<(), StoreError> {
     match store.delete(block.id, Some(Generation(block.generation))) {
         // Its generation cannot be told any more; nobody can use it either.
-        Err(bad) if bad.is_damage() => {
-            match store.set_aside(block.id, Reason::Rotten, rot::now_unix()) {
-                Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
-                Err(error) => Err(error),
-            }
-        }
+        Err(bad) if bad.is_damage() => match store.set_aside(block.id, Reason::Rotten, rot::now_unix()) {
+            Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        },
         deleted => deleted.map(|_| ()),
     }
 }
@@ -107,8 +105,7 @@ mod tests {
         std::fs::create_dir(&stuck).unwrap();
         let deletes = Deletes::default();
         let stale = BlockRef { generation: 7, ..block(3) };
-        let done =
-            deletes.run(&store, &graves, call(5, vec![block(1), block(2), stale, block(9)])).unwrap();
+        let done = deletes.run(&store, &graves, call(5, vec![block(1), block(2), stale, block(9)])).unwrap();
         assert_eq!(done.gone, [block(1), stale, block(9)]);
         assert_eq!(done.failed.iter().map(|f| f.0).collect::<Vec<_>>(), [block(2)]);
         assert!(block_path(dir.path(), block(3).id).exists(), "another generation stays");

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use kintsu_dag::StripeId;
 use kintsu_store::{BlockMeta, BlockStore, Listing, StoreError};
-use kintsu_wire::message::{
-    BadBlock, BlockPage, DiskUsage, FaultKind, Heartbeat, Register, Registered,
-};
+use kintsu_wire::message::{BadBlock, BlockPage, DiskUsage, FaultKind, Heartbeat, Register, Registered};
 use kintsu_wire::{CoordinatorChannel, other_cluster};
 use tonic::{Code, Status};
 

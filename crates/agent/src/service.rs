@@ -8,12 +8,13 @@ use futures::Stream;
 use kintsu_dag::NodeId;
 use kintsu_plan::Program;
 use kintsu_runtime::{Context, StoreLocal, run};
-use kintsu_store::StoreError;
+use kintsu_store::{BlockStore, StoreError};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    AsideList, BlockRef, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind, HeldBlock, JobRef, Nothing, Purge,
-    RemovedObjects, RunEvent, RunPrograms, ScrubEvent, SetAside, Standing, TakeBack, Verified,
+    AsideList, BlockRef, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind, FoundBlocks, HeldBlock,
+    JobRef, LookBlocks, Nothing, Purge, RemovedObjects, RunEvent, RunPrograms, ScrubEvent, SetAside,
+    Standing, TakeBack, Verified,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -113,6 +114,17 @@ impl Agent for Service {
 
     async fn removed(&self, _: Request<Nothing>) -> Result<Response<RemovedObjects>, Status> {
         Ok(Response::new(RemovedObjects { ranges: self.shared.graves.ranges() }))
+    }
+
+    async fn look(&self, request: Request<LookBlocks>) -> Result<Response<FoundBlocks>, Status> {
+        self.node()?;
+        let (store, blocks) = (self.shared.store.clone(), request.into_inner().blocks);
+        let look = move || blocks.iter().map(|block| found(&*store, block)).collect();
+        match tokio::task::spawn_blocking(look).await {
+            Ok(Ok(blocks)) => Ok(Response::new(FoundBlocks { blocks })),
+            Ok(Err(error)) => Err(Status::internal(StoreError::to_string(&error))),
+            Err(error) => Err(Status::internal(error.to_string())),
+        }
     }
 
     async fn scrub(&self, _: Request<Nothing>) -> Result<Response<Self::ScrubStream>, Status> {
@@ -261,6 +273,16 @@ fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent,
         if events.blocking_send(Ok(event)).is_err() {
             return;
         }
+    }
+}
+
+/// What the store has of a block, by its header. A block that cannot be read is as good as none, a store that is gone
+/// is not.
+fn found(store: &dyn BlockStore, block: &BlockRef) -> Result<Option<HeldBlock>, StoreError> {
+    match store.look(block.id) {
+        Ok(there) => Ok(Some(held(&there.meta)).filter(|held| held.generation == block.generation)),
+        Err(gone @ StoreError::Vanished { .. }) => Err(gone),
+        Err(_) => Ok(None),
     }
 }
 

@@ -130,8 +130,10 @@ impl Client {
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn command_node(&self, node: NodeId, action: NodeAction) -> Result<Jobs, ClientError> {
-        self.job(move |mut c| Box::pin(async move { c.command_node(NodeCommand { node, action, force: false }).await }))
-            .await
+        self.job(move |mut c| {
+            Box::pin(async move { c.command_node(NodeCommand { node, action, force: false }).await })
+        })
+        .await
     }
 
     async fn job(

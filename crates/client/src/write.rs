@@ -3,14 +3,16 @@
 //! Invariants: nothing is visible before the coordinator has accepted the digests of all blocks, each
 //! durable by then; whatever ends the put before (an error, a dropped future, a dead process) leaves
 //! only blocks that the coordinator deletes, at once or when the lease runs out. Memory is
-//! bounded by the slices in flight of the stripes under way.
+//! bounded by the slices in flight of the stripes under way, and the digests of one batch of stripes.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_code::USER;
-use kintsu_wire::message::{BeginPut, CommitPut, Encoding, ObjectInfo, PutTicket, WrittenStripe};
+use kintsu_wire::message::{
+    BeginPut, CommitPut, CommitReply, Encoding, ObjectInfo, RefusedStripe, StripeGrant, WrittenStripe,
+};
 use tokio::task::JoinHandle;
 
 use crate::codes::{parse_code, received_code};
@@ -21,6 +23,9 @@ use crate::{Client, ClientError, ReadAt};
 
 /// Stripes written at the same time.
 const STRIPES_AT_ONCE: usize = 2;
+
+/// How often one stripe is written anew because what was written of it is gone when the put is committed.
+const MAX_REWRITES: usize = 3;
 
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_millis(100);
@@ -90,61 +95,122 @@ impl Client {
             .await?;
         let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
         let code = received_code(&options.code, ticket.definition.take()).await?;
-        let writing = write_all(self, source.clone(), code, options.encoding, ticket, &progress);
-        let commit = tokio::select! {
-            commit = writing => commit?,
+        let nodes = by_id(ticket.nodes);
+        let put = Put::new(self.clone(), ticket.put, source.clone(), code, options.encoding, nodes);
+        let mut writes = Writes { put: Arc::new(put), total: size, untold: Vec::new(), progress: &progress };
+        tokio::select! {
+            written = writes.all(ticket.stripes) => written?,
             lost = lease.lost() => return Err(lost),
-        };
-        source.check_unchanged()?;
-        let object = self
-            .call_patiently(|mut c| {
+        }
+        let mut rewritten = HashMap::new();
+        loop {
+            source.check_unchanged()?;
+            let commit = CommitPut { put: ticket.put, stripes: writes.untold.clone() };
+            let reply = self.call_patiently(|mut c| {
                 let commit = commit.clone();
                 async move { c.commit_put(commit).await }
-            })
-            .await?;
-        lease.fulfilled();
-        Ok(object)
+            });
+            let refused = match reply.await? {
+                CommitReply::Visible(object) => {
+                    lease.fulfilled();
+                    return Ok(object);
+                }
+                CommitReply::Refused(refused) => refused,
+            };
+            give_up_at_last(&mut rewritten, &refused)?;
+            tokio::select! {
+                written = writes.again(refused) => written?,
+                lost = lease.lost() => return Err(lost),
+            }
+        }
     }
 }
 
-async fn write_all(
-    client: &Client,
-    source: Arc<dyn ReadAt>,
-    code: Arc<dyn kintsu_code::Code>,
-    encoding: Encoding,
-    ticket: PutTicket,
-    progress: &impl Fn(u64, u64),
-) -> Result<CommitPut, ClientError> {
-    let total = source.len();
-    let granted: u64 = ticket.stripes.iter().map(|s| s.layout.data_bytes).sum();
-    if granted != total {
-        return Err(ClientError::Corrupt(format!(
-            "expected stripes for {total} bytes, got stripes for {granted}"
-        )));
+/// Counts how often each stripe was refused, by its first byte in the object.
+fn give_up_at_last(counts: &mut HashMap<u64, usize>, refused: &[RefusedStripe]) -> Result<(), ClientError> {
+    if refused.is_empty() {
+        return Err(ClientError::Corrupt("expected the stripes that a commit refuses, got none".into()));
     }
-    let nodes = by_id(ticket.nodes);
-    let put = Arc::new(Put::new(client.clone(), ticket.put, source, code, encoding, nodes));
-    let (mut under_way, mut stripes, mut offset) = (VecDeque::new(), Vec::new(), 0);
-    let mut grants = ticket.stripes.into_iter();
-    progress(0, total);
-    loop {
-        while under_way.len() < STRIPES_AT_ONCE {
-            let Some(grant) = grants.next() else { break };
-            let data_bytes = grant.layout.data_bytes;
-            under_way.push_back(Writer(tokio::spawn(StripeWrite::new(put.clone(), grant, offset).write())));
-            offset += data_bytes;
+    for stripe in refused {
+        let count = counts.entry(stripe.offset).or_insert(0);
+        *count += 1;
+        if *count > MAX_REWRITES {
+            let why = format!("what was written is gone again after {MAX_REWRITES} times: {}", stripe.detail);
+            return Err(ClientError::Interrupted(why));
         }
-        let Some(mut writer) = under_way.pop_front() else { break };
-        stripes.push(writer.end(|| progress(put.done().min(total), total)).await?);
     }
-    progress(total, total);
-    Ok(CommitPut { put: ticket.put, stripes })
+    Ok(())
+}
+
+/// The stripes of one put, written a few at a time.
+struct Writes<'a, P> {
+    put: Arc<Put>,
+    /// Bytes of the object.
+    total: u64,
+    /// Stripes that are written, and that the coordinator does not know of yet.
+    untold: Vec<WrittenStripe>,
+    progress: &'a P,
+}
+
+impl<P: Fn(u64, u64)> Writes<'_, P> {
+    /// Writes the whole object, beginning with the stripes that were granted first.
+    async fn all(&mut self, first: Vec<StripeGrant>) -> Result<(), ClientError> {
+        (self.progress)(0, self.total);
+        let (mut under_way, mut offset, mut granted) = (VecDeque::new(), 0, 0);
+        let mut grants = VecDeque::from(first);
+        loop {
+            while under_way.len() < STRIPES_AT_ONCE {
+                if grants.is_empty() && offset < self.total {
+                    grants = self.put.more_stripes(granted, &mut self.untold).await?.into();
+                }
+                let Some(grant) = grants.pop_front() else { break };
+                let data_bytes = grant.layout.data_bytes;
+                if data_bytes == 0 || data_bytes > self.total - offset {
+                    let rest = self.total - offset;
+                    let why = format!("expected a stripe for 1 to {rest} bytes, got one for {data_bytes}");
+                    return Err(ClientError::Corrupt(why));
+                }
+                under_way.push_back(Writer::start(StripeWrite::new(self.put.clone(), grant, offset).write()));
+                (offset, granted) = (offset + data_bytes, granted + 1);
+            }
+            let Some(mut writer) = under_way.pop_front() else { break };
+            self.end(&mut writer).await?;
+        }
+        (self.progress)(self.total, self.total);
+        Ok(())
+    }
+
+    /// Writes stripes anew that a commit refused.
+    async fn again(&mut self, refused: Vec<RefusedStripe>) -> Result<(), ClientError> {
+        let gone: HashSet<_> = refused.iter().map(|stripe| stripe.grant.id).collect();
+        self.untold.retain(|written| !gone.contains(&written.id));
+        let (mut under_way, mut rest) = (VecDeque::new(), refused.into_iter());
+        loop {
+            while under_way.len() < STRIPES_AT_ONCE {
+                let Some(RefusedStripe { grant, offset, node, detail }) = rest.next() else { break };
+                let write = StripeWrite::new(self.put.clone(), grant, offset);
+                under_way.push_back(Writer::start(write.write_anew(node, detail)));
+            }
+            let Some(mut writer) = under_way.pop_front() else { return Ok(()) };
+            self.end(&mut writer).await?;
+        }
+    }
+
+    async fn end(&mut self, writer: &mut Writer) -> Result<(), ClientError> {
+        let written = writer.end(|| (self.progress)(self.put.done().min(self.total), self.total)).await?;
+        self.untold.push(written);
+        Ok(())
+    }
 }
 
 /// A stripe that is being written; dropping it ends it.
 struct Writer(JoinHandle<Result<WrittenStripe, ClientError>>);
 
 impl Writer {
+    fn start(write: impl Future<Output = Result<WrittenStripe, ClientError>> + Send + 'static) -> Self {
+        Self(tokio::spawn(write))
+    }
+
     async fn end(&mut self, tell: impl Fn()) -> Result<WrittenStripe, ClientError> {
         let mut clock = tokio::time::interval(TELL_EVERY);
         loop {

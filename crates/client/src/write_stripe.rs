@@ -9,12 +9,13 @@ use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{BlockBinding, Layout, StripeView};
 use kintsu_runtime::{BlockSource, ClientLocal};
 use kintsu_wire::message::{
-    DigestBytes, Encoding, Fault, FaultKind, HeldBlock, MoveStripe, NodeAddress, StripeGrant, WrittenStripe,
+    DigestBytes, Encoding, Fault, FaultKind, HeldBlock, MoreStripes, MoveStripe, NodeAddress, StripeGrant,
+    StripeGrants, WrittenStripe,
 };
 
 use crate::attempt::Attempt;
 use crate::span::position;
-use crate::stripe::{Nodes, granted};
+use crate::stripe::{Nodes, by_id, granted};
 use crate::{Client, ClientError, ReadAt};
 
 /// How often one stripe is placed anew before the put fails.
@@ -52,6 +53,25 @@ impl Put {
     /// Bytes of the object that are on their way.
     pub(crate) fn done(&self) -> u64 {
         self.loaded.load(Relaxed)
+    }
+
+    /// The next stripes, from this position on; the coordinator is told what was written meanwhile.
+    pub(crate) async fn more_stripes(
+        &self,
+        from: u64,
+        untold: &mut Vec<WrittenStripe>,
+    ) -> Result<Vec<StripeGrant>, ClientError> {
+        let request = MoreStripes { put: self.put, from, written: std::mem::take(untold) };
+        let reply = self.client.call_patiently(|mut c| {
+            let request = request.clone();
+            async move { c.more_stripes(request).await }
+        });
+        let StripeGrants { stripes, nodes } = reply.await?;
+        if stripes.is_empty() {
+            return Err(ClientError::Corrupt(format!("expected stripes from position {from} on, got none")));
+        }
+        *lock(&self.nodes) = by_id(nodes);
+        Ok(stripes)
     }
 
     fn address(&self, node: NodeId) -> Option<NodeAddress> {
@@ -113,6 +133,31 @@ impl StripeWrite {
             moves += 1;
             self.place_anew(fault).await?;
         }
+    }
+
+    /// Writes it anew because `node` lost its block after it was written, on another node if there is one.
+    pub(crate) async fn write_anew(
+        mut self,
+        node: NodeId,
+        detail: String,
+    ) -> Result<WrittenStripe, ClientError> {
+        tracing::info!("writing {} anew: {detail}", self.grant.id);
+        let failed = lock(&self.put.failed).clone();
+        let mut others = failed.clone();
+        others.insert(node);
+        let mut refused = String::new();
+        for avoid in [others, failed, BTreeSet::new()] {
+            match self.move_stripe(&avoid).await {
+                Ok(grant) => {
+                    self.grant = grant;
+                    *lock(&self.put.nodes) = self.put.client.node_addresses().await?;
+                    return self.write().await;
+                }
+                Err(ClientError::Placement(why)) => refused = why,
+                Err(other) => return Err(other),
+            }
+        }
+        Err(ClientError::Placement(format!("{refused}, after {detail}")))
     }
 
     async fn attempt(&self, loaded: &Arc<AtomicU64>) -> Result<Result<Digests, Fault>, ClientError> {

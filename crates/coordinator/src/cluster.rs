@@ -14,7 +14,7 @@ use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{JobId, Rates, Recovery, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::{AgentChannel, ClusterId, Credentials, Seen};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -350,6 +350,29 @@ impl Cluster {
                 () = task => {}
             }
         });
+    }
+
+    /// Runs a short task to its end even if the caller does not wait for it: what it changes and what follows from that
+    /// stay together.
+    ///
+    /// An error while the coordinator ends is not told: the connection ends instead, and the caller asks the next one.
+    ///
+    /// # Errors
+    /// Those of the task; `Storage` if it panicked.
+    pub async fn whole<T: Send + 'static>(
+        self: &Arc<Self>,
+        task: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (tell, told) = oneshot::channel();
+        self.tasks.spawn(async move {
+            // Whoever asked may be gone.
+            let _ = tell.send(task.await);
+        });
+        let early = || CoordinatorError::Storage("expected the outcome of a change, got a panic".into());
+        match told.await.unwrap_or_else(|_| Err(early())) {
+            Err(_) if self.stop.is_cancelled() => std::future::pending().await,
+            outcome => outcome,
+        }
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Config {
     pub grace: Duration,
     /// A put that is not renewed for so long is undone.
     pub lease: Duration,
+    /// Stripes of a put that are granted at once: a put of no more needs no other grants.
+    pub grant: u64,
     /// Stripes that are encoded or moved at once.
     pub parallel: usize,
     /// Stripes that are repaired at once.
@@ -66,6 +68,7 @@ impl Config {
             dead_after: Duration::from_secs(5),
             grace: Duration::from_secs(60),
             lease: Duration::from_secs(30),
+            grant: 1024,
             parallel: 6,
             repairs: 32,
             repairs_per_node: 4,
@@ -88,6 +91,7 @@ impl std::fmt::Debug for Config {
             .field("dead_after", &self.dead_after)
             .field("grace", &self.grace)
             .field("lease", &self.lease)
+            .field("grant", &self.grant)
             .field("parallel", &self.parallel)
             .field("repairs", &self.repairs)
             .field("repairs_per_node", &self.repairs_per_node)

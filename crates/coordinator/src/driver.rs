@@ -27,16 +27,16 @@ mod ticks;
 mod wipe;
 
 pub use asks::{Asks, ask};
+pub use damage::readable;
 pub use doubts::report;
 pub use drain::drain;
 pub use encode::encode;
-pub use damage::readable;
 pub use pages::Source;
 pub use quarantine::{Unknown, purge, settle_quarantine, welcome};
 pub use scrub::scrub;
 pub use sweep::sweep;
-pub use wipe::{wipe, would_cost};
 pub use ticks::{AUTOMATIC_SLICE, ticks};
+pub use wipe::{wipe, would_cost};
 
 use kintsu_wire::message::JobEvent;
 use tokio::sync::mpsc;

@@ -13,6 +13,7 @@ pub mod forget_node;
 pub mod heartbeat;
 pub mod list;
 pub mod lookup;
+pub mod more_stripes;
 pub mod move_stripe;
 pub mod nodes;
 pub mod quarantine;

@@ -34,6 +34,11 @@ impl Leases {
         }
     }
 
+    /// A put could not be undone: it is late again at once, unless it is renewed.
+    pub fn put_back(&mut self, put: u64, now_ms: u64) {
+        self.deadlines.entry(put).or_insert(now_ms);
+    }
+
     /// A put has ended.
     pub fn end(&mut self, put: u64) {
         self.deadlines.remove(&put);
@@ -63,6 +68,8 @@ mod tests {
         assert_eq!(leases.expired(115), [2]);
         assert!(!leases.renew(2, 115));
         assert_eq!(leases.expired(119), [1]);
+        leases.put_back(1, 120);
+        assert_eq!(leases.expired(120), [1]);
         leases.grant(3, 0);
         leases.end(3);
         assert_eq!(leases.expired(u64::MAX), [0u64; 0]);

@@ -10,7 +10,8 @@
 //! - a block is flagged lost in its stripe exactly when it has a `lost` row;
 //! - `tally` counts the rows of `by_node` and their lost flags;
 //! - no block is a home and garbage on the same node at once;
-//! - ids of stripes, puts and nodes are never used twice.
+//! - ids of stripes, puts and nodes are never used twice;
+//! - a stripe has a row in `put_stripes` exactly while a put under way has it.
 //!
 //! What it costs: opening reads a few pages, whatever the number of stripes (every commit saves
 //! the state of the page allocator, so that a crash needs no walk over the file), and the cache is
@@ -19,6 +20,7 @@
 mod blocks;
 mod codes;
 mod enroll;
+mod fence;
 mod graves;
 mod history;
 mod nodes;
@@ -40,11 +42,12 @@ use crate::error::{CoordinatorError, Result};
 pub use blocks::{Landing, LostBlock, Parity, Proof};
 pub use codes::missing as missing_code;
 pub use enroll::{Applicant, Enrolled};
+pub use fence::{Doubt, Evidence, Refusal, Told};
 pub use history::Behind;
 pub use nodes::{Comparison, Range, Stray};
-pub use puts::NewPut;
+pub use puts::{Commit, Granted, NewPut};
 pub use record::{
-    BlockRecord, CodeRecord, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
+    BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
 };
 use write::Tables;
 
@@ -109,6 +112,7 @@ impl Meta {
             if known {
                 // From now on programs that know only older versions refuse it.
                 t.set_counter(tables::COUNT_VERSION, tables::VERSION)?;
+                puts::take_over(t)?;
             }
             Ok(if known { tables::VERSION } else { found })
         })?;
@@ -156,6 +160,13 @@ impl Meta {
     /// Transactions committed, over all starts.
     pub fn history(&self) -> u64 {
         self.history.load(Ordering::Acquire)
+    }
+
+    /// Makes the row of a put unreadable.
+    #[cfg(test)]
+    pub(crate) fn spoil_put(&self, put: u64) {
+        let spoil = |t: &mut Tables<'_>| Ok(t.puts.insert(put, [0xc1].as_slice()).map(drop)?);
+        self.write(spoil).expect("the row of a put");
     }
 
     /// One transaction: all of `f` durable, or nothing.

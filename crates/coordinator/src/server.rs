@@ -81,7 +81,11 @@ impl CoordinatorHandle {
     }
 }
 
-pub(crate) fn serve(cluster: Arc<Cluster>, listener: TcpListener, credentials: Credentials) -> JoinHandle<()> {
+pub(crate) fn serve(
+    cluster: Arc<Cluster>,
+    listener: TcpListener,
+    credentials: Credentials,
+) -> JoinHandle<()> {
     let stop = cluster.stop.clone();
     let service = guard_coordinator(Service::new(cluster), &credentials);
     let incoming = channel::incoming(listener);

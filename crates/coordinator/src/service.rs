@@ -82,9 +82,10 @@ impl Coordinator for Service {
     unary!(confirm_quarantine, NodeRef, Done);
     unary!(forget_node, NodeRef, Done);
     unary!(begin_put, BeginPut, PutTicket);
+    unary!(more_stripes, MoreStripes, StripeGrants);
     unary!(renew_put, PutRef, Done);
     unary!(move_stripe, MoveStripe, StripeGrant);
-    unary!(commit_put, CommitPut, ObjectInfo);
+    unary!(commit_put, CommitPut, CommitReply);
     unary!(abort_put, PutRef, Done);
     unary!(lookup, Lookup, ObjectView);
     unary!(list, List, ListPage);

@@ -63,6 +63,76 @@ fn one() -> u16 {
     1
 }
 
+/// How an object is divided into stripes: enough to make the layout of any one of them.
+///
+/// The last stripe is short; if it is contiguous, its blocks are shortened to share the bytes evenly, so that
+/// parity is no longer than needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Division {
+    /// Bytes of the object.
+    size: u64,
+    /// Data blocks of a stripe.
+    k: u16,
+    /// Sub-blocks of a block.
+    w: u16,
+    kind: LayoutKind,
+    block_bytes: u64,
+    cell_bytes: u32,
+}
+
+impl Division {
+    /// An object of `size` bytes in stripes of `k` data blocks of `w` sub-blocks.
+    ///
+    /// # Errors
+    /// `Invalid` for k, w, block or cell of zero, with sub-blocks a cell that is not w times a number of pages, blocks
+    /// that are no multiple of the cell (if striped, or with sub-blocks), and more than 2^20 stripes.
+    pub fn new(
+        size: u64,
+        k: usize,
+        w: usize,
+        kind: LayoutKind,
+        block_bytes: u64,
+        cell_bytes: u32,
+    ) -> Result<Self, PlanError> {
+        if k == 0 || k > 255 {
+            return invalid("data blocks", "1 to 255".into(), k.to_string());
+        }
+        check_sizes(w, kind, block_bytes, cell_bytes)?;
+        let division = Self { size, k: k as u16, w: w as u16, kind, block_bytes, cell_bytes };
+        let (count, full) = (division.count(), division.full());
+        if count > MAX_STRIPES {
+            let got = format!("{count} of {full} data bytes; take larger blocks");
+            return invalid("stripes of one object", format!("at most {MAX_STRIPES}"), got);
+        }
+        Ok(division)
+    }
+
+    /// Number of stripes; none for an empty object.
+    pub fn count(&self) -> u64 {
+        self.size.div_ceil(self.full().max(1))
+    }
+
+    /// Offset of the first byte of stripe `i` in the object, and its layout. Beyond the last one they have no bytes.
+    pub fn stripe(&self, i: u64) -> (u64, Layout) {
+        let &Self { k, w, kind, block_bytes, cell_bytes, .. } = self;
+        let offset = i.saturating_mul(self.full()).min(self.size);
+        let data_bytes = (self.size - offset).min(self.full());
+        let block_bytes = match kind {
+            LayoutKind::Striped => block_bytes,
+            LayoutKind::Contiguous => {
+                let share = data_bytes.div_ceil(u64::from(k).max(1)).next_multiple_of(PAGE_BYTES);
+                share.next_multiple_of(u64::from(w).max(1)).min(block_bytes)
+            }
+        };
+        (offset, Layout { kind, block_bytes, cell_bytes, w, data_bytes })
+    }
+
+    /// Object bytes of a stripe that is not the last one.
+    fn full(&self) -> u64 {
+        self.block_bytes.saturating_mul(self.k.into())
+    }
+}
+
 /// Object bytes that lie together in one data block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
@@ -89,14 +159,11 @@ impl Layout {
     }
 
     /// Divides an object of `size` bytes into stripes of `k` data blocks of `w` sub-blocks: for each the offset of
-    /// its first byte in the object, and its layout. None for an empty object.
-    ///
-    /// The last stripe is short; if it is contiguous, its blocks are shortened to share the bytes
-    /// evenly, so that parity is no longer than needed.
+    /// its first byte in the object, and its layout. None for an empty object. See [`Division`], which makes them
+    /// one by one.
     ///
     /// # Errors
-    /// `Invalid` for k, w, block or cell of zero, with sub-blocks a cell that is not w times a number of pages, blocks
-    /// that are no multiple of the cell (if striped, or with sub-blocks), and more than 2^20 stripes.
+    /// Those of [`Division::new`].
     pub fn stripes_of(
         size: u64,
         k: usize,
@@ -105,29 +172,8 @@ impl Layout {
         block_bytes: u64,
         cell_bytes: u32,
     ) -> Result<Vec<(u64, Self)>, PlanError> {
-        if k == 0 || k > 255 {
-            return invalid("data blocks", "1 to 255".into(), k.to_string());
-        }
-        check_sizes(w, kind, block_bytes, cell_bytes)?;
-        let w = w as u16;
-        let full = block_bytes.saturating_mul(k as u64);
-        let count = size.div_ceil(full);
-        if count > MAX_STRIPES {
-            let got = format!("{count} of {full} data bytes; take larger blocks");
-            return invalid("stripes of one object", format!("at most {MAX_STRIPES}"), got);
-        }
-        let stripe = |i: u64| {
-            let (offset, data_bytes) = (i * full, (size - i * full).min(full));
-            let block_bytes = match kind {
-                LayoutKind::Striped => block_bytes,
-                LayoutKind::Contiguous => {
-                    let share = data_bytes.div_ceil(k as u64).next_multiple_of(PAGE_BYTES);
-                    share.next_multiple_of(w.into()).min(block_bytes)
-                }
-            };
-            (offset, Self { kind, block_bytes, cell_bytes, w, data_bytes })
-        };
-        Ok((0..count).map(stripe).collect())
+        let division = Division::new(size, k, w, kind, block_bytes, cell_bytes)?;
+        Ok((0..division.count()).map(|i| division.stripe(i)).collect())
     }
 
     /// Length in bytes of block `index` of a code with `k` data blocks; for a parity block

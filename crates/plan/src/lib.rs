@@ -42,7 +42,7 @@ pub use copy::copy;
 pub use draw::draw;
 pub use error::PlanError;
 pub use explain::{Explanation, NodeLines, explain};
-pub use layout::{Extent, Layout, LayoutKind};
+pub use layout::{Division, Extent, Layout, LayoutKind};
 pub use method::Method;
 pub use on_paper::{dealt, even_cluster};
 pub use place::{Placement, place, place_lost};

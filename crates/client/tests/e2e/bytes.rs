@@ -70,3 +70,32 @@ impl kintsu_client::ReadAt for Slow {
         Ok(())
     }
 }
+
+/// A source that waits when all of it was written, before the put is committed for the first time.
+pub struct Waiting {
+    /// All bytes.
+    pub bytes: Vec<u8>,
+    /// Told when it waits; then it waits for this. None once it has.
+    pub pause: std::sync::Mutex<Option<(tokio::sync::oneshot::Sender<()>, std::sync::mpsc::Receiver<()>)>>,
+}
+
+impl kintsu_client::ReadAt for Waiting {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        let at = offset as usize;
+        buffer.copy_from_slice(&self.bytes[at..at + buffer.len()]);
+        Ok(())
+    }
+
+    fn check_unchanged(&self) -> std::io::Result<()> {
+        let pause = self.pause.lock().unwrap().take();
+        if let Some((waits, go_on)) = pause {
+            waits.send(()).unwrap();
+            tokio::task::block_in_place(|| go_on.recv()).unwrap();
+        }
+        Ok(())
+    }
+}

@@ -13,6 +13,7 @@ use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_client::{Client, ClientError, Jobs, PutOptions};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
 use kintsu_dag::{BlockId, NodeId, RackId};
+use kintsu_store::{BlockStore, FileStore};
 use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeState, ObjectInfo, StripeInfo};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -69,12 +70,16 @@ impl Cluster {
     }
 
     fn agent(&self, id: u32) -> impl Future<Output = AgentHandle> + use<> {
-        let config = AgentConfig {
+        let config = self.agent_config(id);
+        async { Agent::start(config).await.unwrap() }
+    }
+
+    fn agent_config(&self, id: u32) -> AgentConfig {
+        AgentConfig {
             node: Some(NodeId(id)),
             rack: RackId(id % self.racks),
             ..AgentConfig::new(self.node_dir(id), self.endpoint.clone())
-        };
-        async { Agent::start(config).await.unwrap() }
+        }
     }
 
     fn node_dir(&self, id: u32) -> PathBuf {
@@ -96,6 +101,21 @@ impl Cluster {
         let agent = self.agent(id).await;
         self.agents.insert(id, agent);
         self.until_state(id, NodeState::Alive).await;
+    }
+
+    /// Starts a node again on a store of another kind over its directory.
+    pub async fn start_node_on(&mut self, id: u32, over: impl FnOnce(FileStore) -> Arc<dyn BlockStore> + Send + 'static) {
+        let open = |dir: &Path| FileStore::open(dir).map(over);
+        let agent = Agent::start_on(self.agent_config(id), open).await.unwrap();
+        self.agents.insert(id, agent);
+        self.until_state(id, NodeState::Alive).await;
+    }
+
+    /// Takes all block files of a node that is down, as if its disk had been replaced.
+    pub fn empty(&self, id: u32) {
+        for file in self.block_files_of(id) {
+            std::fs::remove_file(file).unwrap();
+        }
     }
 
     /// Ends the coordinator and starts it again, on the same address.
@@ -238,6 +258,7 @@ async fn coordinator(dir: &Path, listen: SocketAddr, grace: Duration) -> Coordin
         heartbeat: Duration::from_millis(100),
         dead_after: Duration::from_millis(800),
         lease: Duration::from_secs(2),
+        grant: 3,
         grace,
         ..Config::new(dir.join("coordinator"), listen)
     };

@@ -7,6 +7,8 @@ mod chaos;
 mod cluster;
 mod codes;
 mod degraded;
+mod fences;
+mod forgers;
 mod jobs;
 mod puts;
 mod ranges;

@@ -161,7 +161,10 @@ async fn move_block(
         last = conducted.fault.as_ref().map_or("no durable block".into(), ToString::to_string);
         match conducted.fault {
             Some(fault) if fault.node == from && fault.block == Some(id) => {
-                if matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io) {
+                if matches!(
+                    fault.kind,
+                    FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io
+                ) {
                     let lost = LostBlock { id, node: from, why: fault.kind };
                     doubt(cluster, lost).await?;
                 }

@@ -132,7 +132,11 @@ async fn attempts(
         let made = made(&places, &view, generation, &conducted.outcomes);
         if made.len() == places.len() {
             let blocks = made.len() as u64;
-            if cluster.meta.off(move |meta| meta.set_encoded_if(id, generation, &made, || writing.check())).await? {
+            if cluster
+                .meta
+                .off(move |meta| meta.set_encoded_if(id, generation, &made, || writing.check()))
+                .await?
+            {
                 tally.blocks += blocks;
             }
             return Ok(stripe.layout.data_bytes);

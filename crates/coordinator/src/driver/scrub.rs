@@ -10,13 +10,13 @@ use kintsu_wire::message::{
 };
 use tokio::sync::mpsc;
 
-use super::quarantine::Unknown;
+use super::doubts::differs;
 use super::guard::guarded;
+use super::quarantine::Unknown;
 use super::ticks::mend_now;
 use super::{Listener, asks, quarantine};
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
-use super::doubts::differs;
 use crate::meta::{LostBlock, Meta, Proof};
 
 /// Events compared with the metadata at once.

@@ -11,7 +11,7 @@ use super::guard::guarded;
 use super::pages::Source;
 use super::{ask, asks};
 use crate::cluster::Cluster;
-use crate::error::Result;
+use crate::error::{CoordinatorError, Result};
 use crate::members::Change;
 use crate::repair::Order;
 
@@ -46,17 +46,32 @@ async fn tick(cluster: &Arc<Cluster>) -> Result<()> {
             Change::Up(_) => {}
         }
     }
-    let late = cluster.leases().expired(now_ms);
-    for put in late {
-        tracing::info!("put {put} was not renewed: it is undone");
-        cluster.meta.off(move |meta| meta.abort_put(put)).await?;
-        cluster.sweep.notify_one();
-    }
+    undo_late_puts(cluster, now_ms).await;
     if cluster.gate().tick(now_ms) {
         tracing::warn!("not all blocks were reported in time; what is missing counts as lost from now on");
     }
-    super::wipe::go_on(cluster);
+    if cluster.gate().may_delete() {
+        // Older metadata may order a wipe that was completed long ago.
+        super::wipe::go_on(cluster);
+    }
     if cluster.gate().may_repair() { start_due_repairs(cluster).await } else { Ok(()) }
+}
+
+/// Undoes the puts whose leases have run out. One that cannot be undone now keeps no other, and is tried again.
+async fn undo_late_puts(cluster: &Arc<Cluster>, now_ms: u64) {
+    let late = cluster.leases().expired(now_ms);
+    for put in late {
+        match cluster.meta.off(move |meta| meta.abort_put(put)).await {
+            Ok(true) => tracing::info!("put {put} was not renewed: it is undone"),
+            // It ended before: it was committed or given up.
+            Ok(false) | Err(CoordinatorError::Conflict { .. }) => {}
+            Err(error) => {
+                tracing::error!("put {put} was not renewed, but cannot be undone: {error}");
+                cluster.leases().put_back(put, now_ms);
+            }
+        }
+        cluster.sweep.notify_one();
+    }
 }
 
 /// Has nodes that have started since the last look read again what only reading can clear.
@@ -104,4 +119,45 @@ pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listen
     }
     let order = Order { slice_bytes: AUTOMATIC_SLICE, in_place: true, ..Order::default() };
     ask(cluster, Source::Blocks(blocks), order, listener);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::begin_put;
+    use crate::handlers::tests::{begin, cluster, put, reopen_with};
+    use kintsu_dag::NodeId;
+
+    #[tokio::test]
+    async fn a_put_that_cannot_be_undone_keeps_no_other_put_and_no_repair() {
+        let (dir, first) = cluster(4, 2).await;
+        put(&first, "visible", 60).await;
+        drop(first);
+        let cluster = reopen_with(&dir, |config| (config.lease, config.grace) = Default::default());
+        let mut puts = Vec::new();
+        for name in ["a", "b", "c"] {
+            puts.push(begin_put::handle(&cluster, begin(name, 60)).await.unwrap().put);
+        }
+        cluster.meta.spoil_put(puts[0]);
+        cluster.meta.wipe(NodeId(0)).unwrap();
+        tick(&cluster).await.unwrap();
+        assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap(), puts[..1], "the others are undone");
+        assert_eq!(cluster.queue().asks(), 1, "repairs are due");
+        assert_eq!(cluster.leases().expired(u64::MAX), puts[..1], "it is tried again");
+    }
+
+    #[tokio::test]
+    async fn a_put_that_was_committed_keeps_no_other_put() {
+        let (dir, first) = cluster(4, 2).await;
+        let done = put(&first, "a", 60).await;
+        drop(first);
+        let cluster = reopen_with(&dir, |config| config.lease = Duration::ZERO);
+        let visible = cluster.meta.snapshot().unwrap().object(&done.name).unwrap().id;
+        // Its caller vanished before its lease could end.
+        cluster.leases().grant(visible, 0);
+        begin_put::handle(&cluster, begin("b", 60)).await.unwrap();
+        tick(&cluster).await.unwrap();
+        assert!(cluster.meta.snapshot().unwrap().puts().unwrap().is_empty());
+        assert!(cluster.leases().expired(u64::MAX).is_empty());
+    }
 }

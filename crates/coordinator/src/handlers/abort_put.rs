@@ -9,9 +9,12 @@ use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: PutRef) -> Result<Done> {
-    let put = request.put;
-    cluster.meta.off(move |meta| meta.abort_put(put)).await?;
-    cluster.leases().end(put);
-    cluster.sweep.notify_one();
-    Ok(Done {})
+    let (put, worker) = (request.put, cluster.clone());
+    let abort = async move {
+        worker.meta.off(move |meta| meta.abort_put(put)).await?;
+        worker.leases().end(put);
+        worker.sweep.notify_one();
+        Ok(Done {})
+    };
+    cluster.whole(abort).await
 }

@@ -1,10 +1,11 @@
 //! A client wants to write an object: everything that can be refused is refused here, before
-//! anything is written or recorded. Then the stripes get their ids and homes, durably, and a lease.
+//! anything is written or recorded. Then the first stripes get their ids and homes, durably, and the put a lease. A put
+//! that is recorded always gets its lease, also when the caller is gone by then.
 
 use std::sync::Arc;
 
 use kintsu_code::USER;
-use kintsu_plan::{Layout, LayoutKind, place};
+use kintsu_plan::{Division, Layout, LayoutKind, place};
 use kintsu_wire::message::{BeginPut, Encoding, PutTicket, StripeGrant};
 
 use crate::cluster::Cluster;
@@ -26,25 +27,31 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         Encoding::Offline => LayoutKind::Contiguous,
     };
     let (block, cell) = Layout::sizes(code.w(), request.block_bytes, request.cell_bytes);
-    let layouts = Layout::stripes_of(request.size, code.k(), code.w(), kind, block, cell)?;
+    let division = Division::new(request.size, code.k(), code.w(), kind, block, cell)?;
     let new = NewPut {
         name: request.name,
         size: request.size,
         code: CodeRecord::of(code.as_ref()),
         encoding: request.encoding,
         replace: request.replace,
-        layouts,
+        division,
+        batch: cluster.config.grant.max(1),
     };
     let (topology, _) = cluster.nodes();
     let home = move |id: kintsu_dag::StripeId, layout: &Layout| {
         Ok(place(code.as_ref(), layout, &topology, id.0)?.homes)
     };
-    let (put, pending) = cluster.meta.off(move |meta| meta.begin_put(new, home)).await?;
-    cluster.leases().grant(put, cluster.now_ms());
+    let worker = cluster.clone();
+    let begin = async move {
+        let begun = worker.meta.off(move |meta| meta.begin_put(new, home)).await?;
+        worker.leases().grant(begun.0, worker.now_ms());
+        Ok(begun)
+    };
+    let (put, granted) = cluster.whole(begin).await?;
     Ok(PutTicket {
         put,
         lease_ms: cluster.config.lease.as_millis() as u64,
-        stripes: pending.stripes.into_iter().map(grant).collect(),
+        stripes: granted.stripes.into_iter().map(grant).collect(),
         definition,
         nodes: cluster.members().addresses(),
     })
@@ -74,7 +81,7 @@ pub fn check_name(name: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{begin, cluster};
+    use crate::handlers::tests::{begin, cluster, until};
 
     #[test]
     fn names_are_text() {
@@ -84,6 +91,20 @@ mod tests {
         for bad in ["", "a\n", "\u{7f}", &"x".repeat(NAME_BYTES + 1)] {
             assert!(matches!(check_name(bad), Err(CoordinatorError::Invalid { .. })), "{bad:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_put_whose_caller_is_gone_has_a_lease() {
+        let (_dir, cluster) = cluster(4, 2).await;
+        {
+            // The first poll gives the transaction to a thread; then the call is dropped, as its connection breaks.
+            let mut call = std::pin::pin!(handle(&cluster, begin("a", 100)));
+            assert!(futures::poll!(&mut call).is_pending());
+        }
+        until(|| cluster.meta.snapshot().unwrap().totals().unwrap().puts == 1).await;
+        let puts = cluster.meta.snapshot().unwrap().puts().unwrap();
+        until(|| cluster.leases().renew(puts[0], 0)).await;
+        assert_eq!(cluster.leases().expired(u64::MAX), puts);
     }
 
     #[tokio::test]

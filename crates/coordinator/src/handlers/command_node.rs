@@ -9,6 +9,7 @@ use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing
 use crate::cluster::{Cluster, unknown_node};
 use crate::driver::{self, Listener};
 use crate::error::{CoordinatorError, Result};
+use crate::meta::Meta;
 
 /// How long an agent may take to answer, or to come up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -88,14 +89,20 @@ async fn wipe(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Liste
         if harm.stripes > 0 && !force {
             return Err(CoordinatorError::Conflict {
                 what: format!("wipe of {node}"),
-                expected: "blocks that the rest of the cluster can do without (--force wipes all the same)".into(),
+                expected: "blocks that the rest of the cluster can do without (--force wipes all the same)"
+                    .into(),
                 got: harm.to_string(),
             });
         }
         // From now on nothing is read from the node or written to it, also after a restart.
         cluster.members().set_wiping(node, true);
         cluster.places().wiped(node);
-        if let Err(error) = record(cluster, node, |record| record.wiping = true).await {
+        // Puts under way look at what they wrote there.
+        let intend = |record: &mut crate::meta::NodeRecord| {
+            record.wiping = true;
+            record.epoch += 1;
+        };
+        if let Err(error) = record(cluster, node, intend).await {
             cluster.members().set_wiping(node, false);
             return Err(error);
         }

@@ -20,18 +20,20 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MoveStripe) -> Result<Strip
     }
     let (put, stripe) = (request.put, request.stripe);
     let worker = cluster.clone();
-    let moved = cluster
-        .meta
-        .off(move |meta| {
+    let moving = async move {
+        let codes = worker.clone();
+        let moved = worker.meta.off(move |meta| {
             meta.move_stripe(put, stripe, |id, put, layout| {
-                let code = worker.code(put.code)?;
+                let code = codes.code(put.code)?;
                 Ok(place(code.as_ref(), layout, &topology, id.0)?.homes)
             })
-        })
-        .await?;
-    cluster.leases().renew(put, cluster.now_ms());
-    cluster.sweep.notify_one();
-    Ok(grant(moved))
+        });
+        let moved = moved.await?;
+        worker.leases().renew(put, worker.now_ms());
+        worker.sweep.notify_one();
+        Ok(moved)
+    };
+    cluster.whole(moving).await.map(grant)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
 use kintsu_wire::message::{
-    BeginPut, BlockPage, CommitPut, DiskUsage, Encoding, HeldBlock, ObjectInfo, PutTicket, Register,
-    WrittenStripe,
+    BeginPut, BlockPage, CommitPut, CommitReply, DiskUsage, Encoding, HeldBlock, ObjectInfo, PutTicket,
+    Register, WrittenStripe,
 };
 use kintsu_wire::{Credentials, FolderId};
 
@@ -71,7 +71,14 @@ pub(crate) fn config(dir: &tempfile::TempDir) -> Config {
 }
 
 pub(crate) fn reopen(dir: &tempfile::TempDir) -> Arc<Cluster> {
-    Arc::new(Cluster::open(config(dir), Credentials::none()).unwrap())
+    reopen_with(dir, |_| {})
+}
+
+/// Another start of the coordinator, with some settings changed.
+pub(crate) fn reopen_with(dir: &tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Arc<Cluster> {
+    let mut config = config(dir);
+    change(&mut config);
+    Arc::new(Cluster::open(config, Credentials::none()).unwrap())
 }
 
 pub(crate) fn begin(name: &str, size: u64) -> BeginPut {
@@ -101,7 +108,26 @@ pub(crate) fn written(ticket: &PutTicket, encoding: Encoding, k: usize) -> Vec<W
 pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> ObjectInfo {
     let ticket = begin_put::handle(cluster, begin(name, size)).await.unwrap();
     let stripes = written(&ticket, Encoding::Online, 2);
-    commit_put::handle(cluster, CommitPut { put: ticket.put, stripes }).await.unwrap()
+    visible(commit_put::handle(cluster, CommitPut { put: ticket.put, stripes }).await.unwrap())
+}
+
+/// Waits until something holds that another task does.
+pub(crate) async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("waited in vain");
+}
+
+/// The object that a commit made visible.
+pub(crate) fn visible(reply: CommitReply) -> ObjectInfo {
+    match reply {
+        CommitReply::Visible(object) => object,
+        CommitReply::Refused(stripes) => panic!("refused: {stripes:?}"),
+    }
 }
 
 /// Lets so much time pass that these nodes die; from all others a heartbeat comes.

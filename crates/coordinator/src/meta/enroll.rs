@@ -195,6 +195,7 @@ fn merged(
             ),
         });
     }
+    let other_folder = old.is_some_and(|old| old.folder.is_some_and(|own| own != folder));
     let before = old.cloned().unwrap_or_else(|| record.clone());
     Ok(NodeRecord {
         rack,
@@ -206,6 +207,7 @@ fn merged(
         dir: record.dir,
         incarnation: record.incarnation,
         stopped: record.stopped,
+        epoch: before.epoch + u64::from(other_folder),
         ..before
     })
 }

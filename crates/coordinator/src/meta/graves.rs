@@ -1,7 +1,6 @@
 //! Objects that are gone for good, in the order in which they went: agents are told of them, so that a rebuild from
 //! blocks does not bring them back.
 
-
 use super::write::Tables;
 use super::{Snapshot, tables};
 use crate::error::Result;

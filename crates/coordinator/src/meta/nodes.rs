@@ -104,12 +104,11 @@ impl Meta {
         let Some((first, last)) = range.ids() else { return Ok((lost, Vec::new())) };
         let held: HashSet<(BlockId, u32)> = held.iter().map(|b| (b.id, b.generation)).collect();
         let unknown = self.write(|t| {
-            let pending = pending_stripes(&t.puts)?;
             let mut unknown = Vec::new();
             for file in &comparison.unknown {
                 let BlockRef { id, generation } = *file;
                 let garbage = t.garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
-                let needed = keep.contains(&id) || pending.contains(&id.stripe) || garbage;
+                let needed = keep.contains(&id) || t.is_pending(id.stripe)? || garbage;
                 if !needed && !is_home(t, node, file)? {
                     unknown.push(*file);
                 }
@@ -143,6 +142,7 @@ impl Meta {
             t.garbage.retain_in(from..=to, |_, ()| false)?;
             if let Some(mut record) = t.node(node)? {
                 record.wiping = false;
+                record.epoch += 1;
                 t.set_node(node, &record)?;
             }
             Ok(())
@@ -262,7 +262,6 @@ impl Snapshot {
     ) -> Result<Vec<BlockRef>> {
         let by_node = self.txn.open_table(tables::BY_NODE)?;
         let garbage = self.txn.open_table(tables::GARBAGE)?;
-        let pending = pending_stripes(&self.txn.open_table(tables::PUTS)?)?;
         let mut out = Vec::new();
         for file in files {
             let BlockRef { id, generation } = *file;
@@ -270,7 +269,7 @@ impl Snapshot {
             let home =
                 at == Some(id.index.0) && self.stripe(id.stripe)?.is_some_and(|s| s.generation == generation);
             let deleted = garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
-            if !home && !deleted && !pending.contains(&id.stripe) && !keep.contains(&id) {
+            if !home && !deleted && !self.is_pending(id.stripe)? && !keep.contains(&id) {
                 out.push(*file);
             }
         }
@@ -298,21 +297,4 @@ impl Snapshot {
         let file = BlockRef { id: held.id, generation: held.generation };
         Ok(same.then_some(Stray { file, home: block.node, digest: held.digest }))
     }
-
-    /// Whether a stripe belongs to a put under way.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn pending_stripes(&self) -> Result<HashSet<StripeId>> {
-        pending_stripes(&self.txn.open_table(tables::PUTS)?)
-    }
-}
-
-fn pending_stripes(puts: &impl ReadableTable<u64, &'static [u8]>) -> Result<HashSet<StripeId>> {
-    let mut out = HashSet::new();
-    for row in puts.iter()? {
-        let put: record::PendingPut = record::unpack("pending put", row?.1.value())?;
-        out.extend(put.stripes.iter().map(|s| s.id));
-    }
-    Ok(out)
 }

@@ -1,12 +1,23 @@
 //! Puts: from the first grant to a visible object, or to garbage.
+//!
+//! A put has one small row; each of its stripes has a row of its own from its grant to the end of the put. Stripes are
+//! granted in batches, each in one transaction, with ids in a row; their digests are recorded as the client tells
+//! them. The commit turns all rows into an object in one transaction.
 
-use kintsu_dag::{BlockIndex, NodeId, StripeId};
-use kintsu_plan::Layout;
-use kintsu_wire::message::{Encoding, ObjectInfo, WrittenStripe};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_plan::{Division, Layout};
+use kintsu_wire::message::{DigestBytes, Encoding, FaultKind, ObjectInfo, WrittenStripe};
 use redb::{ReadableTable, ReadableTableMetadata};
 
+use super::blocks::byte_of;
+use super::fence::{self, Doubt, Evidence, Judgement, Refusal};
 use super::objects::info;
-use super::record::{self, BlockRecord, CodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord};
+use super::record::{
+    self, BlockRecord, CodeRecord, Fence, ObjectRecord, PendingPut, PendingStripe, PutOfVersion2,
+    StripeRecord,
+};
 use super::write::Tables;
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
@@ -27,43 +38,98 @@ pub struct NewPut {
     pub encoding: Encoding,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
-    /// The first byte and the layout of each stripe, in order.
-    pub layouts: Vec<(u64, Layout)>,
+    /// Its stripes.
+    pub division: Division,
+    /// How many of them are granted at once.
+    pub batch: u64,
 }
 
+/// Stripes that a put may write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// When its parity is made.
+    pub encoding: Encoding,
+    /// The stripes, in order.
+    pub stripes: Vec<PendingStripe>,
+}
+
+/// What a commit came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Commit {
+    /// The object is visible.
+    Visible(ObjectInfo),
+    /// Nothing has changed: these blocks must be looked at first.
+    Unsure(Vec<Doubt>),
+    /// Nothing has changed: these stripes are not there any more as they were written.
+    Refused(Vec<Refusal>),
+}
+
+/// The homes of a new stripe.
+type Homes = Result<Vec<Option<NodeId>>>;
+
 impl Meta {
-    /// Records a put under way; `place` gives the homes of a stripe.
+    /// Records a put under way and grants its first stripes; `place` gives the homes of a stripe.
     ///
     /// # Errors
     /// The name exists and may not be replaced; those of `place`.
     pub fn begin_put(
         &self,
         new: NewPut,
-        mut place: impl FnMut(StripeId, &Layout) -> Result<Vec<Option<NodeId>>>,
-    ) -> Result<(u64, PendingPut)> {
+        mut place: impl FnMut(StripeId, &Layout) -> Homes,
+    ) -> Result<(u64, Granted)> {
         self.write(|t| {
             if !new.replace && t.objects.get(new.name.as_str())?.is_some() {
                 return Err(taken(&new.name));
             }
             let code = t.code_key(&new.code)?;
             let id = t.next(tables::COUNT_PUT, 1)?;
-            let first = t.next(tables::COUNT_STRIPE, new.layouts.len() as u64)?;
-            let grant = |(i, (offset, layout)): (usize, &(u64, Layout))| {
-                let id = StripeId(first + i as u64);
-                let homes = place(id, layout)?;
-                Ok(PendingStripe {
-                    id,
-                    generation: FIRST_GENERATION,
-                    offset: *offset,
-                    layout: *layout,
-                    homes,
-                })
-            };
-            let stripes = new.layouts.iter().enumerate().map(grant).collect::<Result<Vec<_>>>()?;
-            let NewPut { name, size, encoding, replace, .. } = new;
-            let put = PendingPut { name, size, code, encoding, replace, stripes };
+            let NewPut { name, size, encoding, replace, division, batch, .. } = new;
+            let division = Some(division);
+            let (runs, fences) = (Vec::new(), BTreeMap::new());
+            let mut put = PendingPut { name, size, code, encoding, replace, division, runs, fences };
+            let stripes = grant(t, id, &mut put, batch, &mut place)?;
             t.set_put(id, &put)?;
-            Ok((id, put))
+            Ok((id, Granted { encoding, stripes }))
+        })
+    }
+
+    /// Grants at most `batch` more stripes of a put, from position `from` on, and records what was written of
+    /// others. Repeating it gives the same stripes.
+    ///
+    /// # Errors
+    /// No such put; stripes before `from` that are not granted yet; digests that do not fit; those of `place`.
+    pub fn more_stripes(
+        &self,
+        id: u64,
+        from: u64,
+        batch: u64,
+        written: &[WrittenStripe],
+        mut place: impl FnMut(StripeId, &PendingPut, &Layout) -> Homes,
+    ) -> Result<Granted> {
+        self.write(|t| {
+            let mut put = t.put(id)?.ok_or_else(|| unknown(id))?;
+            let granted = put.granted();
+            if from > granted {
+                let expected = format!("at most {granted}, the first that is not granted");
+                return Err(invalid("first stripe wanted", expected, from.to_string()));
+            }
+            let code = t.code(put.code)?;
+            for (mut row, digests) in told(t, id, &put, &code, written)? {
+                row.digests = Some(digests.to_vec());
+                t.set_pending(&row)?;
+            }
+            let encoding = put.encoding;
+            let stripes = if from < granted {
+                let ids = record::ids_of(&put.runs, from, batch);
+                ids.into_iter().map(|(_, stripe)| pending(t, id, stripe)).collect::<Result<Vec<_>>>()?
+            } else {
+                let as_it_is = put.clone();
+                let stripes =
+                    grant(t, id, &mut put, batch, |stripe, layout| place(stripe, &as_it_is, layout))?;
+                t.set_put(id, &put)?;
+                stripes
+            };
+            Ok(Granted { encoding, stripes })
         })
     }
 
@@ -75,54 +141,86 @@ impl Meta {
         &self,
         put: u64,
         stripe: StripeId,
-        place: impl FnOnce(StripeId, &PendingPut, &Layout) -> Result<Vec<Option<NodeId>>>,
+        place: impl FnOnce(StripeId, &PendingPut, &Layout) -> Homes,
     ) -> Result<PendingStripe> {
         self.write(|t| {
-            let mut pending = t.put(put)?.ok_or_else(|| unknown(put))?;
-            let at = pending.stripes.iter().position(|s| s.id == stripe);
-            let at = at.ok_or_else(|| CoordinatorError::NotFound {
+            let mut row = t.put(put)?.ok_or_else(|| unknown(put))?;
+            let old = t.pending(stripe)?.filter(|s| s.put == put);
+            let old = old.ok_or_else(|| CoordinatorError::NotFound {
                 what: "stripe of the put",
                 name: stripe.to_string(),
             })?;
             let id = StripeId(t.next(tables::COUNT_STRIPE, 1)?);
-            let old = pending.stripes[at].clone();
-            let homes = place(id, &pending, &old.layout)?;
+            let homes = place(id, &row, &old.layout)?;
             trash_pending(t, &old)?;
-            let new = PendingStripe {
-                id,
-                generation: FIRST_GENERATION,
-                offset: old.offset,
-                layout: old.layout,
-                homes,
-            };
-            pending.stripes[at] = new.clone();
-            t.set_put(put, &pending)?;
+            t.put_stripes.remove(stripe.0)?;
+            fence::remember(t, &mut row, &homes)?;
+            row.swap(stripe, id);
+            t.set_put(put, &row)?;
+            let new = PendingStripe { id, generation: FIRST_GENERATION, homes, digests: None, ..old };
+            t.set_pending(&new)?;
             Ok(new)
         })
     }
 
+    /// [`Meta::try_commit`] where no node can have lost anything.
+    ///
+    /// # Errors
+    /// Those of [`Meta::try_commit`]; `Conflict` when a node may have lost blocks after all.
+    pub fn commit_put(&self, put: u64, written: &[WrittenStripe], created: u64) -> Result<ObjectInfo> {
+        let (down, told) = (BTreeSet::new(), BTreeMap::new());
+        let evidence = Evidence { down: &down, told: &told, bearable: &|_| false };
+        let unsure = |node: Option<NodeId>| CoordinatorError::Conflict {
+            what: format!("commit of put {put}"),
+            expected: "nodes that were not started again or wiped since they were written to".into(),
+            got: node.map_or("another one".into(), |node| node.to_string()),
+        };
+        match self.try_commit(put, written, created, &evidence)? {
+            Commit::Visible(info) => Ok(info),
+            Commit::Unsure(doubts) => Err(unsure(doubts.first().map(|doubt| doubt.node))),
+            Commit::Refused(refusals) => Err(unsure(refusals.first().map(|refusal| refusal.node))),
+        }
+    }
+
     /// Makes a put visible, in place of an object of the same name if that was allowed. Repeating
-    /// it is harmless.
+    /// it is harmless. Blocks on dead nodes become visible as lost, where their stripes can be read without them.
     ///
     /// # Errors
     /// No such put; a digest too few or too many; the name was taken meanwhile, and then the put's
     /// blocks become garbage.
-    pub fn commit_put(&self, put: u64, written: &[WrittenStripe], created: u64) -> Result<ObjectInfo> {
+    pub fn try_commit(
+        &self,
+        id: u64,
+        written: &[WrittenStripe],
+        created: u64,
+        evidence: &Evidence<'_>,
+    ) -> Result<Commit> {
         self.write(|t| {
-            let Some(pending) = t.put(put)? else { return committed(t, put).map(Ok) };
-            let code = t.code(pending.code)?;
-            check_written(&pending, &code, written)?;
-            let old = t.objects.get(pending.name.as_str())?.map(|row| row.value().to_vec());
-            if old.is_some() && !pending.replace {
-                discard(t, put, &pending)?;
-                return Ok(Err(taken(&pending.name)));
+            let Some(put) = t.put(id)? else { return Ok(Ok(Commit::Visible(committed(t, id)?))) };
+            let code = t.code(put.code)?;
+            let last = told(t, id, &put, &code, written)?;
+            let last: Last<'_> = last.into_iter().map(|(row, digests)| (row.id, digests)).collect();
+            if put.granted() != put.stripes() {
+                let expected = format!("all {} stripes", put.stripes());
+                return Err(invalid("commit", expected, format!("the first {}", put.granted())));
+            }
+            let old = t.objects.get(put.name.as_str())?.map(|row| row.value().to_vec());
+            if old.is_some() && !put.replace {
+                discard(t, id, &put)?;
+                return Ok(Err(taken(&put.name)));
+            }
+            let judgement = judge(t, id, &put, &code, &last, evidence)?;
+            if !judgement.doubts.is_empty() {
+                return Ok(Ok(Commit::Unsure(judgement.doubts.into_values().collect())));
+            }
+            if !judgement.refusals.is_empty() {
+                return Ok(Ok(Commit::Refused(judgement.refusals)));
             }
             if let Some(old) = old {
-                super::objects::drop_object(t, &pending.name, &record::unpack("object", &old)?)?;
+                super::objects::drop_object(t, &put.name, &record::unpack("object", &old)?)?;
             }
-            show(t, put, &pending, written, created)?;
-            t.puts.remove(put)?;
-            committed(t, put).map(Ok)
+            show(t, id, put, &last, &judgement.lost, created)?;
+            Ok(Ok(Commit::Visible(committed(t, id)?)))
         })?
     }
 
@@ -156,6 +254,164 @@ impl Snapshot {
         }
         Ok(out)
     }
+
+    /// A put, if it is under way.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn put(&self, id: u64) -> Result<Option<PendingPut>> {
+        let table = self.txn.open_table(tables::PUTS)?;
+        table.get(id)?.map(|row| record::unpack("pending put", row.value())).transpose()
+    }
+
+    /// Whether a stripe belongs to a put under way. One lookup.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn is_pending(&self, stripe: StripeId) -> Result<bool> {
+        Ok(self.txn.open_table(tables::PUT_STRIPES)?.get(stripe.0)?.is_some())
+    }
+}
+
+/// Gives the stripes of puts that version 2 recorded rows of their own.
+pub(super) fn take_over(t: &mut Tables<'_>) -> Result<()> {
+    let mut old = Vec::new();
+    for row in t.puts.iter()? {
+        let (id, row) = row?;
+        // A row of this version has no stripes, and is no row of version 2.
+        if let Ok(put) = record::unpack::<PutOfVersion2>("put", row.value()) {
+            old.push((id.value(), put));
+        }
+    }
+    for (id, old) in old {
+        let PutOfVersion2 { name, size, code, encoding, replace, stripes } = old;
+        let (runs, mut fences) = (Vec::new(), BTreeMap::new());
+        fences.extend(
+            stripes.iter().flat_map(|s| s.homes.iter().flatten()).map(|&node| (node, Fence::UNKNOWN)),
+        );
+        let mut put = PendingPut { name, size, code, encoding, replace, division: None, runs, fences };
+        for stripe in stripes {
+            put.push(stripe.id);
+            t.set_pending(&PendingStripe { put: id, ..stripe })?;
+        }
+        t.set_put(id, &put)?;
+    }
+    Ok(())
+}
+
+/// The next stripes of a put, at most `batch`; the caller stores the put.
+fn grant(
+    t: &mut Tables<'_>,
+    id: u64,
+    put: &mut PendingPut,
+    batch: u64,
+    mut place: impl FnMut(StripeId, &Layout) -> Homes,
+) -> Result<Vec<PendingStripe>> {
+    let (Some(division), from) = (put.division, put.granted()) else { return Ok(Vec::new()) };
+    let count = division.count().saturating_sub(from).min(batch);
+    let first = t.next(tables::COUNT_STRIPE, count)?;
+    let mut stripes = Vec::with_capacity(count as usize);
+    for i in 0..count {
+        let stripe = StripeId(first + i);
+        let (offset, layout) = division.stripe(from + i);
+        let homes = place(stripe, &layout)?;
+        fence::remember(t, put, &homes)?;
+        let generation = FIRST_GENERATION;
+        let row = PendingStripe { id: stripe, generation, offset, layout, homes, put: id, digests: None };
+        t.set_pending(&row)?;
+        put.push(stripe);
+        stripes.push(row);
+    }
+    Ok(stripes)
+}
+
+/// A stripe of a put.
+fn pending(t: &Tables<'_>, put: u64, stripe: StripeId) -> Result<PendingStripe> {
+    t.pending(stripe)?.filter(|row| row.put == put).ok_or_else(|| CoordinatorError::Corrupt {
+        what: format!("put {put}"),
+        expected: format!("a row for its stripe {stripe}"),
+        got: "none".into(),
+    })
+}
+
+/// Rows of stripes, and the digests that a client tells of them.
+type Written<'w> = Vec<(PendingStripe, &'w [Option<DigestBytes>])>;
+
+/// What a client tells, if it fits the put.
+fn told<'w>(
+    t: &Tables<'_>,
+    id: u64,
+    put: &PendingPut,
+    code: &CodeRecord,
+    written: &'w [WrittenStripe],
+) -> Result<Written<'w>> {
+    let mut out = Vec::with_capacity(written.len());
+    for stripe in written {
+        let row = t.pending(stripe.id)?.filter(|row| row.put == id);
+        let row = row.ok_or_else(|| {
+            invalid("written stripe", format!("one of put {id}"), format!("stripe {}", stripe.id))
+        })?;
+        check_digests(&row, put.encoding, code, &stripe.digests)?;
+        out.push((row, stripe.digests.as_slice()));
+    }
+    Ok(out)
+}
+
+/// Every block that has bytes, and only those, must come with a digest; offline, data blocks only.
+fn check_digests(
+    stripe: &PendingStripe,
+    encoding: Encoding,
+    code: &CodeRecord,
+    digests: &[Option<DigestBytes>],
+) -> Result<()> {
+    let (n, k) = (usize::from(code.n), usize::from(code.k));
+    if digests.len() != n {
+        let expected = format!("stripe {} with {n} digests", stripe.id);
+        return Err(invalid("written stripe", expected, digests.len().to_string()));
+    }
+    for (i, digest) in digests.iter().enumerate() {
+        let made = i < k || encoding == Encoding::Online;
+        let want = made && stripe.layout.block_len(k, BlockIndex(i as u8)) > 0;
+        if want != digest.is_some() {
+            let text = |has: bool| if has { "a digest".to_owned() } else { "none".to_owned() };
+            let expected = format!("{} for block {}.b{i}", text(want), stripe.id);
+            return Err(invalid("written stripe", expected, text(digest.is_some())));
+        }
+    }
+    Ok(())
+}
+
+/// The digests told last, by stripe.
+type Last<'w> = HashMap<StripeId, &'w [Option<DigestBytes>]>;
+
+/// All digests of a stripe, told last or earlier.
+fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option<DigestBytes>]> {
+    let earlier = || row.digests.as_deref();
+    last.get(&row.id)
+        .copied()
+        .or_else(earlier)
+        .ok_or_else(|| invalid("commit", format!("digests of stripe {}", row.id), "none".into()))
+}
+
+/// What may become of the stripes of a put. Reads them only if there is a doubtful node.
+fn judge(
+    t: &Tables<'_>,
+    id: u64,
+    put: &PendingPut,
+    code: &CodeRecord,
+    last: &Last<'_>,
+    evidence: &Evidence<'_>,
+) -> Result<Judgement> {
+    let doubtful = fence::doubtful(t, put, evidence.down)?;
+    let mut judgement = Judgement::default();
+    if doubtful.is_empty() {
+        return Ok(judgement);
+    }
+    for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
+        let row = pending(t, id, stripe)?;
+        judgement.add(&row, digests_of(&row, last)?, usize::from(code.k), &doubtful, evidence);
+    }
+    Ok(judgement)
 }
 
 impl Snapshot {
@@ -168,7 +424,7 @@ impl Snapshot {
         let mut count = 0;
         for row in table.iter()? {
             let put: PendingPut = record::unpack("pending put", row?.1.value())?;
-            count += u64::from(put.stripes.iter().any(|stripe| stripe.homes.contains(&Some(node))));
+            count += u64::from(put.fences.contains_key(&node));
         }
         Ok(count)
     }
@@ -183,85 +439,70 @@ fn committed(t: &Tables<'_>, put: u64) -> Result<ObjectInfo> {
     Ok(info(&name, &object, &code.name))
 }
 
-/// Every block that has bytes, and only those, must come with a digest; offline, data blocks only.
-fn check_written(put: &PendingPut, code: &CodeRecord, written: &[WrittenStripe]) -> Result<()> {
-    let invalid = |what, expected: String, got: String| CoordinatorError::Invalid { what, expected, got };
-    if written.len() != put.stripes.len() {
-        let expected = format!("{} stripes", put.stripes.len());
-        return Err(invalid("commit", expected, format!("{}", written.len())));
-    }
-    let (n, k) = (usize::from(code.n), usize::from(code.k));
-    for (granted, got) in put.stripes.iter().zip(written) {
-        if granted.id != got.id || got.digests.len() != n {
-            let expected = format!("stripe {} with {n} digests", granted.id);
-            return Err(invalid("commit", expected, format!("{} with {}", got.id, got.digests.len())));
-        }
-        for (i, digest) in got.digests.iter().enumerate() {
-            let made = i < k || put.encoding == Encoding::Online;
-            let want = made && granted.layout.block_len(k, BlockIndex(i as u8)) > 0;
-            if want != digest.is_some() {
-                let text = |has: bool| if has { "a digest".to_owned() } else { "none".to_owned() };
-                let expected = format!("{} for block {}.b{i}", text(want), granted.id);
-                return Err(invalid("commit", expected, text(digest.is_some())));
-            }
-        }
-    }
-    Ok(())
-}
-
+/// Makes an object of a put, without the put's rows.
 fn show(
     t: &mut Tables<'_>,
-    put: u64,
-    pending: &PendingPut,
-    written: &[WrittenStripe],
+    id: u64,
+    put: PendingPut,
+    last: &Last<'_>,
+    lost: &HashSet<BlockId>,
     created: u64,
 ) -> Result<()> {
-    let encoded = pending.encoding == Encoding::Online;
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for (granted, got) in pending.stripes.iter().zip(written) {
-        match runs.last_mut() {
-            Some((first, count)) if *first + *count == granted.id.0 => *count += 1,
-            _ => runs.push((granted.id.0, 1)),
-        }
-        let block =
-            |(node, digest): (&Option<NodeId>, _)| node.map(|node| BlockRecord { node, digest, lost: false });
-        let stripe = StripeRecord {
-            owner: put,
-            offset: granted.offset,
-            code: pending.code,
-            generation: granted.generation,
-            layout: granted.layout,
-            encoded,
-            blocks: granted.homes.iter().zip(got.digests.iter().copied()).map(block).collect(),
+    let encoded = put.encoding == Encoding::Online;
+    let count = put.granted();
+    for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
+        let row = pending(t, id, stripe)?;
+        let digests = digests_of(&row, last)?;
+        let block = |(node, digest): (&Option<NodeId>, &Option<DigestBytes>)| {
+            node.map(|node| BlockRecord { node, digest: *digest, lost: false })
         };
-        for (index, block) in stripe.made() {
-            t.settle(granted.id, index, granted.generation, block.node)?;
+        let mut visible = StripeRecord {
+            owner: id,
+            offset: row.offset,
+            code: put.code,
+            generation: row.generation,
+            layout: row.layout,
+            encoded,
+            blocks: row.homes.iter().zip(digests).map(block).collect(),
+        };
+        for (index, block) in visible.made() {
+            t.settle(stripe, index, row.generation, block.node)?;
         }
-        t.set_stripe(granted.id, &stripe)?;
+        if !lost.is_empty() {
+            for (i, block) in visible.blocks.iter_mut().enumerate() {
+                let index = BlockIndex(i as u8);
+                let gone = lost.contains(&BlockId { stripe, index });
+                if let Some(block) = block.as_mut().filter(|_| gone) {
+                    t.flag(stripe, index, block, Some(byte_of(FaultKind::Missing)))?;
+                }
+            }
+        }
+        t.set_stripe(stripe, &visible)?;
+        t.put_stripes.remove(stripe.0)?;
     }
-    let count = pending.stripes.len() as u64;
-    let object = ObjectRecord {
-        id: put,
-        size: pending.size,
-        code: pending.code,
-        encoding: pending.encoding,
-        encoded: if encoded { count } else { 0 },
-        created,
-        runs,
-    };
-    t.objects.insert(pending.name.as_str(), record::pack(&object).as_slice())?;
-    t.names.insert(put, pending.name.as_str())?;
+    t.puts.remove(id)?;
+    let PendingPut { name, size, code, encoding, runs, .. } = put;
+    let encoded = if encoded { count } else { 0 };
+    let object = ObjectRecord { id, size, code, encoding, encoded, created, runs };
+    t.objects.insert(name.as_str(), record::pack(&object).as_slice())?;
+    t.names.insert(id, name.as_str())?;
     let bytes = t.counter(tables::COUNT_BYTES)?;
-    t.set_counter(tables::COUNT_BYTES, bytes + pending.size)
+    t.set_counter(tables::COUNT_BYTES, bytes + size)
 }
 
-fn discard(t: &mut Tables<'_>, put: u64, pending: &PendingPut) -> Result<()> {
-    for stripe in &pending.stripes {
-        trash_pending(t, stripe)?;
+fn discard(t: &mut Tables<'_>, id: u64, put: &PendingPut) -> Result<()> {
+    for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
+        let row = pending(t, id, stripe)?;
+        trash_pending(t, &row)?;
+        t.put_stripes.remove(stripe.0)?;
     }
-    super::graves::bury(t, put)?;
-    t.puts.remove(put)?;
+    super::graves::bury(t, id)?;
+    t.puts.remove(id)?;
     Ok(())
+}
+
+fn invalid(what: &'static str, expected: String, got: String) -> CoordinatorError {
+    CoordinatorError::Invalid { what, expected, got }
 }
 
 fn trash_pending(t: &mut Tables<'_>, stripe: &PendingStripe) -> Result<()> {

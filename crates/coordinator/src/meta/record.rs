@@ -4,10 +4,11 @@
 //! 341 bytes. The other rows are MessagePack with named fields, so that a field can be
 //! added without rewriting a store. Layout: `docs/format.md`, "Metadata".
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::{Layout, LayoutKind};
+use kintsu_plan::{Division, Layout, LayoutKind};
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{DigestBytes, Encoding};
 use serde::Serialize;
@@ -43,15 +44,7 @@ impl ObjectRecord {
 
     /// The ids of at most `limit` stripes from position `first` on, with their positions.
     pub fn ids(&self, first: u64, limit: u64) -> Vec<(u64, StripeId)> {
-        let (mut at, mut out) = (0, Vec::new());
-        let end = first.saturating_add(limit);
-        for &(id, count) in &self.runs {
-            let from = first.clamp(at, at + count);
-            let to = end.clamp(at, at + count);
-            out.extend((from..to).map(|p| (p, StripeId(id + (p - at)))));
-            at += count;
-        }
-        out
+        ids_of(&self.runs, first, limit)
     }
 }
 
@@ -204,6 +197,19 @@ impl Cursor<'_> {
     }
 }
 
+/// The ids in `runs` (first id, how many), at most `limit` from position `first` on, with their positions.
+pub fn ids_of(runs: &[(u64, u64)], first: u64, limit: u64) -> Vec<(u64, StripeId)> {
+    let (mut at, mut out) = (0, Vec::new());
+    let end = first.saturating_add(limit);
+    for &(id, count) in runs {
+        let from = first.clamp(at, at + count);
+        let to = end.clamp(at, at + count);
+        out.extend((from..to).map(|p| (p, StripeId(id + (p - at)))));
+        at += count;
+    }
+    out
+}
+
 /// One stripe of a put under way.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct PendingStripe {
@@ -217,9 +223,29 @@ pub struct PendingStripe {
     pub layout: Layout,
     /// The node for each block; `None` for empty ones.
     pub homes: Vec<Option<NodeId>>,
+    /// The put it belongs to.
+    #[serde(default)]
+    pub put: u64,
+    /// Digests of its blocks, once the client has told them.
+    #[serde(default)]
+    pub digests: Option<Vec<Option<DigestBytes>>>,
 }
 
-/// A put under way. Its lease is kept in memory: after a restart it begins anew.
+/// Tells whether a node may have lost blocks since: they are safe as long as neither number has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct Fence {
+    /// See [`NodeRecord::incarnation`].
+    pub incarnation: u64,
+    /// See [`NodeRecord::epoch`].
+    pub epoch: u64,
+}
+
+impl Fence {
+    /// That of no node: whatever was written under it must be looked at.
+    pub const UNKNOWN: Self = Self { incarnation: u64::MAX, epoch: u64::MAX };
+}
+
+/// A put under way; its stripes have rows of their own. Its lease is kept in memory: after a restart it begins anew.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct PendingPut {
     /// The name to be.
@@ -231,6 +257,60 @@ pub struct PendingPut {
     /// When it is encoded.
     pub encoding: Encoding,
     /// Whether an object of this name may be replaced.
+    pub replace: bool,
+    /// How it is divided into stripes; none in a put of version 2, which has all of its stripes.
+    #[serde(default)]
+    pub division: Option<Division>,
+    /// The stripes granted so far, in order, as runs of ids: (first, how many).
+    #[serde(default)]
+    pub runs: Vec<(u64, u64)>,
+    /// For each home of its stripes, the fence when the node first became one.
+    #[serde(default)]
+    pub fences: BTreeMap<NodeId, Fence>,
+}
+
+impl PendingPut {
+    /// Stripes granted so far.
+    pub fn granted(&self) -> u64 {
+        self.runs.iter().map(|r| r.1).sum()
+    }
+
+    /// Stripes in all.
+    pub fn stripes(&self) -> u64 {
+        self.division.map_or(self.granted(), |division| division.count())
+    }
+
+    /// Appends a stripe.
+    pub fn push(&mut self, id: StripeId) {
+        match self.runs.last_mut() {
+            Some((first, count)) if *first + *count == id.0 => *count += 1,
+            _ => self.runs.push((id.0, 1)),
+        }
+    }
+
+    /// Puts another stripe in the place of one, if that is there.
+    pub fn swap(&mut self, old: StripeId, new: StripeId) {
+        let holds = |&(first, count): &(u64, u64)| (first..first + count).contains(&old.0);
+        let Some(at) = self.runs.iter().position(holds) else { return };
+        let (first, count) = self.runs[at];
+        let before = old.0 - first;
+        let parts = [(first, before), (new.0, 1), (old.0 + 1, count - before - 1)];
+        self.runs.splice(at..=at, parts.into_iter().filter(|part| part.1 > 0));
+    }
+}
+
+/// A put as version 2 kept it: one row with all its stripes.
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
+pub struct PutOfVersion2 {
+    /// As in [`PendingPut`].
+    pub name: String,
+    /// As in [`PendingPut`].
+    pub size: u64,
+    /// As in [`PendingPut`].
+    pub code: u16,
+    /// As in [`PendingPut`].
+    pub encoding: Encoding,
+    /// As in [`PendingPut`].
     pub replace: bool,
     /// Its stripes, in order.
     pub stripes: Vec<PendingStripe>,
@@ -253,6 +333,9 @@ pub struct NodeRecord {
     pub draining: bool,
     /// It was stopped on purpose.
     pub stopped: bool,
+    /// Grows each time its blocks may have vanished other than by a restart: it is wiped, or begins with another folder.
+    #[serde(default)]
+    pub epoch: u64,
     /// The folder that it is; unknown for one that has not registered since there are ids of folders.
     #[serde(default)]
     pub folder: Option<FolderId>,
@@ -271,6 +354,11 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
+    /// Its fence now.
+    pub fn fence(&self) -> Fence {
+        Fence { incarnation: self.incarnation, epoch: self.epoch }
+    }
+
     /// A node that is neither draining nor stopped, without names.
     pub fn new(rack: RackId, control: SocketAddr, data: SocketAddr, dir: String, incarnation: u64) -> Self {
         Self {
@@ -281,6 +369,7 @@ impl NodeRecord {
             incarnation,
             draining: false,
             stopped: false,
+            epoch: 0,
             folder: None,
             name: None,
             rack_name: None,
@@ -387,6 +476,28 @@ mod tests {
                 .map(|(p, &id)| (p as u64, StripeId(id))).collect();
             prop_assert_eq!(record.ids(first, limit), want);
         }
+    }
+
+    #[test]
+    fn a_stripe_takes_the_place_of_another() {
+        let mut put = PendingPut {
+            name: "a".into(),
+            size: 0,
+            code: 0,
+            encoding: Encoding::Online,
+            replace: false,
+            division: None,
+            runs: Vec::new(),
+            fences: BTreeMap::new(),
+        };
+        for id in [4, 5, 6, 9] {
+            put.push(StripeId(id));
+        }
+        assert_eq!((put.runs.clone(), put.granted()), (vec![(4, 3), (9, 1)], 4));
+        for (old, new) in [(5, 20), (4, 21), (9, 22), (6, 23), (7, 24)] {
+            put.swap(StripeId(old), StripeId(new));
+        }
+        assert_eq!(put.runs, [(21, 1), (20, 1), (23, 1), (22, 1)]);
     }
 
     #[test]

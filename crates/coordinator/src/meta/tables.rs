@@ -18,6 +18,8 @@ pub const BY_NODE: TableDefinition<(u32, u64), u8> = TableDefinition::new("by_no
 pub const LOST: TableDefinition<(u64, u8), u8> = TableDefinition::new("lost");
 /// Put id -> [`PendingPut`](super::PendingPut).
 pub const PUTS: TableDefinition<u64, &[u8]> = TableDefinition::new("puts");
+/// Stripe id -> [`PendingStripe`](super::PendingStripe) of a put under way.
+pub const PUT_STRIPES: TableDefinition<u64, &[u8]> = TableDefinition::new("put_stripes");
 /// (node, stripe, index, generation) of a block file that nobody needs.
 pub const GARBAGE: TableDefinition<(u32, u64, u8, u32), ()> = TableDefinition::new("garbage");
 /// Number -> id of an object that is gone for good.
@@ -39,7 +41,8 @@ pub const BOOTS: TableDefinition<u64, (u64, u64)> = TableDefinition::new("boots"
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
-/// Version of this layout. It holds all that older versions have, which are read as they are.
+/// Version of this layout. It holds all that older versions have but puts under way, which are taken over when the
+/// store is opened.
 pub const VERSION: u64 = 3;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u64 = 1;

@@ -3,7 +3,7 @@
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use super::record::{self, BlockRecord, CodeRecord, NodeRecord, PendingPut, StripeRecord};
+use super::record::{self, BlockRecord, CodeRecord, NodeRecord, PendingPut, PendingStripe, StripeRecord};
 use super::tables::*;
 use crate::error::{CoordinatorError, Result};
 
@@ -15,6 +15,7 @@ pub struct Tables<'t> {
     pub by_node: Table<'t, (u32, u64), u8>,
     pub lost: Table<'t, (u64, u8), u8>,
     pub puts: Table<'t, u64, &'static [u8]>,
+    pub put_stripes: Table<'t, u64, &'static [u8]>,
     pub garbage: Table<'t, (u32, u64, u8, u32), ()>,
     pub graves: Table<'t, u64, u64>,
     pub nodes: Table<'t, u32, &'static [u8]>,
@@ -36,6 +37,7 @@ impl<'t> Tables<'t> {
             by_node: txn.open_table(BY_NODE)?,
             lost: txn.open_table(LOST)?,
             puts: txn.open_table(PUTS)?,
+            put_stripes: txn.open_table(PUT_STRIPES)?,
             garbage: txn.open_table(GARBAGE)?,
             graves: txn.open_table(GRAVES)?,
             nodes: txn.open_table(NODES)?,
@@ -81,6 +83,20 @@ impl<'t> Tables<'t> {
     pub fn set_put(&mut self, id: u64, put: &PendingPut) -> Result<()> {
         self.puts.insert(id, record::pack(put).as_slice())?;
         Ok(())
+    }
+
+    pub fn pending(&self, id: StripeId) -> Result<Option<PendingStripe>> {
+        self.put_stripes.get(id.0)?.map(|row| record::unpack("stripe of a put", row.value())).transpose()
+    }
+
+    pub fn set_pending(&mut self, stripe: &PendingStripe) -> Result<()> {
+        self.put_stripes.insert(stripe.id.0, record::pack(stripe).as_slice())?;
+        Ok(())
+    }
+
+    /// Whether a stripe belongs to a put under way.
+    pub fn is_pending(&self, id: StripeId) -> Result<bool> {
+        Ok(self.put_stripes.get(id.0)?.is_some())
     }
 
     pub fn node(&self, id: NodeId) -> Result<Option<NodeRecord>> {

@@ -200,7 +200,8 @@ impl Mend {
 
     /// The places that an attempt writes to.
     pub fn places(&self, attempt: &Attempt) -> Vec<(NodeId, BlockId)> {
-        let place = |(node, index): (&NodeId, &BlockIndex)| (*node, BlockId { stripe: self.id, index: *index });
+        let place =
+            |(node, index): (&NodeId, &BlockIndex)| (*node, BlockId { stripe: self.id, index: *index });
         attempt.plan.requestors.iter().zip(&self.wanted).map(place).collect()
     }
 
@@ -210,8 +211,7 @@ impl Mend {
             self.shunned_blocks.contains(&index) || self.shunned_nodes.contains(&block.node)
         };
         let absent = |(index, block): (BlockIndex, &BlockRecord)| {
-            let absent =
-                Absent { index, node: block.node, lost: block.lost, shunned: shunned(index, block) };
+            let absent = Absent { index, node: block.node, lost: block.lost, shunned: shunned(index, block) };
             (absent.lost || absent.shunned || !readable(block.node)).then_some(absent)
         };
         self.made().filter_map(absent).collect()

@@ -265,7 +265,10 @@ impl Coordinator for Front {
     async fn move_stripe(&self, _: Request<MoveStripe>) -> Result<Response<StripeGrant>, Status> {
         other()
     }
-    async fn commit_put(&self, _: Request<CommitPut>) -> Result<Response<ObjectInfo>, Status> {
+    async fn more_stripes(&self, _: Request<MoreStripes>) -> Result<Response<StripeGrants>, Status> {
+        other()
+    }
+    async fn commit_put(&self, _: Request<CommitPut>) -> Result<Response<CommitReply>, Status> {
         other()
     }
     async fn abort_put(&self, _: Request<PutRef>) -> Result<Response<Done>, Status> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use kintsu_coordinator::meta::{Applicant, CodeRecord, Meta, NewPut, NodeRecord};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::{Layout, LayoutKind, Node, Topology, place};
+use kintsu_plan::{Division, LayoutKind, Node, Topology, place};
 use kintsu_wire::message::{
     BeginPut, BlockPage, CommitPut, Encoding, Heartbeat, HeldBlock, List, Lookup, Nothing, Register,
     WrittenStripe,
@@ -155,16 +155,6 @@ fn digest(stripe: u64, index: u8) -> [u8; 16] {
     bytes
 }
 
-fn layout() -> Layout {
-    Layout {
-        kind: LayoutKind::Striped,
-        block_bytes: BLOCK_BYTES,
-        cell_bytes: CELL_BYTES,
-        w: 1,
-        data_bytes: 10 * BLOCK_BYTES,
-    }
-}
-
 fn address(port: u16) -> std::net::SocketAddr {
     std::net::SocketAddr::from(([127, 0, 0, 1], port))
 }
@@ -203,7 +193,15 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
             code: record.clone(),
             encoding: Encoding::Online,
             replace: false,
-            layouts: (0..count).map(|i| (i * 10 * BLOCK_BYTES, layout())).collect(),
+            division: Division::new(
+                count * 10 * BLOCK_BYTES,
+                10,
+                1,
+                LayoutKind::Striped,
+                BLOCK_BYTES,
+                CELL_BYTES,
+            )?,
+            batch: count,
         };
         let mut failed = None;
         let (put, pending) = meta.begin_put(new, |id, layout| {

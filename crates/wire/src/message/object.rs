@@ -66,18 +66,38 @@ pub struct NodeAddress {
     pub alive: bool,
 }
 
-/// Permission to write an object: its stripes, in order.
+/// Permission to write an object: its first stripes, in order. A large object has more: see [`MoreStripes`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PutTicket {
     /// Names the put in the calls that follow.
     pub put: u64,
     /// Renew more often than this, or the put is undone.
     pub lease_ms: u64,
-    /// The stripes.
+    /// The first stripes.
     pub stripes: Vec<StripeGrant>,
     /// What the code is, where its name alone does not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Definition>,
+    /// All nodes.
+    pub nodes: Vec<NodeAddress>,
+}
+
+/// A client needs the next stripes of its put, and tells which it has written. Repeating it is harmless.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MoreStripes {
+    /// From [`PutTicket`].
+    pub put: u64,
+    /// The position of the first stripe wanted, counted in object order.
+    pub from: u64,
+    /// Stripes whose blocks are durable; the commit need not tell of them again.
+    pub written: Vec<WrittenStripe>,
+}
+
+/// The answer to [`MoreStripes`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StripeGrants {
+    /// The next stripes, in order; none after the last one.
+    pub stripes: Vec<StripeGrant>,
     /// All nodes.
     pub nodes: Vec<NodeAddress>,
 }
@@ -105,8 +125,31 @@ pub struct MoveStripe {
 pub struct CommitPut {
     /// From [`PutTicket`].
     pub put: u64,
-    /// For each stripe, in object order, its id and the digest of each block that was written.
+    /// For each stripe that [`MoreStripes`] did not tell of, its id and the digest of each block that was written.
     pub stripes: Vec<WrittenStripe>,
+}
+
+/// The answer to [`CommitPut`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum CommitReply {
+    /// The object is visible.
+    Visible(ObjectInfo),
+    /// Nothing is visible: these stripes are not there any more as they were written. They must be written anew
+    /// (see [`MoveStripe`]), then the put can be committed again.
+    Refused(Vec<RefusedStripe>),
+}
+
+/// A stripe of a put that cannot be committed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RefusedStripe {
+    /// Its grant.
+    pub grant: StripeGrant,
+    /// Its first byte in the object.
+    pub offset: u64,
+    /// The node that does not have its block, the first of them.
+    pub node: NodeId,
+    /// What happened there, for people.
+    pub detail: String,
 }
 
 /// See [`CommitPut`].

@@ -161,6 +161,21 @@ pub struct RemovedObjects {
     pub ranges: Vec<(u64, u64)>,
 }
 
+/// Does the node hold these blocks? It reads their headers only.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LookBlocks {
+    /// Which.
+    pub blocks: Vec<BlockRef>,
+}
+
+/// The answer to [`LookBlocks`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FoundBlocks {
+    /// For each block asked for, in order, what the node holds; `None` if it is not there in that generation, or its
+    /// header is rotten.
+    pub blocks: Vec<Option<HeldBlock>>,
+}
+
 /// What a scrub of one node reports, block by block.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ScrubEvent {
