@@ -3,6 +3,8 @@
 //! The files in `tests/golden` were written by the last version that wrote formats 1 and 2. Nothing here may be
 //! written anew: a test that fails says that bytes which lie on somebody's disk cannot be read any more.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
