@@ -315,11 +315,13 @@ async fn a_block_that_cannot_be_read_does_not_keep_an_agent_from_starting() {
     std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
 
     let handle = within(Agent::start(config(dir.path(), addr))).await.unwrap();
-    let blocks = {
-        let registered = registry.registered.lock().unwrap();
-        let last = registered.iter().rfind(|r| r.node == Some(node)).unwrap();
-        last.blocks.iter().map(|held| held.id).collect::<Vec<_>>()
+    let (blocks, damaged) = {
+        let pages = registry.pages.lock().unwrap();
+        let last = pages.iter().rfind(|page| page.node == node).unwrap();
+        let blocks: Vec<_> = last.blocks.iter().map(|held| held.id).collect();
+        (blocks, last.damaged.iter().map(|bad| (bad.id, bad.kind)).collect::<Vec<_>>())
     };
+    assert_eq!(damaged, [(ids[0], FaultKind::Io)]);
     assert_eq!(blocks, [ids[1]]);
     handle.shutdown().await;
 }

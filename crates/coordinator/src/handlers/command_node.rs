@@ -9,7 +9,6 @@ use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing
 use crate::cluster::{Cluster, unknown_node};
 use crate::driver::{self, Listener};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::Meta;
 
 /// How long an agent may take to answer, or to come up.
 const PATIENCE: Duration = Duration::from_secs(30);
