@@ -64,9 +64,14 @@ impl Cluster {
 
     /// Starts the coordinator, at the same address as before if there was one.
     pub fn start_coordinator(&mut self) {
+        self.start_coordinator_with(&[]);
+    }
+
+    /// As [`Self::start_coordinator`], with more options.
+    pub fn start_coordinator_with(&mut self, more: &[&str]) {
         let mut command = kintsu();
         command.args(["coordinator", "--json", "--grace", self.grace, "--listen", &self.endpoint]);
-        command.arg("--dir").arg(self.dir.path().join("coordinator"));
+        command.arg("--dir").arg(self.dir.path().join("coordinator")).args(more);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
