@@ -44,6 +44,8 @@ pub struct Member {
     pub suspect: bool,
     /// Why its folder cannot be used, as its agent says.
     pub failed: Option<String>,
+    /// It has told this start of the coordinator what it holds.
+    pub reported: bool,
 }
 
 impl Member {
@@ -96,6 +98,7 @@ impl Members {
             usage: DiskUsage::default(),
             suspect: false,
             failed: None,
+            reported: false,
         };
         let members = records.into_iter().map(|(id, record)| (id, member(record))).collect();
         Self { patience, members, overdue: BTreeSet::new() }
@@ -133,14 +136,15 @@ impl Members {
             usage,
             suspect: false,
             failed: None,
+            reported: true,
         };
         self.members.insert(node, member);
         (!was_up).then_some(Change::Up(node))
     }
 
     /// A heartbeat has come; `failed` says why the node's folder cannot be used, if so: then its blocks count as
-    /// unavailable, as those of a dead node do. `Err` when nobody of that incarnation is registered, and when a folder is
-    /// back: what is in it must be told anew.
+    /// unavailable, as those of a dead node do. `Err` when nobody of that incarnation has registered since the coordinator's
+    /// start (what it knew before stays believed until then), and when a folder is back: what is in it must be told anew.
     #[allow(clippy::result_unit_err)]
     pub fn seen(
         &mut self,
@@ -164,6 +168,9 @@ impl Members {
             return Err(());
         }
         (member.seen_ms, member.usage, member.suspect) = (now_ms, usage, false);
+        if !member.reported {
+            return Err(());
+        }
         if member.up || member.record.stopped {
             // A stopped agent may still send a last one.
             return Ok(None);
@@ -400,7 +407,8 @@ pub(crate) mod tests {
     fn a_restarted_coordinator_trusts_what_it_knew_for_a_while() {
         let mut m = Members::new(PATIENCE, BTreeMap::from([(NODE, record(7))]), 1000);
         assert!(m.readable(NODE));
-        assert_eq!(m.seen(NODE, 7, DiskUsage::default(), None, 1010), Ok(None));
+        assert!(m.seen(NODE, 7, DiskUsage::default(), None, 1010).is_err(), "what it holds is to be told anew");
+        assert!(m.readable(NODE) && m.tick(1059) == []);
         assert_eq!(m.tick(1060), [Change::Down(NODE)]);
     }
 
