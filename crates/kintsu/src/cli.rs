@@ -347,7 +347,8 @@ pub struct Name {
 pub struct Get {
     /// The object's name.
     pub name: String,
-    /// The file to write; `-` for standard output.
+    /// The file to write, or the folder to write it into; `-` for standard output. A file keeps its mode and is as it was
+    /// if the read fails; FIFOs and devices are written to.
     pub out: PathBuf,
     /// Bytes A to B, both included, as in HTTP; `A-` to the end.
     #[arg(long, value_name = "A-B")]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod code;
+mod destination;
 mod explain;
 mod job;
 mod node;
