@@ -1,4 +1,4 @@
-//! `kintsu put`, `get`, `ls`, `rm`, `stat`.
+//! `kintsu put`, `get`, `ls`, `stat`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -171,17 +171,6 @@ pub async fn ls(args: cli::Ls, context: &Context) -> anyhow::Result<ExitCode> {
     }
     if context.json {
         output::line("]")?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// `kintsu rm`.
-pub async fn rm(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
-    let object = context.client.remove(&args.name).await?;
-    if context.json {
-        output::json(&object)?;
-    } else {
-        output::line(&format!("removed {}", object.name))?;
     }
     Ok(ExitCode::SUCCESS)
 }
