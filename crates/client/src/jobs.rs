@@ -125,13 +125,26 @@ impl Client {
         self.job(move |mut c| Box::pin(async move { c.scrub(Scrub { node }).await })).await
     }
 
-    /// Stops, starts, wipes or drains a node.
+    /// Stops, starts, wipes or drains a node. A wipe that would make objects unreadable is refused.
+    ///
+    /// # Errors
+    /// `NotFound`, `Placement` for a wipe that is refused, or whatever keeps the coordinator from answering.
+    pub async fn command_node(&self, node: NodeId, action: NodeAction) -> Result<Jobs, ClientError> {
+        self.command(NodeCommand { node, action, force: false }).await
+    }
+
+    /// Deletes all blocks of a node, also where that makes objects unreadable.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
-    pub async fn command_node(&self, node: NodeId, action: NodeAction) -> Result<Jobs, ClientError> {
+    pub async fn wipe_by_force(&self, node: NodeId) -> Result<Jobs, ClientError> {
+        self.command(NodeCommand { node, action: NodeAction::Wipe, force: true }).await
+    }
+
+    async fn command(&self, command: NodeCommand) -> Result<Jobs, ClientError> {
         self.job(move |mut c| {
-            Box::pin(async move { c.command_node(NodeCommand { node, action, force: false }).await })
+            let command = command.clone();
+            Box::pin(async move { c.command_node(command).await })
         })
         .await
     }

@@ -96,9 +96,9 @@ Examples:
     /// List objects.
     #[command(after_help = "Examples:\n  kintsu ls\n  kintsu ls logs/ --json")]
     Ls(Ls),
-    /// Remove an object.
-    #[command(after_help = "Example:\n  kintsu rm logs/today")]
-    Rm(Name),
+    /// Remove objects; several only after a question, or with `--yes`.
+    #[command(after_help = "Examples:\n  kintsu rm logs/today\n  kintsu rm logs/monday logs/tuesday --yes")]
+    Rm(Rm),
     /// Show an object and where each of its blocks is.
     #[command(after_help = "Examples:\n  kintsu stat video\n  kintsu stat video --json")]
     Stat(Name),
@@ -124,14 +124,9 @@ Examples:
 Examples:
   kintsu node stop 3
   kintsu node start 3          # where `kintsu up` runs the node
-  kintsu node drain 3          # move its blocks elsewhere, then take it away")]
-    Node {
-        /// What to do with it.
-        #[arg(value_enum)]
-        action: NodeAction,
-        /// Its id.
-        id: u32,
-    },
+  kintsu node drain 3          # move its blocks elsewhere, then take it away
+  kintsu node wipe 3           # delete its blocks; asks first")]
+    Node(Node),
     /// What links carry: repairs are planned by it, and their reports tell how near they came.
     #[command(after_help = "\
 Examples:
@@ -347,7 +342,8 @@ pub struct Name {
 pub struct Get {
     /// The object's name.
     pub name: String,
-    /// The file to write; `-` for standard output.
+    /// The file to write, or the folder to write it into; `-` for standard output. A file keeps its mode and is as it was
+    /// if the read fails; FIFOs and devices are written to.
     pub out: PathBuf,
     /// Bytes A to B, both included, as in HTTP; `A-` to the end.
     #[arg(long, value_name = "A-B")]
@@ -372,6 +368,33 @@ pub struct Ls {
     /// At most so many.
     #[arg(long)]
     pub limit: Option<u64>,
+}
+
+/// `kintsu rm`.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// The objects' names.
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Remove several without asking.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// `kintsu node`.
+#[derive(Debug, Args)]
+pub struct Node {
+    /// What to do with it.
+    #[arg(value_enum)]
+    pub action: NodeAction,
+    /// Its id.
+    pub id: u32,
+    /// Wipe without asking.
+    #[arg(long)]
+    pub yes: bool,
+    /// Wipe also where that makes objects unreadable.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// What to do with a node.

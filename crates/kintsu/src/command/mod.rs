@@ -2,12 +2,15 @@
 
 mod bench;
 mod code;
+mod confirm;
+mod destination;
 mod explain;
 mod job;
 mod node;
 mod object;
 mod quarantine;
 mod rates;
+mod remove;
 mod serve;
 mod sim;
 
@@ -63,13 +66,13 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Put(args) => object::put(args, context).await,
         Command::Get(args) => object::get(args, context).await,
         Command::Ls(args) => object::ls(args, context).await,
-        Command::Rm(args) => object::rm(args, context).await,
+        Command::Rm(args) => remove::run(args, context).await,
         Command::Stat(args) => object::stat(args, context).await,
         Command::Nodes => node::list(context).await,
         Command::Rates { command } => rates::run(command, context).await,
         Command::Quarantine { command } => quarantine::run(command, context).await,
         Command::Status => node::status(context).await,
-        Command::Node { action, id } => node::act(action, id, context).await,
+        Command::Node(args) => node::act(args, context).await,
         Command::Encode(args) => job::encode(args, context).await,
         Command::Repair(args) => job::repair(args, context).await,
         Command::Scrub { node } => job::scrub(node, context).await,

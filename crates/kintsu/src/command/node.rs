@@ -6,6 +6,7 @@ use kintsu_dag::NodeId;
 use kintsu_wire::message::{NodeAction, NodeState};
 
 use super::Context;
+use super::confirm::confirm;
 use crate::{cli, output, units::human};
 
 /// `kintsu nodes`.
@@ -78,13 +79,39 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// `kintsu node ACTION ID`.
-pub async fn act(action: cli::NodeAction, id: u32, context: &Context) -> anyhow::Result<ExitCode> {
-    let (action, word) = match action {
+pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode> {
+    let id = args.id;
+    let (action, word) = match args.action {
         cli::NodeAction::Stop => (NodeAction::Stop, "stopped"),
         cli::NodeAction::Start => (NodeAction::Start, "started"),
         cli::NodeAction::Wipe => (NodeAction::Wipe, "wiped"),
         cli::NodeAction::Drain => (NodeAction::Drain, "drained"),
     };
-    let events = context.client.command_node(NodeId(id), action).await?;
+    if args.action == cli::NodeAction::Wipe {
+        let question = wipe_question(NodeId(id), args.force, context).await?;
+        confirm(question, args.yes).await?;
+    } else if args.force {
+        anyhow::bail!("--force: expected with `node wipe`, got it with another command");
+    }
+    let events = match args.force {
+        true => context.client.wipe_by_force(NodeId(id)).await?,
+        false => context.client.command_node(NodeId(id), action).await?,
+    };
     super::job::follow(events, context, &format!("node {id} {word}")).await
+}
+
+/// What a wipe would delete, by what the coordinator knows.
+async fn wipe_question(id: NodeId, force: bool, context: &Context) -> anyhow::Result<String> {
+    let nodes = context.client.nodes().await?.nodes;
+    let Some(node) = nodes.iter().find(|node| node.id == id) else {
+        anyhow::bail!("node {}: expected one that `kintsu nodes` shows, got none of them", id.0);
+    };
+    let forced = if force { ", also those that nothing can replace" } else { "" };
+    Ok(format!(
+        "Wipe node {}: delete {} blocks ({}) in {}{forced}?",
+        id.0,
+        node.placed_blocks,
+        human(node.usage.bytes),
+        node.dir
+    ))
 }

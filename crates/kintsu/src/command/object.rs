@@ -1,4 +1,4 @@
-//! `kintsu put`, `get`, `ls`, `rm`, `stat`.
+//! `kintsu put`, `get`, `ls`, `stat`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use super::Context;
+use super::destination::Destination;
 use crate::cli::{self, EncodeWhen};
 use crate::{output, progress, units::human};
 
@@ -108,33 +109,25 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
         bar.set_length(total);
         bar.set_position(done);
     };
-    let report = if args.out == Path::new("-") {
-        let mut out = tokio::io::stdout();
-        let report = client.get_with(&args.name, range, options, &mut out, show).await?;
-        out.flush().await?;
-        report
-    } else {
-        // Written aside and renamed, so that a failed read leaves no half file behind.
-        let folder = args.out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file_name = args.out.file_name().context("expected a file to write, got a folder")?;
-        let aside = folder.join(format!(".{}.{}.part", file_name.to_string_lossy(), std::process::id()));
-        let _remove = RemoveOnDrop(aside.clone());
-        let file = tokio::fs::File::create(&aside)
-            .await
-            .with_context(|| format!("cannot write {}", aside.display()))?;
-        let mut out = tokio::io::BufWriter::with_capacity(1 << 20, file);
-        let report = client.get_with(&args.name, range, options, &mut out, show).await?;
-        out.flush().await?;
-        tokio::fs::rename(&aside, &args.out)
-            .await
-            .with_context(|| format!("cannot write {}", args.out.display()))?;
-        report
-    };
+    let destination = Destination::of(&args.out, &args.name)?;
+    let to_stdout = matches!(destination, Destination::Stdout);
+    if matches!(destination, Destination::Through(_)) {
+        // To open it may wait for a reader, and may lose what it held: only for an object that is there.
+        context.client.info(&args.name).await?;
+    }
+    let opened = tokio::task::spawn_blocking(|| destination.open()).await??;
+    let file = tokio::fs::File::from_std(opened.file.try_clone()?);
+    let mut out = tokio::io::BufWriter::with_capacity(1 << 20, file);
+    let report = client.get_with(&args.name, range, options, &mut out, show).await?;
+    out.flush().await?;
+    tokio::task::spawn_blocking(|| opened.publish())
+        .await?
+        .with_context(|| format!("cannot write {}", args.out.display()))?;
     progress::clear();
     let value = json!({
         "name": args.name, "bytes": report.bytes, "degraded_stripes": report.degraded_stripes,
     });
-    match (context.json, args.out == Path::new("-")) {
+    match (context.json, to_stdout) {
         (true, false) => output::json(&value)?,
         (true, true) => eprintln!("{value}"),
         (false, true) => {}
@@ -150,15 +143,6 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
         ))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-struct RemoveOnDrop(std::path::PathBuf);
-
-impl Drop for RemoveOnDrop {
-    fn drop(&mut self) {
-        // After the rename there is nothing left to remove.
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// `kintsu ls`.
@@ -187,17 +171,6 @@ pub async fn ls(args: cli::Ls, context: &Context) -> anyhow::Result<ExitCode> {
     }
     if context.json {
         output::line("]")?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// `kintsu rm`.
-pub async fn rm(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
-    let object = context.client.remove(&args.name).await?;
-    if context.json {
-        output::json(&object)?;
-    } else {
-        output::line(&format!("removed {}", object.name))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,278 @@
+//! Where `kintsu get` writes.
+//!
+//! A regular file is written aside, in the folder of the real file, and takes its name when it is whole: a read that fails
+//! leaves the old file as it was, and one that is killed leaves nothing, or `.NAME.kintsu-part-PID` where the file system has no
+//! files without a name. It keeps the mode of the file that it replaces, and the owner where that is permitted. Links are
+//! followed. What is not a regular file (a FIFO, a device) is written through, never replaced.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Seek as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, OFlags, Uid};
+
+/// Links that are followed, one after the other.
+const MOST_LINKS: usize = 40;
+
+/// Bytes of a file's name that are kept in the name of its part: with what is added it stays below 255.
+const NAME_BYTES: usize = 200;
+
+/// What a path stands for, before anything is opened.
+#[derive(Debug)]
+pub enum Destination {
+    /// This process's standard output.
+    Stdout,
+    /// What is there and no regular file; or a file that cannot be replaced, for its folder cannot be written to.
+    Through(PathBuf),
+    /// A regular file by its real name: the one that is there, or a new one.
+    File(PathBuf, Option<Metadata>),
+}
+
+impl Destination {
+    /// Finds out what `path` stands for. A folder stands for a file in it with the last part of the object's `name`.
+    ///
+    /// # Errors
+    /// When nothing can be written there, in words.
+    pub fn of(path: &Path, name: &str) -> anyhow::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        let cannot = || format!("cannot write {}", path.display());
+        match Self::follow(path).with_context(cannot)? {
+            Found::Folder(folder) => {
+                let last = file_name(name).with_context(|| {
+                    format!(
+                        "{} is a folder: expected a file to write into, for {name:?} names none",
+                        path.display()
+                    )
+                })?;
+                let path = folder.join(last);
+                match Self::follow(&path).with_context(|| format!("cannot write {}", path.display()))? {
+                    Found::Folder(_) => {
+                        anyhow::bail!("expected a file to write, got the folder {}", path.display())
+                    }
+                    Found::Other(destination) => Ok(destination),
+                }
+            }
+            Found::Other(destination) => Ok(destination),
+        }
+    }
+
+    fn follow(path: &Path) -> anyhow::Result<Found> {
+        let mut at = path.to_owned();
+        for _ in 0..MOST_LINKS {
+            let link = match std::fs::symlink_metadata(&at) {
+                Ok(found) if found.is_symlink() => std::fs::read_link(&at)?,
+                Ok(found) => return Self::existing(at, found),
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    let slashed = at.as_os_str().as_bytes().ends_with(b"/");
+                    anyhow::ensure!(!slashed, "expected a folder that exists");
+                    return Ok(Found::Other(Self::File(at, None)));
+                }
+                Err(e) => return Err(e.into()),
+            };
+            if is_descriptor(&at) {
+                return Self::descriptor(at);
+            }
+            at = at.parent().unwrap_or(Path::new("")).join(link);
+        }
+        anyhow::bail!("expected at most {MOST_LINKS} links one after the other, got more")
+    }
+
+    fn existing(path: PathBuf, found: Metadata) -> anyhow::Result<Found> {
+        let kind = found.file_type();
+        if kind.is_dir() {
+            return Ok(Found::Folder(path));
+        }
+        anyhow::ensure!(!kind.is_socket(), "expected a file, a FIFO or a device, got a socket");
+        if !kind.is_file() {
+            return Ok(Found::Other(Self::Through(path)));
+        }
+        // A file that may not be written is not replaced either.
+        rustix::fs::access(&path, Access::WRITE_OK)?;
+        let real = std::fs::canonicalize(&path)?;
+        if rustix::fs::access(folder_of(&real), Access::WRITE_OK).is_err() {
+            return Ok(Found::Other(Self::Through(real)));
+        }
+        Ok(Found::Other(Self::File(real, Some(found))))
+    }
+
+    /// What a process has open keeps its place in the file: nothing is put in its stead.
+    fn descriptor(path: PathBuf) -> anyhow::Result<Found> {
+        let same = |mine: io::Result<File>| {
+            let (Ok(there), Ok(mine)) = (std::fs::metadata(&path), mine.and_then(|mine| mine.metadata()))
+            else {
+                return false;
+            };
+            (there.dev(), there.ino()) == (mine.dev(), mine.ino())
+        };
+        let number = path.file_name().is_some_and(|name| name == "1");
+        if number && same(io::stdout().as_fd().try_clone_to_owned().map(File::from)) {
+            return Ok(Found::Other(Self::Stdout));
+        }
+        Ok(Found::Other(Self::Through(path)))
+    }
+
+    /// Opens it. To be called when it is known that there is something to write, for what is written through may lose what
+    /// it held.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn open(self) -> anyhow::Result<Opened> {
+        let opened = match &self {
+            Self::Stdout => io::stdout().as_fd().try_clone_to_owned().map(|fd| Opened::through(fd.into())),
+            Self::Through(path) => {
+                OpenOptions::new().write(true).truncate(true).open(path).map(Opened::through)
+            }
+            Self::File(path, old) => aside(path, old.as_ref()),
+        };
+        opened.with_context(|| match &self {
+            Self::Stdout => "cannot write to standard output".into(),
+            Self::Through(path) | Self::File(path, _) => format!("cannot write {}", path.display()),
+        })
+    }
+}
+
+enum Found {
+    Folder(PathBuf),
+    Other(Destination),
+}
+
+/// The last part of an object's name, if a file can be named so.
+fn file_name(name: &str) -> Option<&str> {
+    let last = name.rsplit('/').next()?;
+    (!matches!(last, "" | "." | "..") && !last.contains('\0')).then_some(last)
+}
+
+/// Whether the link is one of `/proc/PID/fd`: it leads to what is open, whatever name that has.
+fn is_descriptor(link: &Path) -> bool {
+    let folder = link.parent().and_then(|folder| std::fs::canonicalize(folder).ok());
+    folder.is_some_and(|folder| folder.starts_with("/proc") && folder.ends_with("fd"))
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Opened {
+    /// What to write to.
+    pub file: File,
+    /// What comes when all is written; nothing for what is written through.
+    publish: Option<Publish>,
+}
+
+#[derive(Debug)]
+struct Publish {
+    path: PathBuf,
+    old: Option<Metadata>,
+    /// The file's name until it is whole; `None` as long as it has none.
+    part: Option<Part>,
+}
+
+/// A name in the file system that goes when this does.
+#[derive(Debug)]
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // After the rename there is nothing left to remove.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A new file beside `path`, without a name where that can be.
+fn aside(path: &Path, old: Option<&Metadata>) -> io::Result<Opened> {
+    let folder = folder_of(path);
+    // What replaces a file must not be open to more people than that, until it has its mode.
+    let mode = if old.is_some() { 0o600 } else { 0o666 };
+    let publish = |part| Some(Publish { path: path.to_owned(), old: old.cloned(), part });
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    // It gets its name through /proc.
+    if Path::new("/proc/self/fd").exists()
+        && let Ok(file) = rustix::fs::openat(CWD, folder, flags, Mode::from_raw_mode(mode))
+    {
+        return Ok(Opened { file: file.into(), publish: publish(None) });
+    }
+    let part = part_of(path);
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(mode).open(&part)?;
+    Ok(Opened { file, publish: publish(Some(Part(part))) })
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The name that a part of a file has while it is written: it tells what it is and whose.
+fn part_of(path: &Path) -> PathBuf {
+    let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
+    let mut part = OsString::from(".");
+    part.push(OsString::from_vec(name[..name.len().min(NAME_BYTES)].to_vec()));
+    part.push(format!(".kintsu-part-{}", std::process::id()));
+    folder_of(path).join(part)
+}
+
+impl Opened {
+    fn through(file: File) -> Self {
+        Self { file, publish: None }
+    }
+
+    /// Lets the file take its name, now that it is whole.
+    ///
+    /// # Errors
+    /// Of the file system; then what was there is as it was, unless it had to be written over.
+    pub fn publish(self) -> io::Result<()> {
+        let Self { mut file, publish } = self;
+        let Some(Publish { path, old, part }) = publish else { return Ok(()) };
+        if let Some(old) = &old {
+            inherit(&file, old)?;
+        }
+        let part = match part {
+            Some(part) => Ok(part),
+            None => linked(&file, part_of(&path)),
+        };
+        // Only the name is taken here: the bytes of the part go when it is dropped.
+        match part.and_then(|part| std::fs::rename(&part.0, &path)) {
+            Ok(()) => Ok(()),
+            // A file of others in a folder like /tmp, or one that is mounted by itself.
+            Err(e)
+                if old.is_some()
+                    && matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ResourceBusy) =>
+            {
+                file.rewind()?;
+                let mut over = OpenOptions::new().write(true).truncate(true).open(&path)?;
+                io::copy(&mut file, &mut over).map(drop)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Gives a file without a name this one.
+fn linked(file: &File, name: PathBuf) -> io::Result<Part> {
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let link = || rustix::fs::linkat(CWD, &open, CWD, &name, AtFlags::SYMLINK_FOLLOW);
+    match link() {
+        // Left by a process that had our number and was killed.
+        Err(rustix::io::Errno::EXIST) => {
+            std::fs::remove_file(&name)?;
+            link()?;
+        }
+        other => other?,
+    }
+    Ok(Part(name))
+}
+
+/// Takes over owner and mode of the file that is replaced. Where the owner cannot be kept, nobody may run the new file as
+/// another user.
+fn inherit(file: &File, old: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    let same = (new.uid(), new.gid()) == (old.uid(), old.gid());
+    let owner = (Some(Uid::from_raw(old.uid())), Some(Gid::from_raw(old.gid())));
+    let kept = same || rustix::fs::fchown(file, owner.0, owner.1).is_ok();
+    let mode = old.mode() & if kept { 0o7777 } else { 0o777 };
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
+}

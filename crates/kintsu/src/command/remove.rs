@@ -1,0 +1,83 @@
+//! `kintsu rm`.
+
+use std::process::ExitCode;
+
+use kintsu_client::ClientError;
+use serde_json::json;
+
+use super::Context;
+use super::confirm::confirm;
+use crate::{cli, output};
+
+/// Names that a question lists.
+const LISTED: usize = 5;
+
+/// `kintsu rm`. One object is removed at once, several when the user means it.
+pub async fn run(args: cli::Rm, context: &Context) -> anyhow::Result<ExitCode> {
+    if let [name] = &args.names[..] {
+        let object = context.client.remove(name).await?;
+        if context.json {
+            output::json(&object)?;
+        } else {
+            output::line(&format!("removed {}", object.name))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    confirm(question(&args.names), args.yes).await?;
+    several(&args.names, context).await
+}
+
+fn question(names: &[String]) -> String {
+    let listed = names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match names.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("Remove {} objects: {listed}{more}?", names.len())
+}
+
+/// Removes them one after the other. What fails is told at the end, and keeps no other from being removed.
+async fn several(names: &[String], context: &Context) -> anyhow::Result<ExitCode> {
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    let mut gone = None;
+    for name in names {
+        let removed = match &gone {
+            // Nobody answers: the rest need not be tried.
+            Some(reason) => Err(format!("not tried: {reason}")),
+            None => match context.client.remove(name).await {
+                Err(error @ ClientError::Unreachable(_)) => {
+                    gone = Some(error.to_string());
+                    Err(error.to_string())
+                }
+                other => other.map_err(|error| error.to_string()),
+            },
+        };
+        match removed {
+            Ok(object) if context.json => rows.push(json!({ "name": name, "removed": object })),
+            Ok(object) => output::line(&format!("removed {}", object.name))?,
+            Err(error) => {
+                rows.push(json!({ "name": name, "error": error }));
+                failed.push((name, error));
+            }
+        }
+    }
+    if context.json {
+        output::json(&rows)?;
+    }
+    for (name, error) in &failed {
+        eprintln!("kintsu: not removed: {name}: {error}");
+    }
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_names_what_would_go() {
+        let names = |count: usize| (1..=count).map(|i| format!("o{i}")).collect::<Vec<_>>();
+        assert_eq!(question(&names(2)), "Remove 2 objects: o1, o2?");
+        assert_eq!(question(&names(7)), "Remove 7 objects: o1, o2, o3, o4, o5 and 2 more?");
+    }
+}
