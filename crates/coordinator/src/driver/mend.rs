@@ -399,7 +399,7 @@ mod tests {
             let mut members = cluster.members();
             let known: Vec<NodeId> = members.iter().map(|(id, _)| id).collect();
             for node in known.into_iter().filter(|node| *node != homes[0] && !unheard.contains(node)) {
-                members.seen(node, 1, DiskUsage::default(), dead_ms).unwrap();
+                members.seen(node, 1, DiskUsage::default(), None, dead_ms).unwrap();
             }
             members.tick(dead_ms);
         }

@@ -128,8 +128,8 @@ impl Drop for Once<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{cluster, put, registration, silence};
-    use crate::handlers::{command_node, register};
+    use crate::handlers::command_node;
+    use crate::handlers::tests::{cluster, enlist, put, registration, silence};
     use crate::live::Live;
     use kintsu_wire::message::{NodeAction, NodeCommand, Register};
     use tokio::sync::mpsc;
@@ -149,7 +149,7 @@ mod tests {
         // Its agent takes the call and does not answer.
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let known = Register { control: mute.local_addr().unwrap(), ..registration(1, 1) };
-        register::handle(&cluster, known).await.unwrap();
+        enlist(&cluster, known).await.unwrap();
         let (listener, _events) = mpsc::channel(64);
         command_node::handle(&cluster, command(NodeId(1), false), listener).await.unwrap();
         let _called = mute.accept().await.unwrap();
@@ -157,10 +157,10 @@ mod tests {
         let (topology, readable) = cluster.nodes();
         assert!(!topology.nodes[&NodeId(1)].usable && !readable.contains(&NodeId(1)));
         assert!(cluster.members().down().contains(&NodeId(1)));
-        let place = (NodeId(1), kintsu_dag::BlockId {
-            stripe: kintsu_dag::StripeId(1),
-            index: kintsu_dag::BlockIndex(0),
-        });
+        let place = (
+            NodeId(1),
+            kintsu_dag::BlockId { stripe: kintsu_dag::StripeId(1), index: kintsu_dag::BlockIndex(0) },
+        );
         assert!(cluster.claim(vec![place]).await.unwrap().is_err(), "nothing is written there");
     }
 
@@ -201,8 +201,7 @@ mod tests {
             }
         }
         assert!(!recorded(&live.cluster, to) && !live.file(to, stripe, 0).exists());
-        let landing =
-            crate::meta::Landing { index, from: block.node, to, digest: block.digest.unwrap() };
+        let landing = crate::meta::Landing { index, from: block.node, to, digest: block.digest.unwrap() };
         let check = || writing.check();
         let error = live.cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
         assert!(error.to_string().contains("wiped meanwhile"), "{error}");

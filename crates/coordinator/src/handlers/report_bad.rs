@@ -30,7 +30,12 @@ mod tests {
     use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 
     fn report(stripe: StripeId, index: u8, node: NodeId, kind: FaultKind) -> BadBlock {
-        BadBlock { id: BlockId { stripe, index: BlockIndex(index) }, node, kind, detail: "as somebody says".into() }
+        BadBlock {
+            id: BlockId { stripe, index: BlockIndex(index) },
+            node,
+            kind,
+            detail: "as somebody says".into(),
+        }
     }
 
     async fn rests(live: &Live) {
