@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::meta::StripeRecord;
+use crate::meta::{self, StripeRecord};
 use crate::server;
 
 pub(crate) struct Live {
@@ -118,15 +118,16 @@ impl Live {
         panic!("waited in vain until {what}");
     }
 
-    /// Ends the agents and lets go of the metadata, as a crash of the coordinator does; returns where all of it is.
-    pub async fn end(self) -> tempfile::TempDir {
-        for agent in &self.agents {
-            agent.shutdown().await;
-        }
-        self.cluster.stop.cancel();
-        self.cluster.tasks.close();
-        self.cluster.tasks.wait().await;
-        self.dir
+    /// Another coordinator in the place of this one: on a copy of its metadata, as if it had been killed now. Its
+    /// agents still talk to the old one.
+    pub async fn reopen(mut self) -> (Self, Arc<Cluster>) {
+        let copy = self.dir.path().join("after");
+        std::fs::create_dir_all(&copy).unwrap();
+        std::fs::copy(self.cluster.config.dir.join(meta::FILE), copy.join(meta::FILE)).unwrap();
+        let config = Config { dir: copy, ..self.cluster.config.clone() };
+        let cluster = Arc::new(Cluster::open(config, Credentials::none()).unwrap());
+        let old = std::mem::replace(&mut self.cluster, cluster);
+        (self, old)
     }
 }
 

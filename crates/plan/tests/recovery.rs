@@ -240,3 +240,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn plans_made_with_parts_and_counted_are_those_made_with_the_whole() {
+    let topology = topology(4, 3);
+    let stripes = waiting("rs:n=6,k=4", &topology, 40, &[DEAD]);
+    let topology = without(topology, &[DEAD]);
+    let (mut whole, mut parted) = (Recovery::new(), Recovery::new());
+    for waiting in &stripes {
+        let Waiting { view, lost, .. } = waiting;
+        let planned = whole.choose(view, &topology, lost, Method::Pipeline, &[]).unwrap();
+        let alike = parted.part(view.id).choose(view, &topology, lost, Method::Pipeline, &[]).unwrap();
+        assert_eq!((&planned.helpers, &planned.requestors), (&alike.helpers, &alike.requestors));
+        let helpers: Vec<_> = alike.helpers.iter().filter_map(|b| view.homes[usize::from(b.0)]).collect();
+        parted.used(view.id, helpers, alike.requestors);
+    }
+}

@@ -166,3 +166,34 @@ pub async fn tell(listener: &Listener, end: Result<JobEvent>) {
     // Whoever asked may be gone.
     let _ = listener.send(end.map_err(Status::from)).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::handlers::tests::{cluster, put, silence};
+    use kintsu_dag::NodeId;
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn an_ask_whose_repairs_panic_ends_with_their_words() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 48).await;
+        silence(&cluster, &[0]);
+        cluster.panics.store(true, Ordering::SeqCst);
+        let placed = cluster.meta.snapshot().unwrap().placed(NodeId(0), None, 9).unwrap().len();
+        assert!(placed > 0);
+        let (listener, mut events) = mpsc::channel(64);
+        ask(&cluster, Source::Node(NodeId(0)), Order::default(), Some(listener));
+        let mut last = None;
+        while let Some(event) = events.recv().await {
+            last = Some(event.unwrap());
+        }
+        let Some(JobEvent::Ended(report)) = last else { panic!("no report: {last:?}") };
+        assert_eq!((report.blocks, report.failed.len()), (0, placed));
+        assert!(report.failed[0].contains("internal error: a poisoned repair"), "{:?}", report.failed);
+        assert_eq!(cluster.queue().asks(), 0);
+        assert_eq!(cluster.queue().pending(), 0);
+    }
+}

@@ -82,12 +82,12 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
 }
 
 /// Has nodes read blocks again that are flagged lost, and takes the flag from those that are sound; returns
-/// these. Nodes that cannot be reached change nothing.
+/// these. Those that are bad indeed are mended at once. Nodes that cannot be reached change nothing.
 ///
 /// # Errors
 /// The disk fails.
 pub async fn reverify(cluster: &Arc<Cluster>, blocks: Vec<(BlockId, NodeId)>) -> Result<Vec<BlockId>> {
-    let (mut sound, mut away) = (Vec::new(), BTreeSet::new());
+    let (mut sound, mut bad, mut away) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (id, node) in blocks {
         if away.contains(&node) {
             continue;
@@ -95,7 +95,7 @@ pub async fn reverify(cluster: &Arc<Cluster>, blocks: Vec<(BlockId, NodeId)>) ->
         let why = cluster.meta.off(move |meta| meta.snapshot()?.why_lost(id)).await?;
         let Some(why) = why else { continue };
         match doubt(cluster, LostBlock { id, node, why }).await {
-            Ok(true) => {}
+            Ok(true) => bad.push(id),
             Ok(false) => {
                 if cluster.meta.off(move |meta| meta.snapshot()?.why_lost(id)).await?.is_none() {
                     sound.push(id);
@@ -107,6 +107,9 @@ pub async fn reverify(cluster: &Arc<Cluster>, blocks: Vec<(BlockId, NodeId)>) ->
             }
             Err(error) => return Err(error),
         }
+    }
+    if !bad.is_empty() {
+        mend_now(cluster, bad, None);
     }
     Ok(sound)
 }

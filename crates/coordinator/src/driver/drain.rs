@@ -206,3 +206,43 @@ fn conflict(node: NodeId, got: String) -> CoordinatorError {
         got,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{begin, cluster, written};
+    use crate::handlers::{abort_put, begin_put, command_node, commit_put};
+    use kintsu_wire::message::{CommitPut, Encoding, NodeAction, NodeCommand, PutRef};
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn puts_that_were_given_the_node_before_are_waited_for() {
+        for commit in [true, false] {
+            let (_dir, cluster) = cluster(5, 5).await;
+            let ticket = begin_put::handle(&cluster, begin("a", 16)).await.unwrap();
+            let (home, put) = (ticket.stripes[0].homes[0].unwrap(), ticket.put);
+            let (listener, mut events) = mpsc::channel(64);
+            let drain = NodeCommand { node: home, action: NodeAction::Drain, force: false };
+            command_node::handle(&cluster, drain, listener).await.unwrap();
+            let Some(Ok(JobEvent::Progress { note, .. })) = events.recv().await else {
+                panic!("it did not wait")
+            };
+            assert_eq!(note, format!("waiting for 1 puts that write to {home}"));
+            if commit {
+                let stripes = written(&ticket, Encoding::Online, 2);
+                commit_put::handle(&cluster, CommitPut { put, stripes }).await.unwrap();
+            } else {
+                abort_put::handle(&cluster, PutRef { put }).await.unwrap();
+            }
+            let report = loop {
+                match events.recv().await {
+                    Some(Ok(JobEvent::Ended(report))) => break report,
+                    Some(Ok(JobEvent::Progress { .. })) => {}
+                    other => panic!("expected a report, got {other:?}"),
+                }
+            };
+            // No agent is there to move it: what counts is that the block was found.
+            assert_eq!(report.failed.len(), usize::from(commit), "{:?}", report.failed);
+        }
+    }
+}

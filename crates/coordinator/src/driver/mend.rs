@@ -317,3 +317,95 @@ async fn describe(cluster: &Arc<Cluster>, id: StripeId, reason: &str) -> String 
         _ => format!("stripe {id}: {reason}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::{Source, ask};
+    use crate::handlers::tests::{cluster, put, silence};
+    use kintsu_dag::BlockId;
+    use kintsu_wire::message::{DiskUsage, JobEvent, JobReport};
+    use tokio::sync::mpsc;
+
+    /// One stripe of rs:n=4,k=2 on five nodes: the homes of its blocks, and the node without one.
+    async fn stripe() -> (tempfile::TempDir, Arc<Cluster>, Vec<NodeId>, NodeId) {
+        let (dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 16).await;
+        let record = cluster.meta.snapshot().unwrap().stripe(StripeId(1)).unwrap().unwrap();
+        let homes: Vec<NodeId> = record.made().map(|(_, block)| block.node).collect();
+        assert_eq!(homes.len(), 4);
+        let spare = (0..5).map(NodeId).find(|node| !homes.contains(node)).unwrap();
+        (dir, cluster, homes, spare)
+    }
+
+    fn repair(cluster: &Arc<Cluster>) -> mpsc::Receiver<std::result::Result<JobEvent, tonic::Status>> {
+        let (listener, events) = mpsc::channel(64);
+        ask(cluster, Source::Object("a".into()), Order::default(), Some(listener));
+        events
+    }
+
+    async fn report(mut events: mpsc::Receiver<std::result::Result<JobEvent, tonic::Status>>) -> JobReport {
+        while let Some(event) = events.recv().await {
+            if let Ok(JobEvent::Ended(report)) = event {
+                return report;
+            }
+        }
+        panic!("no report")
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_repaired_is_told_at_once_with_the_missing_blocks_and_their_places() {
+        let (_dir, cluster, homes, spare) = stripe().await;
+        silence(&cluster, &[homes[0].0, homes[2].0]);
+        let lost = BlockId { stripe: StripeId(1), index: BlockIndex(3) };
+        let lost = crate::meta::LostBlock { id: lost, node: homes[3], why: FaultKind::Corrupt };
+        cluster.meta.mark_lost(&[lost]).unwrap();
+        // News of neither of these would help.
+        cluster.members().suspect(spare);
+        let rubble = BlockRef { id: BlockId { stripe: StripeId(1), index: BlockIndex(0) }, generation: 1 };
+        cluster.meta.trash(&[(spare, rubble)]).unwrap();
+        let report = report(repair(&cluster)).await;
+        assert_eq!(cluster.waits.load(Ordering::Relaxed), 0, "it waited in vain");
+        let message = &report.failed[0];
+        for words in [
+            "\"a\"".to_owned(),
+            format!("missing: b0 on {} (dead for ", homes[0]),
+            format!("b2 on {} (dead for ", homes[2]),
+            format!("b3 on {} (lost: corrupt)", homes[3]),
+        ] {
+            assert!(message.contains(&words), "{words} is not in {message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_was_not_reached_is_waited_for_where_its_return_would_help() {
+        let (_dir, cluster, homes, _) = stripe().await;
+        silence(&cluster, &[homes[0].0]);
+        let unheard = [homes[2].min(homes[3]), homes[2].max(homes[3])];
+        unheard.iter().for_each(|node| cluster.members().suspect(*node));
+        let mut events = repair(&cluster);
+        let note = loop {
+            match events.recv().await {
+                Some(Ok(JobEvent::Progress { note, .. })) if note.contains("waiting") => break note,
+                Some(Ok(JobEvent::Progress { .. })) => {}
+                other => panic!("expected a note, got {other:?}"),
+            }
+        };
+        assert!(note.starts_with(&format!("waiting for news of {}, {}: ", unheard[0], unheard[1])), "{note}");
+        // They are dead after all: now nothing is left to wait for.
+        let now_ms = cluster.members().iter().map(|(_, m)| m.seen_ms).max().unwrap();
+        let dead_ms = now_ms + cluster.config.dead_after.as_millis() as u64;
+        {
+            let mut members = cluster.members();
+            let known: Vec<NodeId> = members.iter().map(|(id, _)| id).collect();
+            for node in known.into_iter().filter(|node| *node != homes[0] && !unheard.contains(node)) {
+                members.seen(node, 1, DiskUsage::default(), None, dead_ms).unwrap();
+            }
+            members.tick(dead_ms);
+        }
+        let waits = cluster.waits.load(Ordering::Relaxed);
+        let report = report(events).await;
+        assert!(report.failed[0].contains(&format!("b3 on {} (dead", homes[3])), "{:?}", report.failed);
+        assert!(waits >= 1 && cluster.waits.load(Ordering::Relaxed) <= waits + 1);
+    }
+}

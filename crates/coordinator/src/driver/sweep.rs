@@ -98,7 +98,7 @@ fn begin(cluster: &Arc<Cluster>, states: &States, node: NodeId) {
 pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
     let mut failed: HashSet<BlockId> = HashSet::new();
     let mut reason = String::new();
-    loop {
+    while cluster.gate().may_delete() {
         // Held until it is committed that the files are gone.
         let (blocks, _sweeping) = cluster.claim_garbage(node, BATCH, failed.clone()).await?;
         if blocks.is_empty() {
@@ -158,8 +158,8 @@ fn unavailable(node: NodeId, reason: String) -> CoordinatorError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::registration;
-    use crate::handlers::{register, remove};
+    use crate::handlers::remove;
+    use crate::handlers::tests::{enlist, registration};
     use crate::live::Live;
     use crate::meta::Landing;
     use kintsu_dag::BlockIndex;
@@ -240,7 +240,7 @@ mod tests {
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hung = NodeId(9);
         let known = Register { control: mute.local_addr().unwrap(), ..registration(9, 9) };
-        register::handle(&live.cluster, known).await.unwrap();
+        enlist(&live.cluster, known).await.unwrap();
         let other = record.blocks[0].unwrap().node;
         let spare = BlockId { stripe: kintsu_dag::StripeId(stripe.0 + 100), index: BlockIndex(0) };
         let rubble = BlockRef { id: spare, generation: 1 };

@@ -124,3 +124,108 @@ impl Drop for Once<'_> {
         self.cluster.wipes().remove(&self.node);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::command_node;
+    use crate::handlers::tests::{cluster, enlist, put, registration, silence};
+    use crate::live::Live;
+    use kintsu_wire::message::{NodeAction, NodeCommand, Register};
+    use tokio::sync::mpsc;
+
+    fn command(node: NodeId, force: bool) -> NodeCommand {
+        NodeCommand { node, action: NodeAction::Wipe, force }
+    }
+
+    fn recorded(cluster: &Cluster, node: NodeId) -> bool {
+        cluster.meta.snapshot().unwrap().nodes().unwrap()[&node].wiping
+    }
+
+    #[tokio::test]
+    async fn the_intent_is_durable_before_anything_is_erased() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 48).await;
+        // Its agent takes the call and does not answer.
+        let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let known = Register { control: mute.local_addr().unwrap(), ..registration(1, 1) };
+        enlist(&cluster, known).await.unwrap();
+        let (listener, _events) = mpsc::channel(64);
+        command_node::handle(&cluster, command(NodeId(1), false), listener).await.unwrap();
+        let _called = mute.accept().await.unwrap();
+        assert!(recorded(&cluster, NodeId(1)), "the agent was told before it was recorded");
+        let (topology, readable) = cluster.nodes();
+        assert!(!topology.nodes[&NodeId(1)].usable && !readable.contains(&NodeId(1)));
+        assert!(cluster.members().down().contains(&NodeId(1)));
+        let place = (
+            NodeId(1),
+            kintsu_dag::BlockId { stripe: kintsu_dag::StripeId(1), index: kintsu_dag::BlockIndex(0) },
+        );
+        assert!(cluster.claim(vec![place]).await.unwrap().is_err(), "nothing is written there");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_wipe_whose_coordinator_died_after_the_agent_had_erased_is_settled_by_the_next_one() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let node = record.blocks[0].unwrap().node;
+        live.cluster.meta.change_node(node, |record| record.wiping = true).unwrap();
+        live.cluster.agent(node).unwrap().wipe(Nothing {}).await.unwrap();
+        assert!(!live.file(node, stripe, 0).exists());
+        assert_eq!(live.cluster.meta.snapshot().unwrap().tallies().unwrap()[&node], (1, 0));
+        // The next coordinator, before it has heard of any agent but with the same metadata.
+        let (live, dir) = live.reopen().await;
+        let cluster = &live.cluster;
+        assert!(!cluster.nodes().1.contains(&node), "nothing is read from it");
+        go_on(cluster);
+        live.until("it is settled", |cluster| !recorded(cluster, node)).await;
+        assert_eq!(cluster.meta.snapshot().unwrap().tallies().unwrap()[&node], (1, 1));
+        live.until("it is used again", |cluster| cluster.nodes().1.contains(&node)).await;
+        drop(dir);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_written_before_a_wipe_does_not_become_a_home_after_it() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let (block, to) = (record.blocks[0].unwrap(), live.spare(&record));
+        let index = kintsu_dag::BlockIndex(0);
+        let place = (to, kintsu_dag::BlockId { stripe, index });
+        let writing = live.cluster.claim(vec![place]).await.unwrap().unwrap();
+        live.copy(block.node, to, stripe, 0);
+        let (listener, mut events) = mpsc::channel(64);
+        command_node::handle(&live.cluster, command(to, false), listener).await.unwrap();
+        while let Some(event) = events.recv().await {
+            if matches!(event.unwrap(), JobEvent::Ended(_)) {
+                break;
+            }
+        }
+        assert!(!recorded(&live.cluster, to) && !live.file(to, stripe, 0).exists());
+        let landing = crate::meta::Landing { index, from: block.node, to, digest: block.digest.unwrap() };
+        let check = || writing.check();
+        let error = live.cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
+        assert!(error.to_string().contains("wiped meanwhile"), "{error}");
+        drop(writing);
+        live.check("a").await;
+    }
+
+    #[tokio::test]
+    async fn a_wipe_that_costs_an_object_is_refused_unless_it_is_forced() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        put(&cluster, "a", 48).await;
+        put(&cluster, "b", 16).await;
+        assert_eq!(would_cost(&cluster, NodeId(2)).await.unwrap(), Harm::default());
+        silence(&cluster, &[0, 1]);
+        let (listener, mut events) = mpsc::channel(64);
+        let refused = command_node::handle(&cluster, command(NodeId(2), false), listener.clone()).await;
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("3 stripes of 2 objects") && message.contains("\"a\", \"b\""), "{message}");
+        assert!(message.contains("--force") && !recorded(&cluster, NodeId(2)), "{message}");
+        command_node::handle(&cluster, command(NodeId(2), true), listener).await.unwrap();
+        assert!(recorded(&cluster, NodeId(2)));
+        // Its agent cannot be reached: the wipe stays recorded, and whoever asked hears of it.
+        let error = events.recv().await.unwrap().unwrap_err();
+        assert!(error.message().contains("N2"), "{error}");
+        assert!(recorded(&cluster, NodeId(2)));
+    }
+}

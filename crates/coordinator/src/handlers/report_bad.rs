@@ -25,25 +25,111 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BadBlock) -> Result<Done> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{cluster, put};
-    use kintsu_dag::{BlockId, BlockIndex, StripeId};
+    use crate::driver::doubts::{doubt, reverify_node};
+    use crate::live::Live;
+    use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 
-    #[tokio::test]
-    async fn only_a_bad_block_at_its_home_is_flagged() {
-        let (_dir, cluster) = cluster(4, 1).await;
-        put(&cluster, "a", 16).await;
-        let id = BlockId { stripe: StripeId(1), index: BlockIndex(0) };
-        let home =
-            cluster.meta.snapshot().unwrap().stripe(id.stripe).unwrap().unwrap().blocks[0].unwrap().node;
-        let report = |node, kind| BadBlock { id, node, kind, detail: String::new() };
-        let elsewhere = kintsu_dag::NodeId((home.0 + 1) % 4);
-        for harmless in [report(home, FaultKind::Lost), report(elsewhere, FaultKind::Corrupt)] {
-            handle(&cluster, harmless).await.unwrap();
-            assert_eq!(cluster.meta.snapshot().unwrap().totals().unwrap().lost, 0);
+    fn report(stripe: StripeId, index: u8, node: NodeId, kind: FaultKind) -> BadBlock {
+        BadBlock {
+            id: BlockId { stripe, index: BlockIndex(index) },
+            node,
+            kind,
+            detail: "as somebody says".into(),
         }
-        handle(&cluster, report(home, FaultKind::Corrupt)).await.unwrap();
-        let lost = cluster.meta.snapshot().unwrap().lost(None, 9).unwrap();
-        assert_eq!(lost, [(id, FaultKind::Corrupt)]);
-        assert_eq!(cluster.queue().asks(), 1);
+    }
+
+    async fn rests(live: &Live) {
+        live.until("reports are looked into", |cluster| cluster.verifying().is_empty()).await;
+    }
+
+    fn lost(live: &Live) -> u64 {
+        live.cluster.meta.snapshot().unwrap().totals().unwrap().lost
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_report_alone_flags_nothing() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let (home, spare) = (record.blocks[0].unwrap().node, live.spare(&record));
+        for (node, kind) in [
+            (home, FaultKind::Lost),
+            (spare, FaultKind::Corrupt),
+            (home, FaultKind::Corrupt),
+            (home, FaultKind::Missing),
+            (home, FaultKind::Stale),
+            (home, FaultKind::Io),
+        ] {
+            let suspect = report(stripe, 0, node, kind);
+            handle(&live.cluster, suspect.clone()).await.unwrap();
+            rests(&live).await;
+            let suspect = LostBlock { id: suspect.id, node, why: kind };
+            assert!(!doubt(&live.cluster, suspect).await.unwrap(), "{kind:?} on {node}");
+            assert_eq!(lost(&live), 0, "{kind:?} on {node}");
+        }
+        assert!(live.file(home, stripe, 0).exists());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_bad_indeed_is_mended_at_once() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let (flipped, gone) = (record.blocks[0].unwrap().node, record.blocks[3].unwrap().node);
+        live.flip(flipped, stripe, 0);
+        std::fs::remove_file(live.file(gone, stripe, 3)).unwrap();
+        handle(&live.cluster, report(stripe, 0, flipped, FaultKind::Corrupt)).await.unwrap();
+        handle(&live.cluster, report(stripe, 3, gone, FaultKind::Missing)).await.unwrap();
+        live.until("both are mended", |_| {
+            let there = live.file(flipped, stripe, 0).exists() && live.file(gone, stripe, 3).exists();
+            there && lost(&live) == 0 && live.cluster.queue().asks() == 0
+        })
+        .await;
+        live.check("a").await;
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_block_that_its_disk_cannot_read_is_mended() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let home = record.blocks[1].unwrap().node;
+        // Nothing is mapped at the beginning of a process: the kernel answers every read with EIO.
+        let file = live.file(home, stripe, 1);
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/proc/self/mem", &file).unwrap();
+        handle(&live.cluster, report(stripe, 1, home, FaultKind::Io)).await.unwrap();
+        let whole = |file: &std::path::Path| file.symlink_metadata().is_ok_and(|meta| meta.is_file());
+        live.until("it is mended", |_| whole(&file) && lost(&live) == 0 && live.cluster.queue().asks() == 0)
+            .await;
+        live.check("a").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sound_block_loses_its_flag_when_it_is_read_again() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let home = record.blocks[2].unwrap().node;
+        let flag = |why| {
+            let id = BlockId { stripe, index: BlockIndex(2) };
+            assert_eq!(live.cluster.meta.mark_lost(&[LostBlock { id, node: home, why }]).unwrap(), [id]);
+        };
+        for why in [FaultKind::Corrupt, FaultKind::Mismatch, FaultKind::Io] {
+            flag(why);
+            reverify_node(&live.cluster, live.spare(&record)).await.unwrap();
+            assert_eq!(lost(&live), 1, "it is not at home there");
+            reverify_node(&live.cluster, home).await.unwrap();
+            assert_eq!(lost(&live), 0, "{why:?}");
+        }
+        // A scrub reads everything, and mends nothing that is sound.
+        for why in [FaultKind::Corrupt, FaultKind::Missing, FaultKind::Stale, FaultKind::Io] {
+            flag(why);
+            let (listener, mut events) = tokio::sync::mpsc::channel(64);
+            driver::scrub(live.cluster.clone(), vec![home], listener).await;
+            let mut last = None;
+            while let Some(event) = events.recv().await {
+                last = Some(event.unwrap());
+            }
+            let Some(kintsu_wire::message::JobEvent::Ended(report)) = last else { panic!("no report") };
+            assert_eq!((report.bad.len(), report.blocks, lost(&live)), (0, 0, 0), "{why:?}");
+        }
     }
 }

@@ -104,6 +104,25 @@ fn rot_on_a_helper_is_reported_and_only_that_block_is_shunned() {
 }
 
 #[test]
+fn a_helper_whose_disk_cannot_read_a_block_spoils_that_block_and_not_its_node() {
+    let topology = topology(9, 3);
+    let mut mend = mend("rs:n=9,k=6", &[0], false);
+    let first = plan(&mut mend, &topology, 1).unwrap();
+    let unread = first.plan.helpers[0];
+    let node = first.view.homes[usize::from(unread.0)].unwrap();
+    mend.ended(&[], 0, Some(&fault(FaultKind::Io, node, Some(unread.0))));
+    let id = BlockId { stripe: ID, index: unread };
+    assert_eq!(mend.bad(), [LostBlock { id, node, why: FaultKind::Io }]);
+    let second = plan(&mut mend, &topology, 2).unwrap();
+    assert!(!second.plan.helpers.contains(&unread));
+    assert_eq!(mend.absent(&|_| true).iter().map(|a| a.index).collect::<Vec<_>>(), [BlockIndex(0), unread]);
+    // An error of a requestor's disk is the requestor's.
+    let requestor = second.plan.requestors[0];
+    mend.ended(&[], 0, Some(&fault(FaultKind::Io, requestor, Some(0))));
+    assert_eq!(mend.bad().len(), 1);
+}
+
+#[test]
 fn a_slow_helper_is_gone_around_and_needed_ones_are_not() {
     let topology = topology(12, 3);
     let mut mend = mend("rs:n=9,k=6", &[2], false);
