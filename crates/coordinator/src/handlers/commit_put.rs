@@ -171,7 +171,9 @@ fn difference(node: NodeId, want: &HeldBlock, got: Option<&HeldBlock>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{begin, cluster, registration, reopen, silence, until, visible, written};
+    use crate::handlers::tests::{
+        begin, cluster, enlist, registration, reopen, silence, until, visible, written,
+    };
     use crate::handlers::{begin_put, lookup, register};
     use kintsu_wire::message::{Encoding, Lookup, Register};
 
@@ -265,7 +267,7 @@ mod tests {
         silence(&cluster, &[0, 1, 3]);
         let refused = refusals(&cluster, ticket.put, stripes.clone()).await;
         assert!(refused.len() == 2 && refused[0].detail.contains("cannot be read"), "{refused:?}");
-        register::handle(&cluster, registration(3, 3)).await.unwrap();
+        enlist(&cluster, registration(3, 3)).await.unwrap();
         visible(handle(&cluster, CommitPut { put: ticket.put, stripes }).await.unwrap());
         let tallies = cluster.meta.snapshot().unwrap().tallies().unwrap();
         assert_eq!((tallies[&NodeId(0)], tallies[&NodeId(1)]), ((2, 2), (2, 2)));
