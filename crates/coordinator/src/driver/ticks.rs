@@ -125,8 +125,7 @@ pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listen
 mod tests {
     use super::*;
     use crate::handlers::begin_put;
-    use crate::handlers::tests::{begin, cluster, put, reopen_with};
-    use kintsu_dag::NodeId;
+    use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen_with};
 
     #[tokio::test]
     async fn a_put_that_cannot_be_undone_keeps_no_other_put_and_no_repair() {
@@ -139,7 +138,10 @@ mod tests {
             puts.push(begin_put::handle(&cluster, begin(name, 60)).await.unwrap().put);
         }
         cluster.meta.spoil_put(puts[0]);
-        cluster.meta.wipe(NodeId(0)).unwrap();
+        for node in 0..4 {
+            // All are here, without the blocks of the visible object.
+            enlist(&cluster, registration(node, node % 2)).await.unwrap();
+        }
         tick(&cluster).await.unwrap();
         assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap(), puts[..1], "the others are undone");
         assert_eq!(cluster.queue().asks(), 1, "repairs are due");

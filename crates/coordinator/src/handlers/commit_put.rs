@@ -18,7 +18,7 @@ use kintsu_wire::message::{
 use super::begin_put::grant;
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Commit, Doubt, Evidence, Meta, Refusal, Told};
+use crate::meta::{Commit, Doubt, Evidence, Fence, Meta, Refusal, Told};
 
 /// How often nodes are asked again because they were started again meanwhile.
 const ROUNDS: usize = 5;
@@ -97,7 +97,7 @@ fn refused(refusal: Refusal) -> RefusedStripe {
 async fn ask(cluster: &Arc<Cluster>, doubt: Doubt) -> (NodeId, Told) {
     let Doubt { node, fence, blocks } = doubt;
     let mut told = Told { fence, there: HashSet::new(), missing: HashMap::new() };
-    let mut silent = None;
+    let mut silent = registered(cluster, node, fence).await.err();
     for batch in blocks.chunks(LOOK_BATCH) {
         let found = match &silent {
             None => look(cluster, node, batch).await,
@@ -121,6 +121,23 @@ async fn ask(cluster: &Arc<Cluster>, doubt: Doubt) -> (NodeId, Told) {
         }
     }
     (node, told)
+}
+
+/// Waits until a node that was started again can be asked: it registers, and then tells what it holds.
+async fn registered(cluster: &Arc<Cluster>, node: NodeId, fence: Option<Fence>) -> Result<(), String> {
+    let until = cluster.now_ms() + PATIENCE.as_millis() as u64;
+    let known = || {
+        let members = cluster.members();
+        let member = members.node(node).filter(|member| member.up);
+        member.is_none_or(|member| fence.is_none_or(|fence| fence.incarnation == member.record.incarnation))
+    };
+    while !known() {
+        if cluster.now_ms() > until || cluster.stop.is_cancelled() {
+            return Err("has not told yet what it holds".into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
 }
 
 async fn look(
@@ -154,7 +171,9 @@ fn difference(node: NodeId, want: &HeldBlock, got: Option<&HeldBlock>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{begin, cluster, registration, reopen, silence, until, visible, written};
+    use crate::handlers::tests::{
+        begin, cluster, enlist, registration, reopen, silence, until, visible, written,
+    };
     use crate::handlers::{begin_put, lookup, register};
     use kintsu_wire::message::{Encoding, Lookup, Register};
 
@@ -248,7 +267,7 @@ mod tests {
         silence(&cluster, &[0, 1, 3]);
         let refused = refusals(&cluster, ticket.put, stripes.clone()).await;
         assert!(refused.len() == 2 && refused[0].detail.contains("cannot be read"), "{refused:?}");
-        register::handle(&cluster, registration(3, 3)).await.unwrap();
+        enlist(&cluster, registration(3, 3)).await.unwrap();
         visible(handle(&cluster, CommitPut { put: ticket.put, stripes }).await.unwrap());
         let tallies = cluster.meta.snapshot().unwrap().tallies().unwrap();
         assert_eq!((tallies[&NodeId(0)], tallies[&NodeId(1)]), ((2, 2), (2, 2)));
