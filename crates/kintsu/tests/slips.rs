@@ -237,7 +237,7 @@ fn what_metadata_do_not_know_is_set_aside_and_can_be_taken_back() {
     let newer = cluster.dir.path().join("newer");
     std::fs::rename(&own, &newer).unwrap();
     copy_dir(&copy, &own);
-    cluster.start_coordinator_with(&["--accept-older", "--quarantine-keep", "1s"]);
+    cluster.start_coordinator_with(&["--accept-older", "--quarantine-keep", "1s"], None);
     cluster.wait_alive(6);
     wait("unknown blocks to be set aside", || {
         aside(&cluster).iter().all(|node| node["aside"].as_array().unwrap().len() >= 15)
@@ -280,7 +280,7 @@ fn what_an_operator_has_confirmed_is_purged_in_time() {
     cluster.kill_coordinator();
     std::fs::remove_dir_all(&own).unwrap();
     copy_dir(&copy, &own);
-    cluster.start_coordinator_with(&["--accept-older", "--quarantine-keep", "1s"]);
+    cluster.start_coordinator_with(&["--accept-older", "--quarantine-keep", "1s"], None);
     cluster.wait_alive(6);
     let held = || cluster.json(&["nodes"]).as_array().unwrap().iter().filter(|n| n["held"] != 0).count();
     wait("the purge to be held", || held() == 6);

@@ -1,5 +1,6 @@
 //! The commands, one file for each family.
 
+mod backup;
 mod bench;
 mod code;
 mod confirm;
@@ -73,6 +74,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Quarantine { command } => quarantine::run(command, context).await,
         Command::Status => node::status(context).await,
         Command::Node(args) => node::act(args, context).await,
+        Command::Backup(args) => backup::backup(args, context).await,
         Command::Encode(args) => job::encode(args, context).await,
         Command::Repair(args) => job::repair(args, context).await,
         Command::Scrub { node } => job::scrub(node, context).await,
