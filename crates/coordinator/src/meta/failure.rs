@@ -149,3 +149,31 @@ impl StorageBackend for Watched {
         self.file.query_lock_range(start, end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::tests::{open, store};
+
+    #[tokio::test]
+    async fn after_a_failure_every_call_says_the_first_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        store(&meta, "a", 48, 0);
+        meta.failure.note("written", &io::Error::from(io::ErrorKind::StorageFull));
+        meta.failure.note("read", &io::Error::other("later"));
+        meta.failure().happened().await;
+        let said = [
+            meta.accept_older().unwrap_err().to_string(),
+            meta.snapshot().err().unwrap().to_string(),
+            meta.off(|_| Ok(())).await.unwrap_err().to_string(),
+        ];
+        for said in said {
+            assert!(said.starts_with("metadata cannot be written: "), "{said}");
+            assert!(said.contains(&dir.path().display().to_string()) && said.contains("bytes free"), "{said}");
+            assert!(said.ends_with("nothing acknowledged is lost; free some space and start it again"), "{said}");
+        }
+        drop(meta);
+        assert_eq!(open(dir.path()).snapshot().unwrap().totals().unwrap().objects, 1);
+    }
+}
