@@ -10,7 +10,6 @@ use std::time::Duration;
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_client::{Client, Options, PutOptions};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
-use kintsu_runtime::Limits;
 use kintsu_wire::Credentials;
 use tokio::net::TcpListener;
 
@@ -51,17 +50,10 @@ impl Live {
     }
 
     fn config(&self, node: u32) -> AgentConfig {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
         AgentConfig {
-            dir: self.dir.path().join(node.to_string()),
             node: Some(NodeId(node)),
             rack: RackId(node),
-            listen_control: any,
-            listen_data: any,
-            coordinator: self.addr.to_string(),
-            token: None,
-            trusted: None,
-            limits: Limits::default(),
+            ..AgentConfig::new(self.dir.path().join(node.to_string()), self.addr.to_string())
         }
     }
 
