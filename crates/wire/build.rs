@@ -31,6 +31,7 @@ fn main() {
         ("rates", "Nothing", "Rates", false),
         ("nodes", "Nothing", "NodeList", false),
         ("status", "Nothing", "ClusterStatus", false),
+        ("backup", "Backup", "CopyChunk", true),
         ("command_node", "NodeCommand", "JobEvent", true),
         ("encode", "Encode", "JobEvent", true),
         ("repair", "Repair", "JobEvent", true),
@@ -50,6 +51,9 @@ fn main() {
         ("purge", "Purge", "Counted", false),
         ("wipe", "Nothing", "Done", false),
         ("shutdown", "Nothing", "Done", false),
+        ("keep_copy", "KeepCopy", "KeptCopy", false),
+        ("copies", "Nothing", "CopyList", false),
+        ("read_copy", "ReadCopy", "CopyChunk", true),
     ];
     Builder::new().compile(&[service("Coordinator", &coordinator), service("Agent", &agent)]);
 }

@@ -5,6 +5,7 @@
 
 mod agent;
 mod aside;
+mod copies;
 mod deletes;
 mod error;
 mod graves;

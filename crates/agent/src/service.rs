@@ -12,9 +12,9 @@ use kintsu_store::{BlockStore, StoreError};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    AsideList, BlockRef, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind, FoundBlocks, HeldBlock,
-    JobRef, LookBlocks, Nothing, Purge, RemovedObjects, RunEvent, RunPrograms, ScrubEvent, SetAside,
-    Standing, TakeBack, Verified,
+    AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind, FoundBlocks,
+    HeldBlock, JobRef, KeepCopy, KeptCopy, LookBlocks, Nothing, Purge, ReadCopy, RemovedObjects, RunEvent, RunPrograms,
+    ScrubEvent, SetAside, Standing, TakeBack, Verified,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::agent::Shared;
-use crate::{aside, rot};
+use crate::{aside, copies, rot};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -59,6 +59,7 @@ fn outside() -> Status {
 
 #[tonic::async_trait]
 impl Agent for Service {
+    type ReadCopyStream = Events<CopyChunk>;
     type RunStream = Events<RunEvent>;
     type ScrubStream = Events<ScrubEvent>;
 
@@ -168,6 +169,26 @@ impl Agent for Service {
             Ok(Err(error)) => Err(Status::internal(error.to_string())),
             Err(error) => Err(Status::internal(error.to_string())),
         }
+    }
+
+    async fn keep_copy(&self, request: Request<KeepCopy>) -> Result<Response<KeptCopy>, Status> {
+        let keeping = copies::keep(&self.shared.config.dir, self.coordinator.clone(), request.into_inner().number);
+        let kept = self.shared.end.run_until_cancelled(keeping).await;
+        kept.unwrap_or_else(|| Err(outside())).map(Response::new)
+    }
+
+    async fn copies(&self, _: Request<Nothing>) -> Result<Response<CopyList>, Status> {
+        let dir = self.shared.config.dir.clone();
+        let listed = tokio::task::spawn_blocking(move || copies::list(&dir)).await;
+        let copies = listed.map_err(|e| Status::internal(e.to_string()))?;
+        Ok(Response::new(CopyList { copies }))
+    }
+
+    async fn read_copy(&self, request: Request<ReadCopy>) -> Result<Response<Self::ReadCopyStream>, Status> {
+        let (pieces, stream) = mpsc::channel(4);
+        let mut file = copies::open(&self.shared.config.dir, request.into_inner().number)?;
+        self.shared.work().spawn_blocking(move || copies::send(&mut file, &pieces));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
     async fn shutdown(&self, _: Request<Nothing>) -> Result<Response<Done>, Status> {

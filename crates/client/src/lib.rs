@@ -15,6 +15,7 @@
 mod assemble;
 mod attempt;
 mod avoid;
+mod backup;
 mod choice;
 mod client;
 mod codes;
@@ -30,6 +31,7 @@ mod stripe;
 mod write;
 mod write_stripe;
 
+pub use backup::Backup;
 pub use client::{Client, Options};
 pub use error::ClientError;
 pub use jobs::Jobs;

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::Asks;
+use crate::driver::{Asks, Copies};
 use crate::error::{CoordinatorError, Result};
 use crate::gate::Gate;
 use crate::handlers::report_blocks::Reports;
@@ -54,6 +54,8 @@ pub struct Cluster {
     pub judging: Semaphore,
     /// Times that repairs waited for news of a node.
     pub waits: AtomicU64,
+    /// Copies of the metadata on agents.
+    pub copies: Copies,
     /// Ends everything.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
@@ -125,6 +127,7 @@ impl Cluster {
             #[cfg(test)]
             panics: Default::default(),
             next_job: AtomicU64::new(boot * JOBS_A_BOOT),
+            copies: Copies::new(credentials.clone()),
             conductor: Conductor::new(credentials),
             sweep: Notify::new(),
             slots: Arc::new(Semaphore::new(config.parallel.max(1))),

@@ -9,6 +9,8 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_wire::TrustedNetwork;
 
+use crate::restore::Restore;
+
 /// Starts agents again that were stopped, where one process runs coordinator and agents.
 pub trait Launcher: Send + Sync {
     /// Starts the agent of this node on its old directory; it registers by itself.
@@ -52,6 +54,12 @@ pub struct Config {
     pub accept_older: bool,
     /// What was set aside because the metadata do not know it is deleted after so long.
     pub quarantine_keep: Duration,
+    /// Agents that are given a copy of the metadata each time; 0 for no copies.
+    pub metadata_copies: usize,
+    /// How often they are, if something was committed since.
+    pub copy_every: Duration,
+    /// Where the metadata come from if the directory is to have none.
+    pub restore: Option<Restore>,
     /// Starts agents, where that is possible.
     pub launcher: Option<Arc<dyn Launcher>>,
 }
@@ -75,6 +83,9 @@ impl Config {
             cache_bytes: 128 << 20,
             accept_older: false,
             quarantine_keep: Duration::from_secs(7 * 24 * 3600),
+            metadata_copies: 3,
+            copy_every: Duration::from_secs(600),
+            restore: None,
             launcher: None,
         }
     }
@@ -98,6 +109,9 @@ impl std::fmt::Debug for Config {
             .field("cache_bytes", &self.cache_bytes)
             .field("accept_older", &self.accept_older)
             .field("quarantine_keep", &self.quarantine_keep)
+            .field("metadata_copies", &self.metadata_copies)
+            .field("copy_every", &self.copy_every)
+            .field("restore", &self.restore)
             .finish_non_exhaustive()
     }
 }

@@ -6,10 +6,12 @@
 //! - `pages`: finds the stripes that an ask is about; `assign`: gives them to nodes;
 //! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
 //! - `quarantine`: blocks that the metadata do not know;
+//! - `copies`: copies of the metadata on agents;
 //! - `run`: programs on agents.
 
 mod asks;
 mod assign;
+mod copies;
 mod damage;
 pub mod doubts;
 mod drain;
@@ -27,6 +29,7 @@ mod ticks;
 mod wipe;
 
 pub use asks::{Asks, ask};
+pub use copies::{Copied, Copies, copies, last_copy};
 pub use damage::readable;
 pub use doubts::report;
 pub use drain::drain;

@@ -72,6 +72,15 @@ pub enum CoordinatorError {
     /// The metadata store failed.
     #[error("metadata store: {0}")]
     Storage(String),
+    /// The disk of the metadata failed: the coordinator stops.
+    #[error("{0}")]
+    Halted(String),
+    /// A copy of the metadata that cannot be used.
+    #[error(transparent)]
+    Copy(#[from] kintsu_wire::copy::CopyError),
+    /// No agent keeps a copy of the metadata that can be used.
+    #[error("{0}")]
+    NoCopy(String),
     /// Another coordinator uses the directory, the port is taken, or other I/O failed.
     #[error("{what}: {source}")]
     Io {
@@ -104,13 +113,13 @@ impl From<CoordinatorError> for Status {
             E::NotFound { .. } => Code::NotFound,
             E::Exists { .. } => Code::AlreadyExists,
             E::Conflict { .. } | E::Plan(_) | E::Missing { .. } => Code::FailedPrecondition,
-            E::Corrupt { .. } => Code::DataLoss,
+            E::Corrupt { .. } | E::Copy(_) => Code::DataLoss,
             E::Storage(_) | E::Internal(_) => Code::Internal,
             E::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Code::ResourceExhausted
             }
             E::Io { .. } => Code::Internal,
-            E::Unavailable { .. } => Code::Unavailable,
+            E::Unavailable { .. } | E::Halted(_) | E::NoCopy(_) => Code::Unavailable,
         };
         Status::new(code, shortened(error.to_string()))
     }

@@ -1,6 +1,7 @@
 //! One handler a file; each says what it checks, changes and answers.
 
 pub mod abort_put;
+pub mod backup;
 pub mod begin_put;
 pub mod cluster;
 pub mod codes;

@@ -28,9 +28,12 @@ pub mod members;
 pub mod meta;
 mod places;
 pub mod repair;
+mod restore;
 mod server;
 mod service;
 
 pub use config::{Config, Launcher, Launching};
+pub use driver::Copied;
 pub use error::{CoordinatorError, Result};
+pub use restore::{Restore, Restored};
 pub use server::{Coordinator, CoordinatorHandle};

@@ -17,6 +17,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::meta::StripeRecord;
 use crate::server;
+use crate::service::Door;
 
 pub(crate) struct Live {
     pub cluster: Arc<Cluster>,
@@ -36,9 +37,9 @@ impl Live {
         let cluster = Arc::new(Cluster::open(config, Credentials::none()).unwrap());
         let listener = TcpListener::bind(any).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let credentials = Credentials::none();
-        credentials.join(cluster.id).unwrap();
-        server::serve(cluster.clone(), listener, credentials);
+        let door = Arc::new(Door::default());
+        door.open(cluster.clone());
+        server::serve(door, listener, &Credentials::none(), &cluster.stop);
         let client = Client::connect(&addr.to_string(), Options::default()).await.unwrap();
         let mut live = Self { cluster, client, addr, agents: Vec::new(), dir };
         for node in 0..nodes {

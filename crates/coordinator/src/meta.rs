@@ -19,7 +19,9 @@
 
 mod blocks;
 mod codes;
+mod dump;
 mod enroll;
+mod failure;
 mod fence;
 mod graves;
 mod history;
@@ -28,13 +30,16 @@ mod objects;
 mod puts;
 mod rates;
 mod record;
+mod restore;
 mod tables;
 mod write;
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use redb::backends::FileBackend;
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
 
 use crate::error::{CoordinatorError, Result};
@@ -42,6 +47,7 @@ use crate::error::{CoordinatorError, Result};
 pub use blocks::{Landing, LostBlock, Parity, Proof};
 pub use codes::missing as missing_code;
 pub use enroll::{Applicant, Enrolled};
+pub use failure::Failure;
 pub use fence::{Doubt, Evidence, Refusal, Told};
 pub use history::Behind;
 pub use nodes::{Comparison, Range, Stray};
@@ -49,6 +55,7 @@ pub use puts::{Commit, Granted, NewPut};
 pub use record::{
     BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
 };
+pub use restore::{refuse_present, restore};
 use write::Tables;
 
 /// File name of the store in the coordinator's directory.
@@ -58,6 +65,7 @@ pub const FILE: &str = "metadata.redb";
 #[derive(Clone)]
 pub struct Meta {
     db: Arc<Database>,
+    failure: Arc<Failure>,
     /// Transactions committed, over all starts.
     history: Arc<AtomicU64>,
 }
@@ -95,18 +103,15 @@ impl Meta {
         let io = |source| CoordinatorError::Io { what: format!("cannot create {}", dir.display()), source };
         std::fs::create_dir_all(dir).map_err(io)?;
         let path = dir.join(FILE);
-        let db = match Database::builder().set_cache_size(cache_bytes).create(&path) {
-            Err(redb::DatabaseError::DatabaseAlreadyOpen) => {
-                return Err(CoordinatorError::Conflict {
-                    what: format!("cannot use {}", dir.display()),
-                    expected: "a directory that no other coordinator uses".into(),
-                    got: "one that is locked by a running coordinator".into(),
-                });
-            }
-            other => other?,
+        let failure = Failure::new(dir);
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let db = database(open.map_err(io)?, cache_bytes, failure.clone());
+        let db = match db {
+            Err(redb::DatabaseError::DatabaseAlreadyOpen) => return Err(in_use(dir)),
+            other => other.map_err(|e| failure.explain(e.into()))?,
         };
-        let meta = Self { db: Arc::new(db), history: Arc::default() };
-        let version = meta.write(|t| {
+        let meta = Self { db: Arc::new(db), failure, history: Arc::default() };
+        let version = meta.note(|t| {
             let found = t.counter(tables::COUNT_VERSION)?;
             let known = found == 0 || (tables::OLDEST_VERSION..=tables::VERSION).contains(&found);
             if known {
@@ -136,7 +141,11 @@ impl Meta {
         F: FnOnce(&Meta) -> Result<T> + Send + 'static,
     {
         let meta = self.clone();
-        match tokio::task::spawn_blocking(move || f(&meta)).await {
+        let work = move || {
+            meta.failure.check()?;
+            f(&meta).map_err(|e| meta.failure.explain(e))
+        };
+        match tokio::task::spawn_blocking(work).await {
             Ok(result) => result,
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
             Err(e) => Err(CoordinatorError::Storage(e.to_string())),
@@ -148,13 +157,22 @@ impl Meta {
         Arc::strong_count(&self.db) == 1
     }
 
+    /// Whether the disk has failed. Nothing works any more then.
+    pub fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
     /// What is committed now.
     ///
     /// # Errors
     /// The disk fails.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let txn = self.db.begin_read()?;
-        Ok(Snapshot { stripes: txn.open_table(tables::STRIPES)?, txn })
+        self.failure.check()?;
+        let open = || -> Result<Snapshot> {
+            let txn = self.db.begin_read()?;
+            Ok(Snapshot { stripes: txn.open_table(tables::STRIPES)?, txn })
+        };
+        open().map_err(|e| self.failure.explain(e))
     }
 
     /// Transactions committed, over all starts.
@@ -171,11 +189,25 @@ impl Meta {
 
     /// One transaction: all of `f` durable, or nothing.
     fn write<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
+        self.transaction(1, f)
+    }
+
+    /// A transaction that no history tells of: nobody would miss what it writes.
+    fn note<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
+        self.transaction(0, f)
+    }
+
+    fn transaction<T>(&self, counted: u64, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
+        self.failure.check()?;
+        self.attempt(counted, f).map_err(|e| self.failure.explain(e))
+    }
+
+    fn attempt<T>(&self, counted: u64, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
         let mut txn = self.db.begin_write()?;
         txn.set_quick_repair(true);
         let mut opened = Tables::open(&txn)?;
         let result = f(&mut opened).and_then(|value| {
-            let history = opened.counter(tables::COUNT_HISTORY)? + 1;
+            let history = opened.counter(tables::COUNT_HISTORY)? + counted;
             opened.set_counter(tables::COUNT_HISTORY, history)?;
             Ok((value, history))
         });
@@ -191,6 +223,20 @@ impl Meta {
                 Err(error)
             }
         }
+    }
+}
+
+/// The store in this file, whose failures are noted.
+fn database(file: File, cache_bytes: usize, failure: Arc<Failure>) -> Result<Database, redb::DatabaseError> {
+    let watched = failure::Watched::new(FileBackend::new(file)?, failure);
+    Database::builder().set_cache_size(cache_bytes).create_with_backend(watched)
+}
+
+fn in_use(dir: &Path) -> CoordinatorError {
+    CoordinatorError::Conflict {
+        what: format!("cannot use {}", dir.display()),
+        expected: "a directory that no other coordinator uses".into(),
+        got: "one that is locked by a running coordinator".into(),
     }
 }
 

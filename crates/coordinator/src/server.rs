@@ -11,12 +11,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::driver;
+use crate::driver::{self, Copied};
 use crate::error::{CoordinatorError, Result};
-use crate::service::Service;
+use crate::meta;
+use crate::restore::{self, Restore, Restored};
+use crate::service::{Door, Service};
 
 /// How long calls may take to end when the coordinator does.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a last copy of the metadata may take.
+const LAST_COPY: Duration = Duration::from_secs(20);
 
 /// A coordinator: metadata, decisions, and the conduct of long work.
 #[derive(Debug)]
@@ -37,21 +41,45 @@ impl Coordinator {
         let token = config.token.as_deref();
         check_listen(config.listen, false, token, config.trusted).map_err(wire)?;
         let credentials = token.map_or(Ok(Credentials::none()), Credentials::token).map_err(wire)?;
+        let stop = CancellationToken::new();
+        // Should the start fail or be given up, the listener ends too.
+        let unfinished = stop.clone().drop_guard();
+        let door = Arc::new(Door::default());
+        let (listen, restore) = (config.listen, config.restore.clone());
+        let (mut server, mut restored) = (None, None);
+        match restore {
+            None => {}
+            Some(Restore::File(path)) => restored = Some(restore::from_file(&config, &path).await?),
+            Some(Restore::Auto { wait }) => {
+                meta::refuse_present(&config.dir)?;
+                let (addr, listener) = listener(listen).await?;
+                server = Some((addr, serve(door.clone(), listener, &credentials, &stop)));
+                tracing::warn!("waiting on {addr} for agents that keep copies of the metadata");
+                restored = Some(restore::auto(&config, wait, &door.callers).await?);
+            }
+        }
         let shown = credentials.clone();
-        let listen = config.listen;
         let opened = tokio::task::spawn_blocking(move || Cluster::open(config, shown)).await;
-        let cluster = Arc::new(opened.map_err(|e| CoordinatorError::Storage(e.to_string()))??);
-        let io = |source| CoordinatorError::Io { what: format!("cannot listen on {listen}"), source };
-        let listener = TcpListener::bind(listen).await.map_err(io)?;
-        let addr = listener.local_addr().map_err(io)?;
-        let stop = cluster.stop.clone();
-        let server = serve(cluster.clone(), listener, credentials);
+        let mut cluster = opened.map_err(|e| CoordinatorError::Storage(e.to_string()))??;
+        cluster.stop = stop.clone();
+        let cluster = Arc::new(cluster);
+        door.open(cluster.clone());
+        let (addr, server) = match server {
+            Some(server) => server,
+            None => {
+                let (addr, listener) = listener(listen).await?;
+                (addr, serve(door, listener, &credentials, &stop))
+            }
+        };
+        unfinished.disarm();
         cluster.spawn(driver::ticks(cluster.clone()));
         cluster.spawn(driver::sweep(cluster.clone()));
         cluster.spawn(driver::purge(cluster.clone()));
+        cluster.spawn(driver::copies(cluster.clone()));
         cluster.tasks.close();
-        let ended = tokio::spawn(end(cluster, server));
-        Ok(CoordinatorHandle { addr, stop, ended })
+        let leave = CancellationToken::new();
+        let ended = tokio::spawn(end(cluster, server, leave.clone()));
+        Ok(CoordinatorHandle { addr, leave, stop, restored, ended })
     }
 }
 
@@ -59,8 +87,10 @@ impl Coordinator {
 #[derive(Debug)]
 pub struct CoordinatorHandle {
     addr: SocketAddr,
+    leave: CancellationToken,
     stop: CancellationToken,
-    ended: JoinHandle<()>,
+    restored: Option<Restored>,
+    ended: JoinHandle<Result<Option<Copied>>>,
 }
 
 impl CoordinatorHandle {
@@ -69,27 +99,48 @@ impl CoordinatorHandle {
         self.addr
     }
 
-    /// Asks it to end; [`Self::wait`] tells when it has.
-    pub fn shutdown(&self) {
-        self.stop.cancel();
+    /// The copy that its metadata were restored from, if they were.
+    pub fn restored(&self) -> Option<&Restored> {
+        self.restored.as_ref()
     }
 
-    /// Waits until it has ended and its directory is free.
-    pub async fn wait(self) {
+    /// Asks it to end; [`Self::wait`] tells when it has. What was committed since the last copy of the metadata goes
+    /// to agents first, for 20 s at most.
+    pub fn shutdown(&self) {
+        self.leave.cancel();
+    }
+
+    /// Waits until it begins to end by itself, or by [`Self::shutdown`] when its last copy is done.
+    pub async fn ending(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Waits until it has ended and its directory is free. Returns the last copy of its metadata, if there was
+    /// something to copy.
+    ///
+    /// # Errors
+    /// `Halted` when it ended by itself because the disk of its metadata failed.
+    pub async fn wait(self) -> Result<Option<Copied>> {
         // It has ended even if its last task was aborted.
-        let _ = self.ended.await;
+        self.ended.await.unwrap_or(Ok(None))
     }
 }
 
+async fn listener(listen: SocketAddr) -> Result<(SocketAddr, TcpListener)> {
+    let io = |source| CoordinatorError::Io { what: format!("cannot listen on {listen}"), source };
+    let listener = TcpListener::bind(listen).await.map_err(io)?;
+    Ok((listener.local_addr().map_err(io)?, listener))
+}
+
 pub(crate) fn serve(
-    cluster: Arc<Cluster>,
+    door: Arc<Door>,
     listener: TcpListener,
-    credentials: Credentials,
+    credentials: &Credentials,
+    stop: &CancellationToken,
 ) -> JoinHandle<()> {
-    let stop = cluster.stop.clone();
-    let service = guard_coordinator(Service::new(cluster), &credentials);
+    let service = guard_coordinator(Service::new(door), credentials);
     let incoming = channel::incoming(listener);
-    let signal = stop.clone().cancelled_owned();
+    let (stop, signal) = (stop.clone(), stop.clone().cancelled_owned());
     let server = channel::server().add_service(service).serve_with_incoming_shutdown(incoming, signal);
     tokio::spawn(async move {
         let late = async {
@@ -109,8 +160,22 @@ pub(crate) fn serve(
 }
 
 /// Waits for the end of everything, and then until nothing holds the metadata any more.
-async fn end(cluster: Arc<Cluster>, server: JoinHandle<()>) {
-    cluster.stop.cancelled().await;
+async fn end(
+    cluster: Arc<Cluster>,
+    server: JoinHandle<()>,
+    leave: CancellationToken,
+) -> Result<Option<Copied>> {
+    let left = async {
+        leave.cancelled().await;
+        let copying = tokio::time::timeout(LAST_COPY, driver::last_copy(&cluster));
+        copying.await.unwrap_or_else(|_| Some(Copied::late(LAST_COPY)))
+    };
+    let copied = tokio::select! {
+        () = cluster.stop.cancelled() => None,
+        () = cluster.meta.failure().happened() => None,
+        copied = left => copied,
+    };
+    cluster.stop.cancel();
     // Reports of repairs end here; whoever follows them asks again.
     cluster.asks().clear();
     // A panic of the server ends it too.
@@ -124,4 +189,6 @@ async fn end(cluster: Arc<Cluster>, server: JoinHandle<()>) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    meta.failure().check()?;
+    Ok(copied)
 }

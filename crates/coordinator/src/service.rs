@@ -1,7 +1,7 @@
 //! The gRPC service: one line a method, to its handler.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kintsu_wire::coordinator::coordinator_server::Coordinator;
 use kintsu_wire::message::*;
@@ -11,22 +11,61 @@ use tonic::{Request, Response, Status};
 
 use crate::cluster::Cluster;
 use crate::handlers;
+use crate::restore::Callers;
 
 /// Progress that a slow listener may lag behind; more is dropped.
 const EVENTS: usize = 64;
 
-/// The service of one coordinator.
-pub struct Service {
-    cluster: Arc<Cluster>,
+/// Where calls come in. While the metadata are being restored there is no cluster behind it yet.
+#[derive(Default)]
+pub struct Door {
+    cluster: OnceLock<Arc<Cluster>>,
+    /// The agents that called meanwhile.
+    pub callers: Callers,
 }
 
-impl Service {
-    /// A service over this state.
-    pub fn new(cluster: Arc<Cluster>) -> Self {
-        Self { cluster }
+impl Door {
+    /// From now on calls are answered.
+    pub fn open(&self, cluster: Arc<Cluster>) {
+        self.cluster.get_or_init(|| cluster);
     }
 }
 
+/// The service of one coordinator.
+pub struct Service {
+    door: Arc<Door>,
+}
+
+impl Service {
+    /// A service behind this door.
+    pub fn new(door: Arc<Door>) -> Self {
+        Self { door }
+    }
+
+    /// What the handlers work on.
+    ///
+    /// # Errors
+    /// `Unavailable` while there are no metadata, and when their disk has failed.
+    fn cluster(&self) -> Result<&Arc<Cluster>, Status> {
+        let cluster = self.door.cluster.get().ok_or_else(|| Status::unavailable(WAITING))?;
+        cluster.meta.failure().check()?;
+        Ok(cluster)
+    }
+
+    /// Notes an agent that registers before there are metadata.
+    fn note(&self, request: &Request<Register>) {
+        if self.door.cluster.get().is_none() {
+            let Register { control, cluster, .. } = request.get_ref();
+            self.door.callers.note(*control, *cluster);
+        }
+    }
+}
+
+/// What an agent hears that wants to register before there are metadata: it tries again.
+const WAITING: &str = "waiting for metadata copies: the coordinator restores its metadata, try again";
+
+type Answer<'b, T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send + 'b>>;
+type Pieces = Pin<Box<dyn Stream<Item = Result<CopyChunk, Status>> + Send>>;
 type Events = Pin<Box<dyn Stream<Item = Result<JobEvent, Status>> + Send>>;
 
 macro_rules! unary {
@@ -36,7 +75,7 @@ macro_rules! unary {
             request: Request<$request>,
         ) -> Pin<Box<dyn Future<Output = Result<Response<$reply>, Status>> + Send + 'b>> {
             Box::pin(async move {
-                Ok(Response::new(handlers::$method::handle(&self.cluster, request.into_inner()).await?))
+                Ok(Response::new(handlers::$method::handle(self.cluster()?, request.into_inner()).await?))
             })
         }
     };
@@ -48,7 +87,7 @@ macro_rules! inquiry {
             &'a self,
             _: Request<Nothing>,
         ) -> Pin<Box<dyn Future<Output = Result<Response<$reply>, Status>> + Send + 'b>> {
-            Box::pin(async move { Ok(Response::new(handlers::$method::handle(&self.cluster).await?)) })
+            Box::pin(async move { Ok(Response::new(handlers::$method::handle(self.cluster()?).await?)) })
         }
     };
 }
@@ -61,7 +100,7 @@ macro_rules! job {
         ) -> Pin<Box<dyn Future<Output = Result<Response<Events>, Status>> + Send + 'b>> {
             Box::pin(async move {
                 let (listener, events) = mpsc::channel(EVENTS);
-                handlers::$method::handle(&self.cluster, request.into_inner(), listener).await?;
+                handlers::$method::handle(self.cluster()?, request.into_inner(), listener).await?;
                 Ok(Response::new(Box::pin(ReceiverStream::new(events)) as Events))
             })
         }
@@ -69,14 +108,38 @@ macro_rules! job {
 }
 
 impl Coordinator for Service {
+    type BackupStream = Pieces;
     type CommandNodeStream = Events;
     type EncodeStream = Events;
     type RepairStream = Events;
     type ScrubStream = Events;
 
-    unary!(register, Register, Registered);
+    fn register<'a: 'b, 'b>(&'a self, request: Request<Register>) -> Answer<'b, Registered> {
+        Box::pin(async move {
+            self.note(&request);
+            Ok(Response::new(handlers::register::handle(self.cluster()?, request.into_inner()).await?))
+        })
+    }
+
+    fn heartbeat<'a: 'b, 'b>(&'a self, request: Request<Heartbeat>) -> Answer<'b, HeartbeatReply> {
+        Box::pin(async move {
+            if self.door.cluster.get().is_none() {
+                // So it registers, and tells where it is.
+                return Ok(Response::new(HeartbeatReply { register_again: true, seen: None }));
+            }
+            Ok(Response::new(handlers::heartbeat::handle(self.cluster()?, request.into_inner()).await?))
+        })
+    }
+
+    fn backup<'a: 'b, 'b>(&'a self, request: Request<Backup>) -> Answer<'b, Pieces> {
+        Box::pin(async move {
+            let (reader, pieces) = mpsc::channel(handlers::backup::PIECES);
+            handlers::backup::handle(self.cluster()?, request.into_inner(), reader).await?;
+            Ok(Response::new(Box::pin(ReceiverStream::new(pieces)) as Pieces))
+        })
+    }
+
     unary!(report_blocks, BlockPage, Done);
-    unary!(heartbeat, Heartbeat, HeartbeatReply);
     unary!(quarantine, Quarantine, QuarantineList);
     unary!(restore_block, RestoreBlock, HeldBlock);
     unary!(confirm_quarantine, NodeRef, Done);

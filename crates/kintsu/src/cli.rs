@@ -5,6 +5,7 @@ mod bench;
 mod cluster_model;
 mod code;
 mod compare;
+mod copies;
 mod lab;
 mod repair;
 mod sim;
@@ -19,6 +20,7 @@ pub use advice::{Advise, Reliability};
 pub use bench::BenchCommand;
 pub use code::CodeCommand;
 pub use compare::{Check, Compare};
+pub use copies::{Backup, CopyArgs};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabRun, LabUp};
 pub use repair::{Explain, Method, RatesCommand, Repair};
 pub use sim::{Sim, SimCluster, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
@@ -67,7 +69,11 @@ Examples:
   kintsu up --nodes 20 --racks 5 --dir /data/kintsu --grace 10m")]
     Up(Up),
     /// Run a coordinator alone.
-    #[command(after_help = "Example:\n  kintsu coordinator --dir /data/coordinator --listen 127.0.0.1:7400")]
+    #[command(after_help = "\
+Examples:
+  kintsu coordinator --dir /data/coordinator --listen 127.0.0.1:7400
+  kintsu coordinator --dir /data/new --restore metadata.kintsu   # from a file of `kintsu backup`
+  kintsu coordinator --dir /data/new --restore auto              # from the newest copy that an agent keeps")]
     Coordinator(CoordinatorArgs),
     /// Run an agent alone, beside a disk.
     #[command(after_help = "\
@@ -119,6 +125,13 @@ Examples:
     /// Show the cluster in numbers.
     #[command(after_help = "Examples:\n  kintsu status\n  kintsu status --json")]
     Status,
+    /// Write a consistent copy of the metadata to a file (`-` for standard output), while the cluster works.
+    #[command(after_help = "\
+Examples:
+  kintsu backup metadata.kintsu
+  kintsu backup - | ssh elsewhere 'cat > metadata.kintsu'
+  kintsu coordinator --dir /data/new --restore metadata.kintsu")]
+    Backup(Backup),
     /// Stop, start, wipe or drain a node.
     #[command(after_help = "\
 Examples:
@@ -233,6 +246,9 @@ pub struct Up {
     /// Options that `up` and `coordinator` share.
     #[command(flatten)]
     pub metadata: MetadataArgs,
+    /// Copies of the metadata.
+    #[command(flatten)]
+    pub copies: CopyArgs,
 }
 
 /// What is done about metadata that do not fit the blocks.
@@ -266,6 +282,16 @@ pub struct CoordinatorArgs {
     /// Options that `up` and `coordinator` share.
     #[command(flatten)]
     pub metadata: MetadataArgs,
+    /// Copies of the metadata.
+    #[command(flatten)]
+    pub copies: CopyArgs,
+    /// Make the metadata in an empty folder from this file of `kintsu backup`; `auto` for the newest copy that an
+    /// agent keeps.
+    #[arg(long, value_name = "FILE|auto")]
+    pub restore: Option<PathBuf>,
+    /// With `--restore auto`: how long to wait for another agent after each.
+    #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
+    pub restore_wait: std::time::Duration,
 }
 
 /// `kintsu agent`.

@@ -99,6 +99,32 @@ pub fn parse_duration(s: &str) -> Result<Duration, String> {
     number.checked_mul(ms).map(Duration::from_millis).ok_or_else(expected)
 }
 
+/// A moment for people, from seconds since 1970: `2026-03-01 12:34:56 UTC`.
+pub fn moment(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March, in eras of 400 years; Howard Hinnant, "chrono-compatible low-level date algorithms".
+    let from_march = days + 719_468;
+    let (era, day) = (from_march / 146_097, from_march % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) =
+        if month < 10 { (era * 400 + year, month + 3) } else { (era * 400 + year + 1, month - 9) };
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// A length of time for people, in the largest unit of which there are two or more.
+pub fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 /// Bytes for people, in binary units with three digits.
 pub fn human(bytes: u64) -> String {
     let mut value = bytes as f64;
@@ -150,6 +176,20 @@ mod tests {
         for text in ["", "-", "5", "9-0", "a-b", "-5", "0-18446744073709551615"] {
             assert!(text.parse::<ByteRange>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn moments_and_spans_for_people() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_709_251_199, "2024-02-29 23:59:59 UTC"),
+            (1_772_368_496, "2026-03-01 12:34:56 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(moment(seconds), text);
+        }
+        assert_eq!([span(9), span(180), span(7200), span(172_800)], ["9 s", "3 min", "2 h", "2 days"]);
     }
 
     #[test]

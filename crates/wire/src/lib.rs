@@ -5,6 +5,7 @@
 
 pub mod channel;
 pub mod codec;
+pub mod copy;
 mod error;
 pub mod frame;
 mod identity;

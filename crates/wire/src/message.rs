@@ -2,6 +2,7 @@
 
 mod cluster;
 mod code;
+mod copy;
 mod job;
 mod label;
 mod object;
@@ -9,6 +10,7 @@ mod run;
 
 pub use cluster::*;
 pub use code::*;
+pub use copy::*;
 pub use job::*;
 pub use label::*;
 pub use object::*;

@@ -191,6 +191,10 @@ impl Coordinator for Desk {
     async fn status(&self, _: Request<Nothing>) -> Result<Response<ClusterStatus>, Status> {
         other()
     }
+    type BackupStream = ReceiverStream<Result<CopyChunk, Status>>;
+    async fn backup(&self, _: Request<Backup>) -> Result<Response<Self::BackupStream>, Status> {
+        other()
+    }
     type CommandNodeStream = Jobs;
     async fn command_node(&self, _: Request<NodeCommand>) -> Result<Response<Jobs>, Status> {
         other()

@@ -123,7 +123,7 @@ impl Cluster {
         let before = self.coordinator.take().expect("a running coordinator");
         let addr = before.addr();
         before.shutdown();
-        before.wait().await;
+        before.wait().await.unwrap();
         self.coordinator = Some(coordinator(self.dir.path(), addr, self.grace).await);
     }
 

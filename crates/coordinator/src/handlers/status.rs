@@ -10,7 +10,7 @@ use kintsu_wire::message::ClusterStatus;
 use crate::cluster::Cluster;
 use crate::driver::readable;
 use crate::error::Result;
-use crate::meta::Snapshot;
+use crate::meta::{Meta, Snapshot};
 
 /// Rows of a page.
 const PAGE: usize = 8192;
@@ -30,7 +30,12 @@ pub struct Damage {
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
     let damage = damage(cluster).await?;
-    let totals = cluster.meta.off(|meta| meta.snapshot()?.totals()).await?;
+    let (worker, now) = (cluster.clone(), cluster.unix_seconds());
+    let read = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        Ok((snapshot.totals()?, worker.copies.last(&snapshot, now)?))
+    };
+    let (totals, metadata_copy) = cluster.meta.off(read).await?;
     let (alive, dead) = {
         let members = cluster.members();
         let alive = members.iter().filter(|(_, m)| m.up).count();
@@ -57,6 +62,7 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
         garbage: totals.garbage,
         cluster: Some(cluster.id),
         held_back,
+        metadata_copy,
     })
 }
 

@@ -4,7 +4,9 @@
 //! names, so that every listing is a range scan; counts come from `len()` and from the two small
 //! tables of counters, never from a scan.
 
-use redb::TableDefinition;
+use redb::{Key, TableDefinition, Value};
+
+use crate::error::Result;
 
 /// Object name -> [`ObjectRecord`](super::ObjectRecord).
 pub const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
@@ -41,6 +43,42 @@ pub const BOOTS: TableDefinition<u64, (u64, u64)> = TableDefinition::new("boots"
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
+/// Something that is done with each table.
+pub trait Visit {
+    /// Does it with this one.
+    ///
+    /// # Errors
+    /// Its own.
+    fn table<K, V>(&mut self, table: TableDefinition<'static, K, V>) -> Result<()>
+    where
+        K: Key + 'static,
+        V: Value + 'static;
+}
+
+/// Visits the tables that a copy of the metadata holds: all but `by_node` and `tally`, which are made anew from
+/// the stripes. A test demands that every table is one or the other.
+///
+/// # Errors
+/// Those of the visit.
+pub fn copied(visit: &mut impl Visit) -> Result<()> {
+    // The codes come before what uses them, for people who look at a copy.
+    visit.table(COUNTERS)?;
+    visit.table(SETTINGS)?;
+    visit.table(NODES)?;
+    visit.table(CODES)?;
+    visit.table(CODE_KEYS)?;
+    visit.table(DEFINITIONS)?;
+    visit.table(OBJECTS)?;
+    visit.table(NAMES)?;
+    visit.table(STRIPES)?;
+    visit.table(LOST)?;
+    visit.table(PUTS)?;
+    visit.table(PUT_STRIPES)?;
+    visit.table(GARBAGE)?;
+    visit.table(GRAVES)?;
+    visit.table(BOOTS)
+}
+
 /// Version of this layout. It holds all that older versions have but puts under way, which are taken over when the
 /// store is opened.
 pub const VERSION: u64 = 3;
@@ -60,6 +98,10 @@ pub const COUNT_CODE: &str = "next_code";
 pub const COUNT_GRAVE: &str = "next_grave";
 /// Counter: starts of the coordinator.
 pub const COUNT_BOOT: &str = "boots";
+/// Counter: number of the last copy of the metadata that an agent took.
+pub const COUNT_COPY: &str = "copy";
+/// Counter: when that copy was taken, in seconds since 1970.
+pub const COUNT_COPY_TIME: &str = "copy_time";
 /// Counter: bytes of all visible objects.
 pub const COUNT_BYTES: &str = "object_bytes";
 /// Counter: transactions committed.

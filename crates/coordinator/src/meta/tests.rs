@@ -352,7 +352,7 @@ fn a_second_coordinator_on_the_same_directory_is_refused() {
 }
 
 #[derive(Debug, Clone)]
-enum Op {
+pub(crate) enum Op {
     Put { name: u8, size: u64, from: u32, offline: bool, end: u8 },
     Remove(u8),
     Lose { stripe: u64, index: u8, node: u32 },
@@ -362,7 +362,7 @@ enum Op {
     Wipe(u32),
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     let (stripe, index, node) = (1u64..12, 0..N, 0u32..9);
     prop_oneof![
         3 => (0u8..4, 0u64..40, 0u32..5, any::<bool>(), 0u8..4).prop_map(|(name, size, from, offline, end)| {
@@ -379,7 +379,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn apply(meta: &Meta, op: Op) {
+pub(crate) fn apply(meta: &Meta, op: Op) {
     match op {
         Op::Put { name, size, from, offline, end } => {
             let encoding = if offline { Encoding::Offline } else { Encoding::Online };

@@ -91,7 +91,7 @@ impl Lab {
         let old = self.coordinator.take().unwrap();
         let addr = old.addr();
         old.shutdown();
-        old.wait().await;
+        old.wait().await.unwrap();
         self.coordinator = Some(coordinator(&self.dir, addr, self.grace).await);
     }
 
@@ -101,7 +101,7 @@ impl Lab {
         }
         let coordinator = self.coordinator.take().unwrap();
         coordinator.shutdown();
-        coordinator.wait().await;
+        coordinator.wait().await.unwrap();
     }
 
     pub async fn put(&mut self, name: &str, len: usize, code: &str, encoding: Encoding) {

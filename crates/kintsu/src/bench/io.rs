@@ -115,7 +115,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
         samples[5].1.push(timed(|| encode(&*code, options.size))?);
         client.remove(&name).await?;
     }
-    cluster.shutdown().await;
+    cluster.shutdown().await?;
     Ok(report(options, &*code, nodes, &samples))
 }
 

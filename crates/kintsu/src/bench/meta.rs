@@ -4,8 +4,10 @@
 //! The metadata are written through the coordinator's own operations (begin and commit of puts,
 //! one transaction each), then a coordinator is started on them as a process of its own, as
 //! `kintsu coordinator` does. Idle agents register with it, each reporting every block that it is
-//! supposed to hold; the calls measured are real calls over gRPC.
+//! supposed to hold; the calls measured are real calls over gRPC. At last a backup is taken, and another
+//! coordinator is started from it.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use kintsu_coordinator::meta::{Applicant, CodeRecord, Meta, NewPut, NodeRecord};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{Division, LayoutKind, Node, Topology, place};
 use kintsu_wire::message::{
-    BeginPut, BlockPage, CommitPut, Encoding, Heartbeat, HeldBlock, List, Lookup, Nothing, Register,
+    Backup, BeginPut, BlockPage, CommitPut, Encoding, Heartbeat, HeldBlock, List, Lookup, Nothing, Register,
     WrittenStripe,
 };
 use kintsu_wire::{CoordinatorChannel, FolderId};
@@ -77,6 +79,25 @@ pub struct Report {
     pub peak_memory_bytes: u64,
     /// Calls afterwards.
     pub latencies: Vec<Latency>,
+    /// A copy of the metadata.
+    pub copy: CopyReport,
+}
+
+/// What a copy of the metadata takes.
+#[derive(Debug, Clone, Serialize)]
+pub struct CopyReport {
+    /// Its size.
+    pub bytes: u64,
+    /// How long taking it took, into a file.
+    pub backup_seconds: f64,
+    /// Largest resident memory of the coordinator meanwhile, and what it was before, bytes.
+    pub backup_memory_bytes: (u64, u64),
+    /// From the start of a coordinator that restores it to its first answer.
+    pub restore_seconds: f64,
+    /// Largest resident memory of that coordinator, bytes.
+    pub restore_memory_bytes: u64,
+    /// From the next start on the restored metadata to the first answer.
+    pub start_seconds: f64,
 }
 
 /// Runs the measurement.
@@ -92,11 +113,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     let file = std::fs::metadata(dir.join(kintsu_coordinator::meta::FILE))?.len();
 
     progress("starting a coordinator on them");
-    let started = Instant::now();
-    let (mut child, endpoint) = start(&dir).await?;
-    let mut coordinator = kintsu_wire::connect_coordinator(&endpoint, &kintsu_wire::Credentials::none())?;
-    coordinator.status(Nothing {}).await?;
-    let start_seconds = started.elapsed().as_secs_f64();
+    let (mut child, mut coordinator, start_seconds) = start(&dir, None).await?;
     let pid = child.id().context("the coordinator's process")?;
     let start_memory_bytes = memory(pid, "VmRSS")?;
 
@@ -114,6 +131,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     let latencies = latencies(&mut coordinator, &filled.objects, progress).await?;
     beats.abort();
     let peak_memory_bytes = memory(pid, "VmHWM")?;
+    let copy = copy(&dir, &mut coordinator, pid, progress).await?;
     child.kill().await?;
     registers.sort_by(f64::total_cmp);
     Ok(Report {
@@ -126,6 +144,47 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
         register_seconds: registers[registers.len() / 2],
         peak_memory_bytes,
         latencies,
+        copy,
+    })
+}
+
+/// Takes a backup and starts from it.
+async fn copy(
+    dir: &Path,
+    coordinator: &mut CoordinatorChannel,
+    pid: u32,
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<CopyReport> {
+    progress("taking a backup");
+    let path = dir.join("copy.kintsu");
+    let before = memory(pid, "VmRSS")?;
+    // From now on the largest is counted anew.
+    std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
+    let started = Instant::now();
+    let mut pieces = coordinator.backup(Backup::default()).await?.into_inner();
+    let mut file = std::fs::File::create(&path)?;
+    while let Some(piece) = pieces.message().await? {
+        file.write_all(&piece.bytes)?;
+    }
+    file.sync_all()?;
+    let backup_seconds = started.elapsed().as_secs_f64();
+    let backup_memory_bytes = (memory(pid, "VmHWM")?, before);
+
+    progress("restoring it");
+    let restored = dir.join("restored");
+    let (mut child, _, restore_seconds) = start(&restored, Some(&path)).await?;
+    let restore_memory_bytes = memory(child.id().context("the coordinator's process")?, "VmHWM")?;
+    child.kill().await?;
+    let (mut child, _, start_seconds) = start(&restored, None).await?;
+    child.kill().await?;
+    let bytes = file.metadata()?.len();
+    Ok(CopyReport {
+        bytes,
+        backup_seconds,
+        backup_memory_bytes,
+        restore_seconds,
+        restore_memory_bytes,
+        start_seconds,
     })
 }
 
@@ -236,15 +295,26 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
     Ok(filled)
 }
 
-async fn start(dir: &Path) -> anyhow::Result<(tokio::process::Child, String)> {
+/// Starts a coordinator, from a copy if there is one; tells how long it took to its first answer.
+async fn start(
+    dir: &Path,
+    copy: Option<&Path>,
+) -> anyhow::Result<(tokio::process::Child, CoordinatorChannel, f64)> {
+    let started = Instant::now();
     let mut command = tokio::process::Command::new(std::env::current_exe()?);
     command.args(["coordinator", "--json", "--listen", "127.0.0.1:0", "--grace", "10h", "--dir"]).arg(dir);
+    if let Some(copy) = copy {
+        command.arg("--restore").arg(copy);
+    }
     let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
     let mut line = String::new();
     let out = child.stdout.take().context("the coordinator's output")?;
     BufReader::new(out).read_line(&mut line).await?;
     let ready: serde_json::Value = serde_json::from_str(&line).context("the coordinator did not start")?;
-    Ok((child, ready["listen"].as_str().unwrap_or_default().to_owned()))
+    let endpoint = ready["listen"].as_str().unwrap_or_default();
+    let mut coordinator = kintsu_wire::connect_coordinator(endpoint, &kintsu_wire::Credentials::none())?;
+    coordinator.status(Nothing {}).await?;
+    Ok((child, coordinator, started.elapsed().as_secs_f64()))
 }
 
 fn registration(node: u32, blocks: &[HeldBlock]) -> Register {
@@ -381,7 +451,9 @@ impl Report {
         format!(
             "{} stripes of {CODE} in {} objects on {NODES} nodes: {:.0} bytes of metadata a stripe, written in {:.0} s\n\
              start to first answer: {:.2} s, {:.0} MiB resident\n\
-             registration of an agent with {} blocks: {:.2} s; peak memory {:.0} MiB\n{table}",
+             registration of an agent with {} blocks: {:.2} s; peak memory {:.0} MiB\n{table}\n\
+             backup: {:.2} s, {:.0} MiB; memory at most {:.0} MiB, {:.0} MiB before\n\
+             restoring it: {:.2} s to the first answer, memory at most {:.0} MiB; next start {:.2} s",
             self.stripes,
             self.objects,
             self.file_bytes_per_stripe,
@@ -390,7 +462,14 @@ impl Report {
             mib(self.start_memory_bytes),
             self.stripes * 14 / u64::from(NODES),
             self.register_seconds,
-            mib(self.peak_memory_bytes)
+            mib(self.peak_memory_bytes),
+            self.copy.backup_seconds,
+            mib(self.copy.bytes),
+            mib(self.copy.backup_memory_bytes.0),
+            mib(self.copy.backup_memory_bytes.1),
+            self.copy.restore_seconds,
+            mib(self.copy.restore_memory_bytes),
+            self.copy.start_seconds
         )
     }
 }

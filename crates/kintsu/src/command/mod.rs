@@ -1,5 +1,6 @@
 //! The commands, one file for each family.
 
+mod backup;
 mod bench;
 mod code;
 mod explain;
@@ -69,6 +70,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Rates { command } => rates::run(command, context).await,
         Command::Quarantine { command } => quarantine::run(command, context).await,
         Command::Status => node::status(context).await,
+        Command::Backup(args) => backup::backup(args, context).await,
         Command::Node { action, id } => node::act(action, id, context).await,
         Command::Encode(args) => job::encode(args, context).await,
         Command::Repair(args) => job::repair(args, context).await,

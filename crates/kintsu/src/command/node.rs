@@ -6,7 +6,8 @@ use kintsu_dag::NodeId;
 use kintsu_wire::message::{NodeAction, NodeState};
 
 use super::Context;
-use crate::{cli, output, units::human};
+use crate::units::{human, span};
+use crate::{cli, output};
 
 /// `kintsu nodes`.
 pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
@@ -56,6 +57,8 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
         output::json(&status)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let copy = status.metadata_copy.as_ref();
+    let copy = copy.map_or("none".to_owned(), |copy| format!("{} ago", span(copy.age_seconds)));
     for (what, value) in [
         ("cluster", status.cluster.map_or_else(String::new, |id| id.to_string())),
         ("objects", status.objects.to_string()),
@@ -68,6 +71,7 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
         ("repairs pending", status.repairs_pending.to_string()),
         ("puts under way", status.puts_pending.to_string()),
         ("blocks to be deleted", status.garbage.to_string()),
+        ("copy of the metadata", copy),
     ] {
         output::line(&format!("{what:22} {value}"))?;
     }

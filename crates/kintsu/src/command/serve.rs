@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
-use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle, Launcher, Launching};
+use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle, Launcher, Launching, Restore};
 use kintsu_dag::{NodeId, RackId};
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use super::backup;
 use crate::cli::{AgentArgs, CoordinatorArgs, Rack, Up};
 use crate::launcher::{Shape, coordinator_dir, node_dir, rack_of};
 use crate::output;
@@ -55,7 +57,7 @@ impl Cluster {
         nodes: u32,
         racks: u32,
         listen: SocketAddr,
-        grace: std::time::Duration,
+        grace: Duration,
     ) -> anyhow::Result<Self> {
         let config = Config { grace, ..Config::new(coordinator_dir(dir), listen) };
         Self::with_config(dir, Shape { nodes, racks }, Vec::new(), config).await
@@ -90,12 +92,20 @@ impl Cluster {
         self.coordinator.addr().to_string()
     }
 
-    /// Ends everything in order.
-    pub async fn shutdown(self) {
+    /// Waits until the coordinator ends by itself.
+    async fn ending(&self) {
+        self.coordinator.ending().await;
+    }
+
+    /// Ends everything in order: the coordinator first, because agents take a last copy of its metadata.
+    ///
+    /// # Errors
+    /// When the coordinator had ended because the disk of its metadata failed.
+    pub async fn shutdown(self) -> anyhow::Result<()> {
+        let ended = end(self.coordinator).await;
         let agents = std::mem::take(&mut *self.nodes.running.lock().await);
         futures::future::join_all(agents.values().map(AgentHandle::shutdown)).await;
-        self.coordinator.shutdown();
-        self.coordinator.wait().await;
+        ended
     }
 }
 
@@ -134,13 +144,14 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
     if Some(shape) != found {
         shape.write(&args.dir)?;
     }
-    let config = Config {
+    let mut config = Config {
         token,
         grace: args.grace,
         accept_older: args.metadata.accept_older,
         quarantine_keep: args.metadata.quarantine_keep,
         ..Config::new(coordinator_dir(&args.dir), args.listen)
     };
+    args.copies.configure(&mut config);
     let start = Cluster::with_config(&args.dir, shape, args.replace.clone(), config);
     let cluster = tokio::select! {
         started = start => started?,
@@ -163,8 +174,11 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
         }
         output::line("Ctrl-C ends it; the data stays.")?;
     }
-    super::interrupted().await?;
-    cluster.shutdown().await;
+    tokio::select! {
+        () = cluster.ending() => {}
+        code = super::interrupted() => { code?; }
+    }
+    cluster.shutdown().await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -175,20 +189,65 @@ pub async fn coordinator(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
-    let config = Config {
+    let mut config = Config {
         token,
         trusted: args.trusted_network,
         grace: args.grace,
         accept_older: args.metadata.accept_older,
         quarantine_keep: args.metadata.quarantine_keep,
+        restore: args.restore.map(|from| match from.to_str() {
+            Some("auto") => Restore::Auto { wait: args.restore_wait },
+            _ => Restore::File(from),
+        }),
         ..Config::new(args.dir, args.listen)
     };
-    let coordinator = Coordinator::start(config).await?;
-    ready(json, json!({"listen": coordinator.addr()}), &format!("coordinator on {}", coordinator.addr()))?;
-    super::interrupted().await?;
-    coordinator.shutdown();
-    coordinator.wait().await;
+    args.copies.configure(&mut config);
+    let coordinator = tokio::select! {
+        started = Coordinator::start(config) => started?,
+        code = super::interrupted() => return code,
+    };
+    let mut value = json!({"listen": coordinator.addr()});
+    if let Some(restored) = coordinator.restored() {
+        value["restored"] = backup::restored_json(restored);
+        if !json {
+            output::line(&backup::restored_text(restored))?;
+        }
+    }
+    ready(json, value, &format!("coordinator on {}", coordinator.addr()))?;
+    tokio::select! {
+        () = coordinator.ending() => {}
+        code = super::interrupted() => { code?; }
+    }
+    end(coordinator).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends a coordinator, after a last copy of its metadata.
+async fn end(coordinator: CoordinatorHandle) -> anyhow::Result<()> {
+    coordinator.shutdown();
+    let mut ended = std::pin::pin!(coordinator.wait());
+    let copied = match tokio::time::timeout(Duration::from_millis(500), &mut ended).await {
+        Ok(ended) => ended?,
+        Err(_) => {
+            eprintln!("kintsu: ending; agents get a last copy of the metadata (20 s at most, Ctrl-C skips it)");
+            tokio::select! {
+                ended = ended => ended?,
+                code = super::interrupted() => return code.map(|_| ()),
+            }
+        }
+    };
+    match copied {
+        Some(copied) if copied.nodes.is_empty() => {
+            let reasons = if copied.failed.is_empty() { "none lives".into() } else { copied.failed.join("; ") };
+            eprintln!("kintsu: no agent took a last copy of the metadata: {reasons}");
+        }
+        Some(copied) => {
+            let nodes: Vec<String> = copied.nodes.iter().map(ToString::to_string).collect();
+            tracing::info!("copy {} of the metadata is kept by {}", copied.number, nodes.join(", "));
+        }
+        None => {}
+    }
+    Ok(())
 }
 
 /// `kintsu agent`.

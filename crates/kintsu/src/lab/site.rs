@@ -50,7 +50,9 @@ impl Site {
     /// Ends the cluster and removes its data.
     pub async fn end(self) {
         self.client.close().await;
-        self.cluster.shutdown().await;
+        if let Err(error) = self.cluster.shutdown().await {
+            tracing::warn!("the cluster ended with an error: {error:#}");
+        }
     }
 
     /// Stores bytes under a name.

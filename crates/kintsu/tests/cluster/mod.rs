@@ -64,15 +64,52 @@ impl Cluster {
 
     /// Starts the coordinator, at the same address as before if there was one.
     pub fn start_coordinator(&mut self) {
+        let ready = self.start_coordinator_with(&[], None);
+        ready.expect("the coordinator says where it listens");
+    }
+
+    /// The same with more options, and with its standard error in a file; `None` when it ends instead.
+    pub fn start_coordinator_with(&mut self, more: &[&str], log: Option<&Path>) -> Option<Value> {
         let mut command = kintsu();
         command.args(["coordinator", "--json", "--grace", self.grace, "--listen", &self.endpoint]);
-        command.arg("--dir").arg(self.dir.path().join("coordinator"));
+        command.arg("--dir").arg(self.coordinator_dir()).args(more);
+        if let Some(log) = log {
+            command.stderr(std::fs::File::create(log).unwrap());
+        }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).expect("the coordinator says where it listens");
-        self.endpoint = ready["listen"].as_str().unwrap().to_owned();
         self.coordinator = Some(child);
+        let ready: Value = serde_json::from_str(&line).ok()?;
+        self.endpoint = ready["listen"].as_str().unwrap().to_owned();
+        Some(ready)
+    }
+
+    pub fn coordinator_dir(&self) -> PathBuf {
+        self.dir.path().join("coordinator")
+    }
+
+    /// SIGTERM, as an operator would; waits for its end.
+    pub fn stop_coordinator(&mut self) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let pid = Pid::from_child(self.coordinator.as_ref().unwrap());
+        kill_process(pid, Signal::TERM).unwrap();
+        assert!(self.coordinator_ended().success());
+    }
+
+    /// Waits until the coordinator has ended by itself.
+    pub fn coordinator_ended(&mut self) -> std::process::ExitStatus {
+        let mut child = self.coordinator.take().unwrap();
+        let mut status = None;
+        wait("the coordinator to end", || {
+            status = child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    pub fn coordinator_runs(&mut self) -> bool {
+        self.coordinator.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
     /// Starts an agent and waits until the cluster has taken it in.

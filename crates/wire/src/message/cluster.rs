@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use serde::{Deserialize, Serialize};
 
-use super::{BadBlock, DigestBytes};
+use super::{BadBlock, DigestBytes, LastCopy};
 use crate::{ClusterId, FolderId, Seen};
 
 /// A block that a node holds.
@@ -329,6 +329,9 @@ pub struct ClusterStatus {
     /// What keeps the coordinator from deleting and repairing by itself, and what to do about it.
     #[serde(default)]
     pub held_back: Vec<String>,
+    /// The newest copy of the metadata that agents keep, if they were ever given one.
+    #[serde(default)]
+    pub metadata_copy: Option<LastCopy>,
 }
 
 /// What to do with a node.

@@ -1,0 +1,215 @@
+//! Copies of the cluster's metadata that this agent keeps for its coordinator, in a folder beside the blocks.
+//!
+//! The coordinator says which number to get; the agent gets it by a call of its own, checks it, and keeps the newest
+//! two. A copy gets its name only when all of it is durable and its sum was right. What is in it the agent does not
+//! know.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use kintsu_wire::CoordinatorChannel;
+use kintsu_wire::copy::{COPY_SUM_BYTES, CheckedCopy, CopyCheck, CopyHeader, CopySum};
+use kintsu_wire::message::{Backup, CopyChunk, KeptCopy};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+/// The folder in that of the agent.
+const FOLDER: &str = "metadata-copies";
+/// How copies are called: their number, and this.
+const SUFFIX: &str = ".kintsu";
+/// How they are called until they are whole.
+const UNFINISHED: &str = ".tmp";
+/// Copies that are kept.
+const KEPT: usize = 2;
+/// Bytes of a piece of a copy that is read.
+const PIECE_BYTES: usize = 512 << 10;
+/// A header is in the first bytes, if it is there at all.
+const HEAD_BYTES: u64 = 65 << 10;
+
+/// Gets the copy of this number from the coordinator and keeps it; older ones go.
+///
+/// # Errors
+/// The coordinator does not give it, or not whole; the disk fails. What was kept before stays then.
+pub async fn keep(dir: &Path, coordinator: CoordinatorChannel, number: u64) -> Result<KeptCopy, Status> {
+    let folder = dir.join(FOLDER);
+    make(dir, &folder).map_err(|e| failed("cannot make", &folder, &e))?;
+    let aside = Unfinished(folder.join(format!("{number}{UNFINISHED}")));
+    let checked = get(coordinator, number, &aside.0).await?;
+    if checked.header.number != number {
+        let got = checked.header.number;
+        return Err(Status::data_loss(format!("expected copy {number} of the metadata, got {got}")));
+    }
+    let path = folder.join(format!("{number}{SUFFIX}"));
+    let named = std::fs::rename(&aside.0, &path).and_then(|()| File::open(&folder)?.sync_all());
+    named.map_err(|e| failed("cannot keep", &path, &e))?;
+    forget(&folder, number);
+    Ok(kept(checked.header, checked.bytes, checked.sum))
+}
+
+/// A file that goes unless it was renamed.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed with the next copy.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn make(dir: &Path, folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir(folder)?;
+    File::open(dir)?.sync_all()
+}
+
+/// Writes the copy to `aside`, durably.
+async fn get(mut coordinator: CoordinatorChannel, number: u64, aside: &Path) -> Result<CheckedCopy, Status> {
+    let unwritten = |e: io::Error| failed("cannot write", aside, &e);
+    let mut pieces = coordinator.backup(Backup { number: Some(number) }).await?.into_inner();
+    let mut file = tokio::fs::File::create(aside).await.map_err(unwritten)?;
+    let mut check = CopyCheck::default();
+    while let Some(piece) = pieces.message().await? {
+        check.push(&piece.bytes).map_err(|e| Status::data_loss(e.to_string()))?;
+        file.write_all(&piece.bytes).await.map_err(unwritten)?;
+    }
+    let checked = check.finish().map_err(|e| Status::data_loss(e.to_string()))?;
+    file.flush().await.map_err(unwritten)?;
+    file.sync_all().await.map_err(unwritten)?;
+    Ok(checked)
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Status {
+    Status::internal(format!("{what} {}: {error}", path.display()))
+}
+
+fn kept(header: CopyHeader, bytes: u64, sum: CopySum) -> KeptCopy {
+    let CopyHeader { number, time, history, objects, stripes, .. } = header;
+    KeptCopy { number, time, history, objects, stripes, bytes, sum }
+}
+
+/// The numbers of the copies in a folder, the newest first.
+fn numbers(folder: &Path, suffix: &str) -> Vec<u64> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let number = |name: &str| name.strip_suffix(suffix)?.parse().ok();
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut numbers: Vec<u64> = names.filter_map(|name| number(&name)).collect();
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    numbers
+}
+
+/// Removes all but the newest copies, and what older attempts left.
+fn forget(folder: &Path, number: u64) {
+    let old = numbers(folder, SUFFIX).into_iter().skip(KEPT).map(|old| format!("{old}{SUFFIX}"));
+    let left = numbers(folder, UNFINISHED).into_iter().filter(|left| *left < number);
+    for name in old.chain(left.map(|left| format!("{left}{UNFINISHED}"))) {
+        if let Err(error) = std::fs::remove_file(folder.join(&name)) {
+            tracing::warn!("cannot remove the old copy {name} of the metadata: {error}");
+        }
+    }
+}
+
+/// The copies that are kept, the newest first, as their headers tell; blocking. A file that is no copy is passed over.
+pub fn list(dir: &Path) -> Vec<KeptCopy> {
+    let folder = dir.join(FOLDER);
+    let numbers = numbers(&folder, SUFFIX).into_iter();
+    numbers.filter_map(|number| glance(&folder.join(format!("{number}{SUFFIX}")))).collect()
+}
+
+/// What a copy says about itself, unchecked.
+fn glance(path: &Path) -> Option<KeptCopy> {
+    let mut file = File::open(path).ok()?;
+    let mut head = Vec::new();
+    (&mut file).take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    let (header, _) = CopyHeader::parse(&head).ok()??;
+    let bytes = file.seek(SeekFrom::End(0)).ok()?;
+    file.seek(SeekFrom::Start(bytes.checked_sub(COPY_SUM_BYTES as u64)?)).ok()?;
+    let mut sum = [0; COPY_SUM_BYTES];
+    file.read_exact(&mut sum).ok()?;
+    Some(kept(header, bytes, CopySum(sum)))
+}
+
+/// Opens a copy that is kept.
+///
+/// # Errors
+/// `NotFound`; the disk fails.
+pub fn open(dir: &Path, number: u64) -> Result<File, Status> {
+    let path = dir.join(FOLDER).join(format!("{number}{SUFFIX}"));
+    File::open(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Status::not_found(format!("copy {number} of the metadata is not kept here")),
+        _ => failed("cannot read", &path, &error),
+    })
+}
+
+/// Sends a copy as it is; whoever asked checks it. Blocking.
+pub fn send(file: &mut File, pieces: &mpsc::Sender<Result<CopyChunk, Status>>) {
+    loop {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        let read = file.take(PIECE_BYTES as u64).read_to_end(&mut piece);
+        let piece = match read {
+            Ok(0) => return,
+            Ok(_) => Ok(CopyChunk { bytes: Bytes::from(piece), done: 0 }),
+            Err(error) => Err(Status::internal(format!("cannot read a copy of the metadata: {error}"))),
+        };
+        let last = piece.is_err();
+        // Whoever asked may be gone.
+        if pieces.blocking_send(piece).is_err() || last {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kintsu_wire::copy::CopySeal;
+
+    fn write(folder: &Path, number: u64) -> Vec<u8> {
+        let header = CopyHeader { number, time: number, stripes: 5, ..Default::default() };
+        let mut copy = header.pack();
+        copy.extend([1; 100]);
+        let mut seal = CopySeal::default();
+        seal.push(&copy);
+        copy.extend(seal.sum().0);
+        std::fs::write(folder.join(format!("{number}{SUFFIX}")), &copy).unwrap();
+        copy
+    }
+
+    #[test]
+    fn the_newest_two_are_kept_and_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(list(dir.path()), []);
+        let folder = dir.path().join(FOLDER);
+        make(dir.path(), &folder).unwrap();
+        for number in [9, 100, 30, 8] {
+            write(&folder, number);
+        }
+        for left in ["99.tmp", "101.tmp", "other.kintsu", "note"] {
+            std::fs::write(folder.join(left), b"x").unwrap();
+        }
+        forget(&folder, 100);
+        let listed = list(dir.path());
+        assert_eq!(listed.iter().map(|copy| copy.number).collect::<Vec<_>>(), [100, 30]);
+        assert_eq!((listed[0].stripes, listed[0].time), (5, 100));
+        assert!(!folder.join("99.tmp").exists() && folder.join("101.tmp").exists());
+        assert!(folder.join("other.kintsu").exists(), "nobody's files are removed");
+    }
+
+    #[tokio::test]
+    async fn a_copy_is_sent_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join(FOLDER);
+        make(dir.path(), &folder).unwrap();
+        let copy = write(&folder, 7);
+        let (pieces, mut sent) = mpsc::channel(4);
+        let mut file = open(dir.path(), 7).unwrap();
+        tokio::task::spawn_blocking(move || send(&mut file, &pieces)).await.unwrap();
+        assert_eq!(sent.recv().await.unwrap().unwrap().bytes, copy);
+        assert!(sent.recv().await.is_none());
+        assert_eq!(open(dir.path(), 8).unwrap_err().code(), tonic::Code::NotFound);
+    }
+}

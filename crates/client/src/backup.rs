@@ -1,0 +1,66 @@
+//! A copy of the cluster's metadata, as it comes, checked on the way.
+
+use bytes::Bytes;
+use kintsu_wire::copy::{CheckedCopy, CopyCheck, CopyHeader};
+use kintsu_wire::message::{self, CopyChunk};
+use tonic::Streaming;
+
+use crate::{Client, ClientError};
+
+/// A copy that comes in. Its bytes are worth something only when [`Backup::finish`] says that they are whole.
+pub struct Backup {
+    client: Client,
+    pieces: Streaming<CopyChunk>,
+    check: CopyCheck,
+    stripes: u64,
+}
+
+impl std::fmt::Debug for Backup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backup").field("check", &self.check).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A consistent copy of all metadata of this moment.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn backup(&self) -> Result<Backup, ClientError> {
+        let pieces = self.call(|mut c| async move { c.backup(message::Backup::default()).await }).await?;
+        Ok(Backup { client: self.clone(), pieces, check: CopyCheck::default(), stripes: 0 })
+    }
+}
+
+impl Backup {
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// The coordinator went away or failed; the bytes are not those of a copy.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let piece = self.pieces.message().await;
+        let piece = piece.map_err(|status| ClientError::from_status(self.client.endpoint(), &status))?;
+        let Some(piece) = piece else { return Ok(None) };
+        self.check.push(&piece.bytes).map_err(|e| ClientError::Corrupt(e.to_string()))?;
+        self.stripes = piece.done;
+        Ok(Some(piece.bytes))
+    }
+
+    /// What the copy says about itself, once its first bytes have come.
+    pub fn header(&self) -> Option<&CopyHeader> {
+        self.check.header()
+    }
+
+    /// Stripes that have come.
+    pub fn stripes(&self) -> u64 {
+        self.stripes
+    }
+
+    /// What has come, if it is whole.
+    ///
+    /// # Errors
+    /// `Corrupt` when bytes are missing or changed.
+    pub fn finish(self) -> Result<CheckedCopy, ClientError> {
+        self.check.finish().map_err(|e| ClientError::Corrupt(e.to_string()))
+    }
+}

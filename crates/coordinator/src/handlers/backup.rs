@@ -1,0 +1,134 @@
+//! A copy of the metadata, in pieces: of this moment, or the one that agents are to keep.
+//!
+//! Whoever takes no piece for a while is given up, because the store cannot reuse pages while a snapshot is read.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kintsu_wire::message::{Backup, CopyChunk};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::cluster::Cluster;
+use crate::error::{CoordinatorError, Result};
+
+/// Pieces on their way.
+pub const PIECES: usize = 4;
+/// Bytes of a piece.
+const PIECE_BYTES: usize = 512 << 10;
+/// How long a reader may take for one.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// See the head of this file.
+pub async fn handle(
+    cluster: &Arc<Cluster>,
+    request: Backup,
+    reader: mpsc::Sender<Result<CopyChunk, Status>>,
+) -> Result<()> {
+    let permit = cluster.copies.serving.clone().acquire_owned().await;
+    let offer = match request.number {
+        Some(number) => {
+            let missing = || CoordinatorError::NotFound { what: "copy", name: number.to_string() };
+            cluster.copies.offered(number).ok_or_else(missing)?
+        }
+        None => {
+            let (worker, now) = (cluster.clone(), cluster.unix_seconds());
+            Arc::new(cluster.meta.off(move |meta| worker.copies.take(meta, now)).await?)
+        }
+    };
+    let worker = cluster.clone();
+    cluster.tasks.spawn_blocking(move || {
+        let _permit = permit;
+        let done = std::cell::Cell::new(0);
+        let stop = worker.stop.clone();
+        let mut pieces =
+            Pieces { reader: reader.clone(), stop, runtime: Handle::current(), gathered: Vec::new(), done: &done };
+        let dumped = offer.snapshot.dump(&offer.header, &mut pieces, &mut |stripes| done.set(stripes));
+        if let Err(error) = dumped {
+            tracing::info!("a copy of the metadata ended early: {error}");
+            // A reader that is gone needs no reason.
+            let _ = reader.try_send(Err(worker.meta.failure().explain(error).into()));
+        }
+    });
+    Ok(())
+}
+
+/// Sends what is written to it; blocking.
+struct Pieces<'a> {
+    reader: mpsc::Sender<Result<CopyChunk, Status>>,
+    stop: CancellationToken,
+    runtime: Handle,
+    gathered: Vec<u8>,
+    done: &'a std::cell::Cell<u64>,
+}
+
+impl Pieces<'_> {
+    fn send(&mut self) -> io::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let bytes = Bytes::from(std::mem::replace(&mut self.gathered, Vec::with_capacity(PIECE_BYTES)));
+        let sent = self.reader.send_timeout(Ok(CopyChunk { bytes, done: self.done.get() }), PATIENCE);
+        let sent = async {
+            tokio::select! {
+                () = self.stop.cancelled() => Err("the coordinator ends"),
+                sent = sent => sent.map_err(|_| "its reader went away or takes nothing"),
+            }
+        };
+        self.runtime.block_on(sent).map_err(|why| io::Error::new(io::ErrorKind::BrokenPipe, why))
+    }
+}
+
+impl Write for Pieces<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = PIECE_BYTES - self.gathered.len();
+        let taken = bytes.len().min(room);
+        self.gathered.extend_from_slice(&bytes[..taken]);
+        if self.gathered.len() == PIECE_BYTES {
+            self.send()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{cluster, put};
+    use crate::meta::{Meta, restore};
+
+    #[tokio::test]
+    async fn the_pieces_are_a_copy() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        put(&cluster, "a", 48).await;
+        let (reader, mut pieces) = mpsc::channel(PIECES);
+        handle(&cluster, Backup::default(), reader).await.unwrap();
+        let mut copy = Vec::new();
+        while let Some(piece) = pieces.recv().await {
+            copy.extend(piece.unwrap().bytes);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let header = restore(dir.path(), 1 << 20, copy.as_slice(), &mut |_| {}).unwrap();
+        assert_eq!((header.objects, header.stripes), (1, 2));
+        let meta = Meta::open(dir.path(), 1 << 20).unwrap();
+        let (expected, got) = (cluster.meta.snapshot().unwrap(), meta.snapshot().unwrap());
+        assert_eq!(got.totals().unwrap(), expected.totals().unwrap());
+        assert_eq!(got.tallies().unwrap(), expected.tallies().unwrap());
+    }
+
+    #[tokio::test]
+    async fn only_what_is_on_offer_has_a_number() {
+        let (_dir, cluster) = cluster(1, 1).await;
+        let (reader, _pieces) = mpsc::channel(PIECES);
+        let error = handle(&cluster, Backup { number: Some(9) }, reader).await.unwrap_err();
+        assert!(matches!(error, CoordinatorError::NotFound { .. }), "{error}");
+    }
+}
