@@ -66,6 +66,15 @@ impl Live {
         self.stripe(name)
     }
 
+    /// Follows a long work to its end, which must be a success.
+    pub async fn follow(&self, mut jobs: kintsu_client::Jobs) {
+        while let Some(event) = jobs.next().await.unwrap() {
+            if let kintsu_wire::message::JobEvent::Ended(report) = event {
+                assert_eq!(report.failed, Vec::<String>::new());
+            }
+        }
+    }
+
     /// The stripe of an object as it is recorded.
     pub fn stripe(&self, name: &str) -> (StripeId, StripeRecord) {
         let snapshot = self.cluster.meta.snapshot().unwrap();

@@ -104,7 +104,11 @@ impl Cluster {
     }
 
     /// Starts a node again on a store of another kind over its directory.
-    pub async fn start_node_on(&mut self, id: u32, over: impl FnOnce(FileStore) -> Arc<dyn BlockStore> + Send + 'static) {
+    pub async fn start_node_on(
+        &mut self,
+        id: u32,
+        over: impl FnOnce(FileStore) -> Arc<dyn BlockStore> + Send + 'static,
+    ) {
         let open = |dir: &Path| FileStore::open(dir).map(over);
         let agent = Agent::start_on(self.agent_config(id), open).await.unwrap();
         self.agents.insert(id, agent);
