@@ -140,7 +140,9 @@ fn glance(path: &Path) -> Option<KeptCopy> {
 pub fn open(dir: &Path, number: u64) -> Result<File, Status> {
     let path = dir.join(FOLDER).join(format!("{number}{SUFFIX}"));
     File::open(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Status::not_found(format!("copy {number} of the metadata is not kept here")),
+        io::ErrorKind::NotFound => {
+            Status::not_found(format!("copy {number} of the metadata is not kept here"))
+        }
         _ => failed("cannot read", &path, &error),
     })
 }

@@ -12,9 +12,9 @@ use kintsu_store::{BlockStore, StoreError};
 use kintsu_wire::CoordinatorChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind, FoundBlocks,
-    HeldBlock, JobRef, KeepCopy, KeptCopy, LookBlocks, Nothing, Purge, ReadCopy, RemovedObjects, RunEvent, RunPrograms,
-    ScrubEvent, SetAside, Standing, TakeBack, Verified,
+    AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind,
+    FoundBlocks, HeldBlock, JobRef, KeepCopy, KeptCopy, LookBlocks, Nothing, Purge, ReadCopy, RemovedObjects,
+    RunEvent, RunPrograms, ScrubEvent, SetAside, Standing, TakeBack, Verified,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -172,7 +172,8 @@ impl Agent for Service {
     }
 
     async fn keep_copy(&self, request: Request<KeepCopy>) -> Result<Response<KeptCopy>, Status> {
-        let keeping = copies::keep(&self.shared.config.dir, self.coordinator.clone(), request.into_inner().number);
+        let keeping =
+            copies::keep(&self.shared.config.dir, self.coordinator.clone(), request.into_inner().number);
         let kept = self.shared.end.run_until_cancelled(keeping).await;
         kept.unwrap_or_else(|| Err(outside())).map(Response::new)
     }

@@ -23,6 +23,8 @@ pub(crate) struct Attempt<'a> {
     pub compared: bool,
     /// By block index what was recorded of the blocks: one that has another digest is not read.
     pub expect: &'a [Option<DigestBytes>],
+    /// What the headers of blocks that are persisted say; may be empty.
+    pub label: &'a [u8],
     /// Where a node listens.
     pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
 }
@@ -52,7 +54,7 @@ impl Attempt<'_> {
             window: self.window,
             slice_bytes: self.slice_bytes,
             expect: self.expect,
-            label: &[],
+            label: self.label,
             peers: &|node| (self.address)(node).map(|n| n.data),
             resume_key: 0,
         })?;

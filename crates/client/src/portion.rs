@@ -127,6 +127,7 @@ impl Portion {
         let expect: Vec<_> =
             self.stripe.blocks.iter().map(|block| block.as_ref().and_then(|block| block.digest)).collect();
         let attempt = Attempt {
+            label: &[],
             client: &self.client,
             view,
             generation: self.stripe.generation,

@@ -96,7 +96,8 @@ impl Client {
         let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
         let code = received_code(&options.code, ticket.definition.take()).await?;
         let nodes = by_id(ticket.nodes);
-        let put = Put::new(self.clone(), ticket.put, source.clone(), code, options.encoding, nodes);
+        let label = ticket.cluster.zip(ticket.label);
+        let put = Put::new(self.clone(), ticket.put, source.clone(), code, options.encoding, label, nodes);
         let mut writes = Writes { put: Arc::new(put), total: size, untold: Vec::new(), progress: &progress };
         tokio::select! {
             written = writes.all(ticket.stripes) => written?,

@@ -8,9 +8,10 @@ use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{BlockBinding, Layout, StripeView};
 use kintsu_runtime::{BlockSource, ClientLocal};
+use kintsu_wire::ClusterId;
 use kintsu_wire::message::{
-    DigestBytes, Encoding, Fault, FaultKind, HeldBlock, MoreStripes, MoveStripe, NodeAddress, StripeGrant,
-    StripeGrants, WrittenStripe,
+    DigestBytes, Encoding, Fault, FaultKind, HeldBlock, Label, MoreStripes, MoveStripe, NodeAddress,
+    ObjectLabel, StripeGrant, StripeGrants, WrittenStripe,
 };
 
 use crate::attempt::Attempt;
@@ -31,6 +32,7 @@ pub(crate) struct Put {
     source: Arc<dyn ReadAt>,
     code: Arc<dyn Code>,
     encoding: Encoding,
+    label: Option<(ClusterId, ObjectLabel)>,
     nodes: Mutex<Nodes>,
     /// Nodes that failed any of the stripes.
     failed: Mutex<BTreeSet<NodeId>>,
@@ -44,15 +46,23 @@ impl Put {
         source: Arc<dyn ReadAt>,
         code: Arc<dyn Code>,
         encoding: Encoding,
+        label: Option<(ClusterId, ObjectLabel)>,
         nodes: Nodes,
     ) -> Self {
         let (nodes, failed) = (Mutex::new(nodes), Mutex::default());
-        Self { client, put, source, code, encoding, nodes, failed, loaded: AtomicU64::new(0) }
+        Self { client, put, source, code, encoding, label, nodes, failed, loaded: AtomicU64::new(0) }
     }
 
     /// Bytes of the object that are on their way.
     pub(crate) fn done(&self) -> u64 {
         self.loaded.load(Relaxed)
+    }
+
+    /// What the blocks of a stripe say of themselves.
+    fn label(&self, grant: &StripeGrant, offset: u64) -> Vec<u8> {
+        let Some((cluster, object)) = &self.label else { return Vec::new() };
+        let (cluster, object, homes) = (*cluster, object.clone(), grant.homes.clone());
+        Label { cluster, object, offset, layout: grant.layout, homes }.pack()
     }
 
     /// The next stripes, from this position on; the coordinator is told what was written meanwhile.
@@ -167,7 +177,9 @@ impl StripeWrite {
             Encoding::Online => kintsu_plan::encode_online(&view)?,
             Encoding::Offline => kintsu_plan::write_plain(&view)?,
         };
+        let label = put.label(&self.grant, self.offset);
         let attempt = Attempt {
+            label: &label,
             client: &put.client,
             view: &view,
             generation: self.grant.generation,

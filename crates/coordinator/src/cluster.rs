@@ -13,6 +13,7 @@ use kintsu_code::{Code, Definition};
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{JobId, Rates, Recovery, Topology};
 use kintsu_runtime::Conductor;
+use kintsu_wire::message::{CodeLabel, Label, ObjectLabel};
 use kintsu_wire::{AgentChannel, ClusterId, Credentials, Seen};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -75,7 +76,7 @@ pub struct Cluster {
     auto: Mutex<Auto>,
     asks: Mutex<Asks>,
     damage: Mutex<Damage>,
-    codes: Mutex<HashMap<u16, Arc<dyn Code>>>,
+    codes: Mutex<HashMap<u16, (Arc<dyn Code>, Arc<CodeLabel>)>>,
     places: Mutex<Places>,
     verifying: Mutex<HashSet<Place>>,
     wipes: Mutex<BTreeSet<NodeId>>,
@@ -251,13 +252,19 @@ impl Cluster {
     /// # Errors
     /// The recorded code is unknown to this program or means something else by now.
     pub fn code(&self, key: u16) -> Result<Arc<dyn Code>> {
+        Ok(self.labelled_code(key)?.0)
+    }
+
+    /// The same with what labels say of it.
+    fn labelled_code(&self, key: u16) -> Result<(Arc<dyn Code>, Arc<CodeLabel>)> {
         if let Some(code) = lock(&self.codes).get(&key) {
             return Ok(code.clone());
         }
         let snapshot = self.meta.snapshot()?;
         let record = snapshot.code(key)?;
         let corrupt = |got: String| bad_code(&record.name, got);
-        let code = match snapshot.definition(key)? {
+        let definition = snapshot.definition(key)?;
+        let code = match &definition {
             Some(definition) => definition.prove(),
             None => kintsu_code::parse(&record.name),
         };
@@ -265,8 +272,9 @@ impl Cluster {
         if CodeRecord::of(code.as_ref()) != record {
             return Err(corrupt("another one".into()));
         }
-        lock(&self.codes).insert(key, code.clone());
-        Ok(code)
+        let label = Arc::new(CodeLabel::of(code.as_ref(), definition));
+        lock(&self.codes).insert(key, (code.clone(), label.clone()));
+        Ok((code, label))
     }
 
     /// A registered code by its name, proved away from the asynchronous threads.
@@ -306,18 +314,44 @@ impl Cluster {
         self.members().data(node)
     }
 
-    /// A stripe with its code, if it is visible.
+    /// A stripe with its code and the label of its blocks, if it is visible.
     ///
     /// # Errors
     /// The disk fails.
-    pub async fn load(self: &Arc<Self>, id: StripeId) -> Result<Option<(StripeRecord, Arc<dyn Code>)>> {
+    pub async fn load(
+        self: &Arc<Self>,
+        id: StripeId,
+    ) -> Result<Option<(StripeRecord, Arc<dyn Code>, Label)>> {
         let cluster = self.clone();
         // A code that is met for the first time is proved here, away from the asynchronous threads.
-        let look = move |meta: &Meta| match meta.snapshot()?.stripe(id)? {
-            Some(stripe) => cluster.code(stripe.code).map(|code| Some((stripe, code))),
-            None => Ok(None),
+        let look = move |meta: &Meta| {
+            let snapshot = meta.snapshot()?;
+            let Some(stripe) = snapshot.stripe(id)? else { return Ok(None) };
+            let (code, label) = (cluster.code(stripe.code)?, cluster.label(&snapshot, &stripe)?);
+            Ok(Some((stripe, code, label)))
         };
         self.meta.off(look).await
+    }
+
+    /// What the blocks of a visible stripe say of themselves where they are written anew. Blocking.
+    ///
+    /// # Errors
+    /// The metadata contradict themselves.
+    fn label(&self, snapshot: &Snapshot, stripe: &StripeRecord) -> Result<Label> {
+        let gone = || CoordinatorError::NotFound { what: "object", name: stripe.owner.to_string() };
+        let name = snapshot.name(stripe.owner)?.ok_or_else(gone)?;
+        let object = snapshot.object(&name)?;
+        let code = CodeLabel::clone(&*self.labelled_code(stripe.code)?.1);
+        let object = ObjectLabel {
+            id: stripe.owner,
+            name,
+            size: object.size,
+            created: object.created,
+            encoding: object.encoding,
+            code,
+        };
+        let homes = stripe.blocks.iter().map(|block| block.map(|b| b.node)).collect();
+        Ok(Label { cluster: self.id, object, offset: stripe.offset, layout: stripe.layout, homes })
     }
 
     /// The nodes that still have to delete a block of a stripe.

@@ -17,6 +17,8 @@ pub mod doubts;
 mod drain;
 mod encode;
 mod guard;
+#[cfg(test)]
+mod labels_tests;
 mod mend;
 mod missing;
 mod pacing;

@@ -68,6 +68,15 @@ impl Live {
         self.stripe(name)
     }
 
+    /// Follows a long work to its end, which must be a success.
+    pub async fn follow(&self, mut jobs: kintsu_client::Jobs) {
+        while let Some(event) = jobs.next().await.unwrap() {
+            if let kintsu_wire::message::JobEvent::Ended(report) = event {
+                assert_eq!(report.failed, Vec::<String>::new());
+            }
+        }
+    }
+
     /// The stripe of an object as it is recorded.
     pub fn stripe(&self, name: &str) -> (StripeId, StripeRecord) {
         let snapshot = self.cluster.meta.snapshot().unwrap();
@@ -119,6 +128,17 @@ impl Live {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("waited in vain until {what}");
+    }
+
+    /// Ends the agents and lets go of the metadata, as a crash of the coordinator does; returns where all of it is.
+    pub async fn end(self) -> tempfile::TempDir {
+        for agent in &self.agents {
+            agent.shutdown().await;
+        }
+        self.cluster.stop.cancel();
+        self.cluster.tasks.close();
+        self.cluster.tasks.wait().await;
+        self.dir
     }
 
     /// Another coordinator in the place of this one: on a copy of its metadata, as if it had been killed now. Its

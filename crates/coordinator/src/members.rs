@@ -407,7 +407,10 @@ pub(crate) mod tests {
     fn a_restarted_coordinator_trusts_what_it_knew_for_a_while() {
         let mut m = Members::new(PATIENCE, BTreeMap::from([(NODE, record(7))]), 1000);
         assert!(m.readable(NODE));
-        assert!(m.seen(NODE, 7, DiskUsage::default(), None, 1010).is_err(), "what it holds is to be told anew");
+        assert!(
+            m.seen(NODE, 7, DiskUsage::default(), None, 1010).is_err(),
+            "what it holds is to be told anew"
+        );
         assert!(m.readable(NODE) && m.tick(1059) == []);
         assert_eq!(m.tick(1060), [Change::Down(NODE)]);
     }

@@ -249,7 +249,8 @@ mod tests {
     #[test]
     fn agents_of_two_clusters_are_refused_with_both_ids() {
         let config = Config::new("/nowhere", "127.0.0.1:0".parse().unwrap());
-        let agent = |port, id: Option<u8>| (SocketAddr::from(([127, 0, 0, 1], port)), id.map(|b| ClusterId([b; 16])));
+        let agent =
+            |port, id: Option<u8>| (SocketAddr::from(([127, 0, 0, 1], port)), id.map(|b| ClusterId([b; 16])));
         let one = BTreeMap::from([agent(1, Some(0xaa)), agent(2, None), agent(3, Some(0xaa))]);
         assert_eq!(credentials(&config, &one).unwrap().cluster(), Some(ClusterId([0xaa; 16])));
         let two = BTreeMap::from([agent(1, Some(0xaa)), agent(2, Some(0xbb))]);

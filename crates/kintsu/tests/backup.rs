@@ -151,7 +151,8 @@ fn a_clean_stop_gives_a_last_copy_and_damaged_ones_are_passed_over() {
 
     // One is sound, one is cut, one is changed.
     let len = |path: &Path| std::fs::metadata(path).unwrap().len();
-    let cut = |path: &Path, bytes| std::fs::File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
+    let cut =
+        |path: &Path, bytes| std::fs::File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
     let sound = std::fs::read(&kept[2].1).unwrap();
     cut(&kept[0].1, len(&kept[0].1) / 2);
     flip(&kept[1].1, len(&kept[1].1) / 2);

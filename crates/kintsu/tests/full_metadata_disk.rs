@@ -71,8 +71,11 @@ fn a_full_disk_of_the_metadata_ends_the_coordinator_with_a_message_and_loses_not
     });
     assert!(!cluster.coordinator_ended().success(), "it ends by itself");
     let said = std::fs::read_to_string(&log).unwrap();
-    let expected = ["metadata cannot be written: No space left on device", dir.to_str().unwrap(), ": 0 bytes free"];
-    for part in expected.into_iter().chain(["nothing acknowledged is lost; free some space and start it again"]) {
+    let expected =
+        ["metadata cannot be written: No space left on device", dir.to_str().unwrap(), ": 0 bytes free"];
+    for part in
+        expected.into_iter().chain(["nothing acknowledged is lost; free some space and start it again"])
+    {
         assert!(said.contains(part), "expected {part:?} in {said:?}");
     }
 

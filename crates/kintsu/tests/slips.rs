@@ -70,7 +70,11 @@ fn a_coordinator_on_an_empty_folder_beside_a_running_cluster_costs_nothing() {
     std::fs::rename(&own, &aside).unwrap();
     cluster.start_coordinator();
     meet(&cluster);
-    assert_eq!(cluster.json(&["nodes"]).as_array().unwrap().len(), 0, "agents of another cluster are refused");
+    assert_eq!(
+        cluster.json(&["nodes"]).as_array().unwrap().len(),
+        0,
+        "agents of another cluster are refused"
+    );
     assert_eq!(blocks(&cluster), before);
     cluster.kill_coordinator();
     std::fs::remove_dir_all(&own).unwrap();
@@ -88,7 +92,8 @@ fn an_agent_beside_a_foreign_cluster_is_refused_with_both_ids() {
     let before = blocks(&cluster);
     cluster.kill(2);
     let refused = |dir: &Path| {
-        let out = kintsu().args(["agent", "--coordinator", &other.endpoint, "--dir"]).arg(dir).output().unwrap();
+        let out =
+            kintsu().args(["agent", "--coordinator", &other.endpoint, "--dir"]).arg(dir).output().unwrap();
         assert!(!out.status.success());
         text(&out.stderr)
     };
@@ -245,7 +250,9 @@ fn what_metadata_do_not_know_is_set_aside_and_can_be_taken_back() {
     // So many at once: nothing is purged, although a second is long over.
     std::thread::sleep(std::time::Duration::from_secs(3));
     let nodes = aside(&cluster);
-    assert!(nodes.iter().all(|n| n["held"].as_u64().unwrap() > 10 && n["aside"].as_array().unwrap().len() >= 15));
+    assert!(
+        nodes.iter().all(|n| n["held"].as_u64().unwrap() > 10 && n["aside"].as_array().unwrap().len() >= 15)
+    );
     assert!(cluster.json(&["status"])["held_back"].to_string().contains("quarantine confirm"));
     assert_readable(&cluster, &sums);
     let one = nodes[0]["aside"][0]["name"].as_str().unwrap().to_owned();
@@ -302,7 +309,8 @@ fn up_keeps_the_shape_that_its_folder_was_made_with() {
         command.args(["up", "--json", "--listen", "127.0.0.1:0", "--dir"]).arg(dir.path()).args(more);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line)
+            .unwrap();
         if !line.is_empty() {
             child.kill().unwrap();
         }

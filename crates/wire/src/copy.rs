@@ -89,7 +89,8 @@ impl CopyHeader {
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, CopyError> {
         let magic = bytes.len().min(COPY_MAGIC.len());
         if bytes[..magic] != COPY_MAGIC[..magic] {
-            let (expected, got) = (format!("{:?}", text(&COPY_MAGIC)), format!("{:?}", text(&bytes[..magic])));
+            let (expected, got) =
+                (format!("{:?}", text(&COPY_MAGIC)), format!("{:?}", text(&bytes[..magic])));
             return Err(CopyError { what: "its first bytes", expected, got });
         }
         let Some(fixed) = bytes.first_chunk::<FIXED_BYTES>() else { return Ok(None) };

@@ -69,7 +69,7 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
             return flag(cluster, LostBlock { id, node, why }, &detail).await;
         }
     };
-    let Some((stripe, code)) = cluster.load(id.stripe).await? else { return Ok(false) };
+    let Some((stripe, code, _)) = cluster.load(id.stripe).await? else { return Ok(false) };
     let Some(recorded) = stripe.block(id.index).filter(|b| b.node == node) else { return Ok(false) };
     match differs(&stripe, recorded, code.k(), &held) {
         Some((why, detail)) => flag(cluster, LostBlock { id, node, why }, &detail).await,

@@ -111,7 +111,7 @@ async fn move_block(
     let mut barred: Vec<NodeId> = Vec::new();
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
-        let Some((stripe, code)) = cluster.load(id.stripe).await? else { return Ok(()) };
+        let Some((stripe, code, mut label)) = cluster.load(id.stripe).await? else { return Ok(()) };
         let Some(block) = stripe.block(id.index).filter(|b| b.node == from).copied() else { return Ok(()) };
         if block.lost {
             mend_now(cluster, vec![id], None);
@@ -129,6 +129,10 @@ async fn move_block(
             tokio::time::sleep(cluster.config.heartbeat / 2).await;
             continue;
         };
+        if let Some(home) = label.homes.get_mut(usize::from(id.index.0)) {
+            *home = Some(to);
+        }
+        let label = label.pack();
         let job = Job {
             plan: &plan,
             view: &view,
@@ -136,6 +140,7 @@ async fn move_block(
             start: 0,
             slice_bytes: AUTOMATIC_SLICE,
             expect: &expect,
+            label: &label,
             resume_key: 0,
         };
         let (programs, conducted) = run(cluster, job).await?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{PlanError, StripeView, Topology, encode_offline, place_lost};
-use kintsu_wire::message::{BlockRef, FaultKind, JobEvent, RunOutcome};
+use kintsu_wire::message::{BlockRef, FaultKind, JobEvent, Label, RunOutcome};
 
 use super::doubts::doubt;
 use super::guard::guarded;
@@ -84,7 +84,7 @@ async fn attempts(
     let mut shunned: BTreeSet<NodeId> = BTreeSet::new();
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
-        let Some((stripe, code)) = cluster.load(id).await? else { return Ok(0) };
+        let Some((stripe, code, label)) = cluster.load(id).await? else { return Ok(0) };
         if stripe.encoded {
             return Ok(stripe.layout.data_bytes);
         }
@@ -116,6 +116,7 @@ async fn attempts(
         };
         touched.extend(places.iter().map(|&(node, id)| (node, BlockRef { id, generation })));
         let expect: Vec<_> = stripe.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect();
+        let label = Label { homes: view.homes.clone(), ..label }.pack();
         let job = Job {
             plan: &plan,
             view: &view,
@@ -123,6 +124,7 @@ async fn attempts(
             start: 0,
             slice_bytes: stripe.layout.cell_bytes.clamp(LEAST_SLICE_BYTES, 1 << 20),
             expect: &expect,
+            label: &label,
             resume_key: 0,
         };
         let writing = Arc::new(writing);

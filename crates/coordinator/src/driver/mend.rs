@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::{PlanError, Recovery, Topology};
-use kintsu_wire::message::{BadBlock, BlockRef, Fault, FaultKind};
+use kintsu_wire::message::{BadBlock, BlockRef, Fault, FaultKind, Label};
 
 use super::pacing::{Pacing, run_on};
 use super::pages::unavailable;
@@ -65,7 +65,7 @@ async fn attempts(
     waits: &mut Waits,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let Some((stripe, code)) = cluster.load(id).await? else { return Ok(()) };
+    let Some((stripe, code, label)) = cluster.load(id).await? else { return Ok(()) };
     let down = cluster.members().down().into_iter().collect();
     let mut lost = unavailable(&stripe, &down);
     lost.retain(|index| wanted.contains(index));
@@ -75,7 +75,7 @@ async fn attempts(
     let mut mend = Mend::new(id, &stripe, code, lost, order.clone());
     let mut tally = Tally::default();
     let mut claims = Claims::default();
-    let ended = attempt_all(cluster, &mut mend, &mut tally, waits, &mut claims, outcome).await;
+    let ended = attempt_all(cluster, &mut mend, &mut tally, waits, &mut claims, &label, outcome).await;
     outcome.tally = tally;
     outcome.around = mend.around().to_vec();
     let places: Vec<_> =
@@ -93,6 +93,7 @@ async fn attempt_all(
     tally: &mut Tally,
     waits: &mut Waits,
     claims: &mut Claims,
+    label: &Label,
     outcome: &mut Outcome,
 ) -> Result<()> {
     let (generation, expect) = (mend.generation(), mend.expect());
@@ -119,6 +120,7 @@ async fn attempt_all(
             last = Some(fault);
             continue;
         }
+        let label = label_at(label, mend.places(&attempt)).pack();
         let job = Job {
             plan: &attempt.plan.plan,
             view: &attempt.view,
@@ -126,6 +128,7 @@ async fn attempt_all(
             start: attempt.start,
             slice_bytes: mend.order().slice_bytes,
             expect: &expect,
+            label: &label,
             resume_key: attempt.resume_key,
         };
         let (programs, conducted) = run_on(cluster, mend, &attempt, job, &mut pace).await?;
@@ -158,6 +161,17 @@ async fn attempt_all(
             }
         }
     }
+}
+
+/// The label of blocks that are written to these places.
+fn label_at(label: &Label, places: Vec<Place>) -> Label {
+    let mut label = label.clone();
+    for (node, id) in places {
+        if let Some(home) = label.homes.get_mut(usize::from(id.index.0)) {
+            *home = Some(node);
+        }
+    }
+    label
 }
 
 async fn land(

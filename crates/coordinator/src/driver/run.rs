@@ -25,6 +25,8 @@ pub struct Job<'a> {
     pub slice_bytes: u32,
     /// The recorded digests, by block index.
     pub expect: &'a [Option<DigestBytes>],
+    /// What the blocks say of themselves that it writes.
+    pub label: &'a [u8],
     /// Joins attempts; 0 for none.
     pub resume_key: u64,
 }
@@ -57,7 +59,7 @@ pub async fn run_watched(
         window: (job.start, u64::MAX),
         slice_bytes: job.slice_bytes,
         expect: job.expect,
-        label: &[],
+        label: job.label,
         peers: &peers,
         resume_key: job.resume_key,
     })?;

@@ -45,8 +45,13 @@ pub async fn handle(
         let _permit = permit;
         let done = std::cell::Cell::new(0);
         let stop = worker.stop.clone();
-        let mut pieces =
-            Pieces { reader: reader.clone(), stop, runtime: Handle::current(), gathered: Vec::new(), done: &done };
+        let mut pieces = Pieces {
+            reader: reader.clone(),
+            stop,
+            runtime: Handle::current(),
+            gathered: Vec::new(),
+            done: &done,
+        };
         let dumped = offer.snapshot.dump(&offer.header, &mut pieces, &mut |stripes| done.set(stripes));
         if let Err(error) = dumped {
             tracing::info!("a copy of the metadata ended early: {error}");

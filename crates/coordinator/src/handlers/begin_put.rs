@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kintsu_code::USER;
 use kintsu_plan::{Division, Layout, LayoutKind, place};
-use kintsu_wire::message::{BeginPut, Encoding, PutTicket, StripeGrant};
+use kintsu_wire::message::{BeginPut, CodeLabel, Encoding, ObjectLabel, PutTicket, StripeGrant};
 
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
@@ -28,6 +28,14 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
     };
     let (block, cell) = Layout::sizes(code.w(), request.block_bytes, request.cell_bytes);
     let division = Division::new(request.size, code.k(), code.w(), kind, block, cell)?;
+    let label = ObjectLabel {
+        id: 0,
+        name: request.name.clone(),
+        size: request.size,
+        created: cluster.unix_seconds(),
+        encoding: request.encoding,
+        code: CodeLabel::of(code.as_ref(), definition.clone()),
+    };
     let new = NewPut {
         name: request.name,
         size: request.size,
@@ -54,6 +62,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         stripes: granted.stripes.into_iter().map(grant).collect(),
         definition,
         nodes: cluster.members().addresses(),
+        cluster: Some(cluster.id),
+        label: Some(ObjectLabel { id: put, ..label }),
     })
 }
 

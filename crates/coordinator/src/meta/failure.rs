@@ -62,9 +62,8 @@ impl Failure {
         } else {
             "mend the disk and start it again, or start on an empty folder with --restore auto"
         };
-        let reason = format!(
-            "metadata cannot be {what}: {said} at {dir}{free}; nothing acknowledged is lost; {todo}"
-        );
+        let reason =
+            format!("metadata cannot be {what}: {said} at {dir}{free}; nothing acknowledged is lost; {todo}");
         if self.reason.set(reason).is_ok() {
             self.happened.cancel();
         }
@@ -170,8 +169,14 @@ mod tests {
         ];
         for said in said {
             assert!(said.starts_with("metadata cannot be written: "), "{said}");
-            assert!(said.contains(&dir.path().display().to_string()) && said.contains("bytes free"), "{said}");
-            assert!(said.ends_with("nothing acknowledged is lost; free some space and start it again"), "{said}");
+            assert!(
+                said.contains(&dir.path().display().to_string()) && said.contains("bytes free"),
+                "{said}"
+            );
+            assert!(
+                said.ends_with("nothing acknowledged is lost; free some space and start it again"),
+                "{said}"
+            );
         }
         drop(meta);
         assert_eq!(open(dir.path()).snapshot().unwrap().totals().unwrap().objects, 1);

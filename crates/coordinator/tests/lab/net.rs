@@ -307,6 +307,10 @@ impl Coordinator for Front {
     async fn rates(&self, _: Request<Nothing>) -> Result<Response<Rates>, Status> {
         other()
     }
+    type BackupStream = Pin<Box<dyn Stream<Item = Result<CopyChunk, Status>> + Send>>;
+    async fn backup(&self, _: Request<Backup>) -> Result<Response<Self::BackupStream>, Status> {
+        other()
+    }
     type CommandNodeStream = Events;
     async fn command_node(&self, _: Request<NodeCommand>) -> Result<Response<Events>, Status> {
         other()

@@ -229,7 +229,9 @@ async fn end(coordinator: CoordinatorHandle) -> anyhow::Result<()> {
     let copied = match tokio::time::timeout(Duration::from_millis(500), &mut ended).await {
         Ok(ended) => ended?,
         Err(_) => {
-            eprintln!("kintsu: ending; agents get a last copy of the metadata (20 s at most, Ctrl-C skips it)");
+            eprintln!(
+                "kintsu: ending; agents get a last copy of the metadata (20 s at most, Ctrl-C skips it)"
+            );
             tokio::select! {
                 ended = ended => ended?,
                 code = super::interrupted() => return code.map(|_| ()),
@@ -238,7 +240,8 @@ async fn end(coordinator: CoordinatorHandle) -> anyhow::Result<()> {
     };
     match copied {
         Some(copied) if copied.nodes.is_empty() => {
-            let reasons = if copied.failed.is_empty() { "none lives".into() } else { copied.failed.join("; ") };
+            let reasons =
+                if copied.failed.is_empty() { "none lives".into() } else { copied.failed.join("; ") };
             eprintln!("kintsu: no agent took a last copy of the metadata: {reasons}");
         }
         Some(copied) => {

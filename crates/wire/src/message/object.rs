@@ -7,7 +7,8 @@ use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use kintsu_plan::Layout;
 use serde::{Deserialize, Serialize};
 
-use super::DigestBytes;
+use super::{DigestBytes, ObjectLabel};
+use crate::ClusterId;
 
 /// When parity is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,6 +81,12 @@ pub struct PutTicket {
     pub definition: Option<Definition>,
     /// All nodes.
     pub nodes: Vec<NodeAddress>,
+    /// The cluster, for the labels of the blocks.
+    #[serde(default)]
+    pub cluster: Option<ClusterId>,
+    /// What the labels of the blocks say of the object.
+    #[serde(default)]
+    pub label: Option<ObjectLabel>,
 }
 
 /// A client needs the next stripes of its put, and tells which it has written. Repeating it is harmless.
