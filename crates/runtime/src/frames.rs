@@ -13,10 +13,11 @@ use kintsu_wire::frame::{self, HEADER_BYTES, Header, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::fault::{fault, from_wire};
 use crate::limits::patiently;
+use crate::pulse::Pulse;
 
 /// The largest `Abort`.
 const ABORT_BYTES: usize = 64 << 10;
@@ -32,6 +33,8 @@ pub(crate) struct FrameReader {
     stream: OwnedReadHalf,
     peer: NodeId,
     silence: Option<Duration>,
+    /// Whether it sends enough, where it is waited for.
+    pulse: Option<Pulse>,
     /// What has come and is not handed out yet, and behind it the rest of its chunk.
     buffer: BytesMut,
     chunk_bytes: usize,
@@ -54,7 +57,12 @@ impl FrameReader {
         let frames = (together_bytes / frame).max(1);
         let chunk_bytes = (frames * frame + HEADER_BYTES).max(LEAST_CHUNK_BYTES);
         let buffer = BytesMut::with_capacity(chunk_bytes);
-        Self { stream, peer, silence, buffer, chunk_bytes, filled: VecDeque::new() }
+        Self { stream, peer, silence, pulse: None, buffer, chunk_bytes, filled: VecDeque::new() }
+    }
+
+    /// The same, of a peer that has stalled when it sends too little.
+    pub fn judged_by(self, pulse: Pulse) -> Self {
+        Self { pulse: Some(pulse), ..self }
     }
 
     /// The next header.
@@ -62,6 +70,11 @@ impl FrameReader {
         self.fill(HEADER_BYTES).await?;
         let header = Header::decode(&self.buffer);
         self.buffer.advance(HEADER_BYTES);
+        if let (Ok(Header { kind: Kind::KeepAlive { waiting_on }, .. }), Some(pulse)) =
+            (&header, &mut self.pulse)
+        {
+            pulse.sign_of_life(*waiting_on);
+        }
         header.map_err(|error| from_wire(self.peer, &error))
     }
 
@@ -109,8 +122,13 @@ impl FrameReader {
             if self.buffer.capacity() - self.buffer.len() < missing {
                 self.next_chunk(len);
             }
-            let read = self.stream.read_buf(&mut self.buffer);
-            some(read, self.silence, self.peer).await?;
+            let begun = Instant::now();
+            let read = some(self.stream.read_buf(&mut self.buffer), self.silence, self.peer).await?;
+            if let Some(pulse) = &mut self.pulse {
+                // Where there is no longer silence, a longer time is a pause of our own.
+                let waited = begun.elapsed().min(self.silence.unwrap_or(Duration::MAX));
+                pulse.passed(read, waited)?;
+            }
         }
         Ok(())
     }

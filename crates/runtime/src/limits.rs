@@ -34,6 +34,11 @@ pub struct Limits {
     pub disk: Duration,
     /// How long the disk may take to make a block durable.
     pub finish: Duration,
+    /// Over how long a peer that is waited for must come to [`least_rate`](Self::least_rate).
+    pub trickle: Duration,
+    /// Bytes a second that a peer which is waited for must send, in all lanes of the run together; else it counts as
+    /// stalled. Far below what a slow link leaves to one repair of many.
+    pub least_rate: u64,
 }
 
 /// What a slice is waited for at least, as bytes a second: a slice is large where whole blocks go from node to node, and
@@ -59,6 +64,8 @@ impl Default for Limits {
             write: Duration::from_secs(60),
             disk: Duration::from_secs(30),
             finish: Duration::from_secs(120),
+            trickle: Duration::from_secs(30),
+            least_rate: 1 << 10,
         }
     }
 }

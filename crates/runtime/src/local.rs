@@ -23,6 +23,12 @@ pub trait BlockSource: Send {
     fn bytes_read(&self) -> Option<u64> {
         None
     }
+
+    /// Bytes that are read from the medium together, however few of them are asked for; 1 where every byte can be had
+    /// by itself.
+    fn unit_bytes(&self) -> u32 {
+        1
+    }
 }
 
 /// Where the bytes of one block are kept. Lives on blocking threads.

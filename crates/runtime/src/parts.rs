@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
@@ -16,14 +16,16 @@ use tokio::task::JoinSet;
 use crate::budget::Grant;
 use crate::executor::{Lane, Loads};
 use crate::flow::{Flow, Inlet, Outlet};
-use crate::local::{BlockSink, Output};
+use crate::local::{BlockSink, Local, Output};
 use crate::plane::StreamKey;
+use crate::pulse::{Pulse, Totals};
 use crate::receive::Incoming;
 use crate::run::Context;
 use crate::script::{Edge, Persisted, Script, Source};
 use crate::send::{Outgoing, Parcel};
+use crate::shared_block::{SharedBlock, shared};
 use crate::sink::{Piece, Share, Writer};
-use crate::source::Reader;
+use crate::source::{CHUNK_BYTES, Reader};
 use crate::verdict::{Tracker, Verdict, Waiting};
 
 /// The blocks that a run writes, by position in the stripe.
@@ -46,6 +48,11 @@ pub(crate) struct Running {
     pub writers: JoinSet<Option<(BlockBinding, Box<dyn BlockSink>)>>,
     /// Queues for its edges, until it ends.
     grant: Grant,
+    /// What comes from peers, and what goes to them.
+    from: Arc<Totals>,
+    to: Totals,
+    /// Blocks that several lanes read.
+    shared: Vec<Arc<SharedBlock>>,
 }
 
 /// Starts all parts of the run.
@@ -67,6 +74,9 @@ pub(crate) fn start(
         parts: JoinSet::new(),
         writers: JoinSet::new(),
         grant,
+        from: Arc::default(),
+        to: Totals::default(),
+        shared: shared(&scripts, &context.local),
     };
     let queues = running.start_writers(sinks, &scripts, context);
     for (position, (program, script)) in programs.iter().zip(scripts).enumerate() {
@@ -175,9 +185,11 @@ impl Running {
     ) -> Loads {
         let (sender, queue) = mpsc::channel(1);
         let demand = (flow == Flow::Serial).then(|| Arc::new(Semaphore::new(0)));
+        let shared = self.shared.iter().find(|shared| shared.serves(&source.binding));
         let reader = Reader {
             node: self.node,
-            local: context.local.clone(),
+            local: shared.map_or_else(|| context.local.clone(), |shared| shared.clone() as Arc<dyn Local>),
+            chunk_bytes: shared.map_or(CHUNK_BYTES, |shared| CHUNK_BYTES / shared.lanes()),
             source,
             window: script.window,
             disk: context.limits.disk,
@@ -219,6 +231,7 @@ impl Running {
             verdict: self.verdict.clone(),
             waiting: waiting.clone(),
             place: 1 + edge,
+            totals: self.from.clone(),
         };
         parts.push(Box::pin(async move {
             incoming.run(sender).await;
@@ -249,6 +262,7 @@ impl Running {
             waiting: waiting.clone(),
             room: room.clone(),
             blocks: context.sent.clone(),
+            pulse: Mutex::new(Pulse::outgoing(&context.limits, &self.to, *peer)),
         };
         let to = *peer;
         parts.push(Box::pin(async move { Some((to, outgoing.run(queue).await)) }));

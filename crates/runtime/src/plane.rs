@@ -2,11 +2,12 @@
 //! them.
 //!
 //! The sender of a stream connects to its receiver, except that a client, which has no listener,
-//! connects to both kinds of its peers. A connection introduces itself with a `Hello`; until a
-//! program claims it, it waits, but not for long and not together with many others. What this is
+//! connects to both kinds of its peers. A connection introduces itself with a `Hello`, soon, since until then it is a
+//! stranger's; until a program claims it, it waits, but not for long and not together with many others. Where there are
+//! too many of either kind, the oldest makes way: those who know what they want are done before that. What this is
 //! not: it knows nothing of slices.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,17 +19,24 @@ use kintsu_wire::message::{Fault, FaultKind};
 use kintsu_wire::{Credentials, TrustedNetwork, WireError, check_listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::budget::Budget;
 use crate::fault::fault;
 
-/// How long a connection may take to introduce itself, and then wait for its program.
+/// How long a connection may take to introduce itself.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Connections that may be about to introduce themselves at once; the oldest makes way for one more.
+const MOST_STRANGERS: usize = 512;
+
+/// How long a connection that has introduced itself may wait for its program.
 const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that may be in that state at once; more are refused.
+/// Connections that may wait for their programs at once; the oldest makes way for one more.
 const MOST_UNCLAIMED: usize = 512;
 
 /// What a socket holds that is not even on its way yet: enough to keep a link busy while the sender sleeps, and little
@@ -74,16 +82,33 @@ pub struct DataPlane {
 }
 
 /// Connections and programs that have not met yet.
+#[derive(Default)]
 struct Meeting {
-    table: Mutex<HashMap<StreamKey, Entry>>,
-    unclaimed: Arc<Semaphore>,
+    table: Mutex<Table>,
+    strangers: Mutex<Strangers>,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<StreamKey, Entry>,
+    /// Those that are parked, the oldest first.
+    parked: BTreeMap<u64, StreamKey>,
+    /// How many were ever parked.
+    count: u64,
+}
+
+/// Connections that have not introduced themselves yet, the oldest first.
+#[derive(Default)]
+struct Strangers {
+    waiting: BTreeMap<u64, AbortHandle>,
+    count: u64,
 }
 
 enum Entry {
     /// A program waits for the connection.
     Expected(oneshot::Sender<TcpStream>),
     /// The connection waits for a program; its keeper notices when this is taken out.
-    Parked { stream: TcpStream, _keeper: oneshot::Sender<()>, _permit: OwnedSemaphorePermit },
+    Parked { stream: TcpStream, number: u64, _keeper: oneshot::Sender<()> },
 }
 
 impl DataPlane {
@@ -100,7 +125,7 @@ impl DataPlane {
         let failed = |source| PlaneError::Listen { addr, source };
         let listener = TcpListener::bind(addr).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        let meeting = Meeting::new();
+        let meeting = Arc::new(Meeting::default());
         let stop = CancellationToken::new();
         let accepting = accept(listener, meeting.clone(), credentials.clone());
         let stopped = stop.clone();
@@ -112,7 +137,7 @@ impl DataPlane {
     /// Connects to others only, with these credentials.
     pub fn client(credentials: Credentials) -> Arc<Self> {
         let stop = CancellationToken::new().drop_guard();
-        let (meeting, budget) = (Meeting::new(), Budget::default());
+        let (meeting, budget) = (Arc::default(), Budget::default());
         Arc::new(Self { credentials, addr: None, meeting, budget, _stop: stop })
     }
 
@@ -131,14 +156,14 @@ impl DataPlane {
         let (sender, arrival) = oneshot::channel();
         {
             let mut table = self.meeting.table();
-            match table.remove(&key) {
+            match table.take(key) {
                 Some(Entry::Parked { stream, .. }) => return Ok(stream),
                 Some(expected) => {
-                    table.insert(key, expected);
+                    table.entries.insert(key, expected);
                     let detail = format!("{key:?}: expected a stream claimed once, got a second claim");
                     return Err(fault(FaultKind::Invalid, peer, detail));
                 }
-                None => table.insert(key, Entry::Expected(sender)),
+                None => table.entries.insert(key, Entry::Expected(sender)),
             };
         }
         let _forget = Forget { meeting: &self.meeting, key };
@@ -175,36 +200,88 @@ impl DataPlane {
     }
 }
 
-impl Meeting {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), unclaimed: Arc::new(Semaphore::new(MOST_UNCLAIMED)) })
+impl Table {
+    /// Takes out what is there for a stream.
+    fn take(&mut self, key: StreamKey) -> Option<Entry> {
+        let entry = self.entries.remove(&key)?;
+        if let Entry::Parked { number, .. } = &entry {
+            self.parked.remove(number);
+        }
+        Some(entry)
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<StreamKey, Entry>> {
+    /// Keeps a connection until its program comes; the oldest goes if there are too many.
+    fn park(&mut self, key: StreamKey, stream: TcpStream) -> (u64, oneshot::Receiver<()>) {
+        if self.parked.len() >= MOST_UNCLAIMED
+            && let Some((_, oldest)) = self.parked.pop_first()
+        {
+            tracing::warn!(?oldest, limit = MOST_UNCLAIMED, "closed a connection: too many are unclaimed");
+            self.entries.remove(&oldest);
+        }
+        let number = self.count;
+        self.count += 1;
+        let (keeper, claimed) = oneshot::channel();
+        self.parked.insert(number, key);
+        self.entries.insert(key, Entry::Parked { stream, number, _keeper: keeper });
+        (number, claimed)
+    }
+}
+
+impl Meeting {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands the connection to the program that expects it, or keeps it for a while.
-    async fn bring(&self, key: StreamKey, stream: TcpStream, permit: OwnedSemaphorePermit) {
-        let claimed = {
-            let mut table = self.table();
-            match table.remove(&key) {
-                // A program that has just given up drops the connection.
-                Some(Entry::Expected(program)) => return drop(program.send(stream)),
-                Some(parked) => {
-                    table.insert(key, parked);
-                    return tracing::warn!(?key, "refused a second connection for a stream");
-                }
-                None => {}
+    fn strangers(&self) -> MutexGuard<'_, Strangers> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a connection introduce itself, and brings it to its program. If too many are about to, the one that has
+    /// taken longest is closed.
+    fn welcome(self: &Arc<Self>, mut stream: TcpStream, from: SocketAddr, credentials: Credentials) {
+        let mut strangers = self.strangers();
+        if strangers.waiting.len() >= MOST_STRANGERS
+            && let Some((_, oldest)) = strangers.waiting.pop_first()
+        {
+            tracing::debug!(
+                limit = MOST_STRANGERS,
+                "closed a connection that did not introduce itself in time"
+            );
+            oldest.abort();
+        }
+        let number = strangers.count;
+        strangers.count += 1;
+        let meeting = self.clone();
+        let meeting = tokio::spawn(async move {
+            let introduced = timeout(HELLO_TIMEOUT, introduction(&mut stream, &credentials)).await;
+            meeting.strangers().waiting.remove(&number);
+            match introduced {
+                Ok(Ok(key)) => meeting.bring(key, stream).await,
+                Ok(Err(detail)) => refuse(stream, from, detail).await,
+                Err(_) => tracing::debug!(%from, "closed a connection that did not introduce itself"),
             }
-            let (keeper, claimed) = oneshot::channel();
-            table.insert(key, Entry::Parked { stream, _keeper: keeper, _permit: permit });
-            claimed
+        });
+        // The task cannot have taken itself out yet: that waits for this lock.
+        strangers.waiting.insert(number, meeting.abort_handle());
+    }
+
+    /// Hands the connection to the program that expects it, or keeps it for a while.
+    async fn bring(&self, key: StreamKey, stream: TcpStream) {
+        let (number, claimed) = {
+            let mut table = self.table();
+            if let Some(Entry::Parked { .. }) = table.entries.get(&key) {
+                return tracing::warn!(?key, "refused a second connection for a stream");
+            }
+            if let Some(Entry::Expected(program)) = table.take(key) {
+                // A program that has just given up drops the connection.
+                return drop(program.send(stream));
+            }
+            table.park(key, stream)
         };
         if timeout(UNCLAIMED_TIMEOUT, claimed).await.is_err() {
             let mut table = self.table();
-            if let Some(Entry::Parked { .. }) = table.get(&key) {
-                table.remove(&key);
+            if table.parked.contains_key(&number) {
+                table.take(key);
                 tracing::debug!(?key, "closed a connection that no program claimed");
             }
         }
@@ -220,8 +297,8 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut table = self.meeting.table();
-        if let Some(Entry::Expected(_)) = table.get(&self.key) {
-            table.remove(&self.key);
+        if let Some(Entry::Expected(_)) = table.entries.get(&self.key) {
+            table.entries.remove(&self.key);
         }
     }
 }
@@ -236,19 +313,7 @@ async fn accept(listener: TcpListener, meeting: Arc<Meeting>, credentials: Crede
                 continue;
             }
         };
-        let Ok(permit) = meeting.unclaimed.clone().try_acquire_owned() else {
-            tracing::warn!(%from, limit = MOST_UNCLAIMED, "refused a connection: too many are unclaimed");
-            continue;
-        };
-        let (meeting, credentials) = (meeting.clone(), credentials.clone());
-        tokio::spawn(async move {
-            let mut stream = stream;
-            match timeout(UNCLAIMED_TIMEOUT, introduction(&mut stream, &credentials)).await {
-                Ok(Ok(key)) => meeting.bring(key, stream, permit).await,
-                Ok(Err(detail)) => refuse(stream, from, detail).await,
-                Err(_) => tracing::debug!(%from, "closed a connection that did not introduce itself"),
-            }
-        });
+        meeting.welcome(stream, from, credentials.clone());
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! A slice is taken only when there is room for it: that is the back-pressure. A peer's silence and
 //! its keep-alives are judged only while there is room, that is, while we really wait for it. Slices that have
-//! come together go on together. In a serial lane each slice is acknowledged (by a keep-alive) when it was taken.
+//! come together go on together. A peer that sends too little for too long has stalled (`pulse.rs`), also one that
+//! does not say `End` when all is here. In a serial lane each slice is acknowledged (by a keep-alive) when it was taken.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::flow::Flow;
 use crate::frames::FrameReader;
 use crate::limits::Limits;
 use crate::plane::{DataPlane, StreamKey};
+use crate::pulse::{Pulse, Totals};
 use crate::script::part_bytes;
 use crate::slice::Slice;
 use crate::verdict::{FAREWELL, Verdict, Waiting};
@@ -51,6 +53,8 @@ pub(crate) struct Incoming {
     pub waiting: Arc<Waiting>,
     /// Its place in `waiting`.
     pub place: usize,
+    /// What comes from peers.
+    pub totals: Arc<Totals>,
 }
 
 impl Incoming {
@@ -65,8 +69,10 @@ impl Incoming {
         let (read, mut write) = stream.into_split();
         let most = part_bytes(&self.window, u64::from(self.window.step_bytes));
         let together = most.saturating_mul(self.slices).min(TOGETHER_BYTES);
+        let pulse = Pulse::incoming(&self.limits, &self.totals, self.key.from, most);
         let mut frames =
-            FrameReader::new(read, self.key.from, most, together, Some(self.limits.peer_silence));
+            FrameReader::new(read, self.key.from, most, together, Some(self.limits.peer_silence))
+                .judged_by(pulse);
         let failed = tokio::select! {
             biased;
             fault = verdict.failed() => Some(fault),

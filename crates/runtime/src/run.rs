@@ -264,7 +264,7 @@ mod tests {
         let tasks = vec![
             Task::Load { vertex: a },
             Task::Load { vertex: b },
-            Task::Compute { outputs: vec![c], inputs: vec![a, b], coefs: vec![1, 2].into() },
+            Task::Compute { outputs: vec![c], inputs: vec![a, b], coefs: vec![1, 2] },
             Task::Persist { vertex: c, sink: Sink::Block },
         ];
         let program = Program {

@@ -8,7 +8,7 @@
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kintsu_dag::Vertex;
 use kintsu_wire::frame::{HEADER_BYTES, Header, Kind, bare};
@@ -23,6 +23,7 @@ use crate::flow::Flow;
 use crate::frames::FrameReader;
 use crate::limits::Limits;
 use crate::plane::{DataPlane, StreamKey};
+use crate::pulse::{Pulse, timed};
 use crate::receive::say_farewell;
 use crate::sent_blocks::SentBlocks;
 use crate::slice::Slice;
@@ -57,6 +58,8 @@ pub(crate) struct Outgoing {
     pub room: Arc<Semaphore>,
     /// Takes the digests of blocks.
     pub blocks: Option<Arc<SentBlocks>>,
+    /// Whether the peer takes enough.
+    pub pulse: Mutex<Pulse>,
 }
 
 impl Outgoing {
@@ -222,9 +225,18 @@ impl Outgoing {
         let mut left = &mut parts[..];
         while !left.is_empty() {
             let lost = |detail: String| fault(FaultKind::Lost, self.key.to, detail);
-            match timeout(self.limits.write, write.write_vectored(left)).await {
+            let (written, waited) = match timeout(self.limits.write, timed(write.write_vectored(left))).await
+            {
+                Ok((written, waited)) => (Ok(written), waited),
+                Err(late) => (Err(late), self.limits.write),
+            };
+            match written {
                 Ok(Ok(0)) => return Err(lost("the connection takes no more bytes".into())),
-                Ok(Ok(written)) => IoSlice::advance_slices(&mut left, written),
+                Ok(Ok(written)) => {
+                    IoSlice::advance_slices(&mut left, written);
+                    let mut pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+                    pulse.passed(written, waited)?;
+                }
                 Ok(Err(error)) => return Err(lost(format!("the connection broke: {error}"))),
                 Err(_) => {
                     let detail = format!("took no slice within {:?}", self.limits.write);

@@ -17,12 +17,14 @@ use crate::slice::{Buffer, Slice, is_zero};
 use crate::verdict::{Tracker, Verdict};
 
 /// A chunk is at least this long, so that a disk is asked for much at a time.
-const CHUNK_BYTES: usize = 256 << 10;
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
 /// One block being read for one lane.
 pub(crate) struct Reader {
     pub node: NodeId,
     pub local: Arc<dyn Local>,
+    /// Bytes read at a time, at least.
+    pub chunk_bytes: usize,
     pub source: Source,
     pub window: Window,
     pub disk: Duration,
@@ -47,7 +49,7 @@ impl Reader {
         let (local, binding) = (self.local.clone(), self.source.binding.clone());
         let mut source = self.blocking("opening", move || local.open(&binding)).await?;
         let mut parts = self.parts();
-        let chunk_bytes = if self.demand.is_some() { 1 } else { CHUNK_BYTES };
+        let chunk_bytes = if self.demand.is_some() { 1 } else { self.chunk_bytes };
         loop {
             if let Some(demand) = &self.demand {
                 tokio::select! {

@@ -237,6 +237,10 @@ impl BlockSource for StoreSource {
     fn bytes_read(&self) -> Option<u64> {
         Some(self.read.bytes_read())
     }
+
+    fn unit_bytes(&self) -> u32 {
+        self.read.meta().unit_bytes
+    }
 }
 
 struct StoreSink {
