@@ -85,6 +85,10 @@ fn finish(cluster: &Cluster) {
     assert_eq!(status["held_back"].as_array().unwrap().len(), 0, "{status}");
 }
 
+fn nothing_held_back(cluster: &Cluster) {
+    wait("nothing to be held back", || cluster.json(&["status"])["held_back"].as_array().unwrap().is_empty());
+}
+
 #[test]
 fn metadata_lost_altogether_are_made_anew_from_the_agents_alone() {
     let mut cluster = Cluster::start(7, 3);
@@ -119,7 +123,7 @@ fn metadata_lost_altogether_are_made_anew_from_the_agents_alone() {
     cluster.start_coordinator();
     cluster.wait_alive(7);
     all_are_readable(&cluster, &all);
-    assert_eq!(cluster.json(&["status"])["held_back"].as_array().unwrap().len(), 0);
+    nothing_held_back(&cluster);
 }
 
 #[test]
@@ -189,9 +193,10 @@ fn an_older_copy_of_the_metadata_is_completed_from_the_blocks() {
     std::fs::rename(&copy, &dir).unwrap();
     cluster.start_coordinator();
     cluster.wait_alive(6);
-    let status = cluster.json(&["status"]);
-    let said = status["held_back"][0].as_str().unwrap();
-    assert!(said.contains("older than what agents hold") && said.contains("--rebuild"), "{said}");
+    wait("the status to tell", || {
+        let said = cluster.json(&["status"])["held_back"].to_string();
+        said.contains("older than what agents hold") && said.contains("--rebuild")
+    });
     assert_eq!(cluster.get_sha("old-1"), objects["old-1"]);
 
     cluster.kill_coordinator();
@@ -209,5 +214,55 @@ fn an_older_copy_of_the_metadata_is_completed_from_the_blocks() {
     cluster.wait_alive(6);
     cluster.json(&["scrub"]);
     all_are_readable(&cluster, &objects);
-    assert_eq!(cluster.json(&["status"])["held_back"].as_array().unwrap().len(), 0);
+    nothing_held_back(&cluster);
+}
+
+#[test]
+fn a_restored_copy_is_completed_by_itself() {
+    let mut cluster = Cluster::start(6, 3);
+    let mut objects = BTreeMap::new();
+    let code = ["--code", "rs:n=5,k=3"];
+    put(&cluster, &mut objects, "before", 300_000, &code);
+    let copy = cluster.dir.path().join("copy.kintsu");
+    cluster.json(&["backup", copy.to_str().unwrap()]);
+    put(&cluster, &mut objects, "after", 400_000, &code);
+    lose_metadata(&mut cluster);
+    cluster.start_coordinator_with(&["--restore", copy.to_str().unwrap()], None).unwrap();
+    wait("the newer object to be back", || listed(&cluster).len() == 2);
+    all_are_readable(&cluster, &objects);
+    finish(&cluster);
+    cluster.wait_whole();
+}
+
+#[test]
+fn up_makes_its_metadata_anew_too() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (nodes, data) = (dir.path().join("cluster"), dir.path().join("data"));
+    std::fs::write(&data, vec![7; 200_000]).unwrap();
+    let start = |more: &[&str]| {
+        let mut up = cluster::kintsu();
+        up.args(["up", "--json", "--nodes", "5", "--listen", "127.0.0.1:0", "--dir"]).arg(&nodes).args(more);
+        let mut up = up.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(up.stdout.take().unwrap()), &mut line)
+            .unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        (up, ready["listen"].as_str().unwrap().to_owned())
+    };
+    let run = |at: &str, args: &[&str]| {
+        cluster::kintsu().args(args).env("KINTSU_COORDINATOR", at).output().unwrap()
+    };
+    let end = |mut up: std::process::Child| {
+        up.kill().unwrap();
+        up.wait().unwrap();
+    };
+    let (up, at) = start(&[]);
+    assert!(run(&at, &["put", data.to_str().unwrap(), "a", "--code", "rs:n=5,k=3"]).status.success());
+    end(up);
+    std::fs::remove_dir_all(nodes.join("coordinator")).unwrap();
+    let (up, at) = start(&["--rebuild"]);
+    let out = dir.path().join("out");
+    wait("the object to be back", || run(&at, &["get", "a", out.to_str().unwrap()]).status.success());
+    assert_eq!(sha256(&out), sha256(&data));
+    end(up);
 }
