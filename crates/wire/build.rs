@@ -12,6 +12,8 @@ fn main() {
         ("quarantine", "Quarantine", "QuarantineList", false),
         ("restore_block", "RestoreBlock", "HeldBlock", false),
         ("confirm_quarantine", "NodeRef", "Done", false),
+        ("rebuild", "Nothing", "RebuildStatus", false),
+        ("finish_rebuild", "Nothing", "RebuildStatus", false),
         ("forget_node", "NodeRef", "Done", false),
         ("begin_put", "BeginPut", "PutTicket", false),
         ("more_stripes", "MoreStripes", "StripeGrants", false),

@@ -91,6 +91,19 @@ pub fn folder(dir: &Path) -> Result<Option<FolderId>, AgentError> {
     }
 }
 
+/// The cluster that a folder belongs to, as its file says; a folder without the file belongs to none.
+///
+/// # Errors
+/// `Identity` when the file cannot be read.
+pub fn cluster_of(dir: &Path) -> Result<Option<ClusterId>, AgentError> {
+    let path = dir.join(FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(serde_json::from_str::<Record>(&text).map_err(|e| broken(&path, &e))?.cluster),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(broken(&path, &e)),
+    }
+}
+
 /// Records the identity, durably.
 ///
 /// # Errors

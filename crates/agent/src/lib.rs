@@ -16,3 +16,4 @@ mod service;
 
 pub use agent::{Agent, AgentConfig, AgentHandle};
 pub use error::AgentError;
+pub use identity::cluster_of;

@@ -23,6 +23,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Blocks that one page of a registration tells of, but for the rest of its last stripe.
 const PAGE: usize = 4096;
 
+/// Bytes of labels that one page carries, but for the last one.
+const MOST_LABEL_BYTES: usize = 8 << 20;
+
 /// How often the history of the metadata is written down while it grows.
 const REMEMBER_EVERY: Duration = Duration::from_secs(5);
 
@@ -129,7 +132,17 @@ async fn report(
 ) -> Result<(), Status> {
     let (mut rest, mut damaged) = (&listing.blocks[..], &listing.damaged[..]);
     for number in 0.. {
-        let (page, upto) = cut(rest);
+        let (mut page, mut upto) = cut(rest);
+        let mut labels = Vec::new();
+        if registered.labels {
+            let (store, blocks) = (shared.store.clone(), page.to_vec());
+            let told = tokio::task::spawn_blocking(move || labels_of(&*store, &blocks)).await;
+            let (told, last) = told.map_err(|e| Status::internal(e.to_string()))?;
+            labels = told;
+            if let Some(last) = last {
+                (page, upto) = (&page[..page.partition_point(|meta| meta.id.stripe <= last)], Some(last));
+            }
+        }
         rest = &rest[page.len()..];
         let last = upto.is_none();
         let within = upto.map_or(damaged.len(), |upto| damaged.partition_point(|(id, _)| id.stripe <= upto));
@@ -143,6 +156,7 @@ async fn report(
             blocks: page.iter().map(held).collect(),
             damaged: bad.iter().map(|(id, error)| unreadable(registered, *id, error)).collect(),
             aside: if last { aside::list(shared).await? } else { Vec::new() },
+            labels,
         };
         coordinator.report_blocks(message).await?;
         if last {
@@ -163,6 +177,27 @@ fn cut(rest: &[BlockMeta]) -> (&[BlockMeta], Option<StripeId>) {
     let Some(last) = rest.get(PAGE - 1).map(|meta| meta.id.stripe) else { return (rest, None) };
     let end = rest.partition_point(|meta| meta.id.stripe <= last);
     (&rest[..end], (end < rest.len()).then_some(last))
+}
+
+/// The labels of the stripes of these blocks, as far as they fit a page; if not all do, the last stripe that does. A block
+/// that cannot be read has none.
+fn labels_of(
+    store: &dyn BlockStore,
+    blocks: &[BlockMeta],
+) -> (Vec<(StripeId, bytes::Bytes)>, Option<StripeId>) {
+    let (mut labels, mut len) = (Vec::new(), 0);
+    for of_stripe in blocks.chunk_by(|a, b| a.id.stripe == b.id.stripe) {
+        let stripe = of_stripe[0].id.stripe;
+        let mut found = of_stripe.iter().filter_map(|meta| Some(store.look(meta.id).ok()?.label));
+        if let Some(label) = found.find(|label| !label.is_empty()) {
+            len += label.len();
+            labels.push((stripe, bytes::Bytes::from(label)));
+        }
+        if len >= MOST_LABEL_BYTES && blocks.last().is_some_and(|last| last.id.stripe != stripe) {
+            return (labels, Some(stripe));
+        }
+    }
+    (labels, None)
 }
 
 /// All blocks in order of their ids.

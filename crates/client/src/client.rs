@@ -9,7 +9,7 @@ use kintsu_dag::NodeId;
 use kintsu_runtime::{Conductor, DataPlane};
 use kintsu_wire::message::{
     ClusterStatus, HeldBlock, List, ListPage, Lookup, NodeAddress, NodeInfo, NodeList, NodeRef, NodeState,
-    Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, Remove, RestoreBlock,
+    Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, RebuildStatus, Remove, RestoreBlock,
 };
 use kintsu_wire::{CoordinatorChannel, Credentials, connect_coordinator};
 use tokio::task::JoinSet;
@@ -219,6 +219,22 @@ impl Client {
     /// `NotFound`; a node that lives or on which blocks are placed; or whatever keeps the coordinator from answering.
     pub async fn forget_node(&self, node: NodeId) -> Result<(), ClientError> {
         self.call(|mut c| async move { c.forget_node(NodeRef { node }).await }).await.map(drop)
+    }
+
+    /// How far metadata are that are being made anew from blocks.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn rebuild(&self) -> Result<RebuildStatus, ClientError> {
+        self.call(|mut c| async move { c.rebuild(Nothing {}).await }).await
+    }
+
+    /// Ends the making of metadata from blocks: what was not found until now counts as unknown.
+    ///
+    /// # Errors
+    /// Nothing is being rebuilt; nodes are telling of their blocks; or whatever keeps the coordinator from answering.
+    pub async fn finish_rebuild(&self) -> Result<RebuildStatus, ClientError> {
+        self.call(|mut c| async move { c.finish_rebuild(Nothing {}).await }).await
     }
 
     /// The cluster in numbers.

@@ -20,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Asks, Copies};
+use crate::driver::{Asks, Copies, Rebuild};
 use crate::error::{CoordinatorError, Result};
 use crate::gate::Gate;
 use crate::handlers::report_blocks::Reports;
 use crate::handlers::status::Damage;
 use crate::leases::Leases;
 use crate::members::{Members, Patience};
-use crate::meta::{CodeRecord, Meta, Snapshot, StripeRecord, missing_code};
+use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
 use crate::places::{Place, Places};
 use crate::repair::{Auto, Laggards, Paces, Queue};
 
@@ -57,6 +57,8 @@ pub struct Cluster {
     pub waits: AtomicU64,
     /// Copies of the metadata on agents.
     pub copies: Copies,
+    /// Wakes the driver that makes metadata anew from blocks.
+    pub rebuilt: Notify,
     /// Ends everything.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
@@ -65,6 +67,7 @@ pub struct Cluster {
     /// This start, and the history at its begin.
     start: Seen,
     gate: Mutex<Gate>,
+    rebuild: Mutex<Rebuild>,
     reports: Mutex<Reports>,
     members: Mutex<Members>,
     queue: Mutex<Queue>,
@@ -94,22 +97,40 @@ impl Cluster {
     pub fn open(config: Config, credentials: Credentials) -> Result<Self> {
         let meta = Meta::open(&config.dir, config.cache_bytes)?;
         let nonce = getrandom::u64().map_err(|e| no_random(&e))?;
-        let fresh = ClusterId::random().map_err(|e| no_random(&e))?;
+        let fresh = config.adopt.map_or_else(ClusterId::random, Ok).map_err(|e| no_random(&e))?;
         if config.accept_older && meta.accept_older()? {
             tracing::warn!("the metadata are older than what agents remember; accepted as they are");
         }
         let (id, start) = meta.begin(fresh, nonce)?;
         credentials.join(id).map_err(|e| no_random(&e))?;
+        if let Some(adopt) = config.adopt.filter(|adopt| *adopt != id) {
+            return Err(CoordinatorError::Conflict {
+                what: format!("metadata in {}", config.dir.display()),
+                expected: format!("those of cluster {adopt}, which the nodes belong to"),
+                got: format!("those of cluster {id}; nothing was changed"),
+            });
+        }
+        if config.rebuild {
+            meta.begin_rebuild()?;
+        }
+        let rebuilding = meta.snapshot()?.rebuilding()?;
+        if rebuilding {
+            meta.forget_found()?;
+        }
         let boot = start.boot;
         let snapshot = meta.snapshot()?;
         let placed = snapshot.tallies()?.into_iter().map(|(node, (placed, _))| (node, placed)).collect();
         let behind = snapshot.behind()?.map(|behind| behind.why);
         let ms = |d: std::time::Duration| d.as_millis() as u64;
         let patience = Patience { dead_after_ms: ms(config.dead_after), grace_ms: ms(config.grace) };
+        let mut gate = Gate::new(placed, patience.grace_ms, behind);
+        gate.set_rebuilding(rebuilding);
         Ok(Self {
             id,
             start,
-            gate: Mutex::new(Gate::new(placed, patience.grace_ms, behind)),
+            gate: Mutex::new(gate),
+            rebuild: Mutex::default(),
+            rebuilt: Notify::new(),
             reports: Mutex::default(),
             members: Mutex::new(Members::new(patience, snapshot.nodes()?, 0)),
             queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_node)),
@@ -164,6 +185,23 @@ impl Cluster {
 
     pub fn gate(&self) -> MutexGuard<'_, Gate> {
         lock(&self.gate)
+    }
+
+    /// How far metadata are that are being made anew.
+    pub fn rebuild(&self) -> MutexGuard<'_, Rebuild> {
+        lock(&self.rebuild)
+    }
+
+    /// Whether metadata are being made anew from blocks.
+    pub fn is_rebuilding(&self) -> bool {
+        self.gate().is_rebuilding()
+    }
+
+    /// From now on jobs have numbers beyond those of this start, which an agent remembers.
+    pub fn outrun(&self, boot: u64) {
+        if boot < MOST_BOOTS {
+            self.next_job.fetch_max((boot + 1) * JOBS_A_BOOT, Ordering::Relaxed);
+        }
     }
 
     pub fn reports(&self) -> MutexGuard<'_, Reports> {

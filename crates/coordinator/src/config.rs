@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::TrustedNetwork;
+use kintsu_wire::{ClusterId, TrustedNetwork};
 
 use crate::restore::Restore;
 
@@ -52,6 +52,11 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Go on with metadata that are older than what agents remember.
     pub accept_older: bool,
+    /// Make metadata anew from blocks: complete what is there, or begin with nothing.
+    pub rebuild: bool,
+    /// The cluster that new metadata are for; none: one of their own, or where they are made from blocks, that of the first
+    /// agent.
+    pub adopt: Option<ClusterId>,
     /// What was set aside because the metadata do not know it is deleted after so long.
     pub quarantine_keep: Duration,
     /// Agents that are given a copy of the metadata each time; 0 for no copies.
@@ -82,6 +87,8 @@ impl Config {
             repairs_per_node: 4,
             cache_bytes: 128 << 20,
             accept_older: false,
+            rebuild: false,
+            adopt: None,
             quarantine_keep: Duration::from_secs(7 * 24 * 3600),
             metadata_copies: 3,
             copy_every: Duration::from_secs(600),
@@ -108,6 +115,8 @@ impl std::fmt::Debug for Config {
             .field("repairs_per_node", &self.repairs_per_node)
             .field("cache_bytes", &self.cache_bytes)
             .field("accept_older", &self.accept_older)
+            .field("rebuild", &self.rebuild)
+            .field("adopt", &self.adopt)
             .field("quarantine_keep", &self.quarantine_keep)
             .field("metadata_copies", &self.metadata_copies)
             .field("copy_every", &self.copy_every)

@@ -6,6 +6,7 @@
 //! - `pages`: finds the stripes that an ask is about; `assign`: gives them to nodes;
 //! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
 //! - `quarantine`: blocks that the metadata do not know;
+//! - `rebuild`: metadata from blocks;
 //! - `copies`: copies of the metadata on agents;
 //! - `run`: programs on agents.
 
@@ -24,6 +25,7 @@ mod missing;
 mod pacing;
 mod pages;
 mod quarantine;
+mod rebuild;
 mod run;
 mod scrub;
 mod sweep;
@@ -38,6 +40,7 @@ pub use drain::drain;
 pub use encode::encode;
 pub use pages::Source;
 pub use quarantine::{Unknown, purge, settle_quarantine, welcome};
+pub use rebuild::{Rebuild, rebuild};
 pub use scrub::scrub;
 pub use sweep::sweep;
 pub use ticks::{AUTOMATIC_SLICE, ticks};

@@ -58,9 +58,25 @@ impl Gate {
         self.rebuilding = rebuilding;
     }
 
+    /// The metadata were completed from blocks: they do not count as older any more.
+    pub fn catch_up(&mut self) {
+        (self.behind, self.rebuilding) = (None, false);
+    }
+
+    /// Whether metadata are being made anew from blocks.
+    pub fn is_rebuilding(&self) -> bool {
+        self.rebuilding
+    }
+
     /// Whether the metadata count as older than what agents hold.
+    #[cfg(test)]
     pub fn is_behind(&self) -> bool {
         self.behind.is_some()
+    }
+
+    /// Whether these metadata are neither older than what agents hold nor being made anew.
+    pub fn is_trusted(&self) -> bool {
+        self.behind.is_none() && !self.rebuilding
     }
 
     /// Whether blocks may be deleted, set aside or purged.
@@ -70,20 +86,20 @@ impl Gate {
 
     /// Whether repairs may start that nobody asked for.
     pub fn may_repair(&self) -> bool {
-        self.open && self.behind.is_none() && !self.rebuilding
+        self.open && self.is_trusted()
     }
 
     /// What holds the coordinator back, and what to do about it; for people.
     pub fn reasons(&self) -> Vec<String> {
         let mut out = Vec::new();
-        if let Some(why) = &self.behind {
+        if let Some(why) = self.behind.as_ref().filter(|_| !self.rebuilding) {
             out.push(format!(
                 "{why}. Reads go on, nothing is deleted. Put the newer metadata back; or start the coordinator with \
                  --rebuild, which adds what the blocks themselves tell; or with --accept-older to go on without what is missing"
             ));
         }
         if self.rebuilding {
-            out.push("the metadata are being made anew from blocks: nothing is deleted until `kintsu rebuild finish`".into());
+            out.push("the metadata are being made anew from blocks: nothing is deleted until `kintsu rebuild finish` (`kintsu rebuild` shows how far that is)".into());
         }
         if !self.open {
             let missing: u64 = self.awaited.values().sum();
@@ -138,7 +154,9 @@ mod tests {
         let mut rebuilding = gate(&[], None);
         rebuilding.set_rebuilding(true);
         assert!(!rebuilding.may_delete());
-        rebuilding.set_rebuilding(false);
-        assert!(rebuilding.may_delete());
+        rebuilding.fall_behind("a copy".into());
+        assert!(rebuilding.reasons().len() == 1 && rebuilding.reasons()[0].contains("rebuild finish"));
+        rebuilding.catch_up();
+        assert!(rebuilding.may_delete() && !rebuilding.is_rebuilding());
     }
 }

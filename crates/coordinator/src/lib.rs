@@ -27,6 +27,7 @@ mod live;
 pub mod members;
 pub mod meta;
 mod places;
+mod rebuild;
 pub mod repair;
 mod restore;
 mod server;

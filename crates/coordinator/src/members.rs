@@ -91,7 +91,7 @@ impl Members {
     /// The recorded nodes, all given the benefit of the doubt but those that were stopped.
     pub fn new(patience: Patience, records: BTreeMap<NodeId, NodeRecord>, now_ms: u64) -> Self {
         let member = |record: NodeRecord| Member {
-            up: !record.stopped,
+            up: !record.stopped && !record.is_unheard(),
             record,
             seen_ms: now_ms,
             down_ms: now_ms,
@@ -178,6 +178,27 @@ impl Members {
         member.up = true;
         self.overdue.remove(&node);
         Ok(Some(Change::Up(node)))
+    }
+
+    /// A node that nobody has heard of yet, but that has blocks.
+    pub fn unheard(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) {
+        self.members.entry(node).or_insert(Member {
+            record,
+            up: false,
+            seen_ms: now_ms,
+            down_ms: now_ms,
+            usage: DiskUsage::default(),
+            suspect: false,
+            failed: None,
+            reported: false,
+        });
+    }
+
+    /// Has all nodes register again, with all their blocks.
+    pub fn recall(&mut self) {
+        for member in self.members.values_mut() {
+            member.reported = false;
+        }
     }
 
     /// A node was told to stop.

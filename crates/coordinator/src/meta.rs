@@ -23,6 +23,7 @@ mod dump;
 mod enroll;
 mod failure;
 mod fence;
+mod found;
 mod graves;
 mod history;
 mod nodes;
@@ -49,13 +50,14 @@ pub use codes::missing as missing_code;
 pub use enroll::{Applicant, Enrolled};
 pub use failure::Failure;
 pub use fence::{Doubt, Evidence, Refusal, Told};
-pub use history::Behind;
+pub use found::{Noted, Shown};
+pub use history::{Behind, MOST_BOOTS};
 pub use nodes::{Comparison, Range, Stray};
 pub use puts::{Commit, Granted, NewPut};
 pub use record::{
     BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
 };
-pub use restore::{refuse_present, restore};
+pub use restore::{present, refuse_present, restore};
 use write::Tables;
 
 /// File name of the store in the coordinator's directory.

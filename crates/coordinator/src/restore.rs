@@ -98,6 +98,17 @@ impl Callers {
         }
     }
 
+    /// The cluster of the first agent that belongs to one.
+    pub async fn cluster(&self) -> ClusterId {
+        loop {
+            let known = lock(&self.agents).values().find_map(|cluster| *cluster);
+            match known {
+                Some(cluster) => return cluster,
+                None => self.news.notified().await,
+            }
+        }
+    }
+
     /// All agents, when one has come and then no other one for `wait`.
     async fn gather(&self, wait: Duration) -> BTreeMap<SocketAddr, Option<ClusterId>> {
         self.news.notified().await;

@@ -32,7 +32,7 @@ impl Coordinator {
     /// # Errors
     /// A listener beyond loopback, a port that is taken, a directory that is in use, metadata that
     /// cannot be read.
-    pub async fn start(config: Config) -> Result<CoordinatorHandle> {
+    pub async fn start(mut config: Config) -> Result<CoordinatorHandle> {
         let wire = |e: kintsu_wire::WireError| CoordinatorError::Conflict {
             what: "start of the coordinator".into(),
             expected: "a listener and a token that are safe".into(),
@@ -58,6 +58,14 @@ impl Coordinator {
                 restored = Some(restore::auto(&config, wait, &door.callers).await?);
             }
         }
+        if config.rebuild && config.adopt.is_none() && !meta::present(&config.dir)? {
+            if server.is_none() {
+                let (addr, listener) = listener(listen).await?;
+                server = Some((addr, serve(door.clone(), listener, &credentials, &stop)));
+                tracing::warn!("waiting on {addr} for the first agent, whose cluster it will be");
+            }
+            config.adopt = Some(door.callers.cluster().await);
+        }
         let shown = credentials.clone();
         let opened = tokio::task::spawn_blocking(move || Cluster::open(config, shown)).await;
         let mut cluster = opened.map_err(|e| CoordinatorError::Storage(e.to_string()))??;
@@ -76,6 +84,7 @@ impl Coordinator {
         cluster.spawn(driver::sweep(cluster.clone()));
         cluster.spawn(driver::purge(cluster.clone()));
         cluster.spawn(driver::copies(cluster.clone()));
+        cluster.spawn(driver::rebuild(cluster.clone()));
         cluster.tasks.close();
         let leave = CancellationToken::new();
         let ended = tokio::spawn(end(cluster, server, leave.clone()));

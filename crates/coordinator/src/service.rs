@@ -62,7 +62,8 @@ impl Service {
 }
 
 /// What an agent hears that wants to register before there are metadata: it tries again.
-const WAITING: &str = "waiting for metadata copies: the coordinator restores its metadata, try again";
+const WAITING: &str =
+    "the coordinator has no metadata yet: it restores them or makes them anew from blocks, try again";
 
 type Answer<'b, T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send + 'b>>;
 type Pieces = Pin<Box<dyn Stream<Item = Result<CopyChunk, Status>> + Send>>;
@@ -160,6 +161,8 @@ impl Coordinator for Service {
     unary!(set_rates, Rates, Done);
     inquiry!(cluster, ClusterInfo);
     inquiry!(rates, Rates);
+    inquiry!(rebuild, RebuildStatus);
+    inquiry!(finish_rebuild, RebuildStatus);
     inquiry!(codes, CodeList);
     inquiry!(nodes, NodeList);
     inquiry!(status, ClusterStatus);

@@ -122,6 +122,16 @@ Examples:
         #[command(subcommand)]
         command: QuarantineCommand,
     },
+    /// How far metadata are that are being made anew from blocks (`kintsu coordinator --rebuild`), and what is incomplete.
+    #[command(after_help = "\
+Examples:
+  kintsu rebuild
+  kintsu rebuild finish --yes")]
+    Rebuild {
+        /// What to do; none: show how far it is.
+        #[command(subcommand)]
+        command: Option<RebuildCommand>,
+    },
     /// Show the cluster in numbers.
     #[command(after_help = "Examples:\n  kintsu status\n  kintsu status --json")]
     Status,
@@ -253,6 +263,10 @@ pub struct MetadataArgs {
     /// written after the copy stays missing; without this nothing is deleted.
     #[arg(long)]
     pub accept_older: bool,
+    /// Make the metadata anew from what the agents hold, or complete what is there. Nothing is deleted until `kintsu
+    /// rebuild finish`.
+    #[arg(long, conflicts_with = "accept_older")]
+    pub rebuild: bool,
     /// Blocks that the metadata do not know are set aside, and deleted after so long.
     #[arg(long, default_value = "7d", value_parser = parse_duration, value_name = "TIME")]
     pub quarantine_keep: std::time::Duration,
@@ -434,6 +448,17 @@ pub enum NodeAction {
     Wipe,
     /// Move its blocks elsewhere.
     Drain,
+}
+
+/// `kintsu rebuild`.
+#[derive(Debug, Subcommand)]
+pub enum RebuildCommand {
+    /// End it: what was not found until now counts as unknown from now on, and is set aside.
+    Finish {
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// `kintsu quarantine`.

@@ -6,6 +6,7 @@ mod copy;
 mod job;
 mod label;
 mod object;
+mod rebuild;
 mod run;
 
 pub use cluster::*;
@@ -14,6 +15,7 @@ pub use copy::*;
 pub use job::*;
 pub use label::*;
 pub use object::*;
+pub use rebuild::*;
 pub use run::*;
 
 pub use kintsu_code::Definition;

@@ -102,7 +102,13 @@ impl Coordinator for Desk {
         let node = register.node.unwrap_or(NodeId(100 + registered.len() as u32));
         registered.push(Register { node: Some(node), ..register });
         self.0.register_again.store(false, Ordering::SeqCst);
-        Ok(Response::new(Registered { node, cluster: CLUSTER, heartbeat_ms: 20, seen: Some(SEEN) }))
+        Ok(Response::new(Registered {
+            node,
+            cluster: CLUSTER,
+            heartbeat_ms: 20,
+            seen: Some(SEEN),
+            labels: false,
+        }))
     }
 
     async fn heartbeat(&self, request: Request<Heartbeat>) -> Result<Response<HeartbeatReply>, Status> {
@@ -129,6 +135,12 @@ impl Coordinator for Desk {
         other()
     }
     async fn confirm_quarantine(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
+        other()
+    }
+    async fn rebuild(&self, _: Request<Nothing>) -> Result<Response<RebuildStatus>, Status> {
+        other()
+    }
+    async fn finish_rebuild(&self, _: Request<Nothing>) -> Result<Response<RebuildStatus>, Status> {
         other()
     }
     async fn forget_node(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {

@@ -145,7 +145,8 @@ pub async fn last_copy(cluster: &Arc<Cluster>) -> Option<Copied> {
 
 async fn copy(cluster: &Arc<Cluster>, patience: Duration) -> Result<Option<Copied>> {
     let _turn = cluster.copies.turn.lock().await;
-    if !cluster.copies.changed(&cluster.meta) {
+    // What is older than what agents hold, or not made anew to its end, takes the place of no better copy.
+    if !cluster.gate().is_trusted() || !cluster.copies.changed(&cluster.meta) {
         return Ok(None);
     }
     let (worker, now) = (cluster.clone(), cluster.unix_seconds());

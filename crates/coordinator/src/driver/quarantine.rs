@@ -18,6 +18,8 @@ use crate::meta::{Landing, Meta};
 
 /// Unknown blocks of one call.
 const BATCH: usize = 250;
+/// Unknown blocks that are looked up at once.
+const LOOKED: usize = 8192;
 /// How often it is looked whether the gate is open.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often nodes are told to purge.
@@ -99,6 +101,24 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
     }
     while !cluster.gate().may_delete() {
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let (mut still, mut known) = (Vec::new(), 0);
+    for batch in unknown.blocks.chunks(LOOKED) {
+        let (batch, worker) = (batch.to_vec(), cluster.clone());
+        let looked = batch.len();
+        let look = move |meta: &Meta| {
+            let keep: HashSet<BlockId> = worker.written_to(node);
+            meta.snapshot()?.unknown(node, &batch, &keep)
+        };
+        let unknown = cluster.meta.off(look).await?;
+        known += looked - unknown.len();
+        still.extend(unknown);
+    }
+    // Metadata may have been made anew from blocks meanwhile. Of those that were not remembered as many are known now.
+    let share = |count: u64| count.saturating_mul(still.len() as u64) / (still.len() + known).max(1) as u64;
+    let unknown = Unknown { count: share(unknown.count), blocks: still, ..unknown };
+    if unknown.blocks.is_empty() {
+        return Ok(());
     }
     if unknown.many() {
         let count = unknown.count;

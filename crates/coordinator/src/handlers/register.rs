@@ -48,7 +48,12 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
     }
     cluster.reports().insert(node, Report::new(enrolled.record, request.blocks));
     let heartbeat_ms = cluster.config.heartbeat.as_millis() as u64;
-    Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen: cluster.seen() })
+    let labels = cluster.is_rebuilding();
+    if labels && cluster.rebuild().begins(node) {
+        // It tells anew: what it told before may be elsewhere by now.
+        cluster.meta.off(move |meta| meta.forget_found_on(node)).await?;
+    }
+    Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen: cluster.seen(), labels })
 }
 
 /// Refuses to displace an agent that still takes connections.
@@ -89,11 +94,26 @@ async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
         Ok(Some((why, news)))
     };
     if let Some((why, news)) = cluster.meta.off(look).await? {
-        if news {
+        let rebuilding = cluster.is_rebuilding();
+        if news && !rebuilding {
             tracing::error!("{why}");
         }
         cluster.gate().fall_behind(why);
+        cluster.outrun(seen.map_or(0, |seen| seen.boot));
+        if cluster.config.restore.is_some() && !rebuilding {
+            complete(cluster).await?;
+        }
     }
+    Ok(())
+}
+
+/// A copy of the metadata was restored that lacks what came after it: that is made anew from the blocks.
+async fn complete(cluster: &Arc<Cluster>) -> Result<()> {
+    tracing::warn!("what was committed after the copy is made anew from the blocks of all agents");
+    cluster.meta.off(|meta| meta.begin_rebuild()).await?;
+    cluster.gate().set_rebuilding(true);
+    // Those that came before tell their labels too.
+    cluster.members().recall();
     Ok(())
 }
 

@@ -7,12 +7,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, NodeId, StripeId};
-use kintsu_wire::message::{BlockPage, BlockRef, Done};
+use kintsu_wire::message::{BlockPage, BlockRef, Done, HeldBlock};
 
 use crate::cluster::Cluster;
 use crate::driver;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{NodeRecord, Range};
+use crate::meta::{Meta, NodeRecord, Noted, Range};
 
 /// Unknown blocks of one node that are remembered until they are set aside; the others wait for the next report or scrub.
 const MOST_UNKNOWN: usize = 100_000;
@@ -43,7 +43,7 @@ impl Report {
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
-    let BlockPage { node, incarnation, number, upto, blocks, damaged, aside } = page;
+    let BlockPage { node, incarnation, number, upto, blocks, damaged, aside, labels } = page;
     let range = {
         let reports = cluster.reports();
         let report = reports.get(&node).filter(|r| r.record.incarnation == incarnation && r.next == number);
@@ -58,8 +58,18 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
         .off(move |meta| {
             let keep = worker.written_to(node);
             let damaged: HashSet<BlockId> = damaged.iter().map(|bad| bad.id).collect();
-            let comparison = meta.snapshot()?.compare(node, range, &blocks, &damaged)?;
-            meta.reconcile(node, range, &comparison, &blocks, &keep)
+            let compare = || {
+                let comparison = meta.snapshot()?.compare(node, range, &blocks, &damaged)?;
+                meta.reconcile(node, range, &comparison, &blocks, &keep)
+            };
+            let (lost, unknown) = compare()?;
+            if unknown.is_empty() || !worker.is_rebuilding() {
+                return Ok((lost, unknown));
+            }
+            let noted = note(meta, node, &blocks, &unknown, labels)?;
+            worker.rebuild().noted(node, noted);
+            // Their stripes were shown in between.
+            if noted.late > 0 { compare() } else { Ok((lost, unknown)) }
         })
         .await?;
     let done = {
@@ -80,6 +90,21 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
     Ok(Done {})
 }
 
+/// Notes the blocks that the metadata do not know, for whoever makes them anew.
+fn note(
+    meta: &Meta,
+    node: NodeId,
+    held: &[HeldBlock],
+    unknown: &[BlockRef],
+    labels: Vec<(StripeId, bytes::Bytes)>,
+) -> Result<Noted> {
+    let unknown: HashSet<BlockRef> = unknown.iter().copied().collect();
+    let is_unknown = |b: &&HeldBlock| unknown.contains(&BlockRef { id: b.id, generation: b.generation });
+    let mut blocks: Vec<HeldBlock> = held.iter().filter(is_unknown).cloned().collect();
+    blocks.sort_unstable_by_key(|b| b.id);
+    meta.note_found(node, &blocks, &labels.into_iter().collect())
+}
+
 /// All blocks of a node are reported.
 fn ended(cluster: &Arc<Cluster>, node: NodeId, report: Report, aside: Vec<kintsu_wire::message::AsideBlock>) {
     let Report { record, blocks, lost, unknown, unknown_count, .. } = report;
@@ -93,7 +118,12 @@ fn ended(cluster: &Arc<Cluster>, node: NodeId, report: Report, aside: Vec<kintsu
         0 => tracing::info!("{node} is here"),
         n => tracing::warn!("{node} is here, but {n} of its blocks are missing or not as recorded"),
     }
-    if unknown_count > 0 {
+    let rebuilding = cluster.is_rebuilding();
+    if rebuilding {
+        cluster.rebuild().ends(node);
+        cluster.rebuilt.notify_one();
+    }
+    if unknown_count > 0 && !rebuilding {
         tracing::warn!("{node} holds {unknown_count} blocks of {blocks} that the metadata do not know");
     }
     if !unknown.is_empty() || !aside.is_empty() {

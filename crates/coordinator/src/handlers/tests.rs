@@ -49,7 +49,8 @@ pub(crate) async fn enlist_with(
     let incarnation = request.incarnation;
     let node = register::handle(cluster, Register { blocks: blocks.len() as u64, ..request }).await?.node;
     let (damaged, aside) = (Vec::new(), Vec::new());
-    let page = BlockPage { node, incarnation, number: 0, upto: None, blocks, damaged, aside };
+    let page =
+        BlockPage { node, incarnation, number: 0, upto: None, blocks, damaged, aside, labels: Vec::new() };
     report_blocks::handle(cluster, page).await?;
     Ok(node)
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_plan::DIGEST_UNKNOWN;
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind};
 use redb::{ReadableTable, ReadableTableMetadata};
 
@@ -153,6 +154,9 @@ impl Meta {
                     }
                     continue;
                 };
+                if is_placeholder(block) {
+                    block.digest = Some(l.digest);
+                }
                 if block.digest != Some(l.digest) {
                     return Err(CoordinatorError::Conflict {
                         what: format!("new home for {id}.{}", l.index),
@@ -166,6 +170,7 @@ impl Meta {
                 visible.push(l.index);
             }
             for l in landings.iter().filter(|l| visible.contains(&l.index)) {
+                make_room(t, id, &mut stripe, l)?;
                 t.settle(id, l.index, generation, l.to)?;
             }
             t.set_stripe(id, &stripe)?;
@@ -378,6 +383,28 @@ impl Snapshot {
     pub fn any_garbage(&self) -> Result<bool> {
         Ok(self.txn.open_table(tables::GARBAGE)?.len()? > 0)
     }
+}
+
+/// Whether a block is one that was not found when the metadata were made from blocks: nobody knows where it is, nor its
+/// digest.
+pub fn is_placeholder(block: &record::BlockRecord) -> bool {
+    block.lost && block.digest == Some(DIGEST_UNKNOWN)
+}
+
+/// Moves a placeholder out of the way of a block of its stripe that came to the home that was guessed for it.
+fn make_room(t: &mut Tables<'_>, id: StripeId, stripe: &mut record::StripeRecord, l: &Landing) -> Result<()> {
+    let Some(taken) = t.by_node.get((l.to.0, id.0))?.map(|row| BlockIndex(row.value())) else {
+        return Ok(());
+    };
+    let generation = stripe.generation;
+    let slot = stripe.blocks.get_mut(usize::from(taken.0)).and_then(Option::as_mut);
+    let Some(other) = slot.filter(|b| taken != l.index && is_placeholder(b)) else { return Ok(()) };
+    t.flag(id, taken, other, None)?;
+    t.unsettle(id, taken, generation, l.to)?;
+    t.garbage.remove((l.to.0, id.0, taken.0, generation))?;
+    other.node = l.from;
+    t.settle(id, taken, generation, l.from)?;
+    t.flag(id, taken, other, Some(byte_of(FaultKind::Missing)))
 }
 
 /// Whether the metadata place exactly this block on this node.

@@ -112,7 +112,7 @@ impl Tables<'_> {
         }
     }
 
-    fn add_code(&mut self, code: &CodeRecord) -> Result<u16> {
+    pub(super) fn add_code(&mut self, code: &CodeRecord) -> Result<u16> {
         let after_last = self.codes.last()?.map_or(0, |(key, _)| u64::from(key.value()) + 1);
         let next = self.counter(tables::COUNT_CODE)?.max(after_last);
         let key = u16::try_from(next).map_err(|_| CoordinatorError::Conflict {

@@ -181,7 +181,7 @@ fn merged(
         Some(name) => named_rack(nodes, name),
     };
     let placed = t.tally.get(node.0)?.map_or(0, |row| row.value().0);
-    if let Some(old) = old.filter(|old| old.rack != rack && placed > 0 && !moved) {
+    if let Some(old) = old.filter(|old| old.rack != rack && placed > 0 && !moved && !old.is_unheard()) {
         let shown = |rack: RackId, name: &Option<String>| name.clone().unwrap_or_else(|| rack.0.to_string());
         return Err(CoordinatorError::Conflict {
             what: format!("registration of {node}"),

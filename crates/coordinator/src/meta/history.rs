@@ -13,9 +13,12 @@ use super::{Meta, Snapshot, record, tables};
 use crate::error::{CoordinatorError, Result};
 
 /// Ids that are left out when metadata turn out to be older than what agents hold, so that no id is given twice.
-const LEAP: u64 = 1 << 32;
+pub(super) const LEAP: u64 = 1 << 32;
 /// The same for ids of nodes.
-const NODE_LEAP: u64 = 1000;
+pub(super) const NODE_LEAP: u64 = 1000;
+
+/// Starts that are believed: more, and the numbers of jobs would run out.
+pub const MOST_BOOTS: u64 = 1 << 22;
 
 /// Key of the cluster's id in the table of settings.
 const CLUSTER: &str = "cluster";
@@ -23,6 +26,8 @@ const CLUSTER: &str = "cluster";
 const BEHIND: &str = "behind";
 /// Key of the starts whose lost history an operator has accepted.
 const ACCEPTED: &str = "accepted";
+/// Key of the last start of which nothing is missed any more, since the metadata were made anew from blocks.
+const ACCEPTED_UPTO: &str = "accepted_upto";
 
 /// Metadata that are older than what agents remember.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,16 +68,22 @@ impl Meta {
             if let Some(start) = start.filter(|start| !behind.starts.contains(start)) {
                 behind.starts.push(start);
             }
-            let mut leap = |name, floor: u64, leap: u64| -> Result<()> {
+            let leap = |t: &mut Tables<'_>, name, floor: u64, leap: u64| -> Result<()> {
                 let next = t.counter(name)?;
                 if news || next < floor {
                     t.set_counter(name, next.max(floor).saturating_add(leap))?;
                 }
                 Ok(())
             };
-            leap(tables::COUNT_STRIPE, next_stripe, LEAP)?;
-            leap(tables::COUNT_PUT, 0, LEAP)?;
-            leap(tables::COUNT_NODE, 0, NODE_LEAP)?;
+            // The next start is one that no agent has heard of.
+            let boot =
+                start.map(|(boot, _)| boot).filter(|boot| *boot < MOST_BOOTS).map_or(0, |boot| boot + 2);
+            if t.counter(tables::COUNT_BOOT)? < boot {
+                t.set_counter(tables::COUNT_BOOT, boot)?;
+            }
+            leap(t, tables::COUNT_STRIPE, next_stripe, LEAP)?;
+            leap(t, tables::COUNT_PUT, 0, LEAP)?;
+            leap(t, tables::COUNT_NODE, 0, NODE_LEAP)?;
             t.settings.insert(BEHIND, record::pack(&behind).as_slice())?;
             Ok(news)
         })
@@ -107,7 +118,13 @@ impl Snapshot {
                 return Ok(true);
             }
         }
+        let upto = settings.get(ACCEPTED_UPTO)?;
+        let upto: Option<u64> = upto.map(|row| record::unpack("accepted starts", row.value())).transpose()?;
         let boots = self.txn.open_table(tables::BOOTS)?;
+        let own = boots.get(seen.boot)?.is_some_and(|row| row.value().0 == seen.nonce);
+        if !own && upto.is_some_and(|upto| seen.boot <= upto) {
+            return Ok(true);
+        }
         let Some(nonce) = boots.get(seen.boot)?.map(|row| row.value().0) else { return Ok(false) };
         let after = boots.range(seen.boot.saturating_add(1)..)?.next().transpose()?;
         let end = match after {
@@ -137,6 +154,22 @@ impl Snapshot {
     fn counter(&self, name: &str) -> Result<u64> {
         Ok(self.txn.open_table(tables::COUNTERS)?.get(name)?.map_or(0, |v| v.value()))
     }
+}
+
+/// The history that agents remember and these metadata lack was made anew from blocks: it is missed no more, nor is that
+/// of any start before.
+pub(super) fn accept_upto(t: &mut Tables<'_>) -> Result<()> {
+    let behind = t.settings.remove(BEHIND)?.map(|row| unpack_behind(row.value())).transpose()?;
+    let Some(last) = behind.and_then(|behind| behind.starts.into_iter().map(|start| start.0).max()) else {
+        return Ok(());
+    };
+    let before: Option<u64> = match t.settings.get(ACCEPTED_UPTO)? {
+        Some(row) => Some(record::unpack("accepted starts", row.value())?),
+        None => None,
+    };
+    let upto = before.map_or(last, |before| before.max(last));
+    t.settings.insert(ACCEPTED_UPTO, record::pack(&upto).as_slice())?;
+    Ok(())
 }
 
 fn accepted(t: &Tables<'_>) -> Result<Vec<(u64, u64)>> {

@@ -6,7 +6,7 @@ use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind, HeldBlock};
 use redb::ReadableTable;
 
-use super::blocks::{Landing, LostBlock, Proof, is_home};
+use super::blocks::{Landing, LostBlock, Proof, is_home, is_placeholder};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
@@ -92,6 +92,7 @@ impl Meta {
             let BlockRef { id, generation } = stray.file;
             let landing = Landing { index: id.index, from: stray.home, to: node, digest: stray.digest };
             match self.rehome(id.stripe, generation, &[landing]) {
+                Ok(_) if stray.home == node => {}
                 Ok(taken) if !taken.is_empty() => {
                     tracing::info!("{id} was found on {node}, not on {}", stray.home)
                 }
@@ -213,7 +214,15 @@ impl Snapshot {
                 // A file of another generation stays in `rest`: it is garbage besides.
                 Some(b) if b.generation != stripe.generation => Some(FaultKind::Stale),
                 Some(b) => {
-                    let same = Some(b.digest) == block.digest && b.len == stripe.layout.block_len(k, index);
+                    let whole = b.len == stripe.layout.block_len(k, index);
+                    if whole && is_placeholder(block) {
+                        // What was not there when the metadata were made from blocks: now its digest is known.
+                        let file = BlockRef { id, generation: b.generation };
+                        out.strays.push(Stray { file, home: node, digest: b.digest });
+                        rest.remove(&id);
+                        continue;
+                    }
+                    let same = whole && Some(b.digest) == block.digest;
                     rest.remove(&id);
                     (!same).then_some(FaultKind::Corrupt)
                 }
@@ -241,11 +250,16 @@ impl Snapshot {
         let lost_here = stripe.block(held.id.index).is_some_and(|b| b.lost && b.node == node);
         let k = usize::from(self.code(stripe.code)?.k);
         let whole = held.len == stripe.layout.block_len(k, held.id.index);
-        let recorded = stripe.block(held.id.index).is_some_and(|b| b.digest == Some(held.digest));
+        let recorded =
+            stripe.block(held.id.index).is_some_and(|b| b.digest == Some(held.digest) || is_placeholder(b));
         if lost_here && whole && recorded && stripe.generation == held.generation {
             return Ok(Some(node));
         }
-        let elsewhere = stripe.blocks.iter().flatten().any(|b| b.node == node && b.digest.is_some());
+        let elsewhere = stripe
+            .blocks
+            .iter()
+            .flatten()
+            .any(|b| b.node == node && b.digest.is_some() && !is_placeholder(b));
         let stray = self.stray(node, held, &mut HashMap::new())?.filter(|_| !elsewhere);
         Ok(stray.map(|stray| stray.home))
     }
@@ -293,7 +307,8 @@ impl Snapshot {
             Some(&k) => k,
             None => *codes.entry(stripe.code).or_insert(usize::from(self.code(stripe.code)?.k)),
         };
-        let same = block.digest == Some(held.digest) && held.len == stripe.layout.block_len(k, held.id.index);
+        let known = block.digest == Some(held.digest) || is_placeholder(block);
+        let same = known && held.len == stripe.layout.block_len(k, held.id.index);
         let file = BlockRef { id: held.id, generation: held.generation };
         Ok(same.then_some(Stray { file, home: block.node, digest: held.digest }))
     }

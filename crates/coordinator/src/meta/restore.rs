@@ -72,14 +72,21 @@ pub fn restore(
     })
 }
 
+/// Whether a folder holds metadata.
+///
+/// # Errors
+/// The folder cannot be looked into.
+pub fn present(dir: &Path) -> Result<bool> {
+    let path = dir.join(FILE);
+    path.try_exists().map_err(|source| CoordinatorError::Io { what: path.display().to_string(), source })
+}
+
 /// Refuses to restore where metadata are.
 ///
 /// # Errors
 /// `Conflict` when there are such; the folder cannot be looked into.
 pub fn refuse_present(dir: &Path) -> Result<()> {
-    let path = dir.join(FILE);
-    let io = |source| CoordinatorError::Io { what: path.display().to_string(), source };
-    if !path.try_exists().map_err(io)? {
+    if !present(dir)? {
         return Ok(());
     }
     Err(CoordinatorError::Conflict {

@@ -40,6 +40,8 @@ pub const DEFINITIONS: TableDefinition<u16, &[u8]> = TableDefinition::new("defin
 pub const SETTINGS: TableDefinition<&str, &[u8]> = TableDefinition::new("settings");
 /// Start of the coordinator -> (a random number, transactions committed before it).
 pub const BOOTS: TableDefinition<u64, (u64, u64)> = TableDefinition::new("boots");
+/// (object, stripe) -> what was found of a stripe that the metadata do not know, while they are made anew from blocks.
+pub const FOUND: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("found");
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
@@ -56,7 +58,7 @@ pub trait Visit {
 }
 
 /// Visits the tables that a copy of the metadata holds: all but `by_node` and `tally`, which are made anew from
-/// the stripes. A test demands that every table is one or the other.
+/// the stripes, and `found`, which begins anew with each start. A test demands that every table is one or the other.
 ///
 /// # Errors
 /// Those of the visit.

@@ -39,7 +39,7 @@ pub(crate) fn after_a_crash(dir: &Path) -> (tempfile::TempDir, Meta) {
 
 pub(crate) fn new_put(name: &str, size: u64, replace: bool, encoding: Encoding) -> NewPut {
     let division = Division::new(size, K.into(), 1, LayoutKind::Striped, BLOCK, 4).unwrap();
-    NewPut { name: name.into(), size, code: code(), encoding, replace, division, batch: 1000 }
+    NewPut { name: name.into(), size, code: code(), encoding, replace, division, batch: 1 << 20 }
 }
 
 /// Homes on nodes `from, from + 1, ..`.

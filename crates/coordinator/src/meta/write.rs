@@ -25,6 +25,7 @@ pub struct Tables<'t> {
     pub definitions: Table<'t, u16, &'static [u8]>,
     pub settings: Table<'t, &'static str, &'static [u8]>,
     pub boots: Table<'t, u64, (u64, u64)>,
+    pub found: Table<'t, (u64, u64), &'static [u8]>,
     pub counters: Table<'t, &'static str, u64>,
 }
 
@@ -47,6 +48,7 @@ impl<'t> Tables<'t> {
             definitions: txn.open_table(DEFINITIONS)?,
             settings: txn.open_table(SETTINGS)?,
             boots: txn.open_table(BOOTS)?,
+            found: txn.open_table(FOUND)?,
             counters: txn.open_table(COUNTERS)?,
         })
     }

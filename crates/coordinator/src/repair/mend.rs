@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::{Layout, Method, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology, read};
+use kintsu_plan::{
+    DIGEST_UNKNOWN, Layout, Method, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology, read,
+};
 use kintsu_wire::message::{DigestBytes, Fault, FaultKind, GoneAround, RunOutcome};
 
 use super::Order;
@@ -390,7 +392,10 @@ impl Mend {
             let mut written = outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
             let Some(held) = written.rfind(|h| h.id == id) else { continue };
             let len = self.layout.block_len(self.code.k(), index);
-            let same = Some(held.digest) == recorded.digest && held.generation == self.generation;
+            // One that was not found when the metadata were made from blocks has no digest yet: what came is it.
+            let unknown = recorded.digest == Some(DIGEST_UNKNOWN);
+            let as_recorded = unknown || Some(held.digest) == recorded.digest;
+            let same = as_recorded && held.generation == self.generation;
             if !same || held.len != len {
                 return Err(format!(
                     "{id} on {to}: expected {len} bytes of generation {} as recorded, got {} bytes of \

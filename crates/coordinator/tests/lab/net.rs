@@ -253,6 +253,12 @@ impl Coordinator for Front {
     async fn confirm_quarantine(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
         other()
     }
+    async fn rebuild(&self, _: Request<Nothing>) -> Result<Response<RebuildStatus>, Status> {
+        other()
+    }
+    async fn finish_rebuild(&self, _: Request<Nothing>) -> Result<Response<RebuildStatus>, Status> {
+        other()
+    }
     async fn forget_node(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
         other()
     }

@@ -351,6 +351,7 @@ async fn report(coordinator: &mut CoordinatorChannel, node: u32, blocks: &[HeldB
             blocks: blocks.to_vec(),
             damaged: Vec::new(),
             aside: Vec::new(),
+            labels: Vec::new(),
         };
         coordinator.report_blocks(page).await?;
     }

@@ -11,6 +11,7 @@ mod node;
 mod object;
 mod quarantine;
 mod rates;
+mod rebuild;
 mod remove;
 mod serve;
 mod sim;
@@ -72,6 +73,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Nodes => node::list(context).await,
         Command::Rates { command } => rates::run(command, context).await,
         Command::Quarantine { command } => quarantine::run(command, context).await,
+        Command::Rebuild { command } => rebuild::run(command, context).await,
         Command::Status => node::status(context).await,
         Command::Node(args) => node::act(args, context).await,
         Command::Backup(args) => backup::backup(args, context).await,

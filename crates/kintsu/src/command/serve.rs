@@ -10,6 +10,7 @@ use anyhow::Context;
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle, Launcher, Launching, Restore};
 use kintsu_dag::{NodeId, RackId};
+use kintsu_wire::ClusterId;
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -148,10 +149,15 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
         token,
         grace: args.grace,
         accept_older: args.metadata.accept_older,
+        rebuild: args.metadata.rebuild,
         quarantine_keep: args.metadata.quarantine_keep,
         ..Config::new(coordinator_dir(&args.dir), args.listen)
     };
     args.copies.configure(&mut config);
+    if config.rebuild {
+        // The nodes begin after their coordinator, but their folders say whose they are.
+        config.adopt = cluster_of(&args.dir, shape.nodes)?;
+    }
     let start = Cluster::with_config(&args.dir, shape, args.replace.clone(), config);
     let cluster = tokio::select! {
         started = start => started?,
@@ -182,6 +188,16 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
+/// The cluster of the nodes in a folder, if they belong to one.
+fn cluster_of(dir: &Path, nodes: u32) -> anyhow::Result<Option<ClusterId>> {
+    for id in 0..nodes {
+        if let Some(cluster) = kintsu_agent::cluster_of(&node_dir(dir, id))? {
+            return Ok(Some(cluster));
+        }
+    }
+    anyhow::bail!("--rebuild: expected nodes in {} that belong to a cluster, got none", dir.display())
+}
+
 /// `kintsu coordinator`.
 pub async fn coordinator(
     args: CoordinatorArgs,
@@ -194,6 +210,7 @@ pub async fn coordinator(
         trusted: args.trusted_network,
         grace: args.grace,
         accept_older: args.metadata.accept_older,
+        rebuild: args.metadata.rebuild,
         quarantine_keep: args.metadata.quarantine_keep,
         restore: args.restore.map(|from| match from.to_str() {
             Some("auto") => Restore::Auto { wait: args.restore_wait },

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,9 @@ pub struct Registered {
     pub heartbeat_ms: u64,
     /// What it is to remember; none while the coordinator does not trust its own metadata.
     pub seen: Option<Seen>,
+    /// Whether it is to tell the labels of its blocks.
+    #[serde(default)]
+    pub labels: bool,
 }
 
 /// Some of the blocks that an agent holds, in order of stripes; all that it holds of the stripes after those of the page
@@ -94,6 +98,9 @@ pub struct BlockPage {
     pub damaged: Vec<BadBlock>,
     /// All that is in quarantine; in the last page only.
     pub aside: Vec<AsideBlock>,
+    /// The label of each stripe of the page that has one, if labels were asked for.
+    #[serde(default)]
+    pub labels: Vec<(StripeId, Bytes)>,
 }
 
 /// A block in a node's quarantine.

@@ -1,0 +1,319 @@
+//! Makes metadata anew from what agents hold. After agents have told of their blocks, a pass shows every object that
+//! can be read, object by object, the newest ones first.
+//!
+//! An object that any agent remembers as removed stays away; one that is visible nevertheless is removed. So all living
+//! agents are asked before each pass, and without an answer of each there is none. Nothing is deleted before an operator
+//! has ended the rebuild.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_code::{Code, USER};
+use kintsu_dag::NodeId;
+use kintsu_wire::message::{CodeLabel, DigestBytes, Incomplete, Nothing, RebuildStatus};
+
+use super::guard::guarded;
+use crate::cluster::Cluster;
+use crate::error::{CoordinatorError, Result};
+use crate::meta::{CodeRecord, Meta, Noted, Shown};
+use crate::rebuild::{Wanted, assemble};
+
+/// Agents come together: a pass waits for so long after the last one.
+const QUIET: Duration = Duration::from_secs(1);
+/// But no longer than so many times as long while others are still telling.
+const MOST_WAITS: u32 = 20;
+/// How soon a pass that could not be made is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long an agent may take to tell what it remembers as removed.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Incomplete objects that are told by name.
+const NAMED: usize = 1000;
+
+/// Ranges of ids of removed objects: first and last.
+type Ranges = Vec<(u64, u64)>;
+
+/// How far a rebuild is.
+#[derive(Debug, Default)]
+pub struct Rebuild {
+    /// What each node told: blocks, and blocks without labels.
+    told: BTreeMap<NodeId, (u64, u64)>,
+    /// The nodes that have told all.
+    done: BTreeSet<NodeId>,
+    /// What each node remembers as removed, by its start.
+    removed: HashMap<NodeId, (u64, Ranges)>,
+    /// There is news since the last pass.
+    news: bool,
+    shown: u64,
+    dropped: u64,
+    incomplete: Vec<Incomplete>,
+    incomplete_count: u64,
+    waiting: Option<String>,
+}
+
+impl Rebuild {
+    /// A node begins to tell. Whether it told something before.
+    pub fn begins(&mut self, node: NodeId) -> bool {
+        self.done.remove(&node);
+        self.told.insert(node, (0, 0)).is_some()
+    }
+
+    /// A node has told of some blocks.
+    pub fn noted(&mut self, node: NodeId, noted: Noted) {
+        let told = self.told.entry(node).or_default();
+        (told.0, told.1) = (told.0 + noted.blocks, told.1 + noted.without_label);
+    }
+
+    /// A node has told of all its blocks.
+    pub fn ends(&mut self, node: NodeId) {
+        self.done.insert(node);
+        self.news = true;
+    }
+
+    /// Whether a node has told of all its blocks.
+    pub fn has_told(&self, node: NodeId) -> bool {
+        self.done.contains(&node)
+    }
+
+    /// Whether all news are worked in.
+    pub fn is_settled(&self) -> bool {
+        !self.news
+    }
+
+    /// For people.
+    pub fn status(&self, active: bool) -> RebuildStatus {
+        RebuildStatus {
+            active,
+            agents: self.done.len() as u64,
+            blocks: self.told.values().map(|told| told.0).sum(),
+            without_label: self.told.values().map(|told| told.1).sum(),
+            shown: self.shown,
+            removed: self.dropped,
+            incomplete: self.incomplete_count,
+            first_incomplete: self.incomplete.clone(),
+            waiting: self.waiting.clone(),
+        }
+    }
+}
+
+/// Runs until the coordinator ends.
+pub async fn rebuild(cluster: Arc<Cluster>) {
+    loop {
+        tokio::select! {
+            () = cluster.rebuilt.notified() => {}
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+        if !cluster.is_rebuilding() || cluster.rebuild().is_settled() {
+            continue;
+        }
+        for _ in 0..MOST_WAITS {
+            tokio::time::sleep(QUIET).await;
+            if cluster.reports().is_empty() {
+                break;
+            }
+        }
+        if let Err(error) = guarded(pass(&cluster)).await {
+            tracing::warn!("rebuilding has to wait: {error}");
+            cluster.rebuild().waiting = Some(error.to_string());
+        }
+    }
+}
+
+/// What a pass came to.
+#[derive(Default)]
+struct Outcome {
+    shown: Vec<String>,
+    dropped: Vec<String>,
+    incomplete: Vec<Incomplete>,
+    incomplete_count: u64,
+}
+
+/// Shows all objects that are complete now.
+///
+/// # Errors
+/// An agent does not tell what it remembers as removed; the disk fails.
+pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
+    let done = cluster.rebuild().done.clone();
+    let removed = removed(cluster).await?;
+    let worker = cluster.clone();
+    let outcome = cluster.meta.off(move |meta| build(&worker, meta, &removed)).await?;
+    let status = {
+        let mut rebuild = cluster.rebuild();
+        rebuild.shown += outcome.shown.len() as u64;
+        rebuild.dropped += outcome.dropped.len() as u64;
+        (rebuild.incomplete, rebuild.incomplete_count) = (outcome.incomplete, outcome.incomplete_count);
+        rebuild.waiting = None;
+        // Who told in between may have told more.
+        rebuild.news = rebuild.done != done;
+        rebuild.status(true)
+    };
+    for name in &outcome.dropped {
+        tracing::warn!("{name:?} is removed: an agent remembers that it is gone");
+    }
+    tracing::warn!(
+        "rebuilding: {} agents, {} blocks, {} objects back, {} incomplete (`kintsu rebuild` shows them, `kintsu rebuild \
+         finish` ends it)",
+        status.agents,
+        status.blocks,
+        status.shown,
+        status.incomplete
+    );
+    cluster.auto().nodes_changed();
+    Ok(())
+}
+
+/// The objects that are gone, as the metadata and all living agents remember: ranges in order.
+async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
+    let living: Vec<(NodeId, u64)> = {
+        let members = cluster.members();
+        members.iter().filter(|(_, m)| m.up).map(|(node, m)| (node, m.record.incarnation)).collect()
+    };
+    for (node, start) in living {
+        if cluster.rebuild().removed.get(&node).is_some_and(|known| known.0 == start) {
+            continue;
+        }
+        let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
+        let mut agent = cluster.agent(node)?;
+        let told = tokio::time::timeout(PATIENCE, agent.removed(Nothing {})).await;
+        let told = told.map_err(|_| unavailable("it does not tell which objects are removed".into()))?;
+        let ranges = told.map_err(|status| unavailable(status.message().into()))?.into_inner().ranges;
+        cluster.rebuild().removed.insert(node, (start, ranges));
+    }
+    let own = cluster.meta.off(|meta| meta.snapshot()?.graves(0, usize::MAX)).await?;
+    let mut ranges: Ranges = own.into_iter().map(|(_, object)| (object, object)).collect();
+    ranges.extend(cluster.rebuild().removed.values().flat_map(|(_, ranges)| ranges.iter().copied()));
+    Ok(merged(ranges))
+}
+
+/// The same ids as ranges in order that do not touch.
+fn merged(mut ranges: Ranges) -> Ranges {
+    ranges.retain(|(first, last)| first <= last);
+    ranges.sort_unstable();
+    let mut out: Ranges = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match out.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => out.push((first, last)),
+        }
+    }
+    out
+}
+
+fn is_in(ranges: &Ranges, id: u64) -> bool {
+    let before = ranges.partition_point(|(first, _)| *first <= id);
+    before.checked_sub(1).is_some_and(|at| ranges[at].1 >= id)
+}
+
+/// One pass over all that was found. Blocking.
+fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Outcome> {
+    let mut outcome = Outcome { dropped: meta.drop_buried(removed)?, ..Outcome::default() };
+    let mut codes = Codes::default();
+    for id in meta.snapshot()?.found_objects()? {
+        let snapshot = meta.snapshot()?;
+        if is_in(removed, id) || snapshot.name(id)?.is_some() || snapshot.put(id)?.is_some() {
+            meta.drop_found(&[id])?;
+            continue;
+        }
+        let Some((object, found)) = snapshot.found(id)? else { continue };
+        if snapshot.object_id(&object.name)?.is_some_and(|known| known > id) {
+            // An older version: its blocks stay where they are, unknown.
+            continue;
+        }
+        let nodes: BTreeSet<NodeId> = snapshot.nodes()?.into_keys().collect();
+        let whole = codes.find(&object.code).and_then(|code| {
+            let (size, encoding) = (object.size, object.encoding);
+            let wanted = Wanted { id, size, encoding, code: code.as_ref(), key: 0, nodes: &nodes };
+            Ok((CodeRecord::of(code.as_ref()), assemble(wanted, &found)?))
+        });
+        drop(found);
+        let (name, size) = (object.name.clone(), object.size);
+        let shown = match whole {
+            Ok((code, stripes)) => {
+                match meta.show_found(Shown { object, code, stripes }, cluster.unix_seconds()) {
+                    Ok(shown) => Ok(shown),
+                    Err(
+                        error @ (CoordinatorError::Conflict { .. }
+                        | CoordinatorError::NotFound { .. }
+                        | CoordinatorError::Corrupt { .. }),
+                    ) => Err(error.to_string()),
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(missing) => Err(missing),
+        };
+        match shown {
+            Ok(None) => {}
+            Ok(Some(unheard)) => {
+                let now = cluster.now_ms();
+                let mut members = cluster.members();
+                unheard.into_iter().for_each(|(node, record)| members.unheard(node, record, now));
+                outcome.shown.push(name);
+            }
+            Err(missing) => {
+                outcome.incomplete_count += 1;
+                if outcome.incomplete.len() < NAMED {
+                    outcome.incomplete.push(Incomplete { name, version: id, size, missing });
+                }
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// The codes that labels tell of, each proved once a pass.
+#[derive(Default)]
+struct Codes(HashMap<(String, DigestBytes), Result<Arc<dyn Code>, String>>);
+
+impl Codes {
+    fn find(&mut self, label: &CodeLabel) -> Result<Arc<dyn Code>, String> {
+        let key = (label.name.clone(), label.generator);
+        self.0.entry(key).or_insert_with(|| prove(label)).clone()
+    }
+}
+
+/// The code of a label, if it still means the generator that the label tells.
+fn prove(label: &CodeLabel) -> Result<Arc<dyn Code>, String> {
+    let name = &label.name;
+    let code = match (&label.definition, name.starts_with(USER)) {
+        (Some(definition), true) => definition.prove(),
+        (None, false) => kintsu_code::parse(name),
+        _ => {
+            return Err(format!("code {name}: expected a definition if and only if it is a registered code"));
+        }
+    };
+    let code = code.map_err(|e| format!("code {name}: {e}"))?;
+    let now = CodeLabel::of(code.as_ref(), label.definition.clone());
+    if (&now.name, now.n, now.k, now.w, now.generator) == (name, label.n, label.k, label.w, label.generator) {
+        return Ok(code);
+    }
+    Err(format!("code {name}: expected the generator that the blocks tell of, got another one by this name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn merged_ranges_hold_the_same_ids(ranges in prop::collection::vec((0u64..40, 0u64..40), 0..12)) {
+            let merged = merged(ranges.clone());
+            for id in 0..42 {
+                let held = ranges.iter().any(|(first, last)| (*first..=*last).contains(&id));
+                prop_assert_eq!(is_in(&merged, id), held, "{}", id);
+            }
+            prop_assert!(merged.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
+        }
+    }
+
+    #[test]
+    fn a_code_counts_only_if_it_means_the_generator_of_the_label() {
+        let code = kintsu_code::parse("rs:n=5,k=3").unwrap();
+        let label = CodeLabel::of(code.as_ref(), None);
+        assert_eq!(prove(&label).unwrap().name(), "rs:n=5,k=3");
+        let other = CodeLabel { generator: [1; 16], ..label.clone() };
+        assert!(prove(&other).unwrap_err().contains("another one by this name"));
+        let nameless = CodeLabel { name: "user:mine".into(), ..label };
+        assert!(prove(&nameless).unwrap_err().contains("expected a definition"));
+    }
+}

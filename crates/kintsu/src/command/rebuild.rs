@@ -1,0 +1,60 @@
+//! `kintsu rebuild`: metadata that are made anew from blocks.
+
+use std::process::ExitCode;
+
+use kintsu_wire::message::RebuildStatus;
+
+use super::Context;
+use super::confirm::confirm;
+use crate::cli::RebuildCommand;
+use crate::{output, units::human};
+
+/// Shows how far it is, or ends it.
+pub async fn run(command: Option<RebuildCommand>, context: &Context) -> anyhow::Result<ExitCode> {
+    let status = match command {
+        None => context.client.rebuild().await?,
+        Some(RebuildCommand::Finish { yes }) => {
+            let now = context.client.rebuild().await?;
+            let question = format!(
+                "{} agents have told, {} objects are back, {} are incomplete. Blocks that are part of no object are set aside \
+                 from then on. Finish the rebuild?",
+                now.agents, now.shown, now.incomplete
+            );
+            confirm(question, yes).await?;
+            context.client.finish_rebuild().await?
+        }
+    };
+    if context.json {
+        output::json(&status)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    show(&status)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(status: &RebuildStatus) -> anyhow::Result<()> {
+    if !status.active && status.agents == 0 {
+        return output::line("the metadata are not being made anew");
+    }
+    for (what, value) in [
+        ("agents that told all", status.agents),
+        ("blocks found", status.blocks),
+        ("blocks of old formats", status.without_label),
+        ("objects back", status.shown),
+        ("objects removed", status.removed),
+        ("objects incomplete", status.incomplete),
+    ] {
+        output::line(&format!("{what:22} {value}"))?;
+    }
+    if let Some(why) = &status.waiting {
+        output::line(&format!("waiting: {why}"))?;
+    }
+    for object in &status.first_incomplete {
+        let (name, version, size) = (&object.name, object.version, human(object.size));
+        output::line(&format!("incomplete: {name:?} (version {version}, {size}): {}", object.missing))?;
+    }
+    if status.active {
+        output::line("`kintsu rebuild finish` ends it; until then nothing is deleted.")?;
+    }
+    Ok(())
+}
