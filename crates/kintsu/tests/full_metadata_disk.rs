@@ -56,19 +56,25 @@ fn a_full_disk_of_the_metadata_ends_the_coordinator_with_a_message_and_loses_not
     fill(&ballast);
 
     let mut acknowledged = vec!["before".to_owned()];
-    let mut refusals = Vec::new();
-    let mut next = 0;
-    wait("the metadata to need more space", || {
-        let name = format!("object-{next}");
-        next += 1;
-        let out = cluster.run(&["put", file.to_str().unwrap(), &name, "--code", "rs:n=4,k=2"]);
-        if out.status.success() {
-            acknowledged.push(name);
-        } else {
-            refusals.push(cluster::text(&out.stderr));
+    // What was open in the file is reused first; so puts go on until the metadata need more space.
+    while cluster.coordinator_runs() {
+        let name = format!("object-{}", acknowledged.len());
+        let mut put = cluster.spawn(&["put", file.to_str().unwrap(), &name, "--code", "rs:n=4,k=2"]);
+        let mut ended = None;
+        wait("the put or the coordinator to end", || {
+            ended = put.try_wait().unwrap();
+            ended.is_some() || !cluster.coordinator_runs()
+        });
+        match ended {
+            Some(status) if status.success() => acknowledged.push(name),
+            Some(_) => break,
+            None => {
+                // It would wait for the coordinator to come back.
+                put.kill().unwrap();
+                put.wait().unwrap();
+            }
         }
-        !refusals.is_empty()
-    });
+    }
     assert!(!cluster.coordinator_ended().success(), "it ends by itself");
     let said = std::fs::read_to_string(&log).unwrap();
     let expected =

@@ -157,8 +157,9 @@ async fn copy(cluster: &Arc<Cluster>, patience: Duration) -> Result<Option<Copie
     lock(&cluster.copies.state).offer = None;
     if copied.nodes.is_empty() {
         // A cluster without agents is no news.
-        for failure in &copied.failed {
-            tracing::warn!("a copy of the metadata was not taken: {failure}");
+        if let Some(failure) = copied.failed.first() {
+            let count = copied.failed.len();
+            tracing::warn!("none of {count} agents took a copy of the metadata; the first: {failure}");
         }
         return Ok(Some(copied));
     }
