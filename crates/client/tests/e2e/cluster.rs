@@ -192,16 +192,17 @@ impl Cluster {
         view.stripes.iter().flat_map(|s| s.blocks.iter().flatten()).count()
     }
 
-    /// All blocks of all objects with their homes and the bytes of their files; those that are not there
-    /// are left out.
+    /// All blocks of all objects with their homes and the data in their files; those that are not there are left out.
+    /// The header is not among it: the label in it tells where the blocks of the stripe were when it was written.
     pub async fn all_blocks(&self) -> BTreeMap<BlockId, (u32, Vec<u8>)> {
         let client = self.client().await;
         let mut blocks = BTreeMap::new();
         for object in client.list("", None, 1000).await.unwrap().objects {
             let view = client.stripes(&object.name, 0, 1000).await.unwrap();
             for block in view.stripes.iter().flat_map(|s| s.blocks.iter().flatten()) {
-                if let Ok(bytes) = std::fs::read(self.path_of(block.node.0, block.id)) {
-                    blocks.insert(block.id, (block.node.0, bytes));
+                if let Ok(mut bytes) = std::fs::read(self.path_of(block.node.0, block.id)) {
+                    let len = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;
+                    blocks.insert(block.id, (block.node.0, bytes.drain(4096..4096 + len).collect()));
                 }
             }
         }

@@ -119,7 +119,7 @@ async fn rot_is_found_read_around_and_mended() {
         cluster
             .until_async(&mended, || async {
                 let path = cluster.block_path("o", 0, index).await;
-                std::fs::read(&path).is_ok_and(|now| now == before)
+                std::fs::read(&path).is_ok_and(|now| now.get(4096..) == before.get(4096..))
             })
             .await;
         assert_same(&cluster.get("o").await.unwrap(), &data);
@@ -139,7 +139,7 @@ async fn a_sound_block_of_other_bytes_is_gone_around_and_mended() {
     cluster
         .until_async("the block is mended", || async {
             let path = cluster.block_path("o", 0, 1).await;
-            std::fs::read(&path).is_ok_and(|now| now == before)
+            std::fs::read(&path).is_ok_and(|now| now.get(4096..) == before.get(4096..))
         })
         .await;
     assert_same(&cluster.get("o").await.unwrap(), &data);

@@ -94,6 +94,10 @@ async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
         Ok(Some((why, news)))
     };
     if let Some((why, news)) = cluster.meta.off(look).await? {
+        if cluster.config.accept_older {
+            tracing::warn!("{why} It is accepted as it is.");
+            return cluster.meta.off(|meta| meta.accept_older()).await.map(drop);
+        }
         let rebuilding = cluster.is_rebuilding();
         if news && !rebuilding {
             tracing::error!("{why}");
@@ -206,8 +210,17 @@ mod tests {
         config.accept_older = true;
         let accepted = Arc::new(Cluster::open(config, kintsu_wire::Credentials::none()).unwrap());
         assert!(!accepted.gate().is_behind());
-        handle(&accepted, ahead).await.unwrap();
-        assert!(!accepted.gate().is_behind(), "what was accepted stays accepted");
+        handle(&accepted, ahead.clone()).await.unwrap();
+        // One that was away when the operator decided.
+        let other = Seen { nonce: known.nonce ^ 1, ..later };
+        let late = Register { incarnation: 4, seen: Some(other), ..registration(0, 0) };
+        handle(&accepted, late.clone()).await.unwrap();
+        assert!(!accepted.gate().is_behind(), "what is accepted stays accepted");
+        drop(accepted);
+        let after = reopen(&dir);
+        handle(&after, ahead).await.unwrap();
+        handle(&after, late).await.unwrap();
+        assert!(!after.gate().is_behind(), "also after the next start");
     }
 
     #[tokio::test]

@@ -76,6 +76,10 @@ impl Site {
         let client = lab.client().await?;
         let credentials = Credentials::token(lab.token());
         let credentials = credentials.map_err(|e| LabError::invalid("token", "one that can be shown", e))?;
+        let cluster = client.status().await?.cluster;
+        if let Some(cluster) = cluster {
+            credentials.join(cluster).map_err(|e| LabError::invalid("cluster", "the lab's own", e))?;
+        }
         let site = Self { lab, client, conductor: Conductor::new(credentials), stored: BTreeMap::new() };
         for node in &scene.free {
             // A node that is being emptied gets no blocks.
