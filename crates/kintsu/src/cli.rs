@@ -142,13 +142,14 @@ Examples:
   kintsu backup - | ssh elsewhere 'cat > metadata.kintsu'
   kintsu coordinator --dir /data/new --restore metadata.kintsu")]
     Backup(Backup),
-    /// Stop, start, wipe or drain a node.
+    /// Stop, start, wipe, drain or forget a node.
     #[command(after_help = "\
 Examples:
   kintsu node stop 3
   kintsu node start 3          # where `kintsu up` runs the node
   kintsu node drain 3          # move its blocks elsewhere, then take it away
-  kintsu node wipe 3           # delete its blocks; asks first")]
+  kintsu node wipe 3           # delete its blocks; asks first
+  kintsu node forget 3         # gone for good, and nothing is placed on it")]
     Node(Node),
     /// What links carry: repairs are planned by it, and their reports tell how near they came.
     #[command(after_help = "\
@@ -427,9 +428,9 @@ pub struct Node {
     /// What to do with it.
     #[arg(value_enum)]
     pub action: NodeAction,
-    /// Its id.
-    pub id: u32,
-    /// Wipe without asking.
+    /// Its id or its name.
+    pub node: String,
+    /// Wipe or forget without asking.
     #[arg(long)]
     pub yes: bool,
     /// Wipe also where that makes objects unreadable.
@@ -448,6 +449,8 @@ pub enum NodeAction {
     Wipe,
     /// Move its blocks elsewhere.
     Drain,
+    /// Take it off the list of nodes: it is gone for good, and no block is placed on it.
+    Forget,
 }
 
 /// `kintsu rebuild`.

@@ -84,12 +84,14 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
 
 /// `kintsu node ACTION ID`.
 pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode> {
-    let id = args.id;
+    let node = super::quarantine::named(&args.node, context).await?;
+    let id = node.0;
     let (action, word) = match args.action {
         cli::NodeAction::Stop => (NodeAction::Stop, "stopped"),
         cli::NodeAction::Start => (NodeAction::Start, "started"),
         cli::NodeAction::Wipe => (NodeAction::Wipe, "wiped"),
         cli::NodeAction::Drain => (NodeAction::Drain, "drained"),
+        cli::NodeAction::Forget => return forget(node, &args, context).await,
     };
     if args.action == cli::NodeAction::Wipe {
         let question = wipe_question(NodeId(id), args.force, context).await?;
@@ -102,6 +104,22 @@ pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode>
         false => context.client.command_node(NodeId(id), action).await?,
     };
     super::job::follow(events, context, &format!("node {id} {word}")).await
+}
+
+/// Forgets a node that is gone for good.
+async fn forget(node: NodeId, args: &cli::Node, context: &Context) -> anyhow::Result<ExitCode> {
+    if args.force {
+        anyhow::bail!("--force: expected with `node wipe`, got it with another command");
+    }
+    let question = format!("Forget node {}: its folder will not be taken back as that node?", node.0);
+    confirm(question, args.yes).await?;
+    context.client.forget_node(node).await?;
+    if context.json {
+        output::json(&serde_json::json!({ "node": node.0, "forgotten": true }))?;
+    } else {
+        output::line(&format!("node {} is forgotten", node.0))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What a wipe would delete, by what the coordinator knows.
