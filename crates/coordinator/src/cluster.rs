@@ -36,6 +36,9 @@ const JOBS_A_BOOT: u64 = 1 << 40;
 /// Blocks that are read again at once, because somebody found them bad.
 const VERIFIED_AT_ONCE: usize = 4;
 
+/// A code with what labels say of it.
+type Labelled = (Arc<dyn Code>, Arc<CodeLabel>);
+
 /// What all handlers and drivers share.
 pub struct Cluster {
     pub config: Config,
@@ -79,7 +82,7 @@ pub struct Cluster {
     auto: Mutex<Auto>,
     asks: Mutex<Asks>,
     damage: Mutex<Damage>,
-    codes: Mutex<HashMap<u16, (Arc<dyn Code>, Arc<CodeLabel>)>>,
+    codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<HashSet<Place>>,
     wipes: Mutex<BTreeSet<NodeId>>,
@@ -294,7 +297,7 @@ impl Cluster {
     }
 
     /// The same with what labels say of it.
-    fn labelled_code(&self, key: u16) -> Result<(Arc<dyn Code>, Arc<CodeLabel>)> {
+    fn labelled_code(&self, key: u16) -> Result<Labelled> {
         if let Some(code) = lock(&self.codes).get(&key) {
             return Ok(code.clone());
         }

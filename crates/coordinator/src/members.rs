@@ -432,7 +432,7 @@ pub(crate) mod tests {
             m.seen(NODE, 7, DiskUsage::default(), None, 1010).is_err(),
             "what it holds is to be told anew"
         );
-        assert!(m.readable(NODE) && m.tick(1059) == []);
+        assert!(m.readable(NODE) && m.tick(1059).is_empty());
         assert_eq!(m.tick(1060), [Change::Down(NODE)]);
     }
 
