@@ -345,4 +345,24 @@ mod tests {
             assert_eq!((seen, rest.len()), (all.len(), 0));
         }
     }
+
+    #[test]
+    fn a_page_carries_no_more_labels_than_fit_and_never_cuts_a_stripe() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = kintsu_store::FileStore::open(dir.path()).unwrap();
+        for (stripe, index) in [(1, 0), (1, 1), (2, 0), (3, 0), (3, 1), (4, 0)] {
+            let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
+            // Stripe 2 is of an old format: it has no label.
+            let label = if stripe == 2 { Vec::new() } else { vec![stripe as u8; MOST_LABEL_BYTES / 2] };
+            let write = store.create(id, Generation(1), 0, 65536, &label).unwrap();
+            write.finish(None).unwrap();
+        }
+        let all = store.list().unwrap().blocks;
+        let (labels, last) = labels_of(&store, &all);
+        let told: Vec<(u64, u8)> = labels.iter().map(|(stripe, label)| (stripe.0, label[0])).collect();
+        assert_eq!((told, last), (vec![(1, 1), (3, 3)], Some(StripeId(3))));
+        let rest = &all[all.partition_point(|meta| meta.id.stripe <= StripeId(3))..];
+        let (labels, last) = labels_of(&store, rest);
+        assert_eq!((labels.len(), labels[0].0, last), (1, StripeId(4), None));
+    }
 }

@@ -218,6 +218,28 @@ fn an_older_copy_of_the_metadata_is_completed_from_the_blocks() {
 }
 
 #[test]
+fn a_removed_object_stays_away_though_a_node_that_was_down_holds_all_of_it() {
+    let mut cluster = Cluster::start(4, 4);
+    let mut objects = BTreeMap::new();
+    let copies = ["--code", "replication:n=3"];
+    put(&cluster, &mut objects, "kept", 100_000, &copies);
+    put(&cluster, &mut objects, "removed", 100_001, &copies);
+    let holder = cluster.blocks("removed")[0]["node"].as_u64().unwrap() as u32;
+    cluster.kill(holder);
+    cluster.wait_dead(1);
+    cluster.json(&["rm", "removed"]);
+    // The dead node's own block is all that waits.
+    wait("the others to delete", || cluster.json(&["status"])["garbage"] == 1);
+    lose_metadata(&mut cluster);
+    cluster.start_coordinator_with(&["--rebuild"], None).unwrap();
+    cluster.start_agent(holder);
+    rebuilt(&cluster, 4, 1);
+    finish(&cluster);
+    assert_eq!(listed(&cluster).keys().cloned().collect::<Vec<_>>(), ["kept"]);
+    assert_eq!(cluster.get_sha("kept"), objects["kept"]);
+}
+
+#[test]
 fn a_restored_copy_is_completed_by_itself() {
     let mut cluster = Cluster::start(6, 3);
     let mut objects = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Slips of an operator, with processes of their own: a wrong folder, a wrong address, a lost record, an older copy of the
 //! metadata, an unmounted disk. No block is gone afterwards, every object is readable, and the messages say what to do.
 
-#![allow(clippy::unwrap_used, reason = "what fails is the test's failure")]
+#![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 mod cluster;
 

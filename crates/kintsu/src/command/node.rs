@@ -111,7 +111,8 @@ async fn forget(node: NodeId, args: &cli::Node, context: &Context) -> anyhow::Re
     if args.force {
         anyhow::bail!("--force: expected with `node wipe`, got it with another command");
     }
-    let question = format!("Forget node {}: blocks that it still holds will count as unknown if it comes back?", node.0);
+    let question =
+        format!("Forget node {}: blocks that it still holds will count as unknown if it comes back?", node.0);
     confirm(question, args.yes).await?;
     context.client.forget_node(node).await?;
     if context.json {
