@@ -269,11 +269,11 @@ fn what_metadata_do_not_know_is_set_aside_and_can_be_taken_back() {
     std::fs::rename(&newer, &own).unwrap();
     cluster.start_coordinator();
     cluster.wait_alive(6);
-    cluster.wait_whole();
-    assert_eq!(cluster.get_sha("c"), sha256(&lost));
     wait("the quarantine to be empty", || {
         aside(&cluster).iter().all(|node| node["aside"].as_array().unwrap().is_empty())
     });
+    cluster.wait_whole();
+    assert_eq!(cluster.get_sha("c"), sha256(&lost));
 }
 
 #[test]
