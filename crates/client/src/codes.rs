@@ -63,7 +63,7 @@ impl Client {
 }
 
 /// The code of a name that came from the coordinator or the user.
-pub(crate) fn parse_code(name: &str) -> Result<Arc<dyn Code>, ClientError> {
+fn parse_code(name: &str) -> Result<Arc<dyn Code>, ClientError> {
     kintsu_code::parse(name).map_err(|e| ClientError::Invalid(e.to_string()))
 }
 
@@ -73,7 +73,13 @@ pub(crate) async fn received_code(
     name: &str,
     definition: Option<Definition>,
 ) -> Result<Arc<dyn Code>, ClientError> {
-    let Some(definition) = definition else { return parse_code(name) };
+    let Some(definition) = definition else {
+        // Making a code proves its distance, which may take seconds.
+        let name = name.to_owned();
+        let made = tokio::task::spawn_blocking(move || parse_code(&name)).await;
+        return made
+            .unwrap_or_else(|e| Err(ClientError::Invalid(format!("code: its proof ended early: {e}"))));
+    };
     if definition.name != name {
         return Err(ClientError::Corrupt(format!(
             "expected the definition of {name}, got that of {:?}",

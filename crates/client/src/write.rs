@@ -15,7 +15,7 @@ use kintsu_wire::message::{
 };
 use tokio::task::JoinHandle;
 
-use crate::codes::{parse_code, received_code};
+use crate::codes::received_code;
 use crate::lease::Lease;
 use crate::stripe::by_id;
 use crate::write_stripe::{Put, StripeWrite};
@@ -75,7 +75,7 @@ impl Client {
         progress: impl Fn(u64, u64),
     ) -> Result<ObjectInfo, ClientError> {
         if !options.code.starts_with(USER) {
-            parse_code(&options.code)?;
+            received_code(&options.code, None).await?;
         }
         let size = source.len();
         let begin = BeginPut {

@@ -20,7 +20,12 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
     check_name(&request.name)?;
     let (code, definition) = match request.code.starts_with(USER) {
         true => cluster.registered(request.code).await.map(|(code, definition)| (code, Some(definition)))?,
-        false => (kintsu_code::parse(&request.code)?, None),
+        false => {
+            let name = request.code;
+            // Making a code proves its distance, which may take seconds.
+            let code = cluster.meta.off(move |_| Ok(kintsu_code::parse(&name)?)).await?;
+            (code, None)
+        }
     };
     let kind = match request.encoding {
         Encoding::Online => LayoutKind::Striped,
