@@ -140,7 +140,8 @@ mod tests {
         cluster.meta.spoil_put(puts[0]);
         for node in 0..4 {
             // All are here, without the blocks of the visible object.
-            enlist(&cluster, registration(node, node % 2)).await.unwrap();
+            let here = kintsu_wire::message::Register { incarnation: 2, ..registration(node, node % 2) };
+            enlist(&cluster, here).await.unwrap();
         }
         tick(&cluster).await.unwrap();
         assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap(), puts[..1], "the others are undone");

@@ -46,7 +46,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
     if enrolled.replaced {
         tracing::warn!("{node} has another folder from now on: {folder}");
     }
-    cluster.reports().insert(node, Report::new(enrolled.record, request.blocks));
+    cluster.reports().insert(node, Report::new(enrolled.record, enrolled.ran, request.blocks));
     let heartbeat_ms = cluster.config.heartbeat.as_millis() as u64;
     let labels = cluster.is_rebuilding();
     if labels && cluster.rebuild().begins(node) {

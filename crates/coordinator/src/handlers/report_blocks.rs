@@ -5,9 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId, StripeId};
-use kintsu_wire::message::{BlockPage, BlockRef, Done, HeldBlock};
+use kintsu_wire::message::{BlockPage, BlockRef, Done, FaultKind, HeldBlock, LookBlocks};
 
 use crate::cluster::Cluster;
 use crate::driver;
@@ -17,6 +18,11 @@ use crate::meta::{Meta, NodeRecord, Noted, Range};
 /// Unknown blocks of one node that are remembered until they are set aside; the others wait for the next report or scrub.
 const MOST_UNKNOWN: usize = 100_000;
 
+/// Blocks that one call asks a node for.
+const LOOKED: usize = 1024;
+/// How long it may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// The registrations under way.
 pub type Reports = HashMap<NodeId, Report>;
 
@@ -24,6 +30,8 @@ pub type Reports = HashMap<NodeId, Report>;
 #[derive(Debug, Clone)]
 pub struct Report {
     record: NodeRecord,
+    /// The agent ran before: what it is said to lack may have been written since it made its list.
+    ran: bool,
     /// Blocks that the node said it holds.
     blocks: u64,
     /// The page that must come next.
@@ -36,30 +44,34 @@ pub struct Report {
 
 impl Report {
     /// A registration whose first page is still to come.
-    pub fn new(record: NodeRecord, blocks: u64) -> Self {
-        Self { record, blocks, next: 0, after: None, lost: 0, unknown: Vec::new(), unknown_count: 0 }
+    pub fn new(record: NodeRecord, ran: bool, blocks: u64) -> Self {
+        Self { record, ran, blocks, next: 0, after: None, lost: 0, unknown: Vec::new(), unknown_count: 0 }
     }
 }
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
     let BlockPage { node, incarnation, number, upto, blocks, damaged, aside, labels } = page;
-    let range = {
+    let (range, ran) = {
         let reports = cluster.reports();
         let report = reports.get(&node).filter(|r| r.record.incarnation == incarnation && r.next == number);
-        let after = report.ok_or_else(|| out_of_turn(node, number))?.after;
-        Range { after, upto }
+        let report = report.ok_or_else(|| out_of_turn(node, number))?;
+        (Range { after: report.after, upto }, report.ran)
     };
     let turn = cluster.registering.acquire().await;
     let _turn = turn.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+    let damaged: HashSet<BlockId> = damaged.iter().map(|bad| bad.id).collect();
+    let late = if ran { look_again(cluster, node, range, &blocks, &damaged).await? } else { Late::default() };
+    let blocks: Vec<HeldBlock> = blocks.into_iter().chain(late.found).collect();
     let worker = cluster.clone();
     let (lost, unknown) = cluster
         .meta
         .off(move |meta| {
             let keep = worker.written_to(node);
-            let damaged: HashSet<BlockId> = damaged.iter().map(|bad| bad.id).collect();
             let compare = || {
-                let comparison = meta.snapshot()?.compare(node, range, &blocks, &damaged)?;
+                let mut comparison = meta.snapshot()?.compare(node, range, &blocks, &damaged)?;
+                // What was placed there after the node was asked was written after its list, too.
+                comparison.lost.retain(|lost| !ran || late.asked.contains(&lost.id));
                 meta.reconcile(node, range, &comparison, &blocks, &keep)
             };
             let (lost, unknown) = compare()?;
@@ -88,6 +100,48 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
         ended(cluster, node, report, aside);
     }
     Ok(Done {})
+}
+
+/// What a node was asked for once more.
+#[derive(Default)]
+struct Late {
+    /// The blocks that seemed to be missing, or to be other ones.
+    asked: HashSet<BlockId>,
+    /// Those of them that are there now and were not in its list.
+    found: Vec<HeldBlock>,
+}
+
+/// Asks a node that ran before for what its list lacks: it may have been written since.
+async fn look_again(
+    cluster: &Arc<Cluster>,
+    node: NodeId,
+    range: Range,
+    blocks: &[HeldBlock],
+    damaged: &HashSet<BlockId>,
+) -> Result<Late> {
+    let (listed, bad) = (blocks.to_vec(), damaged.clone());
+    let find = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let lost = snapshot.compare(node, range, &listed, &bad)?.lost;
+        let mut missing = Vec::new();
+        for block in lost.iter().filter(|block| block.why == FaultKind::Missing) {
+            if let Some(stripe) = snapshot.stripe(block.id.stripe)? {
+                missing.push(BlockRef { id: block.id, generation: stripe.generation });
+            }
+        }
+        Ok((lost.into_iter().map(|block| block.id).collect(), missing))
+    };
+    let (asked, missing) = cluster.meta.off(find).await?;
+    let mut found = Vec::new();
+    for batch in missing.chunks(LOOKED) {
+        let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
+        let mut agent = cluster.agent(node)?;
+        let looking = tokio::time::timeout(PATIENCE, agent.look(LookBlocks { blocks: batch.to_vec() }));
+        let told = looking.await.map_err(|_| unavailable("it does not tell what it holds".into()))?;
+        let told = told.map_err(|status| unavailable(status.message().into()))?;
+        found.extend(told.into_inner().blocks.into_iter().flatten());
+    }
+    Ok(Late { asked, found })
 }
 
 /// Notes the blocks that the metadata do not know, for whoever makes them anew.
@@ -138,5 +192,53 @@ fn out_of_turn(node: NodeId, number: u64) -> CoordinatorError {
         reason: format!(
             "page {number} of its blocks: expected the next page of a registration, got one out of turn"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::register;
+    use crate::live::Live;
+    use kintsu_wire::message::Register;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_running_agent_wrote_after_it_made_its_list_is_not_lost() {
+        let live = Live::start(5).await;
+        let (_, record) = live.put("a").await;
+        let node = record.blocks[0].unwrap().node;
+        let known = live.cluster.members().node(node).unwrap().record.clone();
+        let again = Register {
+            node: Some(node),
+            name: None,
+            rack: known.rack,
+            rack_name: None,
+            control: known.control,
+            data: known.data,
+            dir: known.dir.clone(),
+            incarnation: known.incarnation,
+            cluster: Some(live.cluster.id),
+            folder: known.folder.unwrap(),
+            seen: None,
+            blocks: 0,
+            next_stripe: 0,
+            replace: false,
+            moved: false,
+        };
+        // It made its list before the put, and tells it after the commit.
+        register::handle(&live.cluster, again).await.unwrap();
+        let page = BlockPage {
+            node,
+            incarnation: known.incarnation,
+            number: 0,
+            upto: None,
+            blocks: Vec::new(),
+            damaged: Vec::new(),
+            aside: Vec::new(),
+            labels: Vec::new(),
+        };
+        handle(&live.cluster, page).await.unwrap();
+        assert_eq!(live.cluster.meta.snapshot().unwrap().totals().unwrap().lost, 0);
+        live.check("a").await;
     }
 }

@@ -38,6 +38,8 @@ pub struct Enrolled {
     pub new: bool,
     /// Another folder has taken the place of the one that it had.
     pub replaced: bool,
+    /// The same start of its agent registered before.
+    pub ran: bool,
     /// What is recorded of it now.
     pub record: NodeRecord,
 }
@@ -59,9 +61,10 @@ impl Meta {
             let next = t.counter(tables::COUNT_NODE)?;
             t.set_counter(tables::COUNT_NODE, next.max(u64::from(node.0) + 1))?;
             let replaced = old.is_some_and(|old| old.folder.is_some_and(|folder| folder != applicant.folder));
+            let ran = old.is_some_and(|old| old.incarnation == applicant.record.incarnation) && !replaced;
             let record = merged(t, node, old, &nodes, applicant)?;
             t.set_node(node, &record)?;
-            Ok(Enrolled { node, new: old.is_none(), replaced, record })
+            Ok(Enrolled { node, new: old.is_none(), replaced, ran, record })
         })
     }
 
