@@ -148,7 +148,7 @@ mod tests {
         put(&cluster, "a", 48).await;
         // Its agent takes the call and does not answer.
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let known = Register { control: mute.local_addr().unwrap(), ..registration(1, 1) };
+        let known = Register { control: mute.local_addr().unwrap(), incarnation: 2, ..registration(1, 1) };
         enlist(&cluster, known).await.unwrap();
         let (listener, _events) = mpsc::channel(64);
         command_node::handle(&cluster, command(NodeId(1), false), listener).await.unwrap();
