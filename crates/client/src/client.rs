@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tonic::{Response, Status};
 
 use crate::ClientError;
+use crate::error::is_unsent;
 use crate::stripe::{Nodes, by_id};
 
 /// How a client behaves.
@@ -288,14 +289,20 @@ impl Client {
         self.shared.coordinator.clone()
     }
 
-    /// One call, in bounded time.
+    /// One call, in bounded time; on a new connection if the old one ended before the call went out.
     pub(crate) async fn call<T, F, Fut>(&self, call: F) -> Result<T, ClientError>
     where
         F: Fn(CoordinatorChannel) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         let limit = self.shared.options.call_timeout;
-        match tokio::time::timeout(limit, call(self.coordinator())).await {
+        let sent = async {
+            match call(self.coordinator()).await {
+                Err(status) if is_unsent(&status) => call(self.coordinator()).await,
+                other => other,
+            }
+        };
+        match tokio::time::timeout(limit, sent).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(ClientError::from_status(self.endpoint(), &status)),
             Err(_) => Err(ClientError::unreachable(self.endpoint(), &format!("no answer within {limit:?}"))),
@@ -340,5 +347,39 @@ impl Backoff {
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(Duration::from_secs(1));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// How often a call is made whose first attempt ends with `first`.
+    async fn attempts(first: Status) -> usize {
+        let client = Client::connect("127.0.0.1:1", Options::default()).await.unwrap();
+        let made = AtomicUsize::new(0);
+        let call = client.call(|_| {
+            let ended = if made.fetch_add(1, Ordering::Relaxed) == 0 {
+                Err(first.clone())
+            } else {
+                Ok(Response::new(()))
+            };
+            std::future::ready(ended)
+        });
+        let _ = call.await;
+        made.into_inner()
+    }
+
+    #[tokio::test]
+    async fn only_a_call_that_never_went_out_is_made_again() {
+        let broken = |mut status: Status| {
+            status.set_source(Arc::new(std::io::Error::other("the connection ended")));
+            status
+        };
+        assert_eq!(attempts(broken(Status::cancelled("operation was canceled"))).await, 2);
+        assert_eq!(attempts(broken(Status::unavailable("broken pipe"))).await, 1);
+        assert_eq!(attempts(Status::cancelled("an answer")).await, 1);
     }
 }

@@ -92,6 +92,11 @@ pub(crate) fn is_transport(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
+/// Whether the connection ended before the request went out over it: making the call again does nothing twice.
+pub(crate) fn is_unsent(status: &Status) -> bool {
+    is_transport(status) && status.code() == Code::Cancelled
+}
+
 impl From<PlanError> for ClientError {
     fn from(error: PlanError) -> Self {
         let text = error.to_string();

@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use kintsu_analysis::repair_cost;
 use kintsu_client::PutOptions;
 use kintsu_code::Code;
@@ -63,12 +64,16 @@ pub async fn run(args: LabCodes, json: bool) -> anyhow::Result<ExitCode> {
     let codes = names.iter().map(|name| kintsu_code::parse(name)).collect::<Result<Vec<_>, _>>()?;
     let nodes = codes.iter().map(|code| code.n() + code.n() - code.k()).max().unwrap_or(1);
     let site = Site::start(nodes as u32, args.racks, args.dir.clone()).await?;
-    let mut rows = Vec::new();
-    for code in &codes {
-        let row = try_code(&site, &**code, &args).await;
-        rows.push(row.map_err(|e| e.context(format!("with {}", code.name())))?);
-    }
-    site.end().await;
+    let tried = async {
+        let mut rows = Vec::new();
+        for code in &codes {
+            let row = try_code(&site, &**code, &args).await;
+            rows.push(row.with_context(|| format!("with {}", code.name()))?);
+        }
+        Ok(rows)
+    };
+    let rows = tried.await;
+    let rows = site.end(rows).await?;
     progress::clear();
     print(&rows, json)?;
     Ok(if rows.iter().all(|row| row.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -96,18 +96,22 @@ pub async fn run(args: LabLrc, json: bool) -> anyhow::Result<ExitCode> {
     if args.zones.is_none() {
         let groups = if own.is_empty() { GROUPS.to_vec() } else { vec![&own[..]] };
         let site = Site::start(args.nodes, args.nodes, args.dir.clone()).await?;
-        for group in groups {
-            recover_group(&site, group, 0, &args, &mut rows).await?;
-        }
-        site.end().await;
+        let recovered = async {
+            for group in groups {
+                recover_group(&site, group, 0, &args, &mut rows).await?;
+            }
+            Ok(())
+        };
+        let recovered = recovered.await;
+        site.end(recovered).await?;
     }
     // Zones (section 6, "Multiple zones"): placement keeps each group of five in one of three.
     let zones = args.zones.or(own.is_empty().then_some(3));
     if let Some(zones) = zones {
         let codes = if own.is_empty() { GROUPS[4] } else { &own[..] };
         let site = Site::start(args.nodes.next_multiple_of(zones), zones, args.dir.clone()).await?;
-        recover_group(&site, codes, zones, &args, &mut rows).await?;
-        site.end().await;
+        let recovered = recover_group(&site, codes, zones, &args, &mut rows).await;
+        site.end(recovered).await?;
     }
     progress::clear();
     print(&rows, &args, json)?;

@@ -47,11 +47,14 @@ impl Site {
         Ok(Self { cluster, client, _dir: dir })
     }
 
-    /// Ends the cluster and removes its data.
-    pub async fn end(self) {
+    /// Ends the cluster and removes its data. Where its coordinator had ended by itself, that is why an experiment
+    /// failed.
+    pub async fn end<T>(self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
         self.client.close().await;
-        if let Err(error) = self.cluster.shutdown().await {
-            tracing::warn!("the cluster ended with an error: {error:#}");
+        let ended = self.cluster.shutdown().await;
+        match (outcome, ended) {
+            (Err(failed), Err(why)) => Err(why.context(format!("{failed:#}"))),
+            (outcome, ended) => outcome.and_then(|done| ended.map(|()| done)),
         }
     }
 
