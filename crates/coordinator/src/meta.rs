@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::backends::FileBackend;
-use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
+use redb::{Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
 
 use crate::error::{CoordinatorError, Result};
 
@@ -63,6 +63,9 @@ use write::Tables;
 /// File name of the store in the coordinator's directory.
 pub const FILE: &str = "metadata.redb";
 
+/// Transactions that may wait to become durable.
+const MOST_UNSETTLED: u64 = 64;
+
 /// The metadata store. Cheap to clone.
 #[derive(Clone)]
 pub struct Meta {
@@ -70,6 +73,8 @@ pub struct Meta {
     failure: Arc<Failure>,
     /// Transactions committed, over all starts.
     history: Arc<AtomicU64>,
+    /// Transactions since the last one that made all before it durable.
+    unsettled: Arc<AtomicU64>,
 }
 
 /// A consistent view of the metadata at one moment.
@@ -112,7 +117,7 @@ impl Meta {
             Err(redb::DatabaseError::DatabaseAlreadyOpen) => return Err(in_use(dir)),
             other => other.map_err(|e| failure.explain(e.into()))?,
         };
-        let meta = Self { db: Arc::new(db), failure, history: Arc::default() };
+        let meta = Self { db: Arc::new(db), failure, history: Arc::default(), unsettled: Arc::default() };
         let version = meta.note(|t| {
             let found = t.counter(tables::COUNT_VERSION)?;
             let known = found == 0 || (tables::OLDEST_VERSION..=tables::VERSION).contains(&found);
@@ -191,22 +196,49 @@ impl Meta {
 
     /// One transaction: all of `f` durable, or nothing.
     fn write<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
-        self.transaction(1, f)
+        self.transaction(1, Durability::Immediate, f)
     }
 
     /// A transaction that no history tells of: nobody would miss what it writes.
     fn note<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
-        self.transaction(0, f)
+        self.transaction(0, Durability::Immediate, f)
     }
 
-    fn transaction<T>(&self, counted: u64, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
+    /// A transaction of work that begins anew after a crash. It is durable with the next one that is: here that is
+    /// every so many, because space is used again only then. What it counts is told to nobody before.
+    fn soon<T>(&self, counted: u64, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
+        let due = self.unsettled.load(Ordering::Relaxed) + 1 >= MOST_UNSETTLED;
+        self.transaction(counted, if due { Durability::Immediate } else { Durability::None }, f)
+    }
+
+    /// Makes durable what was written until now.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn settle(&self) -> Result<()> {
+        self.note(|_| Ok(()))
+    }
+
+    fn transaction<T>(
+        &self,
+        counted: u64,
+        durability: Durability,
+        f: impl FnOnce(&mut Tables<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.failure.check()?;
-        self.attempt(counted, f).map_err(|e| self.failure.explain(e))
+        self.attempt(counted, durability, f).map_err(|e| self.failure.explain(e))
     }
 
-    fn attempt<T>(&self, counted: u64, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
+    fn attempt<T>(
+        &self,
+        counted: u64,
+        durability: Durability,
+        f: impl FnOnce(&mut Tables<'_>) -> Result<T>,
+    ) -> Result<T> {
         let mut txn = self.db.begin_write()?;
-        txn.set_quick_repair(true);
+        let settles = matches!(durability, Durability::Immediate);
+        txn.set_quick_repair(settles);
+        txn.set_durability(durability)?;
         let mut opened = Tables::open(&txn)?;
         let result = f(&mut opened).and_then(|value| {
             let history = opened.counter(tables::COUNT_HISTORY)? + counted;
@@ -217,7 +249,12 @@ impl Meta {
         match result {
             Ok((value, history)) => {
                 txn.commit()?;
-                self.history.store(history, Ordering::Release);
+                if settles {
+                    self.unsettled.store(0, Ordering::Relaxed);
+                    self.history.store(history, Ordering::Release);
+                } else {
+                    self.unsettled.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(value)
             }
             Err(error) => {

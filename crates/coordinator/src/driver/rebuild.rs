@@ -257,6 +257,7 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Outcome> {
             }
         }
     }
+    meta.settle()?;
     Ok(outcome)
 }
 

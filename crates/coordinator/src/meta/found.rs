@@ -122,7 +122,8 @@ impl Meta {
         })
     }
 
-    /// Notes blocks of a node that the metadata do not know, with their labels by stripe.
+    /// Notes blocks of a node that the metadata do not know, with their labels by stripe; every start of the coordinator
+    /// begins that anew, so it need not be durable.
     ///
     /// # Errors
     /// The disk fails.
@@ -132,7 +133,7 @@ impl Meta {
         blocks: &[HeldBlock],
         labels: &HashMap<StripeId, Bytes>,
     ) -> Result<Noted> {
-        self.note(|t| {
+        self.soon(0, |t| {
             let mut noted = Noted::default();
             let (mut object, mut stripe, mut highest_node) = (0, 0, 0);
             for of_stripe in blocks.chunk_by(|a, b| a.id.stripe == b.id.stripe) {
@@ -214,12 +215,13 @@ impl Meta {
 
     /// Shows an object that was found, in place of an older one of its name, whose blocks become garbage. Nodes that
     /// nobody has heard of but that have a part in it are recorded; they are returned. `None`, and nothing changed but that
-    /// the object is not found any more, where the object is known or a newer one has its name.
+    /// the object is not found any more, where the object is known or a newer one has its name. Durable with
+    /// [`Meta::settle`].
     ///
     /// # Errors
     /// The disk fails; a code of that name that is another one.
     pub fn show_found(&self, shown: Shown, now: u64) -> Result<Option<BTreeMap<NodeId, NodeRecord>>> {
-        self.write(|t| {
+        self.soon(1, |t| {
             let Shown { object, code, stripes } = shown;
             if t.names.get(object.id)?.is_some() || t.put(object.id)?.is_some() {
                 forget(t, object.id)?;
@@ -508,5 +510,22 @@ mod tests {
         assert_eq!(none, Noted { without_label: 1, ..Noted::default() });
         meta.forget_found().unwrap();
         assert!(meta.snapshot().unwrap().found_objects().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_shown_but_not_durable_yet_is_no_history_for_anybody() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        meta.begin_rebuild().unwrap();
+        let shown = find(&meta, 10, 100, "a");
+        let told = meta.history();
+        meta.show_found(shown, 9).unwrap().unwrap();
+        assert_eq!(meta.history(), told, "a crash now would leave metadata behind those who were told");
+        meta.settle().unwrap();
+        assert_eq!(meta.history(), told + 1);
+        for stripe in 200..200 + crate::meta::MOST_UNSETTLED {
+            find(&meta, stripe, stripe, "b");
+        }
+        assert!(meta.unsettled.load(std::sync::atomic::Ordering::Relaxed) < crate::meta::MOST_UNSETTLED);
     }
 }

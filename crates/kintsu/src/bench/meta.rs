@@ -4,17 +4,20 @@
 //! The metadata are written through the coordinator's own operations (begin and commit of puts,
 //! one transaction each), then a coordinator is started on them as a process of its own, as
 //! `kintsu coordinator` does. Idle agents register with it, each reporting every block that it is
-//! supposed to hold; the calls measured are real calls over gRPC. At last a backup is taken, and another
-//! coordinator is started from it.
+//! supposed to hold; the calls measured are real calls over gRPC. Then a backup is taken, and another
+//! coordinator is started from it. At last the metadata are made anew from what agents tell of their blocks.
+
+mod rebuild;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use kintsu_coordinator::meta::{Applicant, CodeRecord, Meta, NewPut, NodeRecord};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::{Division, LayoutKind, Node, Topology, place};
+use kintsu_plan::{Division, Layout, LayoutKind, Node, Topology, place};
 use kintsu_wire::message::{
     Backup, BeginPut, BlockPage, CommitPut, Encoding, Heartbeat, HeldBlock, List, Lookup, Nothing, Register,
     WrittenStripe,
@@ -23,9 +26,15 @@ use kintsu_wire::{CoordinatorChannel, FolderId};
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+use self::rebuild::RebuildReport;
 use crate::output;
 
 const CODE: &str = "rs:n=14,k=10";
+const N: usize = 14;
+/// Data bytes of a stripe.
+const STRIPE_BYTES: u64 = 10 * BLOCK_BYTES;
+/// When all objects were written, in seconds since 1970.
+const CREATED: u64 = 1;
 const NODES: u32 = 20;
 const RACKS: u32 = 5;
 /// Stripes of a large object; a tenth of all stripes are small objects of one stripe, up to
@@ -81,6 +90,8 @@ pub struct Report {
     pub latencies: Vec<Latency>,
     /// A copy of the metadata.
     pub copy: CopyReport,
+    /// The metadata made anew without a copy.
+    pub rebuild: RebuildReport,
 }
 
 /// What a copy of the metadata takes.
@@ -122,7 +133,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     let mut registers = Vec::new();
     for node in 0..NODES {
         progress(&format!("registering agent {} of {NODES}", node + 1));
-        let blocks = filled.blocks_of(node);
+        let blocks = filled.held(node);
         let started = Instant::now();
         coordinator.register(registration(node, &blocks)).await?;
         report(&mut coordinator, node, &blocks).await?;
@@ -132,11 +143,14 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     beats.abort();
     let peak_memory_bytes = memory(pid, "VmHWM")?;
     let copy = copy(&dir, &mut coordinator, pid, progress).await?;
+    let cluster = coordinator.cluster(Nothing {}).await?.into_inner().cluster;
     child.kill().await?;
+    let objects = filled.objects.len() as u64;
+    let rebuild = rebuild::measure(&dir, cluster, Arc::new(filled), progress).await?;
     registers.sort_by(f64::total_cmp);
     Ok(Report {
         stripes: options.stripes,
-        objects: filled.objects.len() as u64,
+        objects,
         file_bytes_per_stripe: file as f64 / options.stripes.max(1) as f64,
         fill_seconds,
         start_seconds,
@@ -145,6 +159,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
         peak_memory_bytes,
         latencies,
         copy,
+        rebuild,
     })
 }
 
@@ -188,30 +203,58 @@ async fn copy(
     })
 }
 
-/// What was written: names of objects, and the blocks of each node.
+/// What was written.
 struct Filled {
-    objects: Vec<String>,
-    blocks: Vec<Vec<(u64, u8)>>,
+    objects: Vec<Object>,
+    /// In order of their ids.
+    stripes: Vec<Stripe>,
+}
+
+struct Object {
+    id: u64,
+    name: String,
+    stripes: u64,
+}
+
+/// A stripe: which one of its object it is, and where its blocks are.
+struct Stripe {
+    id: StripeId,
+    object: u32,
+    number: u32,
+    layout: Layout,
+    homes: [u8; N],
+}
+
+impl Stripe {
+    /// The block of it that a node holds.
+    fn on(&self, node: u32) -> Option<BlockId> {
+        let index = self.homes.iter().position(|home| u32::from(*home) == node)?;
+        Some(BlockId { stripe: self.id, index: BlockIndex(index as u8) })
+    }
 }
 
 impl Filled {
-    fn blocks_of(&self, node: u32) -> Vec<HeldBlock> {
-        let held = |&(stripe, index): &(u64, u8)| HeldBlock {
-            id: BlockId { stripe: StripeId(stripe), index: BlockIndex(index) },
-            generation: 1,
-            len: BLOCK_BYTES,
-            digest: digest(stripe, index),
-        };
-        self.blocks[node as usize].iter().map(held).collect()
+    /// The blocks of a node, in order of their ids.
+    fn on(&self, node: u32) -> impl Iterator<Item = BlockId> {
+        self.stripes.iter().filter_map(move |stripe| stripe.on(node))
+    }
+
+    fn held(&self, node: u32) -> Vec<HeldBlock> {
+        let held = |id: BlockId| HeldBlock { id, generation: 1, len: BLOCK_BYTES, digest: digest(id) };
+        self.on(node).map(held).collect()
     }
 }
 
 /// A digest that can be told from stripe and index.
-fn digest(stripe: u64, index: u8) -> [u8; 16] {
-    let mixed = (stripe << 8 | u64::from(index)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut bytes = [index; 16];
+fn digest(id: BlockId) -> [u8; 16] {
+    let mixed = (id.stripe.0 << 8 | u64::from(id.index.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut bytes = [id.index.0; 16];
     bytes[..8].copy_from_slice(&mixed.to_le_bytes());
     bytes
+}
+
+fn block(stripe: StripeId, index: u8) -> BlockId {
+    BlockId { stripe, index: BlockIndex(index) }
 }
 
 fn address(port: u16) -> std::net::SocketAddr {
@@ -240,7 +283,7 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
         meta.enroll(Applicant { node, folder, replace: false, moved: false, record })?;
     }
     let topology = topology();
-    let mut filled = Filled { objects: Vec::new(), blocks: vec![Vec::new(); NODES as usize] };
+    let mut filled = Filled { objects: Vec::new(), stripes: Vec::new() };
     let mut done = 0;
     while done < stripes {
         let small = (filled.objects.len() as u64) < MOST_SMALL.min(stripes / 10);
@@ -248,13 +291,13 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
         let name = format!("bench/object-{:08}", filled.objects.len());
         let new = NewPut {
             name: name.clone(),
-            size: count * 10 * BLOCK_BYTES,
+            size: count * STRIPE_BYTES,
             code: record.clone(),
             encoding: Encoding::Online,
             replace: false,
             division: Division::new(
-                count * 10 * BLOCK_BYTES,
-                10,
+                count * STRIPE_BYTES,
+                code.k(),
                 1,
                 LayoutKind::Striped,
                 BLOCK_BYTES,
@@ -276,17 +319,19 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
             .iter()
             .map(|s| WrittenStripe {
                 id: s.id,
-                digests: (0..code.n() as u8).map(|i| Some(digest(s.id.0, i))).collect(),
+                digests: (0..N as u8).map(|i| Some(digest(block(s.id, i)))).collect(),
             })
             .collect();
-        meta.commit_put(put, &written, 1)?;
-        for stripe in &pending.stripes {
-            for (index, home) in stripe.homes.iter().enumerate() {
-                let home = home.context("every block of a full stripe has a home")?;
-                filled.blocks[home.0 as usize].push((stripe.id.0, index as u8));
+        meta.commit_put(put, &written, CREATED)?;
+        let object = filled.objects.len() as u32;
+        for (number, stripe) in (0..).zip(pending.stripes) {
+            let mut homes = [0; N];
+            for (own, home) in homes.iter_mut().zip(stripe.homes) {
+                *own = home.context("every block of a full stripe has a home")?.0 as u8;
             }
+            filled.stripes.push(Stripe { id: stripe.id, object, number, layout: stripe.layout, homes });
         }
-        filled.objects.push(name);
+        filled.objects.push(Object { id: put, name, stripes: count });
         done += count;
         if done.is_multiple_of(LARGE) {
             progress(&format!("writing metadata: {done} of {stripes} stripes"));
@@ -301,12 +346,11 @@ async fn start(
     copy: Option<&Path>,
 ) -> anyhow::Result<(tokio::process::Child, CoordinatorChannel, f64)> {
     let started = Instant::now();
-    let mut command = tokio::process::Command::new(std::env::current_exe()?);
-    command.args(["coordinator", "--json", "--listen", "127.0.0.1:0", "--grace", "10h", "--dir"]).arg(dir);
+    let mut command = command(dir, "127.0.0.1:0")?;
     if let Some(copy) = copy {
         command.arg("--restore").arg(copy);
     }
-    let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn()?;
     let mut line = String::new();
     let out = child.stdout.take().context("the coordinator's output")?;
     BufReader::new(out).read_line(&mut line).await?;
@@ -315,6 +359,14 @@ async fn start(
     let mut coordinator = kintsu_wire::connect_coordinator(endpoint, &kintsu_wire::Credentials::none())?;
     coordinator.status(Nothing {}).await?;
     Ok((child, coordinator, started.elapsed().as_secs_f64()))
+}
+
+/// A coordinator as a process of its own, not yet started.
+fn command(dir: &Path, listen: &str) -> anyhow::Result<tokio::process::Command> {
+    let mut command = tokio::process::Command::new(std::env::current_exe()?);
+    command.args(["coordinator", "--json", "--grace", "10h", "--listen", listen, "--dir"]).arg(dir);
+    command.kill_on_drop(true);
+    Ok(command)
 }
 
 fn registration(node: u32, blocks: &[HeldBlock]) -> Register {
@@ -378,7 +430,7 @@ async fn beat(mut coordinator: CoordinatorChannel) {
 
 async fn latencies(
     coordinator: &mut CoordinatorChannel,
-    objects: &[String],
+    objects: &[Object],
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Latency>> {
     let mut stat = Vec::new();
@@ -386,7 +438,7 @@ async fn latencies(
     let mut put = Vec::new();
     for i in 0..CALLS {
         progress(&format!("calls: {i} of {CALLS}"));
-        let name = objects[i * 7919 % objects.len()].clone();
+        let name = objects[i * 7919 % objects.len()].name.clone();
         let started = Instant::now();
         coordinator.lookup(Lookup { name: name.clone(), first: 0, limit: 1 }).await?;
         stat.push(started.elapsed());
@@ -412,7 +464,7 @@ async fn latencies(
 async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> anyhow::Result<()> {
     let begin = BeginPut {
         name: format!("new/object-{i}"),
-        size: 10 * BLOCK_BYTES,
+        size: STRIPE_BYTES,
         code: CODE.into(),
         encoding: Encoding::Online,
         block_bytes: Some(BLOCK_BYTES),
@@ -422,7 +474,12 @@ async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> anyhow::Resu
     let ticket = coordinator.begin_put(begin).await?.into_inner();
     let written = |s: &kintsu_wire::message::StripeGrant| WrittenStripe {
         id: s.id,
-        digests: s.homes.iter().enumerate().map(|(i, home)| home.map(|_| digest(s.id.0, i as u8))).collect(),
+        digests: s
+            .homes
+            .iter()
+            .enumerate()
+            .map(|(i, home)| home.map(|_| digest(block(s.id, i as u8))))
+            .collect(),
     };
     let stripes = ticket.stripes.iter().map(written).collect();
     coordinator.commit_put(CommitPut { put: ticket.put, stripes }).await?;
@@ -454,7 +511,9 @@ impl Report {
              start to first answer: {:.2} s, {:.0} MiB resident\n\
              registration of an agent with {} blocks: {:.2} s; peak memory {:.0} MiB\n{table}\n\
              backup: {:.2} s, {:.0} MiB; memory at most {:.0} MiB, {:.0} MiB before\n\
-             restoring it: {:.2} s to the first answer, memory at most {:.0} MiB; next start {:.2} s",
+             restoring it: {:.2} s to the first answer, memory at most {:.0} MiB; next start {:.2} s\n\
+             without a copy, from {} blocks that {NODES} agents tell of: {:.1} s until all {} objects are back; \
+             memory at most {:.0} MiB",
             self.stripes,
             self.objects,
             self.file_bytes_per_stripe,
@@ -470,7 +529,11 @@ impl Report {
             mib(self.copy.backup_memory_bytes.1),
             self.copy.restore_seconds,
             mib(self.copy.restore_memory_bytes),
-            self.copy.start_seconds
+            self.copy.start_seconds,
+            self.rebuild.blocks,
+            self.rebuild.seconds,
+            self.rebuild.objects,
+            mib(self.rebuild.memory_bytes)
         )
     }
 }
