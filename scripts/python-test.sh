@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if ! python3 -c 'import sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
-    echo "no python3 of version 3.10 or later with venv: the tests of the Python package are skipped"
+    echo "SKIPPED: the tests of the Python package: no python3 of version 3.10 or later with venv"
     exit 0
 fi
 target=${CARGO_TARGET_DIR:-target}

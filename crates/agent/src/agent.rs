@@ -12,8 +12,7 @@ use kintsu_plan::JobId;
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::{
-    CoordinatorChannel, Credentials, Seen, TrustedNetwork, channel, check_listen, connect_coordinator,
-    guard_agent,
+    CoordinatorChannel, Credentials, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
 };
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
@@ -100,8 +99,6 @@ pub struct Shared {
     /// The store as programs see it; there from the first registration on.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
-    /// Why the folder cannot be used any more.
-    pub failed: Mutex<Option<String>>,
     /// What ends each of the jobs under way.
     pub jobs: Mutex<HashMap<JobId, CancellationToken>>,
     /// Runs and scrubs, so that the end can wait for them.
@@ -116,18 +113,17 @@ impl Shared {
         *self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers durably how far the history of the metadata has got.
+    /// Changes what the folder knows of itself, durably. Blocking.
     ///
     /// # Errors
-    /// The folder cannot be written.
-    pub fn remember(&self, seen: Seen) -> Result<(), AgentError> {
+    /// The folder cannot be written; nothing has changed then.
+    pub fn record(&self, change: impl FnOnce(Identity) -> Identity) -> Result<(), AgentError> {
         let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        if identity.seen == Some(seen) {
-            return Ok(());
+        let new = change(*identity);
+        if new != *identity {
+            identity::write(&self.config.dir, &new)?;
+            *identity = new;
         }
-        let new = Identity { seen: Some(seen), ..*identity };
-        identity::write(&self.config.dir, &new)?;
-        *identity = new;
         Ok(())
     }
 
@@ -205,7 +201,6 @@ impl Agent {
             deletes: Deletes::default(),
             local: Mutex::default(),
             running: AtomicU32::new(0),
-            failed: Mutex::default(),
             jobs: Mutex::default(),
             work: Mutex::default(),
             plane,

@@ -89,8 +89,11 @@ pub async fn purge(store: Arc<dyn BlockStore>, age_s: u64) -> Result<Counted, St
     .await
 }
 
-/// Runs what blocks on the disk away from the asynchronous threads.
-async fn off<T: Send + 'static>(
+/// Runs what blocks on the store away from the asynchronous threads.
+///
+/// # Errors
+/// The store's, as callers are told them.
+pub async fn off<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Status> {
     match tokio::task::spawn_blocking(work).await {

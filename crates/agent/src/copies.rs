@@ -34,8 +34,9 @@ const HEAD_BYTES: u64 = 65 << 10;
 /// # Errors
 /// The coordinator does not give it, or not whole; the disk fails. What was kept before stays then.
 pub async fn keep(dir: &Path, coordinator: CoordinatorChannel, number: u64) -> Result<KeptCopy, Status> {
-    let folder = dir.join(FOLDER);
-    make(dir, &folder).map_err(|e| failed("cannot make", &folder, &e))?;
+    let (dir, folder) = (dir.to_owned(), dir.join(FOLDER));
+    let made = folder.clone();
+    off(move || make(&dir, &made)).await.map_err(|e| failed("cannot make", &folder, &e))?;
     let aside = Unfinished(folder.join(format!("{number}{UNFINISHED}")));
     let checked = get(coordinator, number, &aside.0).await?;
     if checked.header.number != number {
@@ -43,10 +44,20 @@ pub async fn keep(dir: &Path, coordinator: CoordinatorChannel, number: u64) -> R
         return Err(Status::data_loss(format!("expected copy {number} of the metadata, got {got}")));
     }
     let path = folder.join(format!("{number}{SUFFIX}"));
-    let named = std::fs::rename(&aside.0, &path).and_then(|()| File::open(&folder)?.sync_all());
-    named.map_err(|e| failed("cannot keep", &path, &e))?;
-    forget(&folder, number);
+    let (from, to) = (aside.0.clone(), path.clone());
+    let name = move || {
+        std::fs::rename(from, to)?;
+        File::open(&folder)?.sync_all()?;
+        forget(&folder, number);
+        Ok(())
+    };
+    off(name).await.map_err(|e| failed("cannot keep", &path, &e))?;
     Ok(kept(checked.header, checked.bytes, checked.sum))
+}
+
+/// Runs what blocks on the disk away from the asynchronous threads.
+async fn off(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// A file that goes unless it was renamed.
@@ -133,7 +144,7 @@ fn glance(path: &Path) -> Option<KeptCopy> {
     Some(kept(header, bytes, CopySum(sum)))
 }
 
-/// Opens a copy that is kept.
+/// Opens a copy that is kept. Blocking.
 ///
 /// # Errors
 /// `NotFound`; the disk fails.

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::AgentError;
+use crate::identity::replace;
 
 /// The file in the agent's directory.
 const FILE: &str = "removed";
@@ -25,7 +26,7 @@ const SPARE_LINES: usize = 1024;
 /// The removed objects that an agent remembers, durably.
 #[derive(Debug)]
 pub struct Graves {
-    path: PathBuf,
+    dir: PathBuf,
     inner: Mutex<Inner>,
 }
 
@@ -85,7 +86,7 @@ impl Graves {
             // What is appended next must begin a line.
             inner.lines = usize::MAX;
         }
-        Ok(Self { path, inner: Mutex::new(inner) })
+        Ok(Self { dir: dir.to_owned(), inner: Mutex::new(inner) })
     }
 
     /// Remembers these; durable on return. Those that are known already cost nothing. Blocking.
@@ -102,8 +103,9 @@ impl Graves {
         let mut all = inner.ranges.clone();
         new.0.iter().for_each(|(&first, &last)| all.add(first, last));
         if inner.lines.saturating_add(new.0.len()) > 2 * all.0.len() + SPARE_LINES {
-            self.write_anew(&all)?;
+            // Also after a failure: the file that is open may have lost its name.
             inner.file = None;
+            replace(&self.dir, FILE, lines(&all).as_bytes())?;
             inner.lines = all.0.len();
         } else {
             // After a failure the end of the file is not known: then everything is written anew.
@@ -122,30 +124,15 @@ impl Graves {
     }
 
     fn append(&self, file: &mut Option<File>, new: &Ranges) -> std::io::Result<()> {
-        let created = file.is_none() && !self.path.exists();
+        let path = self.dir.join(FILE);
+        let created = file.is_none() && !path.exists();
         let out = match file {
             Some(out) => out,
-            None => file.insert(OpenOptions::new().append(true).create(true).open(&self.path)?),
+            None => file.insert(OpenOptions::new().append(true).create(true).open(path)?),
         };
         out.write_all(lines(new).as_bytes())?;
         out.sync_data()?;
-        if created { self.sync_dir() } else { Ok(()) }
-    }
-
-    fn write_anew(&self, all: &Ranges) -> std::io::Result<()> {
-        let aside = self.path.with_extension("tmp");
-        let mut file = File::create(&aside)?;
-        file.write_all(lines(all).as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&aside, &self.path)?;
-        self.sync_dir()
-    }
-
-    fn sync_dir(&self) -> std::io::Result<()> {
-        match self.path.parent() {
-            Some(dir) => File::open(dir)?.sync_all(),
-            None => Ok(()),
-        }
+        if created { File::open(&self.dir)?.sync_all() } else { Ok(()) }
     }
 }
 

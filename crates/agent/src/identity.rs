@@ -3,7 +3,8 @@
 //! The folder's id is made at the first start and never changes. It, and not the path, tells two folders apart: equal paths
 //! on all hosts are normal, and the empty folder under an unmounted disk has the path of the disk.
 
-use std::io::{ErrorKind, Write};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use kintsu_dag::NodeId;
@@ -54,12 +55,7 @@ pub struct Claim {
 /// `Identity` when the record is there but makes no sense, or cannot be written; `OtherNode` when it is not the node that is
 /// asked for; `Unnamed` when there are blocks but no record.
 pub fn open(dir: &Path, claim: Claim) -> Result<Identity, AgentError> {
-    let path = dir.join(FILE);
-    let found = match std::fs::read_to_string(&path) {
-        Ok(text) => Some(serde_json::from_str::<Record>(&text).map_err(|e| broken(&path, &e))?),
-        Err(e) if e.kind() == ErrorKind::NotFound => None,
-        Err(e) => return Err(broken(&path, &e)),
-    };
+    let found = read(dir)?;
     if found.is_none() && claim.blocks > 0 && !(claim.replace && claim.node.is_some()) {
         return Err(AgentError::Unnamed { dir: dir.to_owned(), blocks: claim.blocks });
     }
@@ -83,12 +79,7 @@ pub fn open(dir: &Path, claim: Claim) -> Result<Identity, AgentError> {
 /// # Errors
 /// `Identity` when the file cannot be read.
 pub fn folder(dir: &Path) -> Result<Option<FolderId>, AgentError> {
-    let path = dir.join(FILE);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(serde_json::from_str::<Record>(&text).map_err(|e| broken(&path, &e))?.folder),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(broken(&path, &e)),
-    }
+    Ok(read(dir)?.and_then(|record| record.folder))
 }
 
 /// The cluster that a folder belongs to, as its file says; a folder without the file belongs to none.
@@ -96,9 +87,13 @@ pub fn folder(dir: &Path) -> Result<Option<FolderId>, AgentError> {
 /// # Errors
 /// `Identity` when the file cannot be read.
 pub fn cluster_of(dir: &Path) -> Result<Option<ClusterId>, AgentError> {
+    Ok(read(dir)?.and_then(|record| record.cluster))
+}
+
+fn read(dir: &Path) -> Result<Option<Record>, AgentError> {
     let path = dir.join(FILE);
     match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(serde_json::from_str::<Record>(&text).map_err(|e| broken(&path, &e))?.cluster),
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| broken(&path, &e)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(broken(&path, &e)),
     }
@@ -110,16 +105,21 @@ pub fn cluster_of(dir: &Path) -> Result<Option<ClusterId>, AgentError> {
 /// `Identity` when it cannot be written.
 pub fn write(dir: &Path, identity: &Identity) -> Result<(), AgentError> {
     let path = dir.join(FILE);
-    let aside = dir.join(format!("{FILE}.tmp"));
     let text = serde_json::to_string(identity).map_err(|e| broken(&path, &e))?;
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(&aside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&aside, &path)?;
-        std::fs::File::open(dir)?.sync_all()
-    };
-    write().map_err(|e| broken(&path, &e))
+    replace(dir, FILE, text.as_bytes()).map_err(|e| broken(&path, &e))
+}
+
+/// Writes a file of `dir` as a whole, durably: what was there stays until the new one is.
+///
+/// # Errors
+/// Of the file system.
+pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let aside = dir.join(format!("{name}.tmp"));
+    let mut file = File::create(&aside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&aside, dir.join(name))?;
+    File::open(dir)?.sync_all()
 }
 
 fn broken(path: &Path, detail: &dyn std::fmt::Display) -> AgentError {

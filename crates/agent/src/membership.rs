@@ -36,7 +36,10 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// What the coordinator said when it refuses for good.
-pub async fn register(shared: &Shared, coordinator: CoordinatorChannel) -> Result<Registered, AgentError> {
+pub async fn register(
+    shared: &Arc<Shared>,
+    coordinator: CoordinatorChannel,
+) -> Result<Registered, AgentError> {
     let address = &shared.config.coordinator;
     let refused = |detail| AgentError::Refused { coordinator: address.clone(), detail };
     let mut pause = FIRST_PAUSE;
@@ -82,7 +85,7 @@ impl From<Status> for Failure {
 }
 
 async fn try_register(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     mut coordinator: CoordinatorChannel,
     listing: &Listing,
 ) -> Result<Registered, Failure> {
@@ -107,18 +110,12 @@ async fn try_register(
     };
     let registered = coordinator.register(message).await?.into_inner();
     shared.credentials.join(registered.cluster).map_err(|error| Failure::Own(error.into()))?;
-    let known =
-        Identity { node: Some(registered.node), cluster: Some(registered.cluster), ..shared.identity() };
-    {
-        let mut own = shared.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        if *own != known {
-            identity::write(&config.dir, &known).map_err(Failure::Own)?;
-            *own = known;
-        }
-    }
+    let (node, cluster) = (Some(registered.node), Some(registered.cluster));
+    record(shared, move |own| Identity { node, cluster, ..own }).await.map_err(Failure::Own)?;
     report(shared, &mut coordinator, &registered, listing).await?;
-    if let Some(seen) = registered.seen {
-        shared.remember(seen).map_err(Failure::Own)?;
+    if registered.seen.is_some() {
+        let seen = registered.seen;
+        record(shared, move |own| Identity { seen, ..own }).await.map_err(Failure::Own)?;
     }
     Ok(registered)
 }
@@ -224,23 +221,29 @@ fn foreign(shared: &Shared, refusal: &Status) -> Option<AgentError> {
 pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mut registered: Registered) {
     let mut remembered = Instant::now();
     let mut complained: Option<Instant> = None;
+    let mut failed = None;
     loop {
         expire(shared.clone()).await;
         tokio::time::sleep(Duration::from_millis(registered.heartbeat_ms.clamp(10, 60_000))).await;
+        failed = look_after_folder(&shared, failed).await;
         let message = Heartbeat {
             node: registered.node,
             incarnation: shared.incarnation,
             usage: usage(shared.store.clone()).await,
             running: shared.running.load(Ordering::Relaxed),
-            failed: look_after_folder(&shared).await,
+            failed: failed.clone(),
         };
         match coordinator.clone().heartbeat(message).await {
             Ok(reply) => {
                 let reply = reply.into_inner();
                 complained = None;
-                if let Some(seen) = reply.seen.filter(|_| remembered.elapsed() >= REMEMBER_EVERY) {
+                if reply.seen.is_some() && remembered.elapsed() >= REMEMBER_EVERY {
                     remembered = Instant::now();
-                    note(&shared, seen).await;
+                    // What fails is tried again with a later heartbeat.
+                    if let Err(error) = record(&shared, move |own| Identity { seen: reply.seen, ..own }).await
+                    {
+                        tracing::warn!("{error}");
+                    }
                 }
                 if reply.register_again {
                     match register(&shared, coordinator.clone()).await {
@@ -263,16 +266,24 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mu
     }
 }
 
-/// Writes down how far the history of the metadata has got. What fails is tried again with the next heartbeat.
-async fn note(shared: &Arc<Shared>, seen: kintsu_wire::Seen) {
+/// Changes what the folder knows of itself, durably.
+///
+/// # Errors
+/// The folder cannot be written.
+async fn record(
+    shared: &Arc<Shared>,
+    change: impl FnOnce(Identity) -> Identity + Send + 'static,
+) -> Result<(), AgentError> {
     let worker = shared.clone();
-    if let Ok(Err(error)) = tokio::task::spawn_blocking(move || worker.remember(seen)).await {
-        tracing::warn!("{error}");
-    }
+    let recorded = tokio::task::spawn_blocking(move || worker.record(change)).await;
+    recorded.unwrap_or_else(|e| {
+        let path = shared.config.dir.join(identity::FILE);
+        Err(AgentError::Identity { path, detail: format!("writing it ended early: {e}") })
+    })
 }
 
-/// Whether the folder is still the one that the agent was started on; says why not.
-async fn look_after_folder(shared: &Arc<Shared>) -> Option<String> {
+/// Whether the folder is still the one that the agent was started on; says why not, and logs what is other than `before`.
+async fn look_after_folder(shared: &Arc<Shared>, before: Option<String>) -> Option<String> {
     let worker = shared.clone();
     let look = move || {
         let dir = worker.config.dir.display();
@@ -289,8 +300,6 @@ async fn look_after_folder(shared: &Arc<Shared>) -> Option<String> {
         }
     };
     let found = tokio::task::spawn_blocking(look).await.ok().flatten();
-    let before =
-        std::mem::replace(&mut *shared.failed.lock().unwrap_or_else(PoisonError::into_inner), found.clone());
     match (&before, &found) {
         (None, Some(why)) => tracing::error!("the disk of this node failed: {why}"),
         (Some(_), None) => tracing::warn!("the folder of this node is back"),

@@ -121,11 +121,7 @@ impl Agent for Service {
         self.node()?;
         let (store, blocks) = (self.shared.store.clone(), request.into_inner().blocks);
         let look = move || blocks.iter().map(|block| found(&*store, block)).collect();
-        match tokio::task::spawn_blocking(look).await {
-            Ok(Ok(blocks)) => Ok(Response::new(FoundBlocks { blocks })),
-            Ok(Err(error)) => Err(Status::internal(StoreError::to_string(&error))),
-            Err(error) => Err(Status::internal(error.to_string())),
-        }
+        Ok(Response::new(FoundBlocks { blocks: aside::off(look).await? }))
     }
 
     async fn scrub(&self, _: Request<Nothing>) -> Result<Response<Self::ScrubStream>, Status> {
@@ -186,8 +182,10 @@ impl Agent for Service {
     }
 
     async fn read_copy(&self, request: Request<ReadCopy>) -> Result<Response<Self::ReadCopyStream>, Status> {
+        let (dir, number) = (self.shared.config.dir.clone(), request.into_inner().number);
+        let opened = tokio::task::spawn_blocking(move || copies::open(&dir, number)).await;
+        let mut file = opened.map_err(|e| Status::internal(e.to_string()))??;
         let (pieces, stream) = mpsc::channel(4);
-        let mut file = copies::open(&self.shared.config.dir, request.into_inner().number)?;
         self.shared.work().spawn_blocking(move || copies::send(&mut file, &pieces));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }

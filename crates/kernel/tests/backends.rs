@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::Write;
 use std::sync::Once;
 
 use kintsu_kernel::{Backend, Kernel, Mode};
@@ -13,7 +14,8 @@ const ALL: [Backend; 4] = [Backend::Scalar, Backend::Avx2, Backend::Avx512Gfni, 
 fn on_every_backend(body: impl FnMut(Backend)) {
     static SAID: Once = Once::new();
     let (here, lacking): (Vec<_>, Vec<_>) = ALL.into_iter().partition(|b| b.is_available());
-    SAID.call_once(|| lacking.iter().for_each(|b| eprintln!("SKIPPED: this processor has no {b}")));
+    let say = |b: &Backend| drop(writeln!(std::io::stderr(), "SKIPPED: this processor has no {b}"));
+    SAID.call_once(|| lacking.iter().for_each(say));
     here.into_iter().for_each(body);
 }
 

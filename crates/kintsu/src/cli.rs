@@ -5,27 +5,25 @@ mod bench;
 mod cluster_model;
 mod code;
 mod compare;
-mod copies;
 mod lab;
 mod repair;
+mod serve;
 mod sim;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use kintsu_wire::TrustedNetwork;
 
 pub use advice::{Advise, Reliability};
 pub use bench::BenchCommand;
 pub use code::CodeCommand;
 pub use compare::{Check, Compare};
-pub use copies::{Backup, CopyArgs};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabRun, LabUp};
 pub use repair::{Explain, Method, RatesCommand, Repair};
+pub use serve::{AgentArgs, CoordinatorArgs, Rack, Up};
 pub use sim::{Sim, SimCluster, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
 
-use crate::units::{ByteRange, Bytes, Slice, parse_duration};
+use crate::units::{ByteRange, Bytes, Slice};
 
 /// The address that `kintsu up` listens on.
 pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
@@ -225,119 +223,6 @@ Examples:
     Demo(Demo),
 }
 
-/// `kintsu up`.
-#[derive(Debug, Args)]
-pub struct Up {
-    /// Number of nodes [default: 20, or as many as the folder was made with].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub nodes: Option<u32>,
-    /// Number of racks; nodes are dealt to them in turn [default: 5, or as many as the folder was made with].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub racks: Option<u32>,
-    /// Add nodes to a cluster that was made with fewer; those that are there stay in their racks.
-    #[arg(long, requires = "nodes")]
-    pub grow: bool,
-    /// Nodes whose folders are gone for good: new, empty ones take their places.
-    #[arg(long, value_name = "IDS", value_delimiter = ',')]
-    pub replace: Vec<u32>,
-    /// Where everything is kept: one folder a node.
-    #[arg(long)]
-    pub dir: PathBuf,
-    /// Where the coordinator listens.
-    #[arg(long, default_value = DEFAULT_ENDPOINT)]
-    pub listen: SocketAddr,
-    /// How long a node may be dead before its blocks are rebuilt elsewhere.
-    #[arg(long, default_value = "60s", value_parser = parse_duration)]
-    pub grace: std::time::Duration,
-    /// Options that `up` and `coordinator` share.
-    #[command(flatten)]
-    pub metadata: MetadataArgs,
-    /// Copies of the metadata.
-    #[command(flatten)]
-    pub copies: CopyArgs,
-}
-
-/// What is done about metadata that do not fit the blocks.
-#[derive(Debug, Clone, Args)]
-pub struct MetadataArgs {
-    /// Go on with metadata that are older than what the agents remember (a copy of them was restored). What was
-    /// written after the copy stays missing; without this nothing is deleted.
-    #[arg(long)]
-    pub accept_older: bool,
-    /// Make the metadata anew from what the agents hold, or complete what is there. Nothing is deleted until `kintsu
-    /// rebuild finish`.
-    #[arg(long, conflicts_with = "accept_older")]
-    pub rebuild: bool,
-    /// Blocks that the metadata do not know are set aside, and deleted after so long.
-    #[arg(long, default_value = "7d", value_parser = parse_duration, value_name = "TIME")]
-    pub quarantine_keep: std::time::Duration,
-}
-
-/// `kintsu coordinator`.
-#[derive(Debug, Args)]
-pub struct CoordinatorArgs {
-    /// Where the metadata is kept.
-    #[arg(long)]
-    pub dir: PathBuf,
-    /// Where to listen.
-    #[arg(long, default_value = DEFAULT_ENDPOINT)]
-    pub listen: SocketAddr,
-    /// A network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is required:
-    /// whoever is on that network can read what is stored.
-    #[arg(long, value_name = "CIDR")]
-    pub trusted_network: Option<TrustedNetwork>,
-    /// How long a node may be dead before its blocks are rebuilt elsewhere.
-    #[arg(long, default_value = "60s", value_parser = parse_duration)]
-    pub grace: std::time::Duration,
-    /// Options that `up` and `coordinator` share.
-    #[command(flatten)]
-    pub metadata: MetadataArgs,
-    /// Copies of the metadata.
-    #[command(flatten)]
-    pub copies: CopyArgs,
-    /// Make the metadata in an empty folder from this file of `kintsu backup`; `auto` for the newest copy that an
-    /// agent keeps.
-    #[arg(long, value_name = "FILE|auto")]
-    pub restore: Option<PathBuf>,
-    /// With `--restore auto`: how long to wait for another agent after each.
-    #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
-    pub restore_wait: std::time::Duration,
-}
-
-/// `kintsu agent`.
-#[derive(Debug, Args)]
-pub struct AgentArgs {
-    /// Where the blocks are kept.
-    #[arg(long)]
-    pub dir: PathBuf,
-    /// Its rack: a number, or a name such as dc1/r7.
-    #[arg(long, default_value = "0", value_parser = parse_rack)]
-    pub rack: Rack,
-    /// Its id; by default the one in its folder, or a new one.
-    #[arg(long)]
-    pub id: Option<u32>,
-    /// A name that commands take instead of its id.
-    #[arg(long, value_parser = parse_name)]
-    pub name: Option<String>,
-    /// This folder takes the place of the one that the node (--id or --name) had before, which is gone for good: a new disk,
-    /// or a folder whose node.json was lost.
-    #[arg(long)]
-    pub replace: bool,
-    /// The node was moved to another rack together with its blocks.
-    #[arg(long)]
-    pub moved: bool,
-    /// Where to listen for commands (port 0: any free port).
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
-    /// Where to listen for slices (port 0: any free port).
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen_data: SocketAddr,
-    /// A network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is required:
-    /// whoever is on that network can read what is stored.
-    #[arg(long, value_name = "CIDR")]
-    pub trusted_network: Option<TrustedNetwork>,
-}
-
 /// `kintsu put`.
 #[derive(Debug, Args)]
 pub struct Put {
@@ -383,8 +268,9 @@ pub struct Name {
 pub struct Get {
     /// The object's name.
     pub name: String,
-    /// The file to write, or the folder to write it into; `-` for standard output. A file keeps its mode and is as it was
-    /// if the read fails; FIFOs and devices are written to.
+    /// The file to write, or the folder to write it into; `-` for standard output. A file that is there is replaced by a
+    /// new one of its mode when all is read, and is as it was if the read fails; its other hard links keep the old bytes,
+    /// and extended attributes are not kept. FIFOs and devices are written to.
     pub out: PathBuf,
     /// Bytes A to B, both included, as in HTTP; `A-` to the end.
     #[arg(long, value_name = "A-B")]
@@ -395,6 +281,13 @@ pub struct Get {
     /// How lost blocks are rebuilt on the way; without it, as is predicted to be fastest.
     #[arg(long, value_enum)]
     pub method: Option<Method>,
+}
+
+/// `kintsu backup`.
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// The file to write; `-` for standard output.
+    pub out: PathBuf,
 }
 
 /// `kintsu ls`.
@@ -485,31 +378,6 @@ pub enum QuarantineCommand {
         /// The node (id or name).
         node: String,
     },
-}
-
-/// A rack as users name it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rack {
-    /// By its number.
-    Number(u32),
-    /// By a name.
-    Name(String),
-}
-
-fn parse_rack(text: &str) -> Result<Rack, String> {
-    match text.parse() {
-        Ok(number) => Ok(Rack::Number(number)),
-        Err(_) => parse_name(text).map(Rack::Name),
-    }
-}
-
-/// A name of a node or a rack: not a number, short, printable, without spaces.
-fn parse_name(text: &str) -> Result<String, String> {
-    let fits = (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-    if fits && text.parse::<u64>().is_err() {
-        return Ok(text.to_owned());
-    }
-    Err("expected a name of 1 to 64 printable characters without spaces that is no number".into())
 }
 
 /// `kintsu demo`.

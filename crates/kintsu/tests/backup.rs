@@ -50,11 +50,6 @@ fn keepers(cluster: &Cluster, objects: usize) -> Vec<(u32, PathBuf)> {
     (0..cluster.nodes).filter_map(keeper).collect()
 }
 
-fn lose_metadata(cluster: &mut Cluster) {
-    cluster.kill_coordinator();
-    std::fs::remove_dir_all(cluster.coordinator_dir()).unwrap();
-}
-
 #[test]
 fn a_backup_under_load_is_consistent_and_one_at_rest_brings_everything_back() {
     let mut cluster = Cluster::start(6, 3);
@@ -82,7 +77,7 @@ fn a_backup_under_load_is_consistent_and_one_at_rest_brings_everything_back() {
     assert_eq!(report["bytes"], std::fs::metadata(&under_load).unwrap().len());
     // A second coordinator, without agents, has what it says it has, whole.
     let mut beside = Cluster::start(0, 1);
-    lose_metadata(&mut beside);
+    beside.lose_metadata();
     let ready = beside.start_coordinator_with(&["--restore", under_load.to_str().unwrap()], None).unwrap();
     let listed = beside.json(&["ls"]);
     let names: Vec<&str> = listed.as_array().unwrap().iter().map(|o| o["name"].as_str().unwrap()).collect();
@@ -98,7 +93,7 @@ fn a_backup_under_load_is_consistent_and_one_at_rest_brings_everything_back() {
     assert_eq!(report["objects"], objects.len());
     let piped = cluster.run(&["backup", "-"]).stdout;
     assert_eq!(CopyHeader::parse(&piped).unwrap().unwrap().0.objects, objects.len() as u64);
-    lose_metadata(&mut cluster);
+    cluster.lose_metadata();
     let ready = cluster.start_coordinator_with(&["--restore", at_rest.to_str().unwrap()], None).unwrap();
     assert_eq!(ready["restored"]["objects"], objects.len());
     assert_eq!(ready["restored"]["stripes"], report["stripes"]);
@@ -127,7 +122,7 @@ fn metadata_lost_altogether_come_back_from_copies_on_three_agents() {
         assert!(kept <= 3, "{kept} files: the newest two, and one that is being written");
     }
 
-    lose_metadata(&mut cluster);
+    cluster.lose_metadata();
     let ready = cluster.start_coordinator_with(&["--restore", "auto", "--restore-wait", "3s"], None).unwrap();
     assert_eq!(ready["restored"]["objects"], objects.len());
     assert!(ready["restored"]["from"].as_str().unwrap().contains("agent"), "{ready}");
@@ -163,7 +158,7 @@ fn a_clean_stop_gives_a_last_copy_and_damaged_ones_are_passed_over() {
     all_are_readable(&cluster, &objects);
 
     // None is sound: it says so, and leaves the folder as it was.
-    lose_metadata(&mut cluster);
+    cluster.lose_metadata();
     for node in 0..cluster.nodes {
         let _ = std::fs::remove_dir_all(cluster.node_dir(node).join("metadata-copies"));
     }
@@ -204,7 +199,7 @@ fn a_damaged_backup_is_refused_and_so_is_a_folder_with_metadata() {
     cluster.wait_alive(4);
     assert_eq!(cluster.get_sha("small"), sha256(&file));
 
-    lose_metadata(&mut cluster);
+    cluster.lose_metadata();
     let whole = std::fs::read(&backup).unwrap();
     flip(&backup, whole.len() as u64 / 2);
     let said = refused(&mut cluster);

@@ -7,7 +7,7 @@ mod cluster;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use cluster::{Cluster, text};
+use cluster::{Cluster, skipped, text};
 
 fn names(cluster: &Cluster) -> Vec<String> {
     let objects = cluster.json(&["ls"]);
@@ -32,7 +32,7 @@ fn on_terminal(cluster: &Cluster, args: &str, answer: &str) -> Option<(bool, Str
         .env_remove("KINTSU_TOKEN");
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let Ok(mut child) = spawned else {
-        eprintln!("skipped: no `script` of util-linux to make a terminal with");
+        skipped("no `script` of util-linux to make a terminal with");
         return None;
     };
     let mut typed = child.stdin.take().unwrap();

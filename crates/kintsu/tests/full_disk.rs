@@ -6,44 +6,19 @@
 
 mod cluster;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use cluster::{Cluster, sha256, wait};
-
-/// Small disks; unmounted when dropped.
-struct Disks(Vec<PathBuf>);
-
-impl Drop for Disks {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            let _ = Command::new("umount").arg("-l").arg(path).status();
-        }
-    }
-}
-
-fn mount(path: &Path, size: &str) -> bool {
-    let mut command = Command::new("mount");
-    command.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(path);
-    command.status().is_ok_and(|s| s.success())
-}
+use cluster::{Cluster, Disk, sha256, wait};
 
 /// A cluster in which the nodes that `small` accepts have disks of `size`; `None` without root.
-fn with_small_disks(nodes: u32, size: &str, small: impl Fn(u32) -> bool) -> Option<(Disks, Cluster)> {
+fn with_small_disks(nodes: u32, size: &str, small: impl Fn(u32) -> bool) -> Option<(Vec<Disk>, Cluster)> {
     let probe = tempfile::tempdir().unwrap();
-    if !mount(probe.path(), "1m") {
-        eprintln!("SKIPPED: no permission to mount a tmpfs, so no disk can be made full");
-        return None;
-    }
-    drop(Disks(vec![probe.path().to_owned()]));
+    drop(Disk::mount(probe.path(), "1m")?);
     let mounted = std::cell::RefCell::new(Vec::new());
     let cluster = Cluster::prepared(nodes, nodes, "1h", |dir, id| {
         if small(id) {
-            assert!(mount(dir, size), "a small disk on {}", dir.display());
-            mounted.borrow_mut().push(dir.to_owned());
+            mounted.borrow_mut().push(Disk::mount(dir, size).unwrap());
         }
     });
-    Some((Disks(mounted.into_inner()), cluster))
+    Some((mounted.into_inner(), cluster))
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use cluster::{Cluster, kintsu, sha256, text, wait};
+use cluster::{Cluster, kintsu, sha256, skipped, text, wait};
 use rustix::process::{Pid, Signal, kill_process};
 
 const CODE: [&str; 6] = ["--code", "rs:n=5,k=3", "--block", "256KiB", "--cell", "64KiB"];
@@ -94,7 +94,7 @@ fn what_is_not_a_regular_file_is_written_to_and_stays_what_it_is() {
         let path = Path::new(device);
         let before = fs::metadata(path).unwrap();
         if !before.file_type().is_char_device() {
-            eprintln!("skipped: {device} is no device here");
+            skipped(&format!("{device} is no device here"));
             continue;
         }
         let out = scene.cluster.run(&["get", "dir/o", device]);
@@ -265,7 +265,7 @@ fn a_file_in_a_folder_that_cannot_be_written_to_is_written_in_place() {
         .arg(env!("CARGO_BIN_EXE_kintsu"));
     let usable = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !rustix::process::geteuid().is_root() || !usable.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: it takes root, setpriv, and a program that others can run");
+        skipped("a folder that is closed to its user takes root, setpriv, and a program that others can run");
         return;
     }
     let run = |name: &str, path: &Path| {

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             Ok(Place::Left(code)) => return code,
             Ok(Place::Inside) => {}
             Err(reason @ kintsu_lab::LabError::Unsupported { .. }) => {
-                eprintln!("skipped: {reason}");
+                eprintln!("SKIPPED: {reason}");
                 return ExitCode::SUCCESS;
             }
             Err(other) => panic!("{other}"),

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ impl Site {
     fn new() -> Option<Self> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
-            eprintln!("skipped: {reason}");
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
             return None;
         }
         Some(Self { dir: TempDir::new().unwrap(), user: None, interfaces: interfaces() })
@@ -48,7 +48,10 @@ impl Site {
         match tried {
             Ok(out) if out.status.success() => Some(site),
             _ => {
-                eprintln!("skipped: an ordinary user may not have namespaces here, or setpriv is missing");
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "SKIPPED: an ordinary user may not have namespaces here, or setpriv is missing"
+                );
                 None
             }
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::process::{Command, Output};
 
 use kintsu_lab::experiment::Report;
@@ -22,7 +23,7 @@ fn interfaces() -> BTreeSet<String> {
 fn smoke_ends_well_and_leaves_nothing() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
-        eprintln!("skipped: {reason}");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
         return;
     }
     let (home, before) = (TempDir::new().unwrap(), interfaces());

@@ -5,9 +5,8 @@
 mod cluster;
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
-use cluster::{Cluster, sha256, wait};
+use cluster::{Cluster, copy_dir, sha256, wait};
 use serde_json::Value;
 
 /// A code of the user's own: rs:n=5,k=3 as data, under another name.
@@ -65,11 +64,6 @@ fn swept(cluster: &Cluster) {
     wait("garbage to be deleted", || cluster.json(&["status"])["garbage"] == 0);
 }
 
-fn lose_metadata(cluster: &mut Cluster) {
-    cluster.kill_coordinator();
-    std::fs::remove_dir_all(cluster.coordinator_dir()).unwrap();
-}
-
 /// Waits until so many agents have told all, and everything is worked in.
 fn rebuilt(cluster: &Cluster, agents: u64, objects: usize) -> Value {
     wait("the objects to be back", || {
@@ -95,7 +89,7 @@ fn metadata_lost_altogether_are_made_anew_from_the_agents_alone() {
     let objects = fill(&cluster);
     swept(&cluster);
     let before = (listed(&cluster), cluster.json(&["status"]));
-    lose_metadata(&mut cluster);
+    cluster.lose_metadata();
     cluster.start_coordinator_with(&["--rebuild"], None).unwrap();
     let status = rebuilt(&cluster, 7, objects.len());
     assert_eq!((&status["active"], &status["incomplete"]), (&Value::Bool(true), &Value::from(0)), "{status}");
@@ -133,7 +127,7 @@ fn one_node_that_is_dead_meanwhile_costs_nothing() {
     swept(&cluster);
     let before = listed(&cluster);
     cluster.kill(2);
-    lose_metadata(&mut cluster);
+    cluster.lose_metadata();
     cluster.start_coordinator_with(&["--rebuild"], None).unwrap();
     // Without its parity `plain` needs every node that holds its data.
     let complete = |name: &str| name != "plain";
@@ -179,8 +173,7 @@ fn an_older_copy_of_the_metadata_is_completed_from_the_blocks() {
     }
     cluster.kill_coordinator();
     let (dir, copy) = (cluster.coordinator_dir(), cluster.dir.path().join("copy"));
-    let copied = Command::new("cp").arg("-r").arg(&dir).arg(&copy).status().unwrap();
-    assert!(copied.success());
+    copy_dir(&dir, &copy);
     cluster.start_coordinator();
     cluster.wait_alive(6);
     put(&cluster, &mut objects, "new", 500_000, &small);
@@ -230,7 +223,7 @@ fn a_removed_object_stays_away_though_a_node_that_was_down_holds_all_of_it() {
     cluster.json(&["rm", "removed"]);
     // The dead node's own block is all that waits.
     wait("the others to delete", || cluster.json(&["status"])["garbage"] == 1);
-    lose_metadata(&mut cluster);
+    cluster.lose_metadata();
     cluster.start_coordinator_with(&["--rebuild"], None).unwrap();
     cluster.start_agent(holder);
     rebuilt(&cluster, 4, 1);
@@ -248,7 +241,7 @@ fn a_restored_copy_is_completed_by_itself() {
     let copy = cluster.dir.path().join("copy.kintsu");
     cluster.json(&["backup", copy.to_str().unwrap()]);
     put(&cluster, &mut objects, "after", 400_000, &code);
-    lose_metadata(&mut cluster);
+    cluster.lose_metadata();
     cluster.start_coordinator_with(&["--restore", copy.to_str().unwrap()], None).unwrap();
     wait("the newer object to be back", || listed(&cluster).len() == 2);
     all_are_readable(&cluster, &objects);

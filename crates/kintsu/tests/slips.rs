@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use cluster::{Cluster, kintsu, sha256, text, wait};
+use cluster::{Cluster, copy_dir, kintsu, sha256, text, wait};
 
 /// All block files of a cluster with their contents, those in quarantine too.
 fn blocks(cluster: &Cluster) -> BTreeMap<PathBuf, String> {
@@ -51,9 +51,31 @@ fn assert_readable(cluster: &Cluster, sums: &[(&str, String)]) {
     }
 }
 
-/// The coordinator's folder under another name.
-fn away(cluster: &Cluster) -> (PathBuf, PathBuf) {
-    (cluster.dir.path().join("coordinator"), cluster.dir.path().join("away"))
+/// Puts object `c` and puts the metadata back as they were before it; returns the file of `c`, and where the metadata are
+/// that know it. The coordinator is down then.
+fn put_and_forget(cluster: &mut Cluster, bytes: u64) -> (PathBuf, PathBuf) {
+    cluster.kill_coordinator();
+    let (own, copy) = (cluster.coordinator_dir(), cluster.dir.path().join("copy"));
+    copy_dir(&own, &copy);
+    cluster.start_coordinator();
+    cluster.wait_alive(6);
+    let file = cluster.file("c", bytes);
+    cluster.put(&file, "c", &["--code", "rs:n=6,k=4", "--block", "64KiB", "--cell", "16KiB"]);
+    cluster.kill_coordinator();
+    let newer = cluster.dir.path().join("newer");
+    std::fs::rename(&own, &newer).unwrap();
+    std::fs::rename(&copy, &own).unwrap();
+    (file, newer)
+}
+
+/// Starts a coordinator on these metadata in the place of the one that runs.
+fn put_back(cluster: &mut Cluster, metadata: &Path) {
+    cluster.kill_coordinator();
+    let own = cluster.coordinator_dir();
+    std::fs::remove_dir_all(&own).unwrap();
+    std::fs::rename(metadata, &own).unwrap();
+    cluster.start_coordinator();
+    cluster.wait_alive(6);
 }
 
 /// Lets agents meet whatever coordinator is there now.
@@ -68,8 +90,8 @@ fn a_coordinator_on_an_empty_folder_beside_a_running_cluster_costs_nothing() {
     let (mut cluster, sums) = filled();
     let before = blocks(&cluster);
     cluster.kill_coordinator();
-    let (own, aside) = away(&cluster);
-    std::fs::rename(&own, &aside).unwrap();
+    let aside = cluster.dir.path().join("away");
+    std::fs::rename(cluster.coordinator_dir(), &aside).unwrap();
     cluster.start_coordinator();
     meet(&cluster);
     assert_eq!(
@@ -78,11 +100,7 @@ fn a_coordinator_on_an_empty_folder_beside_a_running_cluster_costs_nothing() {
         "agents of another cluster are refused"
     );
     assert_eq!(blocks(&cluster), before);
-    cluster.kill_coordinator();
-    std::fs::remove_dir_all(&own).unwrap();
-    std::fs::rename(&aside, &own).unwrap();
-    cluster.start_coordinator();
-    cluster.wait_alive(6);
+    put_back(&mut cluster, &aside);
     assert_readable(&cluster, &sums);
     assert_eq!(blocks(&cluster), before);
 }
@@ -191,18 +209,8 @@ fn a_disk_that_vanishes_under_its_agent_is_shown_and_repaired_after_the_grace() 
 #[test]
 fn metadata_of_an_hour_ago_delete_nothing_and_say_so() {
     let (mut cluster, sums) = filled();
-    cluster.kill_coordinator();
-    let (own, copy) = away(&cluster);
-    copy_dir(&own, &copy);
-    cluster.start_coordinator();
-    cluster.wait_alive(6);
-    let later = cluster.file("c", 900_000);
-    cluster.put(&later, "c", &["--code", "rs:n=6,k=4", "--block", "64KiB", "--cell", "16KiB"]);
+    let (later, newer) = put_and_forget(&mut cluster, 900_000);
     let before = blocks(&cluster);
-    cluster.kill_coordinator();
-    let newer = cluster.dir.path().join("newer");
-    std::fs::rename(&own, &newer).unwrap();
-    copy_dir(&copy, &own);
     cluster.start_coordinator();
     cluster.wait_alive(6);
     meet(&cluster);
@@ -219,11 +227,7 @@ fn metadata_of_an_hour_ago_delete_nothing_and_say_so() {
     assert!(blocks(&cluster).iter().filter(|(path, _)| before.contains_key(*path)).eq(before.iter()));
 
     // The newer metadata are put back: everything is as it was.
-    cluster.kill_coordinator();
-    std::fs::remove_dir_all(&own).unwrap();
-    std::fs::rename(&newer, &own).unwrap();
-    cluster.start_coordinator();
-    cluster.wait_alive(6);
+    put_back(&mut cluster, &newer);
     assert_readable(&cluster, &sums);
     assert_eq!(cluster.get_sha("c"), sha256(&later));
     assert!(blocks(&cluster).iter().filter(|(path, _)| before.contains_key(*path)).eq(before.iter()));
@@ -233,17 +237,7 @@ fn metadata_of_an_hour_ago_delete_nothing_and_say_so() {
 fn what_metadata_do_not_know_is_set_aside_and_can_be_taken_back() {
     let (mut cluster, sums) = filled();
     // Blocks of an object that the metadata forget while an agent is away and an operator accepts that.
-    cluster.kill_coordinator();
-    let (own, copy) = away(&cluster);
-    copy_dir(&own, &copy);
-    cluster.start_coordinator();
-    cluster.wait_alive(6);
-    let lost = cluster.file("c", 4_000_000);
-    cluster.put(&lost, "c", &["--code", "rs:n=6,k=4", "--block", "64KiB", "--cell", "16KiB"]);
-    cluster.kill_coordinator();
-    let newer = cluster.dir.path().join("newer");
-    std::fs::rename(&own, &newer).unwrap();
-    copy_dir(&copy, &own);
+    let (lost, newer) = put_and_forget(&mut cluster, 4_000_000);
     cluster.start_coordinator_with(&["--accept-older", "--quarantine-keep", "1s"], None);
     cluster.wait_alive(6);
     wait("unknown blocks to be set aside", || {
@@ -264,11 +258,7 @@ fn what_metadata_do_not_know_is_set_aside_and_can_be_taken_back() {
     assert!(aside(&cluster)[0]["aside"].as_array().unwrap().iter().all(|a| a["name"] != one.as_str()));
 
     // The metadata that know them come back: so do the blocks, by themselves.
-    cluster.kill_coordinator();
-    std::fs::remove_dir_all(&own).unwrap();
-    std::fs::rename(&newer, &own).unwrap();
-    cluster.start_coordinator();
-    cluster.wait_alive(6);
+    put_back(&mut cluster, &newer);
     wait("the quarantine to be empty", || {
         aside(&cluster).iter().all(|node| node["aside"].as_array().unwrap().is_empty())
     });
@@ -279,16 +269,7 @@ fn what_metadata_do_not_know_is_set_aside_and_can_be_taken_back() {
 #[test]
 fn what_an_operator_has_confirmed_is_purged_in_time() {
     let (mut cluster, sums) = filled();
-    cluster.kill_coordinator();
-    let (own, copy) = away(&cluster);
-    copy_dir(&own, &copy);
-    cluster.start_coordinator();
-    cluster.wait_alive(6);
-    let lost = cluster.file("c", 4_000_000);
-    cluster.put(&lost, "c", &["--code", "rs:n=6,k=4", "--block", "64KiB", "--cell", "16KiB"]);
-    cluster.kill_coordinator();
-    std::fs::remove_dir_all(&own).unwrap();
-    copy_dir(&copy, &own);
+    put_and_forget(&mut cluster, 4_000_000);
     cluster.start_coordinator_with(&["--accept-older", "--quarantine-keep", "1s"], None);
     cluster.wait_alive(6);
     let held = || cluster.json(&["nodes"]).as_array().unwrap().iter().filter(|n| n["held"] != 0).count();
@@ -338,12 +319,4 @@ fn up_keeps_the_shape_that_its_folder_was_made_with() {
 /// What each node has in quarantine.
 fn aside(cluster: &Cluster) -> Vec<serde_json::Value> {
     cluster.json(&["quarantine", "ls"])["nodes"].as_array().unwrap().clone()
-}
-
-fn copy_dir(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
-    }
 }

@@ -147,7 +147,7 @@ pub struct Extent {
 impl Layout {
     /// Block and cell for a code with `w` sub-blocks, where not both are chosen: the cell is the least multiple of
     /// `w` pages of at least 128 KiB, but no larger than a chosen block, and the block is 64 MiB rounded up
-    /// to a multiple of the cell. What was chosen is left as it is; [`Layout::stripes_of`] judges it.
+    /// to a multiple of the cell. What was chosen is left as it is; [`Division::new`] judges it.
     pub fn sizes(w: usize, block_bytes: Option<u64>, cell_bytes: Option<u32>) -> (u64, u32) {
         let pages = grain(w);
         let cell = cell_bytes.map_or_else(
@@ -156,24 +156,6 @@ impl Layout {
         );
         let block = block_bytes.unwrap_or_else(|| BLOCK_BYTES.div_ceil(cell.max(1)).saturating_mul(cell));
         (block, u32::try_from(cell).unwrap_or(u32::MAX))
-    }
-
-    /// Divides an object of `size` bytes into stripes of `k` data blocks of `w` sub-blocks: for each the offset of
-    /// its first byte in the object, and its layout. None for an empty object. See [`Division`], which makes them
-    /// one by one.
-    ///
-    /// # Errors
-    /// Those of [`Division::new`].
-    pub fn stripes_of(
-        size: u64,
-        k: usize,
-        w: usize,
-        kind: LayoutKind,
-        block_bytes: u64,
-        cell_bytes: u32,
-    ) -> Result<Vec<(u64, Self)>, PlanError> {
-        let division = Division::new(size, k, w, kind, block_bytes, cell_bytes)?;
-        Ok((0..division.count()).map(|i| division.stripe(i)).collect())
     }
 
     /// Length in bytes of block `index` of a code with `k` data blocks; for a parity block
@@ -295,6 +277,19 @@ mod tests {
 
     const KINDS: [LayoutKind; 2] = [LayoutKind::Striped, LayoutKind::Contiguous];
 
+    /// All stripes of an object.
+    fn stripes_of(
+        size: u64,
+        k: usize,
+        w: usize,
+        kind: LayoutKind,
+        block_bytes: u64,
+        cell_bytes: u32,
+    ) -> Result<Vec<(u64, Layout)>, PlanError> {
+        let division = Division::new(size, k, w, kind, block_bytes, cell_bytes)?;
+        Ok((0..division.count()).map(|i| division.stripe(i)).collect())
+    }
+
     /// Where byte `at` of the stripe lies, counted out without any arithmetic of `Layout`.
     fn counted(layout: &Layout, k: usize) -> Vec<(usize, u64)> {
         let unit = match layout.kind {
@@ -355,14 +350,14 @@ mod tests {
 
     #[test]
     fn small_objects_waste_nothing() {
-        assert_eq!(Layout::stripes_of(0, 10, 1, LayoutKind::Striped, 1 << 20, 1 << 17).unwrap(), []);
+        assert_eq!(stripes_of(0, 10, 1, LayoutKind::Striped, 1 << 20, 1 << 17).unwrap(), []);
         for kind in KINDS {
-            let stripes = Layout::stripes_of(1, 10, 1, kind, 1 << 20, 1 << 17).unwrap();
+            let stripes = stripes_of(1, 10, 1, kind, 1 << 20, 1 << 17).unwrap();
             let [(0, one)] = stripes[..] else { panic!("{stripes:?}") };
             let lens: Vec<_> = (0..14).map(|i| one.block_len(10, BlockIndex(i))).collect();
             assert_eq!(lens, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
         }
-        let stripes = Layout::stripes_of(100_000, 10, 1, LayoutKind::Contiguous, 64 << 20, 1 << 17).unwrap();
+        let stripes = stripes_of(100_000, 10, 1, LayoutKind::Contiguous, 64 << 20, 1 << 17).unwrap();
         assert_eq!(stripes[0].1.block_bytes, 12288);
         assert_eq!(stripes[0].1.block_len(10, BlockIndex(12)), 12288);
         assert_eq!(stripes[0].1.block_len(10, BlockIndex(8)), 100_000 - 8 * 12288);
@@ -379,7 +374,7 @@ mod tests {
         assert_eq!(Layout::sizes(1, None, Some(4096)), (64 << 20, 4096));
         for w in 1..=300 {
             let (block, cell) = Layout::sizes(w, None, None);
-            let stripes = Layout::stripes_of(1, 3, w, LayoutKind::Striped, block, cell).unwrap();
+            let stripes = stripes_of(1, 3, w, LayoutKind::Striped, block, cell).unwrap();
             assert!(cell >= 128 << 10 && block >= 64 << 20);
             assert_eq!((stripes[0].1.w, stripes[0].1.longest(3)), (w as u16, w as u64));
         }
@@ -387,8 +382,7 @@ mod tests {
 
     #[test]
     fn sizes_that_do_not_fit_the_sub_blocks_are_refused_with_some_that_do() {
-        let refused =
-            |kind, block, cell| Layout::stripes_of(9, 2, 4, kind, block, cell).unwrap_err().to_string();
+        let refused = |kind, block, cell| stripes_of(9, 2, 4, kind, block, cell).unwrap_err().to_string();
         for kind in KINDS {
             assert!(refused(kind, 1 << 20, 8192).contains("such as 16384"), "crumbs");
             assert!(refused(kind, 1 << 20, 20_000).contains("such as 32768"));
@@ -396,7 +390,7 @@ mod tests {
         }
         for w in [0, 1 << 16, 1 << 20] {
             let (block, cell) = Layout::sizes(w, None, None);
-            assert!(Layout::stripes_of(9, 2, w, LayoutKind::Striped, block, cell).is_err());
+            assert!(stripes_of(9, 2, w, LayoutKind::Striped, block, cell).is_err());
         }
     }
 
@@ -416,7 +410,7 @@ mod tests {
 
     #[test]
     fn senseless_sizes_are_refused() {
-        let stripes = |size, k, block, cell| Layout::stripes_of(size, k, 1, LayoutKind::Striped, block, cell);
+        let stripes = |size, k, block, cell| stripes_of(size, k, 1, LayoutKind::Striped, block, cell);
         for bad in [
             stripes(9, 0, 8, 4),
             stripes(9, 256, 8, 4),
@@ -444,7 +438,7 @@ mod tests {
             let cell = if w > 1 { (cell % 3 + 1) * 4096 * w as u32 } else { cell };
             let block_bytes = u64::from(cell) * rows;
             let mut at = 0;
-            for (offset, layout) in Layout::stripes_of(size, k, w, kind, block_bytes, cell).unwrap() {
+            for (offset, layout) in stripes_of(size, k, w, kind, block_bytes, cell).unwrap() {
                 prop_assert_eq!(offset, at);
                 prop_assert!(layout.longest(k) <= layout.block_bytes);
                 prop_assert!(layout.longest(k).is_multiple_of(w as u64));

@@ -225,19 +225,14 @@ impl Outgoing {
         let mut left = &mut parts[..];
         while !left.is_empty() {
             let lost = |detail: String| fault(FaultKind::Lost, self.key.to, detail);
-            let (written, waited) = match timeout(self.limits.write, timed(write.write_vectored(left))).await
-            {
-                Ok((written, waited)) => (Ok(written), waited),
-                Err(late) => (Err(late), self.limits.write),
-            };
-            match written {
-                Ok(Ok(0)) => return Err(lost("the connection takes no more bytes".into())),
-                Ok(Ok(written)) => {
+            match timeout(self.limits.write, timed(write.write_vectored(left))).await {
+                Ok((Ok(0), _)) => return Err(lost("the connection takes no more bytes".into())),
+                Ok((Ok(written), waited)) => {
                     IoSlice::advance_slices(&mut left, written);
                     let mut pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
                     pulse.passed(written, waited)?;
                 }
-                Ok(Err(error)) => return Err(lost(format!("the connection broke: {error}"))),
+                Ok((Err(error), _)) => return Err(lost(format!("the connection broke: {error}"))),
                 Err(_) => {
                     let detail = format!("took no slice within {:?}", self.limits.write);
                     return Err(fault(FaultKind::Stalled, self.key.to, detail));

@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{JobId, LayoutKind, Method, Program, Repair, encode_online, repair};
-use kintsu_runtime::{BlockSource, ClientLocal};
 use kintsu_wire::frame::{self, Header, Hello, Kind};
-use kintsu_wire::message::{Fault, FaultKind};
-use support::{Site, quick, within};
+use kintsu_wire::message::FaultKind;
+use support::{SLICE, Site, quick, slices, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-const SLICE: u32 = 4096;
 const ALL: (u64, u64) = (0, u64::MAX);
 
 /// A repair of block 1 by a chain, with limits that find crumbs within seconds.
@@ -41,18 +39,6 @@ async fn stream_of(site: &Site, program: &Program) -> TcpStream {
         Hello { job: program.job, lane: program.lane, from: program.node, to, token: None, cluster: None };
     stream.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
     stream
-}
-
-fn slices(program: &Program, count: u64) -> Vec<u8> {
-    let (vertex, _) = program.sends[0];
-    let mut bytes = Vec::new();
-    for step in 0..count {
-        let kind = Kind::Slice { vertex, offset: step * u64::from(SLICE), zero: false };
-        let payload = vec![step as u8 + 1; SLICE as usize];
-        bytes.extend_from_slice(&Header::new(kind, program.lane, &payload).encode());
-        bytes.extend_from_slice(&payload);
-    }
-    bytes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,15 +117,6 @@ async fn a_peer_that_never_says_that_all_was_sent_does_not_hold_the_end_up() {
     assert_eq!(outcomes[&requestor].fault.as_ref().unwrap().kind, FaultKind::Mismatch);
 }
 
-struct Noise(Vec<u8>);
-
-impl BlockSource for Noise {
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
-        Ok(())
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_takes_byte_by_byte_does_not_hold_a_put_for_ever() {
     let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 8 << 20, 0).await;
@@ -162,11 +139,7 @@ async fn a_receiver_that_takes_byte_by_byte_does_not_hold_a_put_for_ever() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    let blocks = site.blocks.clone();
-    let client = ClientLocal::reading(move |binding| {
-        Ok(Box::new(Noise(blocks[usize::from(binding.index.0)].clone())))
-    });
-    let outcomes = site.run(&programs, Some(client), &[villain]).await;
+    let outcomes = site.run(&programs, Some(site.client()), &[villain]).await;
     role.abort();
     let fault = outcomes[&NodeId::CLIENT].fault.clone().unwrap();
     assert_eq!((fault.kind, fault.node), (FaultKind::Stalled, villain), "{fault}");

@@ -9,7 +9,7 @@ use kintsu_dag::{BlockIndex, NodeId, Sink};
 use kintsu_plan::{
     BlockBinding, DIGEST_UNKNOWN, LayoutKind, Method, Program, Repair, encode_online, read, repair,
 };
-use kintsu_runtime::{BlockSink, BlockSource, ClientLocal, Context, DataPlane, Local, Output, SentBlocks};
+use kintsu_runtime::{BlockSink, BlockSource, Context, DataPlane, Local, Output, SentBlocks};
 use kintsu_store::{BlockStore, Digest, Generation, UNIT_BYTES};
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
@@ -49,21 +49,6 @@ impl BlockSink for SpoilingSink {
     }
 }
 
-struct Bytes(Vec<u8>);
-
-impl BlockSource for Bytes {
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
-        Ok(())
-    }
-}
-
-/// The blocks as a client loads them that writes the site's object.
-fn client(site: &Site) -> ClientLocal {
-    let blocks = site.blocks.clone();
-    ClientLocal::reading(move |binding| Ok(Box::new(Bytes(blocks[usize::from(binding.index.0)].clone()))))
-}
-
 /// Writes the stripe with digests of what is sent; what each node holds then, with what the client has against it.
 async fn put(
     site: &Site,
@@ -74,7 +59,7 @@ async fn put(
     let context = |node: NodeId| {
         if node.is_client() {
             let plane = DataPlane::client(Credentials::none());
-            return Context { sent: Some(sent.clone()), ..site.context_with(plane, Arc::new(client(site))) };
+            return Context { sent: Some(sent.clone()), ..site.context_with(plane, Arc::new(site.client())) };
         }
         let right = site.context(node);
         match spoiling == Some(node) {

@@ -11,11 +11,9 @@ use kintsu_plan::{LayoutKind, Method, Program, Repair, repair};
 use kintsu_store::block_path;
 use kintsu_wire::frame::{self, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
 use kintsu_wire::message::{Fault, FaultKind, RunOutcome};
-use support::{Site, quick, within};
+use support::{SLICE, Site, quick, slices, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-
-const SLICE: u32 = 4096;
 
 /// A repair of block 1 of a stripe of six, its programs, and the nodes in the order of the path.
 struct Broken {
@@ -68,19 +66,6 @@ impl Broken {
 fn culprit(outcome: &RunOutcome) -> (FaultKind, NodeId) {
     let fault = outcome.fault.as_ref().unwrap();
     (fault.kind, fault.node)
-}
-
-/// The first slices of a vertex, as frames.
-fn slices(program: &Program, count: u64) -> Vec<u8> {
-    let (vertex, _) = program.sends[0];
-    let mut bytes = Vec::new();
-    for step in 0..count {
-        let kind = Kind::Slice { vertex, offset: step * u64::from(SLICE), zero: false };
-        let payload = vec![step as u8 + 1; SLICE as usize];
-        bytes.extend_from_slice(&Header::new(kind, program.lane, &payload).encode());
-        bytes.extend_from_slice(&payload);
-    }
-    bytes
 }
 
 const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipeline];

@@ -4,7 +4,6 @@
 mod support;
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kintsu_dag::{BlockIndex, NodeId};
@@ -12,8 +11,6 @@ use kintsu_plan::{
     BlockBinding, LayoutKind, Method, Plan, Repair, encode_offline, encode_online, read, read_by, repair,
     write_plain,
 };
-use kintsu_runtime::{BlockSource, ClientLocal};
-use kintsu_wire::message::Fault;
 use support::{Site, getting};
 
 const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipeline];
@@ -134,23 +131,6 @@ async fn serial_programs_repair_the_same_blocks() {
     }
 }
 
-struct ObjectBlock(Arc<Vec<Vec<u8>>>, usize);
-
-impl BlockSource for ObjectBlock {
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        let at = offset as usize;
-        buf.copy_from_slice(&self.0[self.1][at..at + buf.len()]);
-        Ok(())
-    }
-}
-
-fn putting(site: &Site) -> ClientLocal {
-    let blocks = Arc::new(site.blocks.clone());
-    ClientLocal::reading(move |binding: &BlockBinding| {
-        Ok(Box::new(ObjectBlock(blocks.clone(), binding.index.0 as usize)))
-    })
-}
-
 fn check_stored(site: &Site, blocks: std::ops::Range<u8>) {
     for block in blocks {
         if let Some(home) = site.view.homes[block as usize] {
@@ -168,7 +148,7 @@ async fn writes_encoded_by_the_client() {
     ] {
         let site = Site::new("rs:n=6,k=4", kind, block_bytes, missing).await;
         let programs = site.programs(&encode_online(&site.view).unwrap(), ALL, 4096);
-        let outcomes = site.succeed(&programs, Some(putting(&site))).await;
+        let outcomes = site.succeed(&programs, Some(site.client())).await;
         check_stored(&site, 0..6);
         let written: usize = outcomes.values().map(|outcome| outcome.written.len()).sum();
         assert_eq!(written, site.view.homes.iter().flatten().count());
@@ -179,7 +159,7 @@ async fn writes_encoded_by_the_client() {
 async fn writes_encoded_later_and_reads_with_and_without_losses() {
     let site = Site::new("azure-lrc:n=8,k=4,r=2", LayoutKind::Contiguous, 150_000, 11).await;
     let programs = site.programs(&write_plain(&site.view).unwrap(), ALL, 32 << 10);
-    site.succeed(&programs, Some(putting(&site))).await;
+    site.succeed(&programs, Some(site.client())).await;
     check_stored(&site, 0..4);
     let programs = site.programs(&encode_offline(&site.view, &site.topology).unwrap(), ALL, 32 << 10);
     site.succeed(&programs, None).await;

@@ -169,8 +169,8 @@ pub trait BlockWrite: Send {
     /// is `expect` if given, syncs, replaces what was there under this id.
     ///
     /// A block that was there is replaced only if it has the same generation and digest, and the same label or none, or if
-    /// its header is rotten. Any other is set aside as [`Reason::Displaced`](crate::Reason::Displaced). Only headers
-    /// are read for that.
+    /// its header is damaged. Any other is set aside as [`Reason::Displaced`](crate::Reason::Displaced). Only headers
+    /// are read for that; where the disk does not let us tell what is there, it stays.
     ///
     /// # Errors
     /// `WrongLength`, `DigestMismatch`, `Stale` if a later generation has come meanwhile, `Busy` if the store was

@@ -31,8 +31,6 @@ const MAX_LEN: u64 = 1 << 62;
 /// Where things are in the file of a block with data and a label of given lengths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
-    /// How many units.
-    pub(crate) units: usize,
     /// Where the trailer begins.
     pub(crate) trailer_at: u64,
     /// Bytes of the trailer.
@@ -73,7 +71,6 @@ impl Layout {
         let trailer_at = HEADER_BYTES as u64 + len;
         let label_rest_bytes = if label_bytes > LABEL_ROOM { label_bytes - LABEL_ROOM + 4 } else { 0 };
         Ok(Self {
-            units: trailer_bytes / 4 - 1,
             trailer_at,
             trailer_bytes,
             label_rest_bytes,
@@ -369,9 +366,9 @@ mod tests {
     #[test]
     fn layout_refuses_what_no_file_can_hold() {
         let empty = Layout::new(0, 65536, 0).unwrap();
-        assert_eq!((empty.units, empty.trailer_bytes, empty.file_bytes), (0, 4, 4100));
-        assert_eq!(Layout::new(65537, 65536, 0).unwrap().units, 2);
-        assert_eq!(Layout::new(65537, 4096, 0).unwrap().units, 17);
+        assert_eq!((empty.trailer_bytes, empty.file_bytes), (4, 4100));
+        assert_eq!(Layout::new(65537, 65536, 0).unwrap().trailer_bytes, 4 * 2 + 4);
+        assert_eq!(Layout::new(65537, 4096, 0).unwrap().trailer_bytes, 4 * 17 + 4);
         for unit in [0, 1, 2048, 4095, 12288, 65537, 1 << 17] {
             assert!(matches!(Layout::new(10, unit, 0), Err(StoreError::Invalid { .. })), "{unit}");
         }

@@ -38,11 +38,7 @@ impl UnitSums {
     /// # Panics
     /// For a unit of zero bytes.
     pub fn of_block(len: u64, unit: u32) -> Self {
-        Self::new(len, unit, len.div_ceil(unit.into()) as usize)
-    }
-
-    /// For a block of `len` bytes in `units` units of `unit` bytes, none of them there yet.
-    pub(crate) fn new(len: u64, unit: u32, units: usize) -> Self {
+        let units = len.div_ceil(unit.into()) as usize;
         Self {
             len,
             unit: unit.into(),

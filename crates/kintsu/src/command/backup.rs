@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 use super::Context;
+use super::destination::folder_of;
 use crate::units::{human, moment, span};
 use crate::{cli, output, progress};
 
@@ -61,7 +62,7 @@ async fn to_file(backup: Backup, path: &Path) -> anyhow::Result<CheckedCopy> {
         let mut out = std::fs::File::options().write(true).open(path).with_context(cannot)?;
         return receive(backup, &mut out).await;
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let mut aside = NamedTempFile::with_prefix_in(".kintsu-backup-", folder).with_context(cannot)?;
     let copy = receive(backup, aside.as_file_mut()).await?;
     let file = aside.as_file();

@@ -202,7 +202,8 @@ fn aside(path: &Path, old: Option<&Metadata>) -> io::Result<Opened> {
     Ok(Opened { file, publish: publish(Some(Part(part))) })
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// The folder that a file is in.
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

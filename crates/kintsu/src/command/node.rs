@@ -82,38 +82,48 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `kintsu node ACTION ID`.
+/// The node of this id or name.
+pub async fn named(text: &str, context: &Context) -> anyhow::Result<NodeId> {
+    if let Ok(id) = text.parse() {
+        return Ok(NodeId(id));
+    }
+    let nodes = context.client.nodes().await?.nodes;
+    match nodes.iter().find(|node| node.name.as_deref() == Some(text)) {
+        Some(node) => Ok(node.id),
+        None => anyhow::bail!(
+            "node {text:?}: expected an id or a name that `kintsu nodes` shows, got none of them"
+        ),
+    }
+}
+
+/// `kintsu node ACTION NODE`.
 pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode> {
-    let node = super::quarantine::named(&args.node, context).await?;
-    let id = node.0;
+    if args.force && args.action != cli::NodeAction::Wipe {
+        anyhow::bail!("--force: expected with `node wipe`, got it with another command");
+    }
+    let node = named(&args.node, context).await?;
     let (action, word) = match args.action {
         cli::NodeAction::Stop => (NodeAction::Stop, "stopped"),
         cli::NodeAction::Start => (NodeAction::Start, "started"),
         cli::NodeAction::Wipe => (NodeAction::Wipe, "wiped"),
         cli::NodeAction::Drain => (NodeAction::Drain, "drained"),
-        cli::NodeAction::Forget => return forget(node, &args, context).await,
+        cli::NodeAction::Forget => return forget(node, args.yes, context).await,
     };
     if args.action == cli::NodeAction::Wipe {
-        let question = wipe_question(NodeId(id), args.force, context).await?;
-        confirm(question, args.yes).await?;
-    } else if args.force {
-        anyhow::bail!("--force: expected with `node wipe`, got it with another command");
+        confirm(wipe_question(node, args.force, context).await?, args.yes).await?;
     }
     let events = match args.force {
-        true => context.client.wipe_by_force(NodeId(id)).await?,
-        false => context.client.command_node(NodeId(id), action).await?,
+        true => context.client.wipe_by_force(node).await?,
+        false => context.client.command_node(node, action).await?,
     };
-    super::job::follow(events, context, &format!("node {id} {word}")).await
+    super::job::follow(events, context, &format!("node {} {word}", node.0)).await
 }
 
 /// Forgets a node that is gone for good.
-async fn forget(node: NodeId, args: &cli::Node, context: &Context) -> anyhow::Result<ExitCode> {
-    if args.force {
-        anyhow::bail!("--force: expected with `node wipe`, got it with another command");
-    }
+async fn forget(node: NodeId, yes: bool, context: &Context) -> anyhow::Result<ExitCode> {
     let question =
         format!("Forget node {}: blocks that it still holds will count as unknown if it comes back?", node.0);
-    confirm(question, args.yes).await?;
+    confirm(question, yes).await?;
     context.client.forget_node(node).await?;
     if context.json {
         output::json(&serde_json::json!({ "node": node.0, "forgotten": true }))?;

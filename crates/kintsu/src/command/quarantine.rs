@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
-use kintsu_dag::NodeId;
 use serde_json::json;
 
 use super::Context;
+use super::node::named;
 use crate::cli::QuarantineCommand;
-use crate::{output, units::human};
+use crate::output;
+use crate::units::{human, span};
 
 /// `kintsu quarantine ls|restore|confirm`.
 pub async fn run(command: QuarantineCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -37,18 +37,6 @@ pub async fn run(command: QuarantineCommand, context: &Context) -> anyhow::Resul
     }
 }
 
-/// The node of this id or name.
-pub async fn named(text: &str, context: &Context) -> anyhow::Result<NodeId> {
-    if let Ok(id) = text.parse() {
-        return Ok(NodeId(id));
-    }
-    let nodes = context.client.nodes().await?.nodes;
-    match nodes.iter().find(|node| node.name.as_deref() == Some(text)) {
-        Some(node) => Ok(node.id),
-        None => bail!("node {text:?}: expected an id or a name that `kintsu nodes` shows, got none of them"),
-    }
-}
-
 async fn list(node: Option<String>, context: &Context) -> anyhow::Result<ExitCode> {
     let node = match node {
         Some(node) => Some(named(&node, context).await?),
@@ -66,14 +54,14 @@ async fn list(node: Option<String>, context: &Context) -> anyhow::Result<ExitCod
     for node in &found.nodes {
         for block in &node.aside {
             let deleted = match node.held {
-                0 => format!("in {}", days(found.keep_s.saturating_sub(block.age_s))),
+                0 => format!("in {}", span(found.keep_s.saturating_sub(block.age_s))),
                 _ => "not before confirm".to_owned(),
             };
             table.add_row([
                 node.node.0.to_string(),
                 block.id.to_string(),
                 block.reason.clone(),
-                days(block.age_s),
+                span(block.age_s),
                 human(block.bytes),
                 deleted,
                 block.name.clone(),
@@ -99,14 +87,4 @@ async fn list(node: Option<String>, context: &Context) -> anyhow::Result<ExitCod
         }
     }
     Ok(code)
-}
-
-/// A time for people.
-fn days(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} d", seconds / 86_400),
-    }
 }

@@ -145,15 +145,8 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
     if Some(shape) != found {
         shape.write(&args.dir)?;
     }
-    let mut config = Config {
-        token,
-        grace: args.grace,
-        accept_older: args.metadata.accept_older,
-        rebuild: args.metadata.rebuild,
-        quarantine_keep: args.metadata.quarantine_keep,
-        ..Config::new(coordinator_dir(&args.dir), args.listen)
-    };
-    args.copies.configure(&mut config);
+    let config = Config { token, grace: args.grace, ..Config::new(coordinator_dir(&args.dir), args.listen) };
+    let mut config = args.metadata.configure(config);
     if config.rebuild {
         // The nodes begin after their coordinator, but their folders say whose they are.
         config.adopt = cluster_of(&args.dir, shape.nodes)?;
@@ -205,20 +198,17 @@ pub async fn coordinator(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
-    let mut config = Config {
+    let config = Config {
         token,
         trusted: args.trusted_network,
         grace: args.grace,
-        accept_older: args.metadata.accept_older,
-        rebuild: args.metadata.rebuild,
-        quarantine_keep: args.metadata.quarantine_keep,
         restore: args.restore.map(|from| match from.to_str() {
             Some("auto") => Restore::Auto { wait: args.restore_wait },
             _ => Restore::File(from),
         }),
         ..Config::new(args.dir, args.listen)
     };
-    args.copies.configure(&mut config);
+    let config = args.metadata.configure(config);
     let coordinator = tokio::select! {
         started = Coordinator::start(config) => started?,
         code = super::interrupted() => return code,

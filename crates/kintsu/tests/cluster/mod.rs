@@ -97,6 +97,12 @@ impl Cluster {
         assert!(self.coordinator_ended().success());
     }
 
+    /// Ends the coordinator and removes its folder.
+    pub fn lose_metadata(&mut self) {
+        self.kill_coordinator();
+        std::fs::remove_dir_all(self.coordinator_dir()).unwrap();
+    }
+
     /// Waits until the coordinator has ended by itself.
     pub fn coordinator_ended(&mut self) -> std::process::ExitStatus {
         let mut child = self.coordinator.take().unwrap();
@@ -292,4 +298,40 @@ pub fn flip(path: &Path, offset: u64) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+/// Copies a folder of files.
+pub fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// Says what is not tested here; past the harness, which keeps to itself what a test prints that passes.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
+/// A small disk; unmounted when dropped.
+pub struct Disk(PathBuf);
+
+impl Disk {
+    /// Mounts a tmpfs, which needs root; `None` without it.
+    pub fn mount(path: &Path, size: &str) -> Option<Self> {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(path);
+        if command.status().is_ok_and(|status| status.success()) {
+            return Some(Self(path.to_owned()));
+        }
+        skipped("no permission to mount a tmpfs, so no disk can be made full");
+        None
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }

@@ -300,7 +300,8 @@ mod tests {
         for (name, least) in [("rs:n=14,k=10", 1 << 20), ("drc:n=9,k=6", 16 << 20), ("rs:n=3,k=2", 5000)] {
             let code = parse(name).unwrap();
             let (block, cell) = sizes(&*code, least, None);
-            Layout::stripes_of(1, code.k(), code.w(), kintsu_plan::LayoutKind::Striped, block, cell).unwrap();
+            let kind = kintsu_plan::LayoutKind::Striped;
+            kintsu_plan::Division::new(1, code.k(), code.w(), kind, block, cell).unwrap();
             assert!(block >= least && block < 2 * least);
         }
         assert!(parse("nonsense").is_err());

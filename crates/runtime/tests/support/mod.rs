@@ -14,10 +14,13 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{
     JobId, Layout, LayoutKind, Node as PlanNode, Plan, Program, ProgramContext, StripeView, Topology, place,
 };
-use kintsu_runtime::{ClientLocal, Context, DataPlane, Delivery, Limits, Local, StoreLocal, run};
+use kintsu_runtime::{
+    BlockSource, ClientLocal, Context, DataPlane, Delivery, Limits, Local, StoreLocal, run,
+};
 use kintsu_store::{BlockStore, Digest, FileStore, Generation, UNIT_BYTES};
 use kintsu_wire::Credentials;
-use kintsu_wire::message::RunOutcome;
+use kintsu_wire::frame::{Header, Kind};
+use kintsu_wire::message::{Fault, RunOutcome};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +42,32 @@ pub fn quick() -> Limits {
         keep_alive: Duration::from_millis(200),
         arrival: Duration::from_millis(1500),
         ..Limits::default()
+    }
+}
+
+/// Bytes of every slice in [`slices`].
+pub const SLICE: u32 = 4096;
+
+/// The first slices of what a program sends, as frames.
+pub fn slices(program: &Program, count: u64) -> Vec<u8> {
+    let (vertex, _) = program.sends[0];
+    let mut bytes = Vec::new();
+    for step in 0..count {
+        let kind = Kind::Slice { vertex, offset: step * u64::from(SLICE), zero: false };
+        let payload = vec![step as u8 + 1; SLICE as usize];
+        bytes.extend_from_slice(&Header::new(kind, program.lane, &payload).encode());
+        bytes.extend_from_slice(&payload);
+    }
+    bytes
+}
+
+/// One of these blocks.
+struct ObjectBlock(Arc<Vec<Vec<u8>>>, usize);
+
+impl BlockSource for ObjectBlock {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        buf.copy_from_slice(&self.0[self.1][offset as usize..][..buf.len()]);
+        Ok(())
     }
 }
 
@@ -173,6 +202,14 @@ impl Site {
             cancel: CancellationToken::new(),
             sent: None,
         }
+    }
+
+    /// The blocks as a client loads them that writes the site's object.
+    pub fn client(&self) -> ClientLocal {
+        let blocks = Arc::new(self.blocks.clone());
+        ClientLocal::reading(move |binding| {
+            Ok(Box::new(ObjectBlock(blocks.clone(), usize::from(binding.index.0))))
+        })
     }
 
     /// Runs all programs, those of the client with `client`, except on the nodes `without`.

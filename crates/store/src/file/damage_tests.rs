@@ -7,6 +7,7 @@ use std::process::Command;
 use super::tests::{G, TinyDisk, simulated};
 use super::*;
 use crate::contract::{block, get, put};
+use crate::simdisk::Failure;
 use crate::{UNIT_BYTES, scrub};
 
 fn ids(listing: &Listing) -> (Vec<BlockId>, Vec<BlockId>) {
@@ -57,6 +58,28 @@ fn a_block_that_cannot_be_read_is_replaced_by_its_repair() {
     assert!(store.verify(id).unwrap_err().is_damage());
     put(&store, id, G, 5000).unwrap();
     store.verify(id).unwrap();
+}
+
+#[test]
+fn a_block_that_cannot_be_looked_at_for_now_is_not_overwritten() {
+    let id = block(1, 0);
+    for operation in 1.. {
+        let (disk, store) = simulated();
+        put(&store, id, G, 5000).unwrap();
+        let mut writer = store.create(id, Generation(2), 3, UNIT_BYTES as u32, &[]).unwrap();
+        writer.write_at(0, b"new").unwrap();
+        disk.fail(Some(Failure::Once(operation, ErrorKind::Other)));
+        let finished = writer.finish(None);
+        let operations = disk.operations();
+        disk.fail(None);
+        let kept =
+            store.aside().unwrap().iter().any(|aside| aside.meta.is_some_and(|meta| meta.generation == G));
+        assert!(kept || get(&store, id, G).is_ok(), "operation {operation} failed: the old block is nowhere");
+        if operations < operation {
+            finished.unwrap();
+            break;
+        }
+    }
 }
 
 #[test]

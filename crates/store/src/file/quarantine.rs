@@ -108,14 +108,19 @@ impl Shared {
     }
 
     /// Makes way for a block that is about to get its name: what has that name is put aside, unless it is the
-    /// same block or its header cannot be used.
+    /// same block or its header is damaged.
     ///
     /// # Errors
-    /// `Stale` if what is there is later; those of the disk.
+    /// `Stale` if what is there is later; `Invalid` if it is of a version that this software does not know; those of the
+    /// disk, also where they keep us from telling what is there.
     pub(super) fn make_way(&self, state: &mut State, new: &Held) -> Result<(), StoreError> {
         let id = new.meta.id;
         let path = self.file(id, Kind::Block);
-        let Ok(Held { meta: there, label }) = read::held(&*self.disk, &path, id) else { return Ok(()) };
+        let Held { meta: there, label } = match read::held(&*self.disk, &path, id) {
+            Err(StoreError::NotFound { .. }) => return Ok(()),
+            Err(error) if error.is_damage() => return Ok(()),
+            held => held?,
+        };
         if there.generation > new.meta.generation {
             return Err(StoreError::Stale { id, expected: there.generation, got: new.meta.generation });
         }

@@ -1,5 +1,6 @@
 //! The contract on a real file system, and everything that can be wrong with a block file.
 
+use std::io::Write;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -251,7 +252,8 @@ impl TinyDisk {
         match mount {
             Ok(output) if output.status.success() => Some(Self(dir)),
             other => {
-                eprintln!("SKIPPED: a disk of its own cannot be tried, mounting tmpfs failed: {other:?}");
+                let why = "a disk of its own cannot be tried, mounting tmpfs failed";
+                let _ = writeln!(std::io::stderr(), "SKIPPED: {why}: {other:?}");
                 None
             }
         }

@@ -62,7 +62,7 @@ impl FileWrite {
         }
         shared.make_shelf(names::shelf(id))?;
         let temp = TempFile::create(shared, id, layout.file_bytes)?;
-        let sums = UnitSums::new(len, unit_bytes, layout.units);
+        let sums = UnitSums::of_block(len, unit_bytes);
         let (label, gathered) = (label.to_vec(), (0, Vec::new()));
         Ok(Self { temp, claim, generation, len, unit_bytes, label, layout, sums, gathered, wipes })
     }

@@ -8,13 +8,15 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_plan::{Account, Layout, LayoutKind, Method, Node, Plan, Repair, StripeView, Topology, repair};
+use kintsu_plan::{
+    Account, Division, Layout, LayoutKind, Method, Node, Plan, Repair, StripeView, Topology, repair,
+};
 
 use super::super::report::Judged;
 use super::super::site::parse;
 use super::super::spread::Spread;
 use super::{Entry, Kind};
-use crate::error::{LabError, Result};
+use crate::error::Result;
 
 pub const ENTRIES: &[Entry] = &[Entry {
     name: "openec-table2",
@@ -95,9 +97,8 @@ fn mean_cost(name: &str, method: Method, racks: u32, cost: Cost) -> Result<f64> 
     let (_, cell) = Layout::sizes(code.w(), None, None);
     let block = u64::from(cell);
     let kind = LayoutKind::Striped;
-    let layouts = Layout::stripes_of(code.k() as u64 * block, code.k(), code.w(), kind, block, cell)?;
-    let layout = layouts.first().map(|(_, layout)| *layout);
-    let layout = layout.ok_or_else(|| LabError::invalid("layout", "one stripe", "none"))?;
+    let (_, layout) =
+        Division::new(code.k() as u64 * block, code.k(), code.w(), kind, block, cell)?.stripe(0);
     // As many consecutive blocks in each rack; the last node, in the first rack, is the requestor.
     let in_rack = code.n().div_ceil(racks as usize);
     let node = |i: usize| Node { rack: RackId((i / in_rack) as u32), usable: true, used_bytes: 0 };
