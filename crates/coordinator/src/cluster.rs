@@ -179,11 +179,11 @@ impl Cluster {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
     }
 
-    /// What agents are to remember now; nothing while this coordinator does not trust its own metadata, so that a newer
-    /// copy that is put back finds them as they were.
+    /// What agents are to remember now; nothing while the gate is closed, so that a newer copy of the metadata that is put
+    /// back finds them as they were.
     pub fn seen(&self) -> Option<Seen> {
-        let trusted = self.gate().may_delete();
-        trusted.then(|| Seen { history: self.meta.history().max(self.start.history), ..self.start })
+        let open = self.gate().is_open();
+        open.then(|| Seen { history: self.meta.history().max(self.start.history), ..self.start })
     }
 
     pub fn gate(&self) -> MutexGuard<'_, Gate> {

@@ -99,7 +99,7 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
     if unknown.blocks.is_empty() {
         return Ok(());
     }
-    while !cluster.gate().may_delete() {
+    while !cluster.gate().is_open() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let (mut still, mut known) = (Vec::new(), 0);
@@ -150,7 +150,7 @@ pub async fn purge(cluster: Arc<Cluster>) {
     loop {
         let keep = cluster.config.quarantine_keep;
         tokio::time::sleep(PURGE_EVERY.min(keep.max(Duration::from_millis(200)))).await;
-        if !cluster.gate().may_delete() {
+        if !cluster.gate().is_open() {
             continue;
         }
         let nodes: Vec<NodeId> = {

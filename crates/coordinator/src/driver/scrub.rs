@@ -178,7 +178,7 @@ fn judge(cluster: &Cluster, meta: &Meta, node: NodeId, held: Vec<HeldBlock>) -> 
 async fn discard(cluster: &Arc<Cluster>, node: NodeId, found: &Findings) -> Result<()> {
     let (files, writing) = (found.unknown.clone(), cluster.written_to(node));
     let blocks = cluster.meta.off(move |meta| meta.snapshot()?.unknown(node, &files, &writing)).await?;
-    if blocks.is_empty() || !cluster.gate().may_delete() {
+    if blocks.is_empty() || !cluster.gate().is_open() {
         return Ok(());
     }
     let unknown = Unknown { node, count: blocks.len() as u64, blocks, of: found.checked };

@@ -48,7 +48,7 @@ pub async fn sweep(cluster: Arc<Cluster>) {
             () = cluster.sweep.notified() => {}
             () = tokio::time::sleep(PERIOD) => {}
         }
-        if !cluster.gate().may_delete() {
+        if !cluster.gate().is_open() {
             continue;
         }
         match cluster.meta.off(|meta| meta.snapshot()?.any_garbage()).await {
@@ -98,7 +98,7 @@ fn begin(cluster: &Arc<Cluster>, states: &States, node: NodeId) {
 pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
     let mut failed: HashSet<BlockId> = HashSet::new();
     let mut reason = String::new();
-    while cluster.gate().may_delete() {
+    while cluster.gate().is_open() {
         // Held until it is committed that the files are gone.
         let (blocks, _sweeping) = cluster.claim_garbage(node, BATCH, failed.clone()).await?;
         if blocks.is_empty() {
