@@ -49,6 +49,20 @@ pub struct Member {
 }
 
 impl Member {
+    /// One that has not told yet what it holds.
+    fn new(record: NodeRecord, up: bool, now_ms: u64) -> Self {
+        Self {
+            record,
+            up,
+            seen_ms: now_ms,
+            down_ms: now_ms,
+            usage: DiskUsage::default(),
+            suspect: false,
+            failed: None,
+            reported: false,
+        }
+    }
+
     /// Whether blocks can be read from it: it lives, and is not about to lose them all.
     pub fn holds(&self) -> bool {
         self.up && !self.record.wiping
@@ -90,15 +104,9 @@ pub struct Members {
 impl Members {
     /// The recorded nodes, all given the benefit of the doubt but those that were stopped.
     pub fn new(patience: Patience, records: BTreeMap<NodeId, NodeRecord>, now_ms: u64) -> Self {
-        let member = |record: NodeRecord| Member {
-            up: !record.stopped && !record.is_unheard(),
-            record,
-            seen_ms: now_ms,
-            down_ms: now_ms,
-            usage: DiskUsage::default(),
-            suspect: false,
-            failed: None,
-            reported: false,
+        let member = |record: NodeRecord| {
+            let up = !record.stopped && !record.is_unheard();
+            Member::new(record, up, now_ms)
         };
         let members = records.into_iter().map(|(id, record)| (id, member(record))).collect();
         Self { patience, members, overdue: BTreeSet::new() }
@@ -123,23 +131,19 @@ impl Members {
         })
     }
 
-    /// A node has registered.
+    /// A node has told all that it holds; `record` is from when it began to.
     pub fn enrolled(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) -> Option<Change> {
-        let was_up = self.members.get(&node).is_some_and(|m| m.up);
-        let usage = self.members.get(&node).map(|m| m.usage).unwrap_or_default();
         self.overdue.remove(&node);
-        let member = Member {
-            record,
-            up: true,
-            seen_ms: now_ms,
-            down_ms: now_ms,
-            usage,
-            suspect: false,
-            failed: None,
-            reported: true,
-        };
+        let mut member = Member { reported: true, ..Member::new(record, true, now_ms) };
+        let old = self.members.remove(&node);
+        if let Some(old) = &old {
+            member.usage = old.usage;
+            // What it was ordered meanwhile stays.
+            let NodeRecord { draining, wiping, held, .. } = old.record;
+            (member.record.draining, member.record.wiping, member.record.held) = (draining, wiping, held);
+        }
         self.members.insert(node, member);
-        (!was_up).then_some(Change::Up(node))
+        (!old.is_some_and(|m| m.up)).then_some(Change::Up(node))
     }
 
     /// A heartbeat has come; `failed` says why the node's folder cannot be used, if so: then its blocks count as
@@ -182,16 +186,7 @@ impl Members {
 
     /// A node that nobody has heard of yet, but that has blocks.
     pub fn unheard(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) {
-        self.members.entry(node).or_insert(Member {
-            record,
-            up: false,
-            seen_ms: now_ms,
-            down_ms: now_ms,
-            usage: DiskUsage::default(),
-            suspect: false,
-            failed: None,
-            reported: false,
-        });
+        self.members.entry(node).or_insert(Member::new(record, false, now_ms));
     }
 
     /// Has all nodes register again, with all their blocks.
@@ -423,6 +418,19 @@ pub(crate) mod tests {
         assert_eq!(m.node(NODE).unwrap().state(), NodeState::Alive);
         assert!(m.overdue().is_empty());
     }
+    #[test]
+    fn what_a_node_is_ordered_while_it_tells_what_it_holds_stays() {
+        let mut m = members();
+        let at_the_begin = record(7);
+        m.set_draining(NODE, true);
+        m.set_wiping(NODE, true);
+        m.recorded(NODE, |record| record.held = 20);
+        m.enrolled(NODE, at_the_begin, 10);
+        let ordered = &m.node(NODE).unwrap().record;
+        assert_eq!((ordered.draining, ordered.wiping, ordered.held), (true, true, 20));
+        assert!(m.usable().is_empty() && !m.topology().nodes[&NODE].usable);
+    }
+
 
     #[test]
     fn a_restarted_coordinator_trusts_what_it_knew_for_a_while() {
