@@ -278,7 +278,7 @@ impl Members {
     }
 
     /// The nodes from which nothing can be read.
-    pub fn down(&self) -> Vec<NodeId> {
+    pub fn down(&self) -> BTreeSet<NodeId> {
         self.members.iter().filter(|(_, m)| !m.holds()).map(|(id, _)| *id).collect()
     }
 

@@ -66,7 +66,7 @@ async fn attempts(
     outcome: &mut Outcome,
 ) -> Result<()> {
     let Some((stripe, code, label)) = cluster.load(id).await? else { return Ok(()) };
-    let down = cluster.members().down().into_iter().collect();
+    let down = cluster.members().down();
     let mut lost = unavailable(&stripe, &down);
     lost.retain(|index| wanted.contains(index));
     if lost.is_empty() {
