@@ -219,11 +219,10 @@ impl Members {
         self.members.get(&node).is_some_and(|m| m.record.wiping)
     }
 
-    /// A node gets no new blocks from now on, or gets them again.
-    pub fn set_draining(&mut self, node: NodeId, draining: bool) {
-        if let Some(member) = self.members.get_mut(&node) {
-            member.record.draining = draining;
-        }
+    /// A node gets no new blocks from now on, or gets them again. Whether it was draining before.
+    pub fn set_draining(&mut self, node: NodeId, draining: bool) -> bool {
+        let member = self.members.get_mut(&node);
+        member.is_some_and(|m| std::mem::replace(&mut m.record.draining, draining))
     }
 
     /// What was recorded of a node has changed.
@@ -418,6 +417,7 @@ pub(crate) mod tests {
         assert_eq!(m.node(NODE).unwrap().state(), NodeState::Alive);
         assert!(m.overdue().is_empty());
     }
+
     #[test]
     fn what_a_node_is_ordered_while_it_tells_what_it_holds_stays() {
         let mut m = members();
@@ -430,7 +430,6 @@ pub(crate) mod tests {
         assert_eq!((ordered.draining, ordered.wiping, ordered.held), (true, true, 20));
         assert!(m.usable().is_empty() && !m.topology().nodes[&NODE].usable);
     }
-
 
     #[test]
     fn a_restarted_coordinator_trusts_what_it_knew_for_a_while() {

@@ -21,8 +21,12 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
     }
     let kind = match request.action {
         NodeAction::Drain => {
-            record(cluster, node, |record| record.draining = true).await?;
-            cluster.members().set_draining(node, true);
+            // First this: whatever is granted after it is recorded is granted without the node.
+            let before = cluster.members().set_draining(node, true);
+            if let Err(error) = record(cluster, node, |record| record.draining = true).await {
+                cluster.members().set_draining(node, before);
+                return Err(error);
+            }
             cluster.spawn(driver::drain(cluster.clone(), node, listener));
             return Ok(());
         }
