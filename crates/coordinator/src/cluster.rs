@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Asks, Copies, Rebuild};
+use crate::driver::{Asks, Copies, Rebuild, Unknown};
 use crate::error::{CoordinatorError, Result};
 use crate::gate::Gate;
 use crate::handlers::report_blocks::Reports;
@@ -85,6 +85,7 @@ pub struct Cluster {
     codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<HashSet<Place>>,
+    unknown: Mutex<HashMap<NodeId, Unknown>>,
     wipes: Mutex<BTreeSet<NodeId>>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
@@ -148,6 +149,7 @@ impl Cluster {
             codes: Mutex::default(),
             places: Mutex::default(),
             verifying: Mutex::default(),
+            unknown: Mutex::default(),
             wipes: Mutex::default(),
             #[cfg(test)]
             panics: Default::default(),
@@ -251,6 +253,11 @@ impl Cluster {
     /// The blocks that nodes are reading once more, because somebody found them bad.
     pub fn verifying(&self) -> MutexGuard<'_, HashSet<Place>> {
         lock(&self.verifying)
+    }
+
+    /// What waits for the gate to be set aside.
+    pub fn unknown(&self) -> MutexGuard<'_, HashMap<NodeId, Unknown>> {
+        lock(&self.unknown)
     }
 
     /// The nodes that are being wiped now.

@@ -104,23 +104,16 @@ impl Meta {
         }
         let Some((first, last)) = range.ids() else { return Ok((lost, Vec::new())) };
         let held: HashSet<(BlockId, u32)> = held.iter().map(|b| (b.id, b.generation)).collect();
-        let unknown = self.write(|t| {
-            let mut unknown = Vec::new();
-            for file in &comparison.unknown {
-                let BlockRef { id, generation } = *file;
-                let garbage = t.garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
-                let needed = keep.contains(&id) || t.is_pending(id.stripe)? || garbage;
-                if !needed && !is_home(t, node, file)? {
-                    unknown.push(*file);
-                }
-            }
+        self.write(|t| {
             let (from, to) = ((node.0, first, 0, 0), (node.0, last, u8::MAX, u32::MAX));
             t.garbage.retain_in(from..=to, |(_, stripe, index, generation), ()| {
                 let id = BlockId { stripe: StripeId(stripe), index: kintsu_dag::BlockIndex(index) };
                 held.contains(&(id, generation))
             })?;
-            Ok(unknown)
+            Ok(())
         })?;
+        let others = comparison.unknown.iter().filter(|file| !keep.contains(&file.id));
+        let unknown = self.snapshot()?.unknown(node, &others.copied().collect::<Vec<_>>())?;
         Ok((lost, unknown))
     }
 
@@ -264,16 +257,11 @@ impl Snapshot {
         Ok(stray.map(|stray| stray.home))
     }
 
-    /// Those of these files that nobody knows: of no home, no put and no garbage, and not in `keep`.
+    /// Those of these files that nobody knows: of no home, no put and no garbage.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn unknown(
-        &self,
-        node: NodeId,
-        files: &[BlockRef],
-        keep: &HashSet<BlockId>,
-    ) -> Result<Vec<BlockRef>> {
+    pub fn unknown(&self, node: NodeId, files: &[BlockRef]) -> Result<Vec<BlockRef>> {
         let by_node = self.txn.open_table(tables::BY_NODE)?;
         let garbage = self.txn.open_table(tables::GARBAGE)?;
         let mut out = Vec::new();
@@ -283,7 +271,7 @@ impl Snapshot {
             let home =
                 at == Some(id.index.0) && self.stripe(id.stripe)?.is_some_and(|s| s.generation == generation);
             let deleted = garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
-            if !home && !deleted && !self.is_pending(id.stripe)? && !keep.contains(&id) {
+            if !home && !deleted && !self.is_pending(id.stripe)? {
                 out.push(*file);
             }
         }
