@@ -198,6 +198,7 @@ fn out_of_turn(node: NodeId, number: u64) -> CoordinatorError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handlers::tests::page;
     use crate::handlers::register;
     use crate::live::Live;
     use kintsu_wire::message::Register;
@@ -227,17 +228,7 @@ mod tests {
         };
         // It made its list before the put, and tells it after the commit.
         register::handle(&live.cluster, again).await.unwrap();
-        let page = BlockPage {
-            node,
-            incarnation: known.incarnation,
-            number: 0,
-            upto: None,
-            blocks: Vec::new(),
-            damaged: Vec::new(),
-            aside: Vec::new(),
-            labels: Vec::new(),
-        };
-        handle(&live.cluster, page).await.unwrap();
+        handle(&live.cluster, page(node, known.incarnation, Vec::new())).await.unwrap();
         assert_eq!(live.cluster.meta.snapshot().unwrap().totals().unwrap().lost, 0);
         live.check("a").await;
     }
