@@ -217,7 +217,8 @@ impl Meta {
         match result {
             Ok((value, history)) => {
                 txn.commit()?;
-                self.history.store(history, Ordering::Release);
+                // Of two that commit one right after the other, the later one may come here first.
+                self.history.fetch_max(history, Ordering::AcqRel);
                 Ok(value)
             }
             Err(error) => {

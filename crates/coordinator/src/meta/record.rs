@@ -210,6 +210,14 @@ pub fn ids_of(runs: &[(u64, u64)], first: u64, limit: u64) -> Vec<(u64, StripeId
     out
 }
 
+/// Appends an id to runs.
+pub fn push_id(runs: &mut Vec<(u64, u64)>, id: StripeId) {
+    match runs.last_mut() {
+        Some((first, count)) if *first + *count == id.0 => *count += 1,
+        _ => runs.push((id.0, 1)),
+    }
+}
+
 /// One stripe of a put under way.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct PendingStripe {
@@ -282,10 +290,7 @@ impl PendingPut {
 
     /// Appends a stripe.
     pub fn push(&mut self, id: StripeId) {
-        match self.runs.last_mut() {
-            Some((first, count)) if *first + *count == id.0 => *count += 1,
-            _ => self.runs.push((id.0, 1)),
-        }
+        push_id(&mut self.runs, id);
     }
 
     /// Puts another stripe in the place of one, if that is there.
