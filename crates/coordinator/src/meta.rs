@@ -19,6 +19,7 @@
 
 mod blocks;
 mod codes;
+mod commit;
 mod dump;
 mod enroll;
 mod failure;
@@ -33,6 +34,7 @@ mod rates;
 mod record;
 mod restore;
 mod tables;
+mod version2;
 mod write;
 
 use std::fs::File;
@@ -47,13 +49,14 @@ use crate::error::{CoordinatorError, Result};
 
 pub use blocks::{Landing, LostBlock, Parity, Proof};
 pub use codes::missing as missing_code;
+pub use commit::Commit;
 pub use enroll::{Applicant, Enrolled};
 pub use failure::Failure;
 pub use fence::{Doubt, Evidence, Refusal, Told};
 pub use found::{Noted, Shown};
 pub use history::{Behind, MOST_BOOTS};
 pub use nodes::{Comparison, Range, Stray};
-pub use puts::{Commit, Granted, NewPut};
+pub use puts::{Granted, NewPut};
 pub use record::{
     BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
 };
@@ -119,7 +122,9 @@ impl Meta {
             if known {
                 // From now on programs that know only older versions refuse it.
                 t.set_counter(tables::COUNT_VERSION, tables::VERSION)?;
-                puts::take_over(t)?;
+                if found < tables::VERSION {
+                    version2::take_over(t)?;
+                }
             }
             Ok(if known { tables::VERSION } else { found })
         })?;

@@ -304,23 +304,6 @@ impl PendingPut {
     }
 }
 
-/// A put as version 2 kept it: one row with all its stripes.
-#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
-pub struct PutOfVersion2 {
-    /// As in [`PendingPut`].
-    pub name: String,
-    /// As in [`PendingPut`].
-    pub size: u64,
-    /// As in [`PendingPut`].
-    pub code: u16,
-    /// As in [`PendingPut`].
-    pub encoding: Encoding,
-    /// As in [`PendingPut`].
-    pub replace: bool,
-    /// Its stripes, in order.
-    pub stripes: Vec<PendingStripe>,
-}
-
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct NodeRecord {
