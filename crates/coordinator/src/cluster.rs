@@ -402,20 +402,11 @@ impl Cluster {
         Ok(Label { cluster: self.id, object, offset: stripe.offset, layout: stripe.layout, homes })
     }
 
-    /// The nodes that still have to delete a block of a stripe.
+    /// The nodes that still have to delete a block of a stripe. Blocking.
     ///
     /// # Errors
     /// The disk fails.
-    pub async fn sweeping(self: &Arc<Self>, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
-        let cluster = self.clone();
-        self.meta.off(move |meta| cluster.sweeping_at(&meta.snapshot()?, stripe)).await
-    }
-
-    /// The same at one moment. Blocking.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn sweeping_at(&self, snapshot: &Snapshot, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
+    pub fn sweeping(&self, snapshot: &Snapshot, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
         let nodes: Vec<NodeId> = self.members().iter().map(|(id, _)| id).collect();
         let mut out = BTreeSet::new();
         for node in nodes {
