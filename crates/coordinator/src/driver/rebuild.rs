@@ -14,6 +14,7 @@ use kintsu_dag::NodeId;
 use kintsu_wire::message::{CodeLabel, DigestBytes, Incomplete, Nothing, RebuildStatus};
 
 use super::guard::guarded;
+use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{CodeRecord, Meta, Noted, Shown};
@@ -179,11 +180,9 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
         if cluster.rebuild().removed.get(&node).is_some_and(|known| known.0 == start) {
             continue;
         }
-        let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
         let mut agent = cluster.agent(node)?;
-        let told = tokio::time::timeout(PATIENCE, agent.removed(Nothing {})).await;
-        let told = told.map_err(|_| unavailable("it does not tell which objects are removed".into()))?;
-        let ranges = told.map_err(|status| unavailable(status.message().into()))?.into_inner().ranges;
+        let late = "it does not tell which objects are removed";
+        let ranges = answer(node, PATIENCE, late, agent.removed(Nothing {})).await?.ranges;
         cluster.rebuild().removed.insert(node, (start, ranges));
     }
     let own = cluster.meta.off(|meta| meta.snapshot()?.graves(0, usize::MAX)).await?;
@@ -312,6 +311,7 @@ mod tests {
             prop_assert!(merged.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
         }
     }
+
     #[test]
     fn a_node_that_tells_again_during_a_pass_is_worked_in_by_the_next_one() {
         let mut rebuild = Rebuild::default();
@@ -325,7 +325,6 @@ mod tests {
         rebuild.passed(rebuild.tellings, &mut Outcome::default());
         assert!(rebuild.is_settled());
     }
-
 
     #[test]
     fn a_code_counts_only_if_it_means_the_generator_of_the_label() {

@@ -12,6 +12,7 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 
 use super::guard::guarded;
+use crate::answer::answer;
 use crate::cluster::{Cluster, lock};
 use crate::error::{CoordinatorError, Result};
 
@@ -139,11 +140,8 @@ async fn call(
     let mut agent = cluster.agent(node)?;
     let asked: HashSet<BlockRef> = blocks.iter().copied().collect();
     let request = DeleteBlocks { blocks, removed, number: cluster.next_job().0 };
-    let reply = tokio::time::timeout(PATIENCE, agent.delete(request))
-        .await
-        .map_err(|_| unavailable(node, "it did not delete in time".into()))?
-        .map_err(|status| unavailable(node, status.message().into()))?;
-    let mut deleted = reply.into_inner();
+    let late = "it did not delete in time";
+    let mut deleted = answer(node, PATIENCE, late, agent.delete(request)).await?;
     deleted.gone.retain(|file| asked.contains(file));
     if deleted.gone.len() + deleted.failed.len() < asked.len() {
         return Err(unavailable(node, "it did not say what became of all files".into()));
