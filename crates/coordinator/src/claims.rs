@@ -18,13 +18,13 @@ pub struct Writing {
     wipes: BTreeMap<NodeId, u64>,
 }
 
-/// Places whose files are being deleted, until this is dropped.
+/// Places whose files are being deleted or set aside, until this is dropped.
 pub struct Sweeping {
     cluster: Arc<Cluster>,
     places: Vec<Place>,
 }
 
-/// Nobody may write there now: a file of that block is still to be deleted, or the node is being wiped.
+/// Nobody may write there now: a file of that block is still to be deleted or set aside, or the node is being wiped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Barred(pub Place);
 
@@ -79,16 +79,40 @@ impl Cluster {
             .off(move |meta| {
                 let mut without = without;
                 without.extend(cluster.written_to(node));
-                let mut files = meta.snapshot()?.garbage_but(node, limit, &without)?;
-                let places = cluster.places().sweep(files.iter().map(|file| (node, file.id)));
-                let claimed: HashSet<Place> = places.iter().copied().collect();
-                let sweeping = Sweeping { cluster: cluster.clone(), places };
-                files.retain(|file| claimed.contains(&(node, file.id)));
+                let files = meta.snapshot()?.garbage_but(node, limit, &without)?;
+                let (files, sweeping) = cluster.claim_files(node, files);
                 // Between the look and the claim somebody may have written and committed there.
                 let files = meta.snapshot()?.still_garbage(node, &files)?;
                 Ok((files, sweeping))
             })
             .await
+    }
+
+    /// Those of these files of a node that nobody knows, claimed for being set aside. Files at places that are being
+    /// written to are left out.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub async fn claim_unknown(
+        self: &Arc<Self>,
+        node: NodeId,
+        files: Vec<BlockRef>,
+    ) -> Result<(Vec<BlockRef>, Sweeping)> {
+        let cluster = self.clone();
+        self.meta
+            .off(move |meta| {
+                let (files, sweeping) = cluster.claim_files(node, files);
+                Ok((meta.snapshot()?.unknown(node, &files)?, sweeping))
+            })
+            .await
+    }
+
+    /// Claims those of these files for sweeping that nobody has claimed.
+    fn claim_files(self: &Arc<Self>, node: NodeId, mut files: Vec<BlockRef>) -> (Vec<BlockRef>, Sweeping) {
+        let places = self.places().sweep(files.iter().map(|file| (node, file.id)));
+        let claimed: HashSet<Place> = places.iter().copied().collect();
+        files.retain(|file| claimed.contains(&(node, file.id)));
+        (files, Sweeping { cluster: self.clone(), places })
     }
 
     /// The blocks that are being written to a node.

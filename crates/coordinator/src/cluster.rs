@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Asks, Copies, Rebuild};
+use crate::driver::{Asks, Copies, Rebuild, Unknown};
 use crate::error::{CoordinatorError, Result};
 use crate::gate::Gate;
 use crate::handlers::report_blocks::Reports;
@@ -85,6 +85,7 @@ pub struct Cluster {
     codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<HashSet<Place>>,
+    unknown: Mutex<HashMap<NodeId, Unknown>>,
     wipes: Mutex<BTreeSet<NodeId>>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
@@ -148,6 +149,7 @@ impl Cluster {
             codes: Mutex::default(),
             places: Mutex::default(),
             verifying: Mutex::default(),
+            unknown: Mutex::default(),
             wipes: Mutex::default(),
             #[cfg(test)]
             panics: Default::default(),
@@ -179,11 +181,11 @@ impl Cluster {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
     }
 
-    /// What agents are to remember now; nothing while this coordinator does not trust its own metadata, so that a newer
-    /// copy that is put back finds them as they were.
+    /// What agents are to remember now; nothing while the gate is closed, so that a newer copy of the metadata that is put
+    /// back finds them as they were.
     pub fn seen(&self) -> Option<Seen> {
-        let trusted = self.gate().may_delete();
-        trusted.then(|| Seen { history: self.meta.history().max(self.start.history), ..self.start })
+        let open = self.gate().is_open();
+        open.then(|| Seen { history: self.meta.history().max(self.start.history), ..self.start })
     }
 
     pub fn gate(&self) -> MutexGuard<'_, Gate> {
@@ -251,6 +253,11 @@ impl Cluster {
     /// The blocks that nodes are reading once more, because somebody found them bad.
     pub fn verifying(&self) -> MutexGuard<'_, HashSet<Place>> {
         lock(&self.verifying)
+    }
+
+    /// What waits for the gate to be set aside.
+    pub fn unknown(&self) -> MutexGuard<'_, HashMap<NodeId, Unknown>> {
+        lock(&self.unknown)
     }
 
     /// The nodes that are being wiped now.
@@ -395,20 +402,11 @@ impl Cluster {
         Ok(Label { cluster: self.id, object, offset: stripe.offset, layout: stripe.layout, homes })
     }
 
-    /// The nodes that still have to delete a block of a stripe.
+    /// The nodes that still have to delete a block of a stripe. Blocking.
     ///
     /// # Errors
     /// The disk fails.
-    pub async fn sweeping(self: &Arc<Self>, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
-        let cluster = self.clone();
-        self.meta.off(move |meta| cluster.sweeping_at(&meta.snapshot()?, stripe)).await
-    }
-
-    /// The same at one moment. Blocking.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn sweeping_at(&self, snapshot: &Snapshot, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
+    pub fn sweeping(&self, snapshot: &Snapshot, stripe: StripeId) -> Result<BTreeSet<NodeId>> {
         let nodes: Vec<NodeId> = self.members().iter().map(|(id, _)| id).collect();
         let mut out = BTreeSet::new();
         for node in nodes {

@@ -21,6 +21,7 @@ pub struct Gate {
     awaited: BTreeMap<NodeId, u64>,
     placed: u64,
     wait_ms: u64,
+    /// Enough was reported, or enough time has passed.
     open: bool,
     behind: Option<String>,
     rebuilding: bool,
@@ -79,13 +80,8 @@ impl Gate {
         self.behind.is_none() && !self.rebuilding
     }
 
-    /// Whether blocks may be deleted, set aside or purged.
-    pub fn may_delete(&self) -> bool {
-        self.may_repair()
-    }
-
-    /// Whether repairs may start that nobody asked for.
-    pub fn may_repair(&self) -> bool {
+    /// Whether blocks may be deleted, set aside or purged, and repairs may start that nobody asked for.
+    pub fn is_open(&self) -> bool {
         self.open && self.is_trusted()
     }
 
@@ -128,35 +124,35 @@ mod tests {
     #[test]
     fn it_opens_when_nearly_all_blocks_are_reported_and_not_before() {
         let mut gate = gate(&[5000, 5000, 10], None);
-        assert!(!gate.may_delete() && !gate.may_repair());
+        assert!(!gate.is_open());
         assert!(!gate.reported(NodeId(0)) && !gate.reported(NodeId(0)));
         assert!(gate.reasons()[0].contains("5010 of 10010"), "{:?}", gate.reasons());
-        assert!(gate.reported(NodeId(1)) && gate.may_delete() && gate.may_repair());
+        assert!(gate.reported(NodeId(1)) && gate.is_open());
         assert!(!gate.reported(NodeId(2)) && gate.reasons().is_empty());
     }
 
     #[test]
     fn it_opens_after_the_wait_and_the_grace() {
         let mut gate = gate(&[10, 10], None);
-        assert!(!gate.tick(30_999) && !gate.may_delete());
-        assert!(gate.tick(31_000) && gate.may_delete() && !gate.tick(32_000));
-        assert!(super::tests::gate(&[], None).may_delete(), "a new cluster waits for nobody");
+        assert!(!gate.tick(30_999) && !gate.is_open());
+        assert!(gate.tick(31_000) && gate.is_open() && !gate.tick(32_000));
+        assert!(super::tests::gate(&[], None).is_open(), "a new cluster waits for nobody");
     }
 
     #[test]
     fn older_metadata_and_a_rebuild_keep_it_closed() {
         let mut behind = gate(&[1], Some("older"));
-        assert!(behind.reported(NodeId(0)) && !behind.may_delete() && behind.is_behind());
+        assert!(behind.reported(NodeId(0)) && !behind.is_open() && behind.is_behind());
         assert!(behind.reasons()[0].contains("--accept-older"));
         let mut fresh = gate(&[], None);
         fresh.fall_behind("ahead".into());
-        assert!(!fresh.may_delete());
+        assert!(!fresh.is_open());
         let mut rebuilding = gate(&[], None);
         rebuilding.set_rebuilding(true);
-        assert!(!rebuilding.may_delete());
+        assert!(!rebuilding.is_open());
         rebuilding.fall_behind("a copy".into());
         assert!(rebuilding.reasons().len() == 1 && rebuilding.reasons()[0].contains("rebuild finish"));
         rebuilding.catch_up();
-        assert!(rebuilding.may_delete() && !rebuilding.is_rebuilding());
+        assert!(rebuilding.is_open() && !rebuilding.is_rebuilding());
     }
 }

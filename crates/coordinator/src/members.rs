@@ -49,6 +49,20 @@ pub struct Member {
 }
 
 impl Member {
+    /// One that has not told yet what it holds.
+    fn new(record: NodeRecord, up: bool, now_ms: u64) -> Self {
+        Self {
+            record,
+            up,
+            seen_ms: now_ms,
+            down_ms: now_ms,
+            usage: DiskUsage::default(),
+            suspect: false,
+            failed: None,
+            reported: false,
+        }
+    }
+
     /// Whether blocks can be read from it: it lives, and is not about to lose them all.
     pub fn holds(&self) -> bool {
         self.up && !self.record.wiping
@@ -90,15 +104,9 @@ pub struct Members {
 impl Members {
     /// The recorded nodes, all given the benefit of the doubt but those that were stopped.
     pub fn new(patience: Patience, records: BTreeMap<NodeId, NodeRecord>, now_ms: u64) -> Self {
-        let member = |record: NodeRecord| Member {
-            up: !record.stopped && !record.is_unheard(),
-            record,
-            seen_ms: now_ms,
-            down_ms: now_ms,
-            usage: DiskUsage::default(),
-            suspect: false,
-            failed: None,
-            reported: false,
+        let member = |record: NodeRecord| {
+            let up = !record.stopped && !record.is_unheard();
+            Member::new(record, up, now_ms)
         };
         let members = records.into_iter().map(|(id, record)| (id, member(record))).collect();
         Self { patience, members, overdue: BTreeSet::new() }
@@ -123,23 +131,19 @@ impl Members {
         })
     }
 
-    /// A node has registered.
+    /// A node has told all that it holds; `record` is from when it began to.
     pub fn enrolled(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) -> Option<Change> {
-        let was_up = self.members.get(&node).is_some_and(|m| m.up);
-        let usage = self.members.get(&node).map(|m| m.usage).unwrap_or_default();
         self.overdue.remove(&node);
-        let member = Member {
-            record,
-            up: true,
-            seen_ms: now_ms,
-            down_ms: now_ms,
-            usage,
-            suspect: false,
-            failed: None,
-            reported: true,
-        };
+        let mut member = Member { reported: true, ..Member::new(record, true, now_ms) };
+        let old = self.members.remove(&node);
+        if let Some(old) = &old {
+            member.usage = old.usage;
+            // What it was ordered meanwhile stays.
+            let NodeRecord { draining, wiping, held, .. } = old.record;
+            (member.record.draining, member.record.wiping, member.record.held) = (draining, wiping, held);
+        }
         self.members.insert(node, member);
-        (!was_up).then_some(Change::Up(node))
+        (!old.is_some_and(|m| m.up)).then_some(Change::Up(node))
     }
 
     /// A heartbeat has come; `failed` says why the node's folder cannot be used, if so: then its blocks count as
@@ -182,16 +186,7 @@ impl Members {
 
     /// A node that nobody has heard of yet, but that has blocks.
     pub fn unheard(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) {
-        self.members.entry(node).or_insert(Member {
-            record,
-            up: false,
-            seen_ms: now_ms,
-            down_ms: now_ms,
-            usage: DiskUsage::default(),
-            suspect: false,
-            failed: None,
-            reported: false,
-        });
+        self.members.entry(node).or_insert(Member::new(record, false, now_ms));
     }
 
     /// Has all nodes register again, with all their blocks.
@@ -224,11 +219,10 @@ impl Members {
         self.members.get(&node).is_some_and(|m| m.record.wiping)
     }
 
-    /// A node gets no new blocks from now on, or gets them again.
-    pub fn set_draining(&mut self, node: NodeId, draining: bool) {
-        if let Some(member) = self.members.get_mut(&node) {
-            member.record.draining = draining;
-        }
+    /// A node gets no new blocks from now on, or gets them again. Whether it was draining before.
+    pub fn set_draining(&mut self, node: NodeId, draining: bool) -> bool {
+        let member = self.members.get_mut(&node);
+        member.is_some_and(|m| std::mem::replace(&mut m.record.draining, draining))
     }
 
     /// What was recorded of a node has changed.
@@ -283,7 +277,7 @@ impl Members {
     }
 
     /// The nodes from which nothing can be read.
-    pub fn down(&self) -> Vec<NodeId> {
+    pub fn down(&self) -> BTreeSet<NodeId> {
         self.members.iter().filter(|(_, m)| !m.holds()).map(|(id, _)| *id).collect()
     }
 
@@ -422,6 +416,19 @@ pub(crate) mod tests {
         assert_eq!(m.enrolled(NODE, record(8), 700), Some(Change::Up(NODE)));
         assert_eq!(m.node(NODE).unwrap().state(), NodeState::Alive);
         assert!(m.overdue().is_empty());
+    }
+
+    #[test]
+    fn what_a_node_is_ordered_while_it_tells_what_it_holds_stays() {
+        let mut m = members();
+        let at_the_begin = record(7);
+        m.set_draining(NODE, true);
+        m.set_wiping(NODE, true);
+        m.recorded(NODE, |record| record.held = 20);
+        m.enrolled(NODE, at_the_begin, 10);
+        let ordered = &m.node(NODE).unwrap().record;
+        assert_eq!((ordered.draining, ordered.wiping, ordered.held), (true, true, 20));
+        assert!(m.usable().is_empty() && !m.topology().nodes[&NODE].usable);
     }
 
     #[test]

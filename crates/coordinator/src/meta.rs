@@ -19,6 +19,7 @@
 
 mod blocks;
 mod codes;
+mod commit;
 mod dump;
 mod enroll;
 mod failure;
@@ -33,6 +34,7 @@ mod rates;
 mod record;
 mod restore;
 mod tables;
+mod version2;
 mod write;
 
 use std::fs::File;
@@ -47,13 +49,14 @@ use crate::error::{CoordinatorError, Result};
 
 pub use blocks::{Landing, LostBlock, Parity, Proof};
 pub use codes::missing as missing_code;
+pub use commit::Commit;
 pub use enroll::{Applicant, Enrolled};
 pub use failure::Failure;
 pub use fence::{Doubt, Evidence, Refusal, Told};
 pub use found::{Noted, Shown};
 pub use history::{Behind, MOST_BOOTS};
 pub use nodes::{Comparison, Range, Stray};
-pub use puts::{Commit, Granted, NewPut};
+pub use puts::{Granted, NewPut};
 pub use record::{
     BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
 };
@@ -124,7 +127,9 @@ impl Meta {
             if known {
                 // From now on programs that know only older versions refuse it.
                 t.set_counter(tables::COUNT_VERSION, tables::VERSION)?;
-                puts::take_over(t)?;
+                if found < tables::VERSION {
+                    version2::take_over(t)?;
+                }
             }
             Ok(if known { tables::VERSION } else { found })
         })?;
@@ -251,7 +256,8 @@ impl Meta {
                 txn.commit()?;
                 if settles {
                     self.unsettled.store(0, Ordering::Relaxed);
-                    self.history.store(history, Ordering::Release);
+                    // Of two that commit one right after the other, the later one may come here first.
+                    self.history.fetch_max(history, Ordering::AcqRel);
                 } else {
                     self.unsettled.fetch_add(1, Ordering::Relaxed);
                 }

@@ -2,7 +2,8 @@
 //!
 //! A *place* is a block on a node. Jobs claim the places that they write to, and keep the claim until their results are
 //! committed and what is left over is recorded as garbage. A sweep claims the places whose files it has deleted, from
-//! before it reads the rows of garbage until it has committed that they are gone.
+//! before it reads the rows of garbage until it has committed that they are gone. Whoever sets files aside claims their
+//! places like a sweep.
 //!
 //! Invariants: a place is never claimed for writing and for sweeping at once; several jobs may write to
 //! one place (the node's store lets one of them through), one sweep sweeps it; a claim that was taken when its node was

@@ -137,7 +137,12 @@ pub async fn auto(config: &Config, wait: Duration, callers: &Callers) -> Result<
         match fetch(config, &copy, address, &credentials).await {
             Ok(header) => {
                 let restored = Restored::new(header, format!("the agent at {address}"), started);
-                complete(&restored);
+                if restored.age_seconds > 0 {
+                    let age = restored.age_seconds;
+                    tracing::warn!(
+                        "the copy was taken {age} s ago: what was stored or removed since is not in it"
+                    );
+                }
                 return Ok(restored);
             }
             Err(error) => {
@@ -155,14 +160,6 @@ pub async fn auto(config: &Config, wait: Duration, callers: &Callers) -> Result<
         addresses.len(),
         addresses.join(", ")
     )))
-}
-
-/// What was restored may lack what was committed after the copy was taken; here is where that is added.
-fn complete(restored: &Restored) {
-    if restored.age_seconds > 0 {
-        let age = restored.age_seconds;
-        tracing::warn!("the copy was taken {age} s ago: what was stored or removed since is not in it");
-    }
 }
 
 /// What the coordinator shows to the agents: it has no id of its own yet, so it takes theirs.

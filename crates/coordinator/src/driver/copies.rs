@@ -15,6 +15,7 @@ use kintsu_wire::copy::CopyHeader;
 use kintsu_wire::message::{KeepCopy, LastCopy};
 use tokio::sync::Semaphore;
 
+use crate::answer::answer;
 use crate::cluster::{Cluster, lock};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Meta, Snapshot};
@@ -201,13 +202,12 @@ async fn give(cluster: &Arc<Cluster>, header: &CopyHeader, patience: Duration) -
 
 async fn keep(cluster: &Arc<Cluster>, node: NodeId, number: u64, patience: Duration) -> Result<()> {
     let mut agent = cluster.agent(node)?;
-    let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
-    let kept = tokio::time::timeout(patience, agent.keep_copy(KeepCopy { number }))
-        .await
-        .map_err(|_| unavailable(format!("it did not keep a copy within {} s", patience.as_secs())))?
-        .map_err(|status| unavailable(status.message().into()))?;
-    let got = kept.into_inner().number;
-    if got == number { Ok(()) } else { Err(unavailable(format!("expected copy {number}, got {got}"))) }
+    let late = format!("it did not keep a copy within {} s", patience.as_secs());
+    let got = answer(node, patience, &late, agent.keep_copy(KeepCopy { number })).await?.number;
+    if got == number {
+        return Ok(());
+    }
+    Err(CoordinatorError::Unavailable { node, reason: format!("expected copy {number}, got {got}") })
 }
 
 /// The nodes in the order in which they are asked: one of each rack, then a second one of each, and so on. The

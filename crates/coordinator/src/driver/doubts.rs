@@ -13,6 +13,7 @@ use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock, Verified};
 
 use super::guard::guarded;
 use super::ticks::mend_now;
+use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{BlockRecord, LostBlock, Meta, Proof, StripeRecord};
@@ -171,20 +172,16 @@ async fn verify(
     node: NodeId,
     block: BlockRef,
 ) -> Result<Result<HeldBlock, (FaultKind, String)>> {
-    let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
     let mut agent = cluster.agent(node)?;
-    let Verified { result } = tokio::time::timeout(PATIENCE, agent.verify(block))
-        .await
-        .map_err(|_| unavailable(format!("it did not read {} in time", block.id)))?
-        .map_err(|status| unavailable(status.message().into()))?
-        .into_inner();
+    let late = format!("it did not read {} in time", block.id);
+    let Verified { result } = answer(node, PATIENCE, &late, agent.verify(block)).await?;
     use FaultKind::{Corrupt, Io, Mismatch, Missing, Stale};
     match result {
         Ok(held) => Ok(Ok(held)),
         Err(fault) if matches!(fault.kind, Corrupt | Missing | Stale | Mismatch | Io) => {
             Ok(Err((fault.kind, fault.detail)))
         }
-        Err(fault) => Err(unavailable(fault.to_string())),
+        Err(fault) => Err(CoordinatorError::Unavailable { node, reason: fault.to_string() }),
     }
 }
 

@@ -17,7 +17,7 @@ use super::ticks::{AUTOMATIC_SLICE, mend_now};
 use super::{Listener, asks};
 use crate::cluster::{Cluster, lock};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Landing, LostBlock};
+use crate::meta::{Landing, LostBlock, Meta, Snapshot};
 use crate::repair::Tally;
 
 /// Rows of a page.
@@ -37,8 +37,11 @@ struct Drain {
     tally: Tally,
     failed: BTreeMap<BlockId, String>,
     done: u64,
-    used: Mutex<BTreeMap<NodeId, u64>>,
+    used: Arc<Used>,
 }
+
+/// Blocks that a drain gave to each node.
+type Used = Mutex<BTreeMap<NodeId, u64>>;
 
 async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) -> Result<JobEvent> {
     let started_ms = cluster.now_ms();
@@ -103,7 +106,7 @@ async fn move_block(
     cluster: &Arc<Cluster>,
     id: BlockId,
     from: NodeId,
-    used: &Mutex<BTreeMap<NodeId, u64>>,
+    used: &Arc<Used>,
     tally: &mut Tally,
 ) -> Result<()> {
     let slot = cluster.slots.clone().acquire_owned().await;
@@ -119,8 +122,13 @@ async fn move_block(
         }
         let homes = stripe.blocks.iter().map(|b| b.filter(|b| b.digest.is_some()).map(|b| b.node)).collect();
         let view = StripeView { id: id.stripe, code, layout: stripe.layout, homes };
-        let to = target(cluster, &view, id, &barred, used).await?;
-        let plan = copy(&view, id.index, to)?;
+        let (worker, bars, given) = (cluster.clone(), barred.clone(), used.clone());
+        let planning = move |meta: &Meta| {
+            let to = target(&worker, &meta.snapshot()?, &view, id, &bars, &given)?;
+            let plan = copy(&view, id.index, to)?;
+            Ok((view, to, plan))
+        };
+        let (view, to, plan) = cluster.meta.off(planning).await?;
         let expect: Vec<_> = stripe.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect();
         let generation = stripe.generation;
         // Held until the block has its home, or what was written is recorded as garbage.
@@ -181,15 +189,16 @@ async fn move_block(
     Err(conflict(from, format!("{ATTEMPTS} failed attempts: {last}")))
 }
 
-/// A node for the block: the one least used by this drain.
-async fn target(
-    cluster: &Arc<Cluster>,
+/// A node for the block: the one least used by this drain. Blocking.
+fn target(
+    cluster: &Cluster,
+    snapshot: &Snapshot,
     view: &StripeView,
     id: BlockId,
     barred: &[NodeId],
-    used: &Mutex<BTreeMap<NodeId, u64>>,
+    used: &Used,
 ) -> Result<NodeId> {
-    let sweeping = cluster.sweeping(id.stripe).await?;
+    let sweeping = cluster.sweeping(snapshot, id.stripe)?;
     let (mut topology, _) = cluster.nodes();
     for (node, known) in &mut topology.nodes {
         known.usable &= !sweeping.contains(node) && !barred.contains(node);

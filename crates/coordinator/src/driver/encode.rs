@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::{PlanError, StripeView, Topology, encode_offline, place_lost};
+use kintsu_plan::{Plan, PlanError, StripeView, Topology, encode_offline, place_lost};
 use kintsu_wire::message::{BlockRef, FaultKind, JobEvent, Label, RunOutcome};
 
 use super::doubts::doubt;
@@ -16,7 +17,8 @@ use super::{Listener, asks};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{LostBlock, Parity, StripeRecord};
+use crate::meta::{LostBlock, Meta, Parity, Snapshot, StripeRecord};
+use crate::places::Place;
 use crate::repair::Tally;
 
 /// The smallest slice; data blocks are read in cells otherwise.
@@ -88,23 +90,9 @@ async fn attempts(
         if stripe.encoded {
             return Ok(stripe.layout.data_bytes);
         }
-        let (topology, usable) = cluster.nodes();
-        let sweeping = cluster.sweeping(id).await?;
-        let homes = stripe.blocks.iter().map(|b| b.map(|b| b.node)).collect();
-        let mut view = StripeView { id, code, layout: stripe.layout, homes };
-        check_data(&stripe, &view, &usable)?;
-        let barred: BTreeSet<NodeId> = shunned.union(&sweeping).copied().collect();
-        let parity = place_parity(&mut view, topology.clone(), &barred);
-        // What went wrong first is the reason that no node is left.
-        let parity = parity.map_err(|e| match last.as_str() {
-            "" => CoordinatorError::from(e),
-            last => conflict(format!("{e}; after {last}")),
-        })?;
-        let plan = encode_offline(&view, &topology)?;
-        let places: Vec<_> = parity
-            .iter()
-            .filter_map(|&index| Some((view.homes[usize::from(index.0)]?, BlockId { stripe: id, index })))
-            .collect();
+        let (worker, record, shun, before) = (cluster.clone(), stripe.clone(), shunned.clone(), last.clone());
+        let planning = move |meta: &Meta| plan(&worker, &meta.snapshot()?, id, code, &record, &shun, &before);
+        let (view, places, plan) = cluster.meta.off(planning).await?;
         let generation = stripe.generation;
         let writing = match cluster.claim(places.clone()).await? {
             Ok(writing) => writing,
@@ -159,6 +147,35 @@ async fn attempts(
         tokio::time::sleep(cluster.config.heartbeat / 2).await;
     }
     Err(conflict(format!("gave up after {ATTEMPTS} attempts: {last}")))
+}
+
+/// Plans an attempt: the stripe with homes for its parity, the places that are written to, the plan. Blocking.
+fn plan(
+    cluster: &Cluster,
+    snapshot: &Snapshot,
+    id: StripeId,
+    code: Arc<dyn Code>,
+    stripe: &StripeRecord,
+    shunned: &BTreeSet<NodeId>,
+    last: &str,
+) -> Result<(StripeView, Vec<Place>, Plan)> {
+    let (topology, usable) = cluster.nodes();
+    let sweeping = cluster.sweeping(snapshot, id)?;
+    let homes = stripe.blocks.iter().map(|b| b.map(|b| b.node)).collect();
+    let mut view = StripeView { id, code, layout: stripe.layout, homes };
+    check_data(stripe, &view, &usable)?;
+    let barred: BTreeSet<NodeId> = shunned.union(&sweeping).copied().collect();
+    let parity = place_parity(&mut view, topology.clone(), &barred);
+    // What went wrong first is the reason that no node is left.
+    let parity = parity.map_err(|e| match last {
+        "" => CoordinatorError::from(e),
+        last => conflict(format!("{e}; after {last}")),
+    })?;
+    let plan = encode_offline(&view, &topology)?;
+    let place =
+        |&index: &BlockIndex| Some((view.homes[usize::from(index.0)]?, BlockId { stripe: id, index }));
+    let places = parity.iter().filter_map(place).collect();
+    Ok((view, places, plan))
 }
 
 /// Until there is parity, all data blocks must be there.

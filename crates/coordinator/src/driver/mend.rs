@@ -66,7 +66,7 @@ async fn attempts(
     outcome: &mut Outcome,
 ) -> Result<()> {
     let Some((stripe, code, label)) = cluster.load(id).await? else { return Ok(()) };
-    let down = cluster.members().down().into_iter().collect();
+    let down = cluster.members().down();
     let mut lost = unavailable(&stripe, &down);
     lost.retain(|index| wanted.contains(index));
     if lost.is_empty() {
@@ -253,7 +253,7 @@ async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend, waits: &mut Waits) -> Res
 async fn plan_now(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Planned> {
     let (worker, mut next) = (cluster.clone(), mend.clone());
     let look = move |meta: &Meta| {
-        let sweeping = worker.sweeping_at(&meta.snapshot()?, next.id())?;
+        let sweeping = worker.sweeping(&meta.snapshot()?, next.id())?;
         let (topology, usable) = worker.nodes();
         let topology = next.order().narrow(topology);
         let slow = worker.laggards().now(worker.now_ms());

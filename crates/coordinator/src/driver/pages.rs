@@ -61,7 +61,7 @@ pub async fn page(
     order: Order,
     mut dealt: Dealt,
 ) -> Result<(Page, Dealt)> {
-    let down: BTreeSet<NodeId> = cluster.members().down().into_iter().collect();
+    let down = cluster.members().down();
     let worker = cluster.clone();
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;

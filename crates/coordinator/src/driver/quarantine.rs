@@ -4,7 +4,6 @@
 //! Nothing is moved before the gate is open, and nothing is purged on a node where many blocks looked unknown at once
 //! until an operator confirms.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,29 +47,43 @@ impl Unknown {
     }
 }
 
-/// Takes back what the metadata miss of a node's quarantine, then sets aside what they do not know.
+/// Takes back what the metadata miss of a node's quarantine, then, once the gate is open, sets aside what they do not
+/// know.
 pub async fn settle_quarantine(cluster: Arc<Cluster>, unknown: Unknown, aside: Vec<AsideBlock>) {
     let node = unknown.node;
-    if let Err(error) = take_back(&cluster, node, aside).await {
-        tracing::warn!("the quarantine of {node}: {error}");
+    take_back(&cluster, node, aside).await;
+    // Whoever waits already takes the newest list: a node that registers again and again has one of each.
+    if unknown.blocks.is_empty() || cluster.unknown().insert(node, unknown).is_some() {
+        return;
     }
+    while !cluster.gate().is_open() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let Some(unknown) = cluster.unknown().remove(&node) else { return };
     if let Err(error) = set_aside(&cluster, unknown).await {
         tracing::warn!("unknown blocks stay where they are on {node}: {error}");
     }
 }
 
-async fn take_back(cluster: &Arc<Cluster>, node: NodeId, aside: Vec<AsideBlock>) -> Result<()> {
+/// What cannot be taken back keeps nothing else from it.
+async fn take_back(cluster: &Arc<Cluster>, node: NodeId, aside: Vec<AsideBlock>) {
     for block in aside {
-        let Some(held) = block.held else { continue };
-        let wanted = cluster.meta.off(move |meta| meta.snapshot()?.misses(node, &held)).await?;
-        if wanted.is_none() {
-            continue;
+        if let Err(error) = take_if_missed(cluster, node, block).await {
+            tracing::warn!("the quarantine of {node}: {error}");
+            if !cluster.members().readable(node) {
+                return;
+            }
         }
-        let name = block.name;
-        let taken = cluster.agent(node)?.take_back(TakeBack { name }).await.map_err(unavailable(node))?;
-        welcome(cluster, node, &taken.into_inner()).await?;
     }
-    Ok(())
+}
+
+async fn take_if_missed(cluster: &Arc<Cluster>, node: NodeId, block: AsideBlock) -> Result<()> {
+    let Some(held) = block.held else { return Ok(()) };
+    if cluster.meta.off(move |meta| meta.snapshot()?.misses(node, &held)).await?.is_none() {
+        return Ok(());
+    }
+    let taken = cluster.agent(node)?.take_back(TakeBack { name: block.name }).await;
+    welcome(cluster, node, &taken.map_err(unavailable(node))?.into_inner()).await
 }
 
 /// A whole block has come to its place on a node: where the metadata miss it, it counts as found there.
@@ -90,27 +103,17 @@ pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> 
     cluster.meta.off(found).await
 }
 
-/// Sets unknown blocks aside once the gate is open, unless somebody knows them by then.
+/// Sets unknown blocks aside that nobody knows by now, as long as the gate is open.
 ///
 /// # Errors
 /// The node cannot be reached, the disk fails.
 pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
     let node = unknown.node;
-    if unknown.blocks.is_empty() {
-        return Ok(());
-    }
-    while !cluster.gate().may_delete() {
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
     let (mut still, mut known) = (Vec::new(), 0);
     for batch in unknown.blocks.chunks(LOOKED) {
-        let (batch, worker) = (batch.to_vec(), cluster.clone());
-        let looked = batch.len();
-        let look = move |meta: &Meta| {
-            let keep: HashSet<BlockId> = worker.written_to(node);
-            meta.snapshot()?.unknown(node, &batch, &keep)
-        };
-        let unknown = cluster.meta.off(look).await?;
+        let (looked, writing) = (batch.len(), cluster.written_to(node));
+        let batch: Vec<BlockRef> = batch.iter().filter(|file| !writing.contains(&file.id)).copied().collect();
+        let unknown = cluster.meta.off(move |meta| meta.snapshot()?.unknown(node, &batch)).await?;
         known += looked - unknown.len();
         still.extend(unknown);
     }
@@ -132,12 +135,11 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
         cluster.members().recorded(node, |record| record.held = count);
     }
     for batch in unknown.blocks.chunks(BATCH) {
-        let (batch, worker) = (batch.to_vec(), cluster.clone());
-        let still = move |meta: &Meta| {
-            let keep: HashSet<BlockId> = worker.written_to(node);
-            meta.snapshot()?.unknown(node, &batch, &keep)
-        };
-        let blocks = cluster.meta.off(still).await?;
+        if !cluster.gate().is_open() {
+            return Ok(());
+        }
+        // Nobody writes there until the node has moved them.
+        let (blocks, _claimed) = cluster.claim_unknown(node, batch.to_vec()).await?;
         if !blocks.is_empty() {
             cluster.agent(node)?.set_aside(SetAside { blocks }).await.map_err(unavailable(node))?;
         }
@@ -150,7 +152,7 @@ pub async fn purge(cluster: Arc<Cluster>) {
     loop {
         let keep = cluster.config.quarantine_keep;
         tokio::time::sleep(PURGE_EVERY.min(keep.max(Duration::from_millis(200)))).await;
-        if !cluster.gate().may_delete() {
+        if !cluster.gate().is_open() {
             continue;
         }
         let nodes: Vec<NodeId> = {
@@ -187,6 +189,87 @@ fn unavailable(node: NodeId) -> impl Fn(Status) -> CoordinatorError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handlers::tests::cluster;
+    use crate::live::Live;
+    use crate::meta::LostBlock;
+    use kintsu_dag::{BlockIndex, StripeId};
+    use kintsu_wire::message::{FaultKind, Nothing};
+
+    fn unknown(node: NodeId, blocks: &[BlockRef]) -> Unknown {
+        let count = blocks.len() as u64;
+        Unknown { node, blocks: blocks.to_vec(), count, of: 100 * count }
+    }
+
+    fn file(stripe: u64) -> BlockRef {
+        let id = BlockId { stripe: StripeId(stripe), index: BlockIndex(0) };
+        BlockRef { id, generation: 1 }
+    }
+
+    #[tokio::test]
+    async fn while_the_gate_is_closed_one_list_of_a_node_waits_and_that_is_the_newest() {
+        let (_dir, cluster) = cluster(2, 1).await;
+        cluster.gate().fall_behind("older".into());
+        let settle =
+            |stripe| settle_quarantine(cluster.clone(), unknown(NodeId(1), &[file(stripe)]), Vec::new());
+        let first = tokio::spawn(settle(900));
+        while cluster.unknown().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        settle(901).await;
+        assert_eq!(cluster.unknown()[&NodeId(1)].blocks, [file(901)]);
+        assert!(!first.is_finished());
+        cluster.gate().catch_up();
+        first.await.unwrap();
+        assert!(cluster.unknown().is_empty());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_being_written_is_not_set_aside_and_what_is_being_set_aside_is_not_written() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let (from, to) = (record.blocks[0].unwrap().node, live.spare(&record));
+        let file = BlockRef { id: BlockId { stripe, index: BlockIndex(0) }, generation: record.generation };
+        live.copy(from, to, stripe, 0);
+        let writing = live.cluster.claim(vec![(to, file.id)]).await.unwrap().unwrap();
+        set_aside(&live.cluster, unknown(to, &[file])).await.unwrap();
+        assert!(live.file(to, stripe, 0).exists());
+        drop(writing);
+        let (files, moving) = live.cluster.claim_unknown(to, vec![file]).await.unwrap();
+        assert_eq!(files, [file]);
+        assert!(live.cluster.claim(vec![(to, file.id)]).await.unwrap().is_err());
+        drop(moving);
+        live.cluster.gate().fall_behind("older".into());
+        set_aside(&live.cluster, unknown(to, &[file])).await.unwrap();
+        assert!(live.file(to, stripe, 0).exists(), "the gate is closed");
+        live.cluster.gate().catch_up();
+        set_aside(&live.cluster, unknown(to, &[file])).await.unwrap();
+        assert!(!live.file(to, stripe, 0).exists());
+        live.check("a").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_block_that_cannot_be_taken_back_keeps_no_other_from_it() {
+        let live = Live::start(4).await;
+        let node = NodeId(0);
+        let mut files = Vec::new();
+        for name in ["a", "b"] {
+            let (stripe, record) = live.put(name).await;
+            let (index, _) = record.made().find(|(_, block)| block.node == node).unwrap();
+            files.push(BlockRef { id: BlockId { stripe, index }, generation: record.generation });
+        }
+        let lost = |file: &BlockRef| LostBlock { id: file.id, node, why: FaultKind::Missing };
+        live.cluster.meta.mark_lost(&files.iter().map(lost).collect::<Vec<_>>()).unwrap();
+        let mut agent = live.cluster.agent(node).unwrap();
+        agent.set_aside(SetAside { blocks: files.clone() }).await.unwrap();
+        let mut aside = agent.aside(Nothing {}).await.unwrap().into_inner().aside;
+        assert_eq!(aside.len(), 2);
+        aside[0].name = "0-0-0".into();
+        let back = aside[1].id;
+        settle_quarantine(live.cluster.clone(), unknown(node, &[]), aside).await;
+        let snapshot = live.cluster.meta.snapshot().unwrap();
+        assert_eq!((snapshot.why_lost(back).unwrap(), snapshot.totals().unwrap().lost), (None, 1));
+        assert!(live.file(node, back.stripe, back.index.0).exists());
+    }
 
     #[test]
     fn a_few_unknown_blocks_are_an_accident_and_many_are_not() {

@@ -14,6 +14,7 @@ use kintsu_dag::NodeId;
 use kintsu_wire::message::{CodeLabel, DigestBytes, Incomplete, Nothing, RebuildStatus};
 
 use super::guard::guarded;
+use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{CodeRecord, Meta, Noted, Shown};
@@ -42,8 +43,10 @@ pub struct Rebuild {
     done: BTreeSet<NodeId>,
     /// What each node remembers as removed, by its start.
     removed: HashMap<NodeId, (u64, Ranges)>,
-    /// There is news since the last pass.
-    news: bool,
+    /// How often a node has told all.
+    tellings: u64,
+    /// So many of these are worked in.
+    worked_in: u64,
     shown: u64,
     dropped: u64,
     incomplete: Vec<Incomplete>,
@@ -67,7 +70,7 @@ impl Rebuild {
     /// A node has told of all its blocks.
     pub fn ends(&mut self, node: NodeId) {
         self.done.insert(node);
-        self.news = true;
+        self.tellings += 1;
     }
 
     /// Whether a node has told of all its blocks.
@@ -77,7 +80,17 @@ impl Rebuild {
 
     /// Whether all news are worked in.
     pub fn is_settled(&self) -> bool {
-        !self.news
+        self.worked_in == self.tellings
+    }
+
+    /// A pass is done that began when nodes had told all so often. Who told in between may have told more.
+    fn passed(&mut self, tellings: u64, outcome: &mut Outcome) {
+        self.shown += outcome.shown;
+        self.dropped += outcome.dropped.len() as u64;
+        self.incomplete = std::mem::take(&mut outcome.incomplete);
+        self.incomplete_count = outcome.incomplete_count;
+        self.waiting = None;
+        self.worked_in = tellings;
     }
 
     /// For people.
@@ -122,7 +135,7 @@ pub async fn rebuild(cluster: Arc<Cluster>) {
 /// What a pass came to.
 #[derive(Default)]
 struct Outcome {
-    shown: Vec<String>,
+    shown: u64,
     dropped: Vec<String>,
     incomplete: Vec<Incomplete>,
     incomplete_count: u64,
@@ -133,18 +146,13 @@ struct Outcome {
 /// # Errors
 /// An agent does not tell what it remembers as removed; the disk fails.
 pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
-    let done = cluster.rebuild().done.clone();
+    let tellings = cluster.rebuild().tellings;
     let removed = removed(cluster).await?;
     let worker = cluster.clone();
-    let outcome = cluster.meta.off(move |meta| build(&worker, meta, &removed)).await?;
+    let mut outcome = cluster.meta.off(move |meta| build(&worker, meta, &removed)).await?;
     let status = {
         let mut rebuild = cluster.rebuild();
-        rebuild.shown += outcome.shown.len() as u64;
-        rebuild.dropped += outcome.dropped.len() as u64;
-        (rebuild.incomplete, rebuild.incomplete_count) = (outcome.incomplete, outcome.incomplete_count);
-        rebuild.waiting = None;
-        // Who told in between may have told more.
-        rebuild.news = rebuild.done != done;
+        rebuild.passed(tellings, &mut outcome);
         rebuild.status(true)
     };
     for name in &outcome.dropped {
@@ -172,11 +180,9 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
         if cluster.rebuild().removed.get(&node).is_some_and(|known| known.0 == start) {
             continue;
         }
-        let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
         let mut agent = cluster.agent(node)?;
-        let told = tokio::time::timeout(PATIENCE, agent.removed(Nothing {})).await;
-        let told = told.map_err(|_| unavailable("it does not tell which objects are removed".into()))?;
-        let ranges = told.map_err(|status| unavailable(status.message().into()))?.into_inner().ranges;
+        let late = "it does not tell which objects are removed";
+        let ranges = answer(node, PATIENCE, late, agent.removed(Nothing {})).await?.ranges;
         cluster.rebuild().removed.insert(node, (start, ranges));
     }
     let own = cluster.meta.off(|meta| meta.snapshot()?.graves(0, usize::MAX)).await?;
@@ -247,7 +253,7 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Outcome> {
                 let now = cluster.now_ms();
                 let mut members = cluster.members();
                 unheard.into_iter().for_each(|(node, record)| members.unheard(node, record, now));
-                outcome.shown.push(name);
+                outcome.shown += 1;
             }
             Err(missing) => {
                 outcome.incomplete_count += 1;
@@ -305,6 +311,20 @@ mod tests {
             }
             prop_assert!(merged.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
         }
+    }
+
+    #[test]
+    fn a_node_that_tells_again_during_a_pass_is_worked_in_by_the_next_one() {
+        let mut rebuild = Rebuild::default();
+        assert!(rebuild.is_settled() && !rebuild.begins(NodeId(1)));
+        rebuild.ends(NodeId(1));
+        let at_the_begin = rebuild.tellings;
+        assert!(rebuild.begins(NodeId(1)) && !rebuild.is_settled());
+        rebuild.ends(NodeId(1));
+        rebuild.passed(at_the_begin, &mut Outcome::default());
+        assert!(!rebuild.is_settled());
+        rebuild.passed(rebuild.tellings, &mut Outcome::default());
+        assert!(rebuild.is_settled());
     }
 
     #[test]

@@ -61,7 +61,7 @@ async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, listener: &Listen
         report.blocks_checked += found.checked;
         report.bytes_read += found.bytes;
         lost.extend(found.bad.iter().map(|b| LostBlock { id: b.id, node: b.node, why: b.kind }));
-        if let Err(error) = discard(cluster, node, &found).await {
+        if let Err(error) = discard(cluster, node, found.unknown, found.checked).await {
             report.failed.push(format!("{node}: blocks that nobody knows stay where they are: {error}"));
         }
         report.bad.extend(found.bad);
@@ -174,15 +174,13 @@ fn judge(cluster: &Cluster, meta: &Meta, node: NodeId, held: Vec<HeldBlock>) -> 
     Ok(judged)
 }
 
-/// Blocks that nobody knows are set aside, unless they are being written now.
-async fn discard(cluster: &Arc<Cluster>, node: NodeId, found: &Findings) -> Result<()> {
-    let (files, writing) = (found.unknown.clone(), cluster.written_to(node));
-    let blocks = cluster.meta.off(move |meta| meta.snapshot()?.unknown(node, &files, &writing)).await?;
-    if blocks.is_empty() || !cluster.gate().may_delete() {
+/// Sets these blocks of `of` aside, unless somebody knows them or the gate is closed.
+async fn discard(cluster: &Arc<Cluster>, node: NodeId, blocks: Vec<BlockRef>, of: u64) -> Result<()> {
+    if !cluster.gate().is_open() {
         return Ok(());
     }
-    let unknown = Unknown { node, count: blocks.len() as u64, blocks, of: found.checked };
-    quarantine::set_aside(cluster, unknown).await
+    let count = blocks.len() as u64;
+    quarantine::set_aside(cluster, Unknown { node, blocks, count, of }).await
 }
 
 /// Has bad blocks mended and adds that to the report.

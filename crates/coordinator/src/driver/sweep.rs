@@ -12,6 +12,7 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 
 use super::guard::guarded;
+use crate::answer::answer;
 use crate::cluster::{Cluster, lock};
 use crate::error::{CoordinatorError, Result};
 
@@ -48,7 +49,7 @@ pub async fn sweep(cluster: Arc<Cluster>) {
             () = cluster.sweep.notified() => {}
             () = tokio::time::sleep(PERIOD) => {}
         }
-        if !cluster.gate().may_delete() {
+        if !cluster.gate().is_open() {
             continue;
         }
         match cluster.meta.off(|meta| meta.snapshot()?.any_garbage()).await {
@@ -98,7 +99,7 @@ fn begin(cluster: &Arc<Cluster>, states: &States, node: NodeId) {
 pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
     let mut failed: HashSet<BlockId> = HashSet::new();
     let mut reason = String::new();
-    while cluster.gate().may_delete() {
+    while cluster.gate().is_open() {
         // Held until it is committed that the files are gone.
         let (blocks, _sweeping) = cluster.claim_garbage(node, BATCH, failed.clone()).await?;
         if blocks.is_empty() {
@@ -139,11 +140,8 @@ async fn call(
     let mut agent = cluster.agent(node)?;
     let asked: HashSet<BlockRef> = blocks.iter().copied().collect();
     let request = DeleteBlocks { blocks, removed, number: cluster.next_job().0 };
-    let reply = tokio::time::timeout(PATIENCE, agent.delete(request))
-        .await
-        .map_err(|_| unavailable(node, "it did not delete in time".into()))?
-        .map_err(|status| unavailable(node, status.message().into()))?;
-    let mut deleted = reply.into_inner();
+    let late = "it did not delete in time";
+    let mut deleted = answer(node, PATIENCE, late, agent.delete(request)).await?;
     deleted.gone.retain(|file| asked.contains(file));
     if deleted.gone.len() + deleted.failed.len() < asked.len() {
         return Err(unavailable(node, "it did not say what became of all files".into()));

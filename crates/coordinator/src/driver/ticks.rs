@@ -50,11 +50,12 @@ async fn tick(cluster: &Arc<Cluster>) -> Result<()> {
     if cluster.gate().tick(now_ms) {
         tracing::warn!("not all blocks were reported in time; what is missing counts as lost from now on");
     }
-    if cluster.gate().may_delete() {
-        // Older metadata may order a wipe that was completed long ago.
-        super::wipe::go_on(cluster);
+    if !cluster.gate().is_open() {
+        return Ok(());
     }
-    if cluster.gate().may_repair() { start_due_repairs(cluster).await } else { Ok(()) }
+    // Not before: older metadata may order a wipe that was completed long ago.
+    super::wipe::go_on(cluster);
+    start_due_repairs(cluster).await
 }
 
 /// Undoes the puts whose leases have run out. One that cannot be undone now keeps no other, and is tried again.
@@ -114,7 +115,7 @@ async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
 /// Has these blocks mended at once, where they are if their nodes live. Where nobody listens, and repairs may not start
 /// by themselves yet, they wait as lost blocks do.
 pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listener: Option<super::Listener>) {
-    if listener.is_none() && !cluster.gate().may_repair() {
+    if listener.is_none() && !cluster.gate().is_open() {
         return;
     }
     let order = Order { slice_bytes: AUTOMATIC_SLICE, in_place: true, ..Order::default() };

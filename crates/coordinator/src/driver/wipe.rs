@@ -4,7 +4,6 @@
 //! What ends in between is completed by the ticks: a living node that is to be wiped, and that nobody wipes, is wiped
 //! again. Blocks cannot have come there meanwhile.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ const NEWS: Duration = Duration::from_secs(1);
 /// # Errors
 /// The disk fails.
 pub async fn would_cost(cluster: &Arc<Cluster>, node: NodeId) -> Result<Harm> {
-    let gone: BTreeSet<NodeId> = cluster.members().down().into_iter().collect();
+    let gone = cluster.members().down();
     let worker = cluster.clone();
     cluster.meta.off(move |meta| needing(&worker, &meta.snapshot()?, node, gone)).await
 }

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use kintsu_code::USER;
-use kintsu_plan::{Division, Layout, LayoutKind, place};
+use kintsu_code::{Code, USER};
+use kintsu_dag::{NodeId, StripeId};
+use kintsu_plan::{Division, Layout, LayoutKind, Topology, place};
 use kintsu_wire::message::{BeginPut, CodeLabel, Encoding, ObjectLabel, PutTicket, StripeGrant};
 
 use crate::cluster::Cluster;
@@ -50,10 +51,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         division,
         batch: cluster.config.grant.max(1),
     };
-    let (topology, _) = cluster.nodes();
-    let home = move |id: kintsu_dag::StripeId, layout: &Layout| {
-        Ok(place(code.as_ref(), layout, &topology, id.0)?.homes)
-    };
+    let mut placed = homes(cluster, Vec::new());
+    let home = move |id: StripeId, layout: &Layout| placed(code.as_ref(), id, layout);
     let worker = cluster.clone();
     let begin = async move {
         let begun = worker.meta.off(move |meta| meta.begin_put(new, home)).await?;
@@ -70,6 +69,26 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         cluster: Some(cluster.id),
         label: Some(ObjectLabel { id: put, ..label }),
     })
+}
+
+/// Gives stripes of a put their homes, none of them on a node in `avoid`. The nodes are looked at when the first stripe
+/// asks, within the transaction that grants it: either a drain was ordered before and the node is not chosen, or the
+/// drain finds the put.
+pub fn homes(
+    cluster: &Arc<Cluster>,
+    avoid: Vec<NodeId>,
+) -> impl FnMut(&dyn Code, StripeId, &Layout) -> Result<Vec<Option<NodeId>>> + use<> {
+    let (cluster, mut known) = (cluster.clone(), None);
+    move |code, id, layout| {
+        let topology: &mut Topology = known.get_or_insert_with(|| {
+            let (mut topology, _) = cluster.nodes();
+            for (node, known) in &mut topology.nodes {
+                known.usable &= !avoid.contains(node);
+            }
+            topology
+        });
+        Ok(place(code, layout, topology, id.0)?.homes)
+    }
 }
 
 /// A stripe of a put, for its client.
@@ -124,6 +143,36 @@ mod tests {
         let puts = cluster.meta.snapshot().unwrap().puts().unwrap();
         until(|| cluster.leases().renew(puts[0], 0)).await;
         assert_eq!(cluster.leases().expired(u64::MAX), puts);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_stripe_is_granted_on_a_node_after_its_drain_was_ordered() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        let home = handle(&cluster, begin("a", 16)).await.unwrap().stripes[0].homes[0].unwrap();
+        // The order is being recorded, and the puts begin while that takes its time.
+        let (recording, begun) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+        let meta = cluster.meta.clone();
+        let order = tokio::task::spawn_blocking(move || {
+            meta.change_node(home, |record| {
+                recording.0.send(()).unwrap();
+                begun.1.recv().unwrap();
+                record.draining = true;
+            })
+        });
+        tokio::task::spawn_blocking(move || recording.1.recv().unwrap()).await.unwrap();
+        let mut puts = Vec::new();
+        for i in 0..8 {
+            let worker = cluster.clone();
+            puts.push(tokio::spawn(async move { handle(&worker, begin(&format!("o{i}"), 16)).await }));
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        cluster.members().set_draining(home, true);
+        begun.0.send(()).unwrap();
+        assert!(order.await.unwrap().unwrap());
+        for put in puts {
+            let ticket = put.await.unwrap().unwrap();
+            assert!(!ticket.stripes[0].homes.contains(&Some(home)), "{:?}", ticket.stripes);
+        }
     }
 
     #[tokio::test]

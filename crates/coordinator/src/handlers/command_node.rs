@@ -6,9 +6,11 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing};
 
+use crate::answer::answer;
 use crate::cluster::{Cluster, unknown_node};
 use crate::driver::{self, Listener};
 use crate::error::{CoordinatorError, Result};
+use crate::meta::NodeRecord;
 
 /// How long an agent may take to answer, or to come up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,8 +23,12 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
     }
     let kind = match request.action {
         NodeAction::Drain => {
-            record(cluster, node, |record| record.draining = true).await?;
-            cluster.members().set_draining(node, true);
+            // First this: whatever is granted after it is recorded is granted without the node.
+            let before = cluster.members().set_draining(node, true);
+            if let Err(error) = record(cluster, node, |record| record.draining = true).await {
+                cluster.members().set_draining(node, before);
+                return Err(error);
+            }
             cluster.spawn(driver::drain(cluster.clone(), node, listener));
             return Ok(());
         }
@@ -40,7 +46,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
 async fn stop(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     if cluster.members().readable(node) {
         let mut agent = cluster.agent(node)?;
-        called(node, agent.shutdown(Nothing {})).await?;
+        answer(node, PATIENCE, "it did not answer in time", agent.shutdown(Nothing {})).await?;
     }
     record(cluster, node, |record| record.stopped = true).await?;
     cluster.members().stopped(node, cluster.now_ms());
@@ -97,7 +103,7 @@ async fn wipe(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Liste
         cluster.members().set_wiping(node, true);
         cluster.places().wiped(node);
         // Puts under way look at what they wrote there.
-        let intend = |record: &mut crate::meta::NodeRecord| {
+        let intend = |record: &mut NodeRecord| {
             record.wiping = true;
             record.epoch += 1;
         };
@@ -116,19 +122,7 @@ async fn wipe(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Liste
 async fn record(
     cluster: &Arc<Cluster>,
     node: NodeId,
-    change: impl FnOnce(&mut crate::meta::NodeRecord) + Send + 'static,
+    change: impl FnOnce(&mut NodeRecord) + Send + 'static,
 ) -> Result<()> {
     cluster.meta.off(move |meta| meta.change_node(node, change)).await.map(drop)
-}
-
-async fn called<T>(
-    node: NodeId,
-    call: impl Future<Output = Result<T, tonic::Status>>,
-) -> Result<(), CoordinatorError> {
-    let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
-    match tokio::time::timeout(PATIENCE, call).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(status)) => Err(unavailable(status.message().into())),
-        Err(_) => Err(unavailable("it did not answer in time".into())),
-    }
 }

@@ -5,7 +5,7 @@
 //! blocks. Where they do not, nothing becomes visible, and the client is told which stripes to write anew.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn commit(cluster: &Arc<Cluster>, put: u64, written: Arc<[WrittenStripe]>)
     let mut told: Arc<BTreeMap<NodeId, Told>> = Arc::default();
     let mut restless = None;
     for _ in 0..ROUNDS {
-        let down: BTreeSet<NodeId> = cluster.members().down().into_iter().collect();
+        let down = cluster.members().down();
         let (now, worker, written, known) =
             (cluster.unix_seconds(), cluster.clone(), written.clone(), told.clone());
         let tried = move |meta: &Meta| {

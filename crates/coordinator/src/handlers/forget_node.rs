@@ -19,6 +19,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
         });
     }
     cluster.meta.off(move |meta| meta.forget_node(node)).await?;
+    // Should it just come back, it begins anew.
+    cluster.reports().remove(&node);
     cluster.members().forget(node);
     tracing::info!("{node} is forgotten");
     Ok(Done {})
@@ -27,7 +29,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::tests::{cluster, put, silence};
+    use crate::handlers::tests::{cluster, enlist, page, put, registration, silence};
+    use crate::handlers::{register, report_blocks};
     use kintsu_dag::NodeId;
 
     #[tokio::test]
@@ -43,5 +46,18 @@ mod tests {
         assert!(forget(full).await.unwrap_err().to_string().contains("placed"));
         forget(empty).await.unwrap();
         assert!(matches!(forget(empty).await, Err(CoordinatorError::NotFound { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_forgotten_while_it_tells_what_it_holds_begins_anew() {
+        let (_dir, cluster) = cluster(2, 1).await;
+        let node = NodeId(1);
+        silence(&cluster, &[node.0]);
+        register::handle(&cluster, registration(node.0, 0)).await.unwrap();
+        handle(&cluster, NodeRef { node }).await.unwrap();
+        assert!(report_blocks::handle(&cluster, page(node, 1, Vec::new())).await.is_err());
+        assert!(cluster.members().node(node).is_none(), "alive, and no metadata know it");
+        enlist(&cluster, registration(node.0, 0)).await.unwrap();
+        assert!(cluster.meta.snapshot().unwrap().nodes().unwrap().contains_key(&node));
     }
 }

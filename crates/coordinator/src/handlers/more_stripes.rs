@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use kintsu_plan::place;
 use kintsu_wire::message::{MoreStripes, StripeGrants};
 
-use super::begin_put::grant;
+use super::begin_put::{grant, homes};
 use crate::cluster::Cluster;
 use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: MoreStripes) -> Result<StripeGrants> {
     let MoreStripes { put, from, written } = request;
-    let (topology, _) = cluster.nodes();
+    let mut placed = homes(cluster, Vec::new());
     let batch = cluster.config.grant.max(1);
     let worker = cluster.clone();
     let granted = cluster
@@ -21,7 +20,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MoreStripes) -> Result<Stri
         .off(move |meta| {
             meta.more_stripes(put, from, batch, &written, |id, put, layout| {
                 let code = worker.code(put.code)?;
-                Ok(place(code.as_ref(), layout, &topology, id.0)?.homes)
+                placed(code.as_ref(), id, layout)
             })
         })
         .await?;

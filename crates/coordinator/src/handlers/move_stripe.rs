@@ -3,29 +3,23 @@
 
 use std::sync::Arc;
 
-use kintsu_plan::place;
 use kintsu_wire::message::{MoveStripe, StripeGrant};
 
-use super::begin_put::grant;
+use super::begin_put::{grant, homes};
 use crate::cluster::Cluster;
 use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: MoveStripe) -> Result<StripeGrant> {
-    let (mut topology, _) = cluster.nodes();
-    for node in &request.avoid {
-        if let Some(node) = topology.nodes.get_mut(node) {
-            node.usable = false;
-        }
-    }
-    let (put, stripe) = (request.put, request.stripe);
+    let MoveStripe { put, stripe, avoid } = request;
+    let mut placed = homes(cluster, avoid);
     let worker = cluster.clone();
     let moving = async move {
         let codes = worker.clone();
         let moved = worker.meta.off(move |meta| {
             meta.move_stripe(put, stripe, |id, put, layout| {
                 let code = codes.code(put.code)?;
-                Ok(place(code.as_ref(), layout, &topology, id.0)?.homes)
+                placed(code.as_ref(), id, layout)
             })
         });
         let moved = moved.await?;

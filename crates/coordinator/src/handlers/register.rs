@@ -194,12 +194,12 @@ mod tests {
         let (dir, cluster) = cluster(2, 1).await;
         let known = cluster.seen().expect("an empty cluster trusts itself");
         enlist(&cluster, Register { incarnation: 2, seen: Some(known), ..registration(0, 0) }).await.unwrap();
-        assert!(cluster.gate().may_delete());
+        assert!(cluster.gate().is_open());
         let later = Seen { history: known.history + 1000, ..known };
         let ahead = Register { incarnation: 3, seen: Some(later), next_stripe: 50, ..registration(1, 0) };
         let reply = handle(&cluster, ahead.clone()).await.unwrap();
         assert_eq!(reply.seen, None, "it goes on remembering the newer metadata");
-        assert!(!cluster.gate().may_delete() && cluster.gate().is_behind());
+        assert!(!cluster.gate().is_open() && cluster.gate().is_behind());
         assert!(cluster.gate().reasons()[0].contains("N1"), "{:?}", cluster.gate().reasons());
         assert!(cluster.meta.snapshot().unwrap().next_stripe().unwrap() > 50);
         drop(cluster);

@@ -40,7 +40,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
             cluster.meta.off(move |meta| meta.snapshot()?.object(&wanted)).await?;
             Source::Object(name)
         }
-        RepairTarget::All => Source::Everything(cluster.members().down()),
+        RepairTarget::All => Source::Everything(cluster.members().down().into_iter().collect()),
     };
     let requestors = requestors(cluster, request.schedule, request.requestors)?.map(Arc::new);
     let (schedule, per_node) = (request.schedule, request.per_node);

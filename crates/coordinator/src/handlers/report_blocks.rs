@@ -10,6 +10,7 @@ use std::time::Duration;
 use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_wire::message::{BlockPage, BlockRef, Done, FaultKind, HeldBlock, LookBlocks};
 
+use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::driver;
 use crate::error::{CoordinatorError, Result};
@@ -134,12 +135,10 @@ async fn look_again(
     let (asked, missing) = cluster.meta.off(find).await?;
     let mut found = Vec::new();
     for batch in missing.chunks(LOOKED) {
-        let unavailable = |reason: String| CoordinatorError::Unavailable { node, reason };
         let mut agent = cluster.agent(node)?;
-        let looking = tokio::time::timeout(PATIENCE, agent.look(LookBlocks { blocks: batch.to_vec() }));
-        let told = looking.await.map_err(|_| unavailable("it does not tell what it holds".into()))?;
-        let told = told.map_err(|status| unavailable(status.message().into()))?;
-        found.extend(told.into_inner().blocks.into_iter().flatten());
+        let looking = agent.look(LookBlocks { blocks: batch.to_vec() });
+        let told = answer(node, PATIENCE, "it does not tell what it holds", looking).await?;
+        found.extend(told.blocks.into_iter().flatten());
     }
     Ok(Late { asked, found })
 }
@@ -199,6 +198,7 @@ fn out_of_turn(node: NodeId, number: u64) -> CoordinatorError {
 mod tests {
     use super::*;
     use crate::handlers::register;
+    use crate::handlers::tests::page;
     use crate::live::Live;
     use kintsu_wire::message::Register;
 
@@ -227,17 +227,7 @@ mod tests {
         };
         // It made its list before the put, and tells it after the commit.
         register::handle(&live.cluster, again).await.unwrap();
-        let page = BlockPage {
-            node,
-            incarnation: known.incarnation,
-            number: 0,
-            upto: None,
-            blocks: Vec::new(),
-            damaged: Vec::new(),
-            aside: Vec::new(),
-            labels: Vec::new(),
-        };
-        handle(&live.cluster, page).await.unwrap();
+        handle(&live.cluster, page(node, known.incarnation, Vec::new())).await.unwrap();
         assert_eq!(live.cluster.meta.snapshot().unwrap().totals().unwrap().lost, 0);
         live.check("a").await;
     }

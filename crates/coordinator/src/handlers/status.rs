@@ -72,7 +72,7 @@ async fn damage(cluster: &Arc<Cluster>) -> Result<Damage> {
     if started_ms < known.until_ms {
         return Ok(known);
     }
-    let down: BTreeSet<NodeId> = cluster.members().down().into_iter().collect();
+    let down = cluster.members().down();
     let worker = cluster.clone();
     let (degraded, unreadable) =
         cluster.meta.off(move |meta| scan(&worker, &meta.snapshot()?, &down)).await?;

@@ -48,11 +48,14 @@ pub(crate) async fn enlist_with(
 ) -> Result<NodeId> {
     let incarnation = request.incarnation;
     let node = register::handle(cluster, Register { blocks: blocks.len() as u64, ..request }).await?.node;
-    let (damaged, aside) = (Vec::new(), Vec::new());
-    let page =
-        BlockPage { node, incarnation, number: 0, upto: None, blocks, damaged, aside, labels: Vec::new() };
-    report_blocks::handle(cluster, page).await?;
+    report_blocks::handle(cluster, page(node, incarnation, blocks)).await?;
     Ok(node)
+}
+
+/// The only page of what a node holds.
+pub(crate) fn page(node: NodeId, incarnation: u64, blocks: Vec<HeldBlock>) -> BlockPage {
+    let (damaged, aside) = (Vec::new(), Vec::new());
+    BlockPage { node, incarnation, number: 0, upto: None, blocks, damaged, aside, labels: Vec::new() }
 }
 
 /// A cluster of nodes that are registered and do nothing.

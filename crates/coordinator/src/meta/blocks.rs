@@ -416,11 +416,9 @@ pub fn is_home(t: &Tables<'_>, node: NodeId, file: &BlockRef) -> Result<bool> {
 
 fn count_encoded(t: &mut Tables<'_>, owner: u64) -> Result<()> {
     let Some(name) = t.names.get(owner)?.map(|row| row.value().to_owned()) else { return Ok(()) };
-    let Some(row) = t.objects.get(name.as_str())?.map(|row| row.value().to_vec()) else { return Ok(()) };
-    let mut object: record::ObjectRecord = record::unpack("object", &row)?;
+    let Some(mut object) = t.object(&name)? else { return Ok(()) };
     object.encoded += 1;
-    t.objects.insert(name.as_str(), record::pack(&object).as_slice())?;
-    Ok(())
+    t.set_object(&name, &object)
 }
 
 /// Reasons as bytes on disk.

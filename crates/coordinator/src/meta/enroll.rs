@@ -6,7 +6,8 @@ use kintsu_dag::{NodeId, RackId};
 use kintsu_wire::FolderId;
 use redb::ReadableTable;
 
-use super::record::{self, NodeRecord};
+use super::nodes::all;
+use super::record::NodeRecord;
 use super::write::Tables;
 use super::{Meta, tables};
 use crate::error::{CoordinatorError, Result};
@@ -52,7 +53,7 @@ impl Meta {
     /// blocks that comes in another rack, each with what to do; `Invalid` for the client's id.
     pub fn enroll(&self, applicant: Applicant) -> Result<Enrolled> {
         self.write(|t| {
-            let nodes = all(t)?;
+            let nodes = all(&t.nodes)?;
             let node = identify(&nodes, &applicant)?;
             let (node, old) = match node {
                 Some(node) => (node, nodes.get(&node)),
@@ -95,15 +96,6 @@ impl Meta {
             Ok(())
         })
     }
-}
-
-fn all(t: &Tables<'_>) -> Result<BTreeMap<NodeId, NodeRecord>> {
-    let mut out = BTreeMap::new();
-    for row in t.nodes.iter()? {
-        let (id, row) = row?;
-        out.insert(NodeId(id.value()), record::unpack("node", row.value())?);
-    }
-    Ok(out)
 }
 
 /// The node that an applicant is, if it is one already or asks to be a certain one.

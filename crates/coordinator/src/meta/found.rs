@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::blocks::byte_of;
 use super::history::{LEAP, NODE_LEAP};
-use super::objects::drop_object;
+use super::objects::{add_object, drop_object};
 use super::record::{self, CodeRecord, NodeRecord, ObjectRecord, StripeRecord};
 use super::write::Tables;
 use super::{Meta, Snapshot, tables};
@@ -200,14 +200,9 @@ impl Meta {
             }
         }
         for (id, name) in &buried {
-            self.write(|t| {
-                let row = t.objects.get(name.as_str())?.map(|row| row.value().to_vec());
-                let object: Option<ObjectRecord> =
-                    row.map(|row| record::unpack("object", &row)).transpose()?;
-                match object {
-                    Some(object) if object.id == *id => drop_object(t, name, &object),
-                    _ => Ok(()),
-                }
+            self.write(|t| match t.object(name)? {
+                Some(object) if object.id == *id => drop_object(t, name, &object),
+                _ => Ok(()),
             })?;
         }
         Ok(buried.into_iter().map(|(_, name)| name).collect())
@@ -227,16 +222,14 @@ impl Meta {
                 forget(t, object.id)?;
                 return Ok(None);
             }
-            let old = t.objects.get(object.name.as_str())?.map(|row| row.value().to_vec());
-            if let Some(old) = old {
-                let old: ObjectRecord = record::unpack("object", &old)?;
+            if let Some(old) = t.object(&object.name)? {
                 if old.id >= object.id {
                     return Ok(None);
                 }
                 drop_object(t, &object.name, &old)?;
             }
             let key = found_code(t, &code, object.code.definition.as_ref())?;
-            let (mut runs, mut encoded): (Vec<(u64, u64)>, u64) = (Vec::new(), 0);
+            let (mut runs, mut encoded) = (Vec::new(), 0);
             let mut ghosts = BTreeMap::new();
             for (id, mut stripe) in stripes {
                 if t.stripe(id)?.is_some() || t.is_pending(id)? {
@@ -257,19 +250,13 @@ impl Meta {
                     }
                 }
                 t.set_stripe(id, &stripe)?;
-                match runs.last_mut() {
-                    Some((first, count)) if *first + *count == id.0 => *count += 1,
-                    _ => runs.push((id.0, 1)),
-                }
+                record::push_id(&mut runs, id);
             }
             forget(t, object.id)?;
             let ObjectLabel { id, name, size, created, encoding, .. } = object;
             let created = created.min(now);
             let row = ObjectRecord { id, size, code: key, encoding, encoded, created, runs };
-            t.objects.insert(name.as_str(), record::pack(&row).as_slice())?;
-            t.names.insert(id, name.as_str())?;
-            let bytes = t.counter(tables::COUNT_BYTES)?;
-            t.set_counter(tables::COUNT_BYTES, bytes + size)?;
+            add_object(t, &name, &row)?;
             Ok(Some(ghosts))
         })
     }

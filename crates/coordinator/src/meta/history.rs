@@ -122,16 +122,15 @@ impl Snapshot {
         let upto: Option<u64> = upto.map(|row| record::unpack("accepted starts", row.value())).transpose()?;
         let boots = self.txn.open_table(tables::BOOTS)?;
         let own = boots.get(seen.boot)?.is_some_and(|row| row.value().0 == seen.nonce);
-        if !own && upto.is_some_and(|upto| seen.boot <= upto) {
-            return Ok(true);
+        if !own {
+            return Ok(upto.is_some_and(|upto| seen.boot <= upto));
         }
-        let Some(nonce) = boots.get(seen.boot)?.map(|row| row.value().0) else { return Ok(false) };
         let after = boots.range(seen.boot.saturating_add(1)..)?.next().transpose()?;
         let end = match after {
             Some((_, row)) => row.value().1,
             None => self.counter(tables::COUNT_HISTORY)?,
         };
-        Ok(nonce == seen.nonce && seen.history <= end)
+        Ok(seen.history <= end)
     }
 
     /// Why the metadata count as older than what agents hold, if they do.

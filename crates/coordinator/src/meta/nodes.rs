@@ -6,7 +6,7 @@ use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind, HeldBlock};
 use redb::ReadableTable;
 
-use super::blocks::{Landing, LostBlock, Proof, is_home, is_placeholder};
+use super::blocks::{Landing, LostBlock, Proof, is_placeholder};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
@@ -104,23 +104,16 @@ impl Meta {
         }
         let Some((first, last)) = range.ids() else { return Ok((lost, Vec::new())) };
         let held: HashSet<(BlockId, u32)> = held.iter().map(|b| (b.id, b.generation)).collect();
-        let unknown = self.write(|t| {
-            let mut unknown = Vec::new();
-            for file in &comparison.unknown {
-                let BlockRef { id, generation } = *file;
-                let garbage = t.garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
-                let needed = keep.contains(&id) || t.is_pending(id.stripe)? || garbage;
-                if !needed && !is_home(t, node, file)? {
-                    unknown.push(*file);
-                }
-            }
+        self.write(|t| {
             let (from, to) = ((node.0, first, 0, 0), (node.0, last, u8::MAX, u32::MAX));
             t.garbage.retain_in(from..=to, |(_, stripe, index, generation), ()| {
                 let id = BlockId { stripe: StripeId(stripe), index: kintsu_dag::BlockIndex(index) };
                 held.contains(&(id, generation))
             })?;
-            Ok(unknown)
+            Ok(())
         })?;
+        let others = comparison.unknown.iter().filter(|file| !keep.contains(&file.id));
+        let unknown = self.snapshot()?.unknown(node, &others.copied().collect::<Vec<_>>())?;
         Ok((lost, unknown))
     }
 
@@ -158,13 +151,7 @@ impl Snapshot {
     /// # Errors
     /// The disk fails.
     pub fn nodes(&self) -> Result<BTreeMap<NodeId, NodeRecord>> {
-        let table = self.txn.open_table(tables::NODES)?;
-        let mut out = BTreeMap::new();
-        for row in table.iter()? {
-            let (id, row) = row?;
-            out.insert(NodeId(id.value()), record::unpack("node", row.value())?);
-        }
-        Ok(out)
+        all(&self.txn.open_table(tables::NODES)?)
     }
 
     /// Blocks placed on each node, and those of them that are lost.
@@ -204,10 +191,7 @@ impl Snapshot {
             let id = BlockId { stripe: StripeId(key.value().1), index };
             let Some(stripe) = self.stripe(id.stripe)? else { continue };
             let Some(block) = stripe.block(index) else { continue };
-            let k = match codes.get(&stripe.code) {
-                Some(&k) => k,
-                None => *codes.entry(stripe.code).or_insert(usize::from(self.code(stripe.code)?.k)),
-            };
+            let k = self.data_blocks(stripe.code, &mut codes)?;
             let why = match rest.get(&id) {
                 None if damaged.contains(&id) => Some(FaultKind::Corrupt),
                 None => Some(FaultKind::Missing),
@@ -234,7 +218,7 @@ impl Snapshot {
             }
         }
         for block in rest.values() {
-            out.strays.extend(self.stray(node, block, &mut codes)?);
+            out.strays.extend(self.stray(block, &mut codes)?);
         }
         out.unknown = rest.values().map(|b| BlockRef { id: b.id, generation: b.generation }).collect();
         out.unknown.sort_unstable_by_key(|b| (b.id, b.generation));
@@ -246,34 +230,17 @@ impl Snapshot {
     /// # Errors
     /// The disk fails.
     pub fn misses(&self, node: NodeId, held: &HeldBlock) -> Result<Option<NodeId>> {
+        let Some(Stray { home, .. }) = self.stray(held, &mut HashMap::new())? else { return Ok(None) };
         let Some(stripe) = self.stripe(held.id.stripe)? else { return Ok(None) };
-        let lost_here = stripe.block(held.id.index).is_some_and(|b| b.lost && b.node == node);
-        let k = usize::from(self.code(stripe.code)?.k);
-        let whole = held.len == stripe.layout.block_len(k, held.id.index);
-        let recorded =
-            stripe.block(held.id.index).is_some_and(|b| b.digest == Some(held.digest) || is_placeholder(b));
-        if lost_here && whole && recorded && stripe.generation == held.generation {
-            return Ok(Some(node));
-        }
-        let elsewhere = stripe
-            .blocks
-            .iter()
-            .flatten()
-            .any(|b| b.node == node && b.digest.is_some() && !is_placeholder(b));
-        let stray = self.stray(node, held, &mut HashMap::new())?.filter(|_| !elsewhere);
-        Ok(stray.map(|stray| stray.home))
+        let taken = stripe.made().any(|(_, b)| b.node == node && !is_placeholder(b));
+        Ok((home == node || !taken).then_some(home))
     }
 
-    /// Those of these files that nobody knows: of no home, no put and no garbage, and not in `keep`.
+    /// Those of these files that nobody knows: of no home, no put and no garbage.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn unknown(
-        &self,
-        node: NodeId,
-        files: &[BlockRef],
-        keep: &HashSet<BlockId>,
-    ) -> Result<Vec<BlockRef>> {
+    pub fn unknown(&self, node: NodeId, files: &[BlockRef]) -> Result<Vec<BlockRef>> {
         let by_node = self.txn.open_table(tables::BY_NODE)?;
         let garbage = self.txn.open_table(tables::GARBAGE)?;
         let mut out = Vec::new();
@@ -283,33 +250,41 @@ impl Snapshot {
             let home =
                 at == Some(id.index.0) && self.stripe(id.stripe)?.is_some_and(|s| s.generation == generation);
             let deleted = garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
-            if !home && !deleted && !self.is_pending(id.stripe)? && !keep.contains(&id) {
+            if !home && !deleted && !self.is_pending(id.stripe)? {
                 out.push(*file);
             }
         }
         Ok(out)
     }
 
+    /// Data blocks of a stripe of this code, which is looked up once.
+    fn data_blocks(&self, code: u16, known: &mut HashMap<u16, usize>) -> Result<usize> {
+        if let Some(&k) = known.get(&code) {
+            return Ok(k);
+        }
+        Ok(*known.entry(code).or_insert(usize::from(self.code(code)?.k)))
+    }
+
     /// The block, if it is as recorded and lost at its home.
-    fn stray(
-        &self,
-        node: NodeId,
-        held: &HeldBlock,
-        codes: &mut HashMap<u16, usize>,
-    ) -> Result<Option<Stray>> {
+    fn stray(&self, held: &HeldBlock, codes: &mut HashMap<u16, usize>) -> Result<Option<Stray>> {
         let Some(stripe) = self.stripe(held.id.stripe)?.filter(|s| s.generation == held.generation) else {
             return Ok(None);
         };
-        let Some(block) = stripe.block(held.id.index).filter(|b| b.lost && b.node != node) else {
-            return Ok(None);
-        };
-        let k = match codes.get(&stripe.code) {
-            Some(&k) => k,
-            None => *codes.entry(stripe.code).or_insert(usize::from(self.code(stripe.code)?.k)),
-        };
+        let Some(block) = stripe.block(held.id.index).filter(|b| b.lost) else { return Ok(None) };
+        let k = self.data_blocks(stripe.code, codes)?;
         let known = block.digest == Some(held.digest) || is_placeholder(block);
         let same = known && held.len == stripe.layout.block_len(k, held.id.index);
         let file = BlockRef { id: held.id, generation: held.generation };
         Ok(same.then_some(Stray { file, home: block.node, digest: held.digest }))
     }
+}
+
+/// All rows of the table of nodes.
+pub(super) fn all(table: &impl ReadableTable<u32, &'static [u8]>) -> Result<BTreeMap<NodeId, NodeRecord>> {
+    let mut out = BTreeMap::new();
+    for row in table.iter()? {
+        let (id, row) = row?;
+        out.insert(NodeId(id.value()), record::unpack("node", row.value())?);
+    }
+    Ok(out)
 }

@@ -2,7 +2,6 @@
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 use kintsu_wire::message::{BlockPlace, ObjectInfo, StripeInfo};
-use redb::ReadableTable;
 
 use super::record::{self, ObjectRecord, StripeRecord};
 use super::write::Tables;
@@ -102,13 +101,20 @@ impl Meta {
     /// No object of this name.
     pub fn remove(&self, name: &str) -> Result<ObjectInfo> {
         self.write(|t| {
-            let row = t.objects.get(name)?.map(|row| row.value().to_vec()).ok_or_else(|| missing(name))?;
-            let object: ObjectRecord = record::unpack("object", &row)?;
+            let object = t.object(name)?.ok_or_else(|| missing(name))?;
             let code = t.code(object.code)?;
             drop_object(t, name, &object)?;
             Ok(info(name, &object, &code.name))
         })
     }
+}
+
+/// Makes an object visible whose stripes are recorded. No other one has its name.
+pub fn add_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Result<()> {
+    t.set_object(name, object)?;
+    t.names.insert(object.id, name)?;
+    let bytes = t.counter(tables::COUNT_BYTES)?;
+    t.set_counter(tables::COUNT_BYTES, bytes + object.size)
 }
 
 /// Forgets an object and its stripes.

@@ -2,24 +2,18 @@
 //!
 //! A put has one small row; each of its stripes has a row of its own from its grant to the end of the put. Stripes are
 //! granted in batches, each in one transaction, with ids in a row; their digests are recorded as the client tells
-//! them. The commit turns all rows into an object in one transaction.
+//! them. The commit (`commit.rs`) turns all rows into an object in one transaction.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::BTreeMap;
 
-use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Division, Layout};
-use kintsu_wire::message::{DigestBytes, Encoding, FaultKind, ObjectInfo, WrittenStripe};
+use kintsu_wire::message::{DigestBytes, Encoding, WrittenStripe};
 use redb::{ReadableTable, ReadableTableMetadata};
 
-use super::blocks::byte_of;
-use super::fence::{self, Doubt, Evidence, Judgement, Refusal};
-use super::objects::info;
-use super::record::{
-    self, BlockRecord, CodeRecord, Fence, ObjectRecord, PendingPut, PendingStripe, PutOfVersion2,
-    StripeRecord,
-};
+use super::record::{self, CodeRecord, PendingPut, PendingStripe};
 use super::write::Tables;
-use super::{Meta, Snapshot, tables};
+use super::{Meta, Snapshot, fence, tables};
 use crate::error::{CoordinatorError, Result};
 
 /// The generation that blocks are written with.
@@ -51,17 +45,6 @@ pub struct Granted {
     pub encoding: Encoding,
     /// The stripes, in order.
     pub stripes: Vec<PendingStripe>,
-}
-
-/// What a commit came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Commit {
-    /// The object is visible.
-    Visible(ObjectInfo),
-    /// Nothing has changed: these blocks must be looked at first.
-    Unsure(Vec<Doubt>),
-    /// Nothing has changed: these stripes are not there any more as they were written.
-    Refused(Vec<Refusal>),
 }
 
 /// The homes of a new stripe.
@@ -163,67 +146,6 @@ impl Meta {
         })
     }
 
-    /// [`Meta::try_commit`] where no node can have lost anything.
-    ///
-    /// # Errors
-    /// Those of [`Meta::try_commit`]; `Conflict` when a node may have lost blocks after all.
-    pub fn commit_put(&self, put: u64, written: &[WrittenStripe], created: u64) -> Result<ObjectInfo> {
-        let (down, told) = (BTreeSet::new(), BTreeMap::new());
-        let evidence = Evidence { down: &down, told: &told, bearable: &|_| false };
-        let unsure = |node: Option<NodeId>| CoordinatorError::Conflict {
-            what: format!("commit of put {put}"),
-            expected: "nodes that were not started again or wiped since they were written to".into(),
-            got: node.map_or("another one".into(), |node| node.to_string()),
-        };
-        match self.try_commit(put, written, created, &evidence)? {
-            Commit::Visible(info) => Ok(info),
-            Commit::Unsure(doubts) => Err(unsure(doubts.first().map(|doubt| doubt.node))),
-            Commit::Refused(refusals) => Err(unsure(refusals.first().map(|refusal| refusal.node))),
-        }
-    }
-
-    /// Makes a put visible, in place of an object of the same name if that was allowed. Repeating
-    /// it is harmless. Blocks on dead nodes become visible as lost, where their stripes can be read without them.
-    ///
-    /// # Errors
-    /// No such put; a digest too few or too many; the name was taken meanwhile, and then the put's
-    /// blocks become garbage.
-    pub fn try_commit(
-        &self,
-        id: u64,
-        written: &[WrittenStripe],
-        created: u64,
-        evidence: &Evidence<'_>,
-    ) -> Result<Commit> {
-        self.write(|t| {
-            let Some(put) = t.put(id)? else { return Ok(Ok(Commit::Visible(committed(t, id)?))) };
-            let code = t.code(put.code)?;
-            let last = told(t, id, &put, &code, written)?;
-            let last: Last<'_> = last.into_iter().map(|(row, digests)| (row.id, digests)).collect();
-            if put.granted() != put.stripes() {
-                let expected = format!("all {} stripes", put.stripes());
-                return Err(invalid("commit", expected, format!("the first {}", put.granted())));
-            }
-            let old = t.objects.get(put.name.as_str())?.map(|row| row.value().to_vec());
-            if old.is_some() && !put.replace {
-                discard(t, id, &put)?;
-                return Ok(Err(taken(&put.name)));
-            }
-            let judgement = judge(t, id, &put, &code, &last, evidence)?;
-            if !judgement.doubts.is_empty() {
-                return Ok(Ok(Commit::Unsure(judgement.doubts.into_values().collect())));
-            }
-            if !judgement.refusals.is_empty() {
-                return Ok(Ok(Commit::Refused(judgement.refusals)));
-            }
-            if let Some(old) = old {
-                super::objects::drop_object(t, &put.name, &record::unpack("object", &old)?)?;
-            }
-            show(t, id, put, &last, &judgement.lost, created)?;
-            Ok(Ok(Commit::Visible(committed(t, id)?)))
-        })?
-    }
-
     /// Gives a put up; what was written of it becomes garbage. A put that is not there is no error.
     ///
     /// # Errors
@@ -271,32 +193,20 @@ impl Snapshot {
     pub fn is_pending(&self, stripe: StripeId) -> Result<bool> {
         Ok(self.txn.open_table(tables::PUT_STRIPES)?.get(stripe.0)?.is_some())
     }
-}
 
-/// Gives the stripes of puts that version 2 recorded rows of their own.
-pub(super) fn take_over(t: &mut Tables<'_>) -> Result<()> {
-    let mut old = Vec::new();
-    for row in t.puts.iter()? {
-        let (id, row) = row?;
-        // A row of this version has no stripes, and is no row of version 2.
-        if let Ok(put) = record::unpack::<PutOfVersion2>("put", row.value()) {
-            old.push((id.value(), put));
+    /// How many puts under way may write to a node.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn puts_on(&self, node: NodeId) -> Result<u64> {
+        let table = self.txn.open_table(tables::PUTS)?;
+        let mut count = 0;
+        for row in table.iter()? {
+            let put: PendingPut = record::unpack("pending put", row?.1.value())?;
+            count += u64::from(put.fences.contains_key(&node));
         }
+        Ok(count)
     }
-    for (id, old) in old {
-        let PutOfVersion2 { name, size, code, encoding, replace, stripes } = old;
-        let (runs, mut fences) = (Vec::new(), BTreeMap::new());
-        fences.extend(
-            stripes.iter().flat_map(|s| s.homes.iter().flatten()).map(|&node| (node, Fence::UNKNOWN)),
-        );
-        let mut put = PendingPut { name, size, code, encoding, replace, division: None, runs, fences };
-        for stripe in stripes {
-            put.push(stripe.id);
-            t.set_pending(&PendingStripe { put: id, ..stripe })?;
-        }
-        t.set_put(id, &put)?;
-    }
-    Ok(())
 }
 
 /// The next stripes of a put, at most `batch`; the caller stores the put.
@@ -326,7 +236,7 @@ fn grant(
 }
 
 /// A stripe of a put.
-fn pending(t: &Tables<'_>, put: u64, stripe: StripeId) -> Result<PendingStripe> {
+pub(super) fn pending(t: &Tables<'_>, put: u64, stripe: StripeId) -> Result<PendingStripe> {
     t.pending(stripe)?.filter(|row| row.put == put).ok_or_else(|| CoordinatorError::Corrupt {
         what: format!("put {put}"),
         expected: format!("a row for its stripe {stripe}"),
@@ -335,10 +245,10 @@ fn pending(t: &Tables<'_>, put: u64, stripe: StripeId) -> Result<PendingStripe> 
 }
 
 /// Rows of stripes, and the digests that a client tells of them.
-type Written<'w> = Vec<(PendingStripe, &'w [Option<DigestBytes>])>;
+pub(super) type Written<'w> = Vec<(PendingStripe, &'w [Option<DigestBytes>])>;
 
 /// What a client tells, if it fits the put.
-fn told<'w>(
+pub(super) fn told<'w>(
     t: &Tables<'_>,
     id: u64,
     put: &PendingPut,
@@ -381,116 +291,7 @@ fn check_digests(
     Ok(())
 }
 
-/// The digests told last, by stripe.
-type Last<'w> = HashMap<StripeId, &'w [Option<DigestBytes>]>;
-
-/// All digests of a stripe, told last or earlier.
-fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option<DigestBytes>]> {
-    let earlier = || row.digests.as_deref();
-    last.get(&row.id)
-        .copied()
-        .or_else(earlier)
-        .ok_or_else(|| invalid("commit", format!("digests of stripe {}", row.id), "none".into()))
-}
-
-/// What may become of the stripes of a put. Reads them only if there is a doubtful node.
-fn judge(
-    t: &Tables<'_>,
-    id: u64,
-    put: &PendingPut,
-    code: &CodeRecord,
-    last: &Last<'_>,
-    evidence: &Evidence<'_>,
-) -> Result<Judgement> {
-    let doubtful = fence::doubtful(t, put, evidence.down)?;
-    let mut judgement = Judgement::default();
-    if doubtful.is_empty() {
-        return Ok(judgement);
-    }
-    for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
-        let row = pending(t, id, stripe)?;
-        judgement.add(&row, digests_of(&row, last)?, usize::from(code.k), &doubtful, evidence);
-    }
-    Ok(judgement)
-}
-
-impl Snapshot {
-    /// How many puts under way may write to a node.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn puts_on(&self, node: NodeId) -> Result<u64> {
-        let table = self.txn.open_table(tables::PUTS)?;
-        let mut count = 0;
-        for row in table.iter()? {
-            let put: PendingPut = record::unpack("pending put", row?.1.value())?;
-            count += u64::from(put.fences.contains_key(&node));
-        }
-        Ok(count)
-    }
-}
-
-/// The answer to a commit that is done, now or earlier.
-fn committed(t: &Tables<'_>, put: u64) -> Result<ObjectInfo> {
-    let name = t.names.get(put)?.map(|row| row.value().to_owned()).ok_or_else(|| unknown(put))?;
-    let row = t.objects.get(name.as_str())?.map(|row| row.value().to_vec()).ok_or_else(|| unknown(put))?;
-    let object: ObjectRecord = record::unpack("object", &row)?;
-    let code = t.code(object.code)?;
-    Ok(info(&name, &object, &code.name))
-}
-
-/// Makes an object of a put, without the put's rows.
-fn show(
-    t: &mut Tables<'_>,
-    id: u64,
-    put: PendingPut,
-    last: &Last<'_>,
-    lost: &HashSet<BlockId>,
-    created: u64,
-) -> Result<()> {
-    let encoded = put.encoding == Encoding::Online;
-    let count = put.granted();
-    for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
-        let row = pending(t, id, stripe)?;
-        let digests = digests_of(&row, last)?;
-        let block = |(node, digest): (&Option<NodeId>, &Option<DigestBytes>)| {
-            node.map(|node| BlockRecord { node, digest: *digest, lost: false })
-        };
-        let mut visible = StripeRecord {
-            owner: id,
-            offset: row.offset,
-            code: put.code,
-            generation: row.generation,
-            layout: row.layout,
-            encoded,
-            blocks: row.homes.iter().zip(digests).map(block).collect(),
-        };
-        for (index, block) in visible.made() {
-            t.settle(stripe, index, row.generation, block.node)?;
-        }
-        if !lost.is_empty() {
-            for (i, block) in visible.blocks.iter_mut().enumerate() {
-                let index = BlockIndex(i as u8);
-                let gone = lost.contains(&BlockId { stripe, index });
-                if let Some(block) = block.as_mut().filter(|_| gone) {
-                    t.flag(stripe, index, block, Some(byte_of(FaultKind::Missing)))?;
-                }
-            }
-        }
-        t.set_stripe(stripe, &visible)?;
-        t.put_stripes.remove(stripe.0)?;
-    }
-    t.puts.remove(id)?;
-    let PendingPut { name, size, code, encoding, runs, .. } = put;
-    let encoded = if encoded { count } else { 0 };
-    let object = ObjectRecord { id, size, code, encoding, encoded, created, runs };
-    t.objects.insert(name.as_str(), record::pack(&object).as_slice())?;
-    t.names.insert(id, name.as_str())?;
-    let bytes = t.counter(tables::COUNT_BYTES)?;
-    t.set_counter(tables::COUNT_BYTES, bytes + size)
-}
-
-fn discard(t: &mut Tables<'_>, id: u64, put: &PendingPut) -> Result<()> {
+pub(super) fn discard(t: &mut Tables<'_>, id: u64, put: &PendingPut) -> Result<()> {
     for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
         let row = pending(t, id, stripe)?;
         trash_pending(t, &row)?;
@@ -501,7 +302,7 @@ fn discard(t: &mut Tables<'_>, id: u64, put: &PendingPut) -> Result<()> {
     Ok(())
 }
 
-fn invalid(what: &'static str, expected: String, got: String) -> CoordinatorError {
+pub(super) fn invalid(what: &'static str, expected: String, got: String) -> CoordinatorError {
     CoordinatorError::Invalid { what, expected, got }
 }
 
@@ -514,12 +315,12 @@ fn trash_pending(t: &mut Tables<'_>, stripe: &PendingStripe) -> Result<()> {
     Ok(())
 }
 
-fn taken(name: &str) -> CoordinatorError {
+pub(super) fn taken(name: &str) -> CoordinatorError {
     let hint = "; --replace would replace the object".to_owned();
     CoordinatorError::Exists { what: "object", name: name.into(), hint }
 }
 
-fn unknown(put: u64) -> CoordinatorError {
+pub(super) fn unknown(put: u64) -> CoordinatorError {
     CoordinatorError::NotFound {
         what: "put (it was aborted, its lease ran out, or its object is gone)",
         name: put.to_string(),

@@ -210,6 +210,14 @@ pub fn ids_of(runs: &[(u64, u64)], first: u64, limit: u64) -> Vec<(u64, StripeId
     out
 }
 
+/// Appends an id to runs.
+pub fn push_id(runs: &mut Vec<(u64, u64)>, id: StripeId) {
+    match runs.last_mut() {
+        Some((first, count)) if *first + *count == id.0 => *count += 1,
+        _ => runs.push((id.0, 1)),
+    }
+}
+
 /// One stripe of a put under way.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct PendingStripe {
@@ -282,10 +290,7 @@ impl PendingPut {
 
     /// Appends a stripe.
     pub fn push(&mut self, id: StripeId) {
-        match self.runs.last_mut() {
-            Some((first, count)) if *first + *count == id.0 => *count += 1,
-            _ => self.runs.push((id.0, 1)),
-        }
+        push_id(&mut self.runs, id);
     }
 
     /// Puts another stripe in the place of one, if that is there.
@@ -297,23 +302,6 @@ impl PendingPut {
         let parts = [(first, before), (new.0, 1), (old.0 + 1, count - before - 1)];
         self.runs.splice(at..=at, parts.into_iter().filter(|part| part.1 > 0));
     }
-}
-
-/// A put as version 2 kept it: one row with all its stripes.
-#[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
-pub struct PutOfVersion2 {
-    /// As in [`PendingPut`].
-    pub name: String,
-    /// As in [`PendingPut`].
-    pub size: u64,
-    /// As in [`PendingPut`].
-    pub code: u16,
-    /// As in [`PendingPut`].
-    pub encoding: Encoding,
-    /// As in [`PendingPut`].
-    pub replace: bool,
-    /// Its stripes, in order.
-    pub stripes: Vec<PendingStripe>,
 }
 
 /// A node.

@@ -3,7 +3,9 @@
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use super::record::{self, BlockRecord, CodeRecord, NodeRecord, PendingPut, PendingStripe, StripeRecord};
+use super::record::{
+    self, BlockRecord, CodeRecord, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
+};
 use super::tables::*;
 use crate::error::{CoordinatorError, Result};
 
@@ -67,6 +69,15 @@ impl<'t> Tables<'t> {
         let first = self.counter(name)?.max(1);
         self.set_counter(name, first + count)?;
         Ok(first)
+    }
+
+    pub fn object(&self, name: &str) -> Result<Option<ObjectRecord>> {
+        self.objects.get(name)?.map(|row| record::unpack("object", row.value())).transpose()
+    }
+
+    pub fn set_object(&mut self, name: &str, object: &ObjectRecord) -> Result<()> {
+        self.objects.insert(name, record::pack(object).as_slice())?;
+        Ok(())
     }
 
     pub fn stripe(&self, id: StripeId) -> Result<Option<StripeRecord>> {

@@ -1,0 +1,179 @@
+//! The commit of a put: all its stripes become an object in one transaction, or none of them does.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_wire::message::{DigestBytes, Encoding, FaultKind, ObjectInfo, WrittenStripe};
+use redb::ReadableTable;
+
+use super::Meta;
+use super::blocks::byte_of;
+use super::fence::{self, Doubt, Evidence, Judgement, Refusal};
+use super::objects::{add_object, drop_object, info};
+use super::puts::{discard, invalid, pending, taken, told, unknown};
+use super::record::{self, BlockRecord, CodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord};
+use super::write::Tables;
+use crate::error::{CoordinatorError, Result};
+
+/// What a commit came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Commit {
+    /// The object is visible.
+    Visible(ObjectInfo),
+    /// Nothing has changed: these blocks must be looked at first.
+    Unsure(Vec<Doubt>),
+    /// Nothing has changed: these stripes are not there any more as they were written.
+    Refused(Vec<Refusal>),
+}
+
+impl Meta {
+    /// [`Meta::try_commit`] where no node can have lost anything.
+    ///
+    /// # Errors
+    /// Those of [`Meta::try_commit`]; `Conflict` when a node may have lost blocks after all.
+    pub fn commit_put(&self, put: u64, written: &[WrittenStripe], created: u64) -> Result<ObjectInfo> {
+        let (down, told) = (BTreeSet::new(), BTreeMap::new());
+        let evidence = Evidence { down: &down, told: &told, bearable: &|_| false };
+        let unsure = |node: Option<NodeId>| CoordinatorError::Conflict {
+            what: format!("commit of put {put}"),
+            expected: "nodes that were not started again or wiped since they were written to".into(),
+            got: node.map_or("another one".into(), |node| node.to_string()),
+        };
+        match self.try_commit(put, written, created, &evidence)? {
+            Commit::Visible(info) => Ok(info),
+            Commit::Unsure(doubts) => Err(unsure(doubts.first().map(|doubt| doubt.node))),
+            Commit::Refused(refusals) => Err(unsure(refusals.first().map(|refusal| refusal.node))),
+        }
+    }
+
+    /// Makes a put visible, in place of an object of the same name if that was allowed. Repeating
+    /// it is harmless. Blocks on dead nodes become visible as lost, where their stripes can be read without them.
+    ///
+    /// # Errors
+    /// No such put; a digest too few or too many; the name was taken meanwhile, and then the put's
+    /// blocks become garbage.
+    pub fn try_commit(
+        &self,
+        id: u64,
+        written: &[WrittenStripe],
+        created: u64,
+        evidence: &Evidence<'_>,
+    ) -> Result<Commit> {
+        self.write(|t| {
+            let Some(put) = t.put(id)? else { return Ok(Ok(Commit::Visible(committed(t, id)?))) };
+            let code = t.code(put.code)?;
+            let last = told(t, id, &put, &code, written)?;
+            let last: Last<'_> = last.into_iter().map(|(row, digests)| (row.id, digests)).collect();
+            if put.granted() != put.stripes() {
+                let expected = format!("all {} stripes", put.stripes());
+                return Err(invalid("commit", expected, format!("the first {}", put.granted())));
+            }
+            let old = t.object(&put.name)?;
+            if old.is_some() && !put.replace {
+                discard(t, id, &put)?;
+                return Ok(Err(taken(&put.name)));
+            }
+            let judgement = judge(t, id, &put, &code, &last, evidence)?;
+            if !judgement.doubts.is_empty() {
+                return Ok(Ok(Commit::Unsure(judgement.doubts.into_values().collect())));
+            }
+            if !judgement.refusals.is_empty() {
+                return Ok(Ok(Commit::Refused(judgement.refusals)));
+            }
+            if let Some(old) = old {
+                drop_object(t, &put.name, &old)?;
+            }
+            show(t, id, put, &last, &judgement.lost, created)?;
+            Ok(Ok(Commit::Visible(committed(t, id)?)))
+        })?
+    }
+}
+
+/// The digests told last, by stripe.
+type Last<'w> = HashMap<StripeId, &'w [Option<DigestBytes>]>;
+
+/// All digests of a stripe, told last or earlier.
+fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option<DigestBytes>]> {
+    let earlier = || row.digests.as_deref();
+    last.get(&row.id)
+        .copied()
+        .or_else(earlier)
+        .ok_or_else(|| invalid("commit", format!("digests of stripe {}", row.id), "none".into()))
+}
+
+/// What may become of the stripes of a put. Reads them only if there is a doubtful node.
+fn judge(
+    t: &Tables<'_>,
+    id: u64,
+    put: &PendingPut,
+    code: &CodeRecord,
+    last: &Last<'_>,
+    evidence: &Evidence<'_>,
+) -> Result<Judgement> {
+    let doubtful = fence::doubtful(t, put, evidence.down)?;
+    let mut judgement = Judgement::default();
+    if doubtful.is_empty() {
+        return Ok(judgement);
+    }
+    for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
+        let row = pending(t, id, stripe)?;
+        judgement.add(&row, digests_of(&row, last)?, usize::from(code.k), &doubtful, evidence);
+    }
+    Ok(judgement)
+}
+
+/// The answer to a commit that is done, now or earlier.
+fn committed(t: &Tables<'_>, put: u64) -> Result<ObjectInfo> {
+    let name = t.names.get(put)?.map(|row| row.value().to_owned()).ok_or_else(|| unknown(put))?;
+    let object = t.object(&name)?.ok_or_else(|| unknown(put))?;
+    let code = t.code(object.code)?;
+    Ok(info(&name, &object, &code.name))
+}
+
+/// Makes an object of a put, without the put's rows.
+fn show(
+    t: &mut Tables<'_>,
+    id: u64,
+    put: PendingPut,
+    last: &Last<'_>,
+    lost: &HashSet<BlockId>,
+    created: u64,
+) -> Result<()> {
+    let encoded = put.encoding == Encoding::Online;
+    let count = put.granted();
+    for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
+        let row = pending(t, id, stripe)?;
+        let digests = digests_of(&row, last)?;
+        let block = |(node, digest): (&Option<NodeId>, &Option<DigestBytes>)| {
+            node.map(|node| BlockRecord { node, digest: *digest, lost: false })
+        };
+        let mut visible = StripeRecord {
+            owner: id,
+            offset: row.offset,
+            code: put.code,
+            generation: row.generation,
+            layout: row.layout,
+            encoded,
+            blocks: row.homes.iter().zip(digests).map(block).collect(),
+        };
+        for (index, block) in visible.made() {
+            t.settle(stripe, index, row.generation, block.node)?;
+        }
+        if !lost.is_empty() {
+            for (i, block) in visible.blocks.iter_mut().enumerate() {
+                let index = BlockIndex(i as u8);
+                let gone = lost.contains(&BlockId { stripe, index });
+                if let Some(block) = block.as_mut().filter(|_| gone) {
+                    t.flag(stripe, index, block, Some(byte_of(FaultKind::Missing)))?;
+                }
+            }
+        }
+        t.set_stripe(stripe, &visible)?;
+        t.put_stripes.remove(stripe.0)?;
+    }
+    t.puts.remove(id)?;
+    let PendingPut { name, size, code, encoding, runs, .. } = put;
+    let encoded = if encoded { count } else { 0 };
+    let object = ObjectRecord { id, size, code, encoding, encoded, created, runs };
+    add_object(t, &name, &object)
+}
