@@ -445,7 +445,16 @@ impl Cluster {
             let _ = tell.send(task.await);
         });
         let early = || CoordinatorError::Storage("expected the outcome of a change, got a panic".into());
-        match told.await.unwrap_or_else(|_| Err(early())) {
+        let outcome = told.await.unwrap_or_else(|_| Err(early()));
+        self.unless_ending(outcome).await
+    }
+
+    /// The outcome of a change; never, where it is an error while the coordinator ends.
+    ///
+    /// # Errors
+    /// Those of the change.
+    pub async fn unless_ending<T>(&self, outcome: Result<T>) -> Result<T> {
+        match outcome {
             Err(_) if self.stop.is_cancelled() => std::future::pending().await,
             outcome => outcome,
         }

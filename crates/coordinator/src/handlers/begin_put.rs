@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use kintsu_code::{Code, USER};
+use kintsu_code::{Code, Definition, USER};
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{Division, Layout, LayoutKind, Topology, place};
 use kintsu_wire::message::{BeginPut, CodeLabel, Encoding, ObjectLabel, PutTicket, StripeGrant};
 
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{CodeRecord, NewPut, PendingStripe};
+use crate::meta::{CodeRecord, Meta, NewPut, PendingStripe};
 
 /// Longest name in bytes.
 const NAME_BYTES: usize = 1024;
@@ -19,14 +19,28 @@ const NAME_BYTES: usize = 1024;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
     check_name(&request.name)?;
-    let (code, definition) = match request.code.starts_with(USER) {
-        true => cluster.registered(request.code).await.map(|(code, definition)| (code, Some(definition)))?,
-        false => {
-            let name = request.code;
-            // Making a code proves its distance, which may take seconds.
-            let code = cluster.meta.off(move |_| Ok(kintsu_code::parse(&name)?)).await?;
-            (code, None)
-        }
+    let registered = match request.code.starts_with(USER) {
+        true => Some(cluster.registered(request.code.clone()).await?),
+        false => None,
+    };
+    let worker = cluster.clone();
+    // Not cut short when the caller goes away.
+    let begun = cluster.meta.off(move |meta| begin(&worker, meta, request, registered)).await;
+    cluster.unless_ending(begun).await
+}
+
+type Registered = (Arc<dyn Code>, Definition);
+
+/// Blocks on the disk, and for seconds where a code is made whose distance must be proved.
+fn begin(
+    cluster: &Arc<Cluster>,
+    meta: &Meta,
+    request: BeginPut,
+    registered: Option<Registered>,
+) -> Result<PutTicket> {
+    let (code, definition) = match registered {
+        Some((code, definition)) => (code, Some(definition)),
+        None => (kintsu_code::parse(&request.code)?, None),
     };
     let kind = match request.encoding {
         Encoding::Online => LayoutKind::Striped,
@@ -52,14 +66,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         batch: cluster.config.grant.max(1),
     };
     let mut placed = homes(cluster, Vec::new());
-    let home = move |id: StripeId, layout: &Layout| placed(code.as_ref(), id, layout);
-    let worker = cluster.clone();
-    let begin = async move {
-        let begun = worker.meta.off(move |meta| meta.begin_put(new, home)).await?;
-        worker.leases().grant(begun.0, worker.now_ms());
-        Ok(begun)
-    };
-    let (put, granted) = cluster.whole(begin).await?;
+    let (put, granted) = meta.begin_put(new, |id, layout| placed(code.as_ref(), id, layout))?;
+    cluster.leases().grant(put, cluster.now_ms());
     Ok(PutTicket {
         put,
         lease_ms: cluster.config.lease.as_millis() as u64,
