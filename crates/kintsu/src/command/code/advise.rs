@@ -46,14 +46,14 @@ fn print(advice: &Advice) -> anyhow::Result<()> {
     best.caveats.iter().try_for_each(|caveat| output::line(&format!("  - {caveat}")))?;
     output::line(&format!("\n{}", table(&advice.answers)))?;
     if !others.is_empty() {
-        output::line("\nThe best of other families, against the first:")?;
+        output::line("\nThe best codes of other families, compared with the first:")?;
     }
     for other in others {
         output::line(&format!("  {}: {}", other.code, other.reasons.join("; ")))?;
         other.caveats.iter().try_for_each(|caveat| output::line(&format!("    - {caveat}")))?;
     }
     if !advice.refused.is_empty() {
-        output::line("\nFamilies of which nothing fits:")?;
+        output::line("\nFamilies without a code that fits:")?;
     }
     advice.refused.iter().try_for_each(|no| output::line(&format!("  {}: {}", no.family, no.reason)))?;
     output::line(

@@ -1,4 +1,4 @@
-//! `kintsu sim`: a node or rack is lost, and its blocks are repaired elsewhere.
+//! `kintsu sim`: a node or rack is lost, and its blocks are repaired on other nodes.
 
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::draw;
