@@ -15,7 +15,7 @@ fn path(block: &Value) -> &Path {
 }
 
 /// Waits until the block's file verifies again and has its old digest.
-fn wait_mended(cluster: &Cluster, name: &str, index: u64) {
+fn wait_repaired(cluster: &Cluster, name: &str, index: u64) {
     wait("the rotten block to be repaired", || {
         let blocks = cluster.blocks(name);
         let block =
@@ -28,7 +28,7 @@ fn wait_mended(cluster: &Cluster, name: &str, index: u64) {
 }
 
 #[test]
-fn a_flipped_byte_is_found_by_a_read_and_mended() {
+fn a_flipped_byte_is_found_by_a_read_and_repaired() {
     let cluster = Cluster::start(9, 3);
     let file = cluster.file("object", 3_000_000);
     let expected = sha256(&file);
@@ -40,14 +40,14 @@ fn a_flipped_byte_is_found_by_a_read_and_mended() {
             let len = std::fs::metadata(path(block)).unwrap().len();
             flip(path(block), len / 2);
             assert_eq!(cluster.get_sha(name), expected, "{name} block {index}");
-            wait_mended(&cluster, name, index as u64);
+            wait_repaired(&cluster, name, index as u64);
             assert_eq!(cluster.blocks(name)[index]["checksum"], digest);
         }
     }
 }
 
 #[test]
-fn scrub_finds_flips_truncation_and_missing_files_and_mends_them() {
+fn scrub_finds_flips_truncation_and_missing_files_and_repairs_them() {
     let cluster = Cluster::start(10, 5);
     let file = cluster.file("object", 5_000_000);
     let expected = sha256(&file);
@@ -67,7 +67,7 @@ fn scrub_finds_flips_truncation_and_missing_files_and_mends_them() {
 }
 
 #[test]
-fn a_repair_that_meets_rot_goes_round_it_and_mends_both() {
+fn a_repair_that_meets_rot_avoids_it_and_repairs_both() {
     let mut cluster = Cluster::start(12, 4);
     let file = cluster.file("object", 6_000_000);
     let expected = sha256(&file);

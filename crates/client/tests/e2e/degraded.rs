@@ -106,7 +106,7 @@ async fn local_groups_lose_blocks_of_several_groups() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rot_is_found_read_around_and_mended() {
+async fn rot_is_found_read_around_and_repaired() {
     let cluster = Cluster::start(7, 4).await;
     let data = content(4, 300_000);
     cluster.put("o", &data, options(RS, Encoding::Online)).await.unwrap();
@@ -115,9 +115,9 @@ async fn rot_is_found_read_around_and_mended() {
         let before = std::fs::read(&path).unwrap();
         damage.apply(&path);
         assert_same(&cluster.get("o").await.unwrap(), &data);
-        let mended = format!("block {index} is repaired after {damage:?}");
+        let repaired = format!("block {index} is repaired after {damage:?}");
         cluster
-            .until_async(&mended, || async {
+            .until_async(&repaired, || async {
                 let path = cluster.block_path("o", 0, index).await;
                 std::fs::read(&path).is_ok_and(|now| now.get(4096..) == before.get(4096..))
             })
@@ -128,7 +128,7 @@ async fn rot_is_found_read_around_and_mended() {
 
 /// A block with right checksums but wrong content, for example one of another stripe under this block's name.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sound_block_of_other_bytes_is_gone_around_and_mended() {
+async fn a_sound_block_of_other_bytes_is_avoided_and_repaired() {
     let cluster = Cluster::start(7, 4).await;
     let data = content(14, 196_000);
     cluster.put("o", &data, options(RS, Encoding::Online)).await.unwrap();

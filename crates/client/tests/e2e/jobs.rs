@@ -288,7 +288,7 @@ async fn draining_moves_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scrub_finds_and_mends() {
+async fn scrub_finds_and_repairs() {
     let cluster = Cluster::start(7, 4).await;
     let client = cluster.client().await;
     let data = content(6, 300_000);
