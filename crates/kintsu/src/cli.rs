@@ -73,7 +73,7 @@ Examples:
   kintsu coordinator --dir /data/new --restore metadata.kintsu   # from a file of `kintsu backup`
   kintsu coordinator --dir /data/new --restore auto              # from the newest copy that an agent keeps")]
     Coordinator(CoordinatorArgs),
-    /// Run an agent alone, beside a disk.
+    /// Run an agent alone, for one disk.
     #[command(after_help = "\
 Examples:
   kintsu agent --dir /data/node7 --rack 2 --coordinator 127.0.0.1:7400
@@ -192,7 +192,7 @@ Examples:
   kintsu explain video --lost 2
   kintsu explain video --lost 2,5 --method conventional --svg plan.svg")]
     Explain(Explain),
-    /// Look at codes.
+    /// List, show, prove, compare and register codes.
     Code {
         /// What to show.
         #[command(subcommand)]
@@ -204,7 +204,8 @@ Examples:
         #[command(subcommand)]
         command: BenchCommand,
     },
-    /// Emulate a cluster with shaped links on this machine, or run an experiment and see measured beside theory.
+    /// Emulate a cluster with shaped links on this machine, or run experiments and compare measurements with
+    /// theory.
     Lab {
         /// What to do.
         #[command(subcommand)]
@@ -220,7 +221,7 @@ Examples:
   kintsu sim repair --code rs:n=14,k=10 --rate 500Mb/s
   kintsu sim repair --topology docs/examples/lab-racks.toml --code rs:n=9,k=6 --json")]
     Sim(Sim),
-    /// Show the whole story on a real cluster: store, kill, read degraded, recover, compare.
+    /// Demonstrate everything on a real cluster: store, kill nodes, read degraded, recover, compare.
     #[command(after_help = "Example:\n  kintsu demo --file /path/to/a/large/file --dir ./demo-data")]
     Demo(Demo),
 }

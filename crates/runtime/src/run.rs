@@ -1,4 +1,4 @@
-//! One run: the programs of one job on one node, one a lane, from the first byte to the end.
+//! One run: the programs of one job on one node, one for each lane, from the first byte to the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

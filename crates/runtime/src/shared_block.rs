@@ -1,4 +1,4 @@
-//! A block that several lanes of a run read in turns, in slices shorter than the units of its checksums.
+//! A block that several lanes of a run read alternately, in slices shorter than its checksum units.
 //!
 //! To use a part of a unit, the whole unit must be read and verified. If each lane did that for itself, the block
 //! would be read several times. So the lanes share one open block. The first lane that needs a unit reads it, and

@@ -1,4 +1,4 @@
-//! The contract of a block store: what agents ask of a disk, or of whatever stands in for one.
+//! The contract of a block store: what an agent needs from a disk, or from a replacement for one.
 
 use std::path::PathBuf;
 

@@ -96,7 +96,7 @@ pub enum StoreError {
     Busy {
         /// The block.
         id: BlockId,
-        /// What stands in the way.
+        /// Why it is busy.
         reason: &'static str,
     },
     /// Another process has this store open.

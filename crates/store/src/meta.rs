@@ -15,7 +15,7 @@ pub const LEAST_UNIT_BYTES: usize = 4096;
 /// The longest label that a block can carry.
 pub const MOST_LABEL_BYTES: usize = 16 << 20;
 
-/// Which writing of a block this is; a rewrite of the same [`BlockId`] carries a higher one.
+/// The generation of a block's content; a rewrite of the same [`BlockId`] gets a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Generation(pub u32);

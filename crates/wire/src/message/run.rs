@@ -10,7 +10,7 @@ use super::{BlockRef, HeldBlock};
 /// (cancelling it) aborts them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunPrograms {
-    /// All for the same node and job; one a lane.
+    /// All for the same node and job; one for each lane.
     pub programs: Vec<Program>,
 }
 
