@@ -227,14 +227,14 @@ fn report(
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let findings = vec![
         format!(
-            "put runs at {:.2} of writing the same {:.2} x stored bytes with sync, and keeps {:.2} of {processors} processors busy",
+            "put reaches {:.2} of the rate of writing the same {:.2} x stored bytes with sync, and keeps {:.2} of {processors} processors busy",
             best(0) / best(1),
             code.n() as f64 / code.k() as f64,
             rows[0].cores_busy
         ),
         format!("coding takes {:.1}% of a put's time", 100.0 * best(0) / best(5)),
         format!(
-            "get runs at {:.2} of reading the file from the page cache, and keeps {:.2} of {processors} processors busy",
+            "get reaches {:.2} of the rate of reading the file from the page cache, and keeps {:.2} of {processors} processors busy",
             best(3) / best(4),
             rows[3].cores_busy
         ),

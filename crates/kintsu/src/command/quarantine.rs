@@ -81,7 +81,7 @@ async fn list(node: Option<String>, context: &Context) -> anyhow::Result<ExitCod
         if node.held > 0 {
             let (id, held) = (node.node.0, node.held);
             eprintln!(
-                "kintsu: node {id}: {held} blocks looked unknown at once: nothing of it is deleted until \
+                "kintsu: node {id}: {held} blocks looked unknown at once: nothing in its quarantine is deleted before \
                  `kintsu quarantine confirm {id}`"
             );
         }

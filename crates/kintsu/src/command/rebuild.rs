@@ -16,8 +16,8 @@ pub async fn run(command: Option<RebuildCommand>, context: &Context) -> anyhow::
         Some(RebuildCommand::Finish { yes }) => {
             let now = context.client.rebuild().await?;
             let question = format!(
-                "{} agents have told, {} objects are back, {} are incomplete. Blocks that are part of no object are set aside \
-                 from then on. Finish the rebuild?",
+                "{} agents have reported all blocks, {} objects are back, {} are incomplete. Blocks without an object will be \
+                 set aside. Finish the rebuild?",
                 now.agents, now.shown, now.incomplete
             );
             confirm(question, yes).await?;

@@ -247,8 +247,8 @@ fn print(rows: &[Row], json: bool) -> anyhow::Result<()> {
     }
     output::line(&table.to_string())?;
     output::line(
-        "(Blocks read and moved to repair one block, least to most over the blocks of a stripe; every repaired and\n \
-         degraded read gave the same bytes. Measured by the agents, block by block.)",
+        "(Blocks read and moved to repair one block, least to most over the blocks of a stripe. All reads, degraded and after\n \
+         repair, gave the same bytes. Measured by the agents, block by block.)",
     )
 }
 

@@ -58,7 +58,7 @@ fn print(advice: &Advice) -> anyhow::Result<()> {
     advice.refused.iter().try_for_each(|no| output::line(&format!("  {}: {}", no.family, no.reason)))?;
     output::line(
         "\nCosts in blocks read: DEGRADED for a read of a lost data block, NRC for each data block of a lost node, WORST for\n\
-         the dearest single repair. MTTDL of a stripe: nodes alone, then with racks. SMALLEST: the cell, and the object\n\
+         the most expensive single repair. MTTDL of a stripe: nodes alone, then with racks. SMALLEST: the cell, and the object\n\
          below which OVERHEAD does not hold.",
     )
 }

@@ -62,7 +62,7 @@ pub fn run(args: &SimRepair, json: bool) -> anyhow::Result<()> {
         crate::units::human(args.cluster.slice.0)
     ))?;
     output::line(
-        "WHOLE BLOCKS: if nodes sent blocks on only whole. BOUND: by the links of nodes alone, for one lost block.\n\
+        "WHOLE BLOCKS: time if nodes sent on only whole blocks. BOUND: lower bound by the links of nodes, for one lost block.\n\
          MOVED and ACROSS RACKS: in blocks. The model and what it leaves out: docs/simulator.md.",
     )
 }
