@@ -136,7 +136,8 @@ fn give_up_at_last(counts: &mut HashMap<u64, usize>, refused: &[RefusedStripe]) 
         let count = counts.entry(stripe.offset).or_insert(0);
         *count += 1;
         if *count > MAX_REWRITES {
-            let why = format!("what was written is gone again after {MAX_REWRITES} rewrites: {}", stripe.detail);
+            let why =
+                format!("what was written is gone again after {MAX_REWRITES} rewrites: {}", stripe.detail);
             return Err(ClientError::Interrupted(why));
         }
     }

@@ -236,7 +236,9 @@ async fn run_there(
     let ending = async { tokio::join!(abort(&mut channel, job), running).1 };
     match timeout(patience, ending).await {
         Ok(ended) => ended,
-        Err(_) => Err(fault(FaultKind::Aborted, node, "the run was cancelled; its node did not confirm in time")),
+        Err(_) => {
+            Err(fault(FaultKind::Aborted, node, "the run was cancelled; its node did not confirm in time"))
+        }
     }
 }
 

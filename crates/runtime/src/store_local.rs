@@ -133,7 +133,9 @@ impl Local for StoreLocal {
         // opened the block.
         let (expected, got) = (expected(binding), read.meta().digest);
         if let Some(expected) = expected.filter(|expected| *expected != got) {
-            let detail = format!("the block is sound, but is not the recorded one: expected digest {expected}, got {got}");
+            let detail = format!(
+                "the block is sound, but is not the recorded one: expected digest {expected}, got {got}"
+            );
             return Err(self.fault(FaultKind::Corrupt, binding.id, detail));
         }
         Ok(Box::new(StoreSource { node: self.node, id: binding.id, read }))

@@ -221,7 +221,8 @@ pub fn unpack<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, WireE
 }
 
 fn packed<T: Serialize>(kind: Kind, lane: u16, value: &T) -> Result<Vec<u8>, WireError> {
-    let invalid = |got: String| WireError::Invalid { what: "payload", expected: "encodable data".into(), got };
+    let invalid =
+        |got: String| WireError::Invalid { what: "payload", expected: "encodable data".into(), got };
     let payload = rmp_serde::to_vec_named(value).map_err(|error| invalid(error.to_string()))?;
     if payload.len() > MAX_PAYLOAD_BYTES {
         return Err(invalid(format!("{} bytes", payload.len())));

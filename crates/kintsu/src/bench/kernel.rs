@@ -81,7 +81,9 @@ pub struct Case {
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     let isal = IsaL::load();
     if let Err(error) = &isal {
-        progress(&format!("{FILE} is not installed ({error}): measuring only our side; apt-get install libisal2"));
+        progress(&format!(
+            "{FILE} is not installed ({error}): measuring only our side; apt-get install libisal2"
+        ));
     }
     let mut bench = Bench {
         backend: options.backend.unwrap_or_else(Backend::best),

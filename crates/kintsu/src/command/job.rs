@@ -124,7 +124,10 @@ fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
         output::line(&format!("bad: {} on {}: {}", bad.id, bad.node, bad.detail))?;
     }
     for around in &report.around {
-        output::line(&format!("planned around {} from byte {} on: {}", around.node, around.upto, around.why))?;
+        output::line(&format!(
+            "planned around {} from byte {} on: {}",
+            around.node, around.upto, around.why
+        ))?;
     }
     print_failures(report)
 }

@@ -90,9 +90,9 @@ pub async fn named(text: &str, context: &Context) -> anyhow::Result<NodeId> {
     let nodes = context.client.nodes().await?.nodes;
     match nodes.iter().find(|node| node.name.as_deref() == Some(text)) {
         Some(node) => Ok(node.id),
-        None => anyhow::bail!(
-            "node {text:?}: expected an id or a name that `kintsu nodes` shows, got neither"
-        ),
+        None => {
+            anyhow::bail!("node {text:?}: expected an id or a name that `kintsu nodes` shows, got neither")
+        }
     }
 }
 

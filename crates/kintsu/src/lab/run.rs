@@ -142,7 +142,8 @@ pub fn page(args: &LabPage) -> anyhow::Result<ExitCode> {
     let mut reports: Vec<Report> = Vec::new();
     for path in &files {
         let report = serde_json::from_str(&read(path)?);
-        reports.push(report.with_context(|| format!("{} is not a result of `kintsu lab run`", path.display()))?);
+        reports
+            .push(report.with_context(|| format!("{} is not a result of `kintsu lab run`", path.display()))?);
     }
     let text = splice(&read(&args.page)?, &reports, &args.charts)?;
     std::fs::write(&args.page, text).with_context(|| format!("cannot write {}", args.page.display()))?;

@@ -150,7 +150,11 @@ pub fn real_bytes(file: Option<&std::path::Path>, len: usize) -> anyhow::Result<
             bytes.extend_from_slice(&page[..read]);
         }
     }
-    ensure!(!bytes.is_empty(), "expected a file with bytes other than zero, got only zeros in {}", path.display());
+    ensure!(
+        !bytes.is_empty(),
+        "expected a file with bytes other than zero, got only zeros in {}",
+        path.display()
+    );
     while bytes.len() < len {
         let again = bytes.len().min(len - bytes.len());
         bytes.extend_from_within(..again);
