@@ -6,10 +6,10 @@
     4
     >>> parity = code.encode([bytes(range(8))] * 6)
 
-:class:`Code` says how to write a code of your own, :class:`Cluster` how to store with it.
+:class:`Code` explains how to write your own code, :class:`Cluster` how to store files with it.
 """
 
-import numpy as _numpy  # noqa: F401  (what the native half hands out)
+import numpy as _numpy  # noqa: F401  (the native half returns its arrays)
 
 from . import analysis, gf
 from ._kintsu import Dag

@@ -1,4 +1,4 @@
-"""Buffers and matrices as numpy arrays, without copying where that can be had."""
+"""Buffers and matrices as numpy arrays, without copying if possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def as_block(what: str, buffer: Any) -> Bytes:
-    """A one-dimensional view of a buffer's bytes. Nothing is copied; what cannot be viewed is refused."""
+    """A one-dimensional view of a buffer's bytes. Nothing is copied; a buffer that cannot be viewed is refused."""
     if isinstance(buffer, np.ndarray):
         if buffer.dtype != np.uint8 or buffer.ndim != 1 or not buffer.flags.c_contiguous:
             raise InvalidError(

@@ -1,4 +1,4 @@
-"""The native half. What is public of it is in kintsu's other modules."""
+"""The native half. Its public part is exported by kintsu's other modules."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ class Dag:
     def bind_x(self, vertices: Sequence[int]) -> int:
         """Computes joined vertices together on one node, so that their inputs are fetched once.
 
-        The number that it returns stands for the joint computation in :meth:`bind_y`.
+        The returned number names the joint computation in :meth:`bind_y`.
         """
     def bind_y(self, parent: int, child: int) -> None:
         """Computes ``parent`` (a joined vertex, or what :meth:`bind_x` returned) where its input ``child`` is."""
     def fresh(self) -> int:
-        """A vertex that nothing uses yet, for a partial sum."""
+        """An unused vertex, for a partial sum."""
     def prove(self, generator: Bytes) -> None:
         """Proves that every target computes its row of a generator (n*w x k*w)."""
     def solve(self, targets: Sequence[int], sources: Sequence[int], generator: Bytes) -> None:

@@ -1,6 +1,6 @@
-"""Codes weighed against each other, and against time: counted exactly, never sampled.
+"""Comparison and reliability of codes: counted exactly, never sampled.
 
-:func:`kintsu.compare` is the table of codes that you name; this module has the tables over parameters.
+:func:`kintsu.compare` is a table of codes that you name; this module has tables over parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def study(
     """The comparison of the LRC study: a row for every (n, k, r) for which a family is defined.
 
     ``n`` is a range, or its first and last value; ``families`` are those of the study if none are named. A range that is
-    empty, or would take more than a minute or so, is refused with what it would cost.
+    empty, or would take more than about a minute, is refused; the error says what it would cost.
     """
     first, last = (n.start, n.stop - 1) if isinstance(n, range) else n
     found = _kintsu.study((first, last), max_overhead, families, min_distance)
@@ -32,12 +32,12 @@ def study(
 
 
 def reliability(code: Code | str, nodes: int, racks: int | None = None, **environment: float) -> dict[str, Any]:
-    """How long data live: the mean time to data loss of a stripe and of a cluster, by a Markov chain.
+    """Reliability: the mean time to data loss of a stripe and of a cluster, by a Markov chain.
 
     The nodes are spread evenly over ``racks`` (as many as nodes, if none are given), and stripes placed as on any cluster.
-    ``environment`` changes what the cluster is like: ``node_mttf_h``, ``rack_mttf_h``, ``rack_outage_h``,
-    ``node_bytes``, ``bandwidth`` (bytes per second of a node for repair), ``detection_h``, ``block_bytes``. What was
-    assumed is in the answer.
+    ``environment`` changes assumptions about the cluster: ``node_mttf_h``, ``rack_mttf_h``, ``rack_outage_h``,
+    ``node_bytes``, ``bandwidth`` (bytes per second of a node for repair), ``detection_h``, ``block_bytes``. The answer
+    has all assumptions.
     """
     made = parse(code) if isinstance(code, str) else code
     return made._ready().reliability(nodes, nodes if racks is None else racks, _settings(environment))
@@ -54,12 +54,12 @@ def advise(
     widest: int = 20,
     **environment: float,
 ) -> dict[str, Any]:
-    """Which built-in code to take for a cluster, and why.
+    """Recommends a built-in code for a cluster, with reasons.
 
     Any ``tolerate`` nodes may be lost, with ``survive_rack`` any one rack too; n / k is at most ``overhead`` and n at
     most ``widest``. ``objective`` says what should be cheap: ``degraded`` reads, ``recovery`` of nodes, or ``balanced``. In
-    the answer ``advice`` has the best code of each family, the best first, each with reasons and caveats; where nothing
-    fits, ``relaxations`` are the changes that would do.
+    the answer ``advice`` has the best code of each family, best first, each with reasons and caveats. If no code fits,
+    ``relaxations`` are changes of the requirements that would be enough.
     """
     return _kintsu.advise(
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""A cluster: objects stored, read, repaired; codes registered; and one of your own to try with."""
+"""A client of a cluster (objects, repairs, codes), and a local cluster to try it with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Report = dict[str, Any]
 class Cluster:
     """A client of the coordinator at ``endpoint``. Calls block, let other threads go on, and end on Ctrl-C.
 
-    Reports are dicts with the keys that the command line has with ``--json``.
+    Reports are dicts with the keys of the command line's ``--json`` output.
     """
 
     def __init__(self, endpoint: str = DEFAULT_ENDPOINT, token: str | None = None) -> None:
@@ -52,8 +52,8 @@ class Cluster:
         """Stores a file (given by its path) or bytes as an object.
 
         ``code`` is a name, or a code; one that is not built in is registered first. Sizes that are not given are
-        chosen to fit it. With ``offline`` parity is made
-        later, by :meth:`encode`. Raises :class:`kintsu.ExistsError` for a name that is taken, without ``replace``.
+        chosen to fit the code. With ``offline`` the parity is computed later, by :meth:`encode`. Raises
+        :class:`kintsu.ExistsError` if the name is taken and ``replace`` is not set.
         """
         if isinstance(source, (bytearray, memoryview)):
             source = bytes(source)
@@ -64,7 +64,7 @@ class Cluster:
         return self._native.put(source, name, code, offline, block_bytes, cell_bytes, replace)
 
     def register(self, code: Code, name: str | None = None) -> str:
-        """Lets the cluster keep a code, as data, and proves it there; the name to put with is returned: ``user:NAME``.
+        """Registers a code with the cluster, which proves it and keeps it as data; returns its name, ``user:NAME``.
 
         A built-in code without a new name needs no registering. Raises :class:`kintsu.ExistsError` when the name is
         taken by another code; the same code may be registered again.
@@ -77,7 +77,7 @@ class Cluster:
         return name
 
     def code(self, name: str) -> Code:
-        """A registered code, with all that it needs: proved anew here, and independent of the class that made it."""
+        """A registered code. It is proved again in this process and does not need the class that made it."""
         return MadeCode(self._native.code(user_name(name)))
 
     def codes(self) -> Table:
@@ -93,11 +93,11 @@ class Cluster:
         return self._native.read(name, self._range(name, range))[0]
 
     def get_to(self, name: str, path: str | os.PathLike[str], range: range | slice | None = None) -> Report:
-        """Writes an object to a file, which is there whole or not at all; says what it took to read it."""
+        """Writes an object to a file, which is written completely or not at all; returns the cost of the read."""
         return self._native.read_to(name, os.fspath(path), self._range(name, range))
 
     def read(self, name: str, range: range | slice | None = None) -> tuple[bytes, Report]:
-        """As :meth:`get`, with what it took: bytes read from disks, stripes that had to be decoded."""
+        """As :meth:`get`, also with the cost: bytes read from disks, stripes that had to be decoded."""
         return self._native.read(name, self._range(name, range))
 
     def remove(self, name: str) -> Report:
@@ -109,7 +109,7 @@ class Cluster:
         return self._native.stat(name)
 
     def list(self, prefix: str = "") -> Iterator[Report]:
-        """The objects whose names begin so, in order."""
+        """The objects whose names have this prefix, in order."""
         after = None
         while True:
             page = self._native.page(prefix, after, 1000)
@@ -127,7 +127,7 @@ class Cluster:
         return self._native.status()
 
     def encode(self, name: str) -> Report:
-        """Makes the parity of an object that was put ``offline``."""
+        """Encodes an object that was put ``offline``."""
         return self._native.encode(name)
 
     def repair(
@@ -138,18 +138,18 @@ class Cluster:
         method: str = "pipeline",
         slice_bytes: int = 32 << 10,
     ) -> Report:
-        """Rebuilds what is unavailable: on a node, of an object, or everywhere.
+        """Repairs unavailable blocks: of a node, of an object, or all.
 
         ``method`` is ``conventional``, ``ppr`` or ``pipeline``. The report counts bytes read, moved, and moved across racks.
         """
         return self._native.repair(node, name, method, slice_bytes)
 
     def scrub(self, node: int | None = None) -> Report:
-        """Verifies all blocks, of one node or of all, and mends what is rotten."""
+        """Verifies all blocks, of one node or of all, and repairs rotten ones."""
         return self._native.scrub(node)
 
     def stop_node(self, node: int) -> Report:
-        """Ends a node's agent: its blocks are unavailable."""
+        """Stops a node's agent; its blocks become unavailable."""
         return self._native.command_node(node, "stop")
 
     def start_node(self, node: int) -> Report:
@@ -161,7 +161,7 @@ class Cluster:
         return self._native.command_node(node, "drain")
 
     def close(self) -> None:
-        """Lets last messages go out."""
+        """Waits until last messages are sent."""
         self._native.close()
 
     def _range(self, name: str, range: range | slice | None) -> tuple[int, int] | None:
@@ -186,10 +186,10 @@ class Cluster:
 
 
 class LocalCluster(Cluster):
-    """A cluster on this machine, ended with the ``with`` block that it is for (or with Python).
+    """A cluster on this machine. It ends with its ``with`` block, or with Python.
 
-    It is the ``kintsu`` program as a child process: the one that the environment variable KINTSU_BIN names, or that is
-    on PATH. Its data are in ``dir`` if that is given, else in a folder that is removed at the end.
+    It runs the ``kintsu`` program as a child process: the one that the environment variable KINTSU_BIN names, or the
+    one on PATH. Its data are in ``dir`` if given, else in a folder that is removed at the end.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class LocalCluster(Cluster):
         command += ["--dir", str(folder / "cluster"), "--listen", "127.0.0.1:0"]
         said, log = folder / "up.json", folder / "up.log"
         with said.open("wb") as out, log.open("wb") as errors:
-            # In a session of its own: Ctrl-C ends a call here, not the cluster.
+            # In a separate session: Ctrl-C ends a call here, not the cluster.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
             )
@@ -235,7 +235,7 @@ def _binary() -> str:
 
 
 def _endpoint(process: subprocess.Popen[bytes], said: Path, log: Path, patience: float) -> str:
-    """Waits until the program has said where it listens."""
+    """Waits until the program has printed where it listens."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
         ended = process.poll() is not None

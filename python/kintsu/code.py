@@ -29,22 +29,22 @@ class Code:
 
     which joins every parity symbol. Vertex ``block * w + sub`` is sub-block ``sub`` of ``block``, and
     ``dag.join(parent, children, coefs)`` says that the parent is the sum of the children times their coefficients,
-    over GF(2^8) (see :mod:`kintsu.gf`). The generator matrix follows from the graph. Two methods more are welcome::
+    over GF(2^8) (see :mod:`kintsu.gf`). The generator matrix follows from the graph. Two more methods are optional::
 
         def decode(self, dag, available, lost): ...
 
-    joins the symbols of the ``lost`` block; it is asked once for each block, with all others available, and may
-    leave the dag empty where decoding from the generator is as good (all other losses are decoded so). ::
+    joins the symbols of the ``lost`` block. It is called once for each block, with all others available. It may leave
+    the dag empty; then the block is decoded from the generator, as are all losses of several blocks. ::
 
         def place(self): ...
 
-    returns a partition of the blocks into lists to be kept together, in one rack say.
+    returns a partition of the blocks into lists that should be kept together, for example in one rack.
 
-    Further attributes: ``name`` (else that of the class), ``distance`` (a claim; else the largest is found that can be
-    proved), ``groups`` (lists of blocks each of which is computed from the others of its list), ``matrix`` (a
-    generator; an ``encode`` beside it must prove against it).
+    Further attributes: ``name`` (default: that of the class), ``distance`` (a claim; default: the largest that can be
+    proved), ``groups`` (lists of blocks; each block is computed from the others of its list), ``matrix`` (a
+    generator; if there is also an ``encode``, its graph is proved against the matrix).
 
-    A code is used only once all its graphs and claims have been proved, by :meth:`prove` or by whatever needs it first.
+    A code is used only once all its graphs and claims have been proved, by :meth:`prove` or at the first use.
     """
 
     n: int
@@ -86,7 +86,7 @@ class Code:
         code.matrix, code.groups, code.distance, code.name = matrix, groups, distance, name
         return code
 
-    # What a code is asked, in a graph's terms or in a buffer's.
+    # The methods of a code, on graphs or on buffers.
 
     def _no_encode(self, dag: Dag) -> None:
         raise InvalidError(f"invalid code {self._name()}: expected encode(self, dag) or a matrix, got neither")
@@ -97,20 +97,20 @@ class Code:
     def _encode(self, data: Sequence[Any]) -> list[Bytes]:
         """The n - k parity blocks of k data blocks.
 
-        A block is bytes, a bytearray, a memoryview or an array of uint8, read where it is; all have one length, which w
-        divides: sub-blocks lie one after the other.
+        A block is bytes, a bytearray, a memoryview or an array of uint8, read without a copy. All have the same
+        length, a multiple of w: sub-blocks lie one after the other.
         """
         return self._ready().encode_blocks([as_block(f"block {i}", block) for i, block in enumerate(data)])
 
     def _decode(self, available: Mapping[int, Any], lost: Iterable[int]) -> dict[int, Bytes]:
-        """The lost blocks, computed from available ones; neither need be all there are.
+        """Lost blocks, computed from available ones. Not all available blocks need be given, nor all lost ones requested.
 
-        A loss for which the code has a repair of its own is repaired so if the blocks it reads are there.
+        If the code has its own repair for this loss, it is used when the blocks that it reads are available.
         """
         blocks = [(index, as_block(f"block {index}", block)) for index, block in available.items()]
         return self._ready().decode_blocks(blocks, list(lost))
 
-    # Made whole below: `encode` and `decode` take a Dag or buffers.
+    # Completed below: `encode` and `decode` take a Dag or buffers.
     encode: Callable[..., Any]
     decode: Callable[..., Any]
 
@@ -121,9 +121,9 @@ class Code:
     # Proofs.
 
     def prove(self) -> Report:
-        """Proves generator, graphs, groups and distance, anew each time, and counts what repairs cost.
+        """Proves generator, graphs, groups and distance, each time again, and counts the cost of repairs.
 
-        Raises :class:`kintsu.InvalidError` that says what was expected and what came.
+        Raises :class:`kintsu.InvalidError`, which says what was expected and what came.
         """
         self._proved = self._define()
         return Report.of(self._proved.report())
@@ -151,13 +151,13 @@ class Code:
     def solve(self, dag: Dag, targets: Sequence[int], sources: Sequence[int]) -> None:
         """Joins ``targets`` from ``sources``, with the coefficients that follow from the generator.
 
-        For use in ``decode``: it spares solving the equations by hand. Sources that are of no use are left out.
+        For use in ``decode``, instead of solving the equations by hand. Unneeded sources are left out.
         """
         rows = self.generator if self._rows is None else self._rows
         dag.solve(list(targets), list(sources), rows)
 
     def definition(self) -> dict[str, Any] | None:
-        """The code as data, as it travels to a cluster; None for a built-in one, which every cluster knows."""
+        """The code as data, as it is sent to a cluster; None for a built-in one, which every cluster knows."""
         return self._ready().definition()
 
     def to_json(self) -> str:
@@ -176,7 +176,7 @@ class Code:
         return self._proved
 
     def _define(self) -> _kintsu.ProvedCode:
-        """Asks the class for its graphs and proves what comes."""
+        """Calls the class for its graphs and proves them."""
         n, k, w = self._shape()
         encode = None
         if self.matrix is None or type(self).encode is not Code.encode:
@@ -228,7 +228,7 @@ class Code:
 
 
 def user_name(name: str) -> str:
-    """A name as a cluster has it: ``user:NAME``, or that of a family's code."""
+    """A name as clusters use it: ``user:NAME``, or that of a built-in code."""
     return name if ":" in name else USER + name
 
 
@@ -249,7 +249,7 @@ Code.decode = _either(Code._no_decode, Code._decode)
 
 
 class MadeCode(Code):
-    """A code that was proved elsewhere than in a class: a built-in one, or one that a cluster keeps."""
+    """A code without a class: a built-in one, or one that a cluster keeps."""
 
     def __init__(self, proved: _kintsu.ProvedCode) -> None:
         self._proved = proved
@@ -279,7 +279,7 @@ def families() -> Table:
 
 
 def compare(codes: Iterable[Code | str]) -> Table:
-    """A row for each code, given as such or by name: all counted on proved graphs.
+    """A row for each code, given as an object or by name. All values are counted on proved graphs.
 
     ``arc`` is blocks read for an average repair, ``nrc`` the same for each data block, ``degraded`` blocks read for an
     average degraded read, ``d`` the distance, ``rd_ratio`` nrc / d, ``moved`` blocks moved for an average repair.

@@ -6,15 +6,15 @@ class KintsuError(Exception):
 
 
 class InvalidError(KintsuError, ValueError):
-    """A code, graph, matrix or argument that is not what it should be.
+    """A bad code, graph, matrix or argument.
 
-    Also a graph that proves false and a distance that does not hold. Where a code's own method raised, its
-    exception is the cause (``__cause__``).
+    Also a graph whose proof fails and a distance that does not hold. If a method of the code raised an exception, that
+    is the cause (``__cause__``).
     """
 
 
 class UnrecoverableError(KintsuError):
-    """More losses than the code can bear."""
+    """More losses than the code tolerates."""
 
 
 class ClusterError(KintsuError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What was proved of a code, and tables of codes, as people and notebooks want to see them."""
+"""What was proved about a code, and tables of codes, for people and notebooks."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RepairCost:
-    """What it takes to repair one block from all others, in blocks."""
+    """The cost of repairing one block from all others, in blocks."""
 
     block: int
     read: float
     """Read from disks."""
     moved: float
-    """Moved to where the block is rebuilt, after what helpers combine."""
+    """Sent to the requestor, after helpers have combined."""
     helpers: int
-    """Blocks of which something is read."""
+    """Blocks that are read at least in part."""
 
 
 @dataclass(frozen=True)
 class LossCount:
-    """How many patterns of so many lost blocks can be decoded."""
+    """How many patterns of a number of lost blocks can be decoded."""
 
     losses: int
     patterns: int | None
     recoverable: int | None
-    """None where there are too many patterns to count."""
+    """None if there are too many patterns to count."""
     fraction: float | None
 
 
 @dataclass(frozen=True)
 class Report:
-    """A proof of a code: every claim in it has been computed, none is taken on trust."""
+    """A proof of a code: every claim in it was computed, none is assumed."""
 
     name: str
     n: int
@@ -43,13 +43,13 @@ class Report:
     distance: int
     """Any ``distance - 1`` lost blocks can be decoded."""
     exact: bool | None
-    """Whether some loss of ``distance`` blocks cannot be decoded; None where that was not counted."""
+    """Whether some loss of ``distance`` blocks cannot be decoded; None if that was not counted."""
     overhead: float
     """n / k."""
     locality: int
-    """The most blocks that the repair of a data block reads from."""
+    """Most blocks that the repair of a data block reads from."""
     repairs: tuple[RepairCost, ...]
-    """For each block what its repair takes, counted on the proved graph."""
+    """The cost of the repair of each block, counted on the proved graph."""
     arc: float
     """Average repair cost: blocks read, over all blocks."""
     nrc: float
@@ -65,11 +65,11 @@ class Report:
     place: tuple[tuple[int, ...], ...]
     """Groups of blocks to be kept together."""
     proved_graphs: int
-    """How many graphs were proved against the generator: that which encodes, and a repair for each block."""
+    """How many graphs were proved against the generator: the encode graph, and a repair for each block."""
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Report:
-        """From what the native half found."""
+        """Makes the proof from the result of the native half."""
         check = facts["check"]
         costs = check["costs"]
         return cls(

@@ -1,4 +1,4 @@
-//! What is known of codes without any data: the families, tables over their parameters, advice, and the field.
+//! Functions on codes without data: the families, tables over their parameters, advice, and the field.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ pub(crate) fn cluster_on_paper(nodes: usize, racks: usize) -> PyResult<Topology>
 /// Nodes of a cluster on paper.
 const MAX_NODES: usize = 100_000;
 
-/// The analysis' own environment, changed where Python says so.
+/// The default environment of the analysis, with the changes from Python.
 pub(crate) fn environment(nodes: usize, settings: BTreeMap<String, f64>) -> PyResult<Environment> {
     let mut environment = Environment::new(nodes);
     for (name, value) in settings {

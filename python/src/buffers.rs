@@ -1,7 +1,7 @@
-//! A graph computed on numpy arrays, without the interpreter's lock and without a copy of what is read.
+//! A graph computed on numpy arrays, without the interpreter's lock and without copying the input.
 //!
-//! A block is an array of bytes; its w sub-blocks lie one after the other. The runtime's computing in memory is
-//! run over short parts of all sub-blocks, so that what it computes in between stays in cache.
+//! A block is an array of bytes; its w sub-blocks lie one after the other. The runtime computes in memory over
+//! short parts of all sub-blocks, so that intermediate results stay in cache.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use crate::error::{invalid, of_fault};
 
-/// Bytes of all symbols of a graph that are worked on at once, and of one of them.
+/// Bytes of all symbols of a graph that are processed at a time, and of one symbol.
 const PART_BYTES: usize = 1 << 20;
 const LEAST_PART: usize = 4 << 10;
 
@@ -87,7 +87,7 @@ fn run(
             part.len(),
             |block, sub| blocks.get(&usize::from(block.0)).map(|bytes| &bytes[place(sub)]),
             |block, sub, bytes| {
-                // An array starts with zeros: what is not kept needs no writing.
+                // An array starts with zeros, so a part of zeros need not be written.
                 if let (Some(bytes), Some(output)) = (bytes, outputs.get_mut(&usize::from(block.0))) {
                     output[place(sub)].copy_from_slice(bytes);
                 }

@@ -1,4 +1,4 @@
-//! A cluster as Python sees it: the client library, one blocking call each.
+//! A cluster as Python sees it: each call of the client library as a blocking method.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,14 +20,14 @@ use crate::convert::python;
 use crate::error::{cluster, invalid, of_code};
 use crate::wait::wait;
 
-/// A connection to a coordinator, which is made by the first call.
+/// A connection to a coordinator, opened by the first call.
 #[pyclass(frozen, module = "kintsu._kintsu")]
 pub(crate) struct Cluster {
     client: Client,
     runtime: Runtime,
 }
 
-/// Bytes that Python holds, read where they are.
+/// Bytes that Python holds, read without a copy.
 struct Held(PyBackedBytes);
 
 impl ReadAt for Held {
@@ -92,7 +92,7 @@ impl Cluster {
         python(py, &wait(py, &self.runtime, work)?)
     }
 
-    /// Registers a code under a name, `user:NAME`; false when the same was registered before.
+    /// Registers a code under a name, `user:NAME`; false if the same code was registered before.
     fn register(&self, py: Python<'_>, code: &ProvedCode, name: String) -> PyResult<bool> {
         let definition = match &code.definition {
             Some(definition) => Definition { name, ..definition.clone() },
@@ -115,7 +115,7 @@ impl Cluster {
         wait(py, &self.runtime, self.client.remove_code(name))
     }
 
-    /// The bytes of an object, or those of a range, and what it took to read them.
+    /// The bytes of an object, or those of a range, and the cost of the read.
     #[pyo3(signature = (name, range))]
     fn read<'py>(
         &self,
@@ -132,7 +132,7 @@ impl Cluster {
         Ok((PyBytes::new(py, &bytes), read_report(py, &report)?))
     }
 
-    /// Writes an object to a file, which is there whole or not at all.
+    /// Writes an object to a file, which is written completely or not at all.
     #[pyo3(signature = (name, path, range))]
     fn read_to<'py>(
         &self,
@@ -156,7 +156,7 @@ impl Cluster {
         python(py, &wait(py, &self.runtime, self.client.remove(name))?)
     }
 
-    /// A page of the objects whose names begin so.
+    /// A page of the objects whose names have this prefix.
     #[pyo3(signature = (prefix, after, limit))]
     fn page<'py>(
         &self,
@@ -220,7 +220,7 @@ impl Cluster {
         self.follow(py, self.client.command_node(NodeId(node), action))
     }
 
-    /// Lets last messages go out.
+    /// Waits until last messages are sent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         wait(py, &self.runtime, async {
             self.client.close().await;
@@ -230,7 +230,7 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// The report of a job, when it has ended and all of it could be done.
+    /// The report of a job, after it has ended; an error if not everything could be done.
     fn follow<'py>(
         &self,
         py: Python<'py>,
@@ -263,7 +263,7 @@ fn read_report<'py>(py: Python<'py>, report: &GetReport) -> PyResult<Bound<'py, 
     )
 }
 
-/// A file that is written beside its place; removed if it does not get there.
+/// A temporary file beside the final path; removed if it is not renamed.
 struct Aside(PathBuf);
 
 impl Aside {

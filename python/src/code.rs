@@ -16,10 +16,10 @@ use crate::convert::{block_lists, blocks, python};
 use crate::error::{invalid, of_analysis, of_code};
 use crate::graph::Dag;
 
-/// Loss patterns that a report may try: a fraction of a second.
+/// Most loss patterns that a report tries: a fraction of a second.
 const REPORT_PATTERNS: u64 = 1 << 18;
 
-/// A code all of whose claims have been proved.
+/// A code whose claims have all been proved.
 #[pyclass(frozen, module = "kintsu._kintsu")]
 pub(crate) struct ProvedCode {
     pub code: Arc<dyn Code>,
@@ -34,7 +34,7 @@ pub(crate) fn parse(py: Python<'_>, name: &str) -> PyResult<ProvedCode> {
     Ok(ProvedCode { code, definition: None })
 }
 
-/// Proves a code given as generator and graphs. Without a claimed distance the largest is found that can be
+/// Proves a code given as generator and graphs. Without a claimed distance it finds the largest one that can be
 /// proved.
 #[pyfunction]
 #[pyo3(signature = (*, name, n, k, w, generator, groups, distance, place, encode, repairs))]
@@ -74,8 +74,8 @@ pub(crate) fn define(
     Ok(ProvedCode { code, definition: Some(definition) })
 }
 
-/// Lowers the claim until it can be proved: below a loss that cannot be decoded, or by one where there are too many
-/// losses to try. A code that cannot bear the loss of every single block is none.
+/// Lowers the claim until it can be proved: below the size of a loss that cannot be decoded, or by one if there
+/// are too many losses to try. A code that does not tolerate the loss of every single block is refused.
 fn largest_distance(mut definition: Definition) -> Result<(Arc<dyn Code>, Definition), CodeError> {
     loop {
         let lower = match definition.prove() {
@@ -90,7 +90,7 @@ fn largest_distance(mut definition: Definition) -> Result<(Arc<dyn Code>, Defini
     }
 }
 
-/// The distance of a code that bears the loss of one block.
+/// The distance of a code that tolerates the loss of one block.
 const LEAST_DISTANCE: usize = 2;
 
 #[pymethods]
@@ -175,14 +175,14 @@ impl ProvedCode {
         compute(py, graph, &blocks)
     }
 
-    /// All that can be said of the code, with every claim of it checked again.
+    /// A full report on the code, with every claim checked again.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let code = &*self.code;
         let check = py.detach(|| kintsu_analysis::check(code, REPORT_PATTERNS)).map_err(of_analysis)?;
         python(py, &json!({ "check": check, "groups": code.groups(), "place": code.place() }))
     }
 
-    /// How long data live with this code on nodes spread evenly over racks; `settings` are fields of the analysis'
+    /// The reliability of this code on nodes spread evenly over racks; `settings` are fields of the analysis'
     /// environment.
     fn reliability<'py>(
         &self,
@@ -203,14 +203,14 @@ impl ProvedCode {
         python(py, &json!({ "environment": environment, "racks": racks, "reliability": report }))
     }
 
-    /// The code as data, as a cluster keeps it; none for a built-in one.
+    /// The code as data, as a cluster keeps it; `None` for a built-in one.
     fn definition<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.definition.as_ref().map(|definition| python(py, definition)).transpose()
     }
 }
 
 impl ProvedCode {
-    /// A code that came from a cluster, proved here.
+    /// A code received from a cluster, proved here.
     pub(crate) fn of(definition: Definition) -> PyResult<Self> {
         Ok(Self { code: definition.prove().map_err(of_code)?, definition: Some(definition) })
     }

@@ -38,7 +38,7 @@ pub(crate) fn blocks(numbers: &[i64], n: usize) -> PyResult<Vec<BlockIndex>> {
     numbers.iter().map(|&number| block(number, n)).collect()
 }
 
-/// Lists of blocks as Python has them.
+/// Lists of blocks as Python lists.
 pub(crate) fn block_lists(lists: &[Vec<BlockIndex>]) -> Vec<Vec<u32>> {
     lists.iter().map(|list| list.iter().map(|b| u32::from(b.0)).collect()).collect()
 }

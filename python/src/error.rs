@@ -17,7 +17,7 @@ mod python {
     pyo3::import_exception!(kintsu.errors, UnreachableError);
 }
 
-/// An argument that is not what it should be.
+/// The error for a bad argument.
 pub(crate) fn invalid(
     what: impl std::fmt::Display,
     expected: impl std::fmt::Display,
@@ -60,7 +60,7 @@ pub(crate) fn of_cluster(error: ClientError) -> PyErr {
     }
 }
 
-/// The cluster did something that it should not have.
+/// The error for unexpected behaviour of the cluster.
 pub(crate) fn cluster(text: impl Into<String>) -> PyErr {
     python::ClusterError::new_err(text.into())
 }

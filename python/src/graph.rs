@@ -59,8 +59,8 @@ impl Dag {
         self.graph.join(parent, &children, &coefs).map_err(of_graph)
     }
 
-    /// Computes joined vertices together on one node, so that their inputs are fetched once; the number that it
-    /// returns stands for the joint computation in `bind_y`.
+    /// Computes joined vertices together on one node, so that their inputs are fetched once; the returned number
+    /// names the joint computation in `bind_y`.
     fn bind_x(&mut self, vertices: Vec<i64>) -> PyResult<u32> {
         Ok(self.graph.bind_x(&convert::vertices(&vertices)?).map_err(of_graph)?.0)
     }
@@ -70,7 +70,7 @@ impl Dag {
         self.graph.bind_y(vertex(parent)?, vertex(child)?).map_err(of_graph)
     }
 
-    /// A vertex that nothing uses yet, for a partial sum.
+    /// An unused vertex, for a partial sum.
     fn fresh(&mut self) -> u32 {
         self.graph.fresh().0
     }

@@ -1,8 +1,8 @@
 //! The Python package's native half: graphs, proved codes, buffers, and a cluster's client.
 //!
-//! The other half (`kintsu/*.py`) is what people see: the class that codes are derived from, reports, tables. What is
-//! computed is computed here, and only by the crates below: this one converts, names errors, and lets go of the
-//! interpreter while kernels or the cluster work. It has no unsafe code of its own.
+//! The other half (`kintsu/*.py`) is what people see: the class that codes are derived from, reports, tables. All
+//! computation is done by the crates below. This crate converts, maps errors, and releases the interpreter's lock
+//! while kernels or the cluster work. It has no unsafe code.
 //!
 //! In order of reading: `graph`, `code`, `buffers`, `analysis`, `cluster` with `wait`, `convert` and `error`.
 

@@ -9,10 +9,10 @@ use tokio::runtime::Runtime;
 
 use crate::error::of_cluster;
 
-/// How often Python is asked whether a signal came.
+/// How often Python is checked for a signal.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
-/// What `work` yields. A signal drops the work and raises what Python's handler raises.
+/// Waits for the result of `work`. A signal drops the work and raises what Python's handler raises.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     runtime: &Runtime,

@@ -25,23 +25,23 @@ use crate::identity::{Claim, Identity};
 use crate::service::Service;
 use crate::{AgentError, identity, membership};
 
-/// How long calls under way may take to end when the agent does.
+/// How long running calls may take to end when the agent ends.
 const LAST_CALLS: Duration = Duration::from_secs(3);
 
 /// How to start an agent.
 #[derive(Debug, Clone)]
 pub struct AgentConfig {
-    /// Where its blocks are; made if it is not there.
+    /// The folder of its blocks; created if absent.
     pub dir: PathBuf,
-    /// Its id; without one the directory's, or a new one.
+    /// Its id; `None` for the folder's recorded id, or a new one.
     pub node: Option<NodeId>,
-    /// A name for people; none: as it was.
+    /// A name for people; `None` keeps the present one.
     pub name: Option<String>,
-    /// Its rack, where that is a number.
+    /// Its rack, as a number.
     pub rack: RackId,
-    /// Its rack, where that is a name; it counts instead of the number.
+    /// Its rack, as a name; if given, the number is ignored.
     pub rack_name: Option<String>,
-    /// The folder takes the place of the one that the node had before, which is gone: a new disk, or a lost `node.json`.
+    /// The folder replaces the node's former one, which is gone: a new disk, or a lost `node.json`.
     pub replace: bool,
     /// The node was moved to another rack together with its blocks.
     pub moved: bool,
@@ -53,14 +53,15 @@ pub struct AgentConfig {
     pub coordinator: String,
     /// The cluster's shared secret.
     pub token: Option<String>,
-    /// A network beside loopback where it may listen, in plain text.
+    /// A trusted network: besides loopback it may listen there, in plain text.
     pub trusted: Option<TrustedNetwork>,
-    /// Time and memory limits of programs.
+    /// Timeouts and queue limits of programs.
     pub limits: Limits,
 }
 
 impl AgentConfig {
-    /// The defaults for a folder and a coordinator: a new node of rack 0 on loopback, or the folder's own.
+    /// The defaults for a folder and a coordinator: the node that the folder belongs to, or a new node; rack 0; on
+    /// loopback.
     pub fn new(dir: impl Into<PathBuf>, coordinator: impl Into<String>) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self {
@@ -89,31 +90,31 @@ pub struct Shared {
     pub data: SocketAddr,
     pub incarnation: u64,
     pub credentials: Credentials,
-    /// Whose folder it is, as its file says.
+    /// The folder's identity, as its file says.
     pub identity: Mutex<Identity>,
     pub store: Arc<dyn BlockStore>,
     /// Objects that were removed for good.
     pub graves: Graves,
-    /// Deletes one batch after the other.
+    /// Runs the batches of deletes one after the other.
     pub deletes: Deletes,
-    /// The store as programs see it; there from the first registration on.
+    /// The store as programs see it; set at the first registration.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
-    /// What ends each of the jobs under way.
+    /// The cancellation token of each running job.
     pub jobs: Mutex<HashMap<JobId, CancellationToken>>,
-    /// Runs and scrubs, so that the end can wait for them.
+    /// Running programs and scrubs, so that a shutdown can wait for them.
     pub work: Mutex<JoinSet<()>>,
     pub plane: Arc<DataPlane>,
     pub end: CancellationToken,
 }
 
 impl Shared {
-    /// Whose folder it is.
+    /// The folder's identity.
     pub fn identity(&self) -> Identity {
         *self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what the folder knows of itself, durably. Blocking.
+    /// Changes the folder's identity file, durably. Blocking.
     ///
     /// # Errors
     /// The folder cannot be written; nothing has changed then.
@@ -127,12 +128,12 @@ impl Shared {
         Ok(())
     }
 
-    /// What ends the jobs under way.
+    /// The cancellation tokens of the running jobs.
     pub fn jobs(&self) -> std::sync::MutexGuard<'_, HashMap<JobId, CancellationToken>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The work under way, without what has ended.
+    /// The running work, without what has ended.
     pub fn work(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         while work.try_join_next().is_some() {}
@@ -145,16 +146,16 @@ impl Shared {
 pub struct Agent;
 
 impl Agent {
-    /// Starts an agent and waits until the coordinator has taken it in.
+    /// Starts an agent and waits until the coordinator has accepted it.
     ///
     /// # Errors
-    /// [`AgentError`]: the directory is in use or another node's, an address cannot be listened
-    /// on, the coordinator refuses. An unreachable coordinator is waited for.
+    /// [`AgentError`]: the directory is in use or belongs to another node, an address cannot be listened on, the
+    /// coordinator refuses. If the coordinator cannot be reached, this waits for it.
     pub async fn start(config: AgentConfig) -> Result<AgentHandle, AgentError> {
         Self::start_on(config, |dir| Ok(Arc::new(FileStore::open(dir)?))).await
     }
 
-    /// The same on a store that is opened otherwise: to see what a cluster makes of a store that fails or lies.
+    /// The same on a store that `open` opens: for tests with a store that fails or lies.
     ///
     /// # Errors
     /// Those of [`Agent::start`] and of `open`.
@@ -238,7 +239,7 @@ pub struct AgentHandle {
     dir: PathBuf,
     end: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    /// Let go of at the end, and the directory with it.
+    /// Released at the end, and with it the directory.
     shared: Mutex<Option<Arc<Shared>>>,
 }
 
@@ -283,7 +284,7 @@ impl AgentHandle {
         &self.dir
     }
 
-    /// Ends the agent: programs are aborted, unfinished blocks removed, the directory released.
+    /// Ends the agent: aborts programs, removes unfinished blocks, releases the directory.
     pub async fn shutdown(&self) {
         self.end.cancel();
         self.wait().await;
@@ -294,7 +295,7 @@ impl AgentHandle {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         self.end.cancelled().await;
         for mut task in tasks {
-            // A task that panicked has ended too; a caller that takes no replies is not waited for.
+            // A task that panicked has ended too. A caller that does not take its replies is not waited for.
             if timeout(LAST_CALLS, &mut task).await.is_err() {
                 task.abort();
             }
@@ -304,7 +305,7 @@ impl AgentHandle {
         let _ = timeout(LAST_CALLS, async { while work.join_next().await.is_some() {} }).await;
         let local = shared.local.lock().unwrap_or_else(PoisonError::into_inner).take();
         let let_go = move || {
-            // What is left here is removed at the next start.
+            // Unfinished blocks that stay are removed at the next start.
             if let Some(local) = local {
                 local.discard_unfinished();
             }
@@ -331,7 +332,7 @@ fn address(listener: &TcpListener, asked: SocketAddr) -> Result<SocketAddr, Agen
 fn incarnation() -> u64 {
     let mut bytes = [0; 8];
     if getrandom::fill(&mut bytes).is_err() {
-        // Without a source of randomness the process id and time tell starts apart well enough.
+        // Without a source of randomness, process id and time distinguish starts well enough.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         return now.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;
     }
@@ -348,7 +349,7 @@ fn serve(
     let service = guard_agent(Service::new(shared, coordinator.clone()), credentials);
     tokio::spawn(async move {
         let server = channel::server().add_service(service);
-        // Calls under way end by the same token, so that a shutdown does not wait for them.
+        // Running calls end by the same token, so that a shutdown does not wait for them.
         let incoming = channel::incoming(listener);
         if let Err(error) = server.serve_with_incoming_shutdown(incoming, end.cancelled()).await {
             tracing::error!("the agent's listener ended: {error}");

@@ -10,10 +10,11 @@ use crate::agent::Shared;
 use crate::rot::now_unix;
 use crate::service::held;
 
-/// Sets blocks aside that the metadata do not know. Those that are not there, or are of another generation by now, stay.
+/// Sets blocks aside that the metadata do not know. A block that is gone or has another generation by now is
+/// skipped.
 ///
 /// # Errors
-/// The disk fails; what was set aside until then stays so.
+/// The disk fails; blocks set aside before that stay set aside.
 pub async fn set_aside(store: Arc<dyn BlockStore>, blocks: Vec<BlockRef>) -> Result<Counted, Status> {
     off(move || {
         let mut count = 0;
@@ -54,7 +55,7 @@ pub async fn list(shared: &Shared) -> Result<Vec<AsideBlock>, Status> {
     .await
 }
 
-/// Takes a block back to its place and reads it whole; what is damaged is set aside again.
+/// Moves a block back to its place and reads it whole; a damaged one is set aside again.
 ///
 /// # Errors
 /// No block of that name; a sound block at its place; damage; the disk fails.
@@ -74,7 +75,7 @@ pub async fn take_back(store: Arc<dyn BlockStore>, name: String) -> Result<HeldB
     .await
 }
 
-/// Deletes what has been aside for longer than `age_s`.
+/// Deletes blocks that have been set aside for longer than `age_s`.
 ///
 /// # Errors
 /// The disk fails.
@@ -89,10 +90,10 @@ pub async fn purge(store: Arc<dyn BlockStore>, age_s: u64) -> Result<Counted, St
     .await
 }
 
-/// Runs what blocks on the store away from the asynchronous threads.
+/// Runs blocking calls on the store outside of the asynchronous threads.
 ///
 /// # Errors
-/// The store's, as callers are told them.
+/// Errors of the store, as gRPC statuses.
 pub async fn off<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Status> {

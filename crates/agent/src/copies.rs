@@ -1,8 +1,8 @@
 //! Copies of the cluster's metadata that this agent keeps for its coordinator, in a folder beside the blocks.
 //!
-//! The coordinator says which number to get; the agent gets it by a call of its own, checks it, and keeps the newest
-//! two. A copy gets its name only when all of it is durable and its sum was right. What is in it the agent does not
-//! know.
+//! The coordinator says which number to get. The agent fetches that copy by its own call, checks it, and keeps the
+//! newest two. A copy gets its name only when all of it is durable and its sum was right. The agent does not
+//! interpret its content.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,23 +16,23 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-/// The folder in that of the agent.
+/// The folder of copies, inside the agent's folder.
 const FOLDER: &str = "metadata-copies";
-/// How copies are called: their number, and this.
+/// A copy's file name is its number and this suffix.
 const SUFFIX: &str = ".kintsu";
-/// How they are called until they are whole.
+/// The suffix of a copy that is not complete.
 const UNFINISHED: &str = ".tmp";
 /// Copies that are kept.
 const KEPT: usize = 2;
-/// Bytes of a piece of a copy that is read.
+/// Bytes of a copy that are read at a time.
 const PIECE_BYTES: usize = 512 << 10;
-/// A header is in the first bytes, if it is there at all.
+/// A copy's header lies within this many first bytes.
 const HEAD_BYTES: u64 = 65 << 10;
 
-/// Gets the copy of this number from the coordinator and keeps it; older ones go.
+/// Gets the copy of this number from the coordinator and keeps it; removes older ones.
 ///
 /// # Errors
-/// The coordinator does not give it, or not whole; the disk fails. What was kept before stays then.
+/// The coordinator does not send it, or not completely; the disk fails. The copies kept before stay then.
 pub async fn keep(dir: &Path, coordinator: CoordinatorChannel, number: u64) -> Result<KeptCopy, Status> {
     let (dir, folder) = (dir.to_owned(), dir.join(FOLDER));
     let made = folder.clone();
@@ -55,17 +55,17 @@ pub async fn keep(dir: &Path, coordinator: CoordinatorChannel, number: u64) -> R
     Ok(kept(checked.header, checked.bytes, checked.sum))
 }
 
-/// Runs what blocks on the disk away from the asynchronous threads.
+/// Runs blocking disk calls outside of the asynchronous threads.
 async fn off(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// A file that goes unless it was renamed.
+/// A file that is removed when dropped, unless it was renamed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // What cannot be removed now is removed with the next copy.
+        // If this fails, the next copy removes the file.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -113,7 +113,7 @@ fn numbers(folder: &Path, suffix: &str) -> Vec<u64> {
     numbers
 }
 
-/// Removes all but the newest copies, and what older attempts left.
+/// Removes all but the newest copies, and files that older attempts left.
 fn forget(folder: &Path, number: u64) {
     let old = numbers(folder, SUFFIX).into_iter().skip(KEPT).map(|old| format!("{old}{SUFFIX}"));
     let left = numbers(folder, UNFINISHED).into_iter().filter(|left| *left < number);
@@ -124,7 +124,7 @@ fn forget(folder: &Path, number: u64) {
     }
 }
 
-/// The copies that are kept, the newest first, as their headers tell; blocking. A file that is no copy is passed over.
+/// The copies that are kept, newest first, from their headers; blocking. A file that is not a copy is skipped.
 pub fn list(dir: &Path) -> Vec<KeptCopy> {
     let folder = dir.join(FOLDER);
     let numbers = numbers(&folder, SUFFIX).into_iter();
@@ -144,7 +144,7 @@ fn glance(path: &Path) -> Option<KeptCopy> {
     Some(kept(header, bytes, CopySum(sum)))
 }
 
-/// Opens a copy that is kept. Blocking.
+/// Opens a kept copy. Blocking.
 ///
 /// # Errors
 /// `NotFound`; the disk fails.
@@ -158,7 +158,7 @@ pub fn open(dir: &Path, number: u64) -> Result<File, Status> {
     })
 }
 
-/// Sends a copy as it is; whoever asked checks it. Blocking.
+/// Sends a copy unchecked; the receiver checks it. Blocking.
 pub fn send(file: &mut File, pieces: &mpsc::Sender<Result<CopyChunk, Status>>) {
     loop {
         let mut piece = Vec::with_capacity(PIECE_BYTES);
@@ -169,7 +169,7 @@ pub fn send(file: &mut File, pieces: &mpsc::Sender<Result<CopyChunk, Status>>) {
             Err(error) => Err(Status::internal(format!("cannot read a copy of the metadata: {error}"))),
         };
         let last = piece.is_err();
-        // Whoever asked may be gone.
+        // The receiver may be gone.
         if pieces.blocking_send(piece).is_err() || last {
             return;
         }

@@ -1,4 +1,4 @@
-//! Deletes what the coordinator names, one call after the other, and says of each block what became of it.
+//! Deletes the blocks that the coordinator names, one call after the other, and reports the result for each block.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,14 +8,14 @@ use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 use crate::graves::Graves;
 use crate::rot;
 
-/// The calls so far; held during each of them.
+/// The highest call number so far; locked during each call.
 #[derive(Debug, Default)]
 pub struct Deletes(Mutex<u64>);
 
 /// Why nothing was deleted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// A later call came first: what was garbage then may be a wanted block by now.
+    /// A later call came first: a block that was garbage for this call may be needed by now.
     #[error("call {got} to delete blocks comes after call {last}: nothing was deleted")]
     Late {
         /// The number of this call.
@@ -23,7 +23,7 @@ pub enum Refused {
         /// The highest number so far.
         last: u64,
     },
-    /// The folder is not the one that was opened: what is not there now was not deleted.
+    /// The folder is not the one that was opened: a block missing there was not deleted.
     #[error("the disk is not there, so nothing was deleted: {0}")]
     Gone(String),
     /// The ids of removed objects cannot be made durable.
@@ -63,10 +63,10 @@ impl Deletes {
     }
 }
 
-/// Success: the block of this generation is not there any more.
+/// Success means that the block of this generation is no longer there.
 fn delete(store: &dyn BlockStore, block: BlockRef) -> Result<(), StoreError> {
     match store.delete(block.id, Some(Generation(block.generation))) {
-        // Its generation cannot be told any more; nobody can use it either.
+        // Its generation cannot be read; the block cannot be used either.
         Err(bad) if bad.is_damage() => match store.set_aside(block.id, Reason::Rotten, rot::now_unix()) {
             Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),
@@ -99,7 +99,7 @@ mod tests {
             write.write_at(0, b"data").unwrap();
             write.finish(None).unwrap();
         }
-        // A folder in the place of its file: the block cannot be read, removed or set aside.
+        // A folder in place of its file: the block cannot be read, removed or set aside.
         let stuck = block_path(dir.path(), block(2).id);
         std::fs::remove_file(&stuck).unwrap();
         std::fs::create_dir(&stuck).unwrap();

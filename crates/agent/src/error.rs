@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use kintsu_dag::NodeId;
 use kintsu_wire::ClusterId;
 
-/// Why an agent does not start, or ended.
+/// Why an agent does not start, or has ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentError {
@@ -20,7 +20,7 @@ pub enum AgentError {
         /// The node that was asked for.
         asked: NodeId,
     },
-    /// There are blocks in the directory, but no record of whose they are.
+    /// There are blocks in the directory, but no record of the node that they belong to.
     #[error(
         "{} holds {blocks} blocks but no node.json: expected the record of the node that it belongs to; put it back, or, if \
          this is the folder of node N (`kintsu nodes` shows which one is missing), start it with `--id N --replace`",
@@ -32,7 +32,7 @@ pub enum AgentError {
         /// How many blocks.
         blocks: usize,
     },
-    /// The coordinator belongs to another cluster than the directory.
+    /// Coordinator and directory belong to different clusters.
     #[error(
         "{} belongs to cluster {own}, the coordinator at {coordinator} to cluster {other}: nothing was changed; start the \
          agent with the address of its own coordinator, or the coordinator with its own folder",
@@ -64,7 +64,7 @@ pub enum AgentError {
         /// Why not.
         detail: String,
     },
-    /// The coordinator does not take this agent.
+    /// The coordinator refuses this agent.
     #[error("the coordinator at {coordinator} refuses this agent: {detail}")]
     Refused {
         /// Its address.
@@ -75,7 +75,7 @@ pub enum AgentError {
     /// The block store does not open.
     #[error(transparent)]
     Store(#[from] kintsu_store::StoreError),
-    /// An address or token that makes no sense, or a listener that may not leave loopback.
+    /// A bad address or token, or a listener that may not leave loopback.
     #[error(transparent)]
     Wire(#[from] kintsu_wire::WireError),
 }

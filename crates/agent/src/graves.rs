@@ -1,13 +1,14 @@
-//! The objects that were removed for good, as far as this agent was told: a small file beside the blocks.
+//! The removed objects that this agent was told of, in a small file beside the blocks.
 //!
-//! Whoever rebuilds metadata from blocks must not bring a removed object back. An agent that did not delete all its
-//! blocks of such an object, because it was down or its disk failed, still knows here that the object is gone.
+//! A rebuild of the metadata from blocks must not bring a removed object back. An agent may still have blocks of
+//! such an object, because it was down or its disk failed; this file records that the object is gone.
 //!
 //! The file has one line a range of ids: first, last, and a checksum of the two. Lines are appended and
-//! synced before blocks are deleted. When many lines could be merged, the file is written aside and renamed. A line
-//! that was cut by a crash, or that does not match its checksum, is left out: the coordinator names its ids again.
+//! synced before blocks are deleted. When many lines could be merged, a new file is written and renamed over the
+//! old one. A line that was cut by a crash, or that does not match its checksum, is ignored: the coordinator names
+//! its ids again.
 //!
-//! What this is not: a list of all removed objects. It holds what the coordinator has told this agent.
+//! What this is not: a list of all removed objects. It has only those that the coordinator told this agent.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -20,7 +21,7 @@ use crate::identity::replace;
 
 /// The file in the agent's directory.
 const FILE: &str = "removed";
-/// Lines beyond twice the number of ranges, after which the file is written anew.
+/// The file is written anew when it has this many lines more than twice the number of ranges.
 const SPARE_LINES: usize = 1024;
 
 /// The removed objects that an agent remembers, durably.
@@ -35,7 +36,7 @@ struct Inner {
     ranges: Ranges,
     /// Lines of the file.
     lines: usize,
-    /// Open from the first append on.
+    /// Open since the first append.
     file: Option<File>,
 }
 
@@ -66,7 +67,7 @@ impl Ranges {
 }
 
 impl Graves {
-    /// Those of an agent's directory.
+    /// Reads the file of an agent's directory.
     ///
     /// # Errors
     /// The file is there but cannot be read.
@@ -83,16 +84,16 @@ impl Graves {
             inner.ranges.add(first, last);
         }
         if !text.is_empty() && !text.ends_with('\n') {
-            // What is appended next must begin a line.
+            // The next append must begin a new line.
             inner.lines = usize::MAX;
         }
         Ok(Self { dir: dir.to_owned(), inner: Mutex::new(inner) })
     }
 
-    /// Remembers these; durable on return. Those that are known already cost nothing. Blocking.
+    /// Remembers these ids; durable on return. Ids that are known already cost nothing. Blocking.
     ///
     /// # Errors
-    /// The file cannot be written; none of the new ones counts as known then.
+    /// The file cannot be written; then no new id counts as known.
     pub fn add(&self, ids: &[u64]) -> std::io::Result<()> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let mut new = Ranges::default();
@@ -103,12 +104,12 @@ impl Graves {
         let mut all = inner.ranges.clone();
         new.0.iter().for_each(|(&first, &last)| all.add(first, last));
         if inner.lines.saturating_add(new.0.len()) > 2 * all.0.len() + SPARE_LINES {
-            // Also after a failure: the file that is open may have lost its name.
+            // After a failure too: the open file may have lost its name.
             inner.file = None;
             replace(&self.dir, FILE, lines(&all).as_bytes())?;
             inner.lines = all.0.len();
         } else {
-            // After a failure the end of the file is not known: then everything is written anew.
+            // After a failure the end of the file is unknown, so everything is written anew.
             let lines = std::mem::replace(&mut inner.lines, usize::MAX);
             self.append(&mut inner.file, &new)?;
             inner.lines = lines + new.0.len();
@@ -117,7 +118,7 @@ impl Graves {
         Ok(())
     }
 
-    /// All of them: first and last id of each range, in order, apart from each other.
+    /// All removed ids: first and last of each range, in order, neither overlapping nor touching.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.ranges.0.iter().map(|(first, last)| (*first, *last)).collect()
@@ -140,7 +141,7 @@ fn lines(ranges: &Ranges) -> String {
     ranges.0.iter().map(|(first, last)| format!("{first} {last} {:08x}\n", checksum(*first, *last))).collect()
 }
 
-/// A range from its line, if that is whole and matches its checksum.
+/// A range from its line, if the line is complete and matches its checksum.
 fn parse(line: &str) -> Option<(u64, u64)> {
     let mut words = line.strip_suffix('\n')?.split(' ');
     let (first, last) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

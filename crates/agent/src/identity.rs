@@ -1,7 +1,8 @@
-//! Whose folder this is: a small file beside the blocks that names cluster, node and the folder itself.
+//! The identity of a folder: a small file beside the blocks that names cluster, node and the folder itself.
 //!
-//! The folder's id is made at the first start and never changes. It, and not the path, tells two folders apart: equal paths
-//! on all hosts are normal, and the empty folder under an unmounted disk has the path of the disk.
+//! The folder's id is created at the first start and never changes. Folders are distinguished by this id and not
+//! by their paths: equal paths on all hosts are normal, and the empty folder under an unmounted disk has the path
+//! of the disk.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -16,20 +17,20 @@ use crate::AgentError;
 /// The file's name.
 pub const FILE: &str = "node.json";
 
-/// What a folder knows of itself.
+/// The identity of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// What tells it from all other folders.
+    /// The folder's own id.
     pub folder: FolderId,
-    /// The node that it belongs to; none before its first registration.
+    /// The node that it belongs to; `None` before its first registration.
     pub node: Option<NodeId>,
-    /// The cluster that it belongs to; none before its first registration.
+    /// The cluster that it belongs to; `None` before its first registration.
     pub cluster: Option<ClusterId>,
-    /// The last that it was told of the history of the cluster's metadata.
+    /// The last point of the metadata's history that it was told.
     pub seen: Option<Seen>,
 }
 
-/// The file, also as versions wrote it that knew the node only.
+/// The file's content, also as written by versions that recorded only the node.
 #[derive(Deserialize)]
 struct Record {
     node: Option<NodeId>,
@@ -45,15 +46,15 @@ pub struct Claim {
     pub node: Option<NodeId>,
     /// Whether there are blocks in it.
     pub blocks: usize,
-    /// It is to take the place of the folder that the node had before.
+    /// Whether it replaces the node's former folder.
     pub replace: bool,
 }
 
 /// The identity of the folder `dir`; a new folder gets one, durably.
 ///
 /// # Errors
-/// `Identity` when the record is there but makes no sense, or cannot be written; `OtherNode` when it is not the node that is
-/// asked for; `Unnamed` when there are blocks but no record.
+/// `Identity` when the record is unreadable or cannot be written; `OtherNode` when it names another node than the
+/// claim; `Unnamed` when there are blocks but no record.
 pub fn open(dir: &Path, claim: Claim) -> Result<Identity, AgentError> {
     let found = read(dir)?;
     if found.is_none() && claim.blocks > 0 && !(claim.replace && claim.node.is_some()) {
@@ -74,7 +75,7 @@ pub fn open(dir: &Path, claim: Claim) -> Result<Identity, AgentError> {
     Ok(Identity { node: known.or(claim.node), ..identity })
 }
 
-/// The folder's id as its file says it now; a folder without the file has none.
+/// The folder's id, read from its file now; `None` without the file.
 ///
 /// # Errors
 /// `Identity` when the file cannot be read.
@@ -82,7 +83,7 @@ pub fn folder(dir: &Path) -> Result<Option<FolderId>, AgentError> {
     Ok(read(dir)?.and_then(|record| record.folder))
 }
 
-/// The cluster that a folder belongs to, as its file says; a folder without the file belongs to none.
+/// The cluster that a folder belongs to, from its file; `None` without the file.
 ///
 /// # Errors
 /// `Identity` when the file cannot be read.
@@ -109,10 +110,10 @@ pub fn write(dir: &Path, identity: &Identity) -> Result<(), AgentError> {
     replace(dir, FILE, text.as_bytes()).map_err(|e| broken(&path, &e))
 }
 
-/// Writes a file of `dir` as a whole, durably: what was there stays until the new one is.
+/// Replaces a file of `dir` atomically and durably: the old content stays until the new one is durable.
 ///
 /// # Errors
-/// Of the file system.
+/// Errors of the file system.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let aside = dir.join(format!("{name}.tmp"));
     let mut file = File::create(&aside)?;

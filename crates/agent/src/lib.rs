@@ -1,7 +1,7 @@
-//! The agent: a daemon beside a disk. It keeps blocks, runs programs on them, tells the coordinator
-//! that it lives and what it holds, and removes what it is told to.
+//! The agent: a daemon beside a disk. It keeps blocks and runs programs on them. It reports to the coordinator
+//! that it is alive and which blocks it holds, and deletes blocks on command.
 //!
-//! An agent knows nothing of codes, stripes or repair methods, and decides nothing.
+//! An agent knows nothing about codes, stripes or repair methods, and decides nothing.
 
 mod agent;
 mod aside;

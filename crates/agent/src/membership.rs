@@ -15,27 +15,27 @@ use crate::identity::{self, Identity};
 use crate::service::held;
 use crate::{AgentError, aside};
 
-/// An old process of this node may still count as alive; it is given this many tries to end.
+/// A former process of this node may still count as alive: retry this many times until it has ended.
 const TRIES_WHILE_TAKEN: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Blocks that one page of a registration tells of, but for the rest of its last stripe.
+/// Blocks in one page of a registration; a page also has the rest of its last stripe.
 const PAGE: usize = 4096;
 
-/// Bytes of labels that one page carries, but for the last one.
+/// A page that has this many bytes of labels gets no further stripe.
 const MOST_LABEL_BYTES: usize = 8 << 20;
 
-/// How often the history of the metadata is written down while it grows.
+/// Least time between two records of the metadata's history in the folder.
 const REMEMBER_EVERY: Duration = Duration::from_secs(5);
 
-/// How often it is said again that the coordinator is a stranger.
+/// Least time between two log lines about a coordinator of another cluster.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
-/// Registers and tells of all blocks, again and again while the coordinator cannot be reached.
+/// Registers and reports all blocks; retries while the coordinator cannot be reached.
 ///
 /// # Errors
-/// What the coordinator said when it refuses for good.
+/// The coordinator's reason when it refuses for good.
 pub async fn register(
     shared: &Arc<Shared>,
     coordinator: CoordinatorChannel,
@@ -72,9 +72,9 @@ pub async fn register(
 
 /// Why a registration did not succeed.
 enum Failure {
-    /// For a reason of this agent's.
+    /// An error of this agent.
     Own(AgentError),
-    /// The coordinator said so.
+    /// A refusal by the coordinator, or a failed call.
     Said(Status),
 }
 
@@ -120,7 +120,7 @@ async fn try_register(
     Ok(registered)
 }
 
-/// Tells the coordinator of all blocks, page by page.
+/// Reports all blocks to the coordinator, page by page.
 async fn report(
     shared: &Shared,
     coordinator: &mut CoordinatorChannel,
@@ -163,21 +163,22 @@ async fn report(
     Ok(())
 }
 
-/// A block whose header cannot be read.
+/// The report of a block whose header cannot be read.
 fn unreadable(registered: &Registered, id: kintsu_dag::BlockId, error: &StoreError) -> BadBlock {
     let kind = if error.is_rot() { FaultKind::Corrupt } else { FaultKind::Io };
     BadBlock { id, node: registered.node, kind, detail: error.to_string() }
 }
 
-/// The blocks of the next page, and its last stripe; none where it is the last page. A stripe is never cut in two.
+/// The blocks of the next page, and its last stripe; `None` for the last page. All blocks of a stripe are in the
+/// same page.
 fn cut(rest: &[BlockMeta]) -> (&[BlockMeta], Option<StripeId>) {
     let Some(last) = rest.get(PAGE - 1).map(|meta| meta.id.stripe) else { return (rest, None) };
     let end = rest.partition_point(|meta| meta.id.stripe <= last);
     (&rest[..end], (end < rest.len()).then_some(last))
 }
 
-/// The labels of the stripes of these blocks, as far as they fit a page; if not all do, the last stripe that does. A block
-/// that cannot be read has none.
+/// The labels of the stripes of these blocks, as many as fit into a page. If not all fit, also the last stripe
+/// that does. A block that cannot be read gives no label.
 fn labels_of(
     store: &dyn BlockStore,
     blocks: &[BlockMeta],
@@ -207,7 +208,7 @@ async fn list(store: Arc<dyn BlockStore>) -> Result<Listing, String> {
     Ok(listed)
 }
 
-/// The error of a coordinator that belongs to another cluster than the folder.
+/// The error for a coordinator of another cluster than the folder's.
 fn foreign(shared: &Shared, refusal: &Status) -> Option<AgentError> {
     Some(AgentError::Foreign {
         dir: shared.config.dir.clone(),
@@ -217,7 +218,7 @@ fn foreign(shared: &Shared, refusal: &Status) -> Option<AgentError> {
     })
 }
 
-/// Sends heartbeats until the agent ends; registers again when the coordinator asks for it.
+/// Sends heartbeats until the agent ends; registers again when the coordinator demands it.
 pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mut registered: Registered) {
     let mut remembered = Instant::now();
     let mut complained: Option<Instant> = None;
@@ -239,7 +240,7 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mu
                 complained = None;
                 if reply.seen.is_some() && remembered.elapsed() >= REMEMBER_EVERY {
                     remembered = Instant::now();
-                    // What fails is tried again with a later heartbeat.
+                    // A failure is retried with a later heartbeat.
                     if let Err(error) = record(&shared, move |own| Identity { seen: reply.seen, ..own }).await
                     {
                         tracing::warn!("{error}");
@@ -266,7 +267,7 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mu
     }
 }
 
-/// Changes what the folder knows of itself, durably.
+/// Changes the folder's identity file, durably.
 ///
 /// # Errors
 /// The folder cannot be written.
@@ -282,7 +283,8 @@ async fn record(
     })
 }
 
-/// Whether the folder is still the one that the agent was started on; says why not, and logs what is other than `before`.
+/// Checks that the folder is still the one that the agent was started on. Returns what is wrong with it, if
+/// anything, and logs a change from `before`.
 async fn look_after_folder(shared: &Arc<Shared>, before: Option<String>) -> Option<String> {
     let worker = shared.clone();
     let look = move || {
@@ -293,7 +295,7 @@ async fn look_after_folder(shared: &Arc<Shared>, before: Option<String>) -> Opti
         match identity::folder(&worker.config.dir) {
             Ok(Some(folder)) if folder == worker.identity().folder => None,
             Ok(Some(other)) => {
-                Some(format!("{dir} is another folder now ({other}): was a disk unmounted or swapped?"))
+                Some(format!("{dir} is another folder now (id {other}): was a disk unmounted or swapped?"))
             }
             Ok(None) => Some(format!("{dir} is empty or gone: was its disk unmounted?")),
             Err(error) => Some(error.to_string()),
@@ -308,7 +310,7 @@ async fn look_after_folder(shared: &Arc<Shared>, before: Option<String>) -> Opti
     found
 }
 
-/// Throws away unfinished blocks that nobody goes on with.
+/// Throws away unfinished blocks that no attempt continues.
 async fn expire(shared: Arc<Shared>) {
     let local = shared.local.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(local) = local

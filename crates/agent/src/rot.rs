@@ -1,4 +1,4 @@
-//! Blocks that turn out to be bad: looked at once more, set aside, and reported.
+//! Blocks that turn out to be bad: they are read once more, set aside, and reported.
 //!
 //! A block is bad when its bytes do not match their checksums, and also when the disk says that it cannot read
 //! them. Other errors of the system (no file handles left, no memory) say nothing about the block.
@@ -18,8 +18,8 @@ const REPORT_TRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Reads the whole block; one that is bad twice in a row is set aside, so that a passing error of
-/// the disk costs nothing. Blocking.
+/// Reads the whole block. If it is bad twice in a row, it is set aside; so a temporary disk error does no harm.
+/// Blocking.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -30,7 +30,7 @@ pub fn check(store: &dyn BlockStore, node: NodeId, id: BlockId) -> Result<HeldBl
 /// As [`check`], with the store's own error.
 ///
 /// # Errors
-/// The store's; where it is no damage and not `NotFound`, it says nothing about the block.
+/// Errors of the store. One that is neither damage nor `NotFound` says nothing about the block.
 pub fn look(store: &dyn BlockStore, id: BlockId) -> Result<HeldBlock, StoreError> {
     let mut looked = store.verify(id);
     if looked.as_ref().is_err_and(StoreError::is_damage) {
@@ -50,8 +50,8 @@ pub fn now_unix() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Looks at a block that a program found bad. When it is, it is set aside and the
-/// coordinator is told; a passing error of the disk changes nothing.
+/// Checks a block that a program found bad. If it is bad, it is set aside and reported to the coordinator; a
+/// temporary disk error changes nothing.
 pub async fn look_into(
     store: Arc<dyn BlockStore>,
     mut coordinator: CoordinatorChannel,
@@ -70,7 +70,7 @@ pub async fn look_into(
     for _ in 0..REPORT_TRIES {
         match coordinator.report_bad(bad.clone()).await {
             Ok(_) => return,
-            // The next registration will tell, if nothing else does.
+            // The next registration reports it at the latest.
             Err(status) => tracing::warn!("cannot report a bad block: {}", status.message()),
         }
         tokio::time::sleep(pause).await;
@@ -78,12 +78,12 @@ pub async fn look_into(
     }
 }
 
-/// The second look, and the third; blocking.
+/// Reads the block a second time, and if need be a third; blocking.
 fn set_aside(store: &dyn BlockStore, node: NodeId, id: BlockId, fault: Fault) -> Option<BadBlock> {
     let found = match fault.kind {
         FaultKind::Corrupt | FaultKind::Missing => check(store, node, id).err()?,
         FaultKind::Io => match store.verify(id) {
-            // The programs met an error that says nothing about the block.
+            // The programs' error says nothing about the block.
             Err(error) if !error.is_damage() => return None,
             _ => check(store, node, id).err()?,
         },
@@ -116,7 +116,8 @@ mod tests {
     fn a_block_that_its_disk_cannot_read_is_set_aside_and_reported() {
         let dir = tempfile::tempdir().unwrap();
         let (store, id) = stored(dir.path());
-        // Nothing is mapped at the beginning of a process: the kernel answers every read with EIO.
+        // Nothing is mapped at the beginning of a process's memory, so the kernel answers every read of it with
+        // EIO.
         let path = block_path(dir.path(), id);
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
@@ -131,7 +132,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, id) = stored(dir.path());
         assert_eq!(set_aside(&store, NodeId(3), id, fault(id)), None);
-        // A folder in its place: an error of the system, but not one of the medium.
+        // A folder in its place: an error of the system, not of the medium.
         let path = block_path(dir.path(), id);
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();

@@ -26,8 +26,7 @@ use crate::{aside, copies, rot};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// How often a run is reported on, whether it has got further or not: whoever conducts it takes silence for
-/// the end of this node.
+/// How often a run reports, even without progress: its conductor takes silence as the loss of this node.
 const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Serves one agent.
@@ -53,7 +52,7 @@ impl Service {
 
 fn outside() -> Status {
     Status::unavailable(
-        "this agent belongs to no cluster now: a coordinator has not taken it in yet, or it ends",
+        "this agent belongs to no cluster now: no coordinator has accepted it yet, or it is ending",
     )
 }
 
@@ -75,7 +74,7 @@ impl Agent for Service {
     }
 
     async fn abort(&self, request: Request<JobRef>) -> Result<Response<Done>, Status> {
-        // A job that has ended already needs no end.
+        // A job that has ended already needs no cancellation.
         if let Some(cancel) = self.shared.jobs().get(&request.into_inner().job) {
             cancel.cancel();
         }
@@ -97,7 +96,7 @@ impl Agent for Service {
         let (node, store) = (self.node()?, self.shared.store.clone());
         let id = request.into_inner().id;
         let look = move || {
-            // On a disk that is not there no block is missing.
+            // If the whole disk is gone, do not report single blocks as missing.
             store.check_root()?;
             rot::look(&*store, id)
         };
@@ -193,7 +192,7 @@ impl Agent for Service {
     async fn shutdown(&self, _: Request<Nothing>) -> Result<Response<Done>, Status> {
         let end = self.shared.end.clone();
         tokio::spawn(async move {
-            // The reply goes out first.
+            // Let the reply go out first.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             end.cancel();
         });
@@ -223,8 +222,7 @@ struct Work {
     local: Arc<StoreLocal>,
 }
 
-/// Runs the programs of one job to their end, and reports. When nobody listens any more, they
-/// are aborted.
+/// Runs the programs of one job to their end, and reports. When the caller is gone, they are aborted.
 async fn conduct(
     shared: Arc<Shared>,
     coordinator: CoordinatorChannel,
@@ -252,7 +250,7 @@ async fn conduct(
             () = events.closed(), if !cancel.is_cancelled() => cancel.cancel(),
             _ = tick.tick() => {
                 let standing = standing.borrow().clone();
-                // A slow listener misses progress, never the end.
+                // A slow caller may miss progress, never the end.
                 let _ = events.try_send(Ok(RunEvent::Progress { job, standing }));
             }
         }
@@ -260,7 +258,7 @@ async fn conduct(
     shared.running.fetch_sub(1, Ordering::Relaxed);
     shared.jobs().remove(&job);
     let fault = outcome.fault.clone();
-    // Whoever asked may be gone.
+    // The caller may be gone.
     let _ = events.send(Ok(RunEvent::Ended(outcome))).await;
     if let Some(fault) = fault {
         let looking = rot::look_into(shared.store.clone(), coordinator, work.node, fault);
@@ -268,8 +266,8 @@ async fn conduct(
     }
 }
 
-/// Verifies every block; blocking. Rot is reported to the caller, who has it mended; it is set
-/// aside here.
+/// Verifies every block; blocking. Rotten blocks are set aside here and reported to the caller, who has them
+/// repaired.
 fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent, Status>>) {
     let ids = match shared.store.ids() {
         Ok(ids) => ids,
@@ -284,7 +282,7 @@ fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent,
             return;
         }
         let result = match rot::check(&*shared.store, node, id) {
-            // Deleted while the scrub went on: nobody's loss.
+            // Deleted during the scrub; not an error.
             Err(Fault { kind: FaultKind::Missing, .. }) => continue,
             checked => checked,
         };
@@ -296,8 +294,8 @@ fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent,
     }
 }
 
-/// What the store has of a block, by its header. A block that cannot be read is as good as none, a store that is gone
-/// is not.
+/// What the store has of a block, from its header. A block that cannot be read counts as missing; if the store
+/// itself is gone, that is an error.
 fn found(store: &dyn BlockStore, block: &BlockRef) -> Result<Option<HeldBlock>, StoreError> {
     match store.look(block.id) {
         Ok(there) => Ok(Some(held(&there.meta)).filter(|held| held.generation == block.generation)),

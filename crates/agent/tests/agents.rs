@@ -1,4 +1,4 @@
-//! Real agents over real sockets: they join, run programs, find rot, obey, and end.
+//! Real agents over real sockets: they join, run programs, find rot, follow commands, and end.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 const BLOCK: usize = 1_500_000;
 const GENERATION: u32 = 1;
-/// What the headers of the blocks are to say.
+/// The label in the headers of the blocks.
 const LABEL: &[u8] = b"what the block is part of";
 
 /// Seven agents, and a stripe of six blocks written to the first six through the streams.

@@ -1,7 +1,7 @@
-//! Puts the pieces of blocks that arrive back into the order of the stripe.
+//! Puts arriving pieces of blocks into the order of the stripe.
 //!
-//! Holds only what has arrived ahead of its turn: with steps of one cell at most that is less than one
-//! step of all blocks.
+//! Holds only pieces that have arrived early. A step is at most one cell, so these are less than one step of all
+//! blocks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use kintsu_plan::Layout;
 
 use crate::span::position;
 
-/// Puts pieces of blocks into stripe order, each byte of a range once.
+/// Puts pieces of blocks into stripe order; gives each byte of a range once.
 #[derive(Debug)]
 pub struct Assembler {
     layout: Layout,
@@ -33,7 +33,7 @@ impl Assembler {
         self.next
     }
 
-    /// Takes bytes of a block; what is outside the range or came before is dropped.
+    /// Takes bytes of a block; drops bytes that are outside the range or came before.
     pub fn push(&mut self, index: BlockIndex, mut offset: u64, mut data: Bytes) {
         while !data.is_empty() {
             let (at, run) = position(&self.layout, self.k, index, offset);

@@ -10,26 +10,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Client, ClientError};
 
-/// What turns a plan into a run.
+/// What is needed to run a plan.
 pub(crate) struct Attempt<'a> {
     pub client: &'a Client,
     pub view: &'a StripeView,
-    /// Of the stripe's blocks.
+    /// Generation of the stripe's blocks.
     pub generation: u32,
-    /// Bytes of the blocks to go through.
+    /// The range of bytes of every block to process.
     pub window: (u64, u64),
     pub slice_bytes: u32,
-    /// Whether the blocks that nodes keep must have the digests of what was sent to them.
+    /// Whether the digests of stored blocks are compared with those of what was sent.
     pub compared: bool,
-    /// By block index what was recorded of the blocks: one that has another digest is not read.
+    /// Recorded digests by block index; a block with another digest is not read.
     pub expect: &'a [Option<DigestBytes>],
-    /// What the headers of blocks that are persisted say; may be empty.
+    /// The label for the headers of persisted blocks; may be empty.
     pub label: &'a [u8],
     /// Where a node listens.
     pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
 }
 
-/// What a run did, also before it failed.
+/// What a run did, even if it failed.
 #[derive(Debug, Default)]
 pub(crate) struct Ran {
     /// Bytes of blocks that nodes read.
@@ -39,8 +39,8 @@ pub(crate) struct Ran {
 }
 
 impl Attempt<'_> {
-    /// Runs the plan on nodes and client, to the end or to a fault. Dropping the future ends the
-    /// programs everywhere.
+    /// Runs the plan on nodes and client until it ends or a fault occurs. Dropping the future ends the programs
+    /// everywhere.
     pub(crate) async fn run(
         &self,
         plan: &Plan,

@@ -1,4 +1,4 @@
-//! What one read has learnt about nodes, blocks and links, shared by its portions.
+//! What a read has learnt about nodes, blocks and links, shared by its portions.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -13,14 +13,14 @@ use tokio::sync::OnceCell;
 use crate::ClientError;
 use crate::stripe::Nodes;
 
-/// How long a read waits to be told what links carry. It can do without.
+/// How long a read waits for the rates of links. It can plan without them.
 const RATES_WITHIN: Duration = Duration::from_secs(2);
 
-/// Nodes and blocks that a read goes around.
+/// Nodes and blocks that a read avoids.
 #[derive(Debug)]
 pub(crate) struct Avoid {
     state: Mutex<State>,
-    /// What links carry, as the cluster was told; asked for when something is to be rebuilt.
+    /// The rates of links that the cluster was told; fetched when something must be decoded.
     rates: OnceCell<Rates>,
 }
 
@@ -29,7 +29,7 @@ struct State {
     nodes: Nodes,
     shunned: BTreeSet<NodeId>,
     bad: BTreeSet<(BlockId, NodeId)>,
-    /// Nodes count as alive until tried, whatever the coordinator believes.
+    /// Last resort: nodes count as alive until tried, even if the coordinator reports them dead.
     desperate: bool,
 }
 
@@ -40,7 +40,7 @@ impl Avoid {
         Self { state, rates: OnceCell::new() }
     }
 
-    /// Whether a block may be read on a node, as far as is known.
+    /// Whether a block may be read on a node, as far as this read knows.
     pub(crate) fn usable(&self, block: BlockId, node: NodeId) -> bool {
         let state = self.state();
         let alive = state.nodes.get(&node).is_some_and(|n| n.alive || state.desperate);
@@ -52,7 +52,7 @@ impl Avoid {
         self.state().nodes.get(&node).cloned()
     }
 
-    /// The nodes as planners see them, with the rates that were learnt.
+    /// The nodes as planners see them, with the rates of links if known.
     pub(crate) fn topology(&self) -> Topology {
         let state = self.state();
         let node = |n: &NodeAddress| Node { rack: n.rack, usable: n.alive, used_bytes: 0 };
@@ -60,7 +60,7 @@ impl Avoid {
         Topology { nodes, rates: self.rates.get().cloned().unwrap_or_default() }
     }
 
-    /// Learns once what links carry. A coordinator that does not answer is no obstacle: then nothing is known of them.
+    /// Fetches the rates of links once. If the coordinator does not answer, the read goes on without them.
     pub(crate) async fn learn_rates(&self, ask: impl Future<Output = Result<Rates, ClientError>>) {
         let asked = async {
             match tokio::time::timeout(RATES_WITHIN, ask).await {
@@ -78,7 +78,7 @@ impl Avoid {
         self.rates.get_or_init(|| asked).await;
     }
 
-    /// Learns from a fault; false when it teaches nothing new.
+    /// Avoids the node or block that a fault names; false if that is nothing new.
     pub(crate) fn blame(&self, fault: &Fault) -> bool {
         if fault.node.is_client() {
             return false;
@@ -93,19 +93,18 @@ impl Avoid {
         }
     }
 
-    /// Takes what the coordinator knows now.
+    /// Takes the coordinator's present list of nodes.
     pub(crate) fn refresh(&self, nodes: Nodes) {
         self.state().nodes = nodes;
     }
 
-    /// Whether nodes are tried whatever the coordinator believes of them.
+    /// Whether nodes are tried even if the coordinator reports them dead.
     pub(crate) fn is_desperate(&self) -> bool {
         self.state().desperate
     }
 
-    /// When too little is left: gives every node another chance, those that the coordinator believes
-    /// dead too (it may just have started itself). This is done once; false when a plan
-    /// that `was_desperate` already has failed.
+    /// When too few blocks are left: gives every node another chance, even those that the coordinator reports dead
+    /// (it may have just started). Done once; false if the failed plan `was_desperate` already.
     pub(crate) fn forgive(&self, was_desperate: bool) -> bool {
         let mut state = self.state();
         if !state.desperate {

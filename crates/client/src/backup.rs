@@ -1,4 +1,4 @@
-//! A copy of the cluster's metadata, as it comes, checked on the way.
+//! A copy of the cluster's metadata, checked while it is received.
 
 use bytes::Bytes;
 use kintsu_wire::copy::{CheckedCopy, CopyCheck, CopyHeader};
@@ -7,7 +7,7 @@ use tonic::Streaming;
 
 use crate::{Client, ClientError};
 
-/// A copy that comes in. Its bytes are worth something only when [`Backup::finish`] says that they are whole.
+/// A copy that is being received. Do not use its bytes before [`Backup::finish`] has confirmed them.
 pub struct Backup {
     client: Client,
     pieces: Streaming<CopyChunk>,
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Backup {
 }
 
 impl Client {
-    /// A consistent copy of all metadata of this moment.
+    /// Fetches a consistent copy of all metadata, taken now.
     ///
     /// # Errors
     /// Whatever keeps the coordinator from answering.
@@ -36,7 +36,7 @@ impl Backup {
     /// The next bytes; `None` at the end.
     ///
     /// # Errors
-    /// The coordinator went away or failed; the bytes are not those of a copy.
+    /// The coordinator went away or failed; the bytes are not a copy.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         let piece = self.pieces.message().await;
         let piece = piece.map_err(|status| ClientError::from_status(self.client.endpoint(), &status))?;
@@ -51,12 +51,12 @@ impl Backup {
         self.check.header()
     }
 
-    /// Stripes that have come.
+    /// Stripes received so far.
     pub fn stripes(&self) -> u64 {
         self.stripes
     }
 
-    /// What has come, if it is whole.
+    /// Checks the received copy.
     ///
     /// # Errors
     /// `Corrupt` when bytes are missing or changed.

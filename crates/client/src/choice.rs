@@ -1,13 +1,14 @@
-//! By which method a read rebuilds what is lost: the one predicted to take the least time, or the one asked for.
+//! The method by which a read decodes lost blocks: the one with the least predicted time, or the one that the
+//! caller demands.
 //!
-//! A star brings the client k blocks for whatever is lost, which costs nothing where most of them are wanted anyway. A chain
-//! or a tree brings one block for each lost one, and needs slices enough to be faster. Where codes have many sub-blocks
-//! only their own graphs are tried: chains and trees are made of the flat map, which takes whole blocks and has
-//! as many terms as the square of the sub-blocks.
+//! A star sends k blocks to the client, however many are lost; this costs nothing extra if the read wants most of
+//! them anyway. A chain or a tree sends one block for each lost one, and is faster only with enough slices. For
+//! codes with many sub-blocks only their own graphs are tried: chains and trees use the flat map, which takes
+//! whole blocks and whose size grows with the square of the number of sub-blocks.
 //!
-//! Where rates of links are known, the path whose slowest link is fastest is tried too, and what counts is time: until the
-//! busiest link has carried its part, and no less than it takes where all links are as fast as the fastest. The client's
-//! own links have no rate: they are taken for one of those.
+//! If rates of links are known, the path with the fastest bottleneck is tried too, and the measure is predicted
+//! time: the time in which the busiest link carries its part, but at least the time that the plan would take if
+//! all links were as fast as the fastest. The client's own links have no known rate and count as that fast.
 
 use kintsu_dag::BlockIndex;
 use kintsu_plan::{LayoutKind, Method, Plan, PlanError, StripeView, Topology, predicted, read_by};
@@ -17,36 +18,36 @@ use crate::span::Span;
 /// The largest slice of a read.
 const MAX_SLICE_BYTES: u64 = 1 << 20;
 
-/// Most sub-blocks for which the flat map is looked at.
+/// Most sub-blocks for which the flat map is tried.
 const FLAT_SUB_BLOCKS: usize = 16;
 
-/// What the fastest link carries in bytes a second where no node's rate is known: 1 Gb/s.
+/// Assumed rate of the fastest link, in bytes a second, if no node's rate is known: 1 Gb/s.
 const USUAL_RATE: u64 = 125_000_000;
 
-/// How much less time another method than a star must be predicted to take.
+/// Another method than a star is chosen only if its predicted time is below this fraction of the star's.
 const ADVANTAGE: f64 = 0.95;
 
-/// A plan for one span, and the slices to run it in.
+/// A plan for one span, and the size of its slices.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub plan: Plan,
     pub slice_bytes: u32,
 }
 
-/// What a span is to be read by.
+/// The inputs of the choice.
 pub(crate) struct Choice<'a> {
     pub view: &'a StripeView,
     pub topology: &'a Topology,
     /// Blocks that do not exist yet.
     pub unavailable: &'a [BlockIndex],
-    /// The method that is asked for.
+    /// The method that the caller demands.
     pub method: Option<Method>,
-    /// The slice that is asked for.
+    /// The slice size that the caller demands.
     pub slice_bytes: Option<u32>,
 }
 
 impl Choice<'_> {
-    /// The best plan for a span, as far as can be predicted.
+    /// The plan with the least predicted time for a span.
     ///
     /// # Errors
     /// `Unrecoverable` when too few blocks are left.
@@ -82,8 +83,8 @@ impl Choice<'_> {
         Ok(best)
     }
 
-    /// In slices that are best for the plan, or are asked for. A step is a cell at most or, for a small range, the
-    /// range itself; cells with sub-blocks are not cut.
+    /// Adds the slice size: the best for the plan, or the demanded one. A step is at most one cell, or the whole
+    /// range if that is smaller; cells with sub-blocks are not cut.
     fn cut(&self, plan: Plan, span: &Span, best: u32) -> Chosen {
         let (layout, len) = (&self.view.layout, span.end - span.start);
         let cell = u64::from(layout.cell_bytes);
@@ -96,7 +97,8 @@ impl Choice<'_> {
         Chosen { plan, slice_bytes: most.min(len).max(1) as u32 }
     }
 
-    /// The predicted time: where rates are known in seconds, else in times that it takes the span to pass one link.
+    /// The predicted time: in seconds if rates are known, else in units of the time in which the span passes one
+    /// link.
     fn time(&self, chosen: &Chosen, span: &Span) -> Result<f64, PlanError> {
         let bytes = span.end - span.start;
         let slices = bytes.div_ceil(u64::from(chosen.slice_bytes));
@@ -134,7 +136,7 @@ mod tests {
         StripeView { id: StripeId(1), code, layout, homes }
     }
 
-    /// What is chosen: the bytes that reach the client for each byte of the span, and the slice.
+    /// The choice: the bytes that reach the client for each byte of the span, and the slice.
     fn chosen(view: &StripeView, span: Span, method: Option<Method>) -> (usize, u32) {
         let topology = Topology::default();
         let choice = Choice { view, topology: &topology, unavailable: &[], method, slice_bytes: None };
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(sends, 13 * 256 / 4);
     }
 
-    /// Rates of 14 nodes, all alike but one.
+    /// Rates of 14 nodes, all equal except one.
     fn one_slow(slow: u32) -> Topology {
         let rate = |rate| NonZeroU64::new(rate).unwrap();
         let mut rates = Rates::even((0..14).map(NodeId), rate(100_000_000));
@@ -194,7 +196,7 @@ mod tests {
         Topology { rates, ..Topology::default() }
     }
 
-    /// Whether a node has a part in the plan that is chosen.
+    /// Whether a node takes part in the chosen plan.
     fn takes_part(
         view: &StripeView,
         topology: &Topology,
@@ -226,7 +228,7 @@ mod tests {
             // A whole stripe needs one block of the four that hold parity.
             assert_eq!(takes_part(&view, &topology, &span(0..10, 8 * MIB), None, slow), slow < 10);
         }
-        // Of a small range too, and without its slices' way being longer for it.
+        // The same for a small range.
         assert!(!takes_part(&view, &one_slow(0), &span(3..4, 4096), None, 0));
     }
 

@@ -23,12 +23,12 @@ use crate::stripe::{Nodes, by_id};
 /// How a client behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The cluster's token, where it demands one.
+    /// The cluster's token, if it demands one.
     pub token: Option<String>,
-    /// How long one call may take until the coordinator counts as unreachable.
+    /// Timeout of one call, after which the coordinator counts as unreachable.
     pub call_timeout: Duration,
-    /// How long an operation under way waits for a coordinator that went away; an operation that
-    /// has not begun fails at once.
+    /// How long a running operation waits for a coordinator that went away. An operation that has not begun fails
+    /// at once.
     pub patience: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
-    /// Slices of reads, where they are asked for.
+    /// Slice size of reads, if the caller demands one.
     pub(crate) slice_bytes: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Client {
     /// first call.
     ///
     /// # Errors
-    /// `Invalid` for what is not an address or not a token.
+    /// `Invalid` for a bad address or token.
     pub async fn connect(endpoint: &str, options: Options) -> Result<Self, ClientError> {
         let invalid = |e: kintsu_wire::WireError| ClientError::Invalid(e.to_string());
         let credentials = match &options.token {
@@ -87,13 +87,13 @@ impl Client {
         Ok(Self { shared: Arc::new(shared), slice_bytes: None })
     }
 
-    /// The same client, whose reads are streamed in slices of so many bytes; by default in what suits the plan, and
-    /// where nothing is lost in cells.
+    /// The same client, with reads in slices of this many bytes. By default the slices fit the plan, and are cells
+    /// if nothing is lost.
     pub fn in_slices(&self, slice_bytes: Option<u32>) -> Self {
         Self { slice_bytes: slice_bytes.filter(|bytes| *bytes > 0), ..self.clone() }
     }
 
-    /// Learns which cluster this is, once: agents talk to nobody who does not show it.
+    /// Learns once which cluster this is: agents refuse callers that do not show it.
     pub(crate) async fn join(&self) -> Result<(), ClientError> {
         if self.shared.credentials.cluster().is_none() {
             let info = self.call_patiently(|mut c| async move { c.cluster(Nothing {}).await }).await?;
@@ -102,7 +102,7 @@ impl Client {
         Ok(())
     }
 
-    /// An object in general.
+    /// A summary of an object.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
@@ -123,7 +123,7 @@ impl Client {
         .await
     }
 
-    /// As [`Client::stripes`], also when the coordinator is away for a while.
+    /// As [`Client::stripes`], but waits for a coordinator that is away for a while.
     pub(crate) async fn stripes_patiently(
         &self,
         name: &str,
@@ -188,12 +188,12 @@ impl Client {
     /// What is set aside on the nodes, or on one: blocks that the metadata do not know, and damaged ones.
     ///
     /// # Errors
-    /// `NotFound` for a node that nobody knows, or whatever keeps the coordinator from answering.
+    /// `NotFound` for an unknown node, or whatever keeps the coordinator from answering.
     pub async fn quarantine(&self, node: Option<NodeId>) -> Result<QuarantineList, ClientError> {
         self.call(|mut c| async move { c.quarantine(Quarantine { node }).await }).await
     }
 
-    /// Has a node take a block back to its place.
+    /// Makes a node move a block from its quarantine back to its place.
     ///
     /// # Errors
     /// No such block; a sound block at its place; damage; or whatever keeps the coordinator from answering.
@@ -206,7 +206,8 @@ impl Client {
         .await
     }
 
-    /// Lets a node's quarantine be purged in time although many of its blocks looked unknown at once.
+    /// Confirms that a node's quarantine may be purged in time, although many of its blocks looked unknown at
+    /// once.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
@@ -222,7 +223,7 @@ impl Client {
         self.call(|mut c| async move { c.forget_node(NodeRef { node }).await }).await.map(drop)
     }
 
-    /// How far metadata are that are being made anew from blocks.
+    /// Progress of a rebuild of the metadata from blocks.
     ///
     /// # Errors
     /// Whatever keeps the coordinator from answering.
@@ -230,10 +231,11 @@ impl Client {
         self.call(|mut c| async move { c.rebuild(Nothing {}).await }).await
     }
 
-    /// Ends the making of metadata from blocks: what was not found until now counts as unknown.
+    /// Ends the rebuild of the metadata from blocks: blocks that were not found until now count as unknown.
     ///
     /// # Errors
-    /// Nothing is being rebuilt; nodes are telling of their blocks; or whatever keeps the coordinator from answering.
+    /// No rebuild is active; nodes are still reporting their blocks; or whatever keeps the coordinator from
+    /// answering.
     pub async fn finish_rebuild(&self) -> Result<RebuildStatus, ClientError> {
         self.call(|mut c| async move { c.finish_rebuild(Nothing {}).await }).await
     }
@@ -246,17 +248,17 @@ impl Client {
         self.call(|mut c| async move { c.status(Nothing {}).await }).await
     }
 
-    /// Waits until the coordinator knows of the puts that were given up, for a few seconds at most.
-    /// To be called before the process ends; without it they are undone when their leases run out.
+    /// Waits until the coordinator has been told of abandoned puts, for a few seconds at most. Call it before the
+    /// process ends; without it these puts are undone when their leases expire.
     pub async fn close(&self) {
         let mut farewells = std::mem::take(&mut *self.farewells());
         let all = async { while farewells.join_next().await.is_some() {} };
         if tokio::time::timeout(Duration::from_secs(3), all).await.is_err() {
-            tracing::warn!("the coordinator did not hear of a put that was given up; its lease will run out");
+            tracing::warn!("the coordinator could not be told of an abandoned put; its lease will expire");
         }
     }
 
-    /// Lets a last message go out although nobody waits for it any more.
+    /// Sends a last message in the background; nobody waits for it.
     pub(crate) fn farewell(&self, message: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let mut farewells = self.farewells();
@@ -289,7 +291,7 @@ impl Client {
         self.shared.coordinator.clone()
     }
 
-    /// One call, in bounded time; on a new connection if the old one ended before the call went out.
+    /// One call, in bounded time. Repeated on a new connection if the old one ended before the request was sent.
     pub(crate) async fn call<T, F, Fut>(&self, call: F) -> Result<T, ClientError>
     where
         F: Fn(CoordinatorChannel) -> Fut,
@@ -309,7 +311,7 @@ impl Client {
         }
     }
 
-    /// A call that may be made twice without harm, repeated while the coordinator is away.
+    /// An idempotent call, repeated while the coordinator is away.
     pub(crate) async fn call_patiently<T, F, Fut>(&self, call: F) -> Result<T, ClientError>
     where
         F: Fn(CoordinatorChannel) -> Fut,
@@ -327,7 +329,7 @@ impl Client {
     }
 }
 
-/// Pauses between attempts, longer each time, until patience ends.
+/// Pauses between attempts, longer each time, until a time limit.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     until: Instant,
@@ -356,7 +358,7 @@ mod tests {
 
     use super::*;
 
-    /// How often a call is made whose first attempt ends with `first`.
+    /// How many attempts a call takes whose first attempt ends with `first`.
     async fn attempts(first: Status) -> usize {
         let client = Client::connect("127.0.0.1:1", Options::default()).await.unwrap();
         let made = AtomicUsize::new(0);

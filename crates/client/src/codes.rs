@@ -1,4 +1,4 @@
-//! Codes as data: registered with a cluster, and those that come with its answers.
+//! Codes as data: registering them with a cluster, and using those that come with its answers.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use kintsu_wire::message::{CodeInfo, CodeList, CodeName, Done, Nothing, Register
 use crate::{Client, ClientError};
 
 impl Client {
-    /// Registers a code, so that objects can be stored with it under its name; false when the same was
+    /// Registers a code, so that objects can be stored with it under its name; false if the same definition was
     /// registered before. The cluster proves it first.
     ///
     /// # Errors
-    /// `Invalid` when it does not prove, with the reason; `Exists` when the name is taken by another definition.
+    /// `Invalid` when its proof fails, with the reason; `Exists` when the name is taken by another definition.
     pub async fn register_code(&self, definition: &Definition) -> Result<bool, ClientError> {
         let request = RegisterCode { definition: definition.clone() };
         let reply: RegisteredCode = self
@@ -62,23 +62,23 @@ impl Client {
     }
 }
 
-/// The code of a name that came from the coordinator or the user.
+/// The code for a name from the coordinator or the user.
 fn parse_code(name: &str) -> Result<Arc<dyn Code>, ClientError> {
     kintsu_code::parse(name).map_err(|e| ClientError::Invalid(e.to_string()))
 }
 
-/// The code that an answer of the coordinator names, by its definition where one came with it: that is proved
-/// here as well, as any input.
+/// The code that an answer of the coordinator names, from its definition if one came with it. The definition is
+/// proved here too, as any input.
 pub(crate) async fn received_code(
     name: &str,
     definition: Option<Definition>,
 ) -> Result<Arc<dyn Code>, ClientError> {
     let Some(definition) = definition else {
-        // Making a code proves its distance, which may take seconds.
+        // Constructing a code proves its distance, which may take seconds.
         let name = name.to_owned();
         let made = tokio::task::spawn_blocking(move || parse_code(&name)).await;
         return made
-            .unwrap_or_else(|e| Err(ClientError::Invalid(format!("code: its proof ended early: {e}"))));
+            .unwrap_or_else(|e| Err(ClientError::Invalid(format!("code: its proof was aborted: {e}"))));
     };
     if definition.name != name {
         return Err(ClientError::Corrupt(format!(
@@ -87,6 +87,6 @@ pub(crate) async fn received_code(
         )));
     }
     let proof = tokio::task::spawn_blocking(move || definition.prove()).await;
-    let proof = proof.map_err(|e| ClientError::Io(format!("a proof ended early: {e}")))?;
+    let proof = proof.map_err(|e| ClientError::Io(format!("a proof was aborted: {e}")))?;
     proof.map_err(|e| ClientError::Corrupt(format!("the definition of {name}: {e}")))
 }

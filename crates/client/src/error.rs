@@ -11,13 +11,13 @@ pub enum ClientError {
     /// There is no such object or node.
     #[error("not found: {0}")]
     NotFound(String),
-    /// There is an object of this name already.
+    /// The name is taken.
     #[error("exists already: {0}")]
     Exists(String),
-    /// The request makes no sense; says what was expected and what came.
+    /// A bad request; says what was expected and what came.
     #[error("{0}")]
     Invalid(String),
-    /// More blocks are gone than the code can bear; says which are left and which are needed.
+    /// More blocks are lost than the code tolerates; says which are left and which are needed.
     #[error("cannot be read: {0}")]
     Unrecoverable(String),
     /// The cluster's state does not allow it: most often too few nodes or racks are alive for the code's
@@ -30,7 +30,7 @@ pub enum ClientError {
     /// The coordinator, or a node, does not answer at an address.
     #[error("{0}")]
     Unreachable(String),
-    /// What arrived is not what was asked for.
+    /// The received data are not what was requested.
     #[error("corrupt: {0}")]
     Corrupt(String),
     /// The coordinator refuses this client: wrong or missing token, or another protocol version.
@@ -45,7 +45,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Reads the coordinator's answer; `endpoint` is named where it did not answer at all.
+    /// Turns the coordinator's answer into an error; names `endpoint` if there was no answer at all.
     pub(crate) fn from_status(endpoint: &str, status: &Status) -> Self {
         let message = status.message().to_owned();
         if is_transport(status) {
@@ -71,7 +71,7 @@ impl ClientError {
         ))
     }
 
-    /// Says of what, where a planner could only say why.
+    /// Adds the object and stripe to a planner's error.
     pub(crate) fn about(self, name: &str, stripe: &StripeInfo) -> Self {
         let note = if stripe.encoded { "" } else { " (it has no parity yet: see `kintsu encode`)" };
         match self {
@@ -87,12 +87,12 @@ impl ClientError {
     }
 }
 
-/// Whether a status was made on this side because nobody answered, as opposed to an answer.
+/// Whether a status was made on our side because no answer came.
 pub(crate) fn is_transport(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
-/// Whether the connection ended before the request went out over it: making the call again does nothing twice.
+/// Whether the connection ended before the request was sent, so that the call can be repeated safely.
 pub(crate) fn is_unsent(status: &Status) -> bool {
     is_transport(status) && status.code() == Code::Cancelled
 }

@@ -1,7 +1,7 @@
-//! Long work that the coordinator conducts, followed from outside.
+//! Jobs: long work that the coordinator conducts, and that a client follows.
 //!
-//! All of it can be asked for twice without harm (what is done already is not done again), so a
-//! stream that breaks because the coordinator went away is asked for again when it is back.
+//! Every job is idempotent: work that is done already is not repeated. So if the stream of reports breaks because
+//! the coordinator went away, the client requests the job again when it is back.
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -18,7 +18,7 @@ use crate::{Client, ClientError};
 type Answer = Result<Response<Streaming<JobEvent>>, Status>;
 type Ask = Box<dyn Fn(CoordinatorChannel) -> BoxFuture<'static, Answer> + Send + Sync>;
 
-/// What a job reports, as it goes on. Dropping it stops listening.
+/// The reports of a running job. Dropping it stops listening; the job continues.
 pub struct Jobs {
     client: Client,
     ask: Ask,
@@ -36,7 +36,7 @@ impl Jobs {
     /// The next event; `None` after [`JobEvent::Ended`].
     ///
     /// # Errors
-    /// What the coordinator refuses, or that it went away for longer than the client's patience.
+    /// A refusal of the coordinator, or its absence for longer than the client's patience.
     pub async fn next(&mut self) -> Result<Option<JobEvent>, ClientError> {
         if self.ended {
             return Ok(None);
@@ -53,7 +53,7 @@ impl Jobs {
                 }
                 broken => {
                     let reason = broken.and_then(Result::err).map(|status| status.message().to_owned());
-                    tracing::info!("the job's reports stopped ({reason:?}); asking again");
+                    tracing::info!("the job's reports stopped ({reason:?}); requesting the job again");
                     self.ask_again().await?;
                 }
             }
@@ -78,7 +78,7 @@ impl Jobs {
 }
 
 impl Client {
-    /// Makes the parity of an object that was written offline.
+    /// Encodes an object that was written with offline encoding.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
@@ -91,7 +91,8 @@ impl Client {
         .await
     }
 
-    /// Repairs blocks that are unavailable, in slices of `slice_bytes`, or by default of what suits the plan.
+    /// Repairs blocks that are unavailable, in slices of `slice_bytes`, or by default of a size that fits the
+    /// plan.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
@@ -105,10 +106,10 @@ impl Client {
         self.repair_by(Repair { method, slice_bytes, ..Repair::new(target) }).await
     }
 
-    /// Repairs blocks that are unavailable: by which method and schedule, and to whom, is in `repair`.
+    /// Repairs blocks that are unavailable; `repair` names method, schedule and requestors.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` for requestors that cannot be; or whatever keeps the coordinator from answering.
+    /// `NotFound`; `Invalid` for impossible requestors; or whatever keeps the coordinator from answering.
     pub async fn repair_by(&self, repair: Repair) -> Result<Jobs, ClientError> {
         self.job(move |mut c| {
             let repair = repair.clone();
@@ -117,7 +118,7 @@ impl Client {
         .await
     }
 
-    /// Verifies all blocks, of one node or of all, and mends what is found.
+    /// Verifies all blocks of one node or of all nodes, and repairs bad ones.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
@@ -133,7 +134,7 @@ impl Client {
         self.command(NodeCommand { node, action, force: false }).await
     }
 
-    /// Deletes all blocks of a node, also where that makes objects unreadable.
+    /// Deletes all blocks of a node, even if that makes objects unreadable.
     ///
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.

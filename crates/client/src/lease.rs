@@ -1,4 +1,4 @@
-//! The lease of a put: renewed while it is written, given back when it is given up.
+//! The lease of a put: renewed while the object is written, returned when the put is abandoned.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::{Client, ClientError};
 
-/// Keeps a put alive; dropped before [`Lease::fulfilled`] it tells the coordinator to undo the put.
+/// Keeps a put alive. If it is dropped before [`Lease::fulfilled`], it tells the coordinator to undo the put.
 pub(crate) struct Lease {
     client: Client,
     put: PutRef,
@@ -26,7 +26,7 @@ impl Lease {
         Self { client: client.clone(), put, renewer, lost, fulfilled: false }
     }
 
-    /// Waits until the coordinator says that the put is no more; for ever if it never does.
+    /// Waits until the coordinator says that the put was undone; for ever if that never happens.
     pub(crate) async fn lost(&mut self) -> ClientError {
         match (&mut self.lost).await {
             Ok(error) => error,
@@ -45,11 +45,12 @@ async fn renew(client: Client, put: PutRef, every: Duration, tell: oneshot::Send
         tokio::time::sleep(every).await;
         match client.call(|mut c| async move { c.renew_put(put).await }).await {
             Ok(_) => {}
-            // Leases outlive a coordinator that is away: it counts on from its return.
+            // A lease does not expire while the coordinator is away: its time continues when the coordinator is
+            // back.
             Err(error) if error.is_unreachable() => tracing::debug!("lease of a put: {error}"),
             Err(error) => {
                 let lost = ClientError::Interrupted(format!("the put was undone: {error}"));
-                // Whoever waited may have ended meanwhile.
+                // The waiting task may have ended meanwhile.
                 let _ = tell.send(lost);
                 return;
             }
@@ -66,7 +67,7 @@ impl Drop for Lease {
         let (client, put) = (self.client.clone(), self.put);
         self.client.farewell(async move {
             if let Err(error) = client.call(|mut c| async move { c.abort_put(put).await }).await {
-                tracing::debug!("a put given up was not undone at once: {error}");
+                tracing::debug!("an abandoned put was not undone at once: {error}");
             }
         });
     }

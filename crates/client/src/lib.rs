@@ -1,9 +1,9 @@
-//! The client library: objects written, read whole, in part and degraded, and the cluster asked and
-//! commanded. Every door (command line, gateways, bindings) is an adapter over it.
+//! The client library: writes objects, reads them (whole, ranges, degraded), and queries and controls the cluster.
+//! Every door (command line, gateways, bindings) is an adapter over it.
 //!
-//! [`Client::put`] encodes here and sends blocks straight to the nodes that keep them;
-//! [`Client::get`] reads straight from nodes and decodes here what is lost. The coordinator is asked
-//! where things are and told when they are done; no object's bytes pass through it.
+//! [`Client::put`] encodes in this process and sends blocks directly to the nodes that keep them. [`Client::get`]
+//! reads directly from nodes and decodes lost blocks in this process. The coordinator tells where blocks are and
+//! records finished writes; no object's bytes pass through it.
 //!
 //! In order of reading: `client` (the connection), `write` and `write_stripe`, `read` and `portion`,
 //! `span` and `assemble` (which bytes of which block), `attempt` (one plan run once), `jobs`, `codes`.

@@ -1,5 +1,5 @@
-//! Reading a range of one stripe: plan, run, and around whatever fails plan again from the
-//! position that has been delivered.
+//! Reading a range of one stripe: plan and run; after a fault, re-plan without what failed, from the position up
+//! to which bytes were delivered.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,39 +24,39 @@ use crate::span::{Span, spans};
 use crate::stripe::{by_id, readable};
 use crate::{Client, ClientError};
 
-/// Attempts in a row that bring neither a byte nor something new about a node or block.
+/// Most attempts in a row that deliver no byte and tell nothing new about a node or block.
 const MAX_FRUITLESS: usize = 4;
 
-/// How long the reader may hold a run up before its nodes are not to blame for what follows.
+/// A reader that blocks a run for longer than this excuses its nodes: a later stall is not blamed on them.
 const HELD_UP: Duration = Duration::from_secs(2);
 
-/// Deliveries that wait for the assembler.
+/// Most deliveries that wait for the assembler.
 const DELIVERIES: usize = 8;
 
-/// A range of one stripe that is to be read.
+/// A range of one stripe to read.
 pub(crate) struct Portion {
     pub client: Client,
     pub name: String,
     pub code: Arc<dyn Code>,
     pub stripe: StripeInfo,
-    /// Of the stripe in the object.
+    /// Position of the stripe in the object.
     pub position: u64,
-    /// Stripe offsets.
+    /// The range, as offsets in the stripe.
     pub range: Range<u64>,
-    /// How lost blocks are to be rebuilt; without, as is predicted to be fastest.
+    /// How to decode lost blocks; `None` for the method with the least predicted time.
     pub method: Option<Method>,
     pub avoid: Arc<Avoid>,
     pub counters: Arc<Counters>,
 }
 
 enum Failure {
-    /// To be planned around.
+    /// The next attempt avoids the node or block at fault.
     Fault {
         fault: Fault,
-        /// The reader held everything up, which looks like a stalled peer to the others.
+        /// Whether the reader blocked the run, which looks like a stalled peer to the nodes.
         held_up: bool,
     },
-    /// The end of it.
+    /// The read fails.
     Error(ClientError),
 }
 
@@ -96,7 +96,7 @@ impl Portion {
         }
     }
 
-    /// What to read next, from this stripe offset on: in whole cells if any of it is to be decoded from sub-blocks.
+    /// What to read next, from this stripe offset on: in whole cells if any of it must be decoded from sub-blocks.
     fn span(&self, view: &StripeView, from: u64) -> Option<Span> {
         let next = |decoded| {
             let rest = spans(&self.stripe.layout, self.code.k(), decoded, from..self.range.end);
@@ -110,7 +110,7 @@ impl Portion {
         }
     }
 
-    /// One run over one span, or over as much of it as comes before a fault.
+    /// One run over one span, until its end or the first fault.
     async fn attempt(
         &self,
         view: &StripeView,
@@ -184,8 +184,8 @@ impl Portion {
         readable(&self.stripe, &self.code, |index, node| self.avoid.usable(BlockId { stripe, index }, node))
     }
 
-    /// Takes in what went wrong: a node or block to go around, a bad block to be mended, and where
-    /// the coordinator sees the stripe now. Whether any of it is new.
+    /// Learns from a fault: avoids its node or block, reports a bad block for repair, and fetches the present
+    /// places of the stripe's blocks. Returns whether the fault names something new to avoid.
     async fn learn(&mut self, fault: &Fault, held_up: bool) -> Result<bool, ClientError> {
         tracing::info!("reading {}: {fault}; planning around it", self.name);
         if held_up && matches!(fault.kind, FaultKind::Lost | FaultKind::Stalled | FaultKind::Aborted) {
@@ -211,8 +211,8 @@ impl Portion {
         }
     }
 
-    /// Asks where the stripe's blocks are now: it may have been repaired, or replaced.
-    /// Without patience a coordinator that is away is no error: the nodes may well go on alone.
+    /// Fetches the present places of the stripe's blocks: it may have been repaired or replaced. Unless
+    /// `patiently`, a coordinator that is away is no error, because the nodes may be enough.
     async fn refresh(&mut self, patiently: bool) -> Result<(), ClientError> {
         let asked = match patiently {
             true => self.client.stripes_patiently(&self.name, self.position, 1).await,
@@ -239,7 +239,7 @@ impl Portion {
     }
 
     fn abandoned(&self) -> ClientError {
-        ClientError::Interrupted(format!("nobody waits for {} any more", self.name))
+        ClientError::Interrupted(format!("the reader of {} is gone", self.name))
     }
 
     fn nothing_came(&self, span: &Span) -> ClientError {

@@ -1,4 +1,4 @@
-//! What links carry, as planners take it.
+//! The rates of links, as planners use them.
 
 use kintsu_plan::Rates;
 use kintsu_wire::message::{Done, Nothing};
@@ -6,10 +6,10 @@ use kintsu_wire::message::{Done, Nothing};
 use crate::{Client, ClientError};
 
 impl Client {
-    /// Tells the cluster what its links carry, in place of what it was told before.
+    /// Sets the rates of the cluster's links; replaces earlier ones.
     ///
     /// # Errors
-    /// `NotFound` for nodes or racks that are not there; or whatever keeps the coordinator from answering.
+    /// `NotFound` for unknown nodes or racks; or whatever keeps the coordinator from answering.
     pub async fn set_rates(&self, rates: &Rates) -> Result<(), ClientError> {
         let Done {} = self
             .call(|mut c| {
@@ -20,7 +20,7 @@ impl Client {
         Ok(())
     }
 
-    /// What the cluster was told that its links carry.
+    /// The rates of links that the cluster was told.
     ///
     /// # Errors
     /// Whatever keeps the coordinator from answering.

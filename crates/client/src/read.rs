@@ -1,12 +1,12 @@
 //! Reading an object: whole or a range, from whole blocks or by decoding.
 //!
-//! The range is cut into portions (one [`Span`](crate::span::Span) each). Every portion is a task of its own that reads,
-//! decodes and re-plans around what fails, and sends its bytes in order through a bounded queue. The
-//! next portion starts while the current one drains, so that the line does not fall silent.
+//! The range is cut into portions (one [`Span`](crate::span::Span) each). Every portion is a separate task. It
+//! reads, decodes, re-plans around faults, and sends its bytes in order through a bounded queue. The next portion
+//! starts while the current one drains, so that the link is not idle between them.
 //!
-//! Invariants: bytes reach the sink in order and once, whatever is re-planned; memory is bounded by
-//! two queues and the slices in flight, whatever the object's size. What it is not: a snapshot. An
-//! object that is replaced under a reader ends the read with `Interrupted`, never with bytes of both.
+//! Invariants: bytes reach the sink once and in order, even after re-planning; memory is bounded by two queues and
+//! the slices in flight, whatever the object's size. What it is not: a snapshot. If the object is replaced during
+//! a read, the read ends with `Interrupted`, never with bytes of both versions.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -29,7 +29,7 @@ use crate::span::spans;
 use crate::stripe::by_id;
 use crate::{Client, ClientError};
 
-/// Stripes asked for in one call.
+/// Stripes requested in one call.
 const PAGE: u64 = 256;
 
 /// Portions read at the same time: the one that drains, and the next.
@@ -44,12 +44,12 @@ const QUEUE_BYTES: u64 = 8 << 20;
 pub struct GetReport {
     /// Bytes delivered.
     pub bytes: u64,
-    /// Stripes of which a wanted block had to be decoded.
+    /// Stripes with at least one wanted block that had to be decoded.
     pub degraded_stripes: u64,
-    /// Bytes of blocks that nodes read for it, in attempts that failed too: of every checksum unit of which a part
-    /// was wanted, all.
+    /// Bytes of blocks that nodes read for it, including failed attempts. A checksum unit of which a part was
+    /// needed counts in full.
     pub bytes_read: u64,
-    /// Attempts that failed and were planned anew from where they were.
+    /// Attempts that failed and were re-planned from where they stopped.
     pub replanned: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct GetOptions {
     pub method: Option<Method>,
 }
 
-/// What the portions of one read count together.
+/// Counters shared by the portions of one read.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub bytes_read: AtomicU64,
@@ -84,13 +84,13 @@ impl Counters {
 }
 
 impl Client {
-    /// Writes an object, or the bytes `range` of it, to `sink` in order. `progress` is told bytes
-    /// done and bytes in all.
+    /// Writes an object, or the bytes `range` of it, to `sink` in order. `progress` gets the bytes done and the
+    /// total.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for a range past the end; `Unrecoverable` when too few blocks are
     /// left; `Interrupted` when the object is replaced meanwhile; `Io` of the sink. Some bytes may have
-    /// reached the sink by then; those that have are right.
+    /// reached the sink by then; these are right.
     pub async fn get(
         &self,
         name: &str,
@@ -101,7 +101,7 @@ impl Client {
         self.get_with(name, range, GetOptions::default(), sink, progress).await
     }
 
-    /// As [`Client::get`], with a say in how it is read.
+    /// As [`Client::get`], with options.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -205,7 +205,7 @@ impl Reader {
         }))
     }
 
-    /// Brings the stripe that holds `at` to the front and queues what is wanted of it.
+    /// Moves the stripe that holds `at` to the front and queues the portions wanted of it.
     async fn next_stripe(&mut self) -> Result<(), ClientError> {
         loop {
             let (from, upto) = match self.stripes.front() {
@@ -243,8 +243,8 @@ impl Reader {
         }
     }
 
-    /// The page that holds `at`, or the next one: all stripes but the last are equally long. It
-    /// begins with a stripe known already wherever it adjoins, which tells a replaced object.
+    /// Fetches the page that holds `at`, computed from the fact that all stripes but the last are equally long. If
+    /// it is the next page, it begins with the last known stripe, so that a replaced object is noticed.
     async fn next_page(&mut self, stripe_bytes: u64) -> Result<(), ClientError> {
         let ahead = self.stripes.front().map_or(0, |s| (self.at - s.offset) / stripe_bytes.max(1));
         let (first, known) = if ahead <= 1 {
@@ -272,7 +272,7 @@ impl Reader {
     }
 }
 
-/// A portion under way; dropping it ends it.
+/// A running portion; dropping it ends it.
 struct Flow {
     bytes: mpsc::Receiver<Bytes>,
     task: JoinHandle<Result<(), ClientError>>,

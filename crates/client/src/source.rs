@@ -24,17 +24,16 @@ pub trait ReadAt: Send + Sync {
         self.len() == 0
     }
 
-    /// Checks, when all bytes have been read, that the source did not change meanwhile.
+    /// Checks after all bytes have been read that the source did not change meanwhile.
     ///
     /// # Errors
-    /// When it did, as far as can be told.
+    /// It changed, as far as that can be detected.
     fn check_unchanged(&self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A file on the client's machine as it was when it was opened; a write to it meanwhile is noticed by
-/// its length or its time of modification.
+/// A file on the client's machine. A write to it after opening is detected by its length or its modification time.
 #[derive(Debug)]
 pub struct FileSource {
     file: File,
@@ -46,7 +45,7 @@ impl FileSource {
     /// Opens a regular file.
     ///
     /// # Errors
-    /// When it cannot be opened or is not a regular file.
+    /// It cannot be opened or is not a regular file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));

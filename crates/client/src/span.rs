@@ -1,10 +1,9 @@
 //! Which bytes of which blocks hold a range of a stripe.
 //!
-//! A range is cut into [`Span`]s in stripe order. Each is a rectangle (the same bytes of
-//! neighbouring data blocks), which is what one program can go through, and no span reads a byte
-//! that the range does not need, save the zeros behind the stripe's end and what a
-//! sub-packetized code cannot cut. A whole stripe is one span (striped) or one a block
-//! (contiguous).
+//! A range is cut into [`Span`]s in stripe order. Each is a rectangle (the same bytes of neighbouring data
+//! blocks), because one program processes one rectangle. No span reads a byte that the range does not need, with
+//! two exceptions: zeros behind the stripe's end, and whole cells of a sub-packetized code. A whole stripe is one
+//! span (striped) or one span a block (contiguous).
 
 use std::ops::Range;
 
@@ -34,8 +33,8 @@ impl Span {
     }
 }
 
-/// Where byte `offset` of data block `index` lies in the stripe, and for how many bytes from there
-/// block and stripe run side by side. Beyond the data it gives positions at or behind `data_bytes`.
+/// Where byte `offset` of data block `index` lies in the stripe, and how many bytes from there are contiguous in
+/// both block and stripe. Beyond the data it gives positions at or behind `data_bytes`.
 pub fn position(layout: &Layout, k: usize, index: BlockIndex, offset: u64) -> (u64, u64) {
     let i = u64::from(index.0);
     match layout.kind {
@@ -52,7 +51,7 @@ pub fn position(layout: &Layout, k: usize, index: BlockIndex, offset: u64) -> (u
 
 /// Cuts a range of a stripe (`range.end <= data_bytes`) into spans, in stripe order.
 ///
-/// Where blocks are `decoded` from sub-blocks the spans are widened to whole cells.
+/// If blocks are `decoded` from sub-blocks, the spans are widened to whole cells.
 pub fn spans(layout: &Layout, k: usize, decoded: bool, range: Range<u64>) -> Vec<Span> {
     if range.is_empty() {
         return Vec::new();
@@ -91,7 +90,7 @@ fn contiguous(layout: &Layout, range: Range<u64>) -> Vec<Span> {
 
 fn striped(layout: &Layout, k: usize, range: Range<u64>) -> Vec<Span> {
     let row = u64::from(layout.cell_bytes) * k as u64;
-    // Nothing is stored behind the data: the last row is as good as full.
+    // Nothing is stored behind the data, so the last row can be treated as full.
     let end = if range.end == layout.data_bytes { range.end.next_multiple_of(row) } else { range.end };
     let (first, last) = (range.start / row, end / row);
     if first == last {

@@ -1,4 +1,4 @@
-//! A stripe as the coordinator describes it, in the terms of the planner.
+//! A stripe as the coordinator describes it, converted to the planner's types.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(crate) fn by_id(nodes: Vec<NodeAddress>) -> Nodes {
 }
 
 impl Client {
-    /// A stripe of an object (by position), the nodes around it as planners see them now, and what the cluster was
-    /// told that its links carry. Blocks that cannot be read have no home.
+    /// A stripe of an object (by position), the present nodes as planners see them, and the rates of links that
+    /// the cluster was told. Blocks that cannot be read have no home.
     ///
     /// # Errors
-    /// `NotFound` for the object, `Invalid` for a stripe it does not have.
+    /// `NotFound` for the object, `Invalid` for a position that it does not have.
     pub async fn stripe_view(
         &self,
         name: &str,
@@ -52,7 +52,7 @@ pub(crate) fn granted(grant: &StripeGrant, code: &Arc<dyn Code>) -> Result<Strip
     checked(view)
 }
 
-/// A stripe to be read: the blocks that exist, are not known to be lost, and are `usable`.
+/// A stripe to be read: with the blocks that exist, are not known to be lost, and are `usable`.
 pub(crate) fn readable(
     info: &StripeInfo,
     code: &Arc<dyn Code>,

@@ -1,9 +1,9 @@
-//! Writing an object: stripe by stripe, then all at once visible.
+//! Writing an object: stripe by stripe; then it becomes visible as a whole.
 //!
-//! Invariants: nothing is visible before the coordinator has accepted the digests of all blocks, each
-//! durable by then; whatever ends the put before (an error, a dropped future, a dead process) leaves
-//! only blocks that the coordinator deletes, at once or when the lease runs out. Memory is
-//! bounded by the slices in flight of the stripes under way, and the digests of one batch of stripes.
+//! Invariants: nothing is visible before the coordinator has accepted the digests of all blocks, each of which is
+//! durable by then. If the put ends before that (by an error, a dropped future, a dead process), it leaves only
+//! blocks that the coordinator deletes, at once or when the lease expires. Memory is bounded by the slices in
+//! flight of the stripes being written, and the digests of one batch of stripes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::{Client, ClientError, ReadAt};
 /// Stripes written at the same time.
 const STRIPES_AT_ONCE: usize = 2;
 
-/// How often one stripe is written anew because what was written of it is gone when the put is committed.
+/// How often one stripe is rewritten because its blocks are gone when the put is committed.
 const MAX_REWRITES: usize = 3;
 
-/// How often progress is told.
+/// Least time between two progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// How an object is stored.
@@ -37,17 +37,17 @@ pub struct PutOptions {
     pub code: String,
     /// When parity is made.
     pub encoding: Encoding,
-    /// Largest block in bytes; none: what fits the code (see [`kintsu_plan::Layout::sizes`]).
+    /// Largest block in bytes; `None` for a size that fits the code (see [`kintsu_plan::Layout::sizes`]).
     pub block_bytes: Option<u64>,
-    /// Cell in bytes; none: what fits the code (see [`kintsu_plan::Layout::sizes`]).
+    /// Cell in bytes; `None` for a size that fits the code (see [`kintsu_plan::Layout::sizes`]).
     pub cell_bytes: Option<u32>,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
 }
 
 impl PutOptions {
-    /// Encoded online with this code, in blocks and cells that fit it (of 64 MiB and 128 KiB, or somewhat more);
-    /// a name that exists is refused.
+    /// The defaults for a code: encoded online, in blocks and cells that fit the code (64 MiB and 128 KiB, or
+    /// somewhat more); a name that exists is refused.
     pub fn new(code: impl Into<String>) -> Self {
         Self {
             code: code.into(),
@@ -60,8 +60,8 @@ impl PutOptions {
 }
 
 impl Client {
-    /// Stores the bytes of `source` as an object. `progress` is told bytes done and bytes in all.
-    /// Dropping the future gives the put up.
+    /// Stores the bytes of `source` as an object. `progress` gets the bytes done and the total. Dropping the
+    /// future abandons the put.
     ///
     /// # Errors
     /// `Exists` without `replace`; `Invalid` for a bad code or size; `Placement` and `Full` when
@@ -127,7 +127,7 @@ impl Client {
     }
 }
 
-/// Counts how often each stripe was refused, by its first byte in the object.
+/// Counts how often each stripe (named by its first byte in the object) was refused; fails beyond the limit.
 fn give_up_at_last(counts: &mut HashMap<u64, usize>, refused: &[RefusedStripe]) -> Result<(), ClientError> {
     if refused.is_empty() {
         return Err(ClientError::Corrupt("expected the stripes that a commit refuses, got none".into()));
@@ -136,7 +136,8 @@ fn give_up_at_last(counts: &mut HashMap<u64, usize>, refused: &[RefusedStripe]) 
         let count = counts.entry(stripe.offset).or_insert(0);
         *count += 1;
         if *count > MAX_REWRITES {
-            let why = format!("what was written is gone again after {MAX_REWRITES} times: {}", stripe.detail);
+            let why =
+                format!("what was written is gone again after {MAX_REWRITES} rewrites: {}", stripe.detail);
             return Err(ClientError::Interrupted(why));
         }
     }
@@ -148,7 +149,7 @@ struct Writes<'a, P> {
     put: Arc<Put>,
     /// Bytes of the object.
     total: u64,
-    /// Stripes that are written, and that the coordinator does not know of yet.
+    /// Written stripes that the coordinator has not been told of yet.
     untold: Vec<WrittenStripe>,
     progress: &'a P,
 }
@@ -181,7 +182,7 @@ impl<P: Fn(u64, u64)> Writes<'_, P> {
         Ok(())
     }
 
-    /// Writes stripes anew that a commit refused.
+    /// Rewrites the stripes that a commit refused.
     async fn again(&mut self, refused: Vec<RefusedStripe>) -> Result<(), ClientError> {
         let gone: HashSet<_> = refused.iter().map(|stripe| stripe.grant.id).collect();
         self.untold.retain(|written| !gone.contains(&written.id));

@@ -1,4 +1,4 @@
-//! Writing one stripe, on other nodes when some of them fail.
+//! Writing one stripe; if a node fails, on other nodes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::span::position;
 use crate::stripe::{Nodes, by_id, granted};
 use crate::{Client, ClientError, ReadAt};
 
-/// How often one stripe is placed anew before the put fails.
+/// How often one stripe is moved to other nodes before the put fails.
 const MAX_MOVES: usize = 8;
 
 /// The largest slice of a write.
@@ -34,7 +34,7 @@ pub(crate) struct Put {
     encoding: Encoding,
     label: Option<(ClusterId, ObjectLabel)>,
     nodes: Mutex<Nodes>,
-    /// Nodes that failed any of the stripes.
+    /// Nodes that failed in any of the stripes.
     failed: Mutex<BTreeSet<NodeId>>,
     loaded: AtomicU64,
 }
@@ -53,19 +53,19 @@ impl Put {
         Self { client, put, source, code, encoding, label, nodes, failed, loaded: AtomicU64::new(0) }
     }
 
-    /// Bytes of the object that are on their way.
+    /// Bytes of the object that were sent.
     pub(crate) fn done(&self) -> u64 {
         self.loaded.load(Relaxed)
     }
 
-    /// What the blocks of a stripe say of themselves.
+    /// The label of a stripe's blocks.
     fn label(&self, grant: &StripeGrant, offset: u64) -> Vec<u8> {
         let Some((cluster, object)) = &self.label else { return Vec::new() };
         let (cluster, object, homes) = (*cluster, object.clone(), grant.homes.clone());
         Label { cluster, object, offset, layout: grant.layout, homes }.pack()
     }
 
-    /// The next stripes, from this position on; the coordinator is told what was written meanwhile.
+    /// The next stripes, from this position on; also reports the stripes written meanwhile to the coordinator.
     pub(crate) async fn more_stripes(
         &self,
         from: u64,
@@ -88,7 +88,7 @@ impl Put {
         lock(&self.nodes).get(&node).cloned()
     }
 
-    /// Blocks of a stripe that a put writes: what has bytes, and no parity when that is made later.
+    /// Blocks of a stripe that a put writes: those with bytes; parity only if encoded online.
     fn written(&self, view: &StripeView) -> Vec<BlockIndex> {
         let count = match self.encoding {
             Encoding::Online => self.code.n(),
@@ -98,16 +98,16 @@ impl Put {
     }
 }
 
-/// By block index; `None` for what was not written.
+/// Digests by block index; `None` for blocks that were not written.
 type Digests = Vec<Option<DigestBytes>>;
 
 /// One stripe of a put.
 pub(crate) struct StripeWrite {
     put: Arc<Put>,
     grant: StripeGrant,
-    /// Of its first byte in the object.
+    /// Offset of its first byte in the object.
     offset: u64,
-    /// Nodes that failed it.
+    /// Nodes that failed in this stripe.
     failed: BTreeSet<NodeId>,
 }
 
@@ -116,12 +116,12 @@ impl StripeWrite {
         Self { put, grant, offset, failed: BTreeSet::new() }
     }
 
-    /// Writes it, on other nodes if need be, and gives the digests of what was written.
+    /// Writes the stripe, on other nodes if need be, and returns the digests of what was written.
     pub(crate) async fn write(mut self) -> Result<WrittenStripe, ClientError> {
         let mut moves = 0;
         if self.doomed() {
             let avoid = lock(&self.put.failed).clone();
-            // If there is no other place the node is tried again: it may be back.
+            // If there is no other place, the same node is tried again: it may be back.
             match self.move_stripe(&avoid).await {
                 Err(ClientError::Placement(_)) => {}
                 moved => self.grant = moved?,
@@ -145,7 +145,7 @@ impl StripeWrite {
         }
     }
 
-    /// Writes it anew because `node` lost its block after it was written, on another node if there is one.
+    /// Rewrites the stripe because `node` lost its block after the write; avoids that node if possible.
     pub(crate) async fn write_anew(
         mut self,
         node: NodeId,
@@ -196,7 +196,7 @@ impl StripeWrite {
         })
     }
 
-    /// The blocks as the client's programs load them.
+    /// The blocks that the client's programs load.
     fn local(&self, loaded: Arc<AtomicU64>) -> ClientLocal {
         let (put, offset, layout) = (self.put.clone(), self.offset, self.grant.layout);
         ClientLocal::reading(move |binding| {
@@ -205,7 +205,7 @@ impl StripeWrite {
         })
     }
 
-    /// The digests by block index, if all blocks were written as they should be.
+    /// The digests by block index, if all blocks were written correctly.
     fn digests(&self, view: &StripeView, held: &[HeldBlock]) -> Result<Digests, Fault> {
         let mut digests = vec![None; self.put.code.n()];
         for index in self.put.written(view) {
@@ -226,8 +226,9 @@ impl StripeWrite {
         Ok(digests)
     }
 
-    /// Gets other nodes for the stripe: without those that failed any stripe, or this one, or it
-    /// just now, whichever can be had first. Nodes come back, and a long put meets many.
+    /// Gets other nodes for the stripe. It first tries to avoid all nodes that failed in any stripe, then those
+    /// that failed in this one, then only the one that failed now: a long put meets many failures, and nodes come
+    /// back.
     async fn place_anew(&mut self, fault: Fault) -> Result<(), ClientError> {
         tracing::info!("writing {}: {fault}; placing the stripe anew", self.grant.id);
         let mut last = BTreeSet::new();
@@ -242,7 +243,7 @@ impl StripeWrite {
             match self.move_stripe(avoid).await {
                 Ok(grant) => {
                     self.grant = grant;
-                    // A node may be new, or have been started again elsewhere.
+                    // A node may be new, or may have restarted at another address.
                     *lock(&self.put.nodes) = self.put.client.node_addresses().await?;
                     return Ok(());
                 }
@@ -250,7 +251,7 @@ impl StripeWrite {
                 Err(other) => return Err(other),
             }
         }
-        // Why it had to move says more than that it cannot.
+        // The fault that made the stripe move tells more than the refusal to move it.
         let why = refused.unwrap_or_default();
         Err(match fault.into() {
             ClientError::Full(full) => ClientError::Full(format!("{full}; {why}")),
@@ -270,7 +271,7 @@ impl StripeWrite {
             .await
     }
 
-    /// Whether a node is to keep a block of it that has failed another stripe.
+    /// Whether a node of this stripe has failed in another stripe.
     fn doomed(&self) -> bool {
         let failed = lock(&self.put.failed);
         self.grant.homes.iter().flatten().any(|node| failed.contains(node))
@@ -281,7 +282,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A data block of the object that is being written.
+/// A data block of the object being written.
 struct ObjectBlock {
     put: Arc<Put>,
     loaded: Arc<AtomicU64>,

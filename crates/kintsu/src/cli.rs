@@ -39,14 +39,14 @@ Examples:
   kintsu up --nodes 20 --racks 5 --dir /tmp/kintsu     # a whole cluster in one process
   kintsu put big.iso iso --code rs:n=14,k=10           # store a file
   kintsu node stop 3 && kintsu get iso copy.iso        # read it without node 3
-  kintsu repair --node 3 --method pipeline             # mend what node 3 held
+  kintsu repair --node 3 --method pipeline             # rebuild what node 3 held
   kintsu explain iso --lost 2 --method ppr --svg g.svg # see how a repair would go"
 )]
 pub struct Cli {
     /// The coordinator.
     #[arg(long, global = true, env = "KINTSU_COORDINATOR", default_value = DEFAULT_ENDPOINT, value_name = "HOST:PORT")]
     pub coordinator: String,
-    /// Shared secret of the cluster, where it has one.
+    /// Shared secret (token) of the cluster, if it has one.
     #[arg(long, global = true, env = "KINTSU_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// Print JSON for programs instead of text for people.
@@ -73,12 +73,12 @@ Examples:
   kintsu coordinator --dir /data/new --restore metadata.kintsu   # from a file of `kintsu backup`
   kintsu coordinator --dir /data/new --restore auto              # from the newest copy that an agent keeps")]
     Coordinator(CoordinatorArgs),
-    /// Run an agent alone, beside a disk.
+    /// Run an agent alone, for one disk.
     #[command(after_help = "\
 Examples:
   kintsu agent --dir /data/node7 --rack 2 --coordinator 127.0.0.1:7400
   kintsu agent --dir /data/disk1 --name host7-disk1 --rack dc1/r7
-  kintsu agent --dir /data/disk1 --id 3 --replace      # a new disk in the place of node 3's")]
+  kintsu agent --dir /data/disk1 --id 3 --replace      # a new disk in place of node 3's")]
     Agent(AgentArgs),
     /// Store a file as an object.
     #[command(after_help = "\
@@ -87,10 +87,10 @@ Examples:
   kintsu put log.tar logs/today --code rs:n=9,k=6 --encode offline   # then: kintsu encode logs/today
   kintsu put log.tar logs/today --code rs:n=9,k=6 --replace")]
     Put(Put),
-    /// Make the parity of an object that was stored with `--encode offline`.
+    /// Encode an object that was stored with `--encode offline`: compute its parity on the nodes.
     #[command(after_help = "Example:\n  kintsu encode logs/today")]
     Encode(Name),
-    /// Read an object into a file (`-` for standard output), mending on the way what is lost.
+    /// Read an object into a file (`-` for standard output); lost blocks are decoded during the read.
     #[command(after_help = "\
 Examples:
   kintsu get video copy.mp4
@@ -100,7 +100,7 @@ Examples:
     /// List objects.
     #[command(after_help = "Examples:\n  kintsu ls\n  kintsu ls logs/ --json")]
     Ls(Ls),
-    /// Remove objects; several only after a question, or with `--yes`.
+    /// Remove objects; for more than one it asks first, unless `--yes` is given.
     #[command(after_help = "Examples:\n  kintsu rm logs/today\n  kintsu rm logs/monday logs/tuesday --yes")]
     Rm(Rm),
     /// Show an object and where each of its blocks is.
@@ -109,24 +109,25 @@ Examples:
     /// List the nodes.
     #[command(after_help = "Examples:\n  kintsu nodes\n  kintsu nodes --json")]
     Nodes,
-    /// Blocks that are set aside: those that the metadata do not know, and damaged ones.
+    /// List, restore or release blocks in quarantine: blocks that the metadata do not know, and damaged ones.
     #[command(after_help = "\
 Examples:
   kintsu quarantine ls
   kintsu quarantine restore 3 s300.b2.g1.unknown.1764345600.4
-  kintsu quarantine confirm 3       # what looked unknown at once on node 3 may be deleted in time")]
+  kintsu quarantine confirm 3       # the blocks in node 3's quarantine may be deleted in time")]
     Quarantine {
         /// What to do.
         #[command(subcommand)]
         command: QuarantineCommand,
     },
-    /// How far metadata are that are being made anew from blocks (`kintsu coordinator --rebuild`), and what is incomplete.
+    /// Show the progress of a rebuild of the metadata from blocks (`kintsu coordinator --rebuild`), and what is
+    /// incomplete.
     #[command(after_help = "\
 Examples:
   kintsu rebuild
   kintsu rebuild finish --yes")]
     Rebuild {
-        /// What to do; none: show how far it is.
+        /// What to do; by default show the progress.
         #[command(subcommand)]
         command: Option<RebuildCommand>,
     },
@@ -147,9 +148,10 @@ Examples:
   kintsu node start 3          # where `kintsu up` runs the node
   kintsu node drain 3          # move its blocks elsewhere, then take it away
   kintsu node wipe 3           # delete its blocks; asks first
-  kintsu node forget 3         # gone for good, and nothing is placed on it")]
+  kintsu node forget 3         # it is gone for good and holds no block")]
     Node(Node),
-    /// What links carry: repairs are planned by it, and their reports tell how near they came.
+    /// Set or show the rates of links. Repairs are planned with them, and reports compare the repair with the
+    /// bound.
     #[command(after_help = "\
 Examples:
   kintsu rates set rates.toml
@@ -177,7 +179,7 @@ Examples:
   kintsu repair --node 3 --requestors 8 --schedule greedy
   kintsu repair --object video --method conventional --slice 64KiB --json")]
     Repair(Repair),
-    /// Verify every block on every node, and mend what is found.
+    /// Verify every block on every node, and repair bad ones.
     #[command(after_help = "Examples:\n  kintsu scrub\n  kintsu scrub --node 3")]
     Scrub {
         /// Only this node.
@@ -190,7 +192,7 @@ Examples:
   kintsu explain video --lost 2
   kintsu explain video --lost 2,5 --method conventional --svg plan.svg")]
     Explain(Explain),
-    /// Look at codes.
+    /// List, show, prove, compare and register codes.
     Code {
         /// What to show.
         #[command(subcommand)]
@@ -202,7 +204,8 @@ Examples:
         #[command(subcommand)]
         command: BenchCommand,
     },
-    /// Emulate a cluster with shaped links on this machine, or run an experiment and see measured beside theory.
+    /// Emulate a cluster with shaped links on this machine, or run experiments and compare measurements with
+    /// theory.
     Lab {
         /// What to do.
         #[command(subcommand)]
@@ -211,14 +214,14 @@ Examples:
     /// How long repairs take on a modelled network: whole nodes and racks of large clusters, or one repair.
     #[command(after_help = "\
 Examples:
-  kintsu sim                                                    # a node of 1,000 is lost
+  kintsu sim                                                    # one of 1,000 nodes is lost
   kintsu sim --nodes 10000 --racks 400 --stripes 1000000
   kintsu sim --fail rack --method conventional,pipeline --csv
   kintsu sim --requestors 16 --rack-rate unlimited
   kintsu sim repair --code rs:n=14,k=10 --rate 500Mb/s
   kintsu sim repair --topology docs/examples/lab-racks.toml --code rs:n=9,k=6 --json")]
     Sim(Sim),
-    /// Show the whole story on a real cluster: store, kill, read degraded, recover, compare.
+    /// Demonstrate everything on a real cluster: store, kill nodes, read degraded, recover, compare.
     #[command(after_help = "Example:\n  kintsu demo --file /path/to/a/large/file --dir ./demo-data")]
     Demo(Demo),
 }
@@ -230,19 +233,19 @@ pub struct Put {
     pub file: PathBuf,
     /// The object's name.
     pub name: String,
-    /// Its code, `family:key=value,...` (see `kintsu code list`), or `user:NAME` of one that is registered.
+    /// Its code, `family:key=value,...` (see `kintsu code list`), or `user:NAME` for a registered code.
     #[arg(long, default_value = "rs:n=9,k=6")]
     pub code: String,
-    /// Make the parity while writing, or later with `kintsu encode`.
+    /// Compute the parity while writing, or later with `kintsu encode`.
     #[arg(long, value_enum, default_value_t = EncodeWhen::Online)]
     pub encode: EncodeWhen,
-    /// Largest block [default: 64 MiB, or somewhat more where the code's sub-blocks need it].
+    /// Largest block [default: 64 MiB, or somewhat more if the code's sub-blocks need it].
     #[arg(long, value_name = "BYTES")]
     pub block: Option<Bytes>,
-    /// Cell: the unit coded together [default: 128 KiB, or what the code's sub-blocks need].
+    /// Cell: the unit coded together [default: 128 KiB, or more if the code's sub-blocks need it].
     #[arg(long, value_name = "BYTES")]
     pub cell: Option<Bytes>,
-    /// Replace an object of this name, in one step.
+    /// Replace an object of this name, atomically.
     #[arg(long)]
     pub replace: bool,
 }
@@ -250,9 +253,9 @@ pub struct Put {
 /// When parity is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EncodeWhen {
-    /// While writing; data striped in cells.
+    /// While writing; the data is striped in cells.
     Online,
-    /// Later, where the data is; data contiguous in blocks.
+    /// Later, on the nodes; the data is contiguous in blocks.
     Offline,
 }
 
@@ -268,17 +271,18 @@ pub struct Name {
 pub struct Get {
     /// The object's name.
     pub name: String,
-    /// The file to write, or the folder to write it into; `-` for standard output. A file that is there is replaced by a
-    /// new one of its mode when all is read, and is as it was if the read fails; its other hard links keep the old bytes,
-    /// and extended attributes are not kept. FIFOs and devices are written to.
+    /// The file to write, or the folder to write it into; `-` for standard output. An existing file is replaced
+    /// after the whole object was read, by a new file with the same mode; if the read fails, the old file stays.
+    /// Other hard links keep the old bytes, and extended attributes are not kept. FIFOs and devices are written to
+    /// directly.
     pub out: PathBuf,
     /// Bytes A to B, both included, as in HTTP; `A-` to the end.
     #[arg(long, value_name = "A-B")]
     pub range: Option<ByteRange>,
-    /// Slice: the unit in which it is streamed; `auto` for what suits the plan.
+    /// Slice: the unit in which it is streamed; `auto` for a size that fits the plan.
     #[arg(long, default_value = "auto", value_name = "BYTES")]
     pub slice: Slice,
-    /// How lost blocks are rebuilt on the way; without it, as is predicted to be fastest.
+    /// How lost blocks are decoded [default: the method that is predicted to be fastest].
     #[arg(long, value_enum)]
     pub method: Option<Method>,
 }
@@ -293,13 +297,13 @@ pub struct Backup {
 /// `kintsu ls`.
 #[derive(Debug, Args)]
 pub struct Ls {
-    /// Only names that begin so.
+    /// Only names with this prefix.
     #[arg(default_value = "")]
     pub prefix: String,
     /// Only names after this one.
     #[arg(long)]
     pub after: Option<String>,
-    /// At most so many.
+    /// At most this many names.
     #[arg(long)]
     pub limit: Option<u64>,
 }
@@ -326,7 +330,7 @@ pub struct Node {
     /// Wipe or forget without asking.
     #[arg(long)]
     pub yes: bool,
-    /// Wipe also where that makes objects unreadable.
+    /// Wipe even if that makes objects unreadable.
     #[arg(long)]
     pub force: bool,
 }
@@ -342,14 +346,15 @@ pub enum NodeAction {
     Wipe,
     /// Move its blocks elsewhere.
     Drain,
-    /// Take it off the list of nodes: it is gone for good, and no block is placed on it.
+    /// Remove it from the list of nodes: only for a node that is gone for good and has no block placed on it.
     Forget,
 }
 
 /// `kintsu rebuild`.
 #[derive(Debug, Subcommand)]
 pub enum RebuildCommand {
-    /// End it: what was not found until now counts as unknown from now on, and is set aside.
+    /// End the rebuild: blocks that did not become part of an object count as unknown from now on, and are set
+    /// aside.
     Finish {
         /// Do not ask.
         #[arg(long)]
@@ -360,20 +365,20 @@ pub enum RebuildCommand {
 /// `kintsu quarantine`.
 #[derive(Debug, Subcommand)]
 pub enum QuarantineCommand {
-    /// List what is set aside, and why.
+    /// List the blocks in quarantine, with the reason.
     Ls {
         /// Only this node (id or name).
         #[arg(long)]
         node: Option<String>,
     },
-    /// Take a block back to its place.
+    /// Move a block back to its place.
     Restore {
         /// The node that has it (id or name).
         node: String,
         /// Its name in the quarantine, as `ls` shows it.
         name: String,
     },
-    /// Let what looked unknown at once on a node be deleted in time. Look at it first.
+    /// Allow the deletion of blocks that looked unknown at once on a node. Check them first with `ls`.
     Confirm {
         /// The node (id or name).
         node: String,

@@ -1,5 +1,5 @@
-//! Names inside a cluster's directory, shared by `up`, `demo` and tests: a folder for the
-//! coordinator and one for each node, so that each command can go on where another one left off.
+//! Names inside a cluster's directory, shared by `up`, `demo` and tests: a folder for the coordinator and one for
+//! each node, so that one command can continue with the cluster of another.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::Up;
 
-/// The file that says what a cluster's directory was made with.
+/// The file that records the shape of a cluster.
 const SHAPE: &str = "cluster.json";
 
-/// What a cluster's directory was made with.
+/// The shape of a cluster, as recorded in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Number of nodes.
@@ -22,8 +22,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// What `dir` was made with; none for a new one. One that was made before this was written down is recognised by its
-    /// nodes, but not by its racks.
+    /// The shape of the cluster in `dir`; `None` for a new directory, or one made before the shape was recorded.
     pub fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
         let path = dir.join(SHAPE);
         match std::fs::read(&path) {
@@ -36,14 +35,15 @@ impl Shape {
         }
     }
 
-    /// What a start asks for, if that is what the directory was made with, or more nodes and the word to grow.
+    /// The shape for a start. The arguments must match the recorded shape; more nodes need `--grow`. Without a
+    /// record, the folders of nodes are counted.
     pub fn asked(args: &Up, made: Option<Self>) -> anyhow::Result<Self> {
         let Some(made) = made else {
             let there = (0..).take_while(|id| node_dir(&args.dir, *id).is_dir()).count() as u32;
             let asked = Self { nodes: args.nodes.unwrap_or(20.max(there)), racks: args.racks.unwrap_or(5) };
             if there > 0 && there != asked.nodes && !args.grow {
                 bail!(
-                    "{} was made with {there} nodes, got --nodes {}: say --nodes {there}, or --grow to add nodes",
+                    "{} was made with {there} nodes, got --nodes {}: use --nodes {there}, or --grow to add nodes",
                     args.dir.display(),
                     asked.nodes
                 );
@@ -54,8 +54,8 @@ impl Shape {
         let (dir, Self { nodes, racks }) = (args.dir.display(), made);
         if asked.racks != racks {
             bail!(
-                "{dir} was made with {nodes} nodes in {racks} racks, got --racks {}: racks cannot be dealt anew under blocks \
-                 that are placed; leave --racks out",
+                "{dir} was made with {nodes} nodes in {racks} racks, got --racks {}: nodes with blocks cannot \
+                 change their racks; leave --racks out",
                 asked.racks
             );
         }
@@ -68,7 +68,7 @@ impl Shape {
         }
         if asked.nodes > nodes && !args.grow {
             bail!(
-                "{dir} was made with {nodes} nodes in {racks} racks, got --nodes {}: say --grow as well to add {} nodes",
+                "{dir} was made with {nodes} nodes in {racks} racks, got --nodes {}: use --grow to add {} nodes",
                 asked.nodes,
                 asked.nodes - nodes
             );
@@ -76,7 +76,7 @@ impl Shape {
         Ok(asked)
     }
 
-    /// Writes down what `dir` is made with, durably.
+    /// Records the shape in `dir`, durably.
     pub fn write(self, dir: &Path) -> anyhow::Result<()> {
         let (path, aside) = (dir.join(SHAPE), dir.join(format!("{SHAPE}.tmp")));
         let write = || -> std::io::Result<()> {
@@ -100,7 +100,7 @@ pub fn node_dir(dir: &Path, id: u32) -> PathBuf {
     dir.join(format!("node-{id}"))
 }
 
-/// The rack of node `id`: nodes are dealt to racks in turn.
+/// The rack of node `id`: nodes are assigned to racks in turn.
 pub fn rack_of(id: u32, racks: u32) -> u32 {
     id % racks
 }

@@ -15,7 +15,7 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     let cli = cli::Cli::parse();
-    // An experiment breaks things on purpose.
+    // An experiment breaks things on purpose, so warnings are expected.
     let quiet = matches!(cli.command, cli::Command::Lab { .. });
     let level = if quiet { "error" } else { "warn" };
     tracing_subscriber::fmt()
@@ -39,12 +39,12 @@ fn run(cli: cli::Cli) -> anyhow::Result<std::process::ExitCode> {
     allow_many_files();
     let runtime = runtime()?;
     let code = runtime.block_on(command::dispatch(cli));
-    // Blocking reads of an interrupted command are not waited for.
+    // Do not wait for blocking reads of an interrupted command.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     code
 }
 
-/// With as many threads for tasks as there are processors, eight at most, unless tokio's own variable says how many.
+/// A runtime with one thread for tasks per processor, at most eight, unless tokio's own variable sets the number.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let threads = match std::env::var_os("TOKIO_WORKER_THREADS") {
         None => std::thread::available_parallelism().map_or(2, usize::from).min(8),
@@ -58,7 +58,8 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?)
 }
 
-/// Many nodes in one process hold many sockets and block files: the soft limit goes up to the hard one.
+/// Many nodes in one process hold many sockets and block files, so this raises the soft limit of open files to the
+/// hard one.
 fn allow_many_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -8,7 +8,7 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string(value)?)
 }
 
-/// Prints a line on standard output; a reader that went away (`| head`) is no error.
+/// Prints a line on standard output; a closed pipe (`| head`) is not an error.
 pub fn line(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     match writeln!(std::io::stdout().lock(), "{text}") {

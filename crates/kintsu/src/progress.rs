@@ -12,7 +12,7 @@ pub fn bytes(what: &str) -> ProgressBar {
     bar(what, "{msg} [{wide_bar}] {bytes} of {total_bytes} {bytes_per_sec} {eta}")
 }
 
-/// A bar over things that are counted.
+/// A bar over a count.
 pub fn count(what: &str) -> ProgressBar {
     bar(what, "{msg} [{wide_bar}] {pos} of {len} {eta}")
 }
@@ -39,7 +39,7 @@ fn bar(what: &str, template: &str) -> ProgressBar {
     bar
 }
 
-/// Removes the current bar from the terminal, so that a message stands on a line of its own.
+/// Removes the current bar from the terminal, so that a message gets its own line.
 pub fn clear() {
     if let Ok(Some(bar)) = CURRENT.lock().map(|mut current| current.take()) {
         bar.finish_and_clear();

@@ -115,7 +115,7 @@ pub fn moment(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// A length of time for people, in the largest unit of which there are two or more.
+/// A duration for people, in the largest unit that gives 2 or more.
 pub fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

@@ -1,4 +1,5 @@
-//! Metadata outlive their disk: backups while the cluster works, copies on agents, restoring from either.
+//! Metadata survive the loss of their disk: backups while the cluster works, copies on agents, restoring from
+//! either.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -41,7 +42,7 @@ fn newest(cluster: &Cluster, node: u32) -> Option<(PathBuf, CopyHeader)> {
     entries.flatten().filter_map(|entry| header(entry.path())).max_by_key(|(_, header)| header.number)
 }
 
-/// The nodes whose newest copy holds so many objects, with that copy.
+/// The nodes whose newest copy has this many objects, with that copy.
 fn keepers(cluster: &Cluster, objects: usize) -> Vec<(u32, PathBuf)> {
     let keeper = |node| {
         let (path, header) = newest(cluster, node)?;
@@ -75,7 +76,7 @@ fn a_backup_under_load_is_consistent_and_one_at_rest_brings_everything_back() {
     });
     objects.extend(during);
     assert_eq!(report["bytes"], std::fs::metadata(&under_load).unwrap().len());
-    // A second coordinator, without agents, has what it says it has, whole.
+    // A second coordinator, without agents, has all metadata of the backup.
     let mut beside = Cluster::start(0, 1);
     beside.lose_metadata();
     let ready = beside.start_coordinator_with(&["--restore", under_load.to_str().unwrap()], None).unwrap();
@@ -129,7 +130,7 @@ fn metadata_lost_altogether_come_back_from_copies_on_three_agents() {
     cluster.wait_alive(7);
     all_are_readable(&cluster, &objects);
     cluster.wait_whole();
-    // It goes on as usual.
+    // The cluster works as before.
     let more = put_some(&cluster, "after");
     all_are_readable(&cluster, &objects.into_iter().chain(more).collect());
 }
@@ -157,7 +158,7 @@ fn a_clean_stop_gives_a_last_copy_and_damaged_ones_are_passed_over() {
     cluster.wait_alive(6);
     all_are_readable(&cluster, &objects);
 
-    // None is sound: it says so, and leaves the folder as it was.
+    // No copy is sound: the coordinator says so, and leaves the folder as it was.
     cluster.lose_metadata();
     for node in 0..cluster.nodes {
         let _ = std::fs::remove_dir_all(cluster.node_dir(node).join("metadata-copies"));
@@ -171,7 +172,7 @@ fn a_clean_stop_gives_a_last_copy_and_damaged_ones_are_passed_over() {
     assert!(said.contains("keeps a sound copy") && said.contains("--restore FILE"), "{said}");
     assert!(!cluster.coordinator_dir().join("metadata.redb").exists());
 
-    // And from a file all is well again.
+    // Restoring from a file works.
     let file = cluster.dir.path().join("copy.kintsu");
     std::fs::write(&file, sound).unwrap();
     cluster.start_coordinator_with(&["--restore", file.to_str().unwrap()], None).unwrap();

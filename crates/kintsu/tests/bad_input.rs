@@ -169,7 +169,7 @@ fn a_second_up_on_the_same_directory_is_refused_and_harms_nothing() {
     assert!(status.status.success(), "{}", text(&status.stderr));
 }
 
-/// A process that ends with the test, however that goes.
+/// A process that ends with the test, even if the test fails.
 struct Running(std::process::Child);
 
 impl Drop for Running {
@@ -194,7 +194,7 @@ fn garbage_on_the_listeners_harms_nothing() {
     for address in &addresses {
         for bytes in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0xff; 4096], &[0; 100], b"K"] {
             let mut socket = std::net::TcpStream::connect(address).unwrap();
-            // The peer may close at once: that is its right.
+            // The peer may close at once.
             let _ = socket.write_all(bytes);
             let _ = socket.shutdown(std::net::Shutdown::Write);
             let _ = socket.read(&mut [0; 64]);

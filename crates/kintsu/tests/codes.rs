@@ -1,5 +1,5 @@
 //! A code registered as data outlives every process that knew it: the coordinator and a node are killed, the reading
-//! clients are new, and nothing but the cluster holds the definition.
+//! clients are new, and only the cluster has the definition.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 

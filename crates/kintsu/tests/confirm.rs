@@ -1,4 +1,4 @@
-//! What cannot be taken back is not done by a slip: `rm` of several objects and `node wipe` want a word.
+//! Commands that cannot be undone need a confirmation: `rm` of several objects and `node wipe`.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -21,8 +21,8 @@ fn put(cluster: &Cluster, names: &[&str]) {
     }
 }
 
-/// Runs a command on a terminal of its own where `answer` is typed; whether it succeeded, and what it said. `None` where
-/// there is no `script` to make a terminal.
+/// Runs a command on its own terminal, where `answer` is typed. Returns whether it succeeded, and its output;
+/// `None` if there is no `script` command to make a terminal.
 fn on_terminal(cluster: &Cluster, args: &str, answer: &str) -> Option<(bool, String)> {
     let mut command = Command::new("script");
     command.args(["-qec", &format!("{} {args}", env!("CARGO_BIN_EXE_kintsu")), "/dev/null"]);
@@ -64,7 +64,7 @@ fn several_objects_go_when_it_is_meant_and_one_at_once() {
     }
     assert_eq!(names(&cluster), ["d", "e"]);
 
-    // One that is not there does not keep the others, and is told.
+    // A missing object is reported and does not stop the others.
     let out = cluster.run(&["rm", "d", "nothing", "e", "--yes", "--json"]);
     assert!(!out.status.success());
     let rows: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -109,7 +109,7 @@ fn a_node_is_wiped_when_it_is_meant() {
     cluster.get_sha("a");
 }
 
-/// With three of five blocks needed, a third node cannot be spared.
+/// Three of five blocks are needed, so the loss of a third node is not tolerated.
 #[test]
 fn a_wipe_that_would_cost_an_object_wants_force_as_well() {
     let mut cluster = Cluster::start(5, 5);

@@ -1,4 +1,4 @@
-//! Full disks, during put, encode and repair: a clear error or another node, nothing half.
+//! Full disks during put, encode and repair: a clear error or another node, and nothing half-written.
 //!
 //! Disks are small tmpfs mounts, which need root; without it these tests say that they are skipped.
 

@@ -37,7 +37,7 @@ fn a_full_disk_of_the_metadata_ends_the_coordinator_with_a_message_and_loses_not
     fill(&ballast);
 
     let mut acknowledged = vec!["before".to_owned()];
-    // What was open in the file is reused first; so puts go on until the metadata need more space.
+    // Free space inside the file is reused first, so puts continue until the metadata need more space.
     while cluster.coordinator_runs() {
         let name = format!("object-{}", acknowledged.len());
         let mut put = cluster.spawn(&["put", file.to_str().unwrap(), &name, "--code", "rs:n=4,k=2"]);
@@ -66,13 +66,13 @@ fn a_full_disk_of_the_metadata_ends_the_coordinator_with_a_message_and_loses_not
         assert!(said.contains(part), "expected {part:?} in {said:?}");
     }
 
-    // Without space it does not start, and says the same.
+    // Without space the coordinator does not start, and gives the same message.
     if cluster.start_coordinator_with(&[], Some(&log)).is_none() {
         assert!(!cluster.coordinator_ended().success());
         let said = std::fs::read_to_string(&log).unwrap();
         assert!(said.contains("metadata cannot be written: No space left on device"), "{said}");
     } else {
-        // What was open is reused: there may be just enough for a start.
+        // Free space inside the file is reused: there may be just enough for a start.
         cluster.kill_coordinator();
     }
     std::fs::remove_file(&ballast).unwrap();

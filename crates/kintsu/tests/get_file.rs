@@ -1,5 +1,5 @@
-//! What `kintsu get` does to what is already at its path: special files stay what they are, links and modes are kept, and
-//! a read that fails or is killed costs nothing.
+//! What `kintsu get` does to an existing file at its path: special files stay special files, links and modes are
+//! kept, and a failed or killed read changes nothing.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -62,7 +62,7 @@ fn what_is_not_a_regular_file_is_written_to_and_stays_what_it_is() {
     symlink("fifo", scene.out.join("to-fifo")).unwrap();
     for name in ["fifo", "to-fifo"] {
         let path = fifo.clone();
-        // Opened for both, so that it never waits; what is in it is read until the last byte is there.
+        // Opened for reading and writing, so that opening never waits; it is read until the last byte has come.
         let (mut reader, len) =
             (fs::File::options().read(true).write(true).open(&path).unwrap(), scene.bytes.len());
         let reading = std::thread::spawn(move || {
@@ -70,7 +70,7 @@ fn what_is_not_a_regular_file_is_written_to_and_stays_what_it_is() {
             reader.read_exact(&mut got).map(|()| got)
         });
         let report = scene.cluster.run(&["get", "dir/o", scene.out.join(name).to_str().unwrap()]);
-        // If nothing came through it, the reader must not wait for ever.
+        // The reader must not wait for ever if nothing comes through the FIFO.
         assert!(fs::metadata(&fifo).unwrap().file_type().is_fifo(), "{name}");
         assert!(
             fs::symlink_metadata(scene.out.join(name)).unwrap().file_type().is_symlink() == (name != "fifo")
@@ -86,7 +86,7 @@ fn what_is_not_a_regular_file_is_written_to_and_stays_what_it_is() {
     assert!(told.contains("got a socket"), "{told}");
     assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
 
-    // An object that is not there is told at once, whoever reads.
+    // A missing object is reported at once, even without a reader.
     let told = scene.cluster.refused(&["get", "nothing", fifo.to_str().unwrap()]);
     assert!(told.contains("nothing"), "{told}");
 
@@ -134,7 +134,7 @@ fn links_are_followed_and_modes_and_owners_kept() {
         let name = path(&format!("mode-{mode:o}"));
         fs::write(&name, "old").unwrap();
         fs::set_permissions(&name, Permissions::from_mode(mode)).unwrap();
-        // Only where this process may give files away.
+        // Only if this process may change the owner of files.
         let given = std::os::unix::fs::chown(&name, Some(12_345), Some(54_321)).is_ok();
         scene.get(&name);
         let after = fs::metadata(&name).unwrap();
@@ -143,7 +143,7 @@ fn links_are_followed_and_modes_and_owners_kept() {
         assert!(fs::read(&name).unwrap() == scene.bytes);
     }
 
-    // To a file, to a link to it, to a file in another folder, and to what is not there yet.
+    // Links to a file, to a link, to a file in another folder, and to a file that does not exist yet.
     fs::create_dir(path("else")).unwrap();
     fs::write(path("target"), "old").unwrap();
     fs::set_permissions(path("target"), Permissions::from_mode(0o600)).unwrap();
@@ -203,7 +203,7 @@ fn a_read_that_fails_leaves_the_old_file() {
     assert_eq!(scene.names(), ["old"]);
 }
 
-/// What a process has open below a folder, with or without a name.
+/// Whether a process has a file open below a folder, with or without a name.
 fn has_open(pid: u32, folder: &Path) -> bool {
     let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     open.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(folder)))
@@ -214,7 +214,7 @@ fn a_read_that_is_killed_or_interrupted_leaves_no_file_like_another() {
     let scene = scene(3_000_001);
     let old = scene.out.join("old");
     fs::write(&old, "old bytes").unwrap();
-    // Agents that stand still keep the read from its end.
+    // Stopped agents keep the read from ending.
     let agents: Vec<_> = (0..5)
         .map(|node| Pid::from_raw(i32::try_from(scene.cluster.agent_pid(node)).unwrap()).unwrap())
         .collect();
@@ -245,7 +245,7 @@ fn a_read_that_is_killed_or_interrupted_leaves_no_file_like_another() {
     assert_eq!(sha256(&old), sha256(&scene.file));
 }
 
-/// A user who may write a file but not its folder; only root can try that here.
+/// A user who may write a file but not its folder; this needs root to set up.
 #[test]
 fn a_file_in_a_folder_that_cannot_be_written_to_is_written_in_place() {
     let scene = scene(300_001);
@@ -282,13 +282,13 @@ fn a_file_in_a_folder_that_cannot_be_written_to_is_written_in_place() {
     assert!(out.status.success(), "{}", text(&out.stderr));
     assert!(fs::read(&file).unwrap() == scene.bytes);
     assert_eq!(fs::metadata(&file).unwrap().ino(), ino);
-    // What may not be written is not replaced.
+    // A file without write permission is not replaced.
     fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
     let out = run("dir/o", &file);
     assert!(!out.status.success(), "a file of somebody else was replaced");
     assert_eq!(fs::metadata(&file).unwrap().ino(), ino);
-    // In a folder like /tmp the file of another can be written, not replaced.
+    // In a folder like /tmp, another user's file can be written but not replaced.
     fs::set_permissions(&folder, Permissions::from_mode(0o1777)).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
     fs::write(&file, "old").unwrap();

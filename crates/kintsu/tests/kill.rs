@@ -8,7 +8,7 @@ use cluster::{Cluster, sha256, text, wait};
 
 const MB_300: u64 = 300_000_000;
 
-/// Puts, kills as many nodes as the code bears, reads, restarts them empty, repairs, kills others.
+/// Puts, kills as many nodes as the code tolerates, reads, restarts them empty, repairs, kills others.
 fn survives_twice(code: &str, losses: u32) {
     let mut cluster = Cluster::start(20, 5);
     let file = cluster.file("object", MB_300);
@@ -66,7 +66,7 @@ fn a_helper_killed_in_the_middle_of_a_pipelined_repair_is_gone_round() {
     assert_eq!(cluster.get_sha("object"), expected);
 }
 
-/// Blocks under way: files in the nodes' folders that are being written aside.
+/// The number of unfinished blocks: temporary files in the nodes' folders.
 fn unfinished_blocks(cluster: &Cluster) -> usize {
     let all = (0..cluster.nodes).map(|id| cluster.node_dir(id));
     all.map(|dir| count_files(&dir, &|name| name.contains("tmp"))).sum()
@@ -100,7 +100,7 @@ fn a_coordinator_killed_in_the_middle_of_a_put_loses_nothing_acknowledged() {
     let out = put.wait_with_output().unwrap();
     cluster.wait_alive(12);
     assert_eq!(cluster.get_sha("before"), sha256(&small));
-    // Whole or not at all: the put may outlive the coordinator, but never half.
+    // The object is whole or absent: the put may outlive the coordinator, but never leaves half an object.
     if out.status.success() {
         assert_eq!(cluster.get_sha("object"), sha256(&file));
     } else {

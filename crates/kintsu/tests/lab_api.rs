@@ -1,5 +1,5 @@
-//! The emulated cluster as an experiment uses it, from inside: this test is a program that enters namespaces of its
-//! own, as `kintsu lab run` does. Where they cannot be had, that is said and nothing is tried.
+//! The emulated cluster as an experiment uses it, from inside: this test program enters its own namespaces, as
+//! `kintsu lab run` does. Without permission for namespaces it says so and skips the tests.
 #![allow(clippy::unwrap_used, reason = "a test: what fails is its failure")]
 
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use kintsu_lab::{Change, Counters, Entry, Lab, Link, Options, Place, Rate, Spec}
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Nothing here waits longer than this for something that must come.
+/// The longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn main() -> ExitCode {
@@ -87,7 +87,7 @@ async fn rates_hold_and_change() {
         assert!(error.to_string().contains("expected"), "{error}");
     }
 
-    // Connections on the lab's links are paced by what the links carry, not by an estimate of it.
+    // Connections in the lab use cubic, so that the links limit them, not an estimate of the rate (bbr).
     let out = lab.command(Some(NodeId(1)), "ss").args(["-tin"]).output().await;
     if let Ok(out) = out {
         let shown = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -100,7 +100,7 @@ async fn rates_hold_and_change() {
 }
 
 async fn bytes_are_counted_and_hosts_fail() {
-    // Another lab in the place of the first.
+    // Another lab after the first.
     let spec = Spec::in_racks(&[0, 0, 0, 1, 1, 1], rate("80Mb/s"));
     let lab = Lab::up(&spec, options()).await.unwrap();
     assert_eq!(lab.hosts().len(), 6);

@@ -1,6 +1,6 @@
-//! The emulated cluster through its commands: real agents behind shaped links, the kernel's counters beside the bytes
-//! that moved, and nothing left on the machine however it ends. Where namespaces cannot be had, that is said
-//! and nothing is tried.
+//! The emulated cluster through its commands: real agents behind shaped links, the kernel's counters compared with
+//! the bytes that moved, and nothing left on the machine however it ends. Without permission for namespaces the
+//! tests say so and are skipped.
 #![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
 
 use std::collections::BTreeSet;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Nothing here waits longer than this for something that must come.
+/// The longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(90);
 const NOBODY: u32 = 65534;
 
-/// A user's labs, apart from those of the machine's other users and tests.
+/// A user's labs, separate from those of the machine's other users and tests.
 struct Site {
     dir: TempDir,
-    /// Run as this user, with a copy of the program that it can reach.
+    /// Run as this user, with a copy of the program that the user can execute.
     user: Option<u32>,
     /// The machine's interfaces before anything was done.
     interfaces: BTreeSet<String>,
@@ -36,7 +36,7 @@ impl Site {
         Some(Self { dir: TempDir::new().unwrap(), user: None, interfaces: interfaces() })
     }
 
-    /// The labs of a user without privilege; `None` where that user cannot be had or cannot emulate hosts.
+    /// The labs of an unprivileged user; `None` if that user is not available or cannot emulate hosts.
     fn of_nobody() -> Option<Self> {
         let mut site = Self::new()?;
         let program = site.dir.path().join("kintsu");
@@ -143,11 +143,11 @@ impl Lab<'_> {
         let listed =
             self.site.says(&["lab", "exec", &self.name, "--", "ip", "-s", "-j", "link", "show", &device]);
         let listed: Value = serde_json::from_str(&listed).unwrap();
-        // The switch's end: what it receives the host has sent.
+        // Counted at the switch's end, which receives what the host sends.
         ["rx", "tx"].map(|way| listed[0]["stats64"][way]["bytes"].as_u64().unwrap())
     }
 
-    /// Processes of the machine that belong to it: its folders are in their arguments.
+    /// Processes of the machine that belong to this lab: its folders are in their arguments.
     fn processes(&self) -> Vec<String> {
         let mark = format!("/{}-", self.name);
         let own = |id: &String| {
@@ -162,7 +162,7 @@ impl Lab<'_> {
         used.collect::<BTreeSet<_>>().intersection(&self.namespaces).count()
     }
 
-    /// Waits until nothing of it is left.
+    /// Waits until nothing of the lab is left.
     fn assert_gone(mut self) {
         let _ = self.child.wait();
         let deadline = Instant::now() + PATIENCE;
@@ -192,7 +192,7 @@ fn namespaces_of(process: u64) -> BTreeSet<PathBuf> {
     links.into_iter().flatten().collect()
 }
 
-/// A lab's own name for a test, so that tests tell their processes apart.
+/// A lab name for one test, so that tests can distinguish their processes.
 fn named(test: &str) -> String {
     format!("{test}-{}", std::process::id())
 }
@@ -240,14 +240,14 @@ fn a_cluster_comes_up_moves_bytes_and_goes_down() {
     ]);
     bytes_move_and_are_counted(&lab);
 
-    // Shaped as was asked, on both ends.
+    // Shaped as configured, at both ends.
     let shaped =
         site.says(&["lab", "exec", &name, "--node", "4", "--", "tc", "qdisc", "show", "dev", "eth0"]);
     assert!(shaped.contains("tbf") && shaped.contains("rate 40Mbit"), "{shaped}");
     let shaped = site.says(&["lab", "exec", &name, "--", "tc", "qdisc", "show", "dev", "r1up"]);
     assert!(shaped.contains("rate 80Mbit"), "{shaped}");
 
-    // A name is one lab's; a node must be there.
+    // A name can be used once; a node must exist.
     let second = site.run(&["lab", "up", "--name", &name]);
     assert!(!second.status.success() && String::from_utf8_lossy(&second.stderr).contains("one that is free"));
     let nobody = site.run(&["lab", "exec", &name, "--node", "6", "--", "true"]);
@@ -297,7 +297,7 @@ fn an_ordinary_user_can_have_one_in_the_background() {
     let started = site.says(&[&["--json", "lab", "up", "--detach"], &args[..]].concat());
     let started: Value = serde_json::from_str(&started).unwrap();
     let inside = started["inside"].as_u64().unwrap();
-    // The process in the foreground has returned: what runs is nobody's child but of the machine's first process.
+    // The foreground process has returned, so the running processes are children of the machine's first process.
     let child = Command::new("true").spawn().unwrap();
     let lab = Lab { site: &site, name, child, namespaces: namespaces_of(inside) };
     assert!(lab.processes().len() > 6, "its processes are seen");

@@ -1,5 +1,5 @@
-//! The smoke experiment, as continuous integration runs it: every kind of work once on an emulated cluster, right bytes,
-//! traffic as planned, nothing left on the machine. No times.
+//! The smoke experiment, as continuous integration runs it: every kind of work once on an emulated cluster, with
+//! right bytes, traffic as planned, and nothing left on the machine. Times are not tested.
 #![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Repairing a 256 MiB block must not cost memory by the block: slices in flight only.
+//! The memory for repairing a 256 MiB block must not depend on the block: only slices in flight.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 

@@ -1,4 +1,4 @@
-//! What the cluster was told that its links carry is what plans go by.
+//! Plans use the rates of links that the cluster was told.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 

@@ -1,4 +1,4 @@
-//! Metadata that are lost or old are made anew from the blocks that agents hold, through the command line.
+//! Lost or old metadata are rebuilt from the agents' blocks, through the command line.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -64,7 +64,7 @@ fn swept(cluster: &Cluster) {
     wait("garbage to be deleted", || cluster.json(&["status"])["garbage"] == 0);
 }
 
-/// Waits until so many agents have told all, and everything is worked in.
+/// Waits until this many agents have reported all blocks and this many objects are visible.
 fn rebuilt(cluster: &Cluster, agents: u64, objects: usize) -> Value {
     wait("the objects to be back", || {
         let status = cluster.json(&["rebuild"]);
@@ -99,7 +99,7 @@ fn metadata_lost_altogether_are_made_anew_from_the_agents_alone() {
     assert_eq!(told["cluster"], before.1["cluster"], "it is the same cluster");
     assert!(told["held_back"][0].as_str().unwrap().contains("rebuild finish"), "{told}");
     assert_eq!((&told["degraded_stripes"], &told["stripes"]), (&Value::from(0), &before.1["stripes"]));
-    // Puts go on meanwhile, and the mode outlasts a restart.
+    // Puts continue meanwhile, and the rebuild survives a restart.
     let mut all = objects.clone();
     put(&cluster, &mut all, "meanwhile", 123_456, &["--code", "rs:n=4,k=2"]);
     assert!(cluster.refused(&["rebuild", "finish"]).contains("--yes"));
@@ -149,7 +149,7 @@ fn one_node_that_is_dead_meanwhile_costs_nothing() {
     assert_eq!(cluster.json(&["status"])["degraded_stripes"], 0);
     all_are_readable(&cluster, &some);
 
-    // It comes back with what only it holds.
+    // The node comes back with blocks that only it holds.
     cluster.start_agent(2);
     rebuilt(&cluster, 7, objects.len());
     assert_eq!(listed(&cluster), before);
@@ -221,7 +221,7 @@ fn a_removed_object_stays_away_though_a_node_that_was_down_holds_all_of_it() {
     cluster.kill(holder);
     cluster.wait_dead(1);
     cluster.json(&["rm", "removed"]);
-    // The dead node's own block is all that waits.
+    // Only the dead node's block is still waiting.
     wait("the others to delete", || cluster.json(&["status"])["garbage"] == 1);
     cluster.lose_metadata();
     cluster.start_coordinator_with(&["--rebuild"], None).unwrap();

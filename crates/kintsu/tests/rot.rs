@@ -1,5 +1,5 @@
-//! Rot on disks: found by the next read, repair or scrub that touches it, the data right, the
-//! block mended.
+//! Rot on disks: the next read, repair or scrub that touches it finds it; the data is right, and the block is
+//! repaired.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -15,8 +15,8 @@ fn path(block: &Value) -> &Path {
 }
 
 /// Waits until the block's file verifies again and has its old digest.
-fn wait_mended(cluster: &Cluster, name: &str, index: u64) {
-    wait("the rotten block to be mended", || {
+fn wait_repaired(cluster: &Cluster, name: &str, index: u64) {
+    wait("the rotten block to be repaired", || {
         let blocks = cluster.blocks(name);
         let block =
             blocks.iter().find(|b| b["index"] == index && b["stripe"] == blocks[0]["stripe"]).unwrap();
@@ -28,7 +28,7 @@ fn wait_mended(cluster: &Cluster, name: &str, index: u64) {
 }
 
 #[test]
-fn a_flipped_byte_is_found_by_a_read_and_mended() {
+fn a_flipped_byte_is_found_by_a_read_and_repaired() {
     let cluster = Cluster::start(9, 3);
     let file = cluster.file("object", 3_000_000);
     let expected = sha256(&file);
@@ -40,14 +40,14 @@ fn a_flipped_byte_is_found_by_a_read_and_mended() {
             let len = std::fs::metadata(path(block)).unwrap().len();
             flip(path(block), len / 2);
             assert_eq!(cluster.get_sha(name), expected, "{name} block {index}");
-            wait_mended(&cluster, name, index as u64);
+            wait_repaired(&cluster, name, index as u64);
             assert_eq!(cluster.blocks(name)[index]["checksum"], digest);
         }
     }
 }
 
 #[test]
-fn scrub_finds_flips_truncation_and_missing_files_and_mends_them() {
+fn scrub_finds_flips_truncation_and_missing_files_and_repairs_them() {
     let cluster = Cluster::start(10, 5);
     let file = cluster.file("object", 5_000_000);
     let expected = sha256(&file);
@@ -67,13 +67,13 @@ fn scrub_finds_flips_truncation_and_missing_files_and_mends_them() {
 }
 
 #[test]
-fn a_repair_that_meets_rot_goes_round_it_and_mends_both() {
+fn a_repair_that_meets_rot_avoids_it_and_repairs_both() {
     let mut cluster = Cluster::start(12, 4);
     let file = cluster.file("object", 6_000_000);
     let expected = sha256(&file);
     cluster.put(&file, "object", &["--code", "rs:n=9,k=6"]);
     let blocks = cluster.blocks("object");
-    // Rot in two of the eight blocks that are left: whichever six are chosen, one is met.
+    // Rot in two of the eight blocks that are left: only one choice of six avoids both.
     for index in [1, 2, 3] {
         let len = std::fs::metadata(path(&blocks[index])).unwrap().len();
         if index != 3 {
@@ -106,7 +106,7 @@ fn every_pattern_of_three_losses_of_azure_lrc_16_12_6_is_read_and_repaired() {
                     std::fs::remove_file(path(&blocks[lost])).unwrap();
                 }
                 assert_eq!(cluster.get_sha("object"), expected, "blocks {a}, {b}, {c} lost");
-                // The read found only what it needed; a scrub finds the rest.
+                // The read found only rot in blocks that it needed; a scrub finds the rest.
                 cluster.json(&["scrub"]);
                 cluster.json(&["repair", "--object", "object", "--method", methods[count % 3]]);
                 cluster.wait_whole();

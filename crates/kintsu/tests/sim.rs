@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A cluster and blocks that are played in no time.
+/// A cluster and blocks small enough to be simulated at once.
 const SMALL: &str =
     "--nodes 24 --racks 6 --code rs:n=9,k=6 --block 4MiB --slice 64KiB --rate 1Gb/s --rack-rate 4Gb/s";
 

@@ -1,5 +1,6 @@
-//! Slips of an operator, with processes of their own: a wrong folder, a wrong address, a lost record, an older copy of the
-//! metadata, an unmounted disk. No block is gone afterwards, every object is readable, and the messages say what to do.
+//! Mistakes of an operator, with separate processes: a wrong folder, a wrong address, a lost record, an older copy
+//! of the metadata, an unmounted disk. Afterwards no block is lost, every object is readable, and the messages say
+//! what to do.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -51,8 +52,8 @@ fn assert_readable(cluster: &Cluster, sums: &[(&str, String)]) {
     }
 }
 
-/// Puts object `c` and puts the metadata back as they were before it; returns the file of `c`, and where the metadata are
-/// that know it. The coordinator is down then.
+/// Puts object `c`, stops the coordinator and restores the metadata from before the put. Returns the file of `c`,
+/// and the folder of the newer metadata.
 fn put_and_forget(cluster: &mut Cluster, bytes: u64) -> (PathBuf, PathBuf) {
     cluster.kill_coordinator();
     let (own, copy) = (cluster.coordinator_dir(), cluster.dir.path().join("copy"));
@@ -68,7 +69,7 @@ fn put_and_forget(cluster: &mut Cluster, bytes: u64) -> (PathBuf, PathBuf) {
     (file, newer)
 }
 
-/// Starts a coordinator on these metadata in the place of the one that runs.
+/// Replaces the running coordinator by one on these metadata.
 fn put_back(cluster: &mut Cluster, metadata: &Path) {
     cluster.kill_coordinator();
     let own = cluster.coordinator_dir();
@@ -78,10 +79,10 @@ fn put_back(cluster: &mut Cluster, metadata: &Path) {
     cluster.wait_alive(6);
 }
 
-/// Lets agents meet whatever coordinator is there now.
+/// Waits until agents have contacted the coordinator that runs now.
 fn meet(cluster: &Cluster) {
     std::thread::sleep(std::time::Duration::from_secs(4));
-    // It answers: nothing that came from the agents has ended it.
+    // It still answers: nothing from the agents has ended it.
     cluster.json(&["status"]);
 }
 
@@ -196,7 +197,7 @@ fn a_disk_that_vanishes_under_its_agent_is_shown_and_repaired_after_the_grace() 
         node["placed_blocks"] == 0
     });
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "nothing is written into the mount point");
-    // It is mounted again: what it holds beside the repaired blocks is kept.
+    // The disk is mounted again: its blocks are kept, although they were repaired elsewhere.
     std::fs::remove_dir(&dir).unwrap();
     let mut held = BTreeMap::new();
     gather(&disk, &mut held);
@@ -221,12 +222,12 @@ fn metadata_of_an_hour_ago_delete_nothing_and_say_so() {
     }
     assert_readable(&cluster, &sums);
     assert_eq!(blocks(&cluster), before);
-    // What is put meanwhile takes no id that the newer metadata have given.
+    // A put meanwhile gets no id that the newer metadata have assigned.
     let new = cluster.file("d", 300_000);
     cluster.put(&new, "d", &["--code", "rs:n=6,k=4", "--block", "64KiB", "--cell", "16KiB"]);
     assert!(blocks(&cluster).iter().filter(|(path, _)| before.contains_key(*path)).eq(before.iter()));
 
-    // The newer metadata are put back: everything is as it was.
+    // The newer metadata are restored: everything is as before.
     put_back(&mut cluster, &newer);
     assert_readable(&cluster, &sums);
     assert_eq!(cluster.get_sha("c"), sha256(&later));
@@ -236,14 +237,14 @@ fn metadata_of_an_hour_ago_delete_nothing_and_say_so() {
 #[test]
 fn what_metadata_do_not_know_is_set_aside_and_can_be_taken_back() {
     let (mut cluster, sums) = filled();
-    // Blocks of an object that the metadata forget while an agent is away and an operator accepts that.
+    // The metadata lose an object while an agent is away, and an operator accepts the older metadata.
     let (lost, newer) = put_and_forget(&mut cluster, 4_000_000);
     cluster.start_coordinator_with(&["--accept-older", "--quarantine-keep", "1s"], None);
     cluster.wait_alive(6);
     wait("unknown blocks to be set aside", || {
         aside(&cluster).iter().all(|node| node["aside"].as_array().unwrap().len() >= 15)
     });
-    // So many at once: nothing is purged, although a second is long over.
+    // Too many at once: nothing is purged, although the time of one second has passed.
     std::thread::sleep(std::time::Duration::from_secs(3));
     let nodes = aside(&cluster);
     assert!(
@@ -257,7 +258,7 @@ fn what_metadata_do_not_know_is_set_aside_and_can_be_taken_back() {
     cluster.json(&["quarantine", "restore", &node, &one]);
     assert!(aside(&cluster)[0]["aside"].as_array().unwrap().iter().all(|a| a["name"] != one.as_str()));
 
-    // The metadata that know them come back: so do the blocks, by themselves.
+    // The metadata that know the blocks are restored, and the blocks are taken back automatically.
     put_back(&mut cluster, &newer);
     wait("the quarantine to be empty", || {
         aside(&cluster).iter().all(|node| node["aside"].as_array().unwrap().is_empty())
@@ -316,7 +317,7 @@ fn up_keeps_the_shape_that_its_folder_was_made_with() {
     assert!(grown.contains("\"nodes\":6") && grown.contains("\"racks\":2"), "{grown}{said}");
 }
 
-/// What each node has in quarantine.
+/// The quarantine of each node.
 fn aside(cluster: &Cluster) -> Vec<serde_json::Value> {
     cluster.json(&["quarantine", "ls"])["nodes"].as_array().unwrap().clone()
 }

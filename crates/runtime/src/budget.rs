@@ -1,16 +1,16 @@
-//! How many slices may wait in queues: one for each edge always, more while memory is left.
+//! How many slices may wait in queues: always one step for each edge, more while memory is left.
 //!
-//! A run asks once, at its start, and never waits for memory, so runs cannot block each other.
+//! A run takes its share once, at its start, and never waits for memory, so runs cannot block each other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes that the queues of all runs of a process may hold beyond one step for each edge.
 const BUDGET_BYTES: usize = 12 << 20;
 
-/// A queue is worth this many bytes, whatever the slice.
+/// A queue may hold at least this many bytes, whatever the size of a slice.
 const LEAST_QUEUE_BYTES: usize = 512 << 10;
 
-/// A queue is not worth more than this many bytes, unless one step is more.
+/// A queue holds at most this many bytes, unless one step has more.
 const MOST_QUEUE_BYTES: usize = 2 << 20;
 
 /// The bytes left.
@@ -25,7 +25,7 @@ impl Default for Budget {
     }
 }
 
-/// What a run was granted; given back when dropped.
+/// What a run was granted; returned to the budget when dropped.
 #[derive(Debug)]
 pub(crate) struct Grant {
     left: Arc<Mutex<usize>>,
@@ -35,8 +35,8 @@ pub(crate) struct Grant {
 }
 
 impl Budget {
-    /// Grants queues for `edges` edges that carry `step_bytes` a step in the mean, `depth` steps deep
-    /// if that makes sense and there is memory.
+    /// Grants queues for `edges` edges that carry `step_bytes` a step on average: `depth` steps deep if that is
+    /// useful and memory is left.
     pub fn grant(&self, edges: usize, step_bytes: usize, depth: usize) -> Grant {
         let step = step_bytes.max(1);
         let wanted = depth.max(LEAST_QUEUE_BYTES / step).min(MOST_QUEUE_BYTES / step).clamp(1, 256);

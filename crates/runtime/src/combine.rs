@@ -1,4 +1,5 @@
-//! `Compute`: linear combinations of slices, with zero slices left out, and where it can be in the place of an input.
+//! `Compute`: linear combinations of slices. Zero slices are left out; where possible the output overwrites an
+//! input.
 
 use std::collections::HashMap;
 
@@ -18,7 +19,7 @@ const MOST_KERNELS: usize = 32;
 pub(crate) enum CombineError {
     /// Lengths do not fit.
     Refused(KernelError),
-    /// A second computation of a sample came to something else.
+    /// A second computation of a sample gave another result.
     Wrong(Difference),
 }
 
@@ -47,12 +48,12 @@ pub(crate) struct Combine {
     inputs: Vec<usize>,
     outputs: Vec<usize>,
     coefs: Vec<u8>,
-    /// Inputs, by position, that may be overwritten with the output: coefficient 1, and not used any more.
+    /// Inputs, by position, that the output may overwrite: their coefficient is 1 and no later task uses them.
     spare: Vec<usize>,
     whole: Kernel,
-    /// Kernels of fewer columns, by which inputs are added.
+    /// Kernels of fewer columns; the key says which inputs are there.
     partial: HashMap<Vec<bool>, Kernel>,
-    /// Looks at some of what is made.
+    /// Checks samples of the output.
     sampler: Sampler,
 }
 
@@ -60,7 +61,7 @@ impl Combine {
     /// `outputs.len() x inputs.len()` coefficients, row-major.
     ///
     /// # Errors
-    /// When there are more coefficients or fewer.
+    /// When the number of coefficients is wrong.
     pub fn new(inputs: Vec<usize>, outputs: Vec<usize>, coefs: &[u8]) -> Result<Self, KernelError> {
         let whole = Kernel::new(outputs.len(), inputs.len(), coefs)?;
         let sampler = Sampler::new(outputs.len(), inputs.len(), coefs)?;
@@ -84,7 +85,8 @@ impl Combine {
     /// Fills the output slots with combinations of the input slots, all `len` bytes long.
     ///
     /// # Errors
-    /// When a length is another, or a sample is not what a second computation makes of it; the outputs are empty then.
+    /// When a length is wrong, or a second computation of a sample gives another result; the outputs are empty
+    /// then.
     pub fn run(&mut self, slots: &mut [Option<View<'_>>], len: usize) -> Result<(), CombineError> {
         if let ([input], [output], [1]) = (&self.inputs[..], &self.outputs[..], &self.coefs[..]) {
             slots[*output] = slots[*input].as_mut().map(View::share);
@@ -100,7 +102,7 @@ impl Combine {
         Err(CombineError::Wrong(wrong))
     }
 
-    /// The bytes of the inputs, where there are any.
+    /// The bytes of each input that has any.
     fn data<'a>(&self, slots: &'a [Option<View<'_>>]) -> Vec<Option<&'a [u8]>> {
         self.inputs.iter().map(|slot| slots[*slot].as_ref().and_then(View::data)).collect()
     }
@@ -135,7 +137,7 @@ impl Combine {
     fn add_to(&mut self, place: usize, slots: &mut [Option<View<'_>>]) -> Result<(), KernelError> {
         let mut sum = slots[self.inputs[place]].take();
         if let Some(View::Own(sum)) = &mut sum {
-            // The one at `place` is not there any more.
+            // The input at `place` was taken out.
             let data = self.data(slots);
             let inputs: Vec<&[u8]> = data.iter().copied().flatten().collect();
             if !inputs.is_empty() {
@@ -147,7 +149,7 @@ impl Combine {
         Ok(())
     }
 
-    /// Makes it compute something else, as a wrong kernel would.
+    /// Makes it compute wrong bytes, as a wrong kernel would.
     #[cfg(test)]
     pub fn spoil(&mut self) {
         let mut others = self.coefs.clone();
@@ -228,7 +230,7 @@ mod tests {
             combine.run(&mut slots, 100).unwrap();
             let expected = 3 ^ 80 ^ if zero { 0 } else { gf::mul(5, 9) };
             assert_eq!(slots[3].as_ref().unwrap().data().unwrap(), [expected; 100]);
-            // Not in place of what is needed, nor of what has another coefficient.
+            // The output overwrites neither an input that is still needed nor one with another coefficient.
             assert_eq!(slots[2].as_ref().unwrap().data(), (!zero).then_some(&[9; 100][..]));
             assert_eq!(slots[0].is_none(), own[0]);
             assert_eq!(slots[1].is_none(), own[1] && !own[0]);

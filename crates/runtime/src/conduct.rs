@@ -1,8 +1,8 @@
 //! Conducting a plan: its programs run on all their nodes at once, and end together.
 //!
-//! When one node fails, the others learn it through the streams between them; a short time later
-//! whoever still runs is told to end. The fault that counts is chosen in `culprit.rs`. A node that says
-//! nothing for a while is lost: agents report several times a second, whatever their disks do.
+//! When one node fails, the others learn it through the streams between them. After a short grace period the
+//! conductor stops the runs that are left. `culprit.rs` chooses the fault to report. A node that is silent for too
+//! long counts as lost: agents report several times a second, even when their disks are slow.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -26,20 +26,20 @@ use crate::limits::patiently;
 use crate::observed::{Observed, Reached, persists};
 use crate::run::{Context, run};
 
-/// How long an agent may take to answer when it is given programs.
+/// Timeout for an agent's answer when it gets its programs.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// After how long without a report an agent is lost.
+/// An agent without a report for this long counts as lost.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// How long the other nodes may take to end by themselves when one has failed.
+/// When one node has failed: how long the other nodes may take to end by themselves.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long a node that was told to end may take: one that persists has to let go of its block before another
-/// attempt goes on with it, and of the others only the accounts are missed.
+/// How long a stopped node may take to end. A node that persists (the second value) gets longer: it must release
+/// its block before the next attempt can continue with it. From the others we would only miss the final report.
 const ENDING: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(2)];
 
-/// Channels that are kept.
+/// Most channels that are kept open.
 const MOST_CHANNELS: usize = 4096;
 
 /// Starts programs on agents; keeps its channels to them.
@@ -51,13 +51,13 @@ pub struct Conductor {
 /// How a plan ended.
 #[derive(Debug, Clone)]
 pub struct Conducted {
-    /// What each node reported, in order of nodes. What a node that could not report did is presumed from what it
-    /// said on the way; one that never said anything is missing.
+    /// What each node reported, in order of nodes. For a node that could not report its end, this is taken from
+    /// its last progress report; a node that never reported is missing.
     pub outcomes: Vec<RunOutcome>,
-    /// The root of what went wrong, if anything did.
+    /// The root cause, if the plan failed.
     pub fault: Option<Fault>,
-    /// Up to where every node that persists is through: where an attempt with the same resume key
-    /// may go on.
+    /// The offset up to which every node that persists is done; the next attempt with the same resume key may
+    /// continue there.
     pub upto: u64,
 }
 
@@ -84,9 +84,9 @@ impl Conductor {
         Ok(channel)
     }
 
-    /// Runs the programs of one job: those for the client `here`, the others on the agents whose
-    /// control listeners `control` knows. Returns when all have ended or are given up; `watcher` is told where
-    /// they stand. `cancel` ends the job early, with an account of what was done.
+    /// Runs the programs of one job: those for the client `here`, the others on the agents whose control listeners
+    /// `control` knows. Returns when every program has ended or its node was given up. `watcher` gets the
+    /// progress. `cancel` ends the job early; the result still says what was done.
     pub async fn conduct(
         &self,
         programs: Vec<Program>,
@@ -128,7 +128,7 @@ impl Conductor {
 
 type Results = BTreeMap<NodeId, Result<RunOutcome, Fault>>;
 
-/// Waits for all runs; some time after the first fault, stops those that are left.
+/// Waits for all runs; stops those that still run [`GRACE`] after the first fault.
 async fn gather(mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)>, stop: &CancellationToken) -> Results {
     let mut results = Results::new();
     let mut patience = std::pin::pin!(tokio::time::sleep(Duration::MAX));
@@ -145,7 +145,7 @@ async fn gather(mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)>, stop: &C
                     }
                     results.insert(node, result);
                 }
-                // Its node is missing among the results, which makes the whole fail.
+                // Its node has no result, and `conclude` makes that a fault.
                 Some(Err(error)) => tracing::error!(%error, "a run ended early"),
             },
             () = &mut patience, if failed && !stop.is_cancelled() => stop.cancel(),
@@ -178,11 +178,11 @@ fn conclude(
                 report(fault.clone(), true);
                 outcomes.extend(reached.presumed(node, programs, fault));
             }
-            None => report(fault(FaultKind::Io, node, "its run ended without an outcome"), true),
+            None => report(fault(FaultKind::Io, node, "its run ended without a result"), true),
         }
     }
     if cancelled {
-        // When all end at once, connections break here and there: that is nobody's fault.
+        // When all runs are cancelled at once, some connections break; no node is to blame for that.
         let broken = |fault: &Fault| matches!(fault.kind, FaultKind::Lost | FaultKind::Stalled);
         for report in reports.iter_mut().filter(|report| broken(&report.fault)) {
             report.fault = fault(FaultKind::Aborted, report.node, "the run was cancelled");
@@ -236,11 +236,13 @@ async fn run_there(
     let ending = async { tokio::join!(abort(&mut channel, job), running).1 };
     match timeout(patience, ending).await {
         Ok(ended) => ended,
-        Err(_) => Err(fault(FaultKind::Aborted, node, "the run was cancelled, and its node did not say so")),
+        Err(_) => {
+            Err(fault(FaultKind::Aborted, node, "the run was cancelled; its node did not confirm in time"))
+        }
     }
 }
 
-/// Gives the agent its programs and follows what it says to the end.
+/// Gives the agent its programs and follows its reports until the run ends.
 async fn follow(
     mut channel: AgentChannel,
     node: NodeId,
@@ -261,14 +263,15 @@ async fn follow(
     }
 }
 
-/// Has an agent end a job. That it cannot be told is no news to whoever waits for its end.
+/// Tells an agent to end a job. A failure is only logged: the caller waits for the run's end with a timeout
+/// anyway.
 async fn abort(channel: &mut AgentChannel, job: JobId) {
     if let Err(status) = channel.abort(JobRef { job }).await {
         tracing::debug!("job {job} could not be told to end: {}", status.message());
     }
 }
 
-/// What the refusal of a call to the agent `node`, or its failure, means.
+/// The fault for a refused or failed call to the agent of `node`.
 fn from_status(node: NodeId, status: &Status) -> Fault {
     let kind = match status.code() {
         Code::FailedPrecondition | Code::Unauthenticated | Code::InvalidArgument | Code::Unimplemented => {

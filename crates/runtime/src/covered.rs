@@ -1,14 +1,14 @@
-//! Which bytes of an unfinished block are written.
+//! Which bytes of an unfinished block have been written.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges, disjoint and apart: start to end.
+/// Ranges (start to end) that neither overlap nor touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Covered(BTreeMap<u64, u64>);
 
 impl Covered {
-    /// Up to where everything is covered.
+    /// The offset up to which everything is covered.
     pub fn prefix(&self) -> u64 {
         self.0.get(&0).copied().unwrap_or(0)
     }

@@ -1,30 +1,30 @@
-//! Which of the faults that nodes report is at the root of the others.
+//! Which of the faults that nodes report is the root cause.
 //!
 //! When a node fails, its fault travels down the streams (and up, as far as connections allow), so most
-//! nodes report the same one. Where a connection just breaks, those at its ends blame each other.
-//! What is certain counts more than what is concluded, and upstream more than downstream.
+//! nodes report the same one. When a connection just breaks, the nodes at its two ends blame each other. An
+//! observed fault counts more than a deduced one, and a node upstream more than a node downstream.
 
 use std::collections::BTreeSet;
 
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Fault, FaultKind};
 
-/// A fault, and who says so.
+/// A fault, and the node that reports it.
 #[derive(Debug, Clone)]
 pub(crate) struct Report {
     /// The node whose run ended with it.
     pub node: NodeId,
     /// The fault.
     pub fault: Fault,
-    /// It is we who could not reach that node, or were refused by it.
+    /// Whether the conductor itself found the fault: it could not reach that node, or the node refused its call.
     pub direct: bool,
     /// Whether that node persists.
     pub persists: bool,
-    /// Whom that node sends to.
+    /// The nodes that it sends to.
     pub downstream: BTreeSet<NodeId>,
 }
 
-/// The fault that counts.
+/// The fault at the root of the others.
 pub(crate) fn culprit(reports: Vec<Report>) -> Option<Fault> {
     let complaining: BTreeSet<NodeId> =
         reports.iter().filter(|r| r.fault.kind != FaultKind::Aborted).map(|r| r.node).collect();
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn in_a_chain_that_breaks_the_node_that_is_gone_is_found() {
-        // 1 -> 2 -> 3 -> 4, and 2 is gone without a word.
+        // 1 -> 2 -> 3 -> 4, and 2 disappears without a report.
         let reports = vec![
             report(1, FaultKind::Lost, 2, &[2]),
             report(3, FaultKind::Lost, 2, &[4]),
             report(4, FaultKind::Lost, 3, &[]),
         ];
         assert_eq!(found(reports), (FaultKind::Lost, 2));
-        // The same, and 4 has heard from 3 what 3 said.
+        // The same, and 3 passed its fault on to 4.
         let reports = vec![report(1, FaultKind::Lost, 2, &[2]), report(4, FaultKind::Lost, 2, &[])];
         assert_eq!(found(reports), (FaultKind::Lost, 2));
     }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_receiver_that_gave_up_on_another_is_not_to_blame() {
-        // 3 gave up on 2, which stalls; 1 only sees that 3 has gone.
+        // 3 gave up on 2, which stalls; 1 only sees that 3 is gone.
         let reports = vec![report(1, FaultKind::Lost, 3, &[3]), report(3, FaultKind::Stalled, 2, &[])];
         assert_eq!(found(reports), (FaultKind::Stalled, 2));
     }

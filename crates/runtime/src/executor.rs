@@ -1,16 +1,15 @@
-//! The executor of one lane: step by step, and within a step task by task, in the order of the
-//! program.
+//! The executor of one lane. It runs step by step, and within a step task by task, in the order of the program.
 //!
-//! Why lanes and nodes never wait for each other in a circle: all task lists are parts of one
-//! order (`kintsu_dag::Placed::lower`). A lane waits for room in its queues only between steps, for all
-//! that the step will put there, so within a step it waits only for what comes earlier in that
-//! order; and among the nodes that are at the earliest step, the one earliest in the order can go on.
+//! Why lanes and nodes never deadlock: all task lists are parts of one total order (`kintsu_dag::Placed::lower`).
+//! A lane waits for room in its queues only between steps, and then takes the room for the whole next step. So
+//! within a step it waits only for tasks that come earlier in the order. Among the nodes at the earliest step, the
+//! first one in the order can always continue.
 //!
-//! Small slices cost little because what surrounds a step is done for many at once: slices come and go in batches,
-//! room is taken and given back for as many steps as there are. Nothing is held back when the lane
-//! waits, so batches grow only while there is more to do than time. A serial lane ([`Flow::Serial`])
-//! asks for each slice when it is wanted and waits until each has left. A lane with a rate begins no step before its
-//! time, reckoned from its start: what was late is caught up.
+//! Small slices cost little because the overhead is shared by many steps: slices come and go in batches, and room
+//! is taken and given back for several steps at once. Before a lane waits it flushes everything, so batches grow
+//! only while the processor is the bottleneck. A serial lane ([`Flow::Serial`]) requests each slice when it needs
+//! it and waits until each has left. A lane with a rate starts no step before its scheduled time; the schedule
+//! counts from the lane's start, so a late lane catches up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +27,14 @@ use crate::sink::Piece;
 use crate::slice::Slice;
 use crate::verdict::{Tracker, Verdict, Waiting};
 
-/// After so many bytes of a vertex, what is done is handed on even if there is more to do.
+/// After this many bytes of a vertex, finished slices are flushed even if the next step could start at once.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Slices read ahead of one block.
 pub(crate) struct Loads {
     pub queue: mpsc::Receiver<Vec<Slice>>,
     pub chunk: std::vec::IntoIter<Slice>,
-    /// Asks for a chunk, in a serial lane.
+    /// In a serial lane: requests a chunk.
     pub demand: Option<Arc<Semaphore>>,
 }
 
@@ -53,9 +52,9 @@ pub(crate) struct Lane {
     pub verdict: Arc<Verdict>,
     pub waiting: Arc<Waiting>,
     pub tracker: Arc<Tracker>,
-    /// The least time from one step's beginning to the next one's.
+    /// Least time between the starts of two steps.
     pub interval: Duration,
-    /// Steps that are through.
+    /// Steps done.
     pub done: u64,
 }
 
@@ -96,7 +95,7 @@ impl Lane {
         self.flush()
     }
 
-    /// Waits until a step may begin.
+    /// Waits until the scheduled start of the next step.
     async fn turn(&mut self, begun: Instant) -> Result<(), Fault> {
         if !self.interval.is_zero() {
             let due = begun + self.interval.mul_f64(self.done as f64);
@@ -108,7 +107,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes room for all that one step puts into the queues.
+    /// Takes room in the queues for the whole next step.
     async fn room(&mut self) -> Result<(), Fault> {
         for i in 0..self.sends.len() {
             if !self.sends[i].has_room() {
@@ -128,7 +127,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Waits until everything has left the queues.
+    /// Waits until all queues are empty.
     async fn drained(&mut self) -> Result<(), Fault> {
         for i in 0..self.sends.len() {
             self.waiting.on(1 + self.fetches.len() + i);
@@ -144,7 +143,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Hands on what is done: slices to their queues, room to the peers, progress to whoever asks.
+    /// Hands on finished work: slices to their queues, free room to the peers, progress to the tracker.
     fn flush(&mut self) -> Result<(), Fault> {
         let sent = self.sends.iter_mut().all(Outlet::flush);
         let kept = self.sinks.iter_mut().all(Outlet::flush);
@@ -232,7 +231,7 @@ impl Lane {
         }
     }
 
-    /// A queue's other end fails the run before it goes, so this is never the first fault.
+    /// The other end of a queue fails the run before it closes the queue, so this is never the first fault.
     fn gone(&self, what: &str) -> Fault {
         fault(FaultKind::Io, self.node, format!("{what} ended before the lane did"))
     }

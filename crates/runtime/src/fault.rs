@@ -1,12 +1,12 @@
-//! Faults as this crate makes them: [`Fault`] is its error type, because whatever goes wrong in
-//! a run has to travel to whoever asked for it.
+//! How this crate makes faults. [`Fault`] is its error type, because every error of a run is sent to the
+//! conductor.
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_store::StoreError;
 use kintsu_wire::WireError;
 use kintsu_wire::message::{Fault, FaultKind};
 
-/// A fault that concerns no block.
+/// A fault that is not about a block.
 pub(crate) fn fault(kind: FaultKind, node: NodeId, detail: impl Into<String>) -> Fault {
     Fault { kind, node, block: None, detail: detail.into() }
 }
@@ -21,7 +21,7 @@ pub(crate) fn invalid(
     fault(FaultKind::Invalid, node, format!("{what}: expected {expected}, got {got}"))
 }
 
-/// A frame from `peer` that was refused. A stream that was cut is a lost peer.
+/// The fault for a bad frame from `peer`. A stream that was cut means a lost peer.
 pub(crate) fn from_wire(peer: NodeId, error: &WireError) -> Fault {
     let kind = match error {
         WireError::Cut { .. } => FaultKind::Lost,
@@ -30,7 +30,7 @@ pub(crate) fn from_wire(peer: NodeId, error: &WireError) -> Fault {
     fault(kind, peer, error.to_string())
 }
 
-/// What the store of `node` refused to do with `block`.
+/// The fault for a failed call to the store of `node` about `block`.
 pub fn from_store(node: NodeId, block: BlockId, error: &StoreError) -> Fault {
     let kind = match error {
         StoreError::NotFound { .. } => FaultKind::Missing,

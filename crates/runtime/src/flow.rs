@@ -1,7 +1,7 @@
 //! The queues between a lane and its edges and sinks: batches in one direction, room in the other.
 //!
-//! Room is counted in slices, and as many slices are granted as make a bounded number of bytes
-//! (`budget.rs`). Invariant: what is in a queue, with whoever fills it and whoever empties it, never exceeds its room.
+//! Room is counted in slices; `budget.rs` limits how many bytes these may be. Invariant: what is in a queue, with
+//! whoever fills it and whoever empties it, never exceeds its room.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::slice::Slice;
 pub(crate) enum Flow {
     /// Reading, receiving, computing and sending overlap.
     Overlapped,
-    /// One slice after the other, and for each one thing after the other (ECPipe, section 6.4, Pipe-S).
+    /// One slice after the other, and for each slice one operation after the other (ECPipe, section 6.4, Pipe-S).
     Serial,
 }
 
@@ -28,7 +28,8 @@ pub(crate) struct Inlet {
 }
 
 impl Inlet {
-    /// With room for `slices`; in a serial lane there is room for one when it is asked for.
+    /// With room for `slices`. In a serial lane there is room for one slice, and only after
+    /// [`demand`](Self::demand).
     pub fn new(
         queue: mpsc::UnboundedReceiver<Vec<Slice>>,
         slices: usize,
@@ -48,7 +49,7 @@ impl Inlet {
         self.ready.next()
     }
 
-    /// Waits for slices; `None` when there will be no more.
+    /// Waits for slices; `None` when no more will come.
     pub async fn more(&mut self) -> Option<()> {
         self.ready = self.queue.recv().await?.into_iter();
         Some(())
@@ -59,7 +60,7 @@ impl Inlet {
         self.room.add_permits(1);
     }
 
-    /// Gives the room of the slices that were taken back.
+    /// Gives back the room of the slices that were taken out.
     pub fn give_back(&mut self) {
         let taken = std::mem::take(&mut self.taken);
         if self.flow == Flow::Overlapped && taken > 0 {
@@ -72,18 +73,18 @@ impl Inlet {
 pub(crate) struct Outlet<T> {
     queue: mpsc::UnboundedSender<Vec<T>>,
     room: Arc<Semaphore>,
-    /// Room in all.
+    /// Room in total.
     most: u32,
     /// What one step puts into it.
     items: u32,
-    /// Room that is taken and not used yet.
+    /// Room that was taken and is not used yet.
     at_hand: u32,
     /// What is still to be handed on.
     held: Vec<T>,
 }
 
 impl<T> Outlet<T> {
-    /// To a queue with `room` for `steps` steps of `items` each.
+    /// For a queue with `room` for `steps` steps of `items` each.
     pub fn new(
         queue: mpsc::UnboundedSender<Vec<T>>,
         room: Arc<Semaphore>,
@@ -106,24 +107,24 @@ impl<T> Outlet<T> {
         enough
     }
 
-    /// Waits for room for a step; `None` when nobody takes anything any more.
+    /// Waits for room for a step; `None` when the receiver is gone.
     pub async fn take_room(&mut self) -> Option<()> {
         self.room.acquire_many(self.items).await.ok()?.forget();
         Some(())
     }
 
-    /// Puts one of a step's items in, which leaves with the next flush.
+    /// Adds one of a step's items; it leaves with the next flush.
     pub fn put(&mut self, item: T) {
         self.held.push(item);
     }
 
-    /// Hands on what is held; false when nobody takes it.
+    /// Hands on what is held; false when the receiver is gone.
     pub fn flush(&mut self) -> bool {
         let next = Vec::with_capacity(self.held.len());
         self.held.is_empty() || self.queue.send(std::mem::replace(&mut self.held, next)).is_ok()
     }
 
-    /// Waits until everything has left; `None` when nobody takes anything any more.
+    /// Waits until everything has left; `None` when the receiver is gone.
     pub async fn drained(&mut self) -> Option<()> {
         let _all = self.room.acquire_many(self.most - self.at_hand).await.ok()?;
         Some(())

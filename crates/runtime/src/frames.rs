@@ -1,8 +1,7 @@
-//! Reading frames from a connection: whatever a peer sends, or fails to send, becomes a fault
-//! within a bounded time.
+//! Reading frames from a connection. Bad data from a peer, or silence, becomes a fault within a bounded time.
 //!
-//! One system call reads many frames, up to what a chunk has room for; their payloads are handed out where they lie.
-//! A chunk is used again when nobody holds a part of it any more.
+//! One system call reads many frames, as many as fit into a chunk; their payloads are handed out without a copy. A
+//! chunk is reused when nobody holds a part of it any more.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,7 +24,7 @@ const ABORT_BYTES: usize = 64 << 10;
 /// The smallest chunk.
 const LEAST_CHUNK_BYTES: usize = 4 << 10;
 
-/// Chunks that may come free again; others are left to whoever holds them.
+/// Most filled chunks that we keep for reuse; further ones are left to those who hold parts of them.
 const KEPT_CHUNKS: usize = 8;
 
 /// The frames that one peer sends.
@@ -33,18 +32,18 @@ pub(crate) struct FrameReader {
     stream: OwnedReadHalf,
     peer: NodeId,
     silence: Option<Duration>,
-    /// Whether it sends enough, where it is waited for.
+    /// Checks that the peer sends enough while we wait for it.
     pulse: Option<Pulse>,
-    /// What has come and is not handed out yet, and behind it the rest of its chunk.
+    /// Bytes that have come and are not handed out yet; behind them the free rest of the chunk.
     buffer: BytesMut,
     chunk_bytes: usize,
-    /// Ends of chunks that were filled, the oldest first.
+    /// Filled chunks (one empty handle each), oldest first.
     filled: VecDeque<BytesMut>,
 }
 
 impl FrameReader {
-    /// For slices of `slice_bytes`, read up to about `together_bytes` at a time; a peer that is silent for longer than
-    /// `silence` is lost.
+    /// For slices of `slice_bytes`, of which up to about `together_bytes` are read at a time. A peer that is
+    /// silent for longer than `silence` is lost.
     pub fn new(
         stream: OwnedReadHalf,
         peer: NodeId,
@@ -52,7 +51,7 @@ impl FrameReader {
         together_bytes: usize,
         silence: Option<Duration>,
     ) -> Self {
-        // A whole number of frames, so that few are cut by the end of a chunk, and the header that tells what is next.
+        // A whole number of frames, so that few are cut by the end of a chunk, and the header of the next one.
         let frame = slice_bytes + HEADER_BYTES;
         let frames = (together_bytes / frame).max(1);
         let chunk_bytes = (frames * frame + HEADER_BYTES).max(LEAST_CHUNK_BYTES);
@@ -60,7 +59,7 @@ impl FrameReader {
         Self { stream, peer, silence, pulse: None, buffer, chunk_bytes, filled: VecDeque::new() }
     }
 
-    /// The same, of a peer that has stalled when it sends too little.
+    /// The same, for a peer that counts as stalled when it sends too little.
     pub fn judged_by(self, pulse: Pulse) -> Self {
         Self { pulse: Some(pulse), ..self }
     }
@@ -87,10 +86,10 @@ impl FrameReader {
         Ok(payload)
     }
 
-    /// Whether a whole frame has come, so that it can be had without waiting.
+    /// Whether a whole frame has come, so that reading it does not wait.
     pub fn is_ready(&self) -> bool {
         let header = Header::decode(&self.buffer);
-        // What cannot be decoded is an error without waiting.
+        // A bad header gives its error without waiting.
         self.buffer.len() >= HEADER_BYTES
             && header.map_or(true, |header| self.buffer.len() - HEADER_BYTES >= header.payload_bytes())
     }
@@ -107,8 +106,8 @@ impl FrameReader {
         }
     }
 
-    /// Reads what still comes and forgets it, until the peer closes or `limit` is over: so that
-    /// what was sent to it is not lost with the connection.
+    /// Reads and discards what still comes, until the peer closes or `limit` has passed. A close with unread data
+    /// would reset the connection, and the peer would lose what we sent last.
     pub async fn drain(mut self, limit: Duration) {
         let mut rest = [0; LEAST_CHUNK_BYTES];
         let _ =
@@ -125,7 +124,7 @@ impl FrameReader {
             let begun = Instant::now();
             let read = some(self.stream.read_buf(&mut self.buffer), self.silence, self.peer).await?;
             if let Some(pulse) = &mut self.pulse {
-                // Where there is no longer silence, a longer time is a pause of our own.
+                // Without a pause of this process the read never takes longer than `silence`.
                 let waited = begun.elapsed().min(self.silence.unwrap_or(Duration::MAX));
                 pulse.passed(read, waited)?;
             }
@@ -133,7 +132,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// Goes on in another chunk, with room for `len` bytes at least.
+    /// Continues in another chunk, with room for at least `len` bytes.
     fn next_chunk(&mut self, len: usize) {
         let bytes = self.chunk_bytes.max(len);
         let is_free = self.filled.front_mut().is_some_and(|oldest| oldest.try_reclaim(bytes));
@@ -149,7 +148,7 @@ impl FrameReader {
     }
 }
 
-/// One read that must bring something.
+/// One read, which must return at least one byte.
 async fn some(
     read: impl Future<Output = std::io::Result<usize>>,
     silence: Option<Duration>,

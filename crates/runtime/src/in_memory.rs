@@ -1,8 +1,8 @@
-//! A graph computed wholly in memory, on the caller's thread: no queues, no disks, no peers.
+//! A graph computed in memory, on the caller's thread: no queues, no disks, no peers.
 //!
-//! It shares with a lane (`executor.rs`) all that touches bytes: the lowered tasks, the script, the slots, and
-//! `Compute` into pooled buffers. So it is how blocks in memory are encoded and decoded, and tells what the
-//! computing of a program costs by itself. What it reads is lent by the caller, never copied.
+//! It shares with a lane (`executor.rs`) everything that touches bytes: the lowered tasks, the script, the slots,
+//! and `Compute` into pooled buffers. It encodes and decodes blocks in memory, and shows what the computation of a
+//! program alone costs. The caller lends the input bytes; they are never copied.
 
 use kintsu_dag::{BlockId, BlockIndex, DagError, Ecdag, NodeId, Placed, Sink, StripeId, Vertex};
 use kintsu_plan::{BlockBinding, JobId, Program, Window};
@@ -20,7 +20,7 @@ const HERE: NodeId = NodeId::CLIENT;
 pub struct MemoryBlock(Buffer);
 
 impl MemoryBlock {
-    /// A block of `len` bytes, as `fill` leaves them; what `fill` finds there is of any value.
+    /// A block of `len` bytes as written by `fill`; before that they have any value.
     pub fn new(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
         let mut buffer = Buffer::take(len);
         fill(&mut buffer);
@@ -33,15 +33,15 @@ impl MemoryBlock {
     }
 }
 
-/// A graph prepared to be computed step by step.
+/// A graph prepared for computation step by step.
 #[derive(Debug)]
 pub struct InMemory {
     script: Script,
 }
 
 impl InMemory {
-    /// Binds, lowers, checks and prepares a graph, as a run does. Whether it computes what it claims is for the
-    /// caller to prove.
+    /// Binds, lowers, checks and prepares a graph, as a run does. The caller must prove that it computes what it
+    /// claims.
     ///
     /// # Errors
     /// `Invalid` for a graph with a cycle, with a virtual leaf, or too large.
@@ -55,8 +55,8 @@ impl InMemory {
     /// sub-block; `persist` gets those of each target, or `None` if they are all zero and not kept.
     ///
     /// # Errors
-    /// `Invalid` for a symbol that is missing or of another length; `Mismatch` when a sample of what was computed is not
-    /// what a second computation makes of it.
+    /// `Invalid` for a symbol that is missing or of another length; `Mismatch` when a second computation of a
+    /// sample gives another result.
     pub fn step<'a>(
         &mut self,
         len: usize,
@@ -82,7 +82,7 @@ impl InMemory {
                     let index = self.script.sinks[*sink].binding.index;
                     persist(index, *sub, slots[*slot].as_ref().and_then(View::data));
                 }
-                OpKind::Fetch { .. } => {} // there is one node
+                OpKind::Fetch { .. } => {} // there is only one node
             }
             op.frees.iter().for_each(|slot| slots[*slot] = None);
         }
@@ -90,7 +90,7 @@ impl InMemory {
     }
 }
 
-/// All of a graph as the program of one node: leaves loaded, targets persisted.
+/// The whole graph as the program of one node: leaves loaded, targets persisted.
 fn program(mut graph: Ecdag) -> Result<Program, DagError> {
     let w = u16::try_from(graph.w()).ok().filter(|w| *w > 0).ok_or_else(|| DagError::Invalid {
         what: "sub-blocks of a block".into(),

@@ -1,12 +1,11 @@
-//! Runs programs: reads, receives, combines, sends and stores slices, all overlapped, with bounded
-//! memory and back-pressure.
+//! Runs programs: reads, receives, combines, sends and stores slices, all overlapped, with bounded memory and
+//! backpressure.
 //!
-//! [`run`] is the way of the data through one node: the lanes' executors (`executor.rs`) take slices
-//! from blocks read ahead (`source.rs`) and from peers (`receive.rs`), combine them (`combine.rs`), and put
-//! them into queues that are emptied to peers (`send.rs`) and to disk (`sink.rs`).
-//! The [`DataPlane`] is where streams of a process come in. [`Conductor`] starts the programs of a plan on
-//! all its agents, and says what went wrong, and where, if something did. [`InMemory`] is the computing of a
-//! graph alone.
+//! [`run`] is the path of the data through one node: the lanes' executors (`executor.rs`) take slices from blocks
+//! read ahead (`source.rs`) and from peers (`receive.rs`), combine them (`combine.rs`), and put them into queues
+//! that are emptied to peers (`send.rs`) and to disk (`sink.rs`). The [`DataPlane`] accepts the streams of a
+//! process. [`Conductor`] starts the programs of a plan on all its agents and reports what failed and where.
+//! [`InMemory`] only computes a graph.
 //!
 //! What it is not: it knows no codes and no methods, and decides nothing about them.
 //!

@@ -1,52 +1,52 @@
 //! The time limits and depths of a run.
 //!
-//! A node that is cut off is found by its silence: it sends nothing, not even signs of life, to whoever waits for it
-//! and to the conductor. A slow disk is no silence, since signs of life do not wait for it.
+//! A node that is cut off is detected by its silence: neither the nodes that wait for it nor the conductor get
+//! anything from it, not even keep-alives. A slow disk does not cause silence, because keep-alives do not wait for
+//! the disk.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// Into how many parts a wait is cut, each of which has to pass.
+/// A wait is split into this many parts, so that a pause of this process counts as one part at most.
 const PARTS: u32 = 6;
 
-/// How deep queues are, and after how long a peer or a disk is given up.
+/// How deep queues are, and the timeouts for peers and disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps that wait on each edge, as far as memory allows: more for small slices, fewer for
-    /// large ones.
+    /// Steps that may wait on each edge, if memory allows: more for small slices, fewer for large ones.
     pub depth: usize,
-    /// After how long without a slice, but with signs of life, a peer counts as stalled; large slices get longer.
+    /// A peer that sends keep-alives but no slice for this long counts as stalled; large slices get longer.
     pub stall: Duration,
-    /// After how long without any sign of life a peer counts as lost.
+    /// A peer without any sign of life for this long counts as lost.
     pub peer_silence: Duration,
     /// How long a peer may take to accept a connection.
     pub connect: Duration,
-    /// How long a peer may take to make a connection: its program may start later than ours. Shorter
-    /// than `stall`, so that the peer that does not come is found before those that wait for it.
+    /// How long a peer may take to connect to us: its program may start later than ours. Shorter than `stall`, so
+    /// that a peer that does not connect is blamed before those that wait for it.
     pub arrival: Duration,
-    /// How long a sender with nothing to send keeps silent.
+    /// A sender with nothing to send sends a keep-alive after this long.
     pub keep_alive: Duration,
-    /// How long a receiver may take to accept a byte: it may be held up by others.
+    /// How long a receiver may take to accept a byte. It may itself wait for others.
     pub write: Duration,
-    /// How long the disk may take for one read or write.
+    /// Timeout of one read or write on disk.
     pub disk: Duration,
-    /// How long the disk may take to make a block durable.
+    /// Timeout for making a block durable.
     pub finish: Duration,
-    /// Over how long a peer that is waited for must come to [`least_rate`](Self::least_rate).
+    /// The window over which a peer that we wait for must reach [`least_rate`](Self::least_rate).
     pub trickle: Duration,
-    /// Bytes a second that a peer which is waited for must send, in all lanes of the run together; else it counts as
-    /// stalled. Far below what a slow link leaves to one repair of many.
+    /// Bytes a second that a peer must send while we wait for it, in all lanes of the run together; else it counts
+    /// as stalled. Far below the share that one of many repairs gets of a slow link.
     pub least_rate: u64,
 }
 
-/// What a slice is waited for at least, as bytes a second: a slice is large where whole blocks go from node to node, and
-/// comes late where many nodes must have had it before.
+/// Bytes a second from which the timeout of a large slice is computed. Slices are as large as blocks where whole
+/// blocks go from node to node, and the last of many nodes gets such a slice late.
 const LEAST_RATE: f64 = (1 << 20) as f64;
 
 impl Limits {
-    /// How long a slice of so many bytes may be waited for.
+    /// Timeout for a slice of `bytes` bytes.
     pub(crate) fn stall_of(&self, bytes: usize) -> Duration {
         self.stall + Duration::from_secs_f64(bytes as f64 / LEAST_RATE)
     }
@@ -70,8 +70,8 @@ impl Default for Limits {
     }
 }
 
-/// Waits for `work` at most so long, `None` when that has passed. A pause of this process itself (stopped, or
-/// starved of the processor) counts as one part of the wait at most: it says nothing about others.
+/// Waits for `work` at most `limit`, then returns `None`. A pause of this process itself (stopped, or without
+/// processor time) counts as at most one part of the wait, because it says nothing about others.
 pub(crate) async fn patiently<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     for _ in 0..PARTS {

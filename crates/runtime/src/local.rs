@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::fault::invalid;
 
-/// Where the bytes of one block are read. Lives on blocking threads.
+/// Where the bytes of one block are read. Used on blocking threads.
 pub trait BlockSource: Send {
     /// Fills `buf` with the block's bytes from `offset`; never asked for bytes past the block's end.
     ///
@@ -19,19 +19,18 @@ pub trait BlockSource: Send {
     /// A fault that names this node and the block.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
 
-    /// Bytes read from the medium so far; none where only what was asked for is known.
+    /// Bytes read from the medium so far; `None` if the source knows only what was requested.
     fn bytes_read(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes that are read from the medium together, however few of them are asked for; 1 where every byte can be had
-    /// by itself.
+    /// Least number of bytes that are read from the medium together; 1 if every byte can be read by itself.
     fn unit_bytes(&self) -> u32 {
         1
     }
 }
 
-/// Where the bytes of one block are kept. Lives on blocking threads.
+/// Where the bytes of one block are written. Used on blocking threads.
 pub trait BlockSink: Send {
     /// Takes `data` for `offset`; pieces come in any order, never past the block's end.
     ///
@@ -39,13 +38,13 @@ pub trait BlockSink: Send {
     /// A fault that names this node and the block.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault>;
 
-    /// Everything was written: makes it durable and visible. What is returned is reported.
+    /// Everything was written: makes the block durable and visible. The result goes into the run's report.
     ///
     /// # Errors
     /// A fault that names this node and the block; nothing is visible then.
     fn finish(self: Box<Self>) -> Result<Option<HeldBlock>, Fault>;
 
-    /// The run ended early, and not by this sink: it may be kept for an attempt that goes on.
+    /// The run ended early, not because of this sink: the block may be kept for the next attempt.
     fn suspend(self: Box<Self>) {}
 }
 
@@ -53,13 +52,12 @@ pub trait BlockSink: Send {
 pub enum Output {
     /// They are kept.
     Block(Box<dyn BlockSink>),
-    /// They are handed on at once. A receiver that does not take them holds the run up; one that
-    /// is gone ends it.
+    /// They are handed on at once. A slow receiver slows the run down; if the receiver is gone, the run ends.
     Channel(mpsc::Sender<Delivery>),
 }
 
-/// Bytes of a block handed to the client: every byte of the window below the block's length exactly
-/// once; with a single lane in order of offset within a block, of different blocks as they come.
+/// Bytes of a block handed to the client: every byte of the window below the block's length exactly once. With a
+/// single lane the bytes of one block come in order of offset; different blocks come interleaved.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// Position in the stripe.
@@ -68,7 +66,7 @@ pub struct Delivery {
     pub id: BlockId,
     /// Where in the block.
     pub offset: u64,
-    /// The bytes. They hold one of the run's buffers: let go of them soon.
+    /// The bytes. They hold one of the run's buffers: drop them soon.
     pub bytes: Bytes,
 }
 
@@ -80,8 +78,8 @@ pub trait Local: Send + Sync + 'static {
     /// A fault that names this node and the block.
     fn open(&self, binding: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault>;
 
-    /// Opens a block for `Persist`. With `start` above zero it goes on with what an earlier
-    /// attempt under the same `resume_key` left.
+    /// Opens a block for `Persist`. With `start` above zero it continues what an earlier attempt with the same
+    /// `resume_key` left.
     ///
     /// # Errors
     /// A fault that names this node and the block.
@@ -96,7 +94,7 @@ pub trait Local: Send + Sync + 'static {
 
 type Open = dyn Fn(&BlockBinding) -> Result<Box<dyn BlockSource>, Fault> + Send + Sync;
 
-/// The client's side: loads come from the object being written, persisted blocks go to a channel.
+/// The client's blocks: loads come from the object being written, persisted blocks go to a channel.
 #[derive(Clone, Default)]
 pub struct ClientLocal {
     open: Option<Arc<Open>>,
@@ -104,7 +102,7 @@ pub struct ClientLocal {
 }
 
 impl ClientLocal {
-    /// Loads blocks by `open`, which is called on blocking threads, as are its sources.
+    /// Loads blocks with `open`. It and the sources that it returns are called on blocking threads.
     pub fn reading(
         open: impl Fn(&BlockBinding) -> Result<Box<dyn BlockSource>, Fault> + Send + Sync + 'static,
     ) -> Self {

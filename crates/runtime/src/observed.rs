@@ -1,4 +1,4 @@
-//! What a conductor knows of a plan under way: where each node stands, as it last said.
+//! What a conductor knows about a running plan: the last progress report of each node.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use tokio::sync::watch;
 
 use crate::script::part_bytes;
 
-/// Where a plan under way stands.
+/// The progress of a running plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Up to where every node that persists is through.
+    /// The offset up to which every node that persists is done.
     pub upto: u64,
-    /// Where each node stands, as it last said.
+    /// The last progress report of each node.
     pub nodes: BTreeMap<NodeId, Standing>,
 }
 
@@ -24,16 +24,16 @@ pub(crate) fn persists(programs: &[Program]) -> bool {
     programs.iter().flat_map(|program| &program.tasks).any(|task| matches!(task, Task::Persist { .. }))
 }
 
-/// Keeps what nodes say, and tells whoever watches.
+/// Keeps the reports of nodes, and passes them to the watcher.
 pub(crate) struct Reached {
     stands: Mutex<BTreeMap<NodeId, Standing>>,
-    /// The nodes that persist, and from where.
+    /// The nodes that persist, and where each one's programs start.
     persisting: BTreeMap<NodeId, u64>,
     watcher: Option<watch::Sender<Observed>>,
 }
 
 impl Reached {
-    /// For these programs, before any of them runs.
+    /// For these programs; none of them runs yet.
     pub fn new(by_node: &BTreeMap<NodeId, Vec<Program>>, watcher: Option<watch::Sender<Observed>>) -> Self {
         let start = |programs: &[Program]| programs.iter().map(|p| p.window.start).min().unwrap_or(0);
         let persisting = by_node.iter().filter(|(_, programs)| persists(programs));
@@ -41,7 +41,7 @@ impl Reached {
         Self { stands: Mutex::default(), persisting, watcher }
     }
 
-    /// A node has said where it stands.
+    /// Takes a progress report.
     pub fn note(&self, node: NodeId, standing: Standing) {
         let observed = {
             let mut stands = self.stands();
@@ -54,19 +54,19 @@ impl Reached {
         }
     }
 
-    /// A node has ended, through up to here.
+    /// A node has ended, and was done up to `upto`.
     pub fn ended(&self, node: NodeId, upto: u64) {
         let mut standing = self.stands().get(&node).cloned().unwrap_or_default();
         standing.upto = upto;
         self.note(node, standing);
     }
 
-    /// Up to where all that persist are through.
+    /// The offset up to which all nodes that persist are done.
     pub fn upto(&self) -> u64 {
         self.least(&self.stands())
     }
 
-    /// What a node that cannot say any more did, from what it said last: at least so much.
+    /// The outcome of a node that can no longer report, from its last report: a lower bound.
     pub fn presumed(&self, node: NodeId, programs: &[Program], fault: &Fault) -> Option<RunOutcome> {
         let standing = self.stands().get(&node).cloned()?;
         let mut sent: BTreeMap<NodeId, u64> = BTreeMap::new();

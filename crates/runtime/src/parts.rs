@@ -1,6 +1,6 @@
-//! The parts of a run, and how they are tied together: writers for all lanes, and for each lane its
-//! sources, its edges and its executor. A hop of a chain is one task, so that a batch of slices goes through it
-//! without a switch; where several streams meet, each has a task of its own.
+//! The parts of a run, and how they are connected: block writers for all lanes, and for each lane its sources, its
+//! edges and its executor. A hop of a chain is one task, so that a batch of slices passes it without a task
+//! switch; where several streams meet, each has its own task.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -31,24 +31,24 @@ use crate::verdict::{Tracker, Verdict, Waiting};
 /// The blocks that a run writes, by position in the stripe.
 pub(crate) type Sinks = BTreeMap<BlockIndex, (BlockBinding, Output)>;
 
-/// To whom, and how many bytes.
+/// The receiver, and how many bytes were sent to it.
 pub(crate) type Sent = Option<(NodeId, u64)>;
 
 /// A part of a lane.
 type Part = BoxFuture<'static, Sent>;
 
-/// A run under way.
+/// A running run.
 pub(crate) struct Running {
     pub node: NodeId,
     pub verdict: Arc<Verdict>,
     pub tracker: Arc<Tracker>,
-    /// Lanes, sources and edges; those outgoing give to whom they sent how many bytes.
+    /// Lanes, sources and edges; an outgoing edge returns its receiver and the bytes sent.
     pub parts: JoinSet<Vec<Sent>>,
-    /// Each gives its sink back, unless that failed.
+    /// Each returns its sink, unless the sink failed.
     pub writers: JoinSet<Option<(BlockBinding, Box<dyn BlockSink>)>>,
-    /// Queues for its edges, until it ends.
+    /// Room for the queues of its edges, held until the run ends.
     grant: Grant,
-    /// What comes from peers, and what goes to them.
+    /// Bytes from peers, and to them.
     from: Arc<Totals>,
     to: Totals,
     /// Blocks that several lanes read.
@@ -87,7 +87,7 @@ pub(crate) fn start(
     running
 }
 
-/// The way to each sink, and each lane's room in its queue.
+/// For each sink its queue, and the room of each lane in that queue.
 type Queues = BTreeMap<BlockIndex, (mpsc::UnboundedSender<Vec<Piece>>, Vec<Option<Arc<Semaphore>>>)>;
 
 impl Running {
@@ -164,7 +164,7 @@ impl Running {
             lane.run().await;
             None
         }));
-        // In the order in which a slice passes them.
+        // In the order in which a slice passes these parts.
         parts.append(&mut outgoing);
         if hop {
             self.parts.spawn(join_all(parts));
@@ -270,7 +270,7 @@ impl Running {
     }
 }
 
-/// The least time from the beginning of one of the program's steps to that of the next.
+/// Least time between the starts of two steps of the program.
 fn interval(program: &Program) -> Duration {
     let seconds = |rate: NonZeroU64| f64::from(program.window.step_bytes) / rate.get() as f64;
     Duration::from_secs_f64(program.rate.map_or(0.0, seconds))

@@ -1,11 +1,9 @@
-//! The data plane of one process: where slice streams come in and meet the programs that expect
-//! them.
+//! The data plane of one process: it accepts slice streams and hands them to the programs that expect them.
 //!
-//! The sender of a stream connects to its receiver, except that a client, which has no listener,
-//! connects to both kinds of its peers. A connection introduces itself with a `Hello`, soon, since until then it is a
-//! stranger's; until a program claims it, it waits, but not for long and not together with many others. Where there are
-//! too many of either kind, the oldest makes way: those who know what they want are done before that. What this is
-//! not: it knows nothing of slices.
+//! The sender of a stream connects to its receiver. A client has no listener, so it connects to the nodes it sends
+//! to and to those it receives from. A connection must introduce itself with a `Hello` within a few seconds. Then
+//! it waits until a program claims it, for a limited time. When too many connections wait in either state, the
+//! oldest is closed; a well-behaved peer does not wait that long. What this is not: it knows nothing about slices.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -30,17 +28,17 @@ use crate::fault::fault;
 /// How long a connection may take to introduce itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Connections that may be about to introduce themselves at once; the oldest makes way for one more.
+/// Most connections that have not introduced themselves yet; one more closes the oldest.
 const MOST_STRANGERS: usize = 512;
 
 /// How long a connection that has introduced itself may wait for its program.
 const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that may wait for their programs at once; the oldest makes way for one more.
+/// Most connections that wait for their programs; one more closes the oldest.
 const MOST_UNCLAIMED: usize = 512;
 
-/// What a socket holds that is not even on its way yet: enough to keep a link busy while the sender sleeps, and little
-/// enough that a slow link does not hold seconds of slices.
+/// Most bytes in a socket that the kernel has not sent yet: enough to keep a link busy while the sender sleeps,
+/// and few enough that a slow link does not hold seconds of slices.
 const UNSENT_BYTES: u32 = 256 << 10;
 
 /// The largest `Hello`.
@@ -50,7 +48,7 @@ const HELLO_BYTES: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaneError {
-    /// The address is not one to listen on.
+    /// Listening on this address is not allowed.
     #[error(transparent)]
     Refused(#[from] WireError),
     /// The operating system refused.
@@ -81,7 +79,7 @@ pub struct DataPlane {
     _stop: DropGuard,
 }
 
-/// Connections and programs that have not met yet.
+/// Connections without a program, and programs without a connection.
 #[derive(Default)]
 struct Meeting {
     table: Mutex<Table>,
@@ -91,9 +89,9 @@ struct Meeting {
 #[derive(Default)]
 struct Table {
     entries: HashMap<StreamKey, Entry>,
-    /// Those that are parked, the oldest first.
+    /// Parked connections, oldest first.
     parked: BTreeMap<u64, StreamKey>,
-    /// How many were ever parked.
+    /// How many connections were ever parked.
     count: u64,
 }
 
@@ -107,7 +105,7 @@ struct Strangers {
 enum Entry {
     /// A program waits for the connection.
     Expected(oneshot::Sender<TcpStream>),
-    /// The connection waits for a program; its keeper notices when this is taken out.
+    /// The connection waits for a program; its keeper task ends when this entry is removed.
     Parked { stream: TcpStream, number: u64, _keeper: oneshot::Sender<()> },
 }
 
@@ -115,7 +113,7 @@ impl DataPlane {
     /// Listens on `addr` (port 0: any) for streams that show these credentials.
     ///
     /// # Errors
-    /// `Refused` beyond loopback, but for a trusted network with a token; `Listen`.
+    /// `Refused` beyond loopback, except on a trusted network with a token; `Listen`.
     pub async fn listen(
         addr: SocketAddr,
         credentials: Credentials,
@@ -134,7 +132,7 @@ impl DataPlane {
         Ok(Arc::new(Self { credentials, addr: Some(bound), meeting, budget, _stop: stop.drop_guard() }))
     }
 
-    /// Connects to others only, with these credentials.
+    /// Only connects to others, with these credentials; does not listen.
     pub fn client(credentials: Credentials) -> Arc<Self> {
         let stop = CancellationToken::new().drop_guard();
         let (meeting, budget) = (Arc::default(), Budget::default());
@@ -146,7 +144,7 @@ impl DataPlane {
         self.addr
     }
 
-    /// The connection that `peer` makes to carry this stream; waits for it up to `wait`.
+    /// The connection that `peer` opens for this stream; waits for it up to `wait`.
     pub(crate) async fn claim(
         &self,
         key: StreamKey,
@@ -160,7 +158,7 @@ impl DataPlane {
                 Some(Entry::Parked { stream, .. }) => return Ok(stream),
                 Some(expected) => {
                     table.entries.insert(key, expected);
-                    let detail = format!("{key:?}: expected a stream claimed once, got a second claim");
+                    let detail = format!("{key:?}: expected one claim for this stream, got a second one");
                     return Err(fault(FaultKind::Invalid, peer, detail));
                 }
                 None => table.entries.insert(key, Entry::Expected(sender)),
@@ -201,7 +199,7 @@ impl DataPlane {
 }
 
 impl Table {
-    /// Takes out what is there for a stream.
+    /// Removes the entry of a stream.
     fn take(&mut self, key: StreamKey) -> Option<Entry> {
         let entry = self.entries.remove(&key)?;
         if let Entry::Parked { number, .. } = &entry {
@@ -210,7 +208,7 @@ impl Table {
         Some(entry)
     }
 
-    /// Keeps a connection until its program comes; the oldest goes if there are too many.
+    /// Keeps a connection until its program claims it; closes the oldest if there are too many.
     fn park(&mut self, key: StreamKey, stream: TcpStream) -> (u64, oneshot::Receiver<()>) {
         if self.parked.len() >= MOST_UNCLAIMED
             && let Some((_, oldest)) = self.parked.pop_first()
@@ -236,8 +234,8 @@ impl Meeting {
         self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a connection introduce itself, and brings it to its program. If too many are about to, the one that has
-    /// taken longest is closed.
+    /// Lets a connection introduce itself, and hands it to its program. If too many have not introduced
+    /// themselves, the oldest is closed.
     fn welcome(self: &Arc<Self>, mut stream: TcpStream, from: SocketAddr, credentials: Credentials) {
         let mut strangers = self.strangers();
         if strangers.waiting.len() >= MOST_STRANGERS
@@ -261,7 +259,7 @@ impl Meeting {
                 Err(_) => tracing::debug!(%from, "closed a connection that did not introduce itself"),
             }
         });
-        // The task cannot have taken itself out yet: that waits for this lock.
+        // The task cannot have removed itself yet: for that it needs this lock.
         strangers.waiting.insert(number, meeting.abort_handle());
     }
 
@@ -288,7 +286,7 @@ impl Meeting {
     }
 }
 
-/// Takes the expectation back when its program no longer waits.
+/// Removes the expectation when its program no longer waits.
 struct Forget<'a> {
     meeting: &'a Meeting,
     key: StreamKey,
@@ -317,7 +315,7 @@ async fn accept(listener: TcpListener, meeting: Arc<Meeting>, credentials: Crede
     }
 }
 
-/// Lets slices leave at once, and wait in queues of ours rather than in the socket's.
+/// Makes slices leave at once, and wait in our queues rather than in the socket's.
 fn prepare(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     #[cfg(target_os = "linux")]
@@ -346,7 +344,7 @@ async fn introduction(stream: &mut TcpStream, credentials: &Credentials) -> Resu
     Ok(StreamKey { job: hello.job, lane: hello.lane, from: hello.from, to: hello.to })
 }
 
-/// Tells the other side why, as far as it still listens.
+/// Tells the other side the reason, if it still listens.
 async fn refuse(mut stream: TcpStream, from: SocketAddr, detail: String) {
     tracing::warn!(%from, %detail, "refused a connection");
     let reason = fault(FaultKind::Invalid, NodeId::CLIENT, format!("connection refused: {detail}"));

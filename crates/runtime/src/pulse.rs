@@ -1,9 +1,10 @@
-//! Peers that live and move bytes, but so few that nothing ever ends.
+//! Detects peers that are alive and move bytes, but so few that the run would never end.
 //!
-//! Silence and stalls (`receive.rs`) are told by the time since the last byte or slice, which a peer that sends a byte now
-//! and then never reaches. A [`Pulse`] counts the time that one edge waited for its peer, and the bytes that went
-//! between the two meanwhile, over all lanes of the run: below the least rate over a window, the peer has stalled. Time in
-//! which the peer waited for another node is not held against the peer; that node answers for it, after longer.
+//! The timeouts for silence and stalls (`receive.rs`) count from the last byte or slice, so a peer that sends a
+//! byte now and then never reaches them. A [`Pulse`] adds up the time that one edge waited for its peer, and the
+//! bytes that went between the two meanwhile, over all lanes of the run. If their rate over a window is below the
+//! least rate, the peer has stalled. Time in which the peer itself waited for another node does not count against
+//! the peer. It counts against that other node, over a longer window.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -19,14 +20,14 @@ use tokio::time::{Instant, timeout};
 use crate::fault::fault;
 use crate::limits::Limits;
 
-/// So many windows must pass before a node is held responsible for what others wait for: whoever waits for it
-/// itself finds it first.
+/// A node that our peer waits for is blamed only after this many windows: the node that waits for it directly
+/// notices first.
 const OF_OTHERS: u32 = 4;
 
-/// A pause of this process counts as one of these at most.
+/// A pause of this process counts as at most one tick.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Bytes between a run's node and its peers, over all lanes.
+/// Bytes between a run's node and each of its peers, over all lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Totals(Mutex<BTreeMap<NodeId, Arc<AtomicU64>>>);
 
@@ -36,16 +37,16 @@ impl Totals {
     }
 }
 
-/// What passes one edge, and for how long it was waited for.
+/// The bytes that pass one edge, and how long the edge waited for them.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     peer: NodeId,
     least_rate: u64,
     window: Duration,
     total: Arc<AtomicU64>,
-    /// Since the peer last said that it waits for another node.
+    /// Judges the peer: counts since it last said that it waits for another node.
     own: Span,
-    /// Whoever is to blame.
+    /// Judges the node that the peer last named: counts all waiting, whatever its cause.
     all: Span,
     /// The node that the peer last said it waits for.
     named: NodeId,
@@ -54,18 +55,19 @@ pub(crate) struct Pulse {
 #[derive(Debug)]
 struct Span {
     waited: Duration,
-    /// The total when it began.
+    /// The total when the span began.
     before: u64,
 }
 
 impl Pulse {
-    /// Of a peer that sends slices of up to `slice_bytes`.
+    /// For a peer that sends slices of up to `slice_bytes`.
     pub fn incoming(limits: &Limits, totals: &Totals, peer: NodeId, slice_bytes: usize) -> Self {
-        // A large slice may be long in coming.
+        // A large slice may take long to come.
         Self::new(limits, totals, peer, limits.trickle.max(limits.stall_of(slice_bytes)))
     }
 
-    /// Of a peer that takes slices. It gets longer: it may be held up by whoever it waits for, and finds that node first.
+    /// For a peer that takes slices. Its window is longer: it may itself wait for another node, and must notice
+    /// that node first.
     pub fn outgoing(limits: &Limits, totals: &Totals, peer: NodeId) -> Self {
         Self::new(limits, totals, peer, OF_OTHERS * limits.trickle.max(limits.stall))
     }
@@ -77,17 +79,17 @@ impl Pulse {
         Self { peer, least_rate, window, total, own, all, named: peer }
     }
 
-    /// So many bytes passed after the edge had waited for so long.
+    /// Takes into account that `bytes` passed after the edge had waited for `waited`.
     ///
     /// # Errors
-    /// `Stalled`, when they were too few for too long.
+    /// `Stalled`, when the rate was too low over a whole window.
     pub fn passed(&mut self, bytes: usize, waited: Duration) -> Result<(), Fault> {
         let total = self.total.fetch_add(bytes as u64, Ordering::Relaxed).wrapping_add(bytes as u64);
         self.own.judge(self.peer, waited, total, self.window, self.least_rate)?;
         self.all.judge(self.named, waited, total, OF_OTHERS * self.window, self.least_rate)
     }
 
-    /// The peer had nothing to send but a sign of life, because of a node.
+    /// The peer sent only a keep-alive, because it waits for the node `waiting_on`.
     pub fn sign_of_life(&mut self, waiting_on: NodeId) {
         let header = HEADER_BYTES as u64;
         let total = self.total.fetch_sub(header, Ordering::Relaxed).wrapping_sub(header);
@@ -111,7 +113,7 @@ impl Span {
         if self.waited < window {
             return Ok(());
         }
-        // Signs of life of other lanes may be taken off at any time.
+        // Keep-alives of other lanes may be subtracted at any time, so the difference can be below zero.
         let passed = (total.wrapping_sub(self.before) as i64).max(0);
         let rate = passed as f64 / self.waited.as_secs_f64();
         if rate < least_rate as f64 {
@@ -125,7 +127,7 @@ impl Span {
     }
 }
 
-/// Does `work`, and tells how long it took, where a pause of this process itself counts for little.
+/// Does `work`, and returns how long it took; a pause of this process counts as at most one tick.
 pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let mut work = pin!(work);
     let mut waited = Duration::ZERO;
@@ -151,7 +153,7 @@ mod tests {
         Limits { trickle, stall, least_rate: 1000, ..Limits::default() }
     }
 
-    /// After how many seconds of so many bytes each the edge gives up, and on whom.
+    /// After how many seconds, with `bytes` in each, the edge gives up, and on which node.
     fn ends(pulse: &mut Pulse, bytes: usize, seconds: usize) -> Option<(usize, NodeId)> {
         (1..=seconds).find_map(|second| Some((second, pulse.passed(bytes, SECOND).err()?.node)))
     }
@@ -162,12 +164,12 @@ mod tests {
         assert_eq!(ends(&mut Pulse::incoming(&limits(), &totals, PEER, 4096), 999, 100), Some((10, PEER)));
         assert_eq!(ends(&mut Pulse::incoming(&limits(), &totals, PEER, 4096), 1000, 100), None);
         assert_eq!(ends(&mut Pulse::outgoing(&limits(), &totals, PEER), 999, 100), Some((40, PEER)));
-        // A burst makes up for the time before it in the same window only.
+        // A burst makes up for earlier slowness in the same window only.
         let mut pulse = Pulse::incoming(&limits(), &totals, PEER, 4096);
         assert_eq!(ends(&mut pulse, 0, 9), None);
         pulse.passed(1 << 20, SECOND).unwrap();
         assert_eq!(ends(&mut pulse, 999, 100), Some((10, PEER)));
-        // Large slices are waited for for longer.
+        // For large slices the window is longer.
         assert_eq!(ends(&mut Pulse::incoming(&limits(), &totals, PEER, 32 << 20), 0, 100), Some((33, PEER)));
     }
 
@@ -198,7 +200,7 @@ mod tests {
             pulse.sign_of_life(NodeId(9));
         };
         assert_eq!((second, fault.node), (40, NodeId(9)));
-        // Signs of life are not taken for slices, however many they are.
+        // Keep-alives do not count as slices, however many they are.
         let mut pulse = Pulse::incoming(&limits(), &totals, PEER, 4096);
         let mut shouted = 0;
         while pulse.passed(HEADER_BYTES, SECOND / 100).is_ok() {

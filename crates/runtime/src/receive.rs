@@ -1,10 +1,11 @@
 //! One incoming edge of a lane: a connection from one peer, whose slices go to the executor in the
 //! order in which its `Fetch` tasks want them.
 //!
-//! A slice is taken only when there is room for it: that is the back-pressure. A peer's silence and
-//! its keep-alives are judged only while there is room, that is, while we really wait for it. Slices that have
-//! come together go on together. A peer that sends too little for too long has stalled (`pulse.rs`), also one that
-//! does not say `End` when all is here. In a serial lane each slice is acknowledged (by a keep-alive) when it was taken.
+//! A slice is taken only when there is room for it: this is the backpressure. The timeouts for silence and stalls
+//! run only while there is room, that is, while we really wait for the peer. Slices that have come together are
+//! handed on together. A peer that sends too little for too long has stalled (`pulse.rs`). So has a peer that does
+//! not send `End` after its last slice. In a serial lane each slice is acknowledged (by a keep-alive) once it is
+//! taken.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::script::part_bytes;
 use crate::slice::Slice;
 use crate::verdict::{FAREWELL, Verdict, Waiting};
 
-/// Most slices that go on together.
+/// Most slices that are handed on together.
 const MOST_TOGETHER: usize = 256;
 
 /// Bytes that are read together, if the queue has room for them.
@@ -47,13 +48,13 @@ pub(crate) struct Incoming {
     pub flow: Flow,
     /// Room in the queue, in slices; given back when a slice is taken out.
     pub room: Arc<Semaphore>,
-    /// How many of them make the queue.
+    /// Slices that the queue can hold.
     pub slices: usize,
     pub verdict: Arc<Verdict>,
     pub waiting: Arc<Waiting>,
     /// Its place in `waiting`.
     pub place: usize,
-    /// What comes from peers.
+    /// Bytes received from peers.
     pub totals: Arc<Totals>,
 }
 
@@ -123,12 +124,13 @@ impl Incoming {
         if queue.send(batch).is_err() {
             return Err(self.verdict.failed().await);
         }
-        // All is here; the peer may still say `End`, and loses nothing if we let it.
+        // Every slice is here. We still wait for the peer's `End`, so that it does not see a broken connection.
         while let Ok(Header { kind: Kind::KeepAlive { .. }, .. }) = frames.header().await {}
         Ok(())
     }
 
-    /// Room for one slice or more, given that there is `room`.
+    /// Takes all room that is free; waits for one slice's room if there is none and the caller holds none
+    /// (`room`). Returns what the caller holds now.
     async fn take_room(&self, room: usize) -> Result<usize, Fault> {
         let all = match room {
             0 => {
@@ -148,7 +150,7 @@ impl Incoming {
         })
     }
 
-    /// Tells the peer that its slice was taken, which is what a serial lane waits for.
+    /// Tells the peer that its slice was taken; a serial lane waits for this.
     async fn acknowledge(&self, write: &mut OwnedWriteHalf) -> Result<(), Fault> {
         let taken = bare(Kind::KeepAlive { waiting_on: self.key.to }, self.key.lane);
         match timeout(self.limits.write, write.write_all(&taken)).await {
@@ -160,7 +162,7 @@ impl Incoming {
         }
     }
 
-    /// The next slice, which must be this one.
+    /// The next slice, which must be of this vertex and offset.
     async fn slice(
         &self,
         frames: &mut FrameReader,
@@ -204,7 +206,7 @@ impl Incoming {
     }
 }
 
-/// Tells the other end of a connection why it ends, as far as it still listens.
+/// Tells the other end of a connection why it ends, if it still listens.
 pub(crate) async fn say_farewell(mut write: OwnedWriteHalf, lane: u16, fault: &Fault) {
     let Ok(frame) = frame::abort(lane, fault) else { return };
     let farewell = async {

@@ -1,4 +1,4 @@
-//! One run: the programs of one job on one node, one a lane, from the first byte to the end.
+//! One run: the programs of one job on one node, one for each lane, from the first byte to the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,20 +30,20 @@ pub struct Context {
     pub local: Arc<dyn Local>,
     /// The limits.
     pub limits: Limits,
-    /// Told where the lanes stand, whenever they are further and several times a second besides.
+    /// Gets the progress of the lanes, at every advance and at least several times a second.
     pub progress: Option<watch::Sender<Standing>>,
     /// Ends the run early.
     pub cancel: CancellationToken,
-    /// Takes the digests of the blocks that are sent from here, for whoever asks for them.
+    /// Collects the digests of the blocks that are sent from here.
     pub sent: Option<Arc<SentBlocks>>,
 }
 
 /// Runs the programs of one job on one node until all have ended, or one has failed, or the run is
-/// cancelled; whatever peers and disks do, it ends in a bounded time.
+/// cancelled; it ends in a bounded time, whatever peers and disks do.
 ///
-/// Blocks are made visible only when every lane is through and their digests are right; what is
-/// left of the others is dropped, or suspended if there is a resume key. Memory: the queues' slices,
-/// and a chunk or two for each block that is read, whatever the size of the blocks.
+/// Blocks are made visible only when every lane is done and their digests are right. Unfinished blocks are
+/// dropped, or kept for the next attempt if there is a resume key. Memory: the queues' slices, and a chunk or two
+/// for each block that is read, whatever the size of the blocks.
 pub async fn run(programs: &[Program], context: Context) -> RunOutcome {
     let node = programs.first().map_or(NodeId::CLIENT, |program| program.node);
     let start = programs.iter().map(|program| program.window.start).min().unwrap_or(0);
@@ -60,7 +60,7 @@ pub async fn run(programs: &[Program], context: Context) -> RunOutcome {
     }
 }
 
-/// Checks all programs, then opens what they write; nothing is open if that fails.
+/// Checks all programs, then opens the blocks that they write; on failure none stays open.
 async fn prepare(node: NodeId, programs: &[Program], context: &Context) -> Result<Running, Fault> {
     let mut scripts = Vec::with_capacity(programs.len());
     for program in programs {
@@ -120,7 +120,7 @@ async fn open_sinks(
 }
 
 impl Running {
-    /// Waits for all parts, then makes the blocks visible or lets go of them.
+    /// Waits for all parts, then makes the blocks visible or releases them.
     async fn outcome(mut self, context: Context) -> RunOutcome {
         let (verdict, tracker) = (self.verdict.clone(), self.tracker.clone());
         let mut sent = BTreeMap::new();
@@ -155,7 +155,7 @@ impl Running {
                     sinks.into_iter().for_each(|(_, sink)| sink.suspend());
                     Ok(())
                 };
-                // Its own faults do not change how the run ended.
+                // A fault of the suspension does not change how the run ended.
                 let _ = blocking(self.node, context.limits.disk, "suspending", suspend).await;
             }
         }
@@ -198,7 +198,7 @@ async fn finish(
     first
 }
 
-/// A part that panicked is our bug, and fails the run rather than the process.
+/// A part that panicked is our bug; it fails the run, not the process.
 fn note_panic<T>(joined: Result<T, tokio::task::JoinError>, node: NodeId, verdict: &Verdict) -> Option<T> {
     joined
         .map_err(|error| verdict.fail(fault(FaultKind::Io, node, format!("a part of the run: {error}"))))
@@ -219,7 +219,7 @@ mod tests {
 
     const LEN: u64 = 300_000;
 
-    /// Blocks without end, and whether one became visible.
+    /// Endless blocks, and whether one became visible.
     #[derive(Clone, Default)]
     struct Memory(Arc<Mutex<Option<BlockId>>>);
 

@@ -2,30 +2,30 @@
 //!
 //! A repaired block is compared with the digest recorded for it. For parity that is made for the first time there is no such
 //! digest: what the kernel makes is what is recorded. So the first step of a run, and one in [`EVERY`] after it, is
-//! looked at: part of each output is computed again from the coefficients, by table look-ups byte by byte
-//! ([`Backend::Scalar`]), and compared before the step goes anywhere. It finds kernels that are wrong on this processor
-//! and matrices that were damaged in memory; it is no proof that every byte is right.
+//! checked: part of each output is computed again from the coefficients, by table look-ups byte by byte
+//! ([`Backend::Scalar`]), and compared before the step's output is sent or written. This finds kernels that are
+//! wrong on this processor and matrices that were damaged in memory. It does not prove that every byte is right.
 
 use std::ops::Range;
 
 use kintsu_kernel::{Backend, Kernel, KernelError, Mode};
 
-/// One in so many steps is looked at.
+/// One step in this many is checked.
 const EVERY: u64 = 256;
 
-/// Bytes of each region looked at, at most.
+/// Most bytes checked of each region.
 const MOST_BYTES: usize = 4 << 10;
 
-/// One in so many bytes of a region is looked at, so that the second computation, which is tens of times slower, costs
-/// little even where there is a single step.
+/// One byte in this many of a region is checked. The second computation is tens of times slower, so it must cost
+/// little even for a run of a single step.
 const ONE_IN: usize = 256;
 
-/// Bytes of each region looked at, at least.
+/// Least bytes checked of each region.
 const LEAST_BYTES: usize = 64;
 
 static ZEROS: [u8; MOST_BYTES] = [0; MOST_BYTES];
 
-/// Decides which steps and bytes are looked at, and computes them again.
+/// Decides which steps and bytes are checked, and computes them again.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     kernel: Kernel,
@@ -39,9 +39,9 @@ pub(crate) struct Difference {
     pub output: usize,
     /// Where in the slice it begins.
     pub at: usize,
-    /// By the second computation.
+    /// The byte from the second computation.
     pub expected: u8,
-    /// By the first.
+    /// The byte from the first.
     pub got: u8,
 }
 
@@ -49,12 +49,12 @@ impl Sampler {
     /// For `rows x cols` coefficients, row-major.
     ///
     /// # Errors
-    /// When there are more coefficients or fewer.
+    /// When the number of coefficients is wrong.
     pub fn new(rows: usize, cols: usize, coefs: &[u8]) -> Result<Self, KernelError> {
         Ok(Self { kernel: Kernel::with_backend(Backend::Scalar, rows, cols, coefs)?, steps: 0 })
     }
 
-    /// The bytes of the next step's slices to be looked at, if any are.
+    /// The range of the next step's slices to check, if this step is checked.
     pub fn next(&mut self, len: usize) -> Option<Range<usize>> {
         let step = self.steps;
         self.steps += 1;
@@ -62,14 +62,14 @@ impl Sampler {
             return None;
         }
         let bytes = (len / ONE_IN).clamp(LEAST_BYTES, MOST_BYTES).min(len);
-        // First the end, where kernels have code of its own; then somewhere else each time.
+        // First the end, where kernels use separate code; then another place each time.
         let places = len - bytes + 1;
         let look = (step / EVERY) as usize;
         let at = len - bytes - look.wrapping_mul(places.div_ceil(3) + 1) % places;
         Some(at..at + bytes)
     }
 
-    /// What the outputs must be in a range, one after the other; inputs that are all zero may be missing.
+    /// The correct outputs in a range, one after the other; inputs that are all zero may be missing.
     ///
     /// # Errors
     /// When an input ends before the range does.
@@ -78,7 +78,7 @@ impl Sampler {
         inputs: &[Option<&'a [u8]>],
         range: &Range<usize>,
     ) -> Result<Vec<u8>, KernelError> {
-        // An input of another length is refused by the kernel.
+        // The kernel refuses an input of another length.
         let part = |input: Option<&'a [u8]>| match input {
             Some(bytes) => bytes.get(range.clone()).unwrap_or_default(),
             None => &ZEROS[..range.len()],
@@ -91,7 +91,7 @@ impl Sampler {
     }
 }
 
-/// Where outputs differ in a range from what is `expected` there; an output that is all zero may be missing.
+/// The first place in a range where an output differs from `expected`; an output that is all zero may be missing.
 pub(crate) fn difference<'a>(
     expected: &[u8],
     outputs: impl Iterator<Item = Option<&'a [u8]>>,

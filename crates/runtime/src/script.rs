@@ -1,9 +1,9 @@
 //! A program checked and prepared: vertices become slots, and everything that is the same for
 //! every step is settled before the first.
 //!
-//! What comes out of [`Script::new`] can be run without further questions: each slot is filled
-//! before it is used and emptied after its last use, every vertex is sent as soon as it is there
-//! and those before it to the same receiver are, every block and peer is known.
+//! A script from [`Script::new`] needs no further checks: each slot is filled before it is used and emptied after
+//! its last use; every block and peer is known; every vertex is sent as soon as it and the earlier ones for the
+//! same receiver are computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -29,13 +29,13 @@ pub(crate) struct Script {
     pub sends: Vec<Edge>,
 }
 
-/// One task, and what becomes of its outputs.
+/// One task, and what happens to its outputs.
 #[derive(Debug)]
 pub(crate) struct Op {
     pub kind: OpKind,
-    /// What can be sent after it.
+    /// What can be sent once it is done.
     pub sends: Vec<Send>,
-    /// Slots that nothing uses any more.
+    /// Slots that no later task uses.
     pub frees: Vec<usize>,
 }
 
@@ -89,7 +89,7 @@ impl Script {
     /// Checks and prepares a program.
     ///
     /// # Errors
-    /// An `Invalid` fault that says what makes no sense.
+    /// An `Invalid` fault that says what is wrong.
     pub fn new(program: &Program) -> Result<Self, Fault> {
         check_window(program)?;
         let mut writer = Writer::new(program);
@@ -120,7 +120,7 @@ fn check_window(program: &Program) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A script while it is written.
+/// A script under construction.
 struct Writer<'a> {
     program: &'a Program,
     script: Script,
@@ -198,7 +198,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Deals the sends to the ops after which they can go.
+    /// Assigns each send to the op after which it can go.
     fn schedule_sends(&mut self) -> Result<(), Fault> {
         let (mut ready, mut seen) = (BTreeMap::new(), BTreeSet::new());
         for (vertex, to) in &self.program.sends {
@@ -213,7 +213,7 @@ impl<'a> Writer<'a> {
                 return Err(self.wrong("send", format!("{vertex} once to {to}"), "twice"));
             }
             self.script.sends[edge].vertices.push(*vertex);
-            // Not before the one before it on the same edge.
+            // Not before the previous send on the same edge.
             let after = ready.entry(edge).or_insert(0);
             *after = self.filled_by[slot].max(*after);
             self.script.ops[*after].sends.push(Send { slot, edge, vertex: *vertex });
@@ -221,7 +221,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Lets every op empty the slots that it is the last to use, or write its output there.
+    /// For every slot, makes the last op that uses it empty the slot, or write its output there.
     fn schedule_frees(&mut self) {
         let mut last = self.filled_by.clone();
         for (at, op) in self.script.ops.iter().enumerate() {
@@ -268,7 +268,7 @@ impl<'a> Writer<'a> {
         Ok((binding.clone(), sub))
     }
 
-    /// Where a peer listens; a client does not.
+    /// Where a peer listens; `None` for a client.
     fn peer(&self, peer: NodeId) -> Result<Option<SocketAddr>, Fault> {
         if peer == self.program.node {
             return Err(self.wrong("peer", "another node", peer));
@@ -286,7 +286,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The position of the first that fits, added if there is none.
+/// The position of the first item that fits; adds one if none does.
 fn position<T>(list: &mut Vec<T>, fits: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     list.iter().position(fits).unwrap_or_else(|| {
         list.push(new());

@@ -1,9 +1,9 @@
 //! One outgoing edge of a lane: slices leave in the order in which the executor made them, several
 //! in one system call, over one connection.
 //!
-//! The queue has room for a fixed number of steps; the executor takes that room before it begins a
-//! step. The receiver writes nothing but, at most, one `Abort`; in a serial lane also a keep-alive for
-//! each slice that it has taken, and only then has the slice left.
+//! The queue has room for a fixed number of steps; the executor takes that room before it begins a step. The
+//! receiver writes at most one `Abort`. In a serial lane it also writes a keep-alive for each slice that it has
+//! taken; only then does the slice count as sent.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -29,13 +29,13 @@ use crate::sent_blocks::SentBlocks;
 use crate::slice::Slice;
 use crate::verdict::{FAREWELL, Verdict, Waiting};
 
-/// Most slices in one system call: two parts each, and the kernel takes 1024.
+/// Most slices in one system call. Each has two parts, and the kernel takes at most 1024 parts.
 const MOST_TOGETHER: usize = 256;
 
-/// No more slices are added to a system call from so many bytes on.
+/// A system call that has this many bytes gets no further slices.
 const TOGETHER_BYTES: usize = 256 << 10;
 
-/// A slice on its way out.
+/// A slice to be sent.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     pub vertex: Vertex,
@@ -56,15 +56,14 @@ pub(crate) struct Outgoing {
     pub flow: Flow,
     /// Room in the queue, in slices; given back when a slice has left.
     pub room: Arc<Semaphore>,
-    /// Takes the digests of blocks.
+    /// Collects the digests of blocks.
     pub blocks: Option<Arc<SentBlocks>>,
-    /// Whether the peer takes enough.
+    /// Checks that the peer takes enough.
     pub pulse: Mutex<Pulse>,
 }
 
 impl Outgoing {
-    /// Sends all that comes through `queue`, then `End`; returns the bytes of slices sent, or fails
-    /// the run.
+    /// Sends everything from `queue`, then `End`; returns the bytes of slices sent, or fails the run.
     pub async fn run(self, mut queue: mpsc::UnboundedReceiver<Vec<Parcel>>) -> u64 {
         let stream = match self.verdict.while_connecting(self.connected()).await {
             Some(Ok(stream)) => stream,
@@ -104,7 +103,7 @@ impl Outgoing {
         }
     }
 
-    /// Until the queue ends, or the run fails: then the fault, with the connection still usable.
+    /// Sends until the queue ends. If the run fails, returns its fault; the connection is still usable then.
     async fn send(
         &self,
         queue: &mut mpsc::UnboundedReceiver<Vec<Parcel>>,
@@ -126,7 +125,7 @@ impl Outgoing {
                     continue;
                 }
                 Ok(None) => {
-                    // The queue also ends when the executor gave up.
+                    // The queue also ends when the executor has failed.
                     if let Some(fault) = self.verdict.fault() {
                         return Ok(Some(fault));
                     }
@@ -162,7 +161,7 @@ impl Outgoing {
         }
     }
 
-    /// In a serial lane waits until the receiver has taken so many slices; returns the fault if the run fails.
+    /// In a serial lane, waits until the receiver has taken `slices` slices; returns the fault if the run fails.
     async fn until_taken(
         &self,
         slices: usize,
@@ -208,7 +207,7 @@ impl Outgoing {
         Ok(payloads.iter().map(|payload| payload.len() as u64).sum())
     }
 
-    /// Writes headers, each followed by its payload; a single header needs none.
+    /// Writes headers, each followed by its payload; a header may come without a payload.
     async fn write(
         &self,
         write: &mut OwnedWriteHalf,
@@ -243,7 +242,7 @@ impl Outgoing {
     }
 }
 
-/// How many of these slices, which are not none, go into one system call.
+/// How many of these slices (at least one) go into one system call.
 fn together(parcels: &[Parcel]) -> usize {
     let mut bytes = 0;
     let fits = |parcel: &&Parcel| {
@@ -254,7 +253,7 @@ fn together(parcels: &[Parcel]) -> usize {
     parcels.iter().take(MOST_TOGETHER).take_while(fits).count()
 }
 
-/// Completes when the receiver objects to the stream, or goes away; counts the slices that it acknowledges.
+/// Completes when the receiver aborts the stream or disconnects; counts the slices that it acknowledges.
 async fn objection(back: &mut FrameReader, taken: &Semaphore) -> Fault {
     loop {
         match back.header().await {

@@ -1,9 +1,9 @@
-//! What this process sent of the blocks that other nodes persist, as the digests that their stores must come to.
+//! Digests of the blocks that this process sent to other nodes: what their stores must report.
 //!
-//! The checksum of a frame ends where the receiver takes the frame apart; the checksums of a block begin where its store
-//! writes. Whoever sends all of a block closes the gap between the two: it gathers the checksums of the block's units
-//! while it makes those of the frames (no second pass over the bytes), and compares the digest with what the
-//! receiver reports.
+//! The checksum of a frame protects its bytes until the receiver has parsed the frame; the checksums of a block
+//! protect them from the moment when its store writes. The sender of a whole block closes the gap between the two.
+//! It computes the checksums of the block's units together with those of the frames (no second pass over the
+//! bytes), and compares the digest with what the receiver reports.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,14 @@ use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
 
 use crate::slice::Slice;
 
-/// The blocks that go from one node to where they are persisted, as they are; for the [`Context`](crate::Context) of the
-/// node that sends them.
+/// The blocks that one node sends, unchanged, to the nodes that persist them; for the [`Context`](crate::Context)
+/// of the sending node.
 ///
 /// Memory: 5 bytes a unit of each block.
 #[derive(Debug, Default)]
 pub struct SentBlocks {
     blocks: Vec<SentBlock>,
-    /// Where the symbols are that are sent: position in `blocks`, and sub-block.
+    /// For each symbol that is sent: its position in `blocks`, and its sub-block.
     symbols: HashMap<(NodeId, Vertex), (usize, u16)>,
 }
 
@@ -36,8 +36,8 @@ struct SentBlock {
 }
 
 impl SentBlocks {
-    /// All blocks whose symbols `from` sends to a node that persists them as a block, by the programs of one job (of all
-    /// its nodes).
+    /// All blocks whose symbols `from` sends to a node that persists them as a block. `programs` are those of all
+    /// nodes of one job.
     pub fn of(programs: &[Program], from: NodeId) -> Self {
         let mut sent = Self::default();
         for program in programs.iter().filter(|program| program.node != from) {
@@ -65,14 +65,14 @@ impl SentBlocks {
         self.symbols.insert((to, vertex), (at, sub));
     }
 
-    /// The digest of a block as it was sent to a node; `None` until all of it was sent.
+    /// The digest of a block as it was sent to a node; `None` until the whole block was sent.
     pub fn digest(&self, id: BlockId, to: NodeId) -> Option<Digest> {
         self.find(id, to)?.sums().digest()
     }
 
-    /// What is wrong with a block that `node` reports as durable: a `Mismatch` of that node, if its digest is not
-    /// that of what was sent. `None` also for a block that is not sent from here. Only for runs that go through
-    /// whole blocks: one that was not sent whole counts as wrong.
+    /// Checks a block that `node` reports as durable: a `Mismatch` of that node if its digest is not that of what
+    /// was sent. `None` also for a block that is not sent from here. Only for runs over whole blocks: a block that
+    /// was sent in part counts as wrong.
     pub fn objection(&self, node: NodeId, held: &HeldBlock) -> Option<Fault> {
         let block = self.find(held.id, node)?;
         let sums = block.sums();
@@ -100,7 +100,7 @@ impl SentBlocks {
         let Some((block, sub)) = self.symbols.get(&(to, vertex)) else { return whole() };
         let block = &self.blocks[*block];
         let at = offset + u64::from(*sub) * slice.len() as u64;
-        // What is beyond the end of the block is sent, but not kept.
+        // Bytes beyond the end of the block are sent, but not stored.
         let within = block.len.saturating_sub(at).min(slice.len() as u64);
         let mut sums = block.sums();
         match slice.data() {

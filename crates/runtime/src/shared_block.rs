@@ -1,9 +1,9 @@
-//! A block that several lanes of a run read in turns, in slices shorter than the units of its checksums.
+//! A block that several lanes of a run read alternately, in slices shorter than its checksum units.
 //!
-//! To have a part of a unit, all of it must be read and verified. If each lane did that for itself, a block would be read
-//! several times. So the lanes share one open block: who is first reads a unit, and it is kept until all of its bytes
-//! were taken, or too many are kept. Then the one that was not used for longest goes, and is read again if a lane that
-//! is far behind still wants it: no lane ever waits for another one.
+//! To use a part of a unit, the whole unit must be read and verified. If each lane did that for itself, the block
+//! would be read several times. So the lanes share one open block. The first lane that needs a unit reads it, and
+//! it is kept until all of its bytes were taken or too many bytes are kept. In the second case the least recently
+//! used unit is dropped; a lane that is far behind reads it again. No lane ever waits for another one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ const KEPT_IN_ALL_BYTES: usize = 16 << 20;
 
 static KEPT_IN_ALL: AtomicUsize = AtomicUsize::new(0);
 
-/// The blocks that lanes with these scripts read in turns, in slices that are not whole units.
+/// The blocks that several of these scripts' lanes read, in slices that are not whole units.
 pub(crate) fn shared(scripts: &[Script], local: &Arc<dyn Local>) -> Vec<Arc<SharedBlock>> {
     let unit = UNIT_BYTES as u64;
     let cuts_units = |script: &&Script| {
@@ -64,7 +64,7 @@ struct Open {
     uses: u64,
 }
 
-/// A unit of which not all was taken.
+/// A unit whose bytes were not all taken yet.
 struct Unit {
     bytes: Vec<u8>,
     left: usize,
@@ -105,7 +105,7 @@ struct Part {
     open: Arc<Mutex<Option<Open>>>,
     /// Of the block.
     len: u64,
-    /// Bytes that were read from the medium because of it, as far as the source tells.
+    /// Bytes read from the medium for this part, if the source counts them.
     read: Option<u64>,
 }
 
@@ -150,7 +150,7 @@ impl Open {
         Ok(())
     }
 
-    /// Part of a unit, which is read if it is not at hand.
+    /// Copies part of a unit, which is read if it is not kept.
     fn take(&mut self, number: u64, unit_len: usize, skip: usize, buf: &mut [u8]) -> Result<(), Fault> {
         self.uses += 1;
         if !self.units.contains_key(&number) {

@@ -1,4 +1,4 @@
-//! Writing behind: persisted slices of one block, of all lanes, in the order in which they come.
+//! Write-behind: the persisted slices of one block, from all lanes, written in the order in which they come.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::slice::Slice;
 use crate::source::blocking;
 use crate::verdict::{Tracker, Verdict};
 
-/// Slices are written by one visit to a blocking thread until there are so many bytes.
+/// Most bytes that one call on a blocking thread writes.
 const TOGETHER_BYTES: usize = 512 << 10;
 
-/// Slices shorter than this are put together before they are written, up to so many bytes.
+/// Slices shorter than this are joined before they are written, up to this many bytes.
 const STAGE_BYTES: usize = 64 << 10;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A slice to be kept.
+/// A slice to be written.
 #[derive(Debug)]
 pub(crate) struct Piece {
     /// Position of its lane in the run.
@@ -35,13 +35,13 @@ pub(crate) struct Piece {
     pub slice: Slice,
 }
 
-/// What a lane has to do with a sink.
+/// The share of one lane in a sink.
 pub(crate) struct Share {
     /// Room in the queue, in pieces; given back when a piece is written.
     pub room: Arc<Semaphore>,
     /// Pieces in one step.
     pub pieces: u64,
-    /// Position of the sink among the parts of the lane that count.
+    /// Position of the sink among the lane's parts in the [`Tracker`].
     pub part: usize,
     /// Pieces written.
     pub written: u64,
@@ -52,15 +52,14 @@ pub(crate) struct Writer {
     pub node: NodeId,
     pub binding: BlockBinding,
     pub disk: Duration,
-    /// By position of the lane; `None` for one that writes nothing here.
+    /// By position of the lane; `None` for a lane that writes nothing here.
     pub shares: Vec<Option<Share>>,
     pub verdict: Arc<Verdict>,
     pub tracker: Arc<Tracker>,
 }
 
 impl Writer {
-    /// Writes all that comes through `queue`, or fails the run. Gives the sink back, unless it was
-    /// the sink that failed.
+    /// Writes everything from `queue`, or fails the run. Returns the sink, unless the sink itself failed.
     pub async fn run(
         mut self,
         output: Output,
@@ -125,7 +124,7 @@ impl Writer {
                 for Piece { lane, offset, slice } in pieces {
                     for (offset, bytes) in deliverable(offset, slice, len) {
                         let gone =
-                            |_| fault(FaultKind::Aborted, self.node, "nobody takes the bytes any more");
+                            |_| fault(FaultKind::Aborted, self.node, "the receiver of the bytes is gone");
                         to.send(Delivery { index, id, offset, bytes }).await.map_err(gone)?;
                     }
                     self.written(lane, 1);
@@ -139,7 +138,7 @@ impl Writer {
         }
     }
 
-    /// So many pieces more of a lane are written.
+    /// `pieces` more pieces of a lane are written.
     fn written(&mut self, lane: usize, pieces: usize) {
         if let Some(share) = &mut self.shares[lane] {
             let before = share.written / share.pieces;
@@ -153,7 +152,7 @@ impl Writer {
     }
 }
 
-/// Writes what of the pieces is below `len`: neighbours together, by way of `stage`, if they are short.
+/// Writes the parts of the pieces below `len`; short neighbours are joined in `stage` first.
 fn write_pieces(
     sink: &mut dyn BlockSink,
     pieces: &[Piece],
@@ -187,7 +186,7 @@ fn write_pieces(
     write_stage(sink, begin, stage)
 }
 
-/// What of a slice at `offset` is below `len`, as bytes to be handed on.
+/// The part of a slice at `offset` that is below `len`, as bytes to be handed on.
 fn deliverable(offset: u64, slice: Slice, len: u64) -> Vec<(u64, Bytes)> {
     let within = len.saturating_sub(offset).min(slice.len() as u64) as usize;
     let bytes = match slice {

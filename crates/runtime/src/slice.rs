@@ -1,8 +1,7 @@
-//! Slices in memory: views of pooled buffers or of what came from a socket, or zeros that take no memory.
+//! Slices in memory: views of pooled buffers or of received bytes, or zeros that take no memory.
 //!
-//! One pool serves the whole process, so that several agents in it, and one run after the other,
-//! use the same buffers again. It keeps at most [`KEPT_BYTES`]; what is in use is bounded by
-//! those who take (queues of a fixed depth).
+//! One pool serves the whole process, so that its agents and successive runs reuse the same buffers. It keeps at
+//! most [`KEPT_BYTES`] of unused buffers; the users (queues of a fixed depth) bound what is in use.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -16,16 +15,16 @@ const KEPT_BYTES: usize = 8 << 20;
 /// The smallest buffer; others are powers of two above it.
 const LEAST_BYTES: usize = 4 << 10;
 
-/// Buffers start at one of so many places, so that regions combined with each other do not compete for the same
-/// lines of the first cache.
+/// Buffers start at one of this many offsets, so that regions combined with each other do not compete for the same
+/// lines of the first-level cache.
 const PLACES: usize = 16;
 
-/// From a place to the next: a line or more, and little beside the buffer.
+/// Distance from one offset to the next: at least a cache line, and small compared with the buffer.
 fn stagger(size: usize) -> usize {
     (size / 64).clamp(64, 256)
 }
 
-/// Bytes that a buffer of `len` bytes has room for.
+/// Capacity of the buffer that serves `len` bytes.
 fn class(len: usize) -> usize {
     len.next_power_of_two().max(LEAST_BYTES)
 }
@@ -74,17 +73,17 @@ impl AsRef<[u8]> for Buffer {
 /// Bytes of one vertex in one step.
 #[derive(Debug)]
 pub(crate) enum View<'a> {
-    /// So many zeros.
+    /// This many zeros.
     Zero(usize),
-    /// Bytes that others may see, too.
+    /// Bytes that are shared.
     Data(Bytes),
-    /// Bytes that nobody else sees, and that may be written over.
+    /// Bytes that are not shared and may be overwritten.
     Own(BytesMut),
     /// Bytes that stay with whoever lends them.
     Lent(&'a [u8]),
 }
 
-/// A view that can outlive its maker: the form that travels between tasks.
+/// A view that borrows nothing: the form that is sent between tasks.
 pub(crate) type Slice = View<'static>;
 
 impl View<'_> {
@@ -93,7 +92,7 @@ impl View<'_> {
         Self::Data(Bytes::from_owner(buffer))
     }
 
-    /// The same bytes once more; costs no copy.
+    /// Another view of the same bytes, without a copy.
     pub fn share(&mut self) -> Self {
         match self {
             Self::Zero(len) => Self::Zero(*len),
@@ -129,7 +128,7 @@ impl View<'_> {
 }
 
 impl AsRef<[u8]> for View<'_> {
-    /// The bytes of a slice that keeps any.
+    /// The bytes of a slice; empty for zeros that take no memory.
     fn as_ref(&self) -> &[u8] {
         self.data().unwrap_or_default()
     }
@@ -173,7 +172,7 @@ impl Pool {
 
     fn give(&self, size: usize, bytes: Vec<u8>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was given back last is wanted next: other sizes make way.
+        // The size given back last is likely needed next, so other sizes are freed.
         while free.kept + bytes.len() > KEPT_BYTES {
             let other = free.by_size.iter_mut().find(|(other, kept)| **other != size && !kept.is_empty());
             let Some(dropped) = other.and_then(|(_, kept)| kept.pop()) else { return };

@@ -16,14 +16,14 @@ use crate::script::{Source, part_bytes};
 use crate::slice::{Buffer, Slice, is_zero};
 use crate::verdict::{Tracker, Verdict};
 
-/// A chunk is at least this long, so that a disk is asked for much at a time.
+/// A chunk is at least this long, so that each disk read is large.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
 /// One block being read for one lane.
 pub(crate) struct Reader {
     pub node: NodeId,
     pub local: Arc<dyn Local>,
-    /// Bytes read at a time, at least.
+    /// Least bytes read at a time.
     pub chunk_bytes: usize,
     pub source: Source,
     pub window: Window,
@@ -104,8 +104,8 @@ impl Reader {
     }
 }
 
-/// Runs `work` on a blocking thread; what takes longer than `limit` counts as stalled, and is left
-/// to end by itself.
+/// Runs `work` on a blocking thread; work that takes longer than `limit` counts as stalled and is left to end by
+/// itself.
 pub(crate) async fn blocking<T: Send + 'static>(
     node: NodeId,
     limit: Duration,
@@ -119,8 +119,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Reads parts of a block of `len` bytes, zeros beyond its end; neighbours in one read. Returns a
-/// slice for each part, and the bytes that were asked for.
+/// Reads parts of a block of `len` bytes, zeros beyond its end; neighbours in one read. Returns a slice for each
+/// part, and the number of bytes requested.
 fn read_chunk(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(Vec<Slice>, u64), Fault> {
     let within = |(at, part): (u64, usize)| len.saturating_sub(at).min(part as u64) as usize;
     let total: usize = parts.iter().map(|part| part.1).sum();
@@ -145,7 +145,7 @@ fn read_chunk(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(
     Ok((cut(buffer, parts), read))
 }
 
-/// Views of the buffer, one for each part; those of zeros alone do not keep it.
+/// Views of the buffer, one for each part; a part of zeros does not hold the buffer.
 fn cut(buffer: Buffer, parts: &Parts) -> Vec<Slice> {
     let mut rest = Bytes::from_owner(buffer);
     let slice = |(_, len): &(u64, usize)| {

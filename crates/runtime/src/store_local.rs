@@ -1,7 +1,7 @@
 //! `Load` and `Persist` on an agent: blocks of its store, and blocks that attempts left unfinished.
 //!
 //! An attempt with a resume key that ends early leaves its unfinished block here, invisible; the next
-//! attempt under that key goes on with it. What nobody goes on with is thrown away.
+//! attempt with that key continues it. An unfinished block that no attempt continues is thrown away.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use crate::local::{BlockSink, BlockSource, Local, Output};
 /// How long an unfinished block is kept.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
-/// How many are kept; each takes its space on disk.
+/// Most unfinished blocks that are kept; each takes its full space on disk.
 const MOST_KEPT: usize = 64;
 
-/// How long an attempt waits for the one before it to let go of the block.
+/// How long an attempt waits for the previous one to release the block.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
 /// The blocks of one agent.
@@ -58,13 +58,13 @@ impl StoreLocal {
         Self { node, store, unfinished: Arc::default() }
     }
 
-    /// Throws away the unfinished blocks that nobody has gone on with for a minute. Blocks; to be
-    /// called now and then.
+    /// Throws away the unfinished blocks that no attempt has continued for a minute. This call blocks; call it
+    /// regularly.
     pub fn expire(&self) {
         self.unfinished.drop_where(|_, since| since.elapsed() > KEPT_FOR);
     }
 
-    /// Throws away all unfinished blocks that nobody is writing; returns how many. Blocks.
+    /// Throws away all unfinished blocks that nobody is writing; returns how many. This call blocks.
     pub fn discard_unfinished(&self) -> usize {
         self.unfinished.drop_where(|_, _| true)
     }
@@ -73,7 +73,7 @@ impl StoreLocal {
         Fault { kind, node: self.node, block: Some(id), detail }
     }
 
-    /// Begins a block, once whoever was writing it has let go.
+    /// Begins a block, once the previous writer has released it.
     fn begin(&self, binding: &BlockBinding) -> Result<Partial, Fault> {
         let deadline = Instant::now() + LETTING_GO;
         loop {
@@ -95,7 +95,7 @@ impl StoreLocal {
         }
     }
 
-    /// Takes what the attempt before left, which must go up to `start` at least.
+    /// Takes what the previous attempt left, which must reach at least to `start`.
     fn go_on(&self, binding: &BlockBinding, key: (u64, BlockId), start: u64) -> Result<Partial, Fault> {
         let there = self.unfinished.take(key);
         let fits = |p: &Partial| (p.generation, p.len) == (binding.generation, binding.len);
@@ -111,12 +111,12 @@ impl StoreLocal {
         };
         let expected =
             format!("at least {start} of {} bytes of generation {}", binding.len, binding.generation);
-        let detail = format!("unfinished block to go on with: expected {expected}, got {got}");
+        let detail = format!("unfinished block to continue: expected {expected}, got {got}");
         Err(self.fault(FaultKind::Invalid, binding.id, detail))
     }
 }
 
-/// The digest that a block must have, where one is known.
+/// The digest that a block must have, if known.
 fn expected(binding: &BlockBinding) -> Option<Digest> {
     binding.expect.filter(|digest| *digest != DIGEST_UNKNOWN).map(Digest)
 }
@@ -129,10 +129,13 @@ impl Local for StoreLocal {
             let detail = format!("wrong length: expected {} bytes, got {}", binding.len, read.meta().len);
             return Err(self.fault(FaultKind::Stale, binding.id, detail));
         }
-        // The block's own digest, which fits the checksums of its units: else the store would not have opened it.
+        // The digest in the block's header. It agrees with the unit checksums, else the store would not have
+        // opened the block.
         let (expected, got) = (expected(binding), read.meta().digest);
         if let Some(expected) = expected.filter(|expected| *expected != got) {
-            let detail = format!("whole, but not what was recorded: expected digest {expected}, got {got}");
+            let detail = format!(
+                "the block is sound, but is not the recorded one: expected digest {expected}, got {got}"
+            );
             return Err(self.fault(FaultKind::Corrupt, binding.id, detail));
         }
         Ok(Box::new(StoreSource { node: self.node, id: binding.id, read }))
@@ -175,7 +178,7 @@ impl Unfinished {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims the key, once nobody else uses it, with what is kept under it.
+    /// Claims the key, once nobody else uses it, and returns what is kept under it.
     fn take(&self, key: (u64, BlockId)) -> Option<Partial> {
         if key.0 == 0 {
             return None;
@@ -209,7 +212,7 @@ impl Unfinished {
         drop(oldest);
     }
 
-    /// Throws away what is kept and matches; returns how many.
+    /// Throws away the kept blocks that match; returns how many.
     fn drop_where(&self, matches: impl Fn(BlockId, &Instant) -> bool) -> usize {
         let mut table = self.table();
         let dropped: Vec<_> = table
@@ -246,7 +249,7 @@ impl BlockSource for StoreSource {
 struct StoreSink {
     node: NodeId,
     key: (u64, BlockId),
-    /// Where it is left if the run ends early; only with a resume key.
+    /// Where the block is kept if the run ends early; only with a resume key.
     claim: Option<Arc<Unfinished>>,
     partial: Option<Partial>,
     expect: Option<Digest>,
@@ -255,7 +258,7 @@ struct StoreSink {
 impl BlockSink for StoreSink {
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
         let Some(partial) = &mut self.partial else { return Ok(()) };
-        // An earlier attempt may have been further in other lanes.
+        // An earlier attempt may have written more in some lanes.
         for range in partial.covered.missing(offset..offset + data.len() as u64) {
             let piece = &data[(range.start - offset) as usize..(range.end - offset) as usize];
             let written = partial.write.write_at(range.start, piece);
@@ -286,7 +289,7 @@ impl BlockSink for StoreSink {
 
 impl Drop for StoreSink {
     fn drop(&mut self) {
-        // The writer first, so that whoever waits for the key finds the block free.
+        // Drop the writer first, so that the block is free for whoever waits for the key.
         drop(self.partial.take());
         if let Some(unfinished) = &self.claim {
             unfinished.release(self.key);

@@ -1,4 +1,4 @@
-//! What the parts of a run share: how it ends, how far it is, and what it waits for.
+//! What the parts of a run share: how it ends, its progress, and what it waits for.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use kintsu_wire::message::{Fault, LaneStanding, Standing, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How long a run that has failed tries to tell its peers.
+/// How long a failed run tries to tell its peers.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How often it is looked at what lanes wait for.
+/// How often the lanes are sampled for what they wait for.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The first fault of a run, which ends it.
@@ -25,7 +25,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Ends the run with this fault, unless it has ended with another.
+    /// Ends the run with this fault, unless another fault has ended it already.
     pub fn fail(&self, fault: Fault) {
         let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(fault);
@@ -48,8 +48,8 @@ impl Verdict {
         }
     }
 
-    /// The connection, also when the run fails meanwhile: a peer that is told why is better than one
-    /// that waits. `None` when that takes too long.
+    /// The connection. If the run fails meanwhile, connecting goes on for [`FAREWELL`], so that the peer can be
+    /// told why instead of waiting. `None` if that is not enough.
     pub async fn while_connecting<T>(&self, connecting: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-/// How far each lane is, as the offset up to which all of them are through, and what for it waits.
+/// The progress of each lane, and what it waits for.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     lanes: Vec<Progress>,
@@ -72,16 +72,16 @@ pub(crate) struct Tracker {
 struct Progress {
     lane: u16,
     window: Window,
-    /// Steps done by each part that counts: the sinks, or the executor where there are none.
+    /// Steps done by each part that is tracked: the sinks, or the executor if there are none.
     parts: Vec<AtomicU64>,
-    /// What it waits for now; there once the lane runs.
+    /// What the lane waits for now; set once the lane runs.
     waiting: OnceLock<Arc<Waiting>>,
-    /// What it was found waiting for, and how often.
+    /// What the lane waited for when sampled, and how often.
     waits: Mutex<BTreeMap<Wait, u64>>,
 }
 
 impl Progress {
-    /// The offset up to which the lane is through.
+    /// The offset up to which the lane is done.
     fn upto(&self) -> u64 {
         let steps = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).min();
         step_start(&self.window, steps.unwrap_or(0))
@@ -89,7 +89,7 @@ impl Progress {
 }
 
 impl Tracker {
-    /// For lanes with these numbers, windows and counts of parts that matter.
+    /// For lanes with these numbers, windows and counts of tracked parts.
     pub fn new(
         lanes: impl IntoIterator<Item = (u16, Window, usize)>,
         report: Option<watch::Sender<Standing>>,
@@ -104,12 +104,12 @@ impl Tracker {
         Self { lanes: lanes.into_iter().map(progress).collect(), report, bytes_read: AtomicU64::new(0) }
     }
 
-    /// A lane runs, and says here what it waits for.
+    /// A lane has started; `waiting` says what it waits for.
     pub fn runs(&self, lane: usize, waiting: &Arc<Waiting>) {
         let _ = self.lanes[lane].waiting.set(waiting.clone());
     }
 
-    /// A part of a lane has done so many steps in all.
+    /// A part of a lane has done `steps` steps in total.
     pub fn advance(&self, lane: usize, part: usize, steps: u64) {
         self.lanes[lane].parts[part].store(steps, Ordering::Relaxed);
         if let Some(report) = &self.report {
@@ -122,12 +122,12 @@ impl Tracker {
         }
     }
 
-    /// Up to where all lanes are through.
+    /// The offset up to which all lanes are done.
     pub fn upto(&self) -> u64 {
         self.lanes.iter().map(Progress::upto).min().unwrap_or(0)
     }
 
-    /// Looks again and again at what the lanes wait for, and reports where they stand; never ends.
+    /// Samples what the lanes wait for, and reports their progress, again and again; never ends.
     pub async fn look(&self) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -142,7 +142,7 @@ impl Tracker {
         }
     }
 
-    /// Where the run stands.
+    /// The progress of the run.
     fn standing(&self) -> Standing {
         let lane = |lane: &Progress| LaneStanding {
             lane: lane.lane,
@@ -158,7 +158,7 @@ impl Tracker {
     }
 }
 
-/// Where the `nth` step of a lane begins; the window's end when it has fewer.
+/// Where the `nth` step of a lane begins; the window's end if it has fewer steps.
 fn step_start(window: &Window, nth: u64) -> u64 {
     let share = u64::from(window.share.max(1));
     let step = (nth / share)
@@ -168,8 +168,8 @@ fn step_start(window: &Window, nth: u64) -> u64 {
     if window.share == 0 { window.end } else { start.min(window.end) }
 }
 
-/// What a lane waits for now: a peer or its own node; and for its keep-alives the node at the root of the
-/// waiting.
+/// What a lane waits for now (a peer or its own node), and the node at the root of the wait, which its keep-alives
+/// name.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     now: AtomicUsize,
@@ -178,10 +178,10 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The place of this node itself. Those that it receives from follow, then those that it sends to.
+    /// The place of this node itself. The nodes that it receives from follow, then those that it sends to.
     pub const SELF: usize = 0;
 
-    /// For this node, whom it receives from and whom it sends to.
+    /// For this node, the nodes that it receives from, and those that it sends to.
     pub fn new(node: NodeId, from: &[NodeId], to: &[NodeId]) -> Self {
         let froms = from.iter().map(|node| Wait::From(*node));
         let tos = to.iter().map(|node| Wait::To(*node));
@@ -190,12 +190,12 @@ impl Waiting {
         Self { now: AtomicUsize::new(Self::SELF), places, roots }
     }
 
-    /// The lane waits for what is at `place`.
+    /// The lane now waits for the node at `place`.
     pub fn on(&self, place: usize) {
         self.now.store(place, Ordering::Relaxed);
     }
 
-    /// Whoever is at `place` waits for `root` itself.
+    /// The node at `place` itself waits for `root`.
     pub fn because_of(&self, place: usize, root: NodeId) {
         self.roots[place].store(root.0, Ordering::Relaxed);
     }
@@ -205,7 +205,7 @@ impl Waiting {
         self.places[self.now.load(Ordering::Relaxed)]
     }
 
-    /// The node that all this waits for.
+    /// The node at the root of the wait.
     pub fn root(&self) -> NodeId {
         NodeId(self.roots[self.now.load(Ordering::Relaxed)].load(Ordering::Relaxed))
     }

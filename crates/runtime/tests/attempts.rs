@@ -29,7 +29,7 @@ async fn site() -> (Site, Plan, NodeId) {
     (site, plan, requestor)
 }
 
-/// A disk that does not read on from `gate` before `open`.
+/// A disk that reads beyond `gate` only after `open`.
 struct Gated {
     local: Arc<dyn Local>,
     gate: u64,
@@ -57,8 +57,8 @@ impl BlockSource for GatedSource {
     }
 }
 
-/// Runs the programs, and cancels those of `victim` when the requestor is through up to `when`. A
-/// helper sees to it that it cannot get much further before.
+/// Runs the programs, and cancels those of `victim` when the requestor is done up to `when`. A gated helper keeps
+/// it from getting much further before that.
 async fn cancelled_at(
     site: &Site,
     programs: &[Program],
@@ -143,7 +143,7 @@ async fn a_fresh_attempt_under_the_same_key_begins_anew_and_a_stranger_cannot_go
     let fault = stranger[&requestor].fault.clone().unwrap();
     assert_eq!((fault.kind, fault.node), (FaultKind::Invalid, requestor), "{fault}");
     assert!(fault.detail.contains("got none"), "{fault}");
-    // Another key, from the start: what was kept makes way.
+    // Another key, from the start: what was kept is thrown away.
     site.succeed(&site.programs(&plan, (0, u64::MAX), SLICE), None).await;
     assert_eq!(site.read(requestor, 1), site.blocks[1]);
     assert!(site.left_over().is_empty());

@@ -1,4 +1,4 @@
-//! Peers that want nothing, or next to nothing, do not keep others waiting.
+//! Peers that send or take nothing, or almost nothing, do not block others.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -15,7 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 const ALL: (u64, u64) = (0, u64::MAX);
 
-/// A repair of block 1 by a chain, with limits that find crumbs within seconds.
+/// A repair of block 1 by a chain, with limits that detect a trickling peer within seconds.
 async fn site() -> (Site, Vec<Program>, NodeId, Vec<NodeId>) {
     let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 400_000, 0).await;
     site.limits = quick();
@@ -67,7 +67,7 @@ async fn a_peer_that_sends_byte_by_byte_is_stalled_also_at_the_far_end_of_a_chai
 async fn a_peer_that_sends_a_slice_now_and_then_is_stalled_whatever_it_says_between() {
     for excuse in [None, Some(NodeId(77))] {
         let (mut site, programs, requestor, helpers) = site().await;
-        // Every slice comes in time, by itself; all of them would take minutes.
+        // Each slice comes in time; all of them together would take minutes.
         site.limits.least_rate = 64 << 10;
         let program = programs.iter().find(|p| p.node == helpers[0]).unwrap().clone();
         let mut stream = stream_of(&site, &program).await;
@@ -86,7 +86,8 @@ async fn a_peer_that_sends_a_slice_now_and_then_is_stalled_whatever_it_says_betw
         role.abort();
         let fault = outcomes[&requestor].fault.clone().unwrap();
         assert_eq!(fault.kind, FaultKind::Stalled, "{fault}");
-        // With an excuse all nodes of the chain give up at about the same time, on whom they were told last.
+        // With an excuse all nodes of the chain give up at about the same time, and blame the node that was named
+        // last.
         assert!(excuse.is_some() || fault.node == helpers[0], "{fault}");
     }
 }
@@ -113,7 +114,7 @@ async fn a_peer_that_never_says_that_all_was_sent_does_not_hold_the_end_up() {
     });
     let outcomes = site.run(&programs, None, &[helpers[0]]).await;
     role.abort();
-    // All is there; that the bytes are wrong is another matter.
+    // All bytes came; their values are wrong, which the digest finds.
     assert_eq!(outcomes[&requestor].fault.as_ref().unwrap().kind, FaultKind::Mismatch);
 }
 
@@ -145,7 +146,8 @@ async fn a_receiver_that_takes_byte_by_byte_does_not_hold_a_put_for_ever() {
     assert_eq!((fault.kind, fault.node), (FaultKind::Stalled, villain), "{fault}");
 }
 
-/// More idle connections than any limit, and as many that were introduced and that no program will ever want.
+/// More idle connections than any limit, and as many that introduced themselves and that no program will ever
+/// claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_do_not_keep_a_transfer_out() {
     let (site, programs, requestor, _) = site().await;
@@ -164,7 +166,7 @@ async fn idle_connections_do_not_keep_a_transfer_out() {
     let outcomes = site.run(&programs, None, &[]).await;
     assert_eq!(outcomes[&requestor].fault, None);
     assert_eq!(site.read(requestor, 1), site.blocks[1]);
-    // The oldest were closed, which is how there was room.
+    // The oldest were closed to make room.
     let closed = within(idle[0].read(&mut [0; 1])).await;
     assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
 }

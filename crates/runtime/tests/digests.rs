@@ -1,4 +1,4 @@
-//! Bytes that are whole by every checksum of their own and wrong all the same: they are found by comparing digests.
+//! Wrong bytes with correct checksums: only a comparison of digests finds them.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -49,7 +49,8 @@ impl BlockSink for SpoilingSink {
     }
 }
 
-/// Writes the stripe with digests of what is sent; what each node holds then, with what the client has against it.
+/// Writes the stripe with digests of what is sent. Returns what each node holds, with the client's objection to
+/// it.
 async fn put(
     site: &Site,
     programs: &[Program],
@@ -88,7 +89,7 @@ async fn a_sender_knows_the_digest_of_each_block_that_it_sends() {
             let block_bytes =
                 if kind == LayoutKind::Striped { (block_bytes + 4095) & !4095 } else { block_bytes };
             let mut site = Site::new("rs:n=6,k=4", kind, block_bytes, missing).await;
-            // A run of zeros goes over the wire without its bytes.
+            // A slice of zeros goes over the wire without its bytes.
             site.blocks[0].iter_mut().skip(4096).take(100_000).for_each(|byte| *byte = 0);
             let programs = site.programs(&encode_online(&site.view).unwrap(), ALL, slice);
             let programs: Vec<_> = programs.into_iter().map(without_expect).collect();
@@ -150,7 +151,7 @@ async fn a_sound_block_that_is_not_the_one_recorded_is_not_loaded() {
         assert!(fault.detail.contains("expected digest"), "{fault}");
         assert_eq!(got.await.unwrap().get(&2), None, "not a byte of it");
 
-        // No others are left to make block 1 of.
+        // No other blocks are left from which block 1 could be decoded.
         site.view.homes[1] = None;
         site.view.homes[5] = None;
         let requestor = site.spare(0);
@@ -174,7 +175,7 @@ async fn a_sound_block_that_is_not_the_one_recorded_is_not_loaded() {
     }
 }
 
-/// As for a first write: nobody has recorded anything.
+/// As for a first write: no digest is recorded yet.
 fn without_expect(mut program: Program) -> Program {
     program.blocks.iter_mut().for_each(|binding| binding.expect = None);
     program

@@ -1,4 +1,4 @@
-//! What goes wrong ends every run in a bounded time, and the requestor is told who is at the root.
+//! A fault ends every run in a bounded time, and the requestor learns which node caused it.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -182,7 +182,7 @@ async fn frames_that_make_no_sense_are_refused_with_the_reason() {
             .run_with(villain, async move |mut stream, program| {
                 let frames = spoiled(&program);
                 stream.write_all(&frames).await.unwrap();
-                // Stays until it is told.
+                // Stays connected until it is told to end.
                 let _ = stream.read_to_end(&mut Vec::new()).await;
             })
             .await;

@@ -1,5 +1,5 @@
-//! Memory is bounded by slices in flight, whatever the size of blocks and the speed of receivers.
-//! In a process of its own, whose memory it measures.
+//! Memory is bounded by slices in flight, whatever the size of blocks and the speed of receivers. This test has
+//! its own process, whose memory it measures.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -14,7 +14,7 @@ use kintsu_runtime::{BlockSink, BlockSource, Context, Local, Output};
 use kintsu_wire::message::{Fault, HeldBlock};
 use support::{Site, run_all, within};
 
-/// Blocks of any size that are on no disk, and how far reading is ahead of writing.
+/// Blocks of any size without a disk, and how far reading is ahead of writing.
 #[derive(Default)]
 struct Endless {
     read: AtomicU64,
@@ -112,7 +112,7 @@ fn socket_bytes() -> u64 {
         .sum()
 }
 
-/// A slice is with one node at a time, and each has one at most.
+/// Each node holds at most one slice, and each slice is on one node at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_serial_program_nothing_is_read_ahead() {
     for method in [Method::Pipeline, Method::Conventional] {

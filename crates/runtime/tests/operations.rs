@@ -94,7 +94,7 @@ async fn several_lanes_write_one_block_whether_they_overlap_or_not() {
         }
         let mut programs = site.programs(&Plan::new(lanes), ALL, 8192);
         assert!(programs.iter().filter(|p| p.node == requestors[0]).count() == 3);
-        // Of the lanes, too, one may be serial and another not.
+        // Lanes of one program may differ, too: one serial, another not.
         programs.iter_mut().filter(|p| p.lane != 1).for_each(|program| program.serial = serial);
         let outcomes = site.succeed(&programs, None).await;
         assert_eq!(site.read(requestors[0], 2), site.blocks[2]);

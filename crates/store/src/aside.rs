@@ -15,14 +15,14 @@ pub enum Reason {
     Unknown,
     /// It is damaged.
     Rotten,
-    /// Another block came to its place.
+    /// Another block was written in its place.
     Displaced,
 }
 
 impl Reason {
     const ALL: [Self; 3] = [Self::Unknown, Self::Rotten, Self::Displaced];
 
-    /// The word for it, as in the names of files.
+    /// The word for this reason in file names.
     pub fn word(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -31,7 +31,7 @@ impl Reason {
         }
     }
 
-    /// The reason of this word.
+    /// The reason that a word stands for.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.word() == word)
     }
@@ -46,7 +46,7 @@ impl fmt::Display for Reason {
 /// A block that was set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aside {
-    /// The name under which it is kept; no other block set aside ever has it while it is there.
+    /// The name under which it is kept; unique among the blocks set aside in this store.
     pub name: String,
     /// Which block it was.
     pub id: BlockId,
@@ -73,7 +73,7 @@ pub(crate) struct AsideName {
 }
 
 impl AsideName {
-    /// Reads such a name; none if it is not exactly one.
+    /// Parses a name; `None` if it is not exactly of this form.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('.');
         let stripe = StripeId(parts.next()?.strip_prefix('s')?.parse().ok()?);

@@ -1,4 +1,4 @@
-//! The contract of a block store: what agents ask of a disk, or of whatever stands in for one.
+//! The contract of a block store: what an agent needs from a disk, or from a replacement for one.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub trait BlockStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Vanished`; `Full`; `Busy` while another writer has this id; `Stale` if a later generation is there (the
-    /// same generation may be written again: that is how a rotten block is mended); `Invalid`.
+    /// same generation may be written again: that is how a rotten block is repaired in place); `Invalid`.
     fn create(
         &self,
         id: BlockId,
@@ -51,14 +51,14 @@ pub trait BlockStore: Send + Sync + 'static {
     /// `NotFound`; rot in what was read; `Io`.
     fn look(&self, id: BlockId) -> Result<Held, StoreError>;
 
-    /// The names of all blocks, whatever their state, in order.
+    /// The ids of all blocks, whatever their state, in order.
     ///
     /// # Errors
     /// `Vanished`; `Io`.
     fn ids(&self) -> Result<Vec<BlockId>, StoreError>;
 
-    /// All blocks, in order of their ids; reads headers only. Those whose headers are rotten or cannot be read are
-    /// listed apart, each with its error, and never keep the others from being listed.
+    /// All blocks, in order of their ids; reads headers only. Blocks whose headers are rotten or cannot be read
+    /// are listed separately, each with its error; they do not stop the listing of the others.
     ///
     /// # Errors
     /// Those of [`ids`](Self::ids).
@@ -70,31 +70,32 @@ pub trait BlockStore: Send + Sync + 'static {
     /// `NotFound`; the first rot found.
     fn verify(&self, id: BlockId) -> Result<BlockMeta, StoreError>;
 
-    /// Sets a block aside: renamed into the quarantine, no longer there for any call on blocks. Returns the
-    /// name under which it is kept until it is taken back or purged. Durable on return. `at_unix`: seconds since 1970.
+    /// Sets a block aside: moves it into the quarantine, where calls on blocks no longer find it. Returns the name
+    /// under which it is kept until it is taken back or purged. Durable on return. `at_unix`: seconds since 1970.
     ///
-    /// If this is cut off, the block may be in both places; it is never in neither.
+    /// If a crash interrupts this call, the block may be in both places, but never in neither.
     ///
     /// # Errors
     /// `NotFound`; `Vanished`; `Io`.
     fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError>;
 
-    /// All blocks that are set aside, those set aside first coming first; reads headers only.
+    /// All blocks that are set aside, oldest first; reads headers only.
     ///
     /// # Errors
     /// `Vanished`; `Io` if they cannot be listed.
     fn aside(&self) -> Result<Vec<Aside>, StoreError>;
 
-    /// Brings a block that was set aside back to its place. What is damaged there is set aside as rotten instead;
-    /// to know that, a block that is there is read whole. Durable on return.
+    /// Moves a block that was set aside back to its place. If a block is there already, it is read whole, and if
+    /// it is damaged it is set aside as rotten. Durable on return.
     ///
     /// # Errors
     /// `Invalid` for a name that no block set aside has; rot in its header; `Busy` while a sound block is at its
-    /// place; `Vanished`; `Io`. Nothing has changed then, save that what was damaged may have been set aside.
+    /// place; `Vanished`; `Io`. On error nothing has changed, except that the damaged block may have been set
+    /// aside.
     fn take_back(&self, name: &str) -> Result<BlockMeta, StoreError>;
 
-    /// Deletes for good what was set aside before `before_unix` (seconds since 1970); says how many blocks. Durable on
-    /// return.
+    /// Deletes for good what was set aside before `before_unix` (seconds since 1970); returns the number of
+    /// blocks. Durable on return.
     ///
     /// # Errors
     /// `Vanished`; `Io`; some may be gone then.
@@ -106,8 +107,8 @@ pub trait BlockStore: Send + Sync + 'static {
     /// `Invalid` for a name that no block set aside has; `Vanished`; `Io`.
     fn purge_one(&self, name: &str) -> Result<(), StoreError>;
 
-    /// Deletes all blocks; says how many there were. What is set aside stays: only [`purge`](Self::purge) deletes
-    /// that. Writes that were begun before cannot be finished.
+    /// Deletes all blocks; returns how many there were. What is set aside stays: only [`purge`](Self::purge)
+    /// deletes that. Writes that were begun before cannot be finished.
     ///
     /// # Errors
     /// `Vanished`; `Io`; some blocks may be gone then.
@@ -170,12 +171,11 @@ pub trait BlockWrite: Send {
     ///
     /// A block that was there is replaced only if it has the same generation and digest, and the same label or none, or if
     /// its header is damaged. Any other is set aside as [`Reason::Displaced`](crate::Reason::Displaced). Only headers
-    /// are read for that; where the disk does not let us tell what is there, it stays.
+    /// are read for that; if a disk error hides what is there, it stays and this call fails.
     ///
     /// # Errors
     /// `WrongLength`, `DigestMismatch`, `Stale` if a later generation has come meanwhile, `Busy` if the store was
-    /// wiped meanwhile, `Vanished`, `Full`, `Io`: nothing visible has changed. Only if the very
-    /// last step fails, the sync of the directory, the new block is visible but might not survive a
-    /// power failure.
+    /// wiped meanwhile, `Vanished`, `Full`, `Io`: nothing visible has changed. One exception: if the last step
+    /// (the sync of the directory) fails, the new block is visible but might not survive a power failure.
     fn finish(self: Box<Self>, expect: Option<Digest>) -> Result<BlockMeta, StoreError>;
 }

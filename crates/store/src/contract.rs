@@ -1,6 +1,6 @@
 //! What every [`BlockStore`] must do: one test body, run on each implementation.
 //!
-//! It says nothing of rot and of crashes, which need a hand inside the implementation.
+//! It does not test rot and crashes: those tests need access to the inside of an implementation.
 
 #![allow(clippy::unwrap_used, reason = "this is a test: its panics are what it finds")]
 

@@ -23,7 +23,7 @@ pub(crate) fn combine(crc_a: u32, crc_b: u32, len_b: u32) -> u32 {
     shifted ^ crc_b
 }
 
-/// The CRC32C of so many zero bytes; costs two 32-bit polynomial products per bit of `len`.
+/// The CRC32C of `len` zero bytes; costs two 32-bit polynomial products per bit of `len`.
 pub(crate) fn of_zeros(len: u32) -> u32 {
     let (mut all, mut run, mut run_len) = (0, crc_fast::crc32_iscsi(&[0]), 1u32);
     let mut rest = len;

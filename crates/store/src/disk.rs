@@ -1,4 +1,4 @@
-//! The few things a store asks of a file system, as a seam: tests fail each of them in turn.
+//! The file-system calls that a store needs, behind a trait, so that tests can make each of them fail in turn.
 //!
 //! Nothing here decides anything; errors are the operating system's own.
 
@@ -30,14 +30,14 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// What is in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
-    /// What tells the directory that is at this path now from any other: device and inode.
+    /// The identity of the directory that is at this path now: device and inode.
     fn identity(&self, dir: &Path) -> io::Result<(u64, u64)>;
     /// The time in seconds since 1970.
     fn now_unix(&self) -> u64;
     /// Bytes (in all, free) of the medium under a path.
     fn space(&self, path: &Path) -> io::Result<(u64, u64)>;
-    /// Takes an exclusive lock on a file (made if absent) until the guard is dropped, or at once
-    /// says that somebody else has it.
+    /// Takes an exclusive lock on a file (created if absent), held until the guard is dropped; `None` at once if
+    /// another process holds it.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
 }
 
@@ -45,15 +45,15 @@ pub(crate) trait Disk: Send + Sync + 'static {
 pub(crate) trait DiskFile: Send {
     /// Its length.
     fn len(&self) -> io::Result<u64>;
-    /// Fills `buf` from `offset` or up to the end of the file; says how many bytes came.
+    /// Fills `buf` from `offset`, or up to the end of the file; returns the number of bytes read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `data` at `offset`.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes the file `len` bytes long and takes their space now, where the file system can.
+    /// Makes the file `len` bytes long and reserves the space now, if the file system can.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
-    /// Lets the medium begin to write a range that will be synced later, without waiting for it.
+    /// Starts writing a range to the medium without waiting; it is synced later.
     fn start_writeback(&self, range: Range<u64>);
     /// Says that the file will be read from front to back.
     fn advise_sequential(&self);
@@ -61,7 +61,7 @@ pub(crate) trait DiskFile: Send {
 
 /// A name in a directory.
 pub(crate) struct Entry {
-    /// The name; those that are not UTF-8 are none of ours and are left out.
+    /// The name; names that are not UTF-8 are not ours and are left out.
     pub(crate) name: String,
     /// Its length; 0 if the disk cannot tell.
     pub(crate) len: u64,
@@ -106,7 +106,7 @@ impl Disk for RealDisk {
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            // One damaged file must not hide the others: what it is comes from the directory.
+            // The type comes from the directory, not from the file: one damaged file must not hide the others.
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             match entry.metadata() {
                 Err(gone) if gone.kind() == ErrorKind::NotFound => {}
@@ -181,7 +181,7 @@ impl DiskFile for File {
     }
 
     fn advise_sequential(&self) {
-        // A hint only: a file system that does not take it reads correctly all the same.
+        // A hint only: reads are correct without it.
         let _ = rustix::fs::fadvise(self, 0, None, Advice::Sequential);
     }
 }

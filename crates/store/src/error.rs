@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::{Digest, Generation};
 
-/// What Linux says of a place on a medium that cannot be read, and of a file system that is damaged there.
+/// Error codes of Linux for an unreadable place on a medium, or a file system that is damaged there.
 const MEDIUM_ERRORS: [i32; 6] = [
     Errno::IO.raw_os_error(),
     Errno::NODATA.raw_os_error(),
@@ -17,7 +17,7 @@ const MEDIUM_ERRORS: [i32; 6] = [
     Errno::UCLEAN.raw_os_error(),
 ];
 
-/// Why a store did not do what was asked.
+/// Why a call to a store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -96,7 +96,7 @@ pub enum StoreError {
     Busy {
         /// The block.
         id: BlockId,
-        /// What stands in the way.
+        /// Why it is busy.
         reason: &'static str,
     },
     /// Another process has this store open.
@@ -140,14 +140,14 @@ fn in_unit(unit: &Option<u64>) -> String {
 impl StoreError {
     /// Whether the block itself is damaged, so that it should be set aside and repaired.
     ///
-    /// False for refusals, for a full disk, and for what may pass.
+    /// False for refused calls, for a full disk, and for errors that may pass.
     pub fn is_rot(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::Truncated { .. } | Self::WrongLength { .. })
     }
 
     /// Whether the block cannot be read from this disk: rot, or a medium or file system that fails at this place.
     ///
-    /// False for errors of the operating system that say nothing of the block, such as too many open files.
+    /// False for errors of the operating system that say nothing about the block, such as too many open files.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Io { source, .. } => {

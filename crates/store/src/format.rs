@@ -1,8 +1,8 @@
 //! The bytes of a block file (`docs/format.md`, "Block file"): header page, data, trailer, rest of the label.
 //!
-//! Pure: bytes in, values out. Every byte of a file is under a checksum: the header page under its
-//! own, each unit of data under its entry in the trailer, the trailer under its own and, with the
-//! length, under the digest in the header, and the rest of a long label under its own.
+//! Pure: bytes in, values out. Every byte of a file is under a checksum. The header page has its own. Each unit of
+//! data has an entry in the trailer. The trailer has its own and, together with the length, is under the digest in
+//! the header. The rest of a long label has its own.
 //!
 //! New files have version 3. Files of versions 1 and 2, which have no label, are read as before.
 
@@ -14,18 +14,18 @@ use crate::{BlockMeta, Digest, Generation, LEAST_UNIT_BYTES, MOST_LABEL_BYTES, S
 pub(crate) const HEADER_BYTES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"KINTSUB1";
-/// Of an old file in units of [`UNIT_BYTES`], without a label.
+/// An old file in units of [`UNIT_BYTES`], without a label.
 const VERSION_WHOLE_UNITS: u32 = 1;
-/// Of an old file in smaller units, without a label.
+/// An old file in smaller units, without a label.
 const VERSION_SMALL_UNITS: u32 = 2;
-/// Of a file that is written now: units of any size, and a label.
+/// A file as it is written now: units of any allowed size, and a label.
 const VERSION: u32 = 3;
 const LABEL_BYTES_AT: usize = 56;
 const LABEL_AT: usize = 60;
 const CRC_AT: usize = HEADER_BYTES - 4;
-/// Bytes of a label that the header page has room for.
+/// Bytes of the label that fit into the header page.
 pub(crate) const LABEL_ROOM: usize = CRC_AT - LABEL_AT;
-/// Data of this many bytes or more cannot be addressed in a file together with the rest.
+/// Limit on the data of a block: with this many bytes or more, offsets behind the data would overflow.
 const MAX_LEN: u64 = 1 << 62;
 
 /// Where things are in the file of a block with data and a label of given lengths.
@@ -35,7 +35,8 @@ pub(crate) struct Layout {
     pub(crate) trailer_at: u64,
     /// Bytes of the trailer.
     pub(crate) trailer_bytes: usize,
-    /// Bytes behind the trailer: what the header page has no room for of the label, and its checksum; or none.
+    /// Bytes behind the trailer: the part of the label that does not fit into the header page, and its checksum;
+    /// or 0.
     pub(crate) label_rest_bytes: usize,
     /// Bytes of the whole file.
     pub(crate) file_bytes: u64,
@@ -109,11 +110,11 @@ fn has_unit(version: u32, unit_bytes: u32) -> bool {
 pub(crate) struct Header {
     /// The block.
     pub(crate) meta: BlockMeta,
-    /// Bytes of its label, [`MOST_LABEL_BYTES`] at most; what the page has room for of it is in the page.
+    /// Bytes of its whole label, at most [`MOST_LABEL_BYTES`]; its beginning is in the page.
     pub(crate) label_bytes: usize,
 }
 
-/// The header page of a block, with as much of its label as it has room for.
+/// The header page of a block, with as much of its label as fits.
 pub(crate) fn encode_header(meta: &BlockMeta, label: &[u8]) -> [u8; HEADER_BYTES] {
     let mut page = [0; HEADER_BYTES];
     page[0..8].copy_from_slice(&MAGIC);
@@ -132,8 +133,8 @@ pub(crate) fn encode_header(meta: &BlockMeta, label: &[u8]) -> [u8; HEADER_BYTES
     page
 }
 
-/// What lies behind the trailer: the part of the label that the header page has no room for, and its
-/// checksum; nothing if there is no such part.
+/// The bytes behind the trailer: the part of the label that does not fit into the header page, and its checksum;
+/// empty if all of it fits.
 pub(crate) fn encode_label_rest(label: &[u8]) -> Vec<u8> {
     let Some(rest) = label.get(LABEL_ROOM..).filter(|rest| !rest.is_empty()) else { return Vec::new() };
     let mut bytes = rest.to_vec();
@@ -224,7 +225,7 @@ pub(crate) fn encode_trailer(units: &[u32]) -> Vec<u8> {
 /// Reads the trailer of the block that `meta` describes: its unit checksums.
 ///
 /// # Errors
-/// `Corrupt`, also when the trailer is sound but belongs to other data than the header.
+/// `Corrupt`, also for a sound trailer that does not belong to the data of this header.
 pub(crate) fn decode_trailer(meta: &BlockMeta, trailer: &[u8]) -> Result<Vec<u32>, StoreError> {
     let corrupt = |what, expected, got| StoreError::Corrupt { id: meta.id, what, unit: None, expected, got };
     let (table, _) = trailer.split_at(trailer.len() - 4);
@@ -320,7 +321,7 @@ mod tests {
         }
     }
 
-    /// A page with this number at this place, and a checksum that fits.
+    /// A page with this number at this place, and a correct checksum.
     fn changed(at: usize, to: u32) -> [u8; HEADER_BYTES] {
         let mut page = encode_header(&meta(), b"label");
         page[at..at + 4].copy_from_slice(&to.to_le_bytes());

@@ -1,12 +1,12 @@
-//! Blocks on one node's disk: written aside and renamed when whole, a checksum per unit of 64 KiB or less,
-//! every read verified.
+//! Blocks on one node's disk: written to a temporary file and renamed when whole, a checksum per unit of 64 KiB or
+//! less, every read verified.
 //!
 //! [`BlockStore`] is the contract, [`FileStore`] keeps it with one file per block in a directory
 //! (byte layout in `docs/format.md`, "Block file"). All calls block; callers keep them off their
 //! async threads.
 //!
-//! What this crate is not: it knows no codes, no cluster and no other node, and it never repairs.
-//! It finds rot and says so; mending is the business of those above.
+//! What this crate is not: it knows no codes, no cluster and no other node, and it never repairs. It finds rot and
+//! reports it; repair is the task of the crates above.
 //!
 //! Invariants:
 //! - a block is either absent, or whole with the generation it was finished with; never torn;

@@ -1,4 +1,4 @@
-//! What is known of a block without its data.
+//! What is known about a block without its data.
 
 use kintsu_dag::BlockId;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub const LEAST_UNIT_BYTES: usize = 4096;
 /// The longest label that a block can carry.
 pub const MOST_LABEL_BYTES: usize = 16 << 20;
 
-/// Which writing of a block this is; a rewrite of the same [`BlockId`] carries a higher one.
+/// The generation of a block's content; a rewrite of the same [`BlockId`] gets a higher one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Generation(pub u32);
@@ -29,8 +29,8 @@ impl std::fmt::Display for Generation {
 /// The checksum of a whole block: XXH3-128 over its length (u64, little endian) and the CRC32C of
 /// each of its units (u32, little endian).
 ///
-/// It depends on the bytes and the unit alone, not on the order in which they were written, and is had from the
-/// unit checksums without passing over the data again.
+/// It depends on the bytes and the unit alone, not on the order in which they were written. It is computed from
+/// the unit checksums, without a second pass over the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Digest(pub [u8; 16]);
@@ -103,7 +103,7 @@ pub struct Listing {
 /// How full a store is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Blocks that can be opened by name, rotten or not; those set aside are not among them.
+    /// Blocks in their places, rotten or not; without those set aside.
     pub blocks: u64,
     /// Bytes of their files.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! Scrubbing: reading every block before its rot is needed.
+//! Scrubbing: reading every block, to find rot before the block is needed.
 
 use kintsu_dag::BlockId;
 
@@ -21,8 +21,8 @@ pub struct ScrubReport {
 
 /// Verifies every block of a store, one after the other, in order of their ids.
 ///
-/// `on_each` hears of each block and says whether to go on; it may pause to give way to other work,
-/// and may quarantine or delete the block at hand. A block that is deleted meanwhile is passed over.
+/// `on_each` is called for each block and returns whether to go on. It may pause to give way to other work, and
+/// may quarantine or delete this block. A block that is deleted meanwhile is skipped.
 ///
 /// # Errors
 /// Only if the store cannot list its blocks; what is wrong with single blocks is in the report.

@@ -1,9 +1,9 @@
 //! A disk in memory that loses power and fails on command, for tests.
 //!
-//! It keeps what was written and what was synced apart. A power failure leaves, of each 512-byte
-//! sector and of each name that was changed since its last sync, either the old or the new state,
-//! each chosen by itself: harsher than a journaling file system. A name is atomic, as is a rename
-//! over one; nothing is promised about the order in which unsynced changes reach the medium.
+//! It keeps what was written and what was synced separately. A power failure leaves each 512-byte sector and each
+//! name that was changed since its last sync in either the old or the new state, chosen independently: harsher
+//! than a journaling file system. A change of a name is atomic, also a rename over an existing name. Unsynced
+//! changes reach the medium in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};

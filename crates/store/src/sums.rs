@@ -1,4 +1,4 @@
-//! The unit checksums of a block, gathered while its bytes arrive in any order.
+//! The unit checksums of a block, computed while its bytes arrive in any order.
 //!
 //! Pieces that touch inside a unit are merged at once ([`crc::combine`](crate::crc::combine)), so
 //! no byte is ever read back, whatever the order and the size of the pieces. Memory: 5 bytes a
@@ -10,8 +10,8 @@ use crate::{Digest, crc};
 
 /// The checksums so far, and which bytes they cover.
 ///
-/// Besides a store that writes a block, whoever sends one can gather them, and so knows the digest that a store must
-/// come to.
+/// A store that writes a block keeps them. The sender of a block can keep them too, and so know the digest that
+/// the store must report.
 #[derive(Debug)]
 pub struct UnitSums {
     len: u64,
@@ -20,7 +20,7 @@ pub struct UnitSums {
     written: u64,
     table: Vec<u32>,
     complete: Vec<bool>,
-    /// Extents of the units begun but not complete: sorted, apart from each other.
+    /// Extents of the units begun but not complete: sorted, not touching each other.
     partial: BTreeMap<usize, Vec<Extent>>,
 }
 
@@ -91,7 +91,7 @@ impl UnitSums {
         all.unwrap_or(0)
     }
 
-    /// Covers `data`, and tells the CRC32C and the length of each part that lies in one unit.
+    /// Covers `data`, and passes the CRC32C and the length of each part that lies in one unit to `summed`.
     fn add_pieces(&mut self, offset: u64, data: &[u8], mut summed: impl FnMut(u32, u32)) {
         let mut rest = data;
         for (unit, start, end) in pieces(self.unit, offset, data.len() as u64) {

@@ -1,7 +1,7 @@
-//! Block files as earlier versions of this software wrote them, read for ever.
+//! Block files as earlier versions of this software wrote them, readable for ever.
 //!
-//! The files in `tests/golden` were written by the last version that wrote formats 1 and 2. Nothing here may be
-//! written anew: a test that fails says that bytes which lie on somebody's disk cannot be read any more.
+//! The files in `tests/golden` were written by the last version that wrote formats 1 and 2. Never regenerate these
+//! files: a test that fails means that bytes on somebody's disk cannot be read any more.
 
 #![allow(clippy::unwrap_used)]
 

@@ -29,7 +29,7 @@ pub type CoordinatorChannel = CoordinatorClient<InterceptedService<Channel, Outg
 /// a connection broke; a call in between fails with `Unavailable`.
 ///
 /// # Errors
-/// `Invalid` for what is not an address.
+/// `Invalid` if `addr` is not an address.
 pub fn connect_agent(
     addr: impl std::fmt::Display,
     credentials: &Credentials,
@@ -44,7 +44,7 @@ pub fn connect_agent(
 /// after a connection broke; a call in between fails with `Unavailable`.
 ///
 /// # Errors
-/// `Invalid` for what is not an address.
+/// `Invalid` if `addr` is not an address.
 pub fn connect_coordinator(
     addr: impl std::fmt::Display,
     credentials: &Credentials,
@@ -55,8 +55,8 @@ pub fn connect_coordinator(
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
 
-/// An agent's service as a server takes it, with version, token, cluster and size checks: once the agent belongs to
-/// a cluster, every caller must show that it does too.
+/// Wraps an agent's service with checks of version, token, cluster and size. Once the agent belongs to a cluster,
+/// every caller must show that it belongs to it too.
 pub fn guard_agent<T: Agent>(
     service: T,
     credentials: &Credentials,
@@ -67,8 +67,8 @@ pub fn guard_agent<T: Agent>(
     InterceptedService::new(server, Incoming::members_only(credentials))
 }
 
-/// A coordinator's service as a server takes it, with version, token, cluster and size checks. A caller that does not
-/// know the cluster yet need not show it.
+/// Wraps a coordinator's service with checks of version, token, cluster and size. A caller that does not know the
+/// cluster yet need not show it.
 pub fn guard_coordinator<T: Coordinator>(
     service: T,
     credentials: &Credentials,
@@ -86,8 +86,8 @@ pub fn server() -> Server {
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
 }
 
-/// The connections that a listener accepts, for a [`server`]. They do not hold small messages back,
-/// which a server over a plain stream of connections would.
+/// The connections that a listener accepts, for a [`server`]. They send small messages without delay
+/// (`TCP_NODELAY`), which a server over a plain stream of connections would not do.
 pub fn incoming(listener: TcpListener) -> TcpIncoming {
     TcpIncoming::from(listener).with_nodelay(Some(true))
 }

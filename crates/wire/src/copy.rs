@@ -1,7 +1,8 @@
-//! The envelope of a copy of the metadata: a head that says what it is, content that only the coordinator reads, and
-//! a sum over everything. `docs/format.md`, "Metadata copy".
+//! The envelope of a copy of the metadata: a head that describes it, content that only the coordinator reads, and
+//! a checksum over everything (the sum). `docs/format.md`, "Metadata copy".
 //!
-//! A copy is checked as it passes, without being kept: [`CopyCheck`] takes its bytes in pieces of any size.
+//! A copy is checked as a stream, without keeping it in memory: [`CopyCheck`] takes its bytes in pieces of any
+//! size.
 
 use std::fmt;
 
@@ -29,7 +30,7 @@ pub struct CopyHeader {
     pub number: u64,
     /// When its snapshot was taken, in seconds since 1970.
     pub time: u64,
-    /// Transactions committed until then, where the metadata count them.
+    /// Transactions committed until then, if the metadata count them.
     pub history: u64,
     /// The version of the metadata's layout.
     pub layout: u64,
@@ -37,12 +38,12 @@ pub struct CopyHeader {
     pub objects: u64,
     /// Stripes in it.
     pub stripes: u64,
-    /// The cluster it is of, where that is known.
+    /// Its cluster, if known.
     #[serde(default)]
     pub cluster: Option<ClusterId>,
 }
 
-/// Bytes that are not a whole copy as it was written.
+/// The bytes are not a complete, unchanged copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a sound copy of metadata: {what}: expected {expected}, got {got}")]
 pub struct CopyError {
@@ -82,10 +83,10 @@ impl CopyHeader {
         out
     }
 
-    /// The header that `bytes` begin with, and how many bytes the head takes; `None` while they are too few.
+    /// The header at the beginning of `bytes`, and the length of the head; `None` while there are too few bytes.
     ///
     /// # Errors
-    /// Another magic or version, or a header that is none.
+    /// Wrong magic, wrong version, or a bad header.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, CopyError> {
         let magic = bytes.len().min(COPY_MAGIC.len());
         if bytes[..magic] != COPY_MAGIC[..magic] {
@@ -118,7 +119,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A copy that was whole.
+/// A copy that passed its check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedCopy {
     /// What it says about itself.
@@ -129,13 +130,13 @@ pub struct CheckedCopy {
     pub sum: CopySum,
 }
 
-/// Checks a copy as its bytes pass. Memory: a header, and the last 16 bytes.
+/// Checks a copy while its bytes pass. Memory: a header, and the last 16 bytes.
 #[derive(Default)]
 pub struct CopyCheck {
     head: Vec<u8>,
     header: Option<CopyHeader>,
     hash: Box<Xxh3>,
-    /// The last bytes so far: they may be the sum.
+    /// The last bytes so far, which may be the sum.
     tail: Vec<u8>,
     bytes: u64,
 }
@@ -181,10 +182,10 @@ impl CopyCheck {
         self.header.as_ref()
     }
 
-    /// What the copy is, when all its bytes have passed.
+    /// The result, after all bytes have passed.
     ///
     /// # Errors
-    /// It was cut short, or a byte of it is another one.
+    /// It was cut short, or a byte of it was changed.
     pub fn finish(self) -> Result<CheckedCopy, CopyError> {
         let bytes = self.bytes;
         let short = || CopyError {

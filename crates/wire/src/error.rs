@@ -1,6 +1,6 @@
-//! What the protocols refuse, with what was expected and what came.
+//! Errors of the protocols, with what was expected and what came.
 
-/// Why something from the wire, or something meant for it, was refused.
+/// Why something received, or something to be sent, was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -17,7 +17,7 @@ pub enum WireError {
     /// The bytes end before the frame does.
     #[error("cut frame: expected {expected} bytes, got {got}")]
     Cut {
-        /// Bytes of the whole.
+        /// Bytes of the whole frame.
         expected: usize,
         /// Bytes that came.
         got: usize,
@@ -46,17 +46,17 @@ pub enum WireError {
         /// The peer's.
         got: String,
     },
-    /// A listener that anybody could reach and nobody would protect.
+    /// A listener that others could reach without protection.
     #[error("refusing to listen on {addr}: expected {expected}, got {got}")]
     Exposed {
         /// Where it was to listen.
         addr: std::net::SocketAddr,
         /// What would be right.
         expected: &'static str,
-        /// What was asked for.
+        /// What was configured.
         got: &'static str,
     },
-    /// An argument that makes no sense.
+    /// A bad argument.
     #[error("invalid {what}: expected {expected}, got {got}")]
     Invalid {
         /// Which.

@@ -1,8 +1,8 @@
 //! Frames of the slice streams: a fixed header, then a payload, each under its own CRC32C.
 //!
-//! Byte layout in `docs/format.md`, "Slice frames". This module makes and reads bytes and does no
-//! I/O. Invariants: no length is believed before the header's checksum is right and the length is
-//! within [`MAX_PAYLOAD_BYTES`]; bytes that are cut or changed are refused, never misread.
+//! Byte layout in `docs/format.md`, "Slice frames". This module makes and reads bytes and does no I/O. Invariants:
+//! no length is used before the header's checksum was verified and the length is within [`MAX_PAYLOAD_BYTES`]; cut
+//! or changed bytes are refused, never misread.
 
 use bytes::{Buf, BufMut};
 use kintsu_dag::{NodeId, Vertex};
@@ -30,7 +30,7 @@ pub enum Kind {
     Slice {
         /// Which vertex.
         vertex: Vertex,
-        /// Where in the block the step begins that these bytes belong to.
+        /// Offset in the block where the step of these bytes begins.
         offset: u64,
         /// All bytes are zero and left out: the payload is empty.
         zero: bool,
@@ -53,13 +53,13 @@ pub struct Header {
     pub kind: Kind,
     /// The lane of the plan.
     pub lane: u16,
-    /// Bytes of the vertex for a slice (also for a zero one), bytes of payload for the others.
+    /// For a slice (also a zero one), bytes of the vertex; for other frames, bytes of payload.
     pub len: u32,
     /// CRC32C of the payload; 0 when there is none.
     pub payload_crc: u32,
 }
 
-/// Introduces a connection: which stream it carries, and the right to send it.
+/// Introduces a connection: which stream it carries, and the sender's credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The attempt.
@@ -138,7 +138,7 @@ impl Header {
         if magic != MAGIC {
             return Err(garbled("magic", format!("{MAGIC:02x?}"), format!("{magic:02x?}")));
         }
-        // Before the checksum: where that is depends on the version.
+        // Checked before the checksum, whose position depends on the version.
         let version = u32::from(at.get_u16_le());
         if version != PROTOCOL_VERSION {
             return Err(WireError::Version { expected: PROTOCOL_VERSION, got: version });
@@ -176,7 +176,7 @@ impl Header {
     /// Checks the bytes that followed this header.
     ///
     /// # Errors
-    /// `Cut`; `Garbled` when the checksum is another.
+    /// `Cut`; `Garbled` when the checksum does not match.
     pub fn check_payload(&self, payload: &[u8]) -> Result<(), WireError> {
         if payload.len() != self.payload_bytes() {
             return Err(WireError::Cut { expected: self.payload_bytes(), got: payload.len() });
@@ -221,7 +221,8 @@ pub fn unpack<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, WireE
 }
 
 fn packed<T: Serialize>(kind: Kind, lane: u16, value: &T) -> Result<Vec<u8>, WireError> {
-    let invalid = |got: String| WireError::Invalid { what: "payload", expected: "one that fits".into(), got };
+    let invalid =
+        |got: String| WireError::Invalid { what: "payload", expected: "encodable data".into(), got };
     let payload = rmp_serde::to_vec_named(value).map_err(|error| invalid(error.to_string()))?;
     if payload.len() > MAX_PAYLOAD_BYTES {
         return Err(invalid(format!("{} bytes", payload.len())));

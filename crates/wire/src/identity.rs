@@ -1,4 +1,4 @@
-//! Who belongs to whom: the ids of clusters and of folders, and what agents remember of a coordinator.
+//! The ids of clusters and of folders, and what agents remember of the metadata's history.
 
 use std::fmt;
 use std::str::FromStr;
@@ -71,25 +71,26 @@ macro_rules! random_id {
 }
 
 random_id!(
-    /// The id of a cluster: made with its metadata, kept in every node's folder, shown in every handshake. As text
-    /// 32 hex digits.
+    /// The id of a cluster: created with its metadata, kept in every node's folder, shown in every handshake. As
+    /// text 32 hex digits.
     ClusterId,
     "cluster id"
 );
 
 random_id!(
-    /// The id of a node's folder: tells two folders apart whatever their paths. As text 32 hex digits.
+    /// The id of a node's folder: distinguishes two folders even if their paths are equal. As text 32 hex digits.
     FolderId,
     "folder id"
 );
 
-/// A point in the history of a cluster's metadata. Agents remember the last one that they were told; a coordinator
-/// whose history does not hold that point has older or other metadata.
+/// A point in the history of a cluster's metadata. Agents remember the last point that they were told. A
+/// coordinator whose history does not contain that point has older or other metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Which start of a coordinator told it.
+    /// Number of the coordinator's start that told it.
     pub boot: u64,
-    /// A random number of that start: two starts from the same copy of metadata have the same `boot`.
+    /// A random number of that start. It distinguishes two starts from the same copy of metadata, which have the
+    /// same `boot`.
     pub nonce: u64,
     /// Transactions committed until then, over all starts.
     pub history: u64,

@@ -1,7 +1,7 @@
 //! What travels between processes: control messages over gRPC, slices in framed TCP streams.
 //!
-//! Control messages are the types of [`message`], in MessagePack with named fields; data frames
-//! are those of [`frame`]. Both begin by comparing [`PROTOCOL_VERSION`].
+//! Control messages are the types of [`message`], in MessagePack with named fields; data frames are those of
+//! [`frame`]. Both compare [`PROTOCOL_VERSION`] first.
 
 pub mod channel;
 pub mod codec;
@@ -25,7 +25,7 @@ pub const PROTOCOL_VERSION: u32 = 4;
 /// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
 pub const VERSION_KEY: &str = "kintsu-protocol";
 
-/// The gRPC metadata key that carries the [`ClusterId`], where the caller knows it.
+/// The gRPC metadata key that carries the [`ClusterId`], if the caller knows it.
 pub const CLUSTER_KEY: &str = "kintsu-cluster";
 
 /// The largest control message in bytes; larger ones are refused before they are read.

@@ -1,4 +1,4 @@
-//! The control messages, by who speaks to whom.
+//! The control messages, grouped by sender and receiver.
 
 mod cluster;
 mod code;
@@ -26,9 +26,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Nothing {}
 
-/// A reply that only says that it was done.
+/// A reply that only says that the request was done.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {}
 
-/// A block digest as the store makes it.
+/// A block digest as the store computes it.
 pub type DigestBytes = [u8; 16];

@@ -1,7 +1,7 @@
 //! Who may listen where, and who may speak: the listener rule, the token, the version check.
 //!
-//! What this is not: encryption. Until listeners can wear TLS, none may leave loopback but for a network that
-//! its owner has declared to be trusted; the token keeps apart the clusters and users of one machine.
+//! What this is not: encryption. There is no TLS yet, so a listener may leave loopback only for a network that its
+//! owner has declared to be trusted. The token separates the clusters and users of one machine.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -15,8 +15,8 @@ use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, VERSION_KEY, WireError};
 
 const AUTHORIZATION: &str = "authorization";
 
-/// What a process shows to its peers and demands of them: the token, and the cluster that it belongs to as soon as
-/// that is known. Clones learn of the cluster together.
+/// What a process shows to its peers and demands of them: the token, and its cluster as soon as that is known.
+/// Clones share the cluster.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     token: Option<String>,
@@ -60,7 +60,7 @@ impl Credentials {
         }
     }
 
-    /// Checks the cluster that a peer shows. Where `demanded`, a peer that shows none is refused too.
+    /// Checks the cluster that a peer shows. If `demanded`, a peer that shows none is refused too.
     ///
     /// # Errors
     /// `Foreign` with both ids. A process that belongs to no cluster yet refuses nobody.
@@ -82,8 +82,8 @@ impl Credentials {
         self.token.as_deref()
     }
 
-    /// Whether a peer that shows `got` may speak: yes where no token is demanded, else only with
-    /// this very token. Takes the same time wherever the first difference is.
+    /// Whether a peer that shows `got` is accepted: yes if no token is demanded, else only with exactly this
+    /// token. Takes the same time wherever the first difference is.
     pub fn accepts(&self, got: Option<&str>) -> bool {
         let Some(expected) = &self.token else { return true };
         let got = got.unwrap_or_default();
@@ -98,8 +98,8 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// A network that belongs to the cluster's owner alone, where plain text may be spoken: `10.77.0.0/16`. Whoever
-/// is on it can read what is stored and, from that, the token.
+/// A network that belongs to the cluster's owner alone, where plain text is allowed: `10.77.0.0/16`. Anybody on
+/// this network can read the traffic: what is stored, and the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrustedNetwork {
     network: IpAddr,
@@ -107,7 +107,7 @@ pub struct TrustedNetwork {
 }
 
 impl TrustedNetwork {
-    /// Whether this is the address of one interface on the network; that of all interfaces is not.
+    /// Whether this is the address of one interface on the network; the address of all interfaces is not.
     pub fn contains(self, addr: IpAddr) -> bool {
         let of_one_kind = addr.is_ipv4() == self.network.is_ipv4();
         of_one_kind
@@ -155,7 +155,7 @@ impl std::fmt::Display for TrustedNetwork {
 }
 
 /// Checks that a listener may be bound to `addr`: on loopback always, beyond it only with a token, and with TLS
-/// or on a network that is declared to be trusted.
+/// or on a trusted network.
 ///
 /// # Errors
 /// `Exposed`.
@@ -235,7 +235,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Demands these credentials; of the cluster only that a caller shows no other one.
+    /// Demands these credentials. A caller may show no cluster, but not another one.
     pub fn new(credentials: &Credentials) -> Self {
         Self { credentials: credentials.clone(), members_only: false }
     }
@@ -245,7 +245,7 @@ impl Incoming {
         Self { credentials: credentials.clone(), members_only: true }
     }
 
-    /// The refusal of a peer of another cluster; it carries the own id, for [`other_cluster`].
+    /// The refusal of a peer of another cluster; it carries our cluster's id, for [`other_cluster`].
     fn foreign(&self, error: &WireError) -> Status {
         let mut status = Status::failed_precondition(error.to_string());
         if let Some(value) = self.credentials.cluster().and_then(|id| id.to_string().parse().ok()) {
@@ -255,7 +255,7 @@ impl Incoming {
     }
 }
 
-/// The cluster of a peer that refused a call because the caller belongs to another one.
+/// The peer's cluster, from its refusal of a call by a member of another cluster.
 pub fn other_cluster(refusal: &Status) -> Option<ClusterId> {
     refusal.metadata().get(CLUSTER_KEY)?.to_str().ok()?.parse().ok()
 }
@@ -315,7 +315,7 @@ mod tests {
             let text = check(outside, Some("secret")).unwrap_err().to_string();
             assert!(text.contains("outside of the trusted network"), "{text}");
         }
-        // An address of all interfaces is on no network, however wide.
+        // The address of all interfaces is on no network, however wide.
         let wide: TrustedNetwork = "0.0.0.0/1".parse().unwrap();
         assert!(check_listen(at("0.0.0.0:1"), false, Some("secret"), Some(wide)).is_err());
         let six: TrustedNetwork = "fd00::/8".parse().unwrap();

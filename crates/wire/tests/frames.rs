@@ -1,4 +1,4 @@
-//! Frames survive the way whole, or are refused: every flipped bit, every cut, any bytes at all.
+//! Frames arrive unchanged or are refused: every flipped bit, every cut, any bytes at all.
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId, Vertex};
 use kintsu_plan::{JobId, MOST_STEP_BYTES};
@@ -92,7 +92,7 @@ fn hello_and_abort_come_out_as_they_went_in() {
     assert!(frame::unpack::<Hello>(b"nonsense").is_err());
 }
 
-/// A header with these bytes changed and its checksum made right again.
+/// A header with these bytes changed and its checksum corrected.
 fn forged(change: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut bytes = frame::bare(Kind::End, 0).to_vec();
     change(&mut bytes);

@@ -1,4 +1,4 @@
-//! A registry in the coordinator's place, which only keeps what agents tell it; the agents are real.
+//! A registry in place of a coordinator, which only keeps what agents report; the agents are real.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), work).await.expect("it hangs")
 }
 
-/// Waits until something is so.
+/// Waits until `so` is true.
 pub async fn until(mut so: impl FnMut() -> bool) {
     within(async {
         while !so() {
@@ -34,7 +34,7 @@ pub async fn until(mut so: impl FnMut() -> bool) {
 
 /// The cluster of every registry.
 pub const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
-/// What every registry has agents remember.
+/// The point of the history that every registry tells agents.
 pub const SEEN: Seen = Seen { boot: 3, nonce: 5, history: 7 };
 
 /// What a member of the cluster shows.
@@ -50,7 +50,7 @@ pub struct Registry {
     pub heartbeats: Mutex<BTreeMap<NodeId, u32>>,
     pub bad: Mutex<Vec<BadBlock>>,
     pub pages: Mutex<Vec<BlockPage>>,
-    /// Why a node's folder cannot be used, as it last said.
+    /// Why a node's folder cannot be used, from its last heartbeat.
     pub failed: Mutex<BTreeMap<NodeId, Option<String>>>,
     pub register_again: AtomicBool,
 }

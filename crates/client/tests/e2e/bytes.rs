@@ -1,4 +1,4 @@
-//! Contents that a mix-up would not survive.
+//! Contents in which any mix-up of bytes shows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ pub fn assert_same(got: &[u8], expected: &[u8]) {
     assert_eq!(differs, None, "first wrong byte");
 }
 
-/// A source that fails from an offset on, or holds its reader up there.
+/// A source that fails at an offset.
 pub struct Treacherous {
     /// All bytes.
     pub bytes: Vec<u8>,
@@ -50,7 +50,7 @@ impl kintsu_client::ReadAt for Treacherous {
     }
 }
 
-/// A source that is slow, so that things can happen meanwhile.
+/// A slow source, so that a test can act during the put.
 pub struct Slow {
     /// All bytes.
     pub bytes: Vec<u8>,
@@ -71,11 +71,11 @@ impl kintsu_client::ReadAt for Slow {
     }
 }
 
-/// A source that waits when all of it was written, before the put is committed for the first time.
+/// A source that waits after all of it was written, before the put is committed for the first time.
 pub struct Waiting {
     /// All bytes.
     pub bytes: Vec<u8>,
-    /// Told when it waits; then it waits for this. None once it has.
+    /// Signals that it waits, and what it waits for; `None` once it has waited.
     pub pause: std::sync::Mutex<Option<(tokio::sync::oneshot::Sender<()>, std::sync::mpsc::Receiver<()>)>>,
 }
 

@@ -1,5 +1,5 @@
-//! Several clients put, replace, remove and read while nodes die and come back; whatever succeeded
-//! must be there, and whatever is read must be right.
+//! Several clients put, replace, remove and read while nodes die and come back. Every put that succeeded must be
+//! there, and every read must be right.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, LRC, RS, options};
 const LASTS: Duration = Duration::from_secs(5);
 const CLIENTS: u64 = 3;
 
-/// A dice that can be thrown again in the same way.
+/// A reproducible random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -44,9 +44,9 @@ async fn one_client(id: u64, cluster: Arc<RwLock<Cluster>>, stop: Arc<AtomicBool
                 let source = Arc::new(bytes::Bytes::from(data.clone()));
                 match client.put(source, &name, options, |_, _| {}).await {
                     Ok(_) => drop(model.insert(name, data)),
-                    // Too few nodes live just now; what was there before is still there.
+                    // Too few nodes are alive now; the former object is still there.
                     Err(ClientError::Placement(_)) => {}
-                    // The coordinator was away when it was to begin.
+                    // The coordinator was away when the put began.
                     Err(ClientError::Unreachable(_)) => {}
                     Err(other) => panic!("put {name}: {other:?}"),
                 }

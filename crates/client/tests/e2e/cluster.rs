@@ -1,4 +1,4 @@
-//! A cluster of this process in a temporary directory, small blocks, quick time-outs.
+//! A cluster in this process, in a temporary directory, with small blocks and short timeouts.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 /// Bytes in a cell; blocks have four.
 pub const CELL: u32 = 16 << 10;
-/// A code that bears two losses.
+/// A code that tolerates two losses.
 pub const RS: &str = "rs:n=5,k=3";
 /// Two local groups of three, four parities, on ten blocks.
 pub const LRC: &str = "azure-lrc:n=10,k=6,r=3";
@@ -51,12 +51,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Nodes 0.. dealt to racks in turn. Nothing is repaired without being asked.
+    /// Nodes 0.. in racks by turns. Nothing is repaired automatically.
     pub async fn start(nodes: u32, racks: u32) -> Self {
         Self::with_grace(nodes, racks, Duration::from_secs(3600)).await
     }
 
-    /// The blocks of a node that is dead for `grace` are repaired.
+    /// Blocks of a node that has been dead for `grace` are repaired.
     pub async fn with_grace(nodes: u32, racks: u32, grace: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let coordinator = coordinator(dir.path(), LOOPBACK, grace).await;
@@ -115,7 +115,7 @@ impl Cluster {
         self.until_state(id, NodeState::Alive).await;
     }
 
-    /// Takes all block files of a node that is down, as if its disk had been replaced.
+    /// Removes all block files of a node that is down, as if its disk had been replaced.
     pub fn empty(&self, id: u32) {
         for file in self.block_files_of(id) {
             std::fs::remove_file(file).unwrap();
@@ -192,8 +192,8 @@ impl Cluster {
         view.stripes.iter().flat_map(|s| s.blocks.iter().flatten()).count()
     }
 
-    /// All blocks of all objects with their homes and the data in their files; those that are not there are left out.
-    /// The header is not among it: the label in it tells where the blocks of the stripe were when it was written.
+    /// All blocks of all objects with their homes and the data in their files; missing blocks are left out.
+    /// Headers are left out too: their labels name the nodes at the time of writing.
     pub async fn all_blocks(&self) -> BTreeMap<BlockId, (u32, Vec<u8>)> {
         let client = self.client().await;
         let mut blocks = BTreeMap::new();

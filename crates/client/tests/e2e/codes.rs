@@ -1,4 +1,5 @@
-//! Codes that are registered as data: stored with, read degraded by clients that never saw them, repaired.
+//! Codes registered as data: objects are stored with them, read degraded by clients that never saw them, and
+//! repaired.
 
 use kintsu_client::ClientError;
 use kintsu_code::Definition;

@@ -1,4 +1,4 @@
-//! Reads around what is lost, rotten or of another time.
+//! Reads around lost, rotten and stale blocks.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn as_many_nodes_as_the_code_bears() {
         Err(ClientError::Unrecoverable(text)) => assert!(text.contains("left"), "{text}"),
         other => panic!("expected Unrecoverable, got {:?}", other.map(|b| b.len())),
     }
-    // What came back is used again.
+    // A node that came back is used again.
     cluster.start_node(4).await;
     assert_same(&cluster.get("o").await.unwrap(), &data);
 }
@@ -55,7 +55,7 @@ async fn a_long_lost_block_comes_through_a_chain_of_helpers() {
     let (first, second) = (cluster.home("o", 0, 1).await, cluster.home("o", 0, 2).await);
     cluster.kill(first).await;
     assert_same(&cluster.get("o").await.unwrap(), &data);
-    // A link of the chain dies while it runs.
+    // A helper of the chain dies while it runs.
     let (mut write, mut read) = tokio::io::duplex(16 << 10);
     let getting = tokio::spawn(async move {
         let report = client.get("o", Some(block..2 * block), &mut write, |_, _| {}).await;
@@ -70,7 +70,7 @@ async fn a_long_lost_block_comes_through_a_chain_of_helpers() {
     assert_same(&got, &data[block as usize..2 * block as usize]);
 }
 
-/// A block that is rotten tells whether it was read.
+/// A rotten block shows whether it was read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_is_known_to_be_slow_is_not_read_through() {
     let mut cluster = Cluster::start(6, 6).await;
@@ -106,7 +106,7 @@ async fn local_groups_lose_blocks_of_several_groups() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rot_is_found_read_around_and_mended() {
+async fn rot_is_found_read_around_and_repaired() {
     let cluster = Cluster::start(7, 4).await;
     let data = content(4, 300_000);
     cluster.put("o", &data, options(RS, Encoding::Online)).await.unwrap();
@@ -115,9 +115,9 @@ async fn rot_is_found_read_around_and_mended() {
         let before = std::fs::read(&path).unwrap();
         damage.apply(&path);
         assert_same(&cluster.get("o").await.unwrap(), &data);
-        let mended = format!("block {index} is mended after {damage:?}");
+        let repaired = format!("block {index} is repaired after {damage:?}");
         cluster
-            .until_async(&mended, || async {
+            .until_async(&repaired, || async {
                 let path = cluster.block_path("o", 0, index).await;
                 std::fs::read(&path).is_ok_and(|now| now.get(4096..) == before.get(4096..))
             })
@@ -126,9 +126,9 @@ async fn rot_is_found_read_around_and_mended() {
     }
 }
 
-/// A block that was written for another stripe, say, and got this one's name: its own checksums are right.
+/// A block with right checksums but wrong content, for example one of another stripe under this block's name.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sound_block_of_other_bytes_is_gone_around_and_mended() {
+async fn a_sound_block_of_other_bytes_is_avoided_and_repaired() {
     let cluster = Cluster::start(7, 4).await;
     let data = content(14, 196_000);
     cluster.put("o", &data, options(RS, Encoding::Online)).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_sound_block_of_other_bytes_is_gone_around_and_mended() {
     write_other_bytes(&cluster, &path, "o", 1).await;
     assert_same(&cluster.get("o").await.unwrap(), &data);
     cluster
-        .until_async("the block is mended", || async {
+        .until_async("the block is repaired", || async {
             let path = cluster.block_path("o", 0, 1).await;
             std::fs::read(&path).is_ok_and(|now| now.get(4096..) == before.get(4096..))
         })
@@ -145,7 +145,7 @@ async fn a_sound_block_of_other_bytes_is_gone_around_and_mended() {
     assert_same(&cluster.get("o").await.unwrap(), &data);
 }
 
-/// Puts a block that is sound in itself in the place of another, of the same name and generation.
+/// Replaces a block by another sound one of the same name and generation.
 async fn write_other_bytes(cluster: &Cluster, path: &std::path::Path, name: &str, index: u8) {
     let stripe = cluster.stripe(name, 0).await;
     let block = stripe.blocks[usize::from(index)].clone().unwrap();
@@ -167,7 +167,7 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// Does it.
+    /// Damages the file.
     pub fn apply(self, path: &std::path::Path) {
         let mut bytes = std::fs::read(path).unwrap();
         let middle = bytes.len() / 2;

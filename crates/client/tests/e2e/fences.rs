@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::bytes::{Waiting, assert_same, content};
 use crate::cluster::{Cluster, RS, options};
 
-/// A put of which every block is durable, and that is not committed yet.
+/// A put whose blocks are all durable, and that is not committed yet.
 struct Written {
     go_on: mpsc::Sender<()>,
     putting: JoinHandle<Result<ObjectInfo, ClientError>>,
@@ -41,7 +41,7 @@ async fn ids(cluster: &Cluster) -> Vec<u64> {
     view.stripes.iter().map(|s| s.id.0).collect()
 }
 
-/// Every block that the metadata place somewhere is there, and the object is what was put.
+/// Every block is where the metadata place it, and the object has the bytes that were put.
 async fn assert_whole(cluster: &Cluster, data: &[u8]) {
     assert_eq!(cluster.all_blocks().await.len(), cluster.blocks_of("o").await);
     let nodes = cluster.client().await.nodes().await.unwrap().nodes;
@@ -127,6 +127,6 @@ async fn stripes_that_cannot_be_read_without_dead_nodes_are_written_anew() {
         cluster.until_state(node, NodeState::Dead).await;
     }
     written.finish().await.unwrap();
-    // Four nodes are away, of stripes that bear two losses.
+    // Four nodes are away, and a stripe tolerates two losses.
     assert_same(&cluster.get("o").await.unwrap(), &data);
 }

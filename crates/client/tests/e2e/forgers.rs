@@ -1,4 +1,4 @@
-//! Nodes whose stores keep other bytes than they were given, and sum them up as if they were right.
+//! Nodes whose stores change the bytes that they were given, and compute matching checksums.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ async fn wiped_nodes_are_rebuilt_by_every_method() {
         let report = cluster.finish(client.repair(target, method, 16 << 10).await.unwrap()).await;
         assert_eq!(report.failed, Vec::<String>::new());
         assert_eq!(report.method, Some(method));
-        // Reads may have had some of them mended before.
+        // Reads may have caused the repair of some of them before.
         assert!(report.blocks <= held, "{report:?}");
         assert!(report.blocks == 0 || (report.bytes_read > 0 && report.bytes_moved > 0), "{report:?}");
         cluster
@@ -101,7 +101,7 @@ async fn several_blocks_of_a_stripe_at_once() {
     }
 }
 
-/// What a repair of one block costs is known beforehand.
+/// The cost of a repair of one block is known in advance.
 #[tokio::test(flavor = "multi_thread")]
 async fn costs_are_those_of_the_method() {
     let mut cluster = Cluster::start(12, 12).await;
@@ -156,13 +156,13 @@ async fn a_node_that_stays_away_is_repaired_unasked() {
     assert_eq!(client.status().await.unwrap().degraded_stripes, 0);
     let now = cluster.all_blocks().await;
     assert!(before.iter().all(|(id, (_, bytes))| now[id].1 == *bytes));
-    // What it still had is of no use any more, and goes.
+    // The blocks that it still had are obsolete and are deleted.
     cluster.start_node(node).await;
     cluster.until("the old blocks are gone", || cluster.block_files_of(node).is_empty()).await;
     assert_same(&cluster.get("o").await.unwrap(), &data);
 }
 
-/// Blocks long enough and slices small enough that something can happen while they are repaired.
+/// Blocks so long and slices so small that a test can act during the repair.
 async fn long_repair(cluster: &mut Cluster) -> (Vec<u8>, u32) {
     let data = content(10, 3 * (16 << 20));
     let long = PutOptions { block_bytes: Some(16 << 20), ..options(RS, Encoding::Online) };
@@ -227,7 +227,7 @@ async fn rot_in_a_helper_does_not_spread() {
         Damage::Flip.apply(&cluster.block_path(&name, 0, 2).await);
         let target = RepairTarget::Object(name.clone());
         cluster.finish(client.repair(target, method, CELL).await.unwrap()).await;
-        // Whoever touches it first finds it: the repair, or this.
+        // The bad block is found by the repair or by this read, whichever comes first.
         assert_same(&cluster.get(&name).await.unwrap(), &data);
         cluster
             .until_async("both blocks are as they were", || async {
@@ -264,7 +264,7 @@ async fn more_losses_than_the_code_bears_are_said_and_harm_nothing() {
     let target = RepairTarget::Object("o".into());
     let report = cluster.finish(client.repair(target, Method::Pipeline, CELL).await.unwrap()).await;
     assert_eq!(report.failed, Vec::<String>::new());
-    // The status may be a scan from before, kept for a moment.
+    // The status may be an older scan that is cached for a moment.
     cluster
         .until_async("no stripe counts as degraded", || async {
             client.status().await.unwrap().degraded_stripes == 0
@@ -288,7 +288,7 @@ async fn draining_moves_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scrub_finds_and_mends() {
+async fn scrub_finds_and_repairs() {
     let cluster = Cluster::start(7, 4).await;
     let client = cluster.client().await;
     let data = content(6, 300_000);
@@ -302,7 +302,7 @@ async fn scrub_finds_and_mends() {
     let report = cluster.finish(client.scrub(None).await.unwrap()).await;
     assert_eq!(report.bad.len(), 2, "{report:?}");
     cluster
-        .until_async("both are mended", || async {
+        .until_async("both are repaired", || async {
             let now = cluster.all_blocks().await;
             now.len() == before.len() && now.iter().all(|(id, (_, bytes))| *bytes == before[id].1)
         })

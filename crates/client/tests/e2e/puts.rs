@@ -1,4 +1,4 @@
-//! Puts that fail, compete, or are given up: visible whole or not at all.
+//! Puts that fail, compete, or are abandoned: visible whole or not at all.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

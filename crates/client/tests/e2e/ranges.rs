@@ -58,7 +58,7 @@ async fn a_small_range_reads_little() {
     let mut out = Vec::new();
     let report = client.get("o", Some(at..at + 50), &mut out, |_, _| {}).await.unwrap();
     assert_same(&out, &data[at as usize..at as usize + 50]);
-    // A block of four cells is one unit under its checksum.
+    // A block of four cells is one checksum unit.
     let unit = 4 * u64::from(CELL);
     assert_eq!((report.bytes, report.bytes_read, report.degraded_stripes), (50, unit, 0));
 

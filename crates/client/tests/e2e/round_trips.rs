@@ -1,4 +1,4 @@
-//! What goes in comes out: sizes, codes, encodings, many clients.
+//! What was put can be read back: sizes, codes, encodings, many clients.
 
 use std::sync::Arc;
 

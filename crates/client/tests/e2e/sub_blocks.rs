@@ -1,5 +1,5 @@
-//! Codes with sub-blocks: what goes in comes out however it is cut, every block is repaired by every method, and a
-//! conventional repair reads from disks and moves between nodes the bytes that its graph says, and no others.
+//! Codes with sub-blocks: objects of any length are read back, every block is repaired by every method, and a
+//! conventional repair reads and moves exactly the bytes that its graph says.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, options};
 const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipeline];
 const PAGE: usize = 4096;
 
-/// Symbols that the graph reads, and vertices that leave a helper, each once for each place that needs it.
+/// Symbols that the graph reads, and vertices that leave a helper, counted once for each place that needs them.
 fn theory(graph: &Ecdag) -> (u64, u64) {
     let home = |vertex: Vertex| {
         let mut at = vertex;
@@ -34,7 +34,7 @@ fn theory(graph: &Ecdag) -> (u64, u64) {
     (graph.leaves().len() as u64, moved.len() as u64)
 }
 
-/// One object of one stripe, and the index of its block on the node that is to die.
+/// An object of one stripe, and the index of its block on the node that will die.
 struct Stored {
     name: String,
     data: Vec<u8>,
@@ -44,8 +44,8 @@ struct Stored {
     whole: bool,
 }
 
-/// Stores objects, of whole cells and cut anywhere, online and offline, until for every block and method there is one
-/// of either kind whose block is on `victim`.
+/// Stores objects, of whole cells and of odd lengths, online and offline, until there is one of either kind for
+/// every block and method whose block is on `victim`.
 async fn fill(cluster: &Cluster, code: &str, victim: u32) -> Vec<Stored> {
     let made = kintsu_code::parse(code).unwrap();
     let (n, k, cell) = (made.n(), made.k(), made.w() * PAGE);
@@ -169,7 +169,7 @@ async fn sizes_follow_the_code_and_those_that_do_not_fit_are_refused() {
     }
 }
 
-/// Graphs of thousands of computations, steps of a mebibyte of each block in pages.
+/// Graphs of thousands of computations; a step is one MiB of each block, in pages.
 #[tokio::test(flavor = "multi_thread")]
 async fn clay_of_256_sub_blocks() {
     let code = "clay:n=14,k=10,d=13";

@@ -18,7 +18,7 @@ async fn a_range_of_a_lost_block_is_all_that_is_read() {
     let mut cluster = Cluster::start(6, 6).await;
     let client = cluster.client().await;
     let data = content(1, 3 << 20);
-    // The code, how many blocks it reads, and to what ranges are rounded: to units, or to cells with sub-blocks.
+    // The code, how many blocks it reads, and the rounding of ranges: to units, or with sub-blocks to cells.
     let codes =
         [(RS, Encoding::Online), (RS, Encoding::Offline), ("hitchhiker-xor:n=5,k=3", Encoding::Offline)];
     for (i, (code, encoding)) in codes.into_iter().enumerate() {
@@ -28,7 +28,7 @@ async fn a_range_of_a_lost_block_is_all_that_is_read() {
             cluster.finish(client.encode(&i.to_string()).await.unwrap()).await;
         }
     }
-    // Of each object, the block that is on this node.
+    // The block of each object that is on this node.
     let victim = cluster.home("0", 0, 1).await;
     cluster.kill(victim).await;
     for (i, (code, encoding)) in codes.into_iter().enumerate() {
@@ -91,7 +91,7 @@ async fn begun() -> Begun {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_bytes_come_before_the_last_are_read() {
     let mut begun = begun().await;
-    // Nobody takes more than these; so what all queues on the way hold is all that can come when the nodes are gone.
+    // The reader stops here, so once the nodes are gone only what the queues hold can still arrive.
     for index in 1..5 {
         if index != 2 {
             let home = begun.cluster.home("o", 0, index).await;
@@ -116,6 +116,6 @@ async fn a_helper_lost_on_the_way_is_gone_around_and_nothing_is_read_again() {
     let report = begun.reading.await.unwrap().unwrap();
     assert_same(&begun.got, &begun.data[..LONG as usize]);
     assert!(report.replanned > 0, "{report:?}");
-    // Two helpers; what was on its way, and no more, is read again.
+    // Two helpers; only what was in flight is read again.
     assert!(report.bytes_read <= 2 * (LONG + 12 * MIB), "{report:?}");
 }

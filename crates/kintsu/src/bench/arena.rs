@@ -1,7 +1,7 @@
 //! Buffers to measure on: one allocation, carved into stripes of staggered blocks.
 //!
-//! Blocks start 5 cache lines apart modulo 4 KiB, as a runtime should lay them out: with all of
-//! them at one offset, whoever works on them loses up to a third to conflicts in the first cache.
+//! Blocks start 5 cache lines apart modulo 4 KiB, as a runtime should lay them out: with all of them at one
+//! offset, up to a third of the speed is lost to conflicts in the first-level cache.
 
 const LINE_BYTES: usize = 64;
 const STAGGER_BYTES: usize = 5 * LINE_BYTES;
@@ -40,7 +40,7 @@ impl Arena {
         arena
     }
 
-    /// Lays out as many stripes as fit and are allowed, at least one; memory grows if it must.
+    /// Lays out as many stripes as fit and are allowed, at least one; the memory grows if needed.
     pub(super) fn carve(&mut self, inputs: usize, outputs: usize, block_bytes: usize, at_most: usize) {
         let stripe_bytes = stripe_bytes(inputs, outputs, block_bytes);
         self.stripes = ((self.memory.len() - LINE_BYTES) / stripe_bytes).min(at_most);

@@ -1,13 +1,14 @@
-//! Contenders measured in turn, in short bursts, so that noise from outside strikes all of them.
+//! Contenders measured in turn, in short bursts, so that outside noise affects all of them equally.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// The least time of one burst: long against the clock's cost, short against a time slice.
+/// The least time of one burst: long compared with the cost of reading the clock, short compared with a time
+/// slice.
 const BURST: Duration = Duration::from_millis(1);
 
-/// How fast a contender was, in 10^9 bytes a second.
+/// The rate of a contender, in 10^9 bytes a second.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Rate {
     /// In its fastest burst.
@@ -16,8 +17,8 @@ pub struct Rate {
     pub median: f64,
 }
 
-/// Runs `work(contender)` in turn for `contenders` contenders until each has had `seconds`, and
-/// gives their rates; one call handles `bytes` bytes.
+/// Runs `work(contender)` in turn for `contenders` contenders until each has had `seconds`, and returns their
+/// rates; one call handles `bytes` bytes.
 pub(super) fn interleave(
     contenders: usize,
     seconds: f64,
@@ -66,9 +67,9 @@ pub(super) struct Pair {
 
 /// Runs `work(contender, chunk)` for two contenders, burst by burst, until each has had `seconds`.
 ///
-/// Who goes first changes from round to round; each comes through all chunks, both as the first and as
-/// the second. Within a round they are half of all chunks apart, so that neither finds in a cache what the
-/// other one left there.
+/// The order changes from round to round; each contender processes all chunks, both as the first and as the
+/// second. Within a round the two are half of all chunks apart, so that neither profits from what the other left
+/// in a cache.
 pub(super) fn pair(seconds: f64, chunks: usize, mut work: impl FnMut(usize, usize)) -> Pair {
     let mut times = [Vec::new(), Vec::new()];
     let mut spent = Duration::ZERO;

@@ -1,10 +1,10 @@
-//! `bench kernel`: encoding driven by a graph against bare kernel calls, on the same blocks.
+//! `bench kernel`: encoding by graph compared with bare kernel calls, on the same blocks.
 //!
-//! The graph's side is the runtime's own: the code's graph, binds, proof, places, lowering, the program
-//! checked and prepared, and then its steps, cell by cell, through slots and pooled buffers as in
-//! agents and clients; only their queues are missing. The other side applies one kernel, prepared before,
-//! to the same cells. Both sides' bytes are compared before either is timed; what precedes
-//! the first byte counts once for the blocks. OpenEC's ratio is 0.62-0.71 (FAST'19, Fig. 8a).
+//! The graph's side uses the runtime: the code's graph, binds, proof, placement, lowering, checking and preparing
+//! the program, and then its steps, cell by cell, through slots and pooled buffers as in agents and clients. Only
+//! their queues are missing. The other side applies one kernel, prepared before, to the same cells. Both sides'
+//! bytes are compared before either is timed. The preparation counts once for all blocks. OpenEC's ratio is
+//! 0.62-0.71 (FAST'19, Fig. 8a).
 
 use std::ops::Range;
 
@@ -72,13 +72,13 @@ pub struct Case {
     pub ratio_best: f64,
     /// Median of the graph / median of the bare calls.
     pub ratio_median: f64,
-    /// What precedes the first byte, in microseconds; counted in the graph's rates.
+    /// The preparation before the first byte, in microseconds; included in the graph's rates.
     pub prepare_us: f64,
-    /// What the graph's side takes longer for a cell than the bare calls, whatever its length, in nanoseconds.
+    /// Extra time of the graph's side for each cell, independent of its length, in nanoseconds.
     pub cell_ns: f64,
 }
 
-/// Measures all codes; `progress` is told what is being measured.
+/// Measures all codes; `progress` gets what is being measured.
 ///
 /// # Errors
 /// For a code that is unknown or has w > 1, or when the two sides' bytes differ.
@@ -139,17 +139,18 @@ fn case(code: &dyn Code, options: &Options) -> anyhow::Result<Case> {
     Ok(Case { code: code.name().to_string(), graph, bare, ratio_best, ratio_median, prepare_us, cell_ns })
 }
 
-/// Of every block, in one burst: long against the clock's cost, short against a time slice.
+/// Bytes of every block in one burst: long compared with the cost of reading the clock, short compared with a time
+/// slice.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// A cell so short that what is done for each cell shows.
+/// A cell so short that the overhead of each cell shows.
 const TINY_BYTES: usize = 64;
 
 const DRIVEN: usize = 0;
 const BARE: usize = 1;
 
-/// Both sides, with the blocks that they share; each writes cells of parity to buffers of a cell's length
-/// that it uses again and again, as the runtime does.
+/// Both sides, with the blocks that they share. Each writes parity to buffers of one cell that it reuses, as the
+/// runtime does.
 struct Sides<'a> {
     driven: InMemory,
     bare: Kernel,
@@ -200,8 +201,7 @@ fn driven(
     memory.step(cell.len(), load, persist).map_err(refused)
 }
 
-/// From a code to a program that the runtime has checked and prepared: everything that precedes the
-/// first byte.
+/// From a code to a program that the runtime has checked and prepared: everything before the first byte.
 fn prepare(code: &dyn Code) -> anyhow::Result<InMemory> {
     let graph = code.encode();
     graph.prove(code.generator())?;

@@ -1,10 +1,9 @@
-//! Put and get through a whole cluster in this process, beside the machine's own ceilings for the
-//! same bytes in the same run.
+//! Put and get through a whole cluster in this process, compared with the machine's limits for the same bytes in
+//! the same run.
 //!
-//! All figures are bytes of the object a second, so that each line can be compared with each
-//! other. The ceilings: writing the stored bytes (n/k of the object) to files and syncing them,
-//! copying the object's file and syncing it, the coding kernel alone, reading a file. Reads are
-//! from a warm page cache on both sides.
+//! All figures are bytes of the object a second, so that all lines can be compared. The limits: writing the stored
+//! bytes (n/k of the object) to files and syncing them, copying the object's file and syncing it, the coding
+//! kernel alone, reading a file. Reads are from a warm page cache on both sides.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -64,7 +63,7 @@ pub struct Report {
     pub put_over_write_sync: f64,
     /// Get over "read the file", from best runs.
     pub get_over_read: f64,
-    /// Where the time goes, in words made from the figures.
+    /// Where the time goes, as sentences computed from the figures.
     pub findings: Vec<String>,
 }
 
@@ -76,7 +75,7 @@ struct Sample {
 /// Runs the measurement.
 ///
 /// # Errors
-/// When the disk, the cluster or the code refuses.
+/// Errors of the disk, the cluster or the code.
 pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     let code = kintsu_code::parse(&options.code)?;
     let dir = options.dir.join(format!("kintsu-bench-{}", std::process::id()));
@@ -169,7 +168,7 @@ fn fill(path: &Path, size: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes `bytes` (read round and round from `from`) into `files` files and syncs each.
+/// Writes `bytes` bytes (read repeatedly from `from`) into `files` files and syncs each.
 fn write_sync(from: &Path, to: &Path, bytes: u64, files: usize) -> anyhow::Result<()> {
     let mut source = File::open(from)?;
     let mut buffer = vec![0; 1 << 20];
@@ -228,14 +227,14 @@ fn report(
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let findings = vec![
         format!(
-            "put runs at {:.2} of writing the same {:.2} x stored bytes with sync, and keeps {:.2} of {processors} processors busy",
+            "put reaches {:.2} of the rate of writing the same {:.2} x stored bytes with sync, and keeps {:.2} of {processors} processors busy",
             best(0) / best(1),
             code.n() as f64 / code.k() as f64,
             rows[0].cores_busy
         ),
         format!("coding takes {:.1}% of a put's time", 100.0 * best(0) / best(5)),
         format!(
-            "get runs at {:.2} of reading the file from the page cache, and keeps {:.2} of {processors} processors busy",
+            "get reaches {:.2} of the rate of reading the file from the page cache, and keeps {:.2} of {processors} processors busy",
             best(3) / best(4),
             rows[3].cores_busy
         ),

@@ -1,11 +1,11 @@
-//! Intel's ISA-L, loaded when it is there: the other side of the kernel's ratio, never needed.
-#![allow(unsafe_code)] // a C library is called; each block says why it may be
+//! Intel's ISA-L, loaded if it is installed: the other side of the kernel's ratio. It is optional.
+#![allow(unsafe_code)] // calls a C library; each block says why this is sound
 
 use std::ffi::c_int;
 
 use libloading::Library;
 
-/// What the dynamic linker is asked for.
+/// The file name for the dynamic linker.
 pub(super) const FILE: &str = "libisal.so.2";
 
 type InitTables = unsafe extern "C" fn(k: c_int, rows: c_int, coefs: *mut u8, tables: *mut u8);

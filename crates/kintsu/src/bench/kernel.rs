@@ -1,10 +1,10 @@
-//! `bench kernel`: our region kernel against ISA-L's, on the same buffers, in interleaved bursts.
+//! `bench kernel`: our region kernel compared with ISA-L's, on the same buffers, in interleaved bursts.
 //!
 //! Cases: RS (9,6), (14,10), (16,12) with ISA-L's Cauchy matrix; encoding all parities, or
 //! decoding one lost data block; blocks of 64 KiB, 128 KiB, 1 MiB; hot (one stripe over and over) or
-//! from DRAM (rotating over a set of stripes far larger than the last cache). Before a case is
-//! timed both sides' outputs are compared byte for byte. The memory limit of a case moves the
-//! same bytes without multiplying: it XORs the inputs into one output and fills the other ones.
+//! from DRAM (rotating over a set of stripes far larger than the last cache). Before a case is timed, both sides'
+//! outputs are compared byte for byte. The memory limit of a case moves the same bytes without multiplying: it
+//! XORs the inputs into one output and fills the other outputs.
 
 use anyhow::ensure;
 use comfy_table::{CellAlignment, Table, presets};
@@ -43,7 +43,7 @@ pub struct Report {
     pub processor: String,
     /// Our instruction set.
     pub backend: String,
-    /// The library on the other side, or why there is none.
+    /// The version of ISA-L, or why it is missing.
     pub isal: String,
     /// What was measured.
     pub cases: Vec<Case>,
@@ -77,11 +77,13 @@ pub struct Case {
 /// Measures all cases; `progress` is told what is being measured.
 ///
 /// # Errors
-/// When a backend is not available here, or the two sides' bytes differ.
+/// A backend is not available here, or the two sides' bytes differ.
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     let isal = IsaL::load();
     if let Err(error) = &isal {
-        progress(&format!("{FILE} is not here ({error}): measuring our side only; apt-get install libisal2"));
+        progress(&format!(
+            "{FILE} is not installed ({error}): measuring only our side; apt-get install libisal2"
+        ));
     }
     let mut bench = Bench {
         backend: options.backend.unwrap_or_else(Backend::best),
@@ -148,7 +150,7 @@ impl Bench<'_> {
             ensure!(same, "({n},{k}) {operation}: our bytes differ from ISA-L's");
         }
 
-        // Contenders: the limit, we, ISA-L.
+        // Contenders: the memory limit, our kernel, ISA-L.
         let xor = Kernel::with_backend(self.backend, 1, k, &vec![1; k])?;
         let arena = &mut self.arena;
         let rates = interleave(if tables.is_some() { 3 } else { 2 }, self.seconds, k * block_bytes, |who| {

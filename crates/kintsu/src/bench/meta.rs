@@ -1,11 +1,10 @@
-//! A coordinator with a million stripes: how long it takes to start, what memory it needs, and how
-//! long its calls take then.
+//! A coordinator with a million stripes: its start time, its memory, and the latencies of its calls.
 //!
-//! The metadata are written through the coordinator's own operations (begin and commit of puts,
-//! one transaction each), then a coordinator is started on them as a process of its own, as
-//! `kintsu coordinator` does. Idle agents register with it, each reporting every block that it is
-//! supposed to hold; the calls measured are real calls over gRPC. Then a backup is taken, and another
-//! coordinator is started from it. At last the metadata are made anew from what agents tell of their blocks.
+//! The metadata are written through the coordinator's own operations (begin and commit of puts, one transaction
+//! each). Then a coordinator is started on them in a separate process, as `kintsu coordinator` does. Idle agents
+//! register with it, and each reports every block that it is supposed to hold. The measured calls are real calls
+//! over gRPC. Then a backup is taken, and another coordinator is started from it. At last the metadata are rebuilt
+//! from the agents' reports of their blocks.
 
 mod rebuild;
 
@@ -52,7 +51,7 @@ const PAGE: usize = 4096;
 pub struct Options {
     /// How many stripes.
     pub stripes: u64,
-    /// Where the metadata are kept meanwhile; removed afterwards.
+    /// A folder for the metadata; removed afterwards.
     pub dir: PathBuf,
 }
 
@@ -63,7 +62,7 @@ pub struct Latency {
     pub call: &'static str,
     /// Median.
     pub median_ms: f64,
-    /// One in a hundred is slower.
+    /// 99th percentile.
     pub p99_ms: f64,
 }
 
@@ -78,11 +77,11 @@ pub struct Report {
     pub file_bytes_per_stripe: f64,
     /// How long writing them took.
     pub fill_seconds: f64,
-    /// From the start of the process to its first answer.
+    /// Time from the start of the process to its first answer.
     pub start_seconds: f64,
     /// Resident memory after the start, bytes.
     pub start_memory_bytes: u64,
-    /// How long one agent's registration took (median), with all its blocks compared.
+    /// Time of one agent's registration (median), in which all its blocks are compared.
     pub register_seconds: f64,
     /// Largest resident memory up to the end, bytes.
     pub peak_memory_bytes: u64,
@@ -90,31 +89,31 @@ pub struct Report {
     pub latencies: Vec<Latency>,
     /// A copy of the metadata.
     pub copy: CopyReport,
-    /// The metadata made anew without a copy.
+    /// The rebuild of the metadata without a copy.
     pub rebuild: RebuildReport,
 }
 
-/// What a copy of the metadata takes.
+/// The cost of a copy of the metadata.
 #[derive(Debug, Clone, Serialize)]
 pub struct CopyReport {
     /// Its size.
     pub bytes: u64,
-    /// How long taking it took, into a file.
+    /// Time of writing it into a file.
     pub backup_seconds: f64,
-    /// Largest resident memory of the coordinator meanwhile, and what it was before, bytes.
+    /// Resident memory of the coordinator: the largest during the backup, and that before it, bytes.
     pub backup_memory_bytes: (u64, u64),
-    /// From the start of a coordinator that restores it to its first answer.
+    /// Time from the start of a coordinator that restores it to its first answer.
     pub restore_seconds: f64,
     /// Largest resident memory of that coordinator, bytes.
     pub restore_memory_bytes: u64,
-    /// From the next start on the restored metadata to the first answer.
+    /// Time from the next start on the restored metadata to the first answer.
     pub start_seconds: f64,
 }
 
 /// Runs the measurement.
 ///
 /// # Errors
-/// When the disk or the coordinator refuses.
+/// Errors of the disk or the coordinator.
 pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     let dir = options.dir.join(format!("kintsu-bench-meta-{}", std::process::id()));
     let _remove = super::io::RemoveDir(dir.clone());
@@ -128,7 +127,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     let pid = child.id().context("the coordinator's process")?;
     let start_memory_bytes = memory(pid, "VmRSS")?;
 
-    // From the start: while one agent is compared, those before it must not count as dead.
+    // Heartbeats from the start: while one agent registers, those before it must not count as dead.
     let beats = tokio::spawn(beat(coordinator.clone()));
     let mut registers = Vec::new();
     for node in 0..NODES {
@@ -173,7 +172,7 @@ async fn copy(
     progress("taking a backup");
     let path = dir.join("copy.kintsu");
     let before = memory(pid, "VmRSS")?;
-    // From now on the largest is counted anew.
+    // Resets the counter of the largest resident memory.
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
     let started = Instant::now();
     let mut pieces = coordinator.backup(Backup::default()).await?.into_inner();
@@ -216,7 +215,7 @@ struct Object {
     stripes: u64,
 }
 
-/// A stripe: which one of its object it is, and where its blocks are.
+/// A stripe: its position in its object, and where its blocks are.
 struct Stripe {
     id: StripeId,
     object: u32,
@@ -245,7 +244,7 @@ impl Filled {
     }
 }
 
-/// A digest that can be told from stripe and index.
+/// A digest that follows from stripe and index.
 fn digest(id: BlockId) -> [u8; 16] {
     let mixed = (id.stripe.0 << 8 | u64::from(id.index.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut bytes = [id.index.0; 16];
@@ -340,7 +339,7 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
     Ok(filled)
 }
 
-/// Starts a coordinator, from a copy if there is one; tells how long it took to its first answer.
+/// Starts a coordinator, from a copy if there is one; returns how long its first answer took.
 async fn start(
     dir: &Path,
     copy: Option<&Path>,
@@ -361,7 +360,7 @@ async fn start(
     Ok((child, coordinator, started.elapsed().as_secs_f64()))
 }
 
-/// A coordinator as a process of its own, not yet started.
+/// The command of a coordinator in a separate process, not yet started.
 fn command(dir: &Path, listen: &str) -> anyhow::Result<tokio::process::Command> {
     let mut command = tokio::process::Command::new(std::env::current_exe()?);
     command.args(["coordinator", "--json", "--grace", "10h", "--listen", listen, "--dir"]).arg(dir);
@@ -389,7 +388,7 @@ fn registration(node: u32, blocks: &[HeldBlock]) -> Register {
     }
 }
 
-/// Tells of all blocks of a node, in pages as agents do.
+/// Reports all blocks of a node, in pages as agents do.
 async fn report(coordinator: &mut CoordinatorChannel, node: u32, blocks: &[HeldBlock]) -> anyhow::Result<()> {
     let pages: Vec<_> = blocks.chunks(PAGE).collect();
     for (number, blocks) in pages.iter().enumerate() {
@@ -421,7 +420,7 @@ async fn beat(mut coordinator: CoordinatorChannel) {
                 running: 0,
                 failed: None,
             };
-            // A late one is made up for by the next.
+            // The next heartbeat makes up for a late one.
             let _ = coordinator.heartbeat(beat).await;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -512,7 +511,7 @@ impl Report {
              registration of an agent with {} blocks: {:.2} s; peak memory {:.0} MiB\n{table}\n\
              backup: {:.2} s, {:.0} MiB; memory at most {:.0} MiB, {:.0} MiB before\n\
              restoring it: {:.2} s to the first answer, memory at most {:.0} MiB; next start {:.2} s\n\
-             without a copy, from {} blocks that {NODES} agents tell of: {:.1} s until all {} objects are back; \
+             rebuild without a copy, from {} blocks that {NODES} agents report: {:.1} s until all {} objects are back; \
              memory at most {:.0} MiB",
             self.stripes,
             self.objects,

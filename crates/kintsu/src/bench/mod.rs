@@ -1,4 +1,4 @@
-//! Measurements of one process on one machine, both sides of each ratio in the same run.
+//! Measurements on one machine, with both sides of each ratio in the same run.
 //!
 //! Each has `Options`, `run(&Options, progress) -> Report` and `Report::table`; a report is also
 //! serialisable. Only `io`, `meta` and `slices` start processes or nodes.

@@ -1,9 +1,10 @@
-//! Of `bench plan`: how long the best path by the rates of links takes to find (ECPipe, section 4.3), over many clusters
-//! whose links differ by chance.
+//! Part of `bench plan`: the time to find the best path by the rates of links (ECPipe, section 4.3), over many
+//! clusters with random rates.
 //!
 //! Each run is one set of rates, drawn from the seed for every pair of nodes, and one lost block. The search is timed
-//! alone, over the rates in an array, and in a whole plan, from the code's name to the programs; this includes to look the
-//! rates up. ECPipe tells 0.9 ms for its Algorithm 2 and 27 s for trying all paths, (14,10), 1000 runs.
+//! alone, over the rates in an array, and as part of a whole plan, from the code's name to the programs; this
+//! includes looking the rates up. ECPipe reports 0.9 ms for its Algorithm 2 and 27 s for trying all paths,
+//! (14,10), 1000 runs.
 
 use std::hint::black_box;
 use std::num::NonZeroU64;
@@ -20,7 +21,7 @@ use super::plan::{Options, once, stripe, topology};
 /// Codes whose repairs are planned.
 const CODES: [&str; 2] = ["rs:n=14,k=10", "rs:n=16,k=12"];
 
-/// Microseconds that the search may take in the median; for the first code.
+/// Aim for the median search time of the first code, in microseconds.
 const AIM_US: f64 = 100.0;
 
 /// Microseconds over many runs.
@@ -28,9 +29,9 @@ const AIM_US: f64 = 100.0;
 pub struct Spread {
     /// The fastest.
     pub best: f64,
-    /// Half are as fast.
+    /// The median.
     pub median: f64,
-    /// Nine of ten are as fast.
+    /// The 90th percentile.
     pub ninth_decile: f64,
     /// The slowest.
     pub worst: f64,
@@ -43,20 +44,20 @@ pub struct Case {
     pub code: String,
     /// Sets of rates.
     pub runs: usize,
-    /// Of these, in how many the path is proved to be the best.
+    /// Number of runs in which the path is proved to be the best.
     pub exact: usize,
     /// The search alone.
     pub search: Spread,
     /// Everything, from the name to the programs.
     pub total: Spread,
-    /// What `search.median` is to be below, if there is an aim for this code.
+    /// The upper limit that `search.median` should stay below, if there is an aim for this code.
     pub aim_us: Option<f64>,
 }
 
 /// Measures the codes with `options.rate_sets` sets of rates each; `progress` is told what is being measured.
 ///
 /// # Errors
-/// For a cluster too small for the codes, or no sets of rates.
+/// The cluster is too small for the codes, or there are no sets of rates.
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Case>> {
     ensure!(options.rate_sets > 0, "expected at least one set of rates, got 0");
     let mut cases = Vec::new();
@@ -83,7 +84,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<
     Ok(cases)
 }
 
-/// Draws the rate between any two nodes: 1 KiB to 1 GiB a second.
+/// Draws a random rate for every pair of nodes: 1 KiB to 1 GiB a second.
 fn set_rates(topology: &mut Topology, run: u64) {
     let nodes: Vec<NodeId> = topology.nodes.keys().copied().collect();
     let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (*from, *to)));
@@ -93,7 +94,7 @@ fn set_rates(topology: &mut Topology, run: u64) {
 
 const KIB: NonZeroU64 = NonZeroU64::new(1 << 10).expect("not zero");
 
-/// One search for the path to the node that would get the block, and its microseconds.
+/// One search for the path to the requestor, and its time in microseconds.
 fn search_once(view: &StripeView, topology: &Topology, lost: BlockIndex) -> anyhow::Result<(f64, Widest)> {
     let requestor = place_lost(view, topology, &[lost], &mut |_| 0)?[0];
     let homes: Vec<NodeId> = view.homes.iter().flatten().copied().collect();

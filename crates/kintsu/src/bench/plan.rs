@@ -1,11 +1,9 @@
-//! `bench plan`: how long the planner takes for the repair of one block, from the code's name to the
-//! programs of all nodes.
+//! `bench plan`: the time to plan the repair of one block, from the code's name to the programs of all nodes.
 //!
 //! One run parses the name (the code itself is cached, as in a coordinator), chooses a requestor,
-//! decodes, shapes, proves and places the graph and lowers it to programs. Decoding and
-//! proving are also timed by themselves; what is left of a repair is shaping and placing. The
-//! published figure for OpenEC's controller is under 300 microseconds (FAST'19). Paths by the rates of links are
-//! measured in [`paths`].
+//! decodes, shapes, proves and places the graph and lowers it to programs. Decoding and proving are also timed
+//! separately; the rest of a repair is shaping and placing. The published figure for OpenEC's controller is under
+//! 300 microseconds (FAST'19). Paths by the rates of links are measured in [`paths`].
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -26,7 +24,7 @@ use super::paths;
 pub struct Options {
     /// Name of the code.
     pub code: String,
-    /// Racks of the cluster planned for.
+    /// Racks of the planned cluster.
     pub racks: u32,
     /// Nodes of each rack.
     pub nodes_per_rack: u32,
@@ -36,7 +34,7 @@ pub struct Options {
     pub slice_bytes: u32,
     /// Runs of each method.
     pub runs: usize,
-    /// Sets of rates for which paths are searched.
+    /// Sets of rates in which paths are searched.
     pub rate_sets: usize,
 }
 
@@ -66,19 +64,19 @@ pub struct Micros {
 /// One method.
 #[derive(Debug, Clone, Serialize)]
 pub struct Case {
-    /// The shape.
+    /// The repair method.
     pub method: Method,
     /// Everything, from the name to the programs.
     pub total: Micros,
-    /// The code by its name.
+    /// Finding the code by its name.
     pub parse: Micros,
     /// Choosing the requestor.
     pub requestor: Micros,
-    /// The proved and placed graph.
+    /// Making the proved and placed graph.
     pub repair: Micros,
-    /// Of `repair`: decoding, by itself.
+    /// Decoding alone (part of `repair`).
     pub decode: Micros,
-    /// Of `repair`: the proof, by itself.
+    /// The proof alone (part of `repair`).
     pub prove: Micros,
     /// Lowering, and programs for all nodes.
     pub programs: Micros,
@@ -102,7 +100,7 @@ pub struct Report {
 /// Measures all methods; `progress` is told what is being measured.
 ///
 /// # Errors
-/// For an unknown code, a cluster too small for it, or no runs.
+/// An unknown code, a cluster too small for it, or no runs.
 pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     ensure!(options.runs > 0, "expected at least one run, got 0");
     let topology = topology(options);
@@ -140,7 +138,7 @@ pub(super) fn stripe(options: &Options, topology: &Topology) -> anyhow::Result<S
     Ok(StripeView { id: StripeId(1), code, layout, homes })
 }
 
-/// One run: microseconds of total, parse, requestor, repair, programs, and apart decode and prove.
+/// One run: microseconds of total, parse, requestor, repair, programs, and separately decode and prove.
 pub(super) fn once(
     options: &Options,
     topology: &Topology,

@@ -1,5 +1,5 @@
-//! The floor that the machine sets: blocking threads that pass slices along a path of sockets, each
-//! adding what it reads from a file, with no frames, checksums, writing or scheduler of ours.
+//! The baseline of the machine: blocking threads that pass slices along a path of sockets. Each adds what it reads
+//! from a file. There are no frames, checksums, writes or task scheduler.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,11 +10,12 @@ use std::thread::JoinHandle;
 use anyhow::{Context, anyhow};
 use kintsu_kernel::xor_into;
 
-/// Sends `block_bytes` through a thread for each of the files, and a last one, in slices of `slice_bytes`: received
-/// whole, combined with as much of the file, sent whole. Returns when the last thread has all of it.
+/// Sends `block_bytes` in slices of `slice_bytes` through one thread for each of the files and a last thread. A
+/// thread receives a whole slice, combines it with as much of its file, and sends it on. Returns when the last
+/// thread has everything.
 ///
 /// # Errors
-/// When a socket or a file refuses.
+/// Errors of a socket or a file.
 pub fn run(block_bytes: u64, slice_bytes: usize, files: Vec<PathBuf>) -> anyhow::Result<()> {
     let mut threads: Vec<JoinHandle<std::io::Result<()>>> = Vec::with_capacity(files.len() + 1);
     let mut before = None;
@@ -28,7 +29,7 @@ pub fn run(block_bytes: u64, slice_bytes: usize, files: Vec<PathBuf>) -> anyhow:
     let last = Hop { upstream: before, local: None };
     threads.push(std::thread::spawn(move || last.pass(block_bytes, slice_bytes)));
     for thread in threads {
-        thread.join().map_err(|_| anyhow!("a relay ended early"))?.context("a relay's socket")?;
+        thread.join().map_err(|_| anyhow!("a relay thread panicked"))?.context("a relay's socket")?;
     }
     Ok(())
 }
@@ -41,7 +42,7 @@ fn connected() -> anyhow::Result<(TcpStream, TcpStream)> {
     Ok((to, from))
 }
 
-/// One thread's part: where slices come from, and what is added to them and where they go.
+/// One thread's part: where slices come from, what is added to them, and where they go.
 struct Hop {
     upstream: Option<TcpStream>,
     local: Option<(File, TcpStream)>,

@@ -1,8 +1,9 @@
-//! What small slices cost: one block repaired along a chain of helpers, and one copied directly, for a range of
-//! slice sizes, beside bare relays that do the same with blocking sockets. All in one run on one machine.
+//! The cost of small slices: one block is repaired along a chain of helpers, and one is copied directly, for a
+//! range of slice sizes, compared with bare relays that do the same with blocking sockets. All in one run on one
+//! machine.
 //!
-//! Every node has a store, a listener and an executor of its own, as an agent's process has; the links are
-//! loopback, not shaped, so the processors are the limit and a rate is a measure of work.
+//! Every node has its own store, listener and executor, as an agent's process has. The links are loopback and not
+//! shaped, so the processors are the limit, and a rate measures processor work.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,7 +45,7 @@ pub struct Options {
     pub slices: Vec<u32>,
     /// Repetitions; the best is reported.
     pub runs: u32,
-    /// A folder; a temporary one is made and removed inside.
+    /// A folder; a temporary folder in it is created and removed.
     pub dir: PathBuf,
 }
 
@@ -79,7 +80,7 @@ pub struct Row {
 pub struct Report {
     /// Name of the processor.
     pub processor: String,
-    /// How many there are.
+    /// Number of processors.
     pub processors: usize,
     /// Size of the block.
     pub block_bytes: u64,
@@ -92,7 +93,7 @@ pub struct Report {
 /// Runs the measurement.
 ///
 /// # Errors
-/// When the disk or a socket refuses, or a repaired block is not what it was.
+/// Errors of the disk or a socket, or a repaired block that differs from the lost one.
 pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     let dir = options.dir.join(format!("kintsu-bench-{}", std::process::id()));
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot write to {}", options.dir.display()))?;
@@ -149,7 +150,7 @@ impl Side {
     }
 }
 
-/// A node as a process would be.
+/// A node, like an agent's process.
 struct Node {
     runtime: Option<Runtime>,
     plane: Arc<DataPlane>,
@@ -199,7 +200,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Stores the blocks, a piece of all of them at a time.
+    /// Stores the blocks piece by piece, all blocks at the same time.
     fn fill(&mut self, block_bytes: u64) -> anyhow::Result<()> {
         let k = self.view.code.k();
         let parity = self.view.code.generator().select_rows(k..k + 1);
@@ -266,7 +267,7 @@ impl Site {
         Ok(Sample::since(started, cpu))
     }
 
-    /// Runs a plan that makes the lost block on the requestor, and removes the block.
+    /// Runs a plan that rebuilds the lost block on the requestor, and then removes the block.
     async fn play(&mut self, plan: &Plan, slice_bytes: u32) -> anyhow::Result<Sample> {
         self.jobs += 1;
         let peers = |node: NodeId| -> Option<SocketAddr> { self.nodes.get(node.0 as usize)?.plane.addr() };

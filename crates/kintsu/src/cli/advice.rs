@@ -11,16 +11,16 @@ pub struct Reliability {
     /// Codes to compare.
     #[arg(required_unless_present = "papers", value_name = "CODE")]
     pub codes: Vec<String>,
-    /// Nodes of the cluster; by default as many as the widest code has blocks.
+    /// Nodes of the cluster; by default the number of blocks of the widest code.
     #[arg(long)]
     pub nodes: Option<usize>,
-    /// Racks, with the nodes spread evenly; by default each node is in one of its own.
+    /// Racks, with the nodes spread evenly; by default each node has its own rack.
     #[arg(long)]
     pub racks: Option<usize>,
-    /// Print the data loss probabilities of two papers beside ours.
+    /// Print the data loss probabilities of two papers, and ours for comparison.
     #[arg(long, conflicts_with_all = ["codes", "nodes", "racks"])]
     pub papers: bool,
-    /// How nodes and racks fail and mend.
+    /// How nodes and racks fail and are repaired.
     #[command(flatten)]
     pub failures: Failures,
 }
@@ -28,28 +28,28 @@ pub struct Reliability {
 /// `kintsu code advise`.
 #[derive(Debug, Args)]
 pub struct Advise {
-    /// Nodes of the cluster: stripes have at most so many blocks.
+    /// Nodes of the cluster; a stripe has at most this many blocks.
     #[arg(long)]
     pub nodes: usize,
-    /// Racks, with the nodes spread evenly; by default each node is in one of its own.
+    /// Racks, with the nodes spread evenly; by default each node has its own rack.
     #[arg(long)]
     pub racks: Option<usize>,
-    /// Any so many nodes may be lost.
+    /// Any set of this many nodes may be lost.
     #[arg(long, default_value_t = 3, value_name = "NODES")]
     pub tolerate: usize,
-    /// The most bytes stored for each byte of data (n / k).
+    /// Most stored bytes for each byte of data (n / k).
     #[arg(long, default_value_t = 1.6)]
     pub overhead: f64,
     /// What should be cheap.
     #[arg(long, value_enum, default_value_t = Aim::Balanced)]
     pub objective: Aim,
-    /// Any one rack may be lost, too.
+    /// Any single rack may be lost, too.
     #[arg(long)]
     pub survive_rack: bool,
-    /// The most blocks in a stripe, up to 32.
+    /// Most blocks in a stripe, up to 32.
     #[arg(long, default_value_t = 20, value_name = "BLOCKS")]
     pub widest: usize,
-    /// How nodes and racks fail and mend.
+    /// How nodes and racks fail and are repaired.
     #[command(flatten)]
     pub failures: Failures,
 }

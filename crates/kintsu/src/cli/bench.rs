@@ -9,27 +9,29 @@ use crate::units::Bytes;
 /// `kintsu bench ...`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// The coding kernel against ISA-L, and encoding by graph against bare kernel calls.
+    /// Compare the coding kernel with ISA-L, and encoding by graph with bare kernel calls.
     #[command(after_help = "Examples:\n  kintsu bench kernel\n  kintsu bench kernel --json")]
     Kernel {
         /// Seconds for each case and side.
         #[arg(long, default_value_t = 0.3)]
         seconds: f64,
     },
-    /// Parse, prove, place and lower one (14,10) repair; search for paths by the rates of links.
+    /// Time the planning of one (14,10) repair (parse, prove, place, lower), and the search for paths by the rates
+    /// of links.
     #[command(after_help = "Examples:\n  kintsu bench plan\n  kintsu bench plan --json")]
     Plan,
-    /// A coordinator with many stripes: start time, memory, latencies.
+    /// Measure a coordinator with many stripes: start time, memory, latencies.
     #[command(after_help = "Example:\n  kintsu bench meta --stripes 1000000 --json")]
     Meta {
         /// How many stripes.
         #[arg(long, default_value_t = 1_000_000)]
         stripes: u64,
-        /// A folder on a disk; a temporary one is made and removed inside.
+        /// A folder on a disk; a temporary folder in it is created and removed.
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
-    /// What small slices cost: a chain of helpers and a direct copy on loopback, beside bare relays.
+    /// Measure the cost of small slices: a chain of helpers and a direct copy on loopback, compared with bare
+    /// relays.
     #[command(after_help = "\
 Examples:
   kintsu bench slices --dir /dev/shm
@@ -51,11 +53,11 @@ Examples:
         /// Repetitions.
         #[arg(long, default_value_t = 3)]
         runs: u32,
-        /// A folder; a temporary one is made and removed inside.
+        /// A folder; a temporary folder in it is created and removed.
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
-    /// Put and get through a cluster in this process, beside the machine's own ceilings.
+    /// Measure put and get through a cluster in this process, compared with the limits of the machine.
     #[command(after_help = "Example:\n  kintsu bench io --size 512MiB --code rs:n=9,k=6 --dir /data/bench")]
     Io {
         /// Size of the object.
@@ -64,7 +66,7 @@ Examples:
         /// Its code.
         #[arg(long, default_value = "rs:n=9,k=6")]
         code: String,
-        /// A folder on the disk to be measured; a temporary one is made and removed inside.
+        /// A folder on the disk to be measured; a temporary folder in it is created and removed.
         #[arg(long, default_value = ".")]
         dir: PathBuf,
         /// Repetitions.

@@ -1,4 +1,4 @@
-//! Options that describe a cluster on paper: how large it is, how it fails and how fast it mends.
+//! Options that describe a cluster for a model: its size, its failures and its repair speed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use kintsu_analysis::{Environment, HOURS_PER_YEAR, mttf_of_afr_h};
 
 use crate::units::{Bytes, parse_duration};
 
-/// How nodes and racks fail and how fast they mend.
+/// How nodes and racks fail and how fast they are repaired.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Failures and repair")]
 pub struct Failures {
@@ -20,16 +20,16 @@ pub struct Failures {
     /// Racks (switches) that fail within a year, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 2.78)]
     pub rack_afr: f64,
-    /// How long a rack that failed is down.
+    /// How long a failed rack is down.
     #[arg(long, default_value = "12h", value_name = "DURATION", value_parser = parse_duration)]
     pub rack_outage: Duration,
-    /// What each node may use for repair, in bytes a second.
+    /// Bandwidth of each node for repair, in bytes a second.
     #[arg(long, default_value = "125MB")]
     pub bandwidth: Bytes,
-    /// What a node stores.
+    /// Bytes stored on a node.
     #[arg(long, default_value = "16TB")]
     pub capacity: Bytes,
-    /// From a failure to the start of its repair.
+    /// Time from a failure to the start of its repair.
     #[arg(long, default_value = "15m", value_name = "DURATION", value_parser = parse_duration)]
     pub detection: Duration,
     /// Size of a block.
@@ -38,7 +38,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// A cluster of so many nodes.
+    /// A cluster of this many nodes.
     ///
     /// # Errors
     /// When a percentage is not between 0 and 100.

@@ -17,7 +17,7 @@ pub enum CodeCommand {
         after_help = "Examples:\n  kintsu code show rs:n=9,k=6\n  kintsu code show azure-lrc:n=16,k=12,r=6 --json"
     )]
     Show {
-        /// The code, `family:key=value,...`, or `user:NAME` of one that is registered.
+        /// The code, `family:key=value,...`, or `user:NAME` for a registered code.
         code: String,
         /// Show the generator of a large code too.
         #[arg(long)]
@@ -38,21 +38,22 @@ Examples:
   kintsu code compare --n 14 --max-overhead 1.4 --families rs,hitchhiker-xor,clay
   kintsu code compare --n 9..19 --min-distance 4 --json")]
     Compare(Compare),
-    /// Mean time to data loss of codes, by what they decode and how fast they repair.
+    /// Mean time to data loss of codes, from the losses that they decode and the speed of their repairs.
     #[command(after_help = "\
 Examples:
   kintsu code reliability rs:n=14,k=10 azure-lrc:n=16,k=12,r=6 --nodes 40 --racks 8
   kintsu code reliability rs:n=9,k=6 --afr 4 --bandwidth 50MB --capacity 20TB
   kintsu code reliability --papers                      # data loss probabilities of two papers, and ours")]
     Reliability(Reliability),
-    /// Which code to take for a cluster, why, and what to beware of. Fails when nothing fits, and says what would.
+    /// Recommend codes for a cluster, with reasons and caveats. If no code fits, it fails and says what change
+    /// would help.
     #[command(after_help = "\
 Examples:
   kintsu code advise --nodes 20 --racks 4 --tolerate 3 --overhead 1.6
   kintsu code advise --nodes 20 --racks 5 --survive-rack --objective degraded
   kintsu code advise --nodes 12 --tolerate 2 --overhead 1.3 --objective recovery --json")]
     Advise(Advise),
-    /// Register a code with the cluster, which proves it first: then `put --code user:NAME`.
+    /// Register a code with the cluster, which proves it first. Then use it with `put --code user:NAME`.
     #[command(
         after_help = "Examples:\n  kintsu code register mine.json\n  kintsu code export rs:n=9,k=6 --as user:nine | kintsu code register -"
     )]
@@ -67,7 +68,7 @@ Examples:
     Export {
         /// The code.
         code: String,
-        /// The name that it gets, `user:NAME`; by default one made of its own.
+        /// Its new name, `user:NAME`; by default derived from the code's own name.
         #[arg(long = "as", value_name = "NAME")]
         name: Option<String>,
     },

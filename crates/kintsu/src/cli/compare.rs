@@ -8,9 +8,9 @@ use clap::Args;
 /// `kintsu code check`.
 #[derive(Debug, Args)]
 pub struct Check {
-    /// The code, `family:key=value,...`, or `user:NAME` of one that is registered.
+    /// The code, `family:key=value,...`, or `user:NAME` for a registered code.
     pub code: String,
-    /// Loss patterns to try at most; where more would be needed, the report says how many.
+    /// Most loss patterns to try; if more would be needed, the report says how many.
     #[arg(long, default_value_t = kintsu_analysis::MAX_PATTERNS, value_name = "COUNT")]
     pub max_patterns: u64,
 }

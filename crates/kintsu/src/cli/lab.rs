@@ -38,21 +38,21 @@ Examples:
   kintsu lab exec geo -- tc -s qdisc show    # what the kernel counted
   kintsu lab exec geo                        # a shell")]
     Exec(LabExec),
-    /// Take emulated clusters down, with everything in them.
+    /// Take emulated clusters down, and remove everything in them.
     #[command(after_help = "Examples:\n  kintsu lab down geo\n  kintsu lab down --all")]
     Down(LabDown),
-    /// Run experiments: published figures on emulated hosts, our times beside the papers'.
+    /// Run experiments: repeat published figures on emulated hosts, and compare our times with the papers'.
     #[command(after_help = "\
 Examples:
   kintsu lab run --list
   kintsu lab run smoke                       # minutes at most: does everything work?
   kintsu lab run ecpipe-8a --runs 9
   kintsu lab run ecpipe --out results        # a group; JSON and SVG of each in a folder
-  kintsu lab page results                    # and into the page of the documentation")]
+  kintsu lab page results                    # write the results into the documentation")]
     Run(LabRun),
-    /// Put results of experiments into a page of the documentation.
+    /// Write results of experiments into a page of the documentation.
     Page(LabPage),
-    /// Store, lose, read degraded and repair with every code: bytes measured beside theory.
+    /// Store, lose, read degraded and repair with every code, and compare measured bytes with theory.
     #[command(after_help = "\
 Examples:
   kintsu lab codes                               # the example of every family
@@ -73,17 +73,18 @@ Examples:
 pub struct LabCodes {
     /// Codes; by default the example of every family.
     pub codes: Vec<String>,
-    /// Bytes to store; by default this program's own.
+    /// A file with the bytes to store; by default this program's own file.
     #[arg(long)]
     pub file: Option<PathBuf>,
     /// Racks of the cluster.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub racks: u32,
-    /// Sets of several lost blocks tried with a code, times the symbols of its stripe; where that is not enough for
-    /// all sets, evenly spaced ones are tried.
+    /// Limit on the number of sets of lost blocks tried with a code, times the symbols of its stripe. If this is
+    /// not enough for all sets, evenly spaced ones are tried.
     #[arg(long, default_value_t = 100_000)]
     pub budget: usize,
-    /// Where to make the cluster's folder, which is removed at the end; by default where temporary files are.
+    /// Where to create the cluster's folder, which is removed at the end; by default in the system's folder for
+    /// temporary files.
     #[arg(long)]
     pub dir: Option<PathBuf>,
 }
@@ -96,14 +97,14 @@ pub struct LabLrc {
     /// Nodes of the cluster.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub nodes: u32,
-    /// Only in so many zones, each group of a code kept in one where that is safe; without it, as in the study, the codes
-    /// of its last configuration are tried in three zones as well.
+    /// Number of zones; each group of a code is kept in one zone if that is safe. Without this option, as in the
+    /// study, the codes of its last configuration are also tried in three zones.
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100))]
     pub zones: Option<u32>,
     /// Stripes to fill it with.
     #[arg(long, default_value_t = 512)]
     pub stripes: u64,
-    /// Block.
+    /// Size of a block.
     #[arg(long, default_value = "128KiB", value_name = "BYTES")]
     pub block: Bytes,
     /// Nodes lost and recovered, one after the other.
@@ -112,7 +113,8 @@ pub struct LabLrc {
     /// How slices move.
     #[arg(long, value_enum, default_value_t = Method::Conventional)]
     pub method: Method,
-    /// Where to make the cluster's folder, which is removed at the end; by default where temporary files are.
+    /// Where to create the cluster's folder, which is removed at the end; by default in the system's folder for
+    /// temporary files.
     #[arg(long)]
     pub dir: Option<PathBuf>,
 }
@@ -126,19 +128,19 @@ pub struct LabUp {
     /// Number of nodes.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub nodes: u32,
-    /// Number of racks; nodes are dealt to them in turn.
+    /// Number of racks; nodes are assigned to them in turn.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub racks: u32,
-    /// What every node's link carries each way, such as 500Mb/s [default: unlimited].
+    /// Rate of every node's link in each direction, such as 500Mb/s [default: unlimited].
     #[arg(long)]
     pub rate: Option<Rate>,
-    /// What every rack's link to the core carries each way [default: unlimited].
+    /// Rate of every rack's link to the core in each direction [default: unlimited].
     #[arg(long)]
     pub rack_rate: Option<Rate>,
     /// Its name [default: lab, lab-2, ...].
     #[arg(long)]
     pub name: Option<String>,
-    /// A folder where to make one for the data, which is removed at the end [default: in memory].
+    /// A folder in which a folder for the data is created, and removed at the end [default: in memory].
     #[arg(long)]
     pub dir: Option<PathBuf>,
     /// How long a node may be dead before its blocks are rebuilt elsewhere.
@@ -154,7 +156,7 @@ pub struct LabUp {
 pub struct LabExec {
     /// The name of the emulated cluster.
     pub name: String,
-    /// On the host of this node; by default in the lab's own place, whose link is not shaped.
+    /// Run it on the host of this node; by default in the lab's own namespace, whose link is not shaped.
     #[arg(long)]
     pub node: Option<u32>,
     /// The command [default: a shell].
@@ -168,7 +170,7 @@ pub struct LabDown {
     /// Names of emulated clusters.
     #[arg(required_unless_present = "all")]
     pub names: Vec<String>,
-    /// All of this user's.
+    /// All emulated clusters of this user.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
 }

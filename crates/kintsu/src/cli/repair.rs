@@ -9,12 +9,12 @@ use crate::units::Slice;
 /// `kintsu rates ...`.
 #[derive(Debug, Subcommand)]
 pub enum RatesCommand {
-    /// Tell the cluster what its links carry, in place of what it was told before.
+    /// Set the rates of the cluster's links; this replaces all earlier rates.
     Set {
         /// A TOML file: `default`, `[nodes]`, `[racks]` and `[pairs]`, each entry a rate or `{ up = ..., down = ... }`.
         file: PathBuf,
     },
-    /// Print what the cluster was told.
+    /// Print the rates that the cluster knows.
     Show,
 }
 
@@ -30,19 +30,19 @@ pub struct Repair {
     /// How slices move.
     #[arg(long, value_enum, default_value_t = Method::Pipeline)]
     pub method: Method,
-    /// Slice: the unit of pipelining; `auto` for what suits the plan.
+    /// Slice: the unit of pipelining; `auto` for a size that fits the plan.
     #[arg(long, default_value = "auto", value_name = "BYTES")]
     pub slice: Slice,
-    /// Only these nodes get repaired blocks, evenly (default: all that are alive).
+    /// Requestors: only these nodes get repaired blocks, evenly (default: all that are alive).
     #[arg(long, value_delimiter = ',', value_name = "NODE,...", conflicts_with = "requestors")]
     pub to: Vec<u32>,
-    /// Only so many nodes get repaired blocks, evenly; the coordinator chooses them.
+    /// Number of requestors, chosen by the coordinator; they get the repaired blocks evenly.
     #[arg(long, value_name = "COUNT")]
     pub requestors: Option<u32>,
-    /// Whose links are used when many stripes are repaired.
+    /// How helpers and requestors are chosen when many stripes are repaired.
     #[arg(long, value_enum, default_value_t = Schedule::Balanced)]
     pub schedule: Schedule,
-    /// Stripes that one node may have a part in at once (0: the coordinator's default).
+    /// Most stripes in whose repair one node takes part at the same time (0: the coordinator's default).
     #[arg(long, default_value_t = 0, value_name = "STRIPES")]
     pub per_node: u32,
 }
@@ -50,7 +50,7 @@ pub struct Repair {
 /// Schedules of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Schedule {
-    /// Nodes that have least to do, by the rates of their links where they are known.
+    /// The nodes with the least work, by the rates of their links if known.
     Balanced,
     /// The least recently used helpers.
     Greedy,
@@ -83,17 +83,17 @@ pub enum Method {
     Ppr,
     /// Partial sums along a chain (repair pipelining), through as few racks as possible.
     Pipeline,
-    /// The same in the order of block numbers, whatever the racks.
+    /// The same in the order of block numbers, without regard to racks.
     Flat,
-    /// Several chains, each of which delivers from another helper: for a requestor behind slow links.
+    /// Several chains, each ending at another helper: for a requestor whose links are slow.
     Cyclic,
-    /// The chain whose slowest link is as fast as can be, by the rates that the cluster knows.
+    /// The chain with the fastest bottleneck, by the rates that the cluster knows.
     Weighted,
-    /// The best trees that the rates of the links allow; a chain where no rates are known.
+    /// The best trees that the rates of the links allow; a chain if no rates are known.
     Optimal,
-    /// As flat, whole blocks sent on: to be compared with.
+    /// As flat, but only whole blocks are sent on; for comparison.
     PipeB,
-    /// As flat, one thing after the other on each helper: to be compared with.
+    /// As flat, but each helper does one operation after the other; for comparison.
     PipeS,
 }
 
@@ -118,20 +118,20 @@ impl From<Method> for kintsu_plan::Method {
 pub struct Explain {
     /// The object's name.
     pub name: String,
-    /// Block indices taken as lost.
+    /// Indices of the blocks that are assumed lost.
     #[arg(long, value_delimiter = ',', required = true, value_name = "I,J,...")]
     pub lost: Vec<u8>,
     /// How slices move.
     #[arg(long, value_enum, default_value_t = Method::Pipeline)]
     pub method: Method,
-    /// Slice: the unit of pipelining; `auto` for what suits the plan.
+    /// Slice: the unit of pipelining; `auto` for a size that fits the plan.
     #[arg(long, default_value = "auto", value_name = "BYTES")]
     pub slice: Slice,
     /// Which stripe of the object.
     #[arg(long, default_value_t = 0)]
     pub stripe: u64,
-    /// Rates of links in a file as for `kintsu rates set`, in place of those that the cluster knows. Where rates are
-    /// known, every method's time is told beside what none can beat.
+    /// A file with rates of links, as for `kintsu rates set`, used instead of those that the cluster knows. If
+    /// rates are known, the time of every method is shown, and the lower bound on any repair.
     #[arg(long, value_name = "FILE")]
     pub rates: Option<PathBuf>,
     /// Draw the graph into this file.

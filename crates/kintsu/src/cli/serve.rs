@@ -1,4 +1,4 @@
-//! Options of what runs on: `kintsu up`, `coordinator` and `agent`.
+//! Options of the commands that run until stopped: `kintsu up`, `coordinator` and `agent`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,16 +17,16 @@ pub struct Up {
     /// Number of nodes [default: 20, or as many as the folder was made with].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub nodes: Option<u32>,
-    /// Number of racks; nodes are dealt to them in turn [default: 5, or as many as the folder was made with].
+    /// Number of racks; nodes are assigned to them in turn [default: 5, or as many as the folder was made with].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub racks: Option<u32>,
-    /// Add nodes to a cluster that was made with fewer; those that are there stay in their racks.
+    /// Add nodes to a cluster that was made with fewer; existing nodes stay in their racks.
     #[arg(long, requires = "nodes")]
     pub grow: bool,
-    /// Nodes whose folders are gone for good: new, empty ones take their places.
+    /// Nodes whose folders are gone for good; they start with new, empty folders.
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub replace: Vec<u32>,
-    /// Where everything is kept: one folder a node.
+    /// Where all data is kept: one folder for each node.
     #[arg(long)]
     pub dir: PathBuf,
     /// Where the coordinator listens.
@@ -40,24 +40,24 @@ pub struct Up {
     pub metadata: MetadataArgs,
 }
 
-/// What is done about metadata that do not fit the blocks, and how copies of them are given to agents.
+/// How metadata that do not match the blocks are handled, and how copies of the metadata are given to agents.
 #[derive(Debug, Clone, Args)]
 pub struct MetadataArgs {
-    /// Go on with metadata that are older than what the agents remember (a copy of them was restored). What was
-    /// written after the copy stays missing; without this nothing is deleted.
+    /// Continue with metadata that are older than what the agents remember (after an older copy was restored).
+    /// What was written after that copy stays missing. Without this option nothing is deleted.
     #[arg(long)]
     pub accept_older: bool,
-    /// Make the metadata anew from what the agents hold, or complete what is there. Nothing is deleted until `kintsu
-    /// rebuild finish`.
+    /// Rebuild the metadata from the agents' blocks, or complete the metadata that are there. Nothing is deleted
+    /// until `kintsu rebuild finish`.
     #[arg(long, conflicts_with = "accept_older")]
     pub rebuild: bool,
-    /// Blocks that the metadata do not know are set aside, and deleted after so long.
+    /// Blocks that the metadata do not know are set aside (quarantine), and deleted after this time.
     #[arg(long, default_value = "7d", value_parser = parse_duration, value_name = "TIME")]
     pub quarantine_keep: Duration,
-    /// How many agents get a copy of the metadata each time; 0 for none.
+    /// Number of agents that get each copy of the metadata; 0 for none.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub metadata_copies: u16,
-    /// How often they get one, if something changed; also at a clean end.
+    /// Time between two copies of the metadata, if something changed; a clean shutdown makes one too.
     #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "TIME")]
     pub copy_every: Duration,
 }
@@ -70,7 +70,7 @@ impl MetadataArgs {
             rebuild: self.rebuild,
             quarantine_keep: self.quarantine_keep,
             metadata_copies: self.metadata_copies.into(),
-            // More often would be without end.
+            // A shorter time would mean one copy after the other, without a pause.
             copy_every: self.copy_every.max(Duration::from_millis(100)),
             ..config
         }
@@ -80,14 +80,14 @@ impl MetadataArgs {
 /// `kintsu coordinator`.
 #[derive(Debug, Args)]
 pub struct CoordinatorArgs {
-    /// Where the metadata is kept.
+    /// Where the metadata are kept.
     #[arg(long)]
     pub dir: PathBuf,
     /// Where to listen.
     #[arg(long, default_value = DEFAULT_ENDPOINT)]
     pub listen: SocketAddr,
-    /// A network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is required:
-    /// whoever is on that network can read what is stored.
+    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
+    /// required. Everybody on that network can read what is stored.
     #[arg(long, value_name = "CIDR")]
     pub trusted_network: Option<TrustedNetwork>,
     /// How long a node may be dead before its blocks are rebuilt elsewhere.
@@ -96,11 +96,11 @@ pub struct CoordinatorArgs {
     /// Options that `up` and `coordinator` share.
     #[command(flatten)]
     pub metadata: MetadataArgs,
-    /// Make the metadata in an empty folder from this file of `kintsu backup`; `auto` for the newest copy that an
-    /// agent keeps.
+    /// Restore the metadata into an empty folder from this file of `kintsu backup`; `auto` for the newest copy
+    /// that an agent keeps.
     #[arg(long, value_name = "FILE|auto")]
     pub restore: Option<PathBuf>,
-    /// With `--restore auto`: how long to wait for another agent after each.
+    /// With `--restore auto`: wait this long for the next agent after each one.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     pub restore_wait: Duration,
 }
@@ -117,11 +117,11 @@ pub struct AgentArgs {
     /// Its id; by default the one in its folder, or a new one.
     #[arg(long)]
     pub id: Option<u32>,
-    /// A name that commands take instead of its id.
+    /// A name that commands accept instead of its id.
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
-    /// This folder takes the place of the one that the node (--id or --name) had before, which is gone for good: a new disk,
-    /// or a folder whose node.json was lost.
+    /// This folder replaces the former folder of the node (--id or --name), which is gone for good: a new disk, or
+    /// a folder whose node.json was lost.
     #[arg(long)]
     pub replace: bool,
     /// The node was moved to another rack together with its blocks.
@@ -133,8 +133,8 @@ pub struct AgentArgs {
     /// Where to listen for slices (port 0: any free port).
     #[arg(long, default_value = "127.0.0.1:0")]
     pub listen_data: SocketAddr,
-    /// A network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is required:
-    /// whoever is on that network can read what is stored.
+    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
+    /// required. Everybody on that network can read what is stored.
     #[arg(long, value_name = "CIDR")]
     pub trusted_network: Option<TrustedNetwork>,
 }

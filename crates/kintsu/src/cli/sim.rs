@@ -32,22 +32,22 @@ Examples:
     Repair(SimRepair),
 }
 
-/// The cluster, its code and what slices cost.
+/// The cluster, its code and the overhead of slices.
 #[derive(Debug, Args)]
 pub struct SimCluster {
-    /// A description of nodes, racks and links (see docs/examples/lab-*.toml), in place of the next four options.
+    /// A description of nodes, racks and links (see docs/examples/lab-*.toml), instead of the next four options.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "racks", "rate", "rack_rate"])]
     pub topology: Option<PathBuf>,
     /// Number of nodes.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub nodes: u32,
-    /// Number of racks; nodes are dealt to them in turn.
+    /// Number of racks; nodes are assigned to them in turn.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub racks: u32,
-    /// What every node's link carries each way; `unlimited` is possible.
+    /// Rate of every node's link in each direction, or `unlimited`.
     #[arg(long, default_value = "1Gb/s", value_parser = parse_rate)]
     pub rate: LinkRate,
-    /// What every rack's link to the core carries each way.
+    /// Rate of every rack's link to the core in each direction, or `unlimited`.
     #[arg(long, default_value = "10Gb/s", value_parser = parse_rate)]
     pub rack_rate: LinkRate,
     /// The code, `family:key=value,...` (see `kintsu code list`).
@@ -59,15 +59,15 @@ pub struct SimCluster {
     /// Slice: the unit of pipelining.
     #[arg(long, default_value = "32KiB", value_name = "BYTES")]
     pub slice: Bytes,
-    /// What all that is random depends on.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What moving slices costs beside bytes.
+    /// Overhead of moving slices.
     #[command(flatten)]
     pub overheads: SimOverheads,
 }
 
-/// What moving slices costs beside their bytes.
+/// Overhead of moving slices, besides their bytes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Overheads")]
 pub struct SimOverheads {
@@ -80,10 +80,10 @@ pub struct SimOverheads {
     /// Microseconds from a slice's arrival to its use by the receiver.
     #[arg(long, default_value_t = 0.0, value_name = "US")]
     pub hop_us: f64,
-    /// What each disk reads a second [default: unlimited].
+    /// Bytes that each disk reads a second [default: unlimited].
     #[arg(long, value_name = "BYTES")]
     pub disk_read: Option<Bytes>,
-    /// What each disk writes a second [default: unlimited].
+    /// Bytes that each disk writes a second [default: unlimited].
     #[arg(long, value_name = "BYTES")]
     pub disk_write: Option<Bytes>,
 }
@@ -91,7 +91,7 @@ pub struct SimOverheads {
 /// The recovery of a node or rack.
 #[derive(Debug, Args)]
 pub struct SimRecovery {
-    /// Where it happens.
+    /// The modelled cluster.
     #[command(flatten)]
     pub cluster: SimCluster,
     /// Stripes that the cluster stores.
@@ -103,19 +103,19 @@ pub struct SimRecovery {
     /// What is lost.
     #[arg(long, value_enum, default_value_t = SimFail::Node)]
     pub fail: SimFail,
-    /// Which node or rack [default: one drawn by the seed].
+    /// Which node or rack is lost [default: one drawn with the seed].
     #[arg(long, value_name = "ID")]
     pub which: Option<u32>,
-    /// Methods to compare; by default all that stream. pipe-s is not modelled.
+    /// Methods to compare; by default all that stream slices. pipe-s is not modelled.
     #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = Scheme::ALL)]
     pub method: Vec<Scheme>,
-    /// Nodes that get the repaired blocks [default: all that are left]. PUSH-Rep has one, PUSH-Sur all.
+    /// Number of requestors [default: all nodes that are left]. PUSH-Rep has one, PUSH-Sur all.
     #[arg(long, value_name = "N")]
     pub requestors: Option<usize>,
-    /// Repairs at one time [default: as many as keep all links busy].
+    /// Most repairs at the same time [default: as many as keep all links busy].
     #[arg(long, value_name = "N")]
     pub parallel: Option<usize>,
-    /// Repairs that one node takes part in at one time [default: any number].
+    /// Most repairs in which one node takes part at the same time [default: any number].
     #[arg(long, value_name = "N")]
     pub per_node: Option<usize>,
     /// Print comma-separated values.
@@ -126,13 +126,13 @@ pub struct SimRecovery {
 /// `kintsu sim repair`.
 #[derive(Debug, Args)]
 pub struct SimRepair {
-    /// Where it happens.
+    /// The modelled cluster.
     #[command(flatten)]
     pub cluster: SimCluster,
     /// Block indices that are lost.
     #[arg(long, value_delimiter = ',', default_value = "0", value_name = "I,J,...")]
     pub lost: Vec<u8>,
-    /// Methods to compare; by default all that stream. pipe-s is not modelled.
+    /// Methods to compare; by default all that stream slices. pipe-s is not modelled.
     #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = kintsu_plan::Method::STREAMED)]
     pub method: Vec<kintsu_plan::Method>,
     /// Print comma-separated values.
@@ -152,13 +152,13 @@ pub enum SimFail {
 /// How stripes are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SimPlacement {
-    /// On nodes drawn at random, no more blocks in a rack than may be lost.
+    /// On random nodes, with no more blocks in a rack than may be lost.
     Random,
-    /// Where a cluster would put them; slow for many nodes.
+    /// Where a real cluster would place them; slow for many nodes.
     Placed,
 }
 
-/// What a link carries, if it has a limit.
+/// The rate of a link, if it has a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkRate(pub Option<Rate>);
 

@@ -1,4 +1,4 @@
-//! `kintsu backup`, and how a coordinator tells what it restored.
+//! `kintsu backup`, and how a coordinator reports what it restored.
 
 use std::io::Write;
 use std::path::Path;
@@ -53,10 +53,10 @@ pub async fn backup(args: cli::Backup, context: &Context) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Written aside, synced, renamed: a file of this name is a whole copy.
+/// Writes to a temporary file, syncs and renames it, so that a file with this name is a whole copy.
 async fn to_file(backup: Backup, path: &Path) -> anyhow::Result<CheckedCopy> {
     let cannot = || format!("cannot write {}", path.display());
-    // A link is followed, and what is no file, such as a pipe, is written through.
+    // Links are followed; anything that is not a regular file, such as a pipe, is written to directly.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         let mut out = std::fs::File::options().write(true).open(path).with_context(cannot)?;

@@ -1,21 +1,21 @@
-//! What cannot be taken back is asked first: on a terminal by a question, elsewhere by `--yes`.
+//! Confirmation of commands that cannot be undone: a question on a terminal, `--yes` elsewhere.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-/// Returns when the user means it: `said_yes` on the command line, or types `yes` after the question.
+/// Returns if the user confirms: with `said_yes` on the command line, or by typing `yes` after the question.
 ///
 /// # Errors
-/// When there is no terminal to ask on, or the answer is another.
+/// There is no terminal, or the answer is not `yes`.
 pub async fn confirm(question: String, said_yes: bool) -> anyhow::Result<()> {
     if said_yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
         anyhow::bail!(
-            "{question} Expected --yes, since standard input is no terminal to ask on; nothing was done"
+            "{question} Expected --yes, because standard input is not a terminal; nothing was done"
         );
     }
-    // The answer may take long, or be Ctrl-C, which others wait for.
+    // On a blocking thread: the answer may take long, and other tasks must still see Ctrl-C.
     tokio::task::spawn_blocking(move || {
         let mut stderr = io::stderr().lock();
         write!(stderr, "{question} Type yes: ").and_then(|()| stderr.flush())?;

@@ -1,9 +1,10 @@
 //! Where `kintsu get` writes.
 //!
-//! A regular file is written aside, in the folder of the real file, and takes its name when it is whole: a read that fails
-//! leaves the old file as it was, and one that is killed leaves nothing, or `.NAME.kintsu-part-PID` where the file system has no
-//! files without a name. It keeps the mode of the file that it replaces, and the owner where that is permitted. Links are
-//! followed. What is not a regular file (a FIFO, a device) is written through, never replaced.
+//! A regular file is written without a name in the folder of the real file, and gets its name when it is whole. So
+//! a failed read leaves the old file as it was, and a killed one leaves nothing. On file systems without unnamed
+//! files (`O_TMPFILE`) the part has the name `.NAME.kintsu-part-PID`, and stays after a kill. The new file keeps
+//! the mode of the file that it replaces, and the owner if permitted. Links are followed. Anything but a regular
+//! file (a FIFO, a device) is written to directly, never replaced.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
@@ -16,28 +17,28 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, OFlags, Uid};
 
-/// Links that are followed, one after the other.
+/// Most links that are followed, one after the other.
 const MOST_LINKS: usize = 40;
 
-/// Bytes of a file's name that are kept in the name of its part: with what is added it stays below 255.
+/// Bytes of a file's name that are kept in the name of its part, so that the whole name stays below 255 bytes.
 const NAME_BYTES: usize = 200;
 
-/// What a path stands for, before anything is opened.
+/// What a path means, before anything is opened.
 #[derive(Debug)]
 pub enum Destination {
     /// This process's standard output.
     Stdout,
-    /// What is there and no regular file; or a file that cannot be replaced, for its folder cannot be written to.
+    /// Something other than a regular file; or a file that cannot be replaced because its folder is not writable.
     Through(PathBuf),
-    /// A regular file by its real name: the one that is there, or a new one.
+    /// A regular file by its real name: an existing one (with its metadata), or a new one.
     File(PathBuf, Option<Metadata>),
 }
 
 impl Destination {
-    /// Finds out what `path` stands for. A folder stands for a file in it with the last part of the object's `name`.
+    /// Finds out what `path` means. A folder means a file in it with the last part of the object's `name`.
     ///
     /// # Errors
-    /// When nothing can be written there, in words.
+    /// Nothing can be written there; the message says why.
     pub fn of(path: &Path, name: &str) -> anyhow::Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
@@ -47,7 +48,7 @@ impl Destination {
             Found::Folder(folder) => {
                 let last = file_name(name).with_context(|| {
                     format!(
-                        "{} is a folder: expected a file to write into, for {name:?} names none",
+                        "{} is a folder: expected a file, because the object's name {name:?} gives no file name",
                         path.display()
                     )
                 })?;
@@ -93,7 +94,7 @@ impl Destination {
         if !kind.is_file() {
             return Ok(Found::Other(Self::Through(path)));
         }
-        // A file that may not be written is not replaced either.
+        // A file without write permission is not replaced either.
         rustix::fs::access(&path, Access::WRITE_OK)?;
         let real = std::fs::canonicalize(&path)?;
         if rustix::fs::access(folder_of(&real), Access::WRITE_OK).is_err() {
@@ -102,7 +103,7 @@ impl Destination {
         Ok(Found::Other(Self::File(real, Some(found))))
     }
 
-    /// What a process has open keeps its place in the file: nothing is put in its stead.
+    /// The open file of a process keeps its position: it is written to, not replaced.
     fn descriptor(path: PathBuf) -> anyhow::Result<Found> {
         let same = |mine: io::Result<File>| {
             let (Ok(there), Ok(mine)) = (std::fs::metadata(&path), mine.and_then(|mine| mine.metadata()))
@@ -118,11 +119,11 @@ impl Destination {
         Ok(Found::Other(Self::Through(path)))
     }
 
-    /// Opens it. To be called when it is known that there is something to write, for what is written through may lose what
-    /// it held.
+    /// Opens it. Call this only when there is something to write: a target that is written to directly may lose
+    /// its content.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Errors of the file system.
     pub fn open(self) -> anyhow::Result<Opened> {
         let opened = match &self {
             Self::Stdout => io::stdout().as_fd().try_clone_to_owned().map(|fd| Opened::through(fd.into())),
@@ -143,13 +144,13 @@ enum Found {
     Other(Destination),
 }
 
-/// The last part of an object's name, if a file can be named so.
+/// The last part of an object's name, if it is a valid file name.
 fn file_name(name: &str) -> Option<&str> {
     let last = name.rsplit('/').next()?;
     (!matches!(last, "" | "." | "..") && !last.contains('\0')).then_some(last)
 }
 
-/// Whether the link is one of `/proc/PID/fd`: it leads to what is open, whatever name that has.
+/// Whether the link is one of `/proc/PID/fd`: it leads to an open file, whatever its name.
 fn is_descriptor(link: &Path) -> bool {
     let folder = link.parent().and_then(|folder| std::fs::canonicalize(folder).ok());
     folder.is_some_and(|folder| folder.starts_with("/proc") && folder.ends_with("fd"))
@@ -160,7 +161,7 @@ fn is_descriptor(link: &Path) -> bool {
 pub struct Opened {
     /// What to write to.
     pub file: File,
-    /// What comes when all is written; nothing for what is written through.
+    /// How to publish the file when all is written; `None` if it is written to directly.
     publish: Option<Publish>,
 }
 
@@ -168,11 +169,11 @@ pub struct Opened {
 struct Publish {
     path: PathBuf,
     old: Option<Metadata>,
-    /// The file's name until it is whole; `None` as long as it has none.
+    /// The part's name until the file is whole; `None` if it has no name.
     part: Option<Part>,
 }
 
-/// A name in the file system that goes when this does.
+/// A name in the file system that is removed on drop.
 #[derive(Debug)]
 struct Part(PathBuf);
 
@@ -183,10 +184,10 @@ impl Drop for Part {
     }
 }
 
-/// A new file beside `path`, without a name where that can be.
+/// A new file beside `path`, without a name if possible.
 fn aside(path: &Path, old: Option<&Metadata>) -> io::Result<Opened> {
     let folder = folder_of(path);
-    // What replaces a file must not be open to more people than that, until it has its mode.
+    // The new file must not be readable by more users than the old one, until it has the old one's mode.
     let mode = if old.is_some() { 0o600 } else { 0o666 };
     let publish = |part| Some(Publish { path: path.to_owned(), old: old.cloned(), part });
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -207,7 +208,7 @@ pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The name that a part of a file has while it is written: it tells what it is and whose.
+/// The name of a part while it is written: names the program, the file and the process.
 fn part_of(path: &Path) -> PathBuf {
     let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
     let mut part = OsString::from(".");
@@ -221,10 +222,10 @@ impl Opened {
         Self { file, publish: None }
     }
 
-    /// Lets the file take its name, now that it is whole.
+    /// Gives the file its name, now that it is whole.
     ///
     /// # Errors
-    /// Of the file system; then what was there is as it was, unless it had to be written over.
+    /// Errors of the file system; then the old file is as it was, unless it had to be overwritten.
     pub fn publish(self) -> io::Result<()> {
         let Self { mut file, publish } = self;
         let Some(Publish { path, old, part }) = publish else { return Ok(()) };
@@ -235,10 +236,10 @@ impl Opened {
             Some(part) => Ok(part),
             None => linked(&file, part_of(&path)),
         };
-        // Only the name is taken here: the bytes of the part go when it is dropped.
+        // Only the rename happens here; the part itself is removed when dropped.
         match part.and_then(|part| std::fs::rename(&part.0, &path)) {
             Ok(()) => Ok(()),
-            // A file of others in a folder like /tmp, or one that is mounted by itself.
+            // A file of another user in a folder like /tmp, or a file that is a mount point.
             Err(e)
                 if old.is_some()
                     && matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ResourceBusy) =>
@@ -257,7 +258,7 @@ fn linked(file: &File, name: PathBuf) -> io::Result<Part> {
     let open = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = || rustix::fs::linkat(CWD, &open, CWD, &name, AtFlags::SYMLINK_FOLLOW);
     match link() {
-        // Left by a process that had our number and was killed.
+        // Left by a killed process that had the same id.
         Err(rustix::io::Errno::EXIST) => {
             std::fs::remove_file(&name)?;
             link()?;
@@ -267,8 +268,8 @@ fn linked(file: &File, name: PathBuf) -> io::Result<Part> {
     Ok(Part(name))
 }
 
-/// Takes over owner and mode of the file that is replaced. Where the owner cannot be kept, nobody may run the new file as
-/// another user.
+/// Copies owner and mode of the replaced file. If the owner cannot be kept, the set-user and set-group bits are
+/// dropped.
 fn inherit(file: &File, old: &Metadata) -> io::Result<()> {
     let new = file.metadata()?;
     let same = (new.uid(), new.gid()) == (old.uid(), old.gid());

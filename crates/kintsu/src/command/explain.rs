@@ -46,9 +46,9 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
     }
     writeln!(text, "  helpers, in the order of the path: {}", list(&e.helpers))?;
     match e.path_is_best {
-        Some(true) => writeln!(text, "  proved: of the paths searched, none has a faster slowest link")?,
+        Some(true) => writeln!(text, "  proved: no searched path has a faster bottleneck")?,
         Some(false) => {
-            writeln!(text, "  the search was cut short: another path may have a faster slowest link")?
+            writeln!(text, "  the search was cut short: another path may have a faster bottleneck")?
         }
         None => {}
     }
@@ -58,7 +58,7 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
         let rate = human(rate.get());
         writeln!(
             text,
-            "  nodes that fetch nothing go through each block at {rate}/s at most: what links can carry on"
+            "  nodes that fetch nothing send each block at {rate}/s at most: the rate that links can carry"
         )?;
     }
     for node in &e.nodes {
@@ -93,7 +93,7 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
         e.timeslots, e.timeslots_whole_blocks
     )?;
     if let Some(compared) = &e.compared {
-        writeln!(text, "\n\nby the rates of the links, filling the pipeline apart")?;
+        writeln!(text, "\n\npredicted by the rates of the links, without the filling of the pipeline")?;
         for time in &compared.methods {
             let over =
                 compared.bound_seconds.map(|bound| format!("{:>8.2} x the bound", time.seconds / bound));

@@ -1,4 +1,4 @@
-//! Long work that the coordinator conducts: `encode`, `repair`, `scrub`, draining a node.
+//! Jobs that the coordinator conducts: `encode`, `repair`, `scrub`, draining a node.
 
 use std::process::ExitCode;
 
@@ -46,8 +46,8 @@ pub async fn scrub(node: Option<u32>, context: &Context) -> anyhow::Result<ExitC
     follow(events, context, "scrubbed").await
 }
 
-/// Shows the progress of a job to its end and prints its report; the exit code says whether
-/// everything could be done.
+/// Shows the progress of a job until its end and prints its report. The exit code says whether everything was
+/// done.
 pub async fn follow(mut events: Jobs, context: &Context, what: &str) -> anyhow::Result<ExitCode> {
     let bar = progress::bytes(what);
     while let Some(event) = events.next().await? {
@@ -71,7 +71,7 @@ pub async fn follow(mut events: Jobs, context: &Context, what: &str) -> anyhow::
     anyhow::bail!("the coordinator ended the call without a report; expected one; try `kintsu status`")
 }
 
-/// The report in the names of the command line's contract.
+/// The report as JSON, with the names that the command line promises.
 pub fn as_json(report: &JobReport) -> Value {
     json!({
         "kind": report.kind,
@@ -102,7 +102,7 @@ pub fn as_json(report: &JobReport) -> Value {
 
 fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
     let what =
-        &if report.failed.is_empty() { what.to_owned() } else { format!("NOT {what}, or in part only") };
+        &if report.failed.is_empty() { what.to_owned() } else { format!("NOT {what}, or only in part") };
     if report.bytes_read == 0 && report.blocks == 0 && report.method.is_none() && report.blocks_checked == 0 {
         output::line(what)?;
         return print_failures(report);
@@ -124,7 +124,10 @@ fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
         output::line(&format!("bad: {} on {}: {}", bad.id, bad.node, bad.detail))?;
     }
     for around in &report.around {
-        output::line(&format!("gone around {} at byte {}: {}", around.node, around.upto, around.why))?;
+        output::line(&format!(
+            "planned around {} from byte {} on: {}",
+            around.node, around.upto, around.why
+        ))?;
     }
     print_failures(report)
 }
@@ -137,7 +140,7 @@ fn print_recovery(report: &JobReport) -> anyhow::Result<()> {
         return Ok(());
     };
     output::line(&format!(
-        "{} a second, {schedule}: {} to {} block(s) read by a helper, {} to {} got by a requestor; \
+        "{} a second, {schedule}: {} to {} block(s) read by each helper, {} to {} received by each requestor; \
          busiest link {}",
         human(report.rate() as u64),
         helped.0,
@@ -149,7 +152,7 @@ fn print_recovery(report: &JobReport) -> anyhow::Result<()> {
     if let Some(bound) = report.bound_seconds.filter(|_| report.seconds > 0.0) {
         let share = 100.0 * bound / report.seconds;
         output::line(&format!(
-            "no repair takes less than {bound:.2} s by the rates of links: {share:.0}% of that speed"
+            "lower bound by the rates of links: {bound:.2} s; this repair reached {share:.0}% of that speed"
         ))?;
     }
     Ok(())

@@ -85,7 +85,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
     }
 }
 
-/// Waits for Ctrl-C or a request to terminate; the exit code is the shell's for SIGINT.
+/// Waits for Ctrl-C or SIGTERM; the exit code is that of a shell for SIGINT.
 pub async fn interrupted() -> anyhow::Result<ExitCode> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {

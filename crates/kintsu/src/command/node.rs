@@ -90,9 +90,9 @@ pub async fn named(text: &str, context: &Context) -> anyhow::Result<NodeId> {
     let nodes = context.client.nodes().await?.nodes;
     match nodes.iter().find(|node| node.name.as_deref() == Some(text)) {
         Some(node) => Ok(node.id),
-        None => anyhow::bail!(
-            "node {text:?}: expected an id or a name that `kintsu nodes` shows, got none of them"
-        ),
+        None => {
+            anyhow::bail!("node {text:?}: expected an id or a name that `kintsu nodes` shows, got neither")
+        }
     }
 }
 
@@ -133,13 +133,13 @@ async fn forget(node: NodeId, yes: bool, context: &Context) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a wipe would delete, by what the coordinator knows.
+/// The question before a wipe: what it would delete, as the coordinator knows it.
 async fn wipe_question(id: NodeId, force: bool, context: &Context) -> anyhow::Result<String> {
     let nodes = context.client.nodes().await?.nodes;
     let Some(node) = nodes.iter().find(|node| node.id == id) else {
-        anyhow::bail!("node {}: expected one that `kintsu nodes` shows, got none of them", id.0);
+        anyhow::bail!("node {}: expected an id that `kintsu nodes` shows, got another", id.0);
     };
-    let forced = if force { ", also those that nothing can replace" } else { "" };
+    let forced = if force { ", including blocks without which objects become unreadable" } else { "" };
     Ok(format!(
         "Wipe node {}: delete {} blocks ({}) in {}{forced}?",
         id.0,

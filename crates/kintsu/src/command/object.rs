@@ -60,7 +60,7 @@ pub async fn put(args: cli::Put, context: &Context) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says so when the loss of one rack would lose data, because there are too few racks for the code.
+/// Warns if the loss of one rack would lose data, because there are too few racks for the code.
 async fn warn_of_racks(context: &Context, name: &str) -> anyhow::Result<()> {
     let (view, topology) = context.client.stripe_view(name, 0).await?;
     let mut racks: BTreeMap<_, Vec<BlockIndex>> = BTreeMap::new();
@@ -112,7 +112,7 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
     let destination = Destination::of(&args.out, &args.name)?;
     let to_stdout = matches!(destination, Destination::Stdout);
     if matches!(destination, Destination::Through(_)) {
-        // To open it may wait for a reader, and may lose what it held: only for an object that is there.
+        // Opening it may wait for a reader, and may lose its content, so check first that the object exists.
         context.client.info(&args.name).await?;
     }
     let opened = tokio::task::spawn_blocking(|| destination.open()).await??;

@@ -1,4 +1,4 @@
-//! `kintsu quarantine`: what is set aside on the nodes.
+//! `kintsu quarantine`: the blocks that are set aside on the nodes.
 
 use std::process::ExitCode;
 
@@ -30,7 +30,7 @@ pub async fn run(command: QuarantineCommand, context: &Context) -> anyhow::Resul
             if context.json {
                 output::json(&json!({ "node": node.0, "confirmed": true }))?;
             } else {
-                output::line(&format!("node {}: what is set aside is deleted in time", node.0))?;
+                output::line(&format!("node {}: blocks in its quarantine are deleted in time", node.0))?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -76,12 +76,12 @@ async fn list(node: Option<String>, context: &Context) -> anyhow::Result<ExitCod
     }
     for node in &found.nodes {
         if let Some(error) = &node.error {
-            eprintln!("kintsu: node {}: not looked at: {error}", node.node.0);
+            eprintln!("kintsu: node {}: its quarantine could not be listed: {error}", node.node.0);
         }
         if node.held > 0 {
             let (id, held) = (node.node.0, node.held);
             eprintln!(
-                "kintsu: node {id}: {held} blocks looked unknown at once: nothing of it is deleted until \
+                "kintsu: node {id}: {held} blocks looked unknown at once: nothing in its quarantine is deleted before \
                  `kintsu quarantine confirm {id}`"
             );
         }

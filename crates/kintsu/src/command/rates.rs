@@ -1,4 +1,4 @@
-//! `kintsu rates`: what links carry, from a file to the cluster and back.
+//! `kintsu rates`: the rates of links, from a file to the cluster and back.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -62,7 +62,7 @@ pub async fn run(command: cli::RatesCommand, context: &Context) -> anyhow::Resul
     }
 }
 
-/// The rates that a file says, those of the `nodes` that it does not name its default.
+/// The rates of a file; those of the `nodes` give its default for nodes that it does not name.
 pub(super) fn parse(text: &str, nodes: impl Iterator<Item = NodeId>) -> anyhow::Result<Rates> {
     let file: File = toml::from_str(text)?;
     let mut rates = match file.default {
@@ -112,7 +112,7 @@ fn show(rates: &Rates, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every rate with the link that it is of.
+/// Every rate, with its link.
 fn rows(rates: &Rates) -> Vec<(String, &'static str, NonZeroU64)> {
     let mut rows = Vec::new();
     for (way, of) in [("up", &rates.up), ("down", &rates.down)] {

@@ -1,4 +1,4 @@
-//! `kintsu rebuild`: metadata that are made anew from blocks.
+//! `kintsu rebuild`: the rebuild of the metadata from blocks.
 
 use std::process::ExitCode;
 
@@ -9,15 +9,15 @@ use super::confirm::confirm;
 use crate::cli::RebuildCommand;
 use crate::{output, units::human};
 
-/// Shows how far it is, or ends it.
+/// Shows its progress, or ends it.
 pub async fn run(command: Option<RebuildCommand>, context: &Context) -> anyhow::Result<ExitCode> {
     let status = match command {
         None => context.client.rebuild().await?,
         Some(RebuildCommand::Finish { yes }) => {
             let now = context.client.rebuild().await?;
             let question = format!(
-                "{} agents have told, {} objects are back, {} are incomplete. Blocks that are part of no object are set aside \
-                 from then on. Finish the rebuild?",
+                "{} agents have reported all blocks, {} objects are back, {} are incomplete. Blocks without an object will be \
+                 set aside. Finish the rebuild?",
                 now.agents, now.shown, now.incomplete
             );
             confirm(question, yes).await?;
@@ -34,7 +34,7 @@ pub async fn run(command: Option<RebuildCommand>, context: &Context) -> anyhow::
 
 fn show(status: &RebuildStatus) -> anyhow::Result<()> {
     if !status.active && status.agents == 0 {
-        return output::line("the metadata are not being made anew");
+        return output::line("no rebuild of the metadata is active");
     }
     for (what, value) in [
         ("agents that told all", status.agents),
@@ -54,7 +54,7 @@ fn show(status: &RebuildStatus) -> anyhow::Result<()> {
         output::line(&format!("incomplete: {name:?} (version {version}, {size}): {}", object.missing))?;
     }
     if status.active {
-        output::line("`kintsu rebuild finish` ends it; until then nothing is deleted.")?;
+        output::line("`kintsu rebuild finish` ends the rebuild; until then nothing is deleted.")?;
     }
     Ok(())
 }

@@ -9,10 +9,10 @@ use super::Context;
 use super::confirm::confirm;
 use crate::{cli, output};
 
-/// Names that a question lists.
+/// Most names that the question lists.
 const LISTED: usize = 5;
 
-/// `kintsu rm`. One object is removed at once, several when the user means it.
+/// `kintsu rm`. A single object is removed at once; several need a confirmation.
 pub async fn run(args: cli::Rm, context: &Context) -> anyhow::Result<ExitCode> {
     if let [name] = &args.names[..] {
         let object = context.client.remove(name).await?;
@@ -36,13 +36,13 @@ fn question(names: &[String]) -> String {
     format!("Remove {} objects: {listed}{more}?", names.len())
 }
 
-/// Removes them one after the other. What fails is told at the end, and keeps no other from being removed.
+/// Removes them one after the other. A failure does not stop the others; failures are printed at the end.
 async fn several(names: &[String], context: &Context) -> anyhow::Result<ExitCode> {
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     let mut gone = None;
     for name in names {
         let removed = match &gone {
-            // Nobody answers: the rest need not be tried.
+            // The coordinator does not answer: do not try the rest.
             Some(reason) => Err(format!("not tried: {reason}")),
             None => match context.client.remove(name).await {
                 Err(error @ ClientError::Unreachable(_)) => {

@@ -29,7 +29,7 @@ pub struct Cluster {
 struct Nodes {
     dir: PathBuf,
     racks: u32,
-    /// Those whose folders are gone for good.
+    /// Nodes whose folders are gone for good.
     replace: Vec<u32>,
     coordinator: std::sync::OnceLock<String>,
     token: Option<String>,
@@ -37,10 +37,10 @@ struct Nodes {
 }
 
 impl Cluster {
-    /// Starts a cluster in `dir`, or goes on with the one that is there.
+    /// Starts a cluster in `dir`, or continues the one that is there.
     ///
     /// # Errors
-    /// When the directory is in use, an address is taken or leaves loopback, a node does not start.
+    /// The directory is in use, an address is taken or not on loopback, or a node does not start.
     pub async fn start(
         dir: &Path,
         nodes: u32,
@@ -52,7 +52,7 @@ impl Cluster {
         Self::with_config(dir, Shape { nodes, racks }, Vec::new(), config).await
     }
 
-    /// As [`Cluster::start`]; what is lost is repaired unasked after `grace`.
+    /// As [`Cluster::start`]; lost blocks are repaired automatically after `grace`.
     pub async fn with_grace(
         dir: &Path,
         nodes: u32,
@@ -64,7 +64,8 @@ impl Cluster {
         Self::with_config(dir, Shape { nodes, racks }, Vec::new(), config).await
     }
 
-    /// As [`Cluster::start`], with a coordinator of this configuration; the folders of the nodes `replace` are gone for good.
+    /// As [`Cluster::start`], with this configuration of the coordinator; the folders of the nodes `replace` are
+    /// gone for good.
     async fn with_config(
         dir: &Path,
         shape: Shape,
@@ -98,10 +99,11 @@ impl Cluster {
         self.coordinator.ending().await;
     }
 
-    /// Ends everything in order: the coordinator first, because agents take a last copy of its metadata.
+    /// Ends everything in order. The coordinator ends first, because the agents then take a last copy of its
+    /// metadata.
     ///
     /// # Errors
-    /// When the coordinator had ended because the disk of its metadata failed.
+    /// The coordinator had ended because the disk of its metadata failed.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         let ended = end(self.coordinator).await;
         let agents = std::mem::take(&mut *self.nodes.running.lock().await);
@@ -120,7 +122,7 @@ impl Nodes {
             token: self.token.clone(),
             ..AgentConfig::new(node_dir(&self.dir, id), coordinator)
         };
-        // The one that ran before has let go of its directory.
+        // After its end the former agent has released the directory.
         let before = self.running.lock().await.remove(&id);
         if let Some(before) = before {
             before.wait().await;
@@ -148,7 +150,7 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
     let config = Config { token, grace: args.grace, ..Config::new(coordinator_dir(&args.dir), args.listen) };
     let mut config = args.metadata.configure(config);
     if config.rebuild {
-        // The nodes begin after their coordinator, but their folders say whose they are.
+        // The nodes start after their coordinator, but their folders say to which cluster they belong.
         config.adopt = cluster_of(&args.dir, shape.nodes)?;
     }
     let start = Cluster::with_config(&args.dir, shape, args.replace.clone(), config);
@@ -248,7 +250,7 @@ async fn end(coordinator: CoordinatorHandle) -> anyhow::Result<()> {
     match copied {
         Some(copied) if copied.nodes.is_empty() => {
             let reasons =
-                if copied.failed.is_empty() { "none lives".into() } else { copied.failed.join("; ") };
+                if copied.failed.is_empty() { "no agent is alive".into() } else { copied.failed.join("; ") };
             eprintln!("kintsu: no agent took a last copy of the metadata: {reasons}");
         }
         Some(copied) => {

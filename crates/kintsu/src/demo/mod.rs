@@ -22,7 +22,7 @@ use processes::Processes;
 
 const CODES: [(&str, &str); 2] = [("demo-rs", "rs:n=14,k=10"), ("demo-lrc", "azure-lrc:n=16,k=12,r=6")];
 const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipeline];
-/// Small enough that a file of 100 MB makes several stripes, whose repairs run side by side.
+/// Small enough that a file of 100 MB has several stripes, whose repairs run in parallel.
 const BLOCK_BYTES: u64 = 4 << 20;
 const MARKER: &str = ".kintsu-demo";
 
@@ -59,7 +59,7 @@ async fn story(args: &Demo, json: bool, processes: &mut Processes) -> anyhow::Re
     say(
         json,
         &format!(
-            "starting a coordinator and {} agents in {} racks, each a process of its own",
+            "starting a coordinator and {} agents in {} racks, each in its own process",
             args.nodes, args.racks
         ),
     );
@@ -146,7 +146,7 @@ async fn put(client: &Client, file: &Path, name: &str, code: &str) -> anyhow::Re
     Ok(())
 }
 
-/// The three nodes that hold the most blocks: the hardest that any three can make it.
+/// The three nodes that hold the most blocks: the worst case for three failures.
 async fn victims(client: &Client) -> anyhow::Result<Vec<u32>> {
     let mut nodes = client.nodes().await?.nodes;
     nodes.sort_by_key(|n| std::cmp::Reverse(n.placed_blocks));
@@ -229,13 +229,13 @@ fn print(rows: &[(u32, JobReport)], json: bool) -> anyhow::Result<()> {
     output::line("")?;
     output::line(&table.to_string())?;
     output::line(
-        "(Each method recovers another node. Loopback has no slow link, so times here show the\n processor and the disk; the link load is what decides on a network.)",
+        "(Each method recovers another node. Loopback has no slow link, so the times here depend on the\n processor and the disk; on a network the link load decides.)",
     )
 }
 
 fn how_to_go_on(args: &Demo) {
     let program = std::env::current_exe().map_or_else(|_| "kintsu".into(), |path| path.display().to_string());
-    println!("\nTo go on with this cluster:");
+    println!("\nTo continue with this cluster:");
     println!("  {program} up --nodes {} --racks {} --dir {} &", args.nodes, args.racks, args.dir.display());
     for command in ["nodes", "stat demo-rs", "explain demo-lrc --lost 3 --svg plan.svg"] {
         println!("  {program} {command}");

@@ -24,7 +24,7 @@ impl Processes {
     /// Starts a cluster in `dir` on free ports; returns the coordinator's address.
     pub async fn start(&mut self, dir: &Path, nodes: u32, racks: u32) -> anyhow::Result<String> {
         let mut coordinator = command(&coordinator_dir(dir), "coordinator")?;
-        // The demo recovers nodes itself, when it has shown degraded reads.
+        // The demo starts recovery itself, after the degraded reads.
         coordinator.args(["--listen", "127.0.0.1:0", "--grace", "1h", "--json"]);
         let mut child = coordinator.stdout(Stdio::piped()).spawn().context("cannot start a coordinator")?;
         let out = child.stdout.take().context("the coordinator's output")?;
@@ -57,7 +57,7 @@ impl Processes {
         .await
     }
 
-    /// Waits until the coordinator has found out that these nodes are dead.
+    /// Waits until the coordinator counts these nodes as dead.
     pub async fn wait_dead(&mut self, client: &Client, dead: &[u32]) -> anyhow::Result<()> {
         self.wait(client, "the coordinator to notice the dead nodes", |states| {
             states.iter().filter(|(id, s)| dead.contains(id) && *s == NodeState::Dead).count() == dead.len()
@@ -89,7 +89,7 @@ impl Processes {
         bail!("gave up waiting for {what} after a minute")
     }
 
-    /// Asks every process to end, waits, and kills what does not.
+    /// Terminates every process, waits, and kills those that do not end.
     pub async fn end(&mut self) {
         let agents = std::mem::take(&mut self.agents).into_values();
         for mut child in agents.chain(self.coordinator.take()) {
@@ -108,7 +108,7 @@ fn command(dir: &Path, role: &str) -> anyhow::Result<Command> {
     let log = std::fs::File::create(dir.join("log.txt"))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(role).arg("--dir").arg(dir).stdin(Stdio::null()).stderr(log).kill_on_drop(true);
-    // Ctrl-C reaches the demo alone, which then ends its processes in order.
+    // Only the demo itself gets Ctrl-C; it then ends its processes in order.
     command.process_group(0);
     Ok(command)
 }

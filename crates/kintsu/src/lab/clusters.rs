@@ -1,4 +1,4 @@
-//! `kintsu lab list`, `exec` and `down`: what is done with emulated clusters that run elsewhere.
+//! `kintsu lab list`, `exec` and `down`: commands on emulated clusters of other processes.
 
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ pub async fn exec(args: LabExec) -> anyhow::Result<ExitCode> {
     let shell = || vec![std::env::var_os("SHELL").unwrap_or_else(|| "sh".into())];
     let program = if args.command.is_empty() { shell() } else { args.command };
     let mut command = tokio::process::Command::from(lab.command(args.node, &program)?);
-    // An interrupt from the terminal is for the command.
+    // An interrupt from the terminal is meant for the command.
     let mut interrupts = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
     let mut child = command.kill_on_drop(true).spawn().context("cannot start nsenter (util-linux)")?;
     let status = loop {

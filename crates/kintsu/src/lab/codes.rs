@@ -1,5 +1,5 @@
-//! Every code on a live cluster: a file stored, every single block and every bearable set of blocks lost in
-//! turn, read back degraded and repaired; what repairs read and moved beside what theory says.
+//! Every code on a live cluster: a file is stored; then every single block and every tolerable set of blocks is
+//! lost in turn, read back degraded and repaired. The bytes that repairs read and moved are compared with theory.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipelin
 const SLICE_BYTES: u32 = 32 << 10;
 const PAGE_BYTES: u64 = 4096;
 
-/// Blocks of the object whose repairs are measured are at least this long.
+/// Least length of the blocks whose repairs are measured.
 const BLOCK_BYTES: u64 = 128 << 10;
 
 /// One code's results. Costs are in blocks.
@@ -37,7 +37,7 @@ struct Row {
     losses_tried: usize,
     /// Sets of two or more blocks within the code's distance.
     losses: usize,
-    /// Whether all bytes came back right and all costs were those of theory.
+    /// Whether all bytes were right and all costs were as in theory.
     ok: bool,
 }
 
@@ -48,8 +48,8 @@ struct Cost {
     read: f64,
     moved_theory: f64,
     moved: f64,
-    /// Blocks that something is read of. A tree or a chain moves at most one block's worth of sums on from each:
-    /// less only where the first ones on the way have no part in some sub-blocks.
+    /// Blocks that are read at least in part. In a tree or a chain each of them sends at most one block of partial
+    /// sums: less only if the first blocks on the path do not contribute to some sub-blocks.
     hops: f64,
     tree: f64,
     chain: f64,
@@ -125,8 +125,7 @@ impl Cost {
     }
 }
 
-/// Stores one stripe: of whole cells, or (`odd`) one whose last cells are cut anywhere. Returns the length
-/// of a block.
+/// Stores one stripe, of whole cells or (`odd`) with cut last cells. Returns the length of a block.
 async fn store(site: &Site, code: &dyn Code, name: &str, odd: bool, args: &LabCodes) -> anyhow::Result<u64> {
     let cell = code.w() as u64 * PAGE_BYTES;
     let block = if odd { cell } else { BLOCK_BYTES.next_multiple_of(cell) };
@@ -142,7 +141,7 @@ async fn store(site: &Site, code: &dyn Code, name: &str, odd: bool, args: &LabCo
     Ok(block)
 }
 
-/// Loses blocks, reads the object, repairs it, reads it again; the bytes that the repair read and moved.
+/// Loses blocks, reads the object, repairs it, reads it again. Returns the bytes that the repair read and moved.
 async fn lose(site: &Site, name: &str, lost: &[BlockIndex], method: Method) -> anyhow::Result<(u64, u64)> {
     let (expected, _) = site.get(name, None).await?;
     let homes = site.homes(name).await?;
@@ -162,7 +161,7 @@ async fn lose(site: &Site, name: &str, lost: &[BlockIndex], method: Method) -> a
     Ok((report.bytes_read, report.bytes_moved))
 }
 
-/// What the repair of `block` costs by the code's own graph, the measured side not yet known.
+/// The cost of the repair of `block` by the code's own graph; the measured fields are filled later.
 fn theory(code: &dyn Code, block: BlockIndex) -> anyhow::Result<Cost> {
     let cost = repair_cost(code, block)?;
     let unknown = f64::NAN;
@@ -177,8 +176,8 @@ fn theory(code: &dyn Code, block: BlockIndex) -> anyhow::Result<Cost> {
     })
 }
 
-/// The sets of 2 to d - 1 blocks; where their number times the symbols of a stripe is more than `budget`, only as
-/// many of them, evenly spaced.
+/// The sets of 2 to d - 1 blocks. If their number times the symbols of a stripe is more than `budget`, only as
+/// many as fit, evenly spaced.
 fn loss_sets(code: &dyn Code, budget: usize) -> Vec<Vec<BlockIndex>> {
     let mut sets = Vec::new();
     for size in 2..code.distance() {
@@ -248,8 +247,8 @@ fn print(rows: &[Row], json: bool) -> anyhow::Result<()> {
     }
     output::line(&table.to_string())?;
     output::line(
-        "(Blocks read and moved to repair one block, least to most over the blocks of a stripe; every repaired and\n \
-         degraded read gave the same bytes. Measured by the agents, block by block.)",
+        "(Blocks read and moved to repair one block, least to most over the blocks of a stripe. All reads, degraded and after\n \
+         repair, gave the same bytes. Measured by the agents, block by block.)",
     )
 }
 

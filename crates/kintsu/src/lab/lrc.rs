@@ -1,9 +1,9 @@
-//! The experiment of the LRC study (Kolosov et al., section 6) on a cluster of this program: fill it, lose a
-//! node, recover, and count what was read and moved for each lost data block, beside ARC and NRC.
+//! The experiment of the LRC study (Kolosov et al., section 6) on a Kintsu cluster: fill it, lose a node, recover,
+//! and count what was read and moved for each lost data block. The counts are compared with ARC and NRC.
 //!
-//! Differs from the paper's Ceph on EC2: blocks are smaller, links and disks are this machine's, so
-//! times are of processor and page cache; counts do not depend on that. A degraded read here
-//! reads the blocks of the lost one's group only (Ceph: the whole object).
+//! Differences from the paper's Ceph on EC2: blocks are smaller, and links and disks are this machine's, so times
+//! are those of processor and page cache; counts do not depend on that. A degraded read here reads only the blocks
+//! of the lost block's group (Ceph: the whole object).
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -46,7 +46,7 @@ const GROUPS: [&[&str]; 5] = [
     &["rs:n=15,k=8", "azure-lrc:n=15,k=8,r=4", "azure-lrc-plus1:n=15,k=8,r=4", "optimal-lrc:n=15,k=8,r=4"],
 ];
 
-/// Blocks read for each data block of the lost node, where the paper's text prints it (section 6).
+/// Blocks read for each data block of the lost node, as printed in the paper's text (section 6).
 const PUBLISHED: [(&str, f64); 2] = [("rs:n=14,k=10", 12.53), ("rs:n=15,k=10", 13.24)];
 
 /// Degraded reads tried for each lost node.
@@ -61,14 +61,14 @@ struct Row {
     zones: u32,
     arc: f64,
     nrc: f64,
-    /// NRC of the very blocks that were lost.
+    /// NRC of exactly the blocks that were lost.
     nrc_of_lost: f64,
     read: f64,
     moved: f64,
     /// Blocks that crossed zones for each lost data block.
     across_zones: f64,
     published: Option<f64>,
-    /// Blocks read by a read of one lost data block: theory, and measured.
+    /// Blocks read by a degraded read of one lost data block: in theory, and measured.
     degraded: f64,
     degraded_read: f64,
     seconds: f64,
@@ -296,9 +296,9 @@ fn print(rows: &[Row], args: &LabLrc, json: bool) -> anyhow::Result<()> {
     output::line(&table.to_string())?;
     output::line(&format!(
         "(Blocks for each lost data block; {} nodes, {} stripes, {} of blocks, {} node(s) lost in turn. NRC of lost: NRC with\n \
-         the very blocks that were lost, whose mixture of data and parity is not the code's own: measured reads equal\n \
-         it. A degraded read of a block reads what its repair reads, r blocks in a group, where the paper's Ceph read k.\n \
-         Times are of this machine's processor and page cache, no network: they follow the bytes less than on one.\n \
+         exactly the blocks that were lost, whose shares of data and parity differ from the code's: measured reads equal\n \
+         it. A degraded read of a block reads what its repair reads, r blocks in a group; the paper's Ceph read k blocks.\n \
+         Times are of this machine's processor and page cache, without a network, so they depend less on the bytes.\n \
          docs/lrc-study.md explains the deviations from the paper.)",
         args.nodes,
         args.stripes,

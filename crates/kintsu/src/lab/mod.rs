@@ -1,5 +1,5 @@
-//! `kintsu lab`: emulated clusters, and experiments on a cluster of its own, which is gone when they end. Each
-//! measures what agents read and send, and prints it beside what theory says.
+//! `kintsu lab`: emulated clusters, and experiments on a temporary cluster. Each experiment measures what agents
+//! read and send, and prints it beside theory.
 
 mod clusters;
 mod codes;

@@ -14,7 +14,7 @@ use kintsu_lab::{Entry, Place, enter};
 use crate::cli::{LabPage, LabRun};
 use crate::{output, progress};
 
-/// Repetitions when nothing else is asked for.
+/// Default number of repetitions.
 const RUNS: usize = 5;
 const QUICK_RUNS: usize = 2;
 
@@ -142,7 +142,8 @@ pub fn page(args: &LabPage) -> anyhow::Result<ExitCode> {
     let mut reports: Vec<Report> = Vec::new();
     for path in &files {
         let report = serde_json::from_str(&read(path)?);
-        reports.push(report.with_context(|| format!("{} is no result of `kintsu lab run`", path.display()))?);
+        reports
+            .push(report.with_context(|| format!("{} is not a result of `kintsu lab run`", path.display()))?);
     }
     let text = splice(&read(&args.page)?, &reports, &args.charts)?;
     std::fs::write(&args.page, text).with_context(|| format!("cannot write {}", args.page.display()))?;

@@ -1,4 +1,4 @@
-//! A whole cluster in this process for the time of an experiment, in a folder that is removed after it.
+//! A whole cluster in this process for one experiment, in a folder that is removed after it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 
 use crate::command::Cluster;
 
-/// The cluster repairs nothing unasked while an experiment lasts.
+/// The cluster repairs nothing automatically during an experiment.
 const GRACE: Duration = Duration::from_secs(1 << 30);
 
-/// What a disk is read by.
+/// Bytes of a page, the unit of disk reads.
 const PAGE_BYTES: usize = 4096;
 
-/// Stripes listed at a time.
+/// Stripes fetched in one call.
 const PAGE: u64 = 1000;
 
 /// A running cluster and a client of it.
@@ -33,8 +33,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts `nodes` nodes in `racks` racks, in a new folder inside `dir` (the system's for temporary files
-    /// by default).
+    /// Starts `nodes` nodes in `racks` racks, in a new folder inside `dir` (by default the system's folder for
+    /// temporary files).
     pub async fn start(nodes: u32, racks: u32, dir: Option<PathBuf>) -> anyhow::Result<Self> {
         let parent = dir.unwrap_or_else(std::env::temp_dir);
         let dir = tempfile::Builder::new()
@@ -47,8 +47,7 @@ impl Site {
         Ok(Self { cluster, client, _dir: dir })
     }
 
-    /// Ends the cluster and removes its data. Where its coordinator had ended by itself, that is why an experiment
-    /// failed.
+    /// Ends the cluster and removes its data. If its coordinator had ended by itself, the result is that error.
     pub async fn end<T>(self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
         self.client.close().await;
         let ended = self.cluster.shutdown().await;
@@ -66,7 +65,7 @@ impl Site {
         Ok(())
     }
 
-    /// Reads an object, or a range of it: the SHA-256 of what came, and the report.
+    /// Reads an object, or a range of it; returns the SHA-256 of the bytes, and the report.
     pub async fn get(
         &self,
         name: &str,
@@ -95,7 +94,7 @@ impl Site {
         Ok(places.iter().flatten().map(|place| (place.id.index, place.node)).collect())
     }
 
-    /// Deletes all blocks of a node: they are lost from now on, the node is not.
+    /// Deletes all blocks of a node; the blocks are lost, the node is not.
     pub async fn wipe(&self, node: NodeId) -> anyhow::Result<()> {
         finish(self.client.command_node(node, NodeAction::Wipe).await?, |_, _| {}).await.map(drop)
     }
@@ -105,7 +104,7 @@ impl Site {
         finish(self.client.command_node(node, action).await?, |_, _| {}).await.map(drop)
     }
 
-    /// Rebuilds everything lost of an object or a node; `progress` is told blocks or bytes done and in all.
+    /// Repairs all lost blocks of an object or a node; `progress` gets the blocks or bytes done and the total.
     pub async fn repair(
         &self,
         target: RepairTarget,
@@ -134,8 +133,8 @@ pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The first `len` bytes of a file without its pages of zeros, which would not be sent and so not be counted; from its
-/// beginning again where it is shorter. `None`: this program's own file.
+/// `len` bytes of a file without its pages of zeros, which would not be sent and so not be counted. A shorter file
+/// is repeated. `None`: this program's own file.
 pub fn real_bytes(file: Option<&std::path::Path>, len: usize) -> anyhow::Result<Bytes> {
     let own = std::env::current_exe()?;
     let path = file.unwrap_or(&own);
@@ -151,7 +150,11 @@ pub fn real_bytes(file: Option<&std::path::Path>, len: usize) -> anyhow::Result<
             bytes.extend_from_slice(&page[..read]);
         }
     }
-    ensure!(!bytes.is_empty(), "expected a file with bytes other than zero, {} has none", path.display());
+    ensure!(
+        !bytes.is_empty(),
+        "expected a file with bytes other than zero, got only zeros in {}",
+        path.display()
+    );
     while bytes.len() < len {
         let again = bytes.len().min(len - bytes.len());
         bytes.extend_from_within(..again);

@@ -11,12 +11,12 @@ use serde_json::json;
 use crate::cli::LabUp;
 use crate::output;
 
-/// Tells the process in the background, which has the same arguments, that it is that one.
+/// Marks the background process, which has the same arguments as the one in the foreground.
 const IN_BACKGROUND: &str = "KINTSU_LAB_DETACHED";
 
 /// `kintsu lab up`.
 pub async fn run(args: LabUp, json: bool) -> anyhow::Result<ExitCode> {
-    // What is wrong with the description is told before anything is started.
+    // Errors in the description are reported before anything is started.
     let spec = describe(&args)?;
     if args.detach && std::env::var_os(IN_BACKGROUND).is_none() {
         return detach(json).await;
@@ -71,10 +71,10 @@ fn announce(lab: &Lab, spec: &Spec, json: bool) -> anyhow::Result<()> {
         data.display()
     ))?;
     output::line(&format!("kintsu lab exec {name} -- kintsu nodes"))?;
-    output::line(&format!("Ctrl-C or `kintsu lab down {name}` takes it down, and its data with it."))
+    output::line(&format!("Ctrl-C or `kintsu lab down {name}` takes it down and removes its data."))
 }
 
-/// Starts the same command again in a session of its own, and waits until its cluster is up.
+/// Starts the same command again in a new session, and waits until its cluster is up.
 async fn detach(json: bool) -> anyhow::Result<ExitCode> {
     let log = tempfile::Builder::new().prefix("kintsu-lab-").suffix(".log").tempfile()?;
     let mut command = tokio::process::Command::new("setsid");

@@ -1,5 +1,5 @@
-//! A real cluster for tests: a coordinator and agents as processes of their own, driven through
-//! the command line as a user would, killed with SIGKILL, and ended by id when a test is over.
+//! A real cluster for tests: a coordinator and agents in separate processes, controlled through the command line
+//! as a user would, killed with SIGKILL, and ended by id when a test is over.
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(
     missing_docs,
@@ -17,7 +17,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// Nothing in a test waits longer than this for something that must come.
+/// The longest wait in a test for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct Cluster {
@@ -31,7 +31,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster whose repairs are asked for (the grace time is an hour).
+    /// Starts a cluster that repairs only on command (the grace time is an hour).
     pub fn start(nodes: u32, racks: u32) -> Self {
         Self::with_grace(nodes, racks, "1h")
     }
@@ -40,7 +40,7 @@ impl Cluster {
         Self::prepared(nodes, racks, grace, |_, _| {})
     }
 
-    /// Starts a cluster after `prepare(folder, node)` has seen to each node's folder.
+    /// Starts a cluster after `prepare(folder, node)` has prepared each node's folder.
     pub fn prepared(nodes: u32, racks: u32, grace: &'static str, prepare: impl Fn(&Path, u32)) -> Self {
         let dir = TempDir::new().unwrap();
         let mut cluster = Self {
@@ -68,7 +68,7 @@ impl Cluster {
         ready.expect("the coordinator says where it listens");
     }
 
-    /// The same with more options, and with its standard error in a file; `None` when it ends instead.
+    /// The same with more options, and with its standard error in a file; `None` if the coordinator ends instead.
     pub fn start_coordinator_with(&mut self, more: &[&str], log: Option<&Path>) -> Option<Value> {
         let mut command = kintsu();
         command.args(["coordinator", "--json", "--grace", self.grace, "--listen", &self.endpoint]);
@@ -118,7 +118,7 @@ impl Cluster {
         self.coordinator.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
-    /// Starts an agent and waits until the cluster has taken it in.
+    /// Starts an agent and waits until the cluster has accepted it.
     pub fn start_agent(&mut self, id: u32) {
         self.start_agent_with(id, &[]);
     }
@@ -265,7 +265,7 @@ impl Drop for Cluster {
 pub fn kintsu() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kintsu"));
     command.env_remove("KINTSU_TOKEN");
-    // What daemons say of deaths and rot is expected here, and would bury what tests say.
+    // Daemons log deaths and rot, which tests expect; this would hide the output of the tests.
     if std::env::var_os("KINTSU_LOG").is_none() {
         command.env("KINTSU_LOG", "error");
     }
@@ -282,7 +282,7 @@ pub fn sha256(path: &Path) -> String {
     hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Waits for something that must come; panics when it does not.
+/// Waits for an expected event; panics if it does not come.
 pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
@@ -309,7 +309,7 @@ pub fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// Says what is not tested here; past the harness, which keeps to itself what a test prints that passes.
+/// Reports what is not tested here, directly to standard error: the harness hides the output of passing tests.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }

@@ -26,10 +26,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub const GENERATION: u32 = 3;
-/// What the headers of blocks that programs write are to say.
+/// The label in the headers of blocks that programs write.
 pub const LABEL: &[u8] = b"what the block is part of";
 
-/// Guards against hangs only; nothing is concluded from how long anything takes.
+/// A guard against hangs only; no test depends on how long this takes.
 pub async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), work).await.expect("it hangs")
 }
@@ -155,7 +155,7 @@ impl Site {
         bytes
     }
 
-    /// What the header of a block says besides its identity.
+    /// The label in the header of a block.
     pub fn label(&self, node: NodeId, index: u8) -> Vec<u8> {
         self.nodes[&node].store.look(self.id(index)).unwrap().label
     }
@@ -204,7 +204,7 @@ impl Site {
         }
     }
 
-    /// The blocks as a client loads them that writes the site's object.
+    /// The blocks as loaded by a client that writes the site's object.
     pub fn client(&self) -> ClientLocal {
         let blocks = Arc::new(self.blocks.clone());
         ClientLocal::reading(move |binding| {
@@ -212,7 +212,7 @@ impl Site {
         })
     }
 
-    /// Runs all programs, those of the client with `client`, except on the nodes `without`.
+    /// Runs all programs except those of the nodes `without`; those of the client use `client`.
     pub async fn run(
         &self,
         programs: &[Program],
@@ -229,7 +229,7 @@ impl Site {
         within(run_all(programs, contexts, without)).await
     }
 
-    /// As [`Site::run`], where nothing may go wrong.
+    /// As [`Site::run`], which must succeed.
     pub async fn succeed(
         &self,
         programs: &[Program],

@@ -19,7 +19,7 @@ const LEN: usize = UNIT_BYTES + 3000;
 /// Random outcomes of a power failure tried for each operation, besides "only what was synced".
 const OUTCOMES: u64 = 12;
 
-/// Later generations are written in other units than the first.
+/// Later generations use another unit size than the first.
 fn unit(generation: Generation) -> usize {
     if generation == Generation(1) { UNIT_BYTES } else { LEAST_UNIT_BYTES }
 }
@@ -36,8 +36,8 @@ enum Step {
     Wipe,
 }
 
-/// New block, rewrite (which sets the old one aside), abandoned rewrite, a second one beside it, in another
-/// directory; then all the ways a block can go, and come back.
+/// A new block, a rewrite (which sets the old one aside), an abandoned rewrite, a second block in another
+/// directory; then all the ways in which a block can disappear and come back.
 fn script() -> Vec<Step> {
     let [a, b, c] = [block(1, 0), block(1, 1), block(2, 0)];
     let [one, two] = [Generation(1), Generation(2)];
@@ -65,7 +65,7 @@ fn script() -> Vec<Step> {
 struct Model {
     /// What may be there of each block: a generation, or nothing.
     states: BTreeMap<BlockId, Vec<Option<Generation>>>,
-    /// What was finished and then set aside or replaced: it is there, or set aside, or both.
+    /// Blocks that were finished and then set aside or replaced: each is in its place, or set aside, or both.
     kept: BTreeSet<(BlockId, Generation)>,
 }
 
@@ -99,7 +99,8 @@ impl Model {
         }
     }
 
-    /// What the step must not lose, and what it may: deleting and wiping lose blocks, purging what is set aside.
+    /// Updates what the step must not lose. It may lose blocks by deleting and wiping, and blocks set aside by
+    /// purging.
     fn keep(&mut self, step: Step) {
         match step {
             Step::SetAside(id) | Step::Put(id, _) => {
@@ -166,7 +167,7 @@ fn apply(store: &FileStore, step: Step) -> Result<(), StoreError> {
             let wanted = |aside: &Aside| aside.id == id && aside.reason == Reason::Unknown;
             match store.aside()?.into_iter().find(wanted) {
                 Some(aside) => match store.take_back(&aside.name) {
-                    // The first attempt got so far.
+                    // The first attempt got this far.
                     Err(StoreError::Busy { .. }) => Ok(()),
                     other => other.map(drop),
                 },

@@ -14,7 +14,7 @@ fn ids(listing: &Listing) -> (Vec<BlockId>, Vec<BlockId>) {
     (listing.blocks.iter().map(|meta| meta.id).collect(), listing.damaged.iter().map(|(id, _)| *id).collect())
 }
 
-/// Puts a file in the block's place whose every read fails with EIO, as on a medium with bad sectors.
+/// Replaces the block's file with one on which every read fails with EIO, as on a medium with bad sectors.
 fn make_unreadable(path: &Path) {
     std::fs::remove_file(path).unwrap();
     symlink("/proc/self/mem", path).unwrap();
@@ -38,7 +38,7 @@ fn a_block_that_cannot_be_read_keeps_no_other_from_being_listed() {
     }
     assert_eq!(scrub(&store, &mut |_, _| true).unwrap().unread, [all[1]]);
 
-    // Opening needs no block to be readable, and one that is not can be set aside and written again.
+    // Opening a store does not need readable blocks; an unreadable one can be set aside and written again.
     drop(store);
     let store = FileStore::open(dir.path()).unwrap();
     assert_eq!(store.usage().unwrap().blocks, 3);
@@ -100,7 +100,7 @@ macro_rules! vanished {
     };
 }
 
-/// Nothing works on a store whose folder is another one now, and it says why.
+/// Every call on a store whose folder was replaced fails and says why.
 fn all_is_refused(store: &FileStore, dir: &Path) {
     let id = block(1, 0);
     let message = vanished!(store.check_root());
@@ -145,7 +145,7 @@ fn a_folder_that_another_one_replaced_is_not_written_to() {
     vanished!(writer.finish(None));
     assert!(is_empty(&dir), "nothing is written into the other folder");
 
-    // Another store at this place, with a block of the same name, is as foreign.
+    // Another store in this place is refused too, even with a block of the same name.
     let other = FileStore::open(&dir).unwrap();
     put(&other, block(1, 0), G, 200).unwrap();
     vanished!(store.delete(block(1, 0), None));
@@ -192,7 +192,7 @@ fn a_disk_that_was_unmounted_lazily_leaves_its_mount_point_empty() {
     vanished!(writer.finish(None));
     assert!(is_empty(dir), "nothing is written into the mount point");
     drop(store);
-    // What the end of the test unmounts.
+    // For the unmount at the end of the test.
     let again = Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(dir).status().unwrap();
     assert!(again.success());
 }
@@ -203,7 +203,7 @@ fn a_shelf_that_was_removed_is_made_again() {
     let store = FileStore::open(dir.path()).unwrap();
     put(&store, block(1, 0), G, 100).unwrap();
     std::fs::remove_dir_all(dir.path().join("blocks/01")).unwrap();
-    // The first write finds out.
+    // The first write notices it.
     let _ = put(&store, block(1, 0), G, 100);
     put(&store, block(1, 0), G, 100).unwrap();
     get(&store, block(1, 0), G).unwrap();

@@ -1,9 +1,8 @@
 //! A store of one file per block in a directory.
 //!
 //! A block is written to a `.tmp` file, synced, renamed over its name, and the directory synced.
-//! Everything that changes what a name stands for happens under one mutex, and only renames,
-//! links, removals and header reads do, and the sync of a directory when a block is set aside: data
-//! is read, written and synced outside of it.
+//! Everything that changes what a name stands for happens under one mutex: renames, links, removals, header reads,
+//! and the sync of a directory when a block is set aside. Data is read, written and synced outside of the mutex.
 //!
 //! Opening a store removes what a crash left and syncs its directories, so that whatever is visible
 //! afterwards is durable.
@@ -49,7 +48,7 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store in `dir`, which is made if absent, for this process alone.
+    /// Opens the store in `dir` (created if absent) for this process alone.
     ///
     /// Cost: lists all blocks and syncs their directories (at most 256).
     ///
@@ -66,8 +65,8 @@ impl FileStore {
         Ok(store)
     }
 
-    /// Removes unfinished writes, takes stock of blocks, makes what is visible durable. What earlier versions
-    /// set aside beside the blocks goes into the quarantine.
+    /// Removes unfinished writes, counts the blocks, makes what is visible durable. Moves what earlier versions
+    /// set aside beside the blocks into the quarantine.
     fn recover(&self) -> Result<(), StoreError> {
         let shared = &self.shared;
         let mut state = shared.state();
@@ -171,7 +170,7 @@ impl BlockStore for FileStore {
                 Err(error) => listing.damaged.push((id, error)),
             }
         }
-        // If the folder went meanwhile, blocks that were not found prove nothing.
+        // If the folder has vanished meanwhile, a block that was not found proves nothing.
         self.shared.check_root()?;
         Ok(listing)
     }
@@ -198,7 +197,7 @@ impl BlockStore for FileStore {
     fn take_back(&self, name: &str) -> Result<BlockMeta, StoreError> {
         let name = quarantine::parse(name)?;
         let id = name.id;
-        // Twice, so that a passing error of the disk sets nothing aside.
+        // Verified twice, so that a temporary disk error sets nothing aside.
         let damaged = |()| self.verify(id).is_err_and(|error| error.is_damage());
         if damaged(()) && damaged(()) {
             self.set_aside(id, Reason::Rotten, self.shared.disk.now_unix())?;

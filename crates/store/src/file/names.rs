@@ -1,8 +1,8 @@
 //! Names of files in a store's directory: `blocks/0c/s12.b3.block` holds block 3 of stripe 12.
 //!
-//! The directory between is the stripe's lowest byte in hex, so that no directory grows too long.
-//! Beside a block there may be `.tmp`, a write that is not finished, and `.bad`, a block that earlier
-//! versions set aside. Blocks that are set aside now are in `quarantine`, under names of their own
+//! The directory in the middle (`0c`) is the stripe's lowest byte in hex, so that no directory grows too long.
+//! Beside a block there may be a `.tmp` file, which is an unfinished write, and a `.bad` file, which is a block
+//! that an earlier version set aside. This version sets blocks aside in `quarantine`, under other names
 //! (`AsideName`). Files with other names are not ours and are never touched.
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! The folder of blocks that were set aside: nothing in it is read as a block, all of it can come back.
 //!
-//! A file is moved by giving it its new name, syncing, and taking its old name away, so that a power failure
-//! at any moment leaves it at least one of both. File systems without hard links get a plain rename.
+//! A file is moved in three steps: it gets its new name, the directory is synced, its old name is removed. So a
+//! power failure at any moment leaves it at least one name. On file systems without hard links it is a plain
+//! rename.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -15,7 +16,7 @@ use super::shared::{Shared, State};
 use crate::aside::AsideName;
 use crate::{Aside, BlockMeta, Held, Reason, StoreError};
 
-/// The name of a block that was set aside, as it came from outside.
+/// Parses the name of a block that was set aside, as a caller gave it.
 pub(super) fn parse(name: &str) -> Result<AsideName, StoreError> {
     AsideName::parse(name).ok_or_else(|| no_such(name))
 }
@@ -29,7 +30,7 @@ pub(super) fn no_such(name: &str) -> StoreError {
     }
 }
 
-/// Whether this is how a file system says that it knows no second names, or not for this file.
+/// Whether this error means that the file system has no hard links, or refuses one for this file.
 fn no_links(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [Errno::PERM, Errno::OPNOTSUPP, Errno::MLINK, Errno::NOSYS]
@@ -38,7 +39,7 @@ fn no_links(error: &io::Error) -> bool {
 }
 
 impl Shared {
-    /// Takes stock of what is set aside; returns it.
+    /// Counts what is set aside; returns it.
     pub(super) fn count_aside(&self, state: &mut State) -> Result<Vec<(AsideName, u64)>, StoreError> {
         let found = self.each_aside()?;
         state.aside = found.iter().map(|(name, len)| (name.to_string(), *len)).collect();
@@ -51,7 +52,7 @@ impl Shared {
     fn each_aside(&self) -> Result<Vec<(AsideName, u64)>, StoreError> {
         let dir = names::quarantine(&self.root);
         let entries = match self.disk.list(&dir) {
-            // Made when something is set aside.
+            // The folder is created when the first block is set aside.
             Err(none) if none.kind() == ErrorKind::NotFound => Vec::new(),
             entries => entries.map_err(|source| StoreError::io(&dir, source))?,
         };
@@ -83,8 +84,8 @@ impl Shared {
         Ok(known.collect())
     }
 
-    /// Moves a file of block `id` into the quarantine; returns its name there. The file's new name is durable on
-    /// return, that the old one is gone is not.
+    /// Moves a file of block `id` into the quarantine; returns its name there. On return the new name is durable;
+    /// the removal of the old name is not yet.
     pub(super) fn move_aside(
         &self,
         state: &mut State,
@@ -107,12 +108,12 @@ impl Shared {
         Ok(name.to_string())
     }
 
-    /// Makes way for a block that is about to get its name: what has that name is put aside, unless it is the
-    /// same block or its header is damaged.
+    /// Frees the name of a block that is about to be published: a file that has this name is set aside, unless it
+    /// is the same block or its header is damaged.
     ///
     /// # Errors
-    /// `Stale` if what is there is later; `Invalid` if it is of a version that this software does not know; those of the
-    /// disk, also where they keep us from telling what is there.
+    /// `Stale` if what is there is later; `Invalid` if it is of a version that this software does not know; errors
+    /// of the disk, also those that hide what is there.
     pub(super) fn make_way(&self, state: &mut State, new: &Held) -> Result<(), StoreError> {
         let id = new.meta.id;
         let path = self.file(id, Kind::Block);
@@ -133,8 +134,8 @@ impl Shared {
         self.put_aside(state, &path, AsideName { id, generation, reason, at_unix, number: state.next_aside })
     }
 
-    /// Gives a file a name in the quarantine, durably. It keeps its old name, save where the file system knows
-    /// no second names.
+    /// Gives a file a name in the quarantine, durably. It keeps its old name too, unless the file system has no
+    /// hard links.
     fn put_aside(&self, state: &mut State, path: &Path, name: AsideName) -> Result<(), StoreError> {
         let dir = names::quarantine(&self.root);
         let failed = |source| self.io_error(&dir, 0, source);
@@ -156,14 +157,15 @@ impl Shared {
         })
     }
 
-    /// Takes back that a file was put aside, while it has its old name.
+    /// Undoes [`put_aside`](Self::put_aside) of a file that still has its old name.
     fn forget(&self, state: &mut State, name: &str) {
-        // One that cannot be removed takes no space while the block is there, and is listed and purged like others.
+        // A name that cannot be removed takes no space while the block exists, and is listed and purged like
+        // others.
         let _ = self.disk.remove(&names::quarantine(&self.root).join(name));
         state.aside.remove(name);
     }
 
-    /// Brings a file of the quarantine back to its block's place, which must be free. Durable on return.
+    /// Moves a file of the quarantine back to its block's place, which must be free. Durable on return.
     pub(super) fn take_back(&self, name: AsideName) -> Result<BlockMeta, StoreError> {
         let (id, name) = (name.id, name.to_string());
         let dir = names::quarantine(&self.root);
@@ -182,7 +184,7 @@ impl Shared {
         let placed = self.sync_shelf(names::shelf(id)).and_then(|()| self.remove(&from));
         if let Err(error) = placed {
             if two_names {
-                // One that stays is the same block, whole, under both names.
+                // If this removal fails, the same whole block has both names.
                 let _ = self.disk.remove(&to);
             }
             return Err(error);
@@ -194,7 +196,7 @@ impl Shared {
         Ok(meta)
     }
 
-    /// Deletes what is set aside and `chosen`; says how many blocks. Durable on return.
+    /// Deletes those blocks set aside that `chosen` selects; returns how many. Durable on return.
     pub(super) fn purge(&self, chosen: impl Fn(&AsideName) -> bool) -> Result<u64, StoreError> {
         self.check_root()?;
         let dir = names::quarantine(&self.root);
@@ -217,8 +219,8 @@ impl Shared {
         Ok(purged)
     }
 
-    /// Gives a file a second name, which must be free, or a new one where the file system knows no second names;
-    /// says whether it has both.
+    /// Gives a file a second name, which must be free; on a file system without hard links, renames it instead.
+    /// Returns whether the file has both names.
     fn link(&self, from: &Path, to: &Path) -> io::Result<bool> {
         match self.disk.link(from, to) {
             Err(error) if no_links(&error) => {

@@ -1,4 +1,4 @@
-//! Setting aside and taking back where blocks are damaged, and what earlier versions left.
+//! Setting aside and taking back damaged blocks, and files that earlier versions left.
 
 use super::tests::{G, simulated};
 use super::*;

@@ -9,7 +9,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::format::{self, HEADER_BYTES, Header, Layout};
 use crate::{BlockMeta, BlockRead, Generation, Held, StoreError, UNIT_BYTES};
 
-/// Whole units are read so many bytes at a time, so that they are checked while still in cache.
+/// Whole units are read in runs of this many bytes, so that they are checked while still in cache.
 const RUN_BYTES: usize = 8 * UNIT_BYTES;
 
 /// An open block file whose header and trailer have been checked.
@@ -52,7 +52,8 @@ impl FileRead {
         let units = format::decode_trailer(&meta, trailer)?;
         let label = format::decode_label(&header, &page, label_rest)?;
         if meta.unit_bytes as usize == UNIT_BYTES {
-            // Of a block in smaller units parts may be read, and nothing should be fetched beside them.
+            // Not for smaller units: such a block may be read in parts, and read-ahead would fetch more than
+            // those.
             file.advise_sequential();
         }
         Ok(Self { file, path, meta, label, units, cached: None, bytes_read: 0 })
@@ -79,7 +80,7 @@ impl FileRead {
         (self.meta.len - (unit * self.unit_bytes()) as u64).min(self.meta.unit_bytes.into()) as usize
     }
 
-    /// Reads whole units, the first one being `unit`, into `buf`, which ends where a unit ends.
+    /// Reads whole units, starting with `unit`, into `buf`, which ends where a unit ends.
     fn read_units(&mut self, unit: usize, buf: &mut [u8]) -> Result<(), StoreError> {
         let at = (HEADER_BYTES + unit * self.unit_bytes()) as u64;
         fill(&*self.file, &self.path, self.meta.id, at, buf)?;
@@ -89,7 +90,7 @@ impl FileRead {
             .try_for_each(|(data, unit)| format::check_unit(self.meta.id, unit, data, self.units[unit]))
     }
 
-    /// The verified bytes of a unit, read unless they are at hand.
+    /// The verified bytes of a unit, read unless they are cached.
     fn unit(&mut self, unit: usize) -> Result<&[u8], StoreError> {
         let cached = match self.cached.take() {
             Some((at_hand, data)) if at_hand == unit => data,

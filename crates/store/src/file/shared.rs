@@ -15,9 +15,10 @@ use crate::disk::Disk;
 pub(super) struct Shared {
     /// The store's directory.
     pub(super) root: PathBuf,
-    /// What it is on.
+    /// The file system that it is on.
     pub(super) disk: Arc<dyn Disk>,
-    /// What told the directory from others when it was opened; it stays the same while the lock's file is open in it.
+    /// Device and inode of the directory when it was opened. The open lock file in it keeps the inode from being
+    /// reused.
     identity: (u64, u64),
     state: Mutex<State>,
     _lock: Box<dyn Send + Sync>,
@@ -40,7 +41,7 @@ pub(super) struct State {
 }
 
 impl Shared {
-    /// Makes the directory if absent, and takes it for this process alone.
+    /// Creates the directory if absent, and locks it for this process alone.
     pub(super) fn open(disk: Arc<dyn Disk>, root: PathBuf) -> Result<Self, StoreError> {
         make_dir(&*disk, &root)?;
         let lock = disk.lock(&names::lock(&root)).map_err(|source| StoreError::io(&root, source))?;
@@ -75,7 +76,7 @@ impl Shared {
                     let name = |(device, inode)| format!("inode {inode} of device {device}");
                     let (expected, got) = (name(expected), name(got));
                     return vanished(format!(
-                        "another folder has come to its place, was its disk unmounted? expected {expected}, got {got}"
+                        "another folder is in its place; was its disk unmounted? expected {expected}, got {got}"
                     ));
                 }
                 (Ok(_), _) => {}
@@ -120,7 +121,7 @@ impl Shared {
         }
         let dir = names::shelf_dir(&self.root, shelf);
         match self.disk.create_dir(&dir) {
-            // Never those above it: if they are gone, so is the store.
+            // Never creates parent directories: if they are gone, the store is gone.
             Err(source) if source.kind() != ErrorKind::AlreadyExists => {
                 return Err(self.io_error(&dir, 0, source));
             }
@@ -138,7 +139,7 @@ impl Shared {
         self.disk.sync_dir(&dir).map_err(|source| self.io_error(&dir, 0, source))
     }
 
-    /// Removes a file; it is well if it is not there.
+    /// Removes a file; no error if it is not there.
     pub(super) fn remove(&self, path: &Path) -> Result<(), StoreError> {
         match self.disk.remove(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io(path, error)),
@@ -163,7 +164,7 @@ impl Shared {
     }
 }
 
-/// Makes a directory and those above it; it is well if it is there.
+/// Creates a directory and its parents; no error if it is there.
 fn make_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
     match (disk.create_dir(path).map_err(|error| (error.kind(), error)), path.parent()) {
         (Err((ErrorKind::NotFound, _)), Some(parent)) => {

@@ -1,4 +1,4 @@
-//! Writing a block file aside, and putting it in place when it is whole.
+//! Writing a block to a temporary file, and putting it in place when it is whole.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::{BlockMeta, BlockWrite, Digest, Generation, Held, StoreError};
 const SMALL_BYTES: usize = 32 * 1024;
 /// How much is gathered at most.
 const GATHER_BYTES: usize = 256 * 1024;
-/// After this many bytes the medium is asked to start on them, so that the last sync is short.
+/// After this many bytes writing to the medium is started, so that the last sync is short.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
 /// A block being written. Fields are dropped in order: the file goes before its claim does.
@@ -85,7 +85,8 @@ impl FileWrite {
         Ok(())
     }
 
-    /// Keeps a small piece back if it follows on those kept, or starts anew.
+    /// Keeps a small piece in memory if it continues the pieces kept; else writes those and starts anew with this
+    /// one.
     fn gather(&mut self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         let (start, bytes) = &self.gathered;
         if start + bytes.len() as u64 != offset || bytes.len() + data.len() > GATHER_BYTES {
@@ -98,7 +99,7 @@ impl FileWrite {
         Ok(())
     }
 
-    /// Writes what was kept back. If that fails it is still kept, and tried again later.
+    /// Writes what was kept in memory. If that fails, it stays in memory and is tried again later.
     fn flush(&mut self) -> Result<(), StoreError> {
         let (start, bytes) = &mut self.gathered;
         if !bytes.is_empty() {
@@ -155,7 +156,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// Takes it; says how often the store has been wiped.
+    /// Takes the right to write; also returns how often the store has been wiped.
     fn take(shared: &Arc<Shared>, id: BlockId) -> Result<(Self, u64), StoreError> {
         let mut state = shared.state();
         if !state.writing.insert(id) {
@@ -177,7 +178,7 @@ struct TempFile {
     path: PathBuf,
     file: Box<dyn DiskFile>,
     file_bytes: u64,
-    /// Bytes written since the medium was last asked to start, and the range they are in.
+    /// Bytes written since writeback was last started, and the range they are in.
     waiting: u64,
     waiting_in: Range<u64>,
     published: bool,
@@ -186,11 +187,11 @@ struct TempFile {
 impl TempFile {
     fn create(shared: &Arc<Shared>, id: BlockId, file_bytes: u64) -> Result<Self, StoreError> {
         let path = shared.file(id, Kind::Temp);
-        // One that is there was left by a writer that could not remove it: the claim is ours.
+        // We hold the claim, so a file that is there was left by a writer that could not remove it.
         shared.remove(&path)?;
         let file = shared.disk.create(&path).map_err(|source| {
             if source.kind() == ErrorKind::NotFound {
-                // Somebody removed the directory: the next write makes it again.
+                // Somebody removed the directory; the next write creates it again.
                 shared.state().shelves.remove(&names::shelf(id));
             }
             shared.io_error(&path, file_bytes, source)
@@ -216,7 +217,7 @@ impl TempFile {
         Ok(())
     }
 
-    /// Syncs the file and gives it the block's name; what had that name is set aside, unless it is the same.
+    /// Syncs the file and gives it the block's name; another block that had this name is set aside.
     fn publish(&mut self, held: &Held, wipes: u64) -> Result<(), StoreError> {
         let id = held.meta.id;
         self.file.sync().map_err(|source| self.error(source))?;
@@ -241,7 +242,7 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.published {
-            // What cannot be removed now is removed by the next write of this block or at the next start.
+            // If this removal fails, the next write of this block or the next start removes the file.
             let _ = self.shared.disk.remove(&self.path);
         }
     }

@@ -12,7 +12,7 @@ use crate::{ClusterId, FolderId, Seen};
 /// A block that a node holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBlock {
-    /// Which.
+    /// Which block.
     pub id: BlockId,
     /// Its generation.
     pub generation: u32,
@@ -29,16 +29,16 @@ pub struct ClusterInfo {
     pub cluster: ClusterId,
 }
 
-/// An agent starts: who it is. What it holds follows in [`BlockPage`]s.
+/// An agent starts and introduces itself. The list of its blocks follows in [`BlockPage`]s.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Register {
-    /// The id it was given at its first start, kept in its folder, or asked for by its user.
+    /// Its id: from its folder, where it was recorded at the first start, or as its user demands.
     pub node: Option<NodeId>,
-    /// A name for people; none: as it was.
+    /// A name for people; `None` keeps the present one.
     pub name: Option<String>,
-    /// Its rack, where that is a number.
+    /// Its rack, as a number.
     pub rack: RackId,
-    /// Its rack, where that is a name; it counts instead of the number.
+    /// Its rack, as a name; if given, the number is ignored.
     pub rack_name: Option<String>,
     /// Its gRPC listener.
     pub control: SocketAddr,
@@ -46,19 +46,19 @@ pub struct Register {
     pub data: SocketAddr,
     /// Its data directory, for people.
     pub dir: String,
-    /// Random, new at every start: tells a restarted agent from a late message.
+    /// Random, new at every start: so a message from before a restart is recognised as old.
     pub incarnation: u64,
-    /// The cluster that the folder belongs to; none for a new one.
+    /// The cluster that the folder belongs to; `None` for a new folder.
     pub cluster: Option<ClusterId>,
-    /// What tells the folder from all others.
+    /// The id of the folder.
     pub folder: FolderId,
-    /// The last that the folder was told of the metadata's history.
+    /// The last point of the metadata's history that is recorded in the folder.
     pub seen: Option<Seen>,
     /// How many blocks it holds.
     pub blocks: u64,
     /// One more than the largest stripe id among its blocks.
     pub next_stripe: u64,
-    /// It takes the place of the folder that the node had before, which is gone.
+    /// This folder replaces the node's former folder, which is gone.
     pub replace: bool,
     /// The node was moved to another rack together with its blocks.
     pub moved: bool,
@@ -73,32 +73,32 @@ pub struct Registered {
     pub cluster: ClusterId,
     /// How often it must send a heartbeat.
     pub heartbeat_ms: u64,
-    /// What it is to remember; none while the coordinator does not trust its own metadata.
+    /// What it must remember; `None` while the coordinator does not trust its own metadata.
     pub seen: Option<Seen>,
-    /// Whether it is to tell the labels of its blocks.
+    /// Whether it must report the labels of its blocks.
     #[serde(default)]
     pub labels: bool,
 }
 
-/// Some of the blocks that an agent holds, in order of stripes; all that it holds of the stripes after those of the page
-/// before, up to `upto`. The node counts as alive after the last page.
+/// One page of the list of an agent's blocks, in order of stripes. It has all blocks of the stripes after the
+/// previous page, up to and including `upto`. The node counts as alive after the last page.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BlockPage {
-    /// Who.
+    /// The agent.
     pub node: NodeId,
-    /// Of which start.
+    /// Its start, from [`Register::incarnation`].
     pub incarnation: u64,
-    /// Which page, from 0 on.
+    /// Number of the page, counted from 0.
     pub number: u64,
-    /// The last stripe of the page; none for the last page.
+    /// The last stripe of the page; `None` for the last page.
     pub upto: Option<StripeId>,
     /// What it holds.
     pub blocks: Vec<HeldBlock>,
     /// Blocks whose headers cannot be read.
     pub damaged: Vec<BadBlock>,
-    /// All that is in quarantine; in the last page only.
+    /// Everything in its quarantine; in the last page only.
     pub aside: Vec<AsideBlock>,
-    /// The label of each stripe of the page that has one, if labels were asked for.
+    /// The label of each stripe of the page that has one, if the coordinator asked for labels.
     #[serde(default)]
     pub labels: Vec<(StripeId, Bytes)>,
 }
@@ -106,7 +106,7 @@ pub struct BlockPage {
 /// A block in a node's quarantine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AsideBlock {
-    /// What restores and purges name it by.
+    /// Its name in the quarantine, for restores and purges.
     pub name: String,
     /// Which block it was.
     pub id: BlockId,
@@ -114,7 +114,7 @@ pub struct AsideBlock {
     pub held: Option<HeldBlock>,
     /// Why it is there.
     pub reason: String,
-    /// For how long it has been there, by the clock of its node.
+    /// How long it has been there, by the clock of its node.
     pub age_s: u64,
     /// Bytes of its file.
     pub bytes: u64,
@@ -127,38 +127,38 @@ pub struct AsideList {
     pub aside: Vec<AsideBlock>,
 }
 
-/// Set blocks aside that the metadata do not know.
+/// Move blocks that the metadata do not know into the quarantine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SetAside {
-    /// Which; those not there, or of another generation, stay as they are.
+    /// Which blocks; a block that is missing or of another generation is skipped.
     pub blocks: Vec<BlockRef>,
 }
 
 /// How many blocks were set aside, taken back or purged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// So many.
+    /// Number of blocks.
     pub blocks: u64,
 }
 
-/// Take a block back out of the quarantine.
+/// Move a block from the quarantine back to its place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TakeBack {
     /// From [`AsideBlock::name`].
     pub name: String,
 }
 
-/// Delete what has been in quarantine for long.
+/// Delete old blocks in the quarantine.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Purge {
-    /// Only what has been there for longer than this.
+    /// Only blocks that have been there longer than this.
     pub older_than_s: u64,
 }
 
 /// A node by its id.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct NodeRef {
-    /// Which.
+    /// Its id.
     pub node: NodeId,
 }
 
@@ -174,11 +174,12 @@ pub struct Quarantine {
 pub struct NodeQuarantine {
     /// Which node.
     pub node: NodeId,
-    /// Nothing of it is purged until an operator confirms: so many blocks looked unknown at once.
+    /// Number of blocks that looked unknown at once, if suspiciously many: then nothing is purged until an
+    /// operator confirms. Else 0.
     pub held: u64,
     /// What is in it.
     pub aside: Vec<AsideBlock>,
-    /// Why it could not be looked at.
+    /// Why the node did not answer.
     pub error: Option<String>,
 }
 
@@ -187,11 +188,11 @@ pub struct NodeQuarantine {
 pub struct QuarantineList {
     /// By node.
     pub nodes: Vec<NodeQuarantine>,
-    /// After so many seconds blocks are purged.
+    /// Seconds after which blocks are purged.
     pub keep_s: u64,
 }
 
-/// Have a node take a block back out of its quarantine.
+/// Make a node move a block from its quarantine back to its place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RestoreBlock {
     /// Which node.
@@ -200,27 +201,27 @@ pub struct RestoreBlock {
     pub name: String,
 }
 
-/// A block of a certain generation.
+/// A block of one generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlockRef {
-    /// Which.
+    /// Which block.
     pub id: BlockId,
     /// Its generation.
     pub generation: u32,
 }
 
-/// An agent lives.
+/// An agent reports that it is alive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Who.
+    /// The agent.
     pub node: NodeId,
-    /// Of which start.
+    /// Its start, from [`Register::incarnation`].
     pub incarnation: u64,
     /// Its disk.
     pub usage: DiskUsage,
     /// Programs running now.
     pub running: u32,
-    /// Why its folder cannot be used any more, if so.
+    /// Why its folder can no longer be used; `None` if it can.
     pub failed: Option<String>,
 }
 
@@ -240,7 +241,7 @@ pub struct DiskUsage {
 pub struct HeartbeatReply {
     /// The coordinator does not know this incarnation: register again.
     pub register_again: bool,
-    /// What it is to remember; none while the coordinator does not trust its own metadata.
+    /// What it must remember; `None` while the coordinator does not trust its own metadata.
     pub seen: Option<Seen>,
 }
 
@@ -295,7 +296,8 @@ pub struct NodeInfo {
     /// Its folder.
     #[serde(default)]
     pub folder: Option<FolderId>,
-    /// So many of its blocks looked unknown at once that none is purged until an operator confirms.
+    /// Number of its blocks that looked unknown at once, if suspiciously many: then none is purged until an
+    /// operator confirms. Else 0.
     #[serde(default)]
     pub held: u64,
 }
@@ -310,7 +312,7 @@ pub struct NodeList {
 /// The cluster in numbers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClusterStatus {
-    /// Objects visible.
+    /// Visible objects.
     pub objects: u64,
     /// Bytes of objects.
     pub object_bytes: u64,
@@ -333,10 +335,10 @@ pub struct ClusterStatus {
     /// The cluster's id.
     #[serde(default)]
     pub cluster: Option<ClusterId>,
-    /// What keeps the coordinator from deleting and repairing by itself, and what to do about it.
+    /// Why the coordinator does not delete and repair automatically now, and what to do about it.
     #[serde(default)]
     pub held_back: Vec<String>,
-    /// The newest copy of the metadata that agents keep, if they were ever given one.
+    /// The newest copy of the metadata that agents keep, if any.
     #[serde(default)]
     pub metadata_copy: Option<LastCopy>,
 }
@@ -362,7 +364,7 @@ pub struct NodeCommand {
     pub node: NodeId,
     /// What to do.
     pub action: NodeAction,
-    /// Also when that makes objects unreadable.
+    /// Do it even if that makes objects unreadable.
     #[serde(default)]
     pub force: bool,
 }

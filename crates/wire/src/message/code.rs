@@ -1,4 +1,4 @@
-//! Codes as data: how a cluster learns codes that it was not built with.
+//! Codes as data: how a cluster learns codes that are not built in.
 
 use kintsu_code::Definition;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct RegisterCode {
 /// The answer to [`RegisterCode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisteredCode {
-    /// Whether it was not there before.
+    /// Whether it was unknown before.
     pub new: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct CodeName {
     pub name: String,
 }
 
-/// A registered code in general.
+/// A summary of a registered code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeInfo {
     /// Its name.

@@ -1,4 +1,4 @@
-//! Copies of the metadata: taken by people and by agents, kept by agents.
+//! Copies of the metadata: fetched by people and by agents, kept by agents.
 
 use bytes::Bytes;
 use kintsu_dag::NodeId;
@@ -9,7 +9,7 @@ use crate::copy::CopySum;
 /// Asks a coordinator for a copy of its metadata.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Backup {
-    /// The copy of this number, which the coordinator offers now; without it one of this moment.
+    /// The number of a copy that the coordinator offers now; `None` for a new copy.
     pub number: Option<u64>,
 }
 
@@ -18,7 +18,7 @@ pub struct Backup {
 pub struct CopyChunk {
     /// The next bytes.
     pub bytes: Bytes,
-    /// Stripes in the pieces so far, where the sender knows.
+    /// Stripes in the pieces so far, if the sender knows.
     #[serde(default)]
     pub done: u64,
 }
@@ -63,11 +63,11 @@ pub struct ReadCopy {
     pub number: u64,
 }
 
-/// The copy that agents were given last.
+/// The copy that was given to agents last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastCopy {
     /// Seconds since its snapshot was taken.
     pub age_seconds: u64,
-    /// The agents that took it, where this start of the coordinator gave it to them.
+    /// The agents that took it since the coordinator's last start.
     pub nodes: Vec<NodeId>,
 }

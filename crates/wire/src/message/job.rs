@@ -1,4 +1,4 @@
-//! Long work that the coordinator conducts: encode, repair, scrub, drain.
+//! Jobs: long work that the coordinator conducts (encode, repair, scrub, drain).
 
 use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_plan::{Method, Schedule};
@@ -16,7 +16,7 @@ pub struct Encode {
 /// What to repair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RepairTarget {
-    /// All blocks that the metadata places on this node and that cannot be read there.
+    /// All blocks that the metadata place on this node and that cannot be read there.
     Node(NodeId),
     /// All unavailable blocks of an object.
     Object(String),
@@ -24,13 +24,13 @@ pub enum RepairTarget {
     All,
 }
 
-/// Who gets repaired blocks.
+/// The requestors of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Requestors {
-    /// All nodes that are alive, unless the schedule has one requestor only.
+    /// All nodes that are alive; a single one if the schedule has only one requestor.
     #[default]
     Any,
-    /// So many nodes, chosen by the coordinator.
+    /// This many nodes, chosen by the coordinator.
     Count(u32),
     /// These nodes.
     Nodes(Vec<NodeId>),
@@ -39,25 +39,25 @@ pub enum Requestors {
 /// Repair now, without waiting for the grace time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repair {
-    /// What.
+    /// What to repair.
     pub target: RepairTarget,
-    /// How.
+    /// How slices move.
     pub method: Method,
-    /// Slice in bytes; 0 for what suits the plan.
+    /// Slice in bytes; 0 for the best size for the plan.
     pub slice_bytes: u32,
-    /// Which helpers and requestors are taken.
+    /// How helpers and requestors are chosen.
     #[serde(default)]
     pub schedule: Schedule,
-    /// Who gets the blocks.
+    /// The requestors.
     #[serde(default)]
     pub requestors: Requestors,
-    /// Stripes that one node may have a part in at once; 0 for the default.
+    /// Most stripes in whose repair one node takes part at the same time; 0 for the default.
     #[serde(default)]
     pub per_node: u32,
 }
 
 impl Repair {
-    /// By the defaults.
+    /// A repair with default settings.
     pub fn new(target: RepairTarget) -> Self {
         Self {
             target,
@@ -70,19 +70,19 @@ impl Repair {
     }
 }
 
-/// Verify all blocks on all nodes, and mend what is found.
+/// Verify all blocks on all nodes, and repair bad ones.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Scrub {
     /// Only this node.
     pub node: Option<NodeId>,
 }
 
-/// A block that cannot be used where the metadata says it is.
+/// A block that cannot be used in the place where the metadata have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadBlock {
-    /// Which.
+    /// Which block.
     pub id: BlockId,
-    /// Where.
+    /// The node that it is on.
     pub node: NodeId,
     /// What is wrong with it.
     pub kind: FaultKind,
@@ -90,23 +90,23 @@ pub struct BadBlock {
     pub detail: String,
 }
 
-/// What long work reports.
+/// What a job reports.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum JobEvent {
-    /// How far it is.
+    /// The job's progress.
     Progress {
         /// Bytes done.
         done: u64,
-        /// Bytes in all, as far as known.
+        /// Bytes in total, as far as known.
         total: u64,
         /// For people: what is being done.
         note: String,
     },
-    /// It has ended.
+    /// The job has ended.
     Ended(JobReport),
 }
 
-/// The part of one node in long work.
+/// The part of one node in a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLoad {
     /// Which node.
@@ -115,9 +115,9 @@ pub struct NodeLoad {
     pub up_bytes: u64,
     /// Bytes it received.
     pub down_bytes: u64,
-    /// Blocks that it read for others.
+    /// Blocks that it read as a helper.
     pub helped: u64,
-    /// Blocks that it got.
+    /// Blocks that it received as a requestor.
     pub requested: u64,
 }
 
@@ -127,21 +127,21 @@ impl JobReport {
         if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
     }
 
-    /// The least and the most that `what` is for any node where it is not zero.
+    /// The least and the largest `what` over all nodes where it is not zero.
     pub fn spread(&self, what: impl Fn(&NodeLoad) -> u64) -> Option<(u64, u64)> {
         let all = || self.nodes.iter().map(&what).filter(|count| *count > 0);
         Some((all().min()?, all().max()?))
     }
 }
 
-/// What long work did.
+/// What a job did.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobReport {
     /// `encode`, `repair`, `scrub`, `drain`, ...
     pub kind: String,
     /// How a repair moved its slices.
     pub method: Option<Method>,
-    /// Blocks repaired, made or moved.
+    /// Blocks repaired, encoded or moved.
     pub blocks: u64,
     /// Blocks that were read.
     pub blocks_read: u64,
@@ -155,37 +155,37 @@ pub struct JobReport {
     pub max_link_bytes: u64,
     /// How long it took.
     pub seconds: f64,
-    /// Bytes of the blocks that were repaired, made or moved.
+    /// Bytes of the blocks that were repaired, encoded or moved.
     #[serde(default)]
     pub bytes: u64,
-    /// Which helpers and requestors a repair took.
+    /// How a repair chose helpers and requestors.
     #[serde(default)]
     pub schedule: Option<Schedule>,
-    /// What each node did, by id; nodes that did nothing are not among them.
+    /// What each node did, by id; nodes that did nothing are left out.
     #[serde(default)]
     pub nodes: Vec<NodeLoad>,
-    /// Where all rates of nodes are known: no repair of these blocks takes less time than this.
+    /// Lower bound on the time of any repair of these blocks; known only if the rates of all nodes are.
     #[serde(default)]
     pub bound_seconds: Option<f64>,
     /// Blocks that were checked (scrub).
     pub blocks_checked: u64,
     /// Bad blocks that were found.
     pub bad: Vec<BadBlock>,
-    /// What could not be done, with the reason.
+    /// Failures, with the reason.
     pub failed: Vec<String>,
-    /// Whom repairs under way went around.
+    /// Nodes that running repairs were planned around.
     #[serde(default)]
     pub around: Vec<GoneAround>,
 }
 
-/// A node that a repair under way went around: it was lost, stalled, slow, or its block was bad.
+/// A node that a running repair was planned around: it was lost, stalled, slow, or its block was bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoneAround {
-    /// Of which stripe.
+    /// The stripe under repair.
     pub stripe: StripeId,
     /// Which node.
     pub node: NodeId,
-    /// Up to which byte of every block the repair was through, and went on from.
+    /// The byte of every block up to which the repair was done, and from which it continued.
     pub upto: u64,
     /// For people.
     pub why: String,

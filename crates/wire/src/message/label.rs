@@ -1,6 +1,6 @@
-//! What a block says of itself beside its identity, so that metadata can be made anew from blocks alone.
+//! What a block's header says besides its identity, so that metadata can be rebuilt from blocks alone.
 //!
-//! For the store a label is opaque bytes. All blocks of a stripe bear the same label.
+//! For the store a label is opaque bytes. All blocks of a stripe have the same label.
 
 use kintsu_code::{Code, Definition};
 use kintsu_dag::NodeId;
@@ -36,7 +36,7 @@ pub struct ObjectLabel {
     pub size: u64,
     /// Seconds since 1970 when it began to be written.
     pub created: u64,
-    /// When it is encoded.
+    /// Whether it is encoded online or offline.
     pub encoding: Encoding,
     /// Its code.
     pub code: CodeLabel,
@@ -55,13 +55,13 @@ pub struct CodeLabel {
     pub w: u16,
     /// XXH3-128 of the generator, row by row: the name must still mean this matrix.
     pub generator: DigestBytes,
-    /// What the code is, where its name alone does not say it.
+    /// The code's definition, if it is a registered code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Definition>,
 }
 
 impl CodeLabel {
-    /// The label of a code; `definition` where it was registered.
+    /// The label of a code; with `definition` if it is a registered one.
     pub fn of(code: &dyn Code, definition: Option<Definition>) -> Self {
         Self {
             name: code.name().to_owned(),
@@ -77,14 +77,14 @@ impl CodeLabel {
 impl Label {
     /// The label as the store keeps it.
     pub fn pack(&self) -> Vec<u8> {
-        // Plain data in memory cannot fail to be written.
+        // Plain data in memory always serializes.
         rmp_serde::to_vec_named(self).unwrap_or_default()
     }
 
     /// A label from a block's header.
     ///
     /// # Errors
-    /// Bytes that are no label, for people.
+    /// For bytes that are not a label: the reason, for people.
     pub fn unpack(bytes: &[u8]) -> Result<Self, String> {
         rmp_serde::from_slice(bytes)
             .map_err(|error| format!("expected a label, got {} bytes: {error}", bytes.len()))

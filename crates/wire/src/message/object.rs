@@ -14,9 +14,9 @@ use crate::ClusterId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
-    /// By the client while it writes; striped layout.
+    /// The client encodes while it writes; striped layout.
     Online,
-    /// Later, where the data is; contiguous layout.
+    /// The nodes encode later; contiguous layout.
     Offline,
 }
 
@@ -31,9 +31,9 @@ pub struct BeginPut {
     pub code: String,
     /// When to encode.
     pub encoding: Encoding,
-    /// Largest block in bytes; none: what fits the code.
+    /// Largest block in bytes; `None` for a size that fits the code.
     pub block_bytes: Option<u64>,
-    /// Cell in bytes; none: what fits the code.
+    /// Cell in bytes; `None` for a size that fits the code.
     pub cell_bytes: Option<u32>,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
@@ -52,7 +52,7 @@ pub struct StripeGrant {
     pub homes: Vec<Option<NodeId>>,
 }
 
-/// Where nodes listen, sent along with everything that names nodes.
+/// Where a node listens; sent with every message that names nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAddress {
     /// Which node.
@@ -70,13 +70,13 @@ pub struct NodeAddress {
 /// Permission to write an object: its first stripes, in order. A large object has more: see [`MoreStripes`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PutTicket {
-    /// Names the put in the calls that follow.
+    /// Identifies the put in later calls.
     pub put: u64,
-    /// Renew more often than this, or the put is undone.
+    /// The lease must be renewed within this time, or the put is undone.
     pub lease_ms: u64,
     /// The first stripes.
     pub stripes: Vec<StripeGrant>,
-    /// What the code is, where its name alone does not say it.
+    /// The definition of a registered code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Definition>,
     /// All nodes.
@@ -84,26 +84,27 @@ pub struct PutTicket {
     /// The cluster, for the labels of the blocks.
     #[serde(default)]
     pub cluster: Option<ClusterId>,
-    /// What the labels of the blocks say of the object.
+    /// The object's part of the blocks' labels.
     #[serde(default)]
     pub label: Option<ObjectLabel>,
 }
 
-/// A client needs the next stripes of its put, and tells which it has written. Repeating it is harmless.
+/// A client needs the next stripes of its put, and reports those that it has written. Repeating this call is
+/// harmless.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MoreStripes {
     /// From [`PutTicket`].
     pub put: u64,
     /// The position of the first stripe wanted, counted in object order.
     pub from: u64,
-    /// Stripes whose blocks are durable; the commit need not tell of them again.
+    /// Stripes whose blocks are durable; the commit need not name them again.
     pub written: Vec<WrittenStripe>,
 }
 
 /// The answer to [`MoreStripes`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StripeGrants {
-    /// The next stripes, in order; none after the last one.
+    /// The next stripes, in order; empty after the last stripe.
     pub stripes: Vec<StripeGrant>,
     /// All nodes.
     pub nodes: Vec<NodeAddress>,
@@ -132,7 +133,7 @@ pub struct MoveStripe {
 pub struct CommitPut {
     /// From [`PutTicket`].
     pub put: u64,
-    /// For each stripe that [`MoreStripes`] did not tell of, its id and the digest of each block that was written.
+    /// Each stripe that no [`MoreStripes`] reported: its id and the digest of each block that was written.
     pub stripes: Vec<WrittenStripe>,
 }
 
@@ -141,8 +142,8 @@ pub struct CommitPut {
 pub enum CommitReply {
     /// The object is visible.
     Visible(ObjectInfo),
-    /// Nothing is visible: these stripes are not there any more as they were written. They must be written anew
-    /// (see [`MoveStripe`]), then the put can be committed again.
+    /// Nothing is visible: blocks of these stripes are gone or changed. Write the stripes again (see
+    /// [`MoveStripe`]), then commit the put again.
     Refused(Vec<RefusedStripe>),
 }
 
@@ -153,7 +154,7 @@ pub struct RefusedStripe {
     pub grant: StripeGrant,
     /// Its first byte in the object.
     pub offset: u64,
-    /// The node that does not have its block, the first of them.
+    /// The first node that does not have its block.
     pub node: NodeId,
     /// What happened there, for people.
     pub detail: String,
@@ -168,7 +169,7 @@ pub struct WrittenStripe {
     pub digests: Vec<Option<DigestBytes>>,
 }
 
-/// An object in general.
+/// A summary of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectInfo {
     /// Its name.
@@ -187,7 +188,7 @@ pub struct ObjectInfo {
     pub created: u64,
 }
 
-/// A client wants to read an object, or to know where it is.
+/// A client wants to read an object, or to know where its blocks are.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Lookup {
     /// Its name.
@@ -207,9 +208,9 @@ pub struct BlockPlace {
     pub node: NodeId,
     /// Its length in bytes.
     pub len: u64,
-    /// Its digest; `None` when it was not made yet.
+    /// Its digest; `None` if the block does not exist yet.
     pub digest: Option<DigestBytes>,
-    /// It is known to be lost on that node (missing or rotten).
+    /// Whether it is known to be lost on that node (missing or rotten).
     pub lost: bool,
 }
 
@@ -237,9 +238,9 @@ pub struct StripeInfo {
 pub struct ObjectView {
     /// The object.
     pub object: ObjectInfo,
-    /// The stripes asked for.
+    /// The requested stripes.
     pub stripes: Vec<StripeInfo>,
-    /// What the code of the object is, where its name alone does not say it; none when no stripes were asked for.
+    /// The definition of the object's code if that is a registered one; `None` if no stripes were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Definition>,
     /// All nodes.
@@ -249,7 +250,7 @@ pub struct ObjectView {
 /// A page of names.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct List {
-    /// Only names that begin so.
+    /// Only names with this prefix.
     pub prefix: String,
     /// Only names after this one.
     pub after: Option<String>,

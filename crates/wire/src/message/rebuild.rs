@@ -1,27 +1,27 @@
-//! How far metadata are that are being made anew from blocks.
+//! Progress of a rebuild of the metadata from blocks.
 
 use serde::{Deserialize, Serialize};
 
-/// What a rebuild has found, and what it has made of it.
+/// What a rebuild has found and restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RebuildStatus {
-    /// Whether metadata are being made anew.
+    /// Whether a rebuild is active.
     pub active: bool,
-    /// Nodes that have told of all their blocks since the start.
+    /// Nodes that have reported all their blocks since the coordinator's start.
     pub agents: u64,
     /// Blocks of stripes that the metadata did not know.
     pub blocks: u64,
-    /// Blocks without a label, of an old format, of stripes that the metadata do not know.
+    /// Blocks of an old format, without a label, of stripes that the metadata do not know.
     pub without_label: u64,
-    /// Objects that are back.
+    /// Objects that are visible again.
     pub shown: u64,
-    /// Visible objects that were removed, because an agent remembers that they are gone.
+    /// Objects that became visible and were removed again, because an agent remembers their removal.
     pub removed: u64,
-    /// Objects that were found but cannot be shown.
+    /// Objects that were found but cannot be made visible.
     pub incomplete: u64,
-    /// The first of them, those that were written last coming first.
+    /// The first of the incomplete objects, newest first.
     pub first_incomplete: Vec<Incomplete>,
-    /// What keeps the rebuild from going on now, if something does.
+    /// What the rebuild waits for, if anything.
     pub waiting: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Programs on agents: how they are started, what they report.
+//! Programs on agents: how they are started and what they report.
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{JobId, Program};
@@ -10,35 +10,35 @@ use super::{BlockRef, HeldBlock};
 /// (cancelling it) aborts them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunPrograms {
-    /// All for the same node and job; one a lane.
+    /// All for the same node and job; one for each lane.
     pub programs: Vec<Program>,
 }
 
-/// The programs of one job.
+/// Names the programs of one job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct JobRef {
     /// Which job.
     pub job: JobId,
 }
 
-/// What a run reports: where it stands, several times a second as long as it lives, and one end.
+/// What a run reports: its progress several times a second, and at last one end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RunEvent {
     /// The run goes on.
     Progress {
         /// Which job.
         job: JobId,
-        /// How far it is, and what for it waits.
+        /// Its progress, and what it waits for.
         standing: Standing,
     },
     /// All programs of the job have ended here.
     Ended(RunOutcome),
 }
 
-/// Where a run stands on one node.
+/// The progress of a run on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// Block offset up to which everything is through (all lanes, contiguous from the start).
+    /// Block offset up to which everything is done (in all lanes, without gaps from the start).
     pub upto: u64,
     /// Bytes read from local blocks.
     pub bytes_read: u64,
@@ -46,14 +46,14 @@ pub struct Standing {
     pub lanes: Vec<LaneStanding>,
 }
 
-/// Where one lane stands on one node.
+/// The progress of one lane on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneStanding {
     /// Which lane.
     pub lane: u16,
-    /// Block offset up to which its steps are through.
+    /// Block offset up to which its steps are done.
     pub upto: u64,
-    /// What it was found waiting for, looked at in equal intervals, and how often.
+    /// What the lane waited for, sampled at equal intervals: how many samples found each wait.
     pub waits: Vec<(Wait, u64)>,
 }
 
@@ -64,7 +64,7 @@ pub enum Wait {
     Own,
     /// Slices from a node.
     From(NodeId),
-    /// Room on the way to a node.
+    /// Room to send to a node.
     To(NodeId),
 }
 
@@ -75,10 +75,10 @@ pub struct RunOutcome {
     pub node: NodeId,
     /// What went wrong, if anything.
     pub fault: Option<Fault>,
-    /// Block offset up to which everything is through (persisted, if it persists): where a
-    /// re-planned attempt with the same resume key may start.
+    /// Block offset up to which everything is done (persisted, if this node persists). A re-planned attempt with
+    /// the same resume key may start there.
     pub upto: u64,
-    /// Bytes read from local blocks: of every unit of which a part was wanted, all.
+    /// Bytes read from local blocks. A unit of which a part was needed counts in full.
     pub bytes_read: u64,
     /// Bytes of slices sent, by receiver.
     pub sent: Vec<(NodeId, u64)>,
@@ -92,9 +92,9 @@ pub struct RunOutcome {
 pub struct Fault {
     /// The kind.
     pub kind: FaultKind,
-    /// The culprit as far as known: not always the node that reports.
+    /// The node at fault, as far as known; not always the node that reports.
     pub node: NodeId,
-    /// The block concerned, if one is.
+    /// The block that the fault is about, if any.
     pub block: Option<BlockId>,
     /// For people: what was expected, what came.
     pub detail: String,
@@ -105,7 +105,7 @@ pub struct Fault {
 pub enum FaultKind {
     /// The node cannot be reached or its connection broke.
     Lost,
-    /// The node lives but nothing comes from it.
+    /// The node is alive but sends nothing, or too little.
     Stalled,
     /// A block there does not match its checksums.
     Corrupt,
@@ -128,20 +128,20 @@ pub enum FaultKind {
 /// Delete blocks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DeleteBlocks {
-    /// Which; those not there are no error.
+    /// Which blocks; a missing block is not an error.
     pub blocks: Vec<BlockRef>,
     /// Objects that are removed for good: their ids are made durable before a block is deleted.
     #[serde(default)]
     pub removed: Vec<u64>,
-    /// Grows from call to call; a call that comes after a later one is refused. 0: not numbered.
+    /// Grows from call to call; a call that arrives after a later one is refused. 0: not numbered.
     #[serde(default)]
     pub number: u64,
 }
 
-/// What became of the blocks of a [`DeleteBlocks`].
+/// The result of a [`DeleteBlocks`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deleted {
-    /// Not there any more: deleted now, never there, or there in another generation only.
+    /// No longer there: deleted now, never there, or there only in another generation.
     pub gone: Vec<BlockRef>,
     /// Still there, with the reason.
     pub failed: Vec<(BlockRef, String)>,
@@ -157,14 +157,14 @@ pub struct Verified {
 /// The removed objects that an agent remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedObjects {
-    /// Ranges of object ids, first and last, in order and apart from each other.
+    /// Ranges of object ids (first and last), in order, neither overlapping nor touching.
     pub ranges: Vec<(u64, u64)>,
 }
 
 /// Does the node hold these blocks? It reads their headers only.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LookBlocks {
-    /// Which.
+    /// Which blocks.
     pub blocks: Vec<BlockRef>,
 }
 
@@ -179,7 +179,7 @@ pub struct FoundBlocks {
 /// What a scrub of one node reports, block by block.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ScrubEvent {
-    /// Blocks on this node in all.
+    /// Blocks on this node in total.
     pub total: u64,
     /// Blocks checked so far.
     pub checked: u64,

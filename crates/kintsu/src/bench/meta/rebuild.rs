@@ -1,6 +1,6 @@
-//! The coordinator's disk is lost and there is no copy: the metadata are made anew from what agents tell of their
-//! blocks. The agents are real ones, in this process; their stores know the headers of their blocks and hold no bytes,
-//! so what a disk needs to read headers is not in the figures.
+//! The coordinator's disk is lost and there is no copy: the metadata are rebuilt from the agents' reports of their
+//! blocks. The agents are real and run in this process. Their stores have only the headers of their blocks in
+//! memory, so the figures do not include the time in which a disk reads headers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use serde_json::json;
 
 use super::{BLOCK_BYTES, CODE, CREATED, Filled, NODES, RACKS, STRIPE_BYTES, digest};
 
-/// Metadata made anew.
+/// A rebuild of the metadata.
 #[derive(Debug, Clone, Serialize)]
 pub struct RebuildReport {
-    /// Blocks that agents told of.
+    /// Blocks that agents reported.
     pub blocks: u64,
-    /// Objects that are back.
+    /// Objects that are visible again.
     pub objects: u64,
-    /// From the start of a coordinator on an empty folder until all of them were.
+    /// Time from the start of a coordinator on an empty folder until all objects are visible.
     pub seconds: f64,
     /// Largest resident memory of that coordinator, bytes.
     pub memory_bytes: u64,
@@ -40,8 +40,8 @@ pub(super) async fn measure(
     filled: Arc<Filled>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<RebuildReport> {
-    progress("making the metadata anew from blocks");
-    // It answers only when it has met its first agent, so its port is chosen here.
+    progress("rebuilding the metadata from blocks");
+    // It answers only after its first agent has registered, so its port is chosen here.
     let listen = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.to_string();
     let started = Instant::now();
     let mut command = super::command(&dir.join("rebuilt"), &listen)?;
@@ -107,7 +107,7 @@ async fn agent(
     Ok(Agent::start_on(config, move |_| Ok(Arc::new(own))).await?)
 }
 
-/// What a node would hold: headers without bytes. It refuses everything that would change it.
+/// The blocks of a node as headers without bytes. It refuses every change.
 struct Inventory {
     node: u32,
     cluster: ClusterId,

@@ -9,22 +9,22 @@ use clap::Args;
 pub struct LabRun {
     /// Experiments or groups of them.
     pub experiments: Vec<String>,
-    /// Say which there are.
+    /// List the experiments.
     #[arg(long)]
     pub list: bool,
     /// Repetitions of every point [default: 5, with --quick 2].
     #[arg(long, value_parser = at_least_one)]
     pub runs: Option<usize>,
-    /// Blocks of 16 MiB at most and fewer points: to see that everything works.
+    /// Use blocks of at most 16 MiB and fewer points, to check that everything works.
     #[arg(long)]
     pub quick: bool,
-    /// The rates of links over those of the paper [default: as each experiment says].
+    /// Factor between our rates of links and the paper's [default: as each experiment defines].
     #[arg(long, value_parser = positive)]
     pub scale: Option<f64>,
-    /// A folder for the results, a JSON and an SVG for each experiment; it is made if it is not there.
+    /// A folder for the results, a JSON and an SVG file for each experiment; created if absent.
     #[arg(long)]
     pub out: Option<PathBuf>,
-    /// A folder where to make one for the data, which is removed at the end [default: in memory].
+    /// A folder in which a folder for the data is created, and removed at the end [default: in memory].
     #[arg(long)]
     pub dir: Option<PathBuf>,
 }
@@ -32,12 +32,12 @@ pub struct LabRun {
 /// `kintsu lab page`.
 #[derive(Debug, Args)]
 pub struct LabPage {
-    /// The folder of results, see `kintsu lab run --out`.
+    /// The folder of results; see `kintsu lab run --out`.
     pub results: PathBuf,
     /// The page.
     #[arg(long, default_value = "docs/repair-experiments.md")]
     pub page: PathBuf,
-    /// Where the page finds the charts.
+    /// The folder of the charts, relative to the page.
     #[arg(long, default_value = "repair-experiments")]
     pub charts: String,
 }

@@ -46,19 +46,19 @@ fn print(advice: &Advice) -> anyhow::Result<()> {
     best.caveats.iter().try_for_each(|caveat| output::line(&format!("  - {caveat}")))?;
     output::line(&format!("\n{}", table(&advice.answers)))?;
     if !others.is_empty() {
-        output::line("\nThe best of other families, against the first:")?;
+        output::line("\nThe best codes of other families, compared with the first:")?;
     }
     for other in others {
         output::line(&format!("  {}: {}", other.code, other.reasons.join("; ")))?;
         other.caveats.iter().try_for_each(|caveat| output::line(&format!("    - {caveat}")))?;
     }
     if !advice.refused.is_empty() {
-        output::line("\nFamilies of which nothing fits:")?;
+        output::line("\nFamilies without a code that fits:")?;
     }
     advice.refused.iter().try_for_each(|no| output::line(&format!("  {}: {}", no.family, no.reason)))?;
     output::line(
         "\nCosts in blocks read: DEGRADED for a read of a lost data block, NRC for each data block of a lost node, WORST for\n\
-         the dearest single repair. MTTDL of a stripe: nodes alone, then with racks. SMALLEST: the cell, and the object\n\
+         the most expensive single repair. MTTDL of a stripe: nodes alone, then with racks. SMALLEST: the cell, and the object\n\
          below which OVERHEAD does not hold.",
     )
 }

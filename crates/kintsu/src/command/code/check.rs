@@ -1,11 +1,11 @@
-//! `kintsu code check`: what was proved of a code.
+//! `kintsu code check`: what was proved about a code.
 
 use kintsu_analysis::{CheckReport, LossCount, RepairCost};
 use kintsu_code::Code;
 
 use crate::{output, progress};
 
-/// In place of a count that has more than 64 bits.
+/// Shown instead of a count that needs more than 64 bits.
 const LARGE: &str = "over 2^64";
 
 /// Runs `kintsu code check`.
@@ -26,7 +26,7 @@ fn claims(report: &CheckReport) -> anyhow::Result<()> {
     let costs = &report.costs;
     let exact = match report.exact {
         Some(true) => "exactly",
-        Some(false) => "at least; no loss of so many is beyond it",
+        Some(false) => "at least; every loss of this many blocks can be decoded",
         None => "at least",
     };
     output::line(&format!(
@@ -71,12 +71,12 @@ fn losses(report: &CheckReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All only where it is all: 99.9999% is not.
+/// The share in percent; "all" only for exactly all, not for 99.9999%.
 fn share(count: &LossCount, fraction: f64) -> String {
     if fraction == 1.0 && count.recoverable == count.patterns {
         return "all".into();
     }
-    // Rounded down, so that what is not all does not look like it.
+    // Rounded down, so that less than all never shows as 100%.
     format!("{:.3}%", (fraction * 100_000.0).floor() / 1000.0)
 }
 

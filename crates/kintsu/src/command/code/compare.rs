@@ -7,7 +7,7 @@ use kintsu_analysis::{Comparison, Ratio, Request, Row};
 use crate::cli::Compare;
 use crate::{output, progress};
 
-/// Codes left out that are told of one by one.
+/// Most left-out codes that are listed one by one.
 const REASONS: usize = 5;
 
 /// Runs `kintsu code compare`.
@@ -59,6 +59,6 @@ fn for_people(rows: &[Row]) -> anyhow::Result<()> {
     }
     output::line(&table.to_string())?;
     output::line(
-        "\nBlocks read: ARC a repair on average, NRC a lost data block's share of its node, DEGRADED a read",
+        "\nBlocks read: ARC by an average repair, NRC for each data block of a lost node, DEGRADED by a degraded read",
     )
 }

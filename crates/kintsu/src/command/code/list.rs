@@ -26,7 +26,7 @@ pub fn run(as_json: bool) -> anyhow::Result<()> {
     output::line("\nW: sub-blocks in a block, here of the example. kintsu code show EXAMPLE shows one.")
 }
 
-/// `n`, or `matrix=cauchy` where it may be left out.
+/// `n`, or `matrix=cauchy` for a key with a default.
 fn key(key: &Key) -> String {
     match key.default {
         Some(value) => format!("{}={value}", key.name),

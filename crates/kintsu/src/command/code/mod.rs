@@ -1,4 +1,4 @@
-//! `kintsu code ...`, a file for each. A cluster is asked only where the code is one that was registered with it.
+//! `kintsu code ...`, one file for each command. The cluster is contacted only for registered codes.
 
 mod advise;
 mod check;
@@ -37,7 +37,7 @@ pub async fn run(command: CodeCommand, context: &Context) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// The code of a name: of a family, or one that the cluster knows.
+/// The code of a name: built in, or registered with the cluster.
 pub async fn resolve(name: &str, context: &Context) -> anyhow::Result<Arc<dyn Code>> {
     Ok(match name.starts_with(USER) {
         true => context.client.find_code(name).await?.prove()?,

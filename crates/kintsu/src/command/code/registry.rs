@@ -11,7 +11,7 @@ use super::resolve;
 use crate::command::Context;
 use crate::output;
 
-/// Longest definition that is read, in bytes; what a cluster accepts is shorter.
+/// Longest definition that is read, in bytes; the cluster's own limit is lower.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// `kintsu code register`.

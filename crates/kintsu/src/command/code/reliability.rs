@@ -1,4 +1,4 @@
-//! `kintsu code reliability`: how long codes live, and what two papers computed.
+//! `kintsu code reliability`: mean time to data loss of codes, and what two papers computed.
 
 use kintsu_analysis::{
     Cau, Chameleon, Environment, HOURS_PER_YEAR, Lifetime, MAX_PATTERNS, Reliability, costs,
@@ -87,18 +87,19 @@ fn print(rows: &[Row], environment: &Environment, racks: usize) -> anyhow::Resul
     output::line(&table.to_string())?;
     let Environment { nodes, node_mttf_h, rack_mttf_h, rack_outage_h, .. } = environment;
     output::line(&format!(
-        "\n{nodes} nodes that live {:.1} years, {racks} racks that live {:.1} years and are down for {rack_outage_h:.1} h.",
+        "\n{nodes} nodes that live {:.1} years; {racks} racks that live {:.1} years and are then down for {rack_outage_h:.1} h.",
         node_mttf_h / HOURS_PER_YEAR,
         rack_mttf_h / HOURS_PER_YEAR
     ))?;
     output::line(
-        "REPAIR: to rebuild a lost node. MTTDL: of a stripe, node failures alone. NINES: of the probability\n\
-         that a stripe lives through a year. FIRST LOSS: the mean time to that of any stripe of the full cluster, at least.\n\
-         WITH RACKS: until a stripe cannot be read, its racks being down or its nodes lost. The model: docs/reliability.md.",
+        "REPAIR: time to rebuild a lost node. MTTDL: mean time to data loss of a stripe, from node failures alone.\n\
+         NINES: of the probability that a stripe survives a year. FIRST LOSS: lower bound on the mean time until the full\n\
+         cluster loses its first stripe. WITH RACKS: mean time until a stripe cannot be read, because racks are down or\n\
+         nodes are lost. The model: docs/reliability.md.",
     )
 }
 
-/// Years, in three digits.
+/// Years, with three digits.
 pub fn years(life: &Lifetime) -> String {
     match life.mttdl_years {
         years if (0.01..1e4).contains(&years) => format!("{years:.2} y"),
@@ -110,12 +111,12 @@ fn nines(life: &Lifetime) -> String {
     format!("{:.1}", life.nines)
 }
 
-/// A probability of a paper and ours.
+/// A probability from a paper, and ours.
 #[derive(Serialize)]
 struct Value {
     source: &'static str,
     what: String,
-    /// As printed; none where the paper draws a curve only.
+    /// As printed; `None` if the paper has only a curve.
     paper: Option<f64>,
     ours: f64,
 }

@@ -5,7 +5,7 @@ use kintsu_dag::BlockIndex;
 
 use crate::output;
 
-/// Generators wider than this are left out of the text unless asked for.
+/// Wider generators are shown only with `--generator`.
 const SHOWN_COLUMNS: usize = 40;
 
 /// Runs `kintsu code show`.
@@ -37,7 +37,7 @@ fn summary(report: &CodeReport) -> anyhow::Result<()> {
         report.name, report.n, report.k, report.w, report.field
     ))?;
     output::line(&format!(
-        "any {} losses are repaired (distance {}); stored bytes per data byte {:.3}",
+        "any {} lost blocks can be repaired (distance {}); stored bytes per data byte {:.3}",
         report.distance - 1,
         report.distance,
         report.n as f64 / report.k as f64
@@ -45,7 +45,7 @@ fn summary(report: &CodeReport) -> anyhow::Result<()> {
 }
 
 fn matrix(report: &CodeReport) -> anyhow::Result<()> {
-    output::line("generator, a row a symbol:")?;
+    output::line("generator, one row for each symbol:")?;
     for (i, row) in report.generator.iter().enumerate() {
         let cells: Vec<&str> = (0..row.len() / 2).map(|j| &row[2 * j..2 * j + 2]).collect();
         output::line(&format!("  b{:<3} {}", i / report.w, cells.join(" ")))?;

@@ -16,7 +16,7 @@ use crate::output;
 
 /// Runs `kintsu sim`.
 pub async fn run(args: Sim, json: bool) -> anyhow::Result<ExitCode> {
-    // It reckons for long without waiting for anything, so it has a thread of its own.
+    // It computes for a long time without waiting, so it gets its own thread.
     let work = tokio::task::spawn_blocking(move || match args.command {
         None => recovery::run(&args.recovery, json),
         Some(SimCommand::Repair(args)) => repair::run(&args, json),
@@ -115,7 +115,7 @@ fn print<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>, form: Form
     output::line(&table.to_string())
 }
 
-/// Seconds with three digits that count.
+/// Seconds with three significant digits.
 fn seconds(seconds: f64) -> String {
     match seconds {
         s if s >= 100.0 => format!("{s:.0} s"),

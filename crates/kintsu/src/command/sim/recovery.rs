@@ -1,4 +1,4 @@
-//! `kintsu sim`: a node or rack is lost, and its blocks are repaired elsewhere.
+//! `kintsu sim`: a node or rack is lost, and its blocks are repaired on other nodes.
 
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::draw;
@@ -116,7 +116,7 @@ fn footing(cluster: &Cluster, failure: Failure, outcomes: &[Outcome]) -> anyhow:
         cluster.seed
     ))?;
     output::line(
-        "BOUND: no linear repair of these stripes is faster. MOVED and ACROSS RACKS: in blocks, for each lost one. PPR and\n\
-         PUSH send blocks on only whole. The model and what it leaves out: docs/simulator.md.",
+        "BOUND: lower bound on any linear repair of these stripes. MOVED and ACROSS RACKS: in blocks, for each lost block.\n\
+         PPR and PUSH send on only whole blocks. The model and what it leaves out: docs/simulator.md.",
     )
 }

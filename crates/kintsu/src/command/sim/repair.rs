@@ -15,9 +15,9 @@ use crate::output;
 struct Row {
     method: Method,
     seconds: f64,
-    /// Blocks sent on only whole.
+    /// Time if only whole blocks are sent on.
     whole_blocks_seconds: f64,
-    /// No repair of one block by links of nodes is faster.
+    /// Lower bound on the repair of one block, from the links of nodes.
     bound_seconds: Option<f64>,
     moved_blocks: f64,
     across_racks_blocks: f64,
@@ -62,7 +62,7 @@ pub fn run(args: &SimRepair, json: bool) -> anyhow::Result<()> {
         crate::units::human(args.cluster.slice.0)
     ))?;
     output::line(
-        "WHOLE BLOCKS: if nodes sent blocks on only whole. BOUND: by the links of nodes alone, for one lost block.\n\
+        "WHOLE BLOCKS: time if nodes sent on only whole blocks. BOUND: lower bound by the links of nodes, for one lost block.\n\
          MOVED and ACROSS RACKS: in blocks. The model and what it leaves out: docs/simulator.md.",
     )
 }
@@ -89,7 +89,7 @@ fn row(
     let (topology, block) = (&cluster.topology, cluster.block_bytes);
     let plan = repair(view, topology, wanted, &|_| 0, &[])?.plan;
     let account = Account::of(&plan, topology, block)?;
-    // A plan of several lanes deals whole blocks to one of them after the other: one slice for each.
+    // In a plan of several lanes whole blocks go to the lanes in turn: one slice for each.
     let lanes: u64 = plan.lanes.iter().map(|lane| u64::from(lane.share)).sum();
     Ok(Row {
         method: wanted.method,
@@ -102,7 +102,7 @@ fn row(
     })
 }
 
-/// Only where the theory is whole: one lost block, any k helpers do, and only links of nodes have rates.
+/// Only where the theory holds: one lost block, any k helpers suffice, and only links of nodes have rates.
 fn bound(view: &StripeView, topology: &Topology, requestors: &[NodeId], block: u64) -> Option<f64> {
     let (code, rates) = (&view.code, &topology.rates);
     let any_k = code.w() == 1 && code.distance() == code.n() - code.k() + 1;
