@@ -6,8 +6,9 @@
 //! can still be reached cuts most branches. The result is exact unless the search needs more than [`WORK`] steps.
 //! Then it is a path, but maybe not the best one, and [`Widest::exact`] is false.
 //!
-//! With random link rates the search for 10 of 13 or 12 of 15 helpers takes microseconds and is exact (`kintsu
-//! bench plan` measures it). It is sometimes cut short where nearly all of thirty or more helpers are needed.
+//! With random link rates the search for 10 of 13 or 12 of 15 helpers takes microseconds and is exact
+//! (`kintsu bench plan` measures it). It is sometimes cut short where nearly all of thirty or more helpers are
+//! needed.
 
 use std::num::NonZeroU64;
 

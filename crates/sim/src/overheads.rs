@@ -9,8 +9,9 @@ use crate::SimError;
 ///
 /// A slice is handled by the sending end of a stream ([`Overheads::slice_seconds`], one slice after the other,
 /// while the one before is on its way), passes the links at the rate that the stream gets, and the receiver can
-/// use it [`Overheads::hop_seconds`] after its last byte. So a chain of h hops fills in `(h - 1) * (slice / rate +
-/// slice_seconds + hop_seconds)`, and no stream moves more than one slice per `slice_seconds`.
+/// use it [`Overheads::hop_seconds`] after its last byte. So a chain of h hops fills in
+/// `(h - 1) * (slice / rate + slice_seconds + hop_seconds)`, and no stream moves more than one slice per
+/// `slice_seconds`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Overheads {
     /// Bytes on a link for each byte of a stream: 1514/1448 for TCP in Ethernet frames where rates are those of

@@ -25,9 +25,9 @@ struct Choice {
     cost: f64,
 }
 
-/// The cheapest tree when a link costs `price(link)` and one more place below a node costs `place(node,
-/// children)`. Where racks count, each rack that the data leave pays for its uplink and for the downlink of the
-/// rack `arrival`, which must be the cheapest of all. `None` for too few helpers or no requestor.
+/// The cheapest tree when a link costs `price(link)` and one more place below a node costs
+/// `place(node, children)`. Where racks count, each rack that the data leave pays for its uplink and for the
+/// downlink of the rack `arrival`, which must be the cheapest of all. `None` for too few helpers or no requestor.
 pub(super) fn respond(
     links: &Links,
     stripe: &Stripe,
