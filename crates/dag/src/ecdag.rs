@@ -19,7 +19,7 @@ pub struct Join {
 /// Vertices computed together on one node, so that their inputs are fetched once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindX {
-    /// The virtual vertex that stands for the joint computation (OpenEC's v6 in Fig. 3).
+    /// The virtual vertex that represents the joint computation (OpenEC's v6 in Fig. 3).
     pub vertex: Vertex,
     /// The joined vertices computed there.
     pub members: Vec<Vertex>,
@@ -118,12 +118,12 @@ impl Ecdag {
         Ok(())
     }
 
-    /// Computes the joined `vertices` together on one node (OpenEC's `BindX`); returns the virtual
-    /// vertex that stands for the joint computation, to be used with [`Ecdag::bind_y`].
+    /// Computes the joined `vertices` together on one node (OpenEC's `BindX`); returns the virtual vertex that
+    /// represents the joint computation, for use with [`Ecdag::bind_y`].
     ///
     /// # Errors
-    /// `Invalid` when a vertex is not joined, repeated or already bound, or none is left to stand
-    /// for the computation.
+    /// `Invalid` when a vertex is not joined, repeated or already bound, or no vertex number is left to represent
+    /// the computation.
     pub fn bind_x(&mut self, vertices: &[Vertex]) -> Result<Vertex, DagError> {
         let vertex = Vertex(self.next_virtual);
         self.bind_x_as(vertex, vertices)?;

@@ -164,7 +164,7 @@ struct Sheet {
     /// By vertex number, the node where the vertex lives, once it is loaded or computed.
     lives: Vec<Option<NodeId>>,
     fetched: BTreeSet<(Vertex, NodeId)>,
-    /// Column of each vertex in the computation at hand, plus one; all zero in between.
+    /// Column of each vertex in the current computation, plus one; all zero between computations.
     column: Vec<u32>,
 }
 

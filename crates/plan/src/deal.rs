@@ -50,7 +50,7 @@ pub(crate) fn deal(
     plain.find(|dealt| dealt.iter().all(|set| dealer.safe(set))).or_else(|| dealer.search())
 }
 
-/// As [`deal`] without regard to what may be lost: the groups are scattered.
+/// As [`deal`], but ignores which losses the stripe survives: the groups are scattered.
 pub(crate) fn deal_unsafely(
     code: &dyn Code,
     stored: &[BlockIndex],

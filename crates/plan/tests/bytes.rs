@@ -494,7 +494,8 @@ fn programs_need_addresses() {
         build(true, 0, &[]).unwrap().iter().all(|p| p.window.step_bytes == 4 << 10),
         "chosen for the plan"
     );
-    // A label goes with what is written; a digest binds what is written, and what is read; zeros stand for none.
+    // A written block carries the label; a digest is checked for written and for read blocks; zeros mean an
+    // unknown digest.
     let programs = build(true, 4, &[Some([1; 16])]).unwrap();
     assert!(programs.iter().flat_map(|p| &p.blocks).all(|b| b.label.is_empty()));
     let expects = |digest| {

@@ -1,4 +1,4 @@
-//! What repairs cost: the papers' timeslots, racks entered once, and recoveries that load all nodes alike.
+//! What repairs cost: the papers' timeslots, racks entered once, and recoveries that load all nodes evenly.
 
 #![allow(clippy::unwrap_used)]
 

@@ -199,7 +199,7 @@ impl Search {
     }
 }
 
-/// The parent of each node in the cheapest tree towards the last node: `cost` has a row for each other node: what
+/// The parent of each node in the cheapest tree towards the last node. `cost` has a row for each other node: what
 /// it pays for each parent. Uses Chu and Liu's contraction of cycles.
 fn arborescence(cost: Vec<Vec<f64>>) -> Vec<usize> {
     let m = cost.len();
