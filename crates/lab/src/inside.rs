@@ -10,8 +10,8 @@
 //! way, the kernel ends all other processes of the namespace. With the last of them the interfaces, the namespaces
 //! and the memory that held the data disappear. A socket pair, which is the standard input of the inner process,
 //! connects the two. Over it the outer process learns what to write into the registry. When it closes, the inner
-//! process knows that the outer one is gone, and ends. In the other direction, `unshare --kill-child` ends the
-//! inner process.
+//! process knows that the outer one is gone, and ends. In addition, `unshare --kill-child` ends the inner process
+//! when `unshare` dies.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
