@@ -1,14 +1,14 @@
 //! Double regenerating codes for three racks, (6, 4) and (9, 6): the blocks are divided equally among the racks,
 //! and a repair moves two blocks across racks.
 //!
-//! A DRC is a code that is MDS and whose repairs move the least possible across racks: with r racks, (r - 1) / (r
-//! - floor(k r / n)) blocks, here 2 / (3 - 2) = 2. In these two shapes a rack holds as many blocks as there are
-//!   parities. So one whole other rack and the rest of the lost block's rack are k - 1 blocks, which contain no
-//!   information about the lost block. Therefore each of the two other racks must send as much as one block.
-//!   **Plain RS with partial sums inside each rack reaches the same** (helpers of a rack are bound to one of
-//!   them), so the code here is RS with the Cauchy matrix, w = 1; what this family adds are the racks
-//!   ([`crate::Code::place`]) and the repairs. The published DRC splits blocks and uses all n - 1 other blocks; it
-//!   moves the same amount across racks.
+//! A DRC is a code that is MDS and whose repairs move the least possible across racks: with r racks,
+//! `(r - 1) / (r - floor(k r / n))` blocks, here 2 / (3 - 2) = 2. In these two shapes a rack holds as many blocks
+//! as there are parities. So one whole other rack and the rest of the lost block's rack are k - 1 blocks, which
+//! contain no information about the lost block. Therefore each of the two other racks must send as much as one
+//! block. **Plain RS with partial sums inside each rack reaches the same** (helpers of a rack are bound to one of
+//! them), so the code here is RS with the Cauchy matrix, w = 1; what this family adds are the racks
+//! ([`crate::Code::place`]) and the repairs. The published DRC splits blocks and uses all n - 1 other blocks; it
+//! moves the same amount across racks.
 //!
 //! Any k of the other blocks may help. Blocks in the lost block's rack are preferred, then equal numbers from the
 //! other racks.

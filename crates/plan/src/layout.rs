@@ -386,7 +386,7 @@ mod tests {
     fn sizes_that_do_not_fit_the_sub_blocks_are_refused_with_some_that_do() {
         let refused = |kind, block, cell| stripes_of(9, 2, 4, kind, block, cell).unwrap_err().to_string();
         for kind in KINDS {
-            assert!(refused(kind, 1 << 20, 8192).contains("such as 16384"), "crumbs");
+            assert!(refused(kind, 1 << 20, 8192).contains("such as 16384"), "less than whole pages");
             assert!(refused(kind, 1 << 20, 20_000).contains("such as 32768"));
             assert!(refused(kind, 40_000, 16_384).contains("such as 49152"));
         }

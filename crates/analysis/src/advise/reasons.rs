@@ -102,7 +102,7 @@ pub(super) fn caveats(
     let mut caveats = Vec::new();
     match racks {
         Some(racks) if !racks.survives_any_rack => caveats.push(format!(
-            "data are lost with some racks: over {} racks, one rack holds {} of {n} blocks",
+            "the loss of a rack can lose data: over {} racks, one rack holds {} of {n} blocks",
             requirements.racks, racks.blocks_per_rack
         )),
         None => caveats.push(format!("its {n} blocks cannot be spread over {} racks", requirements.racks)),

@@ -95,7 +95,7 @@ fn a_rack_that_must_be_survived_narrows_the_choice() {
     let (free, bound) = (advice(&free), advice(&bound));
     assert!(safe(&free.answers).contains(&false));
     for answer in free.answers.iter().filter(|a| !a.reliability.racks.as_ref().unwrap().survives_any_rack) {
-        assert!(answer.caveats[0].contains("data are lost with some racks"), "{:?}", answer.caveats);
+        assert!(answer.caveats[0].contains("the loss of a rack can lose data"), "{:?}", answer.caveats);
     }
     assert!(!bound.answers.is_empty() && safe(&bound.answers).iter().all(|&safe| safe));
     assert!(bound.answers[0].reasons[0].contains("that survive the loss of a rack"));
