@@ -168,7 +168,9 @@ impl Found {
         if self.best.is_some() {
             return None;
         }
-        let racks = racks.as_ref().map(|code| format!("{code} would fit, but does not survive the loss of any one rack"));
+        let racks = racks
+            .as_ref()
+            .map(|code| format!("{code} would fit, but does not survive the loss of any one rack"));
         let sub_blocks = sub_blocks.as_ref().map(|(w, code)| {
             format!("{code} would fit, but has {w} sub-blocks in a block; more than {MAX_SUB_BLOCKS} make small reads expensive")
         });

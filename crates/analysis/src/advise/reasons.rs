@@ -138,7 +138,9 @@ pub(super) fn caveats(
     }
     let helpers = costs.per_block.iter().map(|cost| cost.helpers).max().unwrap_or(0);
     if helpers > k {
-        caveats.push(format!("a repair reads parts of {helpers} blocks, more nodes than the {k} of RS: any slow node delays it"));
+        caveats.push(format!(
+            "a repair reads parts of {helpers} blocks, more nodes than the {k} of RS: any slow node delays it"
+        ));
     }
     caveats
 }
