@@ -167,7 +167,7 @@ pub struct Program {
     /// The data addresses of the nodes it sends to or fetches from (not of the client).
     pub peers: Vec<Peer>,
     /// Identifies attempts of the same repair: an unfinished block that an earlier attempt left under this key is
-    /// continued from `window.start`. Zero: no earlier attempt.
+    /// continued from `window.start`. Zero: nothing is continued.
     pub resume_key: u64,
     /// Handles one slice at a time, and for each slice one task at a time: receive, read, compute, send. No
     /// queues, no read-ahead. For comparison only (ECPipe, section 6.4, Pipe-S).
