@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Python package's wheel once, installs it in a clean virtual environment, and runs its tests and its
-# example there against the kintsu program (KINTSU_BIN, or the one that is built here).
+# example there against the kintsu program (KINTSU_BIN, or a program that this script builds).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet --disable-pip-version-check './python[test]'
-# Not from the sources: what is tested is what was installed.
+# In another folder, so that Python imports the installed package and not the sources.
 cd "$folder"
 "$folder/venv/bin/python" -m pytest -q -p no:cacheprovider "$OLDPWD/python/tests"
 "$folder/venv/bin/python" "$OLDPWD/python/examples/idea_to_repair.py"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests and benchmarks compare against, and what emulated clusters are built with. Kintsu
-# itself needs none of it: where it cannot be had, that is said here, and the tests that need it are skipped.
+# Installs the libraries that tests and benchmarks compare with, and the tools for emulated clusters. Kintsu
+# itself needs none of them. If one cannot be installed, this script says so, and tests that need it are skipped.
 set -u
 
 missing=()
@@ -10,13 +10,13 @@ command -v ip >/dev/null && command -v tc >/dev/null || missing+=(iproute2)
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "installing ${missing[*]} (other sides of tests and benchmarks, emulated hosts)"
+        echo "installing ${missing[*]} (for comparisons in tests and benchmarks, and for emulated hosts)"
         if ! { apt-get install -y -q "${missing[@]}" ||
             { apt-get update -q && apt-get install -y -q "${missing[@]}"; }; } >/tmp/kintsu-setup.log 2>&1; then
-            echo "could not install ${missing[*]} (see /tmp/kintsu-setup.log): what needs them is skipped"
+            echo "could not install ${missing[*]} (see /tmp/kintsu-setup.log): tests that need them are skipped"
         fi
     else
-        echo "not installed, and this is not root with apt: ${missing[*]}; what needs them is skipped"
+        echo "not installed, and this is not root with apt: ${missing[*]}; tests that need them are skipped"
         echo "(apt-get install ${missing[*]})"
     fi
 fi

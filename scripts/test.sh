@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs all tests, and says at the end which were skipped for what this machine lacks. Tests write `SKIPPED: why` to
-# standard error itself: what they print with macros is shown only when they fail.
+# Runs all tests, and lists at the end the tests that were skipped because this machine lacks something. Tests write
+# `SKIPPED: why` directly to standard error, because cargo shows output of print macros only for failed tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// The layers from the bottom of the stack of ideas to the doors. A crate may depend on crates of
-/// earlier layers only; crates of one layer do not know each other.
+/// The layers, from the algebra at the bottom to the user interfaces. A crate may depend only on crates of earlier
+/// layers; crates of the same layer do not depend on each other.
 const LAYERS: &[&[&str]] = &[
     &["kintsu-algebra"],
     &["kintsu-kernel"],
@@ -26,7 +26,8 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu", "kintsu-python"],
 ];
 
-/// Values in, values out: what is forbidden in the sources of every layer down to `plan`.
+/// What is forbidden in the sources of every layer down to `plan`, because these layers are pure: values in,
+/// values out.
 const PURE: &[&str] = &[
     "kintsu-algebra",
     "kintsu-kernel",
@@ -84,7 +85,7 @@ fn packages() -> Result<Vec<Package>> {
     let text = |v: &Value, key: &str| v[key].as_str().unwrap_or_default().to_owned();
     let package = |p: &Value| Package {
         name: text(p, "name"),
-        // Tests may look down the list; what is built into a crate may not.
+        // Tests may use crates further down the list; the crate itself may not.
         dependencies: (p["dependencies"].as_array().into_iter().flatten())
             .filter(|d| d["kind"].as_str() != Some("dev"))
             .map(|d| text(d, "name"))

@@ -75,11 +75,11 @@ const fn products() -> [[u8; 256]; 256] {
     products
 }
 
-/// Elements that [`add_scaled`] passes over together when all are zero.
+/// [`add_scaled`] skips this many elements at once when all are zero.
 const STRETCH: usize = 64;
 
-/// `to += coef * from`, for rows of coefficients of one length. Stretches of zeros in `from` cost no more than a look: the
-/// rows of codes with sub-blocks have thousands of elements, most of them zero.
+/// `to += coef * from`, for rows of coefficients of one length. Runs of zeros in `from` are skipped: the rows of
+/// codes with sub-blocks have thousands of elements, most of them zero.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -124,7 +124,7 @@ pub const fn pow(a: u8, e: usize) -> u8 {
 mod tests {
     use super::*;
 
-    /// Shift-and-add multiplication straight from the polynomial: the oracle.
+    /// Shift-and-add multiplication directly from the polynomial: the oracle of the tests.
     fn slow_mul(a: u8, b: u8) -> u8 {
         let (mut a, mut product) = (u16::from(a), 0u16);
         for bit in 0..8 {

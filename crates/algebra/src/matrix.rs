@@ -2,7 +2,7 @@
 
 use crate::gf::{add_scaled, inv, mul};
 
-/// What a matrix operation refuses.
+/// The errors of matrix operations.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MatrixError {
@@ -11,7 +11,7 @@ pub enum MatrixError {
     Shape {
         /// The shape the operation needs.
         expected: String,
-        /// The shape that came.
+        /// The shape that was given.
         got: String,
     },
     /// A square matrix without an inverse.
@@ -89,7 +89,7 @@ impl Matrix {
         &self.data[i * self.cols..(i + 1) * self.cols]
     }
 
-    /// One row, to be changed.
+    /// One row, mutable.
     ///
     /// # Panics
     /// When `i >= rows`.

@@ -1,9 +1,9 @@
-//! Which code for this cluster: all codes of all families that meet the requirements, the best of each
-//! family in order, and the reasons.
+//! Chooses a code for a cluster: searches all codes of all families that meet the requirements, and returns the
+//! best of each family in order, with the reasons.
 //!
-//! Every code considered is made, proved and measured; nothing is taken from formulas. The answer is a function of the
-//! requirements: no sampling, ties broken by name. Not here: placement, which the caller brings
-//! ([`Deal`]), so that what is advised is what the cluster will do.
+//! Every considered code is made, proved and measured; nothing is taken from formulas. The answer is a function of
+//! the requirements: there is no sampling, and ties are broken by name. The caller supplies the placement
+//! ([`Deal`]), so that the advice matches what the cluster will do.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -21,8 +21,8 @@ mod relax;
 
 use candidates::{Fit, Found, Search, search};
 
-/// How the cluster deals the blocks of a full stripe to its racks: for each rack its blocks. None when it
-/// cannot.
+/// How the cluster deals the blocks of a full stripe to its racks: the blocks of each rack. None when this is not
+/// possible.
 pub type Deal<'a> = &'a dyn Fn(&dyn Code) -> Option<Vec<Vec<BlockIndex>>>;
 
 /// Stripes wider than this are not searched: proofs of distance would take too long.
@@ -31,22 +31,22 @@ pub const MAX_WIDTH: usize = 32;
 /// Losses tried for the reliability of one answer.
 const ANSWER_PATTERNS: u64 = 1_000_000;
 
-/// What a code is wanted for.
+/// What to optimise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
-    /// Reads of lost blocks cost as little as possible: degraded cost, then NRC, then overhead.
+    /// The cheapest reads of lost blocks: least degraded cost, then NRC, then overhead.
     Degraded,
-    /// Rebuilding a node reads as little as possible: NRC, then degraded cost, then overhead.
+    /// The cheapest rebuild of a node: least NRC, then degraded cost, then overhead.
     Recovery,
     /// The smallest product of degraded cost, NRC and overhead.
     Balanced,
 }
 
-/// What must hold.
+/// The requirements.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Requirements {
-    /// The cluster; each stripe has at most a block on each of its nodes.
+    /// The cluster; each stripe has at most one block on each node.
     pub environment: Environment,
     /// Racks, with the nodes spread evenly.
     pub racks: usize,
@@ -56,7 +56,7 @@ pub struct Requirements {
     pub max_overhead: f64,
     /// What to prefer.
     pub objective: Objective,
-    /// Whether any one rack may be lost, too.
+    /// Whether data must also survive the loss of any one rack.
     pub survive_rack: bool,
     /// The largest n, at most [`MAX_WIDTH`].
     pub widest: usize,
@@ -85,22 +85,23 @@ pub struct Answer {
     pub nrc: Ratio,
     /// Blocks read for the repair of the block that costs most.
     pub worst_repair: Ratio,
-    /// MTTDL and what goes with it.
+    /// MTTDL and related values.
     pub reliability: Reliability,
-    /// Losses of d blocks that are decoded all the same, as a fraction; none where they were not counted.
+    /// The fraction of losses of d blocks that can still be decoded; none where they were not counted.
     pub beyond_distance: Option<f64>,
     /// The smallest cell: a page for each sub-block.
     pub min_cell_bytes: u64,
-    /// Data of a stripe of one row of cells, in cells of 128 KiB or the smallest, if that is larger. Objects below
-    /// this size cost more than `overhead`.
+    /// Data bytes of a stripe with one row of cells, in cells of 128 KiB or of the smallest size if that is
+    /// larger. Objects below this size cost more than `overhead`.
     pub min_object_bytes: u64,
-    /// For the first answer why it is the first; for others what it has lost on, and what it is better at.
+    /// For the first answer, why it is the first; for others, where it is worse and where it is better than the
+    /// first.
     pub reasons: Vec<String>,
     /// What to know before using it.
     pub caveats: Vec<String>,
 }
 
-/// A family of which nothing fits.
+/// A family without a code that fits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// The family.
@@ -109,7 +110,7 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// One requirement changed as little as it takes.
+/// The smallest change of one requirement that lets a code fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Relaxation {
     /// The change.
@@ -127,14 +128,14 @@ pub struct Advice {
     pub refused: Vec<Refused>,
     /// Codes that were made and measured.
     pub considered: usize,
-    /// When nothing fits: each single change that would do.
+    /// When nothing fits: each single change that would be enough.
     pub relaxations: Vec<Relaxation>,
 }
 
 /// Searches all families. `progress(done, total)` is called as the search goes on.
 ///
 /// # Errors
-/// `Invalid` for requirements that make no sense; `Graph` or `Distance` when a code does not hold what it claims.
+/// `Invalid` for impossible requirements; `Graph` or `Distance` when a claim of a code is false.
 pub fn advise(
     requirements: &Requirements,
     deal: Deal<'_>,
@@ -176,7 +177,7 @@ impl Requirements {
         check_positive("largest overhead", "bytes stored for each byte, more than 1", self.max_overhead - 1.0)
     }
 
-    /// All (n, k) that an MDS code would meet the requirements with: no code meets them with another.
+    /// All (n, k) with which an MDS code would meet the requirements; no code meets them with another (n, k).
     fn shapes(&self) -> Vec<(usize, usize)> {
         let widest = self.environment.nodes.min(self.widest);
         let pairs = (2..=widest).flat_map(|n| (1..n).map(move |k| (n, k)));
@@ -184,14 +185,14 @@ impl Requirements {
     }
 
     fn allows(&self, n: usize, k: usize) -> bool {
-        // The slack is for decimal fractions: 16/10 is within 1.6.
+        // The tolerance is for decimal fractions: 16/10 is within 1.6.
         let within = n as f64 <= self.max_overhead * k as f64 * (1.0 + 1e-12);
         within && n - k >= self.tolerate && (!self.survive_rack || n.div_ceil(self.racks) <= n - k)
     }
 }
 
 impl Objective {
-    /// The better one first. Equal only for one and the same code.
+    /// Orders the better one first. Equal only for the same code.
     fn order(self, a: &Fit, b: &Fit) -> Ordering {
         let degraded = a.costs.degraded.cmp(&b.costs.degraded);
         let nrc = a.costs.nrc.cmp(&b.costs.nrc);
@@ -208,10 +209,10 @@ impl Objective {
     }
 }
 
-/// The unit that a helper reads of a sub-block, at least.
+/// The least that a helper reads of a sub-block.
 const PAGE_BYTES: u64 = 4096;
 
-/// The usual cell.
+/// The default cell.
 const CELL_BYTES: u64 = 128 << 10;
 
 fn answer(requirements: &Requirements, fit: &Fit) -> Result<Answer, AnalysisError> {

@@ -1,8 +1,8 @@
 //! The figures of the LRC study, drawn from a comparison table as one SVG of five panels.
 //!
-//! Figs. 7 (costs), 8 (distance), 9 (a local code for the globals added), 11 (rd-ratio) and 12 (NRC where the
-//! distance is at least 4). The study prints them for 12 <= n <= 18 and n/k <= 1.6; a larger table is drawn
-//! in more bands. What the figures show are codes with locality, r < k; a table that has none is drawn whole.
+//! Figs. 7 (costs), 8 (distance), 9 (with a local code added for the globals), 11 (rd-ratio) and 12 (NRC where the
+//! distance is at least 4). The study prints them for 12 <= n <= 18 and n/k <= 1.6; a larger table is drawn in
+//! more bands. The figures show codes with locality, r < k. A table without such codes is drawn completely.
 
 mod bars;
 mod panel;
@@ -19,7 +19,7 @@ use svg::Svg;
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#cc79a7", "#009e73", "#56b4e9", "#d55e00", "#f0e442", "#555555"];
 
-/// The distance that Fig. 12 asks for.
+/// The distance that Fig. 12 requires.
 const TARGET_DISTANCE: usize = 4;
 
 /// Draws the five panels for the rows of a comparison.
@@ -60,7 +60,7 @@ impl Chart<'_> {
         Panel { title: title.to_owned(), axis, series: self.series.clone(), mark: None, columns }
     }
 
-    /// A column for each (n, k, r) that any of the rows has, in their order.
+    /// A column for each (n, k, r) of the rows, in their order.
     fn columns<'r>(
         &self,
         rows: impl IntoIterator<Item = &'r &'r Row>,

@@ -1,11 +1,11 @@
-//! The proof report of a code: all that it claims, computed anew from its generator and its graphs.
+//! The proof report of a code: all its claims, recomputed from its generator and its graphs.
 
 use kintsu_code::Code;
 use serde::Serialize;
 
 use crate::{AnalysisError, Costs, LossCount, costs, loss_counts, patterns_to_count};
 
-/// What was proved of a code.
+/// What was proved about a code.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckReport {
     /// The canonical name.
@@ -25,26 +25,26 @@ pub struct CheckReport {
     pub losses: Vec<LossCount>,
     /// Why some counts are missing, and what they would cost.
     pub not_counted: Option<String>,
-    /// Blocks that a repair reads from.
+    /// How many blocks a repair reads from.
     pub locality: Locality,
     /// Repair traffic of each block, and the measures that follow from it.
     pub costs: Costs,
     /// Size of the graph that encodes.
     pub encode: GraphSize,
-    /// Graphs that were proved: that which encodes, and one that repairs each block.
+    /// The number of proved graphs: the encode graph and one repair graph for each block.
     pub proved_graphs: usize,
 }
 
 /// The most blocks that the repair of one block reads from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Locality {
-    /// When it is one of data.
+    /// For a data block.
     pub data: usize,
-    /// When it is any.
+    /// For any block.
     pub all: usize,
 }
 
-/// How large a graph is.
+/// The size of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct GraphSize {
     /// Vertices that are computed.

@@ -1,8 +1,9 @@
 //! The comparison table of the LRC study: every (n, k, r) for which each family is defined.
 //!
-//! Each code is made and so proved once, and measured on its own graphs; but a block in no local group costs k, as in the
-//! study, even where the coefficients of one code happen to allow fewer ([`design_costs`]). Families without a parameter r
-//! read k blocks for a repair unless they say otherwise: they stand at r = k.
+//! Each code is made, and so proved, once, and measured on its own graphs. One exception: a block in no local
+//! group costs k, as in the study, even where the coefficients of a particular code allow fewer
+//! ([`design_costs`]). Families without a parameter r usually read k blocks for a repair; they are listed at r =
+//! k.
 
 use std::ops::RangeInclusive;
 
@@ -21,13 +22,13 @@ pub struct Request {
     pub n: RangeInclusive<usize>,
     /// The largest n / k.
     pub max_overhead: f64,
-    /// Families by name; those whose parameters are of n, k, r and d (helpers, taken as n - 1).
+    /// Families by name. Their parameters must be among n, k, r and d (helpers, taken as n - 1).
     pub families: Vec<String>,
     /// Codes of a smaller distance are left out.
     pub min_distance: usize,
 }
 
-/// One code in figures, exact.
+/// The exact measures of one code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// Its family.
@@ -36,7 +37,7 @@ pub struct Row {
     pub n: usize,
     /// Data blocks in a stripe.
     pub k: usize,
-    /// The parameter r; k for a family without.
+    /// The parameter r; k for a family without r.
     pub r: usize,
     /// As [`crate::Costs::arc`].
     pub arc: Ratio,
@@ -55,31 +56,31 @@ pub struct Row {
 /// The table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comparison {
-    /// In order of n, k, r, and then of the families as they were asked for.
+    /// In order of n, k, r, and then in the order of the requested families.
     pub rows: Vec<Row>,
-    /// Codes of parameters that their family covers, but whose distance is false or would take too long to prove:
-    /// names and reasons.
+    /// Codes that their family defines, but whose distance is false or would take too long to prove: names and
+    /// reasons.
     pub left_out: Vec<(String, String)>,
 }
 
-/// What a comparison costs at most.
+/// Upper limits on the work of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// Names to try; most of those that no family defines cost nothing.
+    /// Names to try; most names that no family defines cost nothing.
     pub codes: usize,
     /// Loss patterns to try in proofs of distance, all codes together.
     pub patterns: u64,
 }
 
 impl Work {
-    /// What [`compare`] accepts: two minutes or so at worst, as nearly all proofs are shorter.
+    /// The most that [`compare`] accepts. It takes about two minutes at worst; nearly all proofs are shorter.
     pub const LIMIT: Self = Self { codes: 20_000, patterns: 2_000_000_000 };
 }
 
-/// The parameters that a family may require; d, the helpers of a repair, is n - 1: all survivors.
+/// The parameters that a family may require. The number of helpers d is n - 1: all survivors.
 const KEYS: [&str; 4] = ["n", "k", "r", "d"];
 
-/// One code of the table to come.
+/// One candidate for the table.
 struct Candidate {
     family: &'static Family,
     n: usize,
@@ -122,7 +123,7 @@ pub fn compare(
     Ok(table)
 }
 
-/// What [`compare`] would cost.
+/// The work that [`compare`] would take.
 ///
 /// # Errors
 /// `Invalid` as [`compare`].
@@ -143,8 +144,8 @@ pub fn work(request: &Request) -> Result<Work, AnalysisError> {
     Ok(work)
 }
 
-/// Patterns that prove the largest distance that locality r allows, n - k - ceil(k/r) + 2; a proof is given
-/// up after some millions.
+/// The number of patterns in a proof of the largest distance that locality r allows, n - k - ceil(k/r) + 2. A
+/// proof is given up after some millions.
 fn proof_patterns(n: usize, k: usize, r: usize) -> u64 {
     const GIVEN_UP: u64 = 5_000_000;
     let losses = (n - k + 1).saturating_sub(k.div_ceil(r));
@@ -177,7 +178,7 @@ fn candidates(request: &Request) -> Result<Vec<Candidate>, AnalysisError> {
     Ok(candidates)
 }
 
-/// The families asked for, each once.
+/// The requested families, each once.
 fn chosen(request: &Request) -> Result<Vec<&'static Family>, AnalysisError> {
     let mut chosen: Vec<&'static Family> = Vec::new();
     for name in &request.families {
@@ -322,7 +323,7 @@ mod tests {
     fn a_family_without_r_stands_at_r_equal_k() {
         let table = compare(&request(14..=14, 1.4, &["rs"]), |_, _| {}).unwrap();
         assert!(table.rows.iter().all(|row| row.r == row.k && row.arc == Ratio::new(row.k, 1)));
-        // The largest overhead is met exactly by 14/10, as decimal fractions are meant.
+        // 14/10 meets the largest overhead exactly: limits are decimal fractions.
         assert_eq!(table.rows[0].k, 10);
     }
 

@@ -1,6 +1,6 @@
-//! What repairs cost: counted on the decode graphs that the code itself gives, each proved first.
+//! The costs of repairs, counted on the code's own decode graphs, each of which is proved first.
 //!
-//! Not here: where a repair is computed and over which links its parts travel (`kintsu-plan`).
+//! Where a repair is computed and which links it uses is decided elsewhere (`kintsu-plan`).
 //!
 //! Source of the measures: "On Fault Tolerance, Locality, and Optimality in Locally Repairable Codes"
 //! (ATC'18), section 3. Their cost(b_i) is [`RepairCost::read`]. All are exact.
@@ -13,17 +13,17 @@ use serde::Serialize;
 
 use crate::{AnalysisError, Ratio};
 
-/// What it costs to repair one block when all others are available, in blocks.
+/// The cost, in blocks, of repairing one block when all others are available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RepairCost {
     /// The lost block.
     pub block: BlockIndex,
     /// Read from disks: leaf symbols of the decode graph / w.
     pub read: Ratio,
-    /// Moved between nodes when the requestor computes all that the code does not bind to a helper
+    /// Moved between nodes when the requestor computes everything that the code does not bind to a helper
     /// (`bind_y`): symbols moved / w. Equals `read` for a code that binds nothing.
     pub moved: Ratio,
-    /// Number of blocks of which something is read: the locality of this block.
+    /// Number of blocks that are read at least in part: the locality of this block.
     pub helpers: usize,
 }
 
@@ -55,9 +55,9 @@ pub fn costs(code: &dyn Code) -> Result<Costs, AnalysisError> {
     Ok(measures(code, blocks.collect::<Result<_, _>>()?))
 }
 
-/// The measures of the design that `code` follows, as the study has them: as [`costs`], but where a code has
-/// local groups, a block that is in none of them costs k blocks. The coefficients of a particular code may happen to
-/// allow fewer, which [`costs`] tells.
+/// The measures of the design that `code` follows, as the study defines them: like [`costs`], but where a code has
+/// local groups, a block in no group costs k blocks. The coefficients of a particular code may allow fewer, which
+/// [`costs`] shows.
 ///
 /// # Errors
 /// As [`costs`].
@@ -87,7 +87,7 @@ fn measures(code: &dyn Code, per_block: Vec<RepairCost>) -> Costs {
     }
 }
 
-/// What it costs to repair `block` when all others are available.
+/// The cost of repairing `block` when all others are available.
 ///
 /// # Errors
 /// As [`costs`].
@@ -122,14 +122,15 @@ fn single_repair(code: &dyn Code, block: BlockIndex) -> Result<Ecdag, AnalysisEr
     Ok(graph)
 }
 
-/// Where a vertex is: with a helper, or with the requestor.
+/// The place of a vertex: a helper or the requestor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Helper(u32),
     Requestor,
 }
 
-/// Symbols that change nodes when each bound vertex is where its child is and all else at the requestor.
+/// The number of symbols sent between nodes when each bound vertex is at the place of its child and everything
+/// else is at the requestor.
 fn symbols_moved(graph: &Ecdag) -> usize {
     let place = |vertex: Vertex| place(graph, vertex);
     let mut moves = BTreeSet::new();
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(symbols_moved(&graph), 4);
         graph.bind_y(Vertex(10), Vertex(3)).unwrap();
         assert_eq!(symbols_moved(&graph), 3);
-        // Both targets together at b0: the sum goes there, and what it makes of it to the requestor.
+        // Both targets together at b0: the sum goes to b0, and its results go to the requestor.
         let both = graph.bind_x(&[Vertex(4), Vertex(5)]).unwrap();
         graph.bind_y(both, Vertex(0)).unwrap();
         assert_eq!(symbols_moved(&graph), 3);

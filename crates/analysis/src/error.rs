@@ -1,4 +1,4 @@
-//! What this crate refuses.
+//! The errors of this crate.
 
 use kintsu_code::CodeError;
 use kintsu_dag::{BlockIndex, DagError};
@@ -7,30 +7,30 @@ use kintsu_dag::{BlockIndex, DagError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalysisError {
-    /// A range, family or option that is not what it should be.
+    /// An invalid range, family or option.
     #[error("invalid {what}: expected {expected}, got {got}")]
     Invalid {
         /// Which part.
         what: String,
-        /// What would be right.
+        /// What is valid.
         expected: String,
-        /// What came.
+        /// What was given.
         got: String,
     },
     /// More work than is allowed.
     #[error("too much work for {what}: expected at most {limit}, got {got}")]
     TooLarge {
-        /// What was asked for.
+        /// What was requested.
         what: String,
         /// What is allowed.
         limit: String,
         /// What it would cost.
         got: String,
     },
-    /// The code refused what it must be able to do.
+    /// The code refused an operation that it must support.
     #[error(transparent)]
     Code(#[from] CodeError),
-    /// A graph of the code that does not prove.
+    /// A graph of the code that is not proved.
     #[error("false {graph} of {name}: {error}")]
     Graph {
         /// The code.
@@ -40,7 +40,7 @@ pub enum AnalysisError {
         /// What the proof says.
         error: DagError,
     },
-    /// A claim of the code that counting refutes.
+    /// A claim of the code that counting disproves.
     #[error("{name} claims distance {claimed}: expected all losses of {} blocks to be decodable, got one that is not: {lost:?}", lost.len())]
     Distance {
         /// The code.

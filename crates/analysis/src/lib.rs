@@ -1,9 +1,9 @@
 //! What a code costs and how safe it is, computed from the code itself: its decode graphs and its
 //! generator, never from formulas about its family.
 //!
-//! [`costs`] are the measures of the LRC study, [`loss_counts`] the losses that a code decodes, [`check`] the
-//! report of both, [`compare`] the table over families and parameters, [`figures`] its drawing,
-//! [`reliability`] the mean time to data loss, and [`advise`] the code to take.
+//! [`costs`] gives the measures of the LRC study, [`loss_counts`] the losses that a code decodes, [`check`] the
+//! report of both, [`compare`] the table over families and parameters, [`figures`] its drawing, [`reliability`]
+//! the mean time to data loss, and [`advise`] the best code for a cluster.
 
 mod advise;
 mod chart;

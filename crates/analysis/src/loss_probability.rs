@@ -1,8 +1,8 @@
-//! The probability that data is lost within a time, as two papers compute it: no repair within that time, all
-//! lifetimes exponential.
+//! The probability that data is lost within a given time, as two papers compute it: there is no repair within that
+//! time, and all lifetimes are exponential.
 //!
-//! Both papers subtract the probabilities of all that is survived from 1. Here the probabilities of all that
-//! is lost are added instead, which is the same and keeps its digits when the time is short.
+//! Both papers subtract the probabilities of all survived events from 1. Here the probabilities of all events that
+//! lose data are added instead. This is the same value, and it keeps its precision when the time is short.
 //!
 //! Sources: CAU (ICPP'18), section 3.5, equations (4) to (6); ChameleonEC, section II-B, equation (2).
 
@@ -19,8 +19,8 @@ pub const PAPER_NODE_MTTF_H: f64 = 10.0 * HOURS_PER_YEAR;
 /// CAU's share of racks whose switch fails within a year.
 const RACK_AFR: f64 = 0.0278;
 
-/// The mean lifetime, in hours, of what fails within a year with probability `afr`: equation (4) solved for
-/// the lifetime.
+/// The mean lifetime, in hours, of a component that fails within a year with probability `afr`: equation (4)
+/// solved for the lifetime.
 pub fn mttf_of_afr_h(afr: f64) -> f64 {
     -HOURS_PER_YEAR / (-afr).ln_1p()
 }
@@ -30,7 +30,8 @@ pub fn paper_rack_mttf_h() -> f64 {
     mttf_of_afr_h(RACK_AFR)
 }
 
-/// Equation (4) of CAU: that something of mean lifetime `mttf_h` (theta) fails within `hours` (tau).
+/// Equation (4) of CAU: the probability that a component of mean lifetime `mttf_h` (theta) fails within `hours`
+/// (tau).
 pub fn failure_probability(hours: f64, mttf_h: f64) -> f64 {
     -(-hours / mttf_h).exp_m1()
 }
@@ -69,8 +70,8 @@ impl Cau {
         Self { n: 9, k: 6, racks: 3, node_mttf_h: PAPER_NODE_MTTF_H, rack_mttf_h }
     }
 
-    /// The probabilities of loss within `hours` (tau). For parities other than three the paper's cases are
-    /// continued: with one replica, up to n - k nodes may fail as long as they are all data or all parity nodes.
+    /// The probabilities of loss within `hours` (tau). For other numbers of parities than three, the paper's cases
+    /// are extended: with one replica, up to n - k nodes may fail if they are all data nodes or all parity nodes.
     ///
     /// # Errors
     /// `Invalid` unless 1 <= k < n, r divides n, a rack holds no more than n - k blocks, and times are positive.
@@ -84,7 +85,7 @@ impl Cau {
             let pairs = (0..=self.k).flat_map(|i| (0..=parities).map(move |j| (i, j)));
             pairs.filter(|&(i, j)| lost(i, j)).map(|(i, j)| fails(self.k, i) * fails(parities, j)).sum()
         };
-        // Equation (6): one rack fails and all nodes of the others are there.
+        // Equation (6): one rack fails and all nodes of the others are up.
         let rack = failure_probability(hours, self.rack_mttf_h);
         let racks_fail = |failed: usize| binomial_probability(self.racks, failed, rack);
         let others = (self.n - self.n / self.racks) as f64;
@@ -114,8 +115,8 @@ impl Cau {
     }
 }
 
-/// A system of k + m nodes in the model of ChameleonEC, section II-B: while one failed node is repaired, m or more
-/// of the others fail.
+/// A system of k + m nodes in the model of ChameleonEC, section II-B: data is lost if m or more of the others fail
+/// while one failed node is repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Chameleon {
     /// Data blocks of a stripe (k).
@@ -154,7 +155,7 @@ impl Chameleon {
     }
 }
 
-/// That exactly `failed` of `of` fail when each does with probability `p`.
+/// The probability that exactly `failed` of `of` components fail when each fails with probability `p`.
 fn binomial_probability(of: usize, failed: usize, p: f64) -> f64 {
     let ways = (0..failed).fold(1.0, |ways, i| ways * (of - i) as f64 / (i + 1) as f64);
     ways * p.powi(failed as i32) * (1.0 - p).powi((of - failed) as i32)
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(printed(loss.one_replica), "9.83e-7");
         assert_eq!(printed(loss.baseline), "2.24e-7");
         assert!(loss.no_replica > 1e-3, "more than a thousand times the others: {}", loss.no_replica);
-        // The rack's lifetime is printed as 36 years; so rounded, the results are others.
+        // The paper prints the rack's lifetime as 36 years; with this rounded value the results would differ.
         assert_eq!(format!("{:.2}", paper_rack_mttf_h() / HOURS_PER_YEAR), "35.47");
         assert!((failure_probability(HOURS_PER_YEAR, paper_rack_mttf_h()) - 0.0278).abs() < 1e-15);
         let rounded = Cau { rack_mttf_h: 36.0 * HOURS_PER_YEAR, ..Cau::paper() }.loss_within(18.0).unwrap();
@@ -229,7 +230,7 @@ mod tests {
             }
             assert!(ours.baseline < ours.one_replica && ours.one_replica < ours.no_replica);
         }
-        // The paper's own form has no digit left here.
+        // The paper's own form would have lost all precision here.
         let short = Cau::paper().loss_within(1e-6).unwrap().baseline;
         assert!(short > 0.0 && short < 1e-17, "{short}");
     }
@@ -245,7 +246,7 @@ mod tests {
         let node = failure_probability(96e12 / 50e6 / 3600.0, PAPER_NODE_MTTF_H);
         let survived: f64 = (0..4).map(|i| binomial_probability(13, i, node)).sum();
         assert!((at(50.0) - (1.0 - survived)).abs() < 1e-14);
-        // m = 4 failures in a time that is halved: nearly 2^4 times rarer.
+        // m = 4 failures within half the time are nearly 2^4 times rarer.
         assert!((at(400.0) / at(800.0) - 16.0).abs() < 0.1);
     }
 

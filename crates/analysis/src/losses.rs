@@ -1,8 +1,8 @@
 //! How many patterns of f lost blocks a code decodes, for each f: counted, never sampled.
 //!
-//! A set of lost blocks can be decoded exactly when their columns of the parity-check matrix are
-//! independent. Subsets of such a set are such sets, so one walk that adds blocks in order, and goes on only
-//! from sets that can be decoded, meets every decodable pattern once.
+//! A set of lost blocks can be decoded exactly when their columns of the parity-check matrix are independent.
+//! Every subset of a decodable set is decodable. So a search that adds blocks in order, and continues only from
+//! decodable sets, visits every decodable pattern once.
 
 use kintsu_algebra::{Matrix, inv, mul};
 use kintsu_code::Code;
@@ -18,18 +18,18 @@ pub struct LossCount {
     pub losses: usize,
     /// Number of patterns, C(n, losses); `None` from 2^64 on.
     pub patterns: Option<u64>,
-    /// How many of them can be decoded; `None` where that was not counted, and from 2^64 on.
+    /// How many of them can be decoded; `None` where it was not counted, and from 2^64 on.
     pub recoverable: Option<u64>,
-    /// `recoverable / patterns`; `None` where that was not counted.
+    /// `recoverable / patterns`; `None` where it was not counted.
     pub fraction: Option<f64>,
 }
 
-/// Patterns that a count may try unless its caller says otherwise: some seconds of work.
+/// The default limit on patterns to try: some seconds of work.
 pub const MAX_PATTERNS: u64 = 20_000_000;
 
-/// The decodable patterns of 0 to n - k losses (beyond that there are none). An MDS code needs no
-/// counting. For others as many f as `max_patterns` allows are counted, all smaller ones included; above
-/// that only f below the proved distance are known.
+/// The decodable patterns of 0 to n - k losses (beyond that there are none). An MDS code needs no counting. For
+/// other codes every f up to the largest that `max_patterns` allows is counted; above that, only f below the
+/// proved distance are known.
 ///
 /// # Errors
 /// `Distance` when a loss of fewer blocks than the distance cannot be decoded.
@@ -50,12 +50,13 @@ pub fn loss_counts(code: &dyn Code, max_patterns: u64) -> Result<Vec<LossCount>,
     Ok((0..=tolerated).map(row).collect())
 }
 
-/// Patterns that counting all f up to n - k would try; `None` from 2^64 on.
+/// The number of patterns to try for all f up to n - k; `None` from 2^64 on.
 pub fn patterns_to_count(code: &dyn Code) -> Option<u64> {
     patterns_up_to(code.n(), code.n() - code.k())
 }
 
-/// The largest f up to which all patterns are within the limit. A pattern of sub-packetized blocks counts for w^2.
+/// The largest f for which the patterns of all sizes up to f are within the limit. A pattern of blocks with w
+/// sub-blocks counts w^2 times.
 pub(crate) fn countable(code: &dyn Code, max_patterns: u64) -> usize {
     let limit = max_patterns / (code.w() * code.w()) as u64;
     let fits = |f: &usize| patterns_up_to(code.n(), *f).is_some_and(|patterns| patterns <= limit);
@@ -119,8 +120,8 @@ fn parity_check_columns(generator: &Matrix) -> Vec<u8> {
     (0..rows).flat_map(|j| (0..rows - cols).map(move |i| entry(i, j))).collect()
 }
 
-/// The walk. A level holds the columns of the blocks that may still be added, reduced by those of the
-/// blocks that were, whose pivot rows are gone.
+/// The search. A level holds the columns of the blocks that may still be added, reduced by the columns of the
+/// added blocks, whose pivot rows are removed.
 struct Walk<'a> {
     w: usize,
     claimed: usize,
@@ -161,7 +162,7 @@ impl Walk<'_> {
     }
 }
 
-/// Removes the first `w` vectors by elimination, with their pivot rows; the new height, or none when they
+/// Removes the first `w` vectors by elimination, with their pivot rows; returns the new height, or none when they
 /// are dependent.
 fn take_block(columns: &mut Vec<u8>, mut height: usize, w: usize) -> Option<usize> {
     for _ in 0..w {

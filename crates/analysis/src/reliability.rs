@@ -1,14 +1,14 @@
-//! How long a stripe lives: its mean time to data loss, by a Markov chain over what has failed.
+//! The mean time to data loss of a stripe, by a Markov chain over what has failed.
 //!
 //! A state is (racks down, blocks failed). Nodes and racks fail independently at constant rates; a failure leads
-//! to the next state or to loss in the exact proportion in which the code decodes such combinations
-//! ([`counts`]). A down rack comes back with its blocks as they were; failed blocks are rebuilt one after the other.
-//! The one approximation is that within a state all survived combinations are equally likely, as they are when
-//! nothing is repaired. `docs/reliability.md` has the model on a page.
+//! to the next state or to data loss, in the exact proportion in which the code can decode such combinations
+//! ([`counts`]). A rack that is down comes back with its blocks unchanged; failed blocks are rebuilt one after the
+//! other. The only approximation: within a state all survived combinations count as equally likely, which is exact
+//! when nothing is repaired. `docs/reliability.md` has the model on a page.
 //!
-//! Not here: placement. Which rack holds which block is given.
+//! Placement is not decided here: the caller gives the blocks of each rack.
 //!
-//! Source: the LRC study (ATC'18), section 3, calls for such a chain for each code; lifetimes are those of CAU
+//! Source: the LRC study (ATC'18), section 3, suggests such a chain for each code; lifetimes are those of CAU
 //! (ICPP'18), section 3.5.
 
 use kintsu_code::Code;
@@ -24,7 +24,7 @@ mod counts;
 use chain::Chain;
 use counts::Survived;
 
-/// A cluster, and how it fails and mends. All must be positive.
+/// A cluster with its failure and repair rates. All values must be positive.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Environment {
     /// Nodes of the cluster.
@@ -37,7 +37,7 @@ pub struct Environment {
     pub rack_outage_h: f64,
     /// What a node stores, in bytes.
     pub node_bytes: f64,
-    /// What each node may read, and each new home of a block write, for repair, in bytes per second.
+    /// What each node may read for repairs, and what each new home of a block may write, in bytes per second.
     pub bandwidth: f64,
     /// From a failure to the start of its repair, in hours.
     pub detection_h: f64,
@@ -78,9 +78,9 @@ impl Environment {
         check_positive("size of a block", "bytes", self.block_bytes)
     }
 
-    /// Hours to rebuild a lost node of a stripe of n blocks when each of its blocks costs `blocks_read`: the
-    /// other nodes read in parallel; where every node holds a block of every stripe there is only the replaced
-    /// node to write to, at its own bandwidth.
+    /// Hours to rebuild a lost node when each of its blocks costs `blocks_read`, for stripes of n blocks. The
+    /// other nodes read in parallel. Where every node holds a block of every stripe, only the replaced node can be
+    /// written to, at its own bandwidth.
     fn repair_h(&self, n: usize, blocks_read: f64) -> f64 {
         let reading = blocks_read / (self.nodes - 1) as f64;
         let shares = if self.nodes == n { reading.max(1.0) } else { reading };
@@ -88,7 +88,7 @@ impl Environment {
     }
 }
 
-/// How long something lives, and what that means for a year.
+/// A lifetime, and the resulting probability of loss within a year.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Lifetime {
     /// Mean time to loss, in hours.
@@ -97,7 +97,7 @@ pub struct Lifetime {
     pub mttdl_years: f64,
     /// The probability of loss within a year.
     pub annual_loss: f64,
-    /// That probability as nines of durability: 11.3 is 99.999999999 % and a little more.
+    /// That probability as nines of durability: 11.3 means slightly more than 99.999999999 %.
     pub nines: f64,
 }
 
@@ -108,7 +108,7 @@ impl Lifetime {
     }
 }
 
-/// How a stripe is spread over racks, and what that is worth.
+/// How a stripe is spread over racks, and its reliability then.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RackReliability {
     /// The blocks that each rack holds.
@@ -117,35 +117,35 @@ pub struct RackReliability {
     pub blocks_per_rack: usize,
     /// Whether the stripe is decodable without any one rack.
     pub survives_any_rack: bool,
-    /// Until the stripe cannot be decoded from the blocks that are up, node and rack failures together.
+    /// The time until the stripe cannot be decoded from the blocks that are up, with node and rack failures.
     pub stripe: Lifetime,
 }
 
 /// How reliable a code is in an environment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reliability {
-    /// Losses of up to this many blocks were told apart exactly; larger ones are taken for data loss.
+    /// Losses of up to this many blocks were counted exactly; larger ones count as data loss.
     pub counted: usize,
     /// Hours to rebuild one lost node, detection included.
     pub single_repair_h: f64,
     /// The same while more is lost: k blocks are read for each.
     pub multiple_repair_h: f64,
-    /// A stripe, node failures alone.
+    /// For a stripe, with node failures alone.
     pub stripe: Lifetime,
     /// Stripes in the full cluster.
     pub stripes: f64,
-    /// The first of all stripes of the full cluster, node failures alone: a lower bound.
+    /// For the first loss of any stripe in the full cluster, with node failures alone: a lower bound.
     pub cluster: Lifetime,
-    /// With rack failures, where racks were given.
+    /// The values with rack failures, where racks were given.
     pub racks: Option<RackReliability>,
 }
 
-/// The reliability of a code of known `costs`. `dealt` are the blocks of a stripe by rack (each block in one),
-/// none when racks are of no interest. Tries at most `max_patterns` losses of a code that is not MDS
-/// ([`crate::MAX_PATTERNS`] are some seconds); beyond them every loss counts as data loss.
+/// The reliability of a code of known `costs`. `dealt` are the blocks of a stripe by rack (each block in one
+/// rack), or none to ignore racks. Tries at most `max_patterns` losses of a code that is not MDS
+/// ([`crate::MAX_PATTERNS`] take some seconds). Losses that were not tried count as data loss.
 ///
 /// # Errors
-/// `Invalid` for a senseless environment or dealing; `Distance` when counting refutes the code's claim.
+/// `Invalid` for an invalid environment or dealing; `Distance` when counting disproves the code's claim.
 pub fn reliability(
     code: &dyn Code,
     costs: &Costs,
@@ -182,12 +182,13 @@ pub fn reliability(
     })
 }
 
-/// Whether all blocks are decoded when exactly these are lost.
+/// Whether all blocks can be decoded when exactly these are lost.
 pub(crate) fn survives(code: &dyn Code, lost: &[BlockIndex]) -> bool {
     lost.len() < code.distance() || (lost.len() <= code.n() - code.k() && code.recoverable(lost))
 }
 
-/// Stripes that can be lost one without the other: those of an MDS code on the same nodes are lost together.
+/// The number of stripes that can be lost independently: stripes of an MDS code on the same nodes are lost
+/// together.
 fn sets_lost_apart(code: &dyn Code, nodes: usize, stripes: f64) -> f64 {
     if code.distance() <= code.n() - code.k() {
         return stripes;
@@ -210,16 +211,16 @@ struct Rates {
     node: f64,
     rack: f64,
     back: f64,
-    /// Repairs of a block that alone is lost.
+    /// Rate of repair when a single block is lost.
     single: f64,
-    /// Repairs of a block of several.
+    /// Rate of repair when several blocks are lost.
     multiple: f64,
 }
 
 impl Rates {
     fn new(code: &dyn Code, costs: &Costs, environment: &Environment) -> Self {
         let k = code.k() as f64;
-        // A loss of several blocks never costs less than that of one, whatever the code reads for one.
+        // Repairing one of several lost blocks never costs less than repairing a single lost block.
         let multiple = k.max(costs.arc.as_f64());
         Self {
             node: 1.0 / environment.node_mttf_h,
@@ -253,14 +254,14 @@ impl Rates {
             };
             fail(self.node, survived.n - failed, (down, failed + 1), failed + 1);
             fail(self.rack, survived.racks - down, (down + 1, failed), down + 1);
-            let mut mend =
+            let mut repair =
                 |rate: f64, to| chain.add(from, index(to).expect("fewer losses are survived"), rate);
             if failed > 0 {
                 let rate = if (down, failed) == (0, 1) { self.single } else { self.multiple };
-                mend(rate, (down, failed - 1));
+                repair(rate, (down, failed - 1));
             }
             if down > 0 {
-                mend(self.back * down as f64, (down - 1, failed));
+                repair(self.back * down as f64, (down - 1, failed));
             }
         }
         chain

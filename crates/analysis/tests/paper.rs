@@ -1,6 +1,6 @@
-//! The worked values and the statements of "On Fault Tolerance, Locality, and Optimality in Locally
-//! Repairable Codes" (ATC'18), over its whole range, 9 <= n <= 19 and n/k <= 2. Where one does not hold
-//! throughout, the test names every exception; `docs/lrc-study.md` tells of them.
+//! The worked values and the statements of "On Fault Tolerance, Locality, and Optimality in Locally Repairable
+//! Codes" (ATC'18), over its whole range, 9 <= n <= 19 and n/k <= 2. Where a statement does not always hold, the
+//! test names every exception; `docs/lrc-study.md` describes them.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -128,8 +128,8 @@ fn a_larger_r_costs_more_for_the_same_n_and_k() {
     }
 }
 
-/// Section 4: at the same (n, k, r) some full LRC has a lower NRC than Azure's code. Where one is defined at
-/// all, that fails only for n = k + 3 with two groups of nearly the same size.
+/// Section 4: at the same (n, k, r) some full LRC has a lower NRC than Azure's code. Where a full LRC is defined,
+/// this fails only for n = k + 3 with two groups of nearly the same size.
 #[test]
 fn some_full_lrc_beats_azure() {
     let mut none_defined = Vec::new();
@@ -243,8 +243,8 @@ fn named_comparisons() {
     assert!(rd_ratio(OPTIMAL, (17, 12, 5)) < rd_ratio(OPTIMAL, (17, 12, 4)));
 }
 
-/// Section 4: with the best r of each code for an (n, k), Optimal-LRC has the lowest rd-ratio. It has at all
-/// sizes that are printed, and at 33 of the 52 in the whole range.
+/// Section 4: with the best r of each code for an (n, k), Optimal-LRC has the lowest rd-ratio. This holds at all
+/// printed sizes, and at 33 of the 52 in the whole range.
 #[test]
 fn with_the_best_r_optimal_mostly_has_the_lowest_ratio() {
     let mut defined = 0;
@@ -282,7 +282,8 @@ fn with_the_best_r_optimal_mostly_has_the_lowest_ratio() {
 }
 
 /// Section 4 and Fig. 12: Azure-LRC and Optimal-LRC of d >= 4 are defined for every (n, k) printed. Over the whole
-/// range they are wherever there is a parity for it: n - k >= d - 1 for Azure's code, n - k >= d for the other.
+/// range they are defined wherever there are enough parities: n - k >= d - 1 for Azure's code, n - k >= d for
+/// Optimal-LRC.
 #[test]
 fn a_target_distance_is_met_wherever_there_are_parities_enough() {
     for target in [3, 4, 5] {

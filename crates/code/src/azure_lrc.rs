@@ -1,12 +1,13 @@
 //! Azure's local reconstruction codes: data in groups of r with one XOR parity each, and global
 //! parities over all data. A lost data block or local parity is repaired from r blocks.
 //!
-//! The last group takes what is left and may be smaller. Coefficients are maximally recoverable where that
-//! is known to be possible here (they decode every loss that any coefficients could): for up to two globals, and within
-//! the field's limits, data j of group i has a = 2^i 2^(17 j), the globals are sums of a and of a^2; for three to six
-//! globals from a table of what was found (`recoverable`): that are all stripes of k >= n/2 up to n = 14, those in groups of
-//! up to 5 up to n = 16, and some up to n = 20. Otherwise a split Cauchy matrix, which is maximally recoverable for a single
-//! group only. All have the largest possible distance, g + 2.
+//! The last group takes the remaining blocks and may be smaller. Where we know how, the coefficients are maximally
+//! recoverable: they decode every loss that any coefficients could decode. For up to two globals, within the
+//! field's limits, data block j of group i has a = 2^i 2^(17 j), and the globals are the sums of a and of a^2. For
+//! three to six globals the coefficients come from a table of search results (`recoverable`), which covers all
+//! stripes of k >= n/2 up to n = 14, those in groups of up to 5 up to n = 16, and some up to n = 20. Otherwise a
+//! split Cauchy matrix is used, which is maximally recoverable only for a single group. All have the largest
+//! possible distance, g + 2.
 //!
 //! Source of the layout and of the notion of recoverability: Huang et al., "Erasure Coding in Windows
 //! Azure Storage", ATC'12. The coefficients are our own.
@@ -69,12 +70,12 @@ impl Shape {
         Ok(Self { k, r, locals, globals: n - k - locals })
     }
 
-    /// The largest distance that there can be; both kinds of coefficients reach it.
+    /// The largest possible distance; both kinds of coefficients reach it.
     pub(crate) fn distance(self) -> usize {
         self.globals + 2
     }
 
-    /// The generator with globals from the table, for more of them than the points below serve.
+    /// The generator with globals from the table, for shapes with more globals than the points below allow.
     fn tabulated(self) -> Option<Matrix> {
         if self.globals <= 2 || self.locals < 2 {
             return None;
@@ -83,20 +84,20 @@ impl Shape {
         Some(self.generator(|global, j| rows[global][j]))
     }
 
-    /// The generator, and the theorem by which the split local row and the globals have the distance.
+    /// The generator, and the theorem that proves the distance from the split local row and the globals.
     pub(crate) fn coefficients(self) -> (Matrix, Theorem) {
         if self.has_coset_points() { self.maximally_recoverable() } else { self.split_cauchy() }
     }
 
-    /// Whether the points 2^i 2^(17 j) do for maximal recoverability.
+    /// Whether the points 2^i 2^(17 j) give maximal recoverability.
     ///
     /// 2^17 generates the 15 elements of GF(16) other than zero, so group i lies in the coset 2^i of that
-    /// subgroup, and there are 17 cosets of 15 points. A local parity takes care of one loss in its group;
-    /// what is left for the globals a and a^2 are sums of two points of a group, or single points where
-    /// the local parity is lost: never zero, in the coset of the group (GF(16) is closed under addition).
-    /// One such unknown x needs only x, or x^2, not to be zero. Two in one group, with or without the
-    /// local parity, give Vandermonde's system. One in each of two groups give `[x y; x^2 y^2]`, which is
-    /// regular because x and y, in different cosets, differ.
+    /// subgroup, and there are 17 cosets of 15 points. A local parity repairs one loss in its group. For the
+    /// globals a and a^2 there remain sums of two points of a group, or single points where the local parity is
+    /// lost. These are never zero and lie in the coset of the group (GF(16) is closed under addition). One such
+    /// unknown x only requires that x, or x^2, is not zero. Two unknowns in one group, with or without the local
+    /// parity, give Vandermonde's system. One unknown in each of two groups give `[x y; x^2 y^2]`, which is
+    /// regular because x and y are in different cosets and so differ.
     fn has_coset_points(self) -> bool {
         self.globals <= 2 && self.r <= 15 && self.locals <= 17
     }

@@ -1,9 +1,9 @@
-//! Azure-LRC+1: an Azure-LRC and one block more, the XOR of its global parities, from which a lost global
-//! parity is repaired. Every block is repaired locally.
+//! Azure-LRC+1: an Azure-LRC with one more block, the XOR of its global parities. A lost global parity is repaired
+//! from this block and the other global parities, so every block is repaired locally.
 //!
-//! Block order: data, local parities, global parities, their parity. With a single global parity the last
-//! block is a copy of it. The distance is that of the (n - 1, k, r) Azure-LRC, g + 2, or one more where the
-//! coefficients happen to give it; which of the two is found by trying every loss where that is feasible.
+//! Block order: data, local parities, global parities, their parity. With a single global parity the last block is
+//! a copy of it. The distance is that of the (n - 1, k, r) Azure-LRC, g + 2, or one more for some coefficients.
+//! Where it is feasible, trying every loss decides which.
 //!
 //! Source: Kolosov et al., "On Fault Tolerance, Locality, and Optimality in Locally Repairable Codes", ATC'18, section 3.
 
@@ -30,7 +30,7 @@ pub(crate) const FAMILY: Family = Family {
     make,
 };
 
-/// Stripes up to this many blocks have their distance found, not only bounded.
+/// For stripes of up to this many blocks the exact distance is computed, not only a bound.
 const SMALL: usize = 20;
 
 fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
@@ -62,6 +62,6 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     };
     let certain = shape.distance();
     let better = if n <= SMALL { claim(certain + 1).make(None).ok() } else { None };
-    // Without its last block the code is the Azure-LRC, whose distance a block more cannot lessen.
+    // Without its last block the code is the Azure-LRC, and one more block cannot reduce the distance.
     better.map_or_else(|| claim(certain).make(Some(&Certificate { theorem, split: locals })), Ok)
 }

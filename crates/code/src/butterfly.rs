@@ -1,5 +1,5 @@
-//! Butterfly codes: two parities, XOR only, w = 2^(k-1) sub-blocks; any one block is repaired by moving half of every
-//! other block, which no MDS code with two parities undercuts.
+//! Butterfly codes: two parities, XOR only, w = 2^(k-1) sub-blocks; any one block is repaired by moving half of
+//! every other block. No MDS code with two parities moves less.
 //!
 //! Parity H is the XOR of the data, row by row. Parity B is the sum of `M_l d_l` over data blocks l, where for k blocks of
 //! w = 2h rows, with J the mirror image of rows, and M' those of k - 1 blocks of h rows,
@@ -9,15 +9,16 @@
 //!                      | J          J M'_(l-1) J   |
 //! ```
 //!
-//! **Distance 3.** Any two blocks are lost data and parity only if all `M_l` and all `M_l + M_i` are regular. By
-//! induction `M_l M_l = 1`; `M_0 + M_l` is triangular with `M'_(l-1)` and its mirror image on the diagonal, and
-//! `M_l + M_i` with `M'_(l-1) + M'_(i-1)`.
+//! **Distance 3.** Any two lost blocks can be decoded if all `M_l` (a data block and a parity) and all `M_l + M_i`
+//! (two data blocks) are regular. By induction `M_l M_l = 1`; `M_0 + M_l` is triangular with `M'_(l-1)` and its
+//! mirror image on the diagonal, and `M_l + M_i` with `M'_(l-1) + M'_(i-1)`.
 //!
-//! **Repairs** read a set S of half the rows of the data and of H, and a set T of rows of B ([`halves`]). Rows S of a data
-//! block follow from H; each row of B in T then holds one more row of it. H is the XOR of the lower halves, its upper half
-//! comes from the lower half of B. For B each data block l but the first sends its part of the lower half of B
-//! (which takes all of that block: it reads k blocks in all and moves (k + 1) / 2); from these v, as
-//! `M' M' = 1`, the upper half of B is the mirror image of the lower half of H plus the sum of `M'_(l-1) v_l`.
+//! **Repairs** read a set S of half the rows of the data and of H, and a set T of rows of B ([`halves`]). Rows S
+//! of a lost data block follow from H; each row of B in T then gives one more row of the block. To repair H, its
+//! lower half is the XOR of the lower halves of the data, and its upper half comes from the lower half of B. To
+//! repair B, each data block l except the first sends its part v_l of the lower half of B. (Computing it takes all
+//! of that block, so the repair reads k blocks in total and moves (k + 1) / 2.) As `M' M' = 1`, the upper half of
+//! B is the mirror image of the lower half of H plus the sum of `M'_(l-1) v_l`.
 //!
 //! Source: Pamies-Juarez, Blagojevic, Mateescu, Guyot, En Gad, Bandic, "Opening the Chrysalis: On the Real Repair
 //! Performance of MSR Codes", FAST'16; the construction is that of En Gad et al., ISIT 2013.
@@ -42,7 +43,8 @@ pub(crate) const FAMILY: Family = Family {
     make,
 };
 
-/// At k = 8 a block has 128 sub-blocks; with 256 a cell would be a megabyte, and a set of rows more than 128 bits.
+/// At k = 8 a block has 128 sub-blocks. With 256, a cell would be a megabyte and a set of rows would need more
+/// than 128 bits.
 const MAX_K: usize = 8;
 
 fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
@@ -81,7 +83,7 @@ fn each(rows: Rows) -> impl Iterator<Item = usize> {
     (0..128).filter(move |r| rows >> r & 1 == 1)
 }
 
-/// M of each data block: for each row of B, the rows of the block in it.
+/// M of each data block: for each row of B, the rows of the block that it contains.
 fn maps(k: usize) -> Vec<Vec<Rows>> {
     if k == 1 {
         return vec![vec![1]];
@@ -97,8 +99,8 @@ fn maps(k: usize) -> Vec<Vec<Rows>> {
 
 /// The rows (S, T) to read for data block f of k >= 2: S of the other data and H, T of B.
 ///
-/// The last block takes even rows and, of B, odd ones. The first takes the upper half, and the others the rows of the
-/// construction within, in both halves.
+/// The last block reads even rows, and odd rows of B. The first reads the upper half. The others read the rows of
+/// the inner construction, in both halves.
 fn halves(k: usize, f: usize) -> (Rows, Rows) {
     let w = 1 << (k - 1);
     if f == k - 1 {
@@ -158,7 +160,8 @@ impl Butterfly {
             self.join(&mut graph, self.symbol(f, r), terms);
         }
         for r in each(rows_of_b) {
-            // The rows of f in row r of B that H gives bring the same rows of all others, and of H.
+            // Row r of B contains rows of f that H gives; computing these takes the same rows of all other blocks
+            // and of H.
             let given = self.maps[f][r] & rows;
             let found = (self.maps[f][r] & !rows).trailing_zeros() as usize;
             let terms = others().map(|l| (l, self.maps[l][r] ^ given));
@@ -184,7 +187,7 @@ impl Butterfly {
     fn repair_butterfly(&self) -> Ecdag {
         let (horizontal, butterfly, h) = (self.k, self.k + 1, self.w / 2);
         let mut graph = self.graph();
-        // What each data block but the first adds to row w - 1 - r of B, for r < h.
+        // What each data block except the first adds to row w - 1 - r of B, for r < h.
         let mut sums = vec![Vec::new()];
         for l in 1..self.k {
             let sum = |r: usize| {

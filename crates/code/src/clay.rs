@@ -1,12 +1,13 @@
-//! Clay codes: MDS, with repairs of one block from 1/q of each of d helpers, q = d - k + 1, the least that is possible.
+//! Clay codes: MDS, one block is repaired from 1/q of each of d helpers, q = d - k + 1, which is the minimum.
 //!
-//! Blocks are nodes (x, y) of a q by t grid, t = ceil(n/q); where n is no multiple of q, q t - n nodes more are
-//! *virtual*: data that is zero. Each node has w = q^t sub-blocks, one a *layer* z = (z_0..z_{t-1}), digits to base q. The stored,
-//! *coupled* symbol of a node and layer is C, and there is an *uncoupled* one, U:
+//! Blocks are nodes (x, y) of a q by t grid, t = ceil(n/q); where n is not a multiple of q, q t - n additional
+//! nodes are *virtual*: data that is zero. Each node has w = q^t sub-blocks, one for each *layer* z =
+//! (z_0..z_{t-1}), with digits to base q. A node has for each layer a stored, *coupled* symbol C and an
+//! *uncoupled* symbol U:
 //!
 //! - U = C where z_y = x;
 //! - otherwise the symbol has a partner C*, that of node (z_y, y) in the layer with digit y changed to x, and
-//!   `U = C + gamma C*`, `U* = gamma C + C*`, which can be turned round as gamma^2 is not 1.
+//!   `U = C + gamma C*`, `U* = gamma C + C*`, which is invertible because gamma^2 is not 1.
 //!
 //! In every layer the U of all nodes are a codeword of one MDS code, here Reed-Solomon with Cauchy's matrix. A virtual
 //! node has C = 0, but its U need not be zero.
@@ -46,7 +47,7 @@ const MAX_W: usize = 256;
 /// Most entries of a generator, `n w * k w`.
 const MAX_GENERATOR_BYTES: usize = 1 << 24;
 
-/// Any element but 0 and 1: 1 + gamma^2 = (1 + gamma)^2 is not zero.
+/// Any element except 0 and 1, so that 1 + gamma^2 = (1 + gamma)^2 is not zero.
 const GAMMA: u8 = 2;
 
 /// The grid of a code.
@@ -152,12 +153,13 @@ impl Shape {
         Graph::new(self, parities.clone(), parities, None).build()
     }
 
-    /// The distance, if the generator (rows of blocks) is that of a Clay code of this shape.
+    /// The distance, if the generator (by rows of blocks) is that of a Clay code of this shape.
     ///
-    /// In every layer the parity checks of the MDS code hold for U: then any m = n - k blocks are decoded
-    /// (the paper, section 4.4): layers in order of how many of their unpaired symbols are lost, in each of which the
-    /// U of all blocks that are left are known from C and from layers before, and so by the MDS code those of the lost ones;
-    /// then C from U. With no more than its m lost of q t nodes the MDS code decodes.
+    /// The condition is that in every layer the parity checks of the MDS code hold for U. Then any m = n - k lost
+    /// blocks are decoded (the paper, section 4.4). Layers are processed in order of the number of their unpaired
+    /// symbols that are lost. In each layer the U of all remaining blocks are known from C and from earlier
+    /// layers, so the MDS code gives the U of the lost blocks; then C follows from U. The MDS code can decode
+    /// because at most m of the q t nodes are lost.
     pub(crate) fn distance(&self, generator: &Matrix) -> Option<usize> {
         let (rows, cols) = (generator.rows(), generator.cols());
         if (rows, cols) != (self.n * self.w, self.k * self.w) || GAMMA < 2 {
@@ -180,7 +182,7 @@ impl Shape {
         Some(self.n - self.k + 1)
     }
 
-    /// The combination of data that U of this node and layer is.
+    /// U of this node and layer, as a combination of the data.
     fn uncoupled(&self, generator: &Matrix, node: Node, z: usize) -> Vec<u8> {
         let row = |node: Node, z: usize| self.block(node).map(|block| generator.row(block * self.w + z));
         let mut sum = row(node, z).map_or_else(|| vec![0; generator.cols()], <[u8]>::to_vec);
@@ -191,7 +193,7 @@ impl Shape {
     }
 }
 
-/// A Clay code: generator and claims as any code's, graphs of its own.
+/// A Clay code: generator and claims like any code, but its own graphs.
 #[derive(Debug)]
 struct Clay {
     code: LinearCode,
@@ -200,8 +202,8 @@ struct Clay {
 }
 
 impl Clay {
-    /// The d helpers of a repair: the others of the lost node's column, and those first in preference; none when
-    /// one of that column is missing or there are fewer than d.
+    /// The d helpers of a repair: the other nodes of the lost node's column, then the most preferred others; none
+    /// when a node of that column is missing or there are fewer than d.
     fn helpers(&self, available: &[BlockIndex], lost: Node) -> Option<Vec<Node>> {
         let shape = &self.shape;
         let column = lost / shape.q;
@@ -286,7 +288,7 @@ impl Code for Clay {
 }
 
 impl Clay {
-    /// The k available blocks that come first, as nodes.
+    /// The first k available blocks, as nodes.
     fn first_k(&self, available: &[BlockIndex], lost: &[BlockIndex]) -> Result<Vec<Node>, CodeError> {
         let Shape { n, k, .. } = self.shape;
         if available.len() >= k {

@@ -1,4 +1,4 @@
-//! The interface of a code, as OpenEC's `ECBase` has it (section 3.3), plus what the planner asks.
+//! The interface of a code, like OpenEC's `ECBase` (section 3.3), plus what the planner needs.
 
 use std::collections::BTreeSet;
 
@@ -34,23 +34,22 @@ pub trait Code: Send + Sync + std::fmt::Debug {
     /// children are bound (`bind_x`), so that their inputs are fetched once.
     fn encode(&self) -> Ecdag;
 
-    /// The graph that computes the symbols of all `lost` blocks from those of `available` blocks,
-    /// which are given in order of preference (earlier is cheaper to read). A lost block with a
-    /// local repair group that is otherwise available is repaired from that group, whatever the
-    /// preference; the rest from as few and as early blocks as the code allows, by way of other lost blocks
-    /// (inner vertices then) where that reads less. Every leaf has a
-    /// coefficient other than zero somewhere. Where to compute is the planner's choice, with one
-    /// exception: what a helper should combine before it sends is bound (`bind_y`) to a symbol of that
-    /// helper. No lost block gives an empty graph.
+    /// The graph that computes the symbols of all `lost` blocks from those of `available` blocks, which are given
+    /// in order of preference (earlier is cheaper to read). A lost block whose local repair group is otherwise
+    /// available is repaired from that group, whatever the preference. The other lost blocks are repaired from as
+    /// few and as early blocks as the code allows, through other lost blocks (which then are inner vertices) where
+    /// that reads less. Every leaf has a nonzero coefficient somewhere. The planner chooses where to compute, with
+    /// one exception: what a helper should combine before it sends is bound (`bind_y`) to a symbol of that helper.
+    /// Without lost blocks the graph is empty.
     ///
     /// # Errors
     /// `Unrecoverable` when the available blocks do not determine the lost ones; `Invalid` for a
     /// block that is out of range, given twice, or both lost and available.
     fn decode(&self, available: &[BlockIndex], lost: &[BlockIndex]) -> Result<Ecdag, CodeError>;
 
-    /// A partition of all blocks into groups whose repair profits from being kept together (in one
-    /// rack): each local repair group, then the blocks in none of them. A code without local groups gives a
-    /// single group of all n blocks: no preference.
+    /// A partition of all blocks into groups that should be kept together (in one rack) for cheaper repairs: each
+    /// local repair group, then the blocks in no group. A code without local groups gives a single group of all n
+    /// blocks: no preference.
     fn place(&self) -> Vec<Vec<BlockIndex>>;
 
     /// The local repair groups: each block of a group is computed from the others of that group

@@ -1,9 +1,9 @@
 //! Decoding any recoverable loss of any linear code, from its generator rows and local groups.
 //!
-//! A lost row is expressed as a combination of available rows; the coefficients are the join. A lost block that its
-//! group repairs can in turn help another group: then it is a vertex of both. Not
-//! here: where the joins are computed, and repairs that read parts of blocks (codes that have them
-//! override [`Code::decode`] for single losses).
+//! A lost row is expressed as a combination of available rows; the coefficients are the join. A lost block that
+//! its group repairs can in turn help another group; then it is a vertex of both. Not handled here: where the
+//! joins are computed, and repairs that read parts of blocks (codes that have such repairs override
+//! [`Code::decode`] for single losses).
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,12 @@ use crate::{Code, CodeError, sparsest};
 
 /// The decode graph of a linear code; the contract is that of [`Code::decode`].
 ///
-/// First every lost block with a wholly available local group is joined from that group, the one that reads least
-/// where there are several. Then, if that reads less in the end, blocks whose group is complete with
-/// blocks repaired before. The others are joined from one set of blocks chosen greedily: those read already,
-/// then the rest in order of preference, each only if it adds to the row space; a single one that is local from fewer if
-/// fewer are found. Reading never exceeds the blocks of the local repairs plus k, and is exactly k for an MDS code.
+/// First, every lost block with a wholly available local group is joined from that group; of several groups, from
+/// the one that reads least. Second, if it reads less in total, blocks are joined whose group is completed by
+/// blocks repaired before. The others are joined from one set of blocks that is chosen greedily: first those
+/// already read, then the rest in order of preference, each only if it adds to the row space. A single remaining
+/// block that is local by design is joined from fewer blocks if fewer are found. The repair never reads more than
+/// the blocks of the local repairs plus k, and reads exactly k for an MDS code.
 ///
 /// # Errors
 /// As [`Code::decode`].
@@ -43,7 +44,7 @@ pub fn decode_linear(
     graph.ok_or_else(|| unrecoverable(code, available, &chained.rest))
 }
 
-/// Accepts distinct blocks of the stripe, each lost or available.
+/// Checks that the blocks are distinct blocks of the stripe, each lost or available.
 pub(crate) fn validate(n: usize, available: &[BlockIndex], lost: &[BlockIndex]) -> Result<(), CodeError> {
     let mut seen = BTreeSet::new();
     for &block in available.iter().chain(lost) {
@@ -78,20 +79,21 @@ impl<'a> Local<'a> {
         Self { code, available, groups, graph, read: BTreeSet::new(), rest: lost.to_vec() }
     }
 
-    /// Repairs a block from a group, which may be completed by repaired blocks if `chained`; false when there is none.
+    /// Repairs a block from a group, which repaired blocks may complete if `chained`; false when there is no such
+    /// group.
     fn repair_one(&mut self, chained: bool) -> bool {
         let Some((block, at, helpers)) = self.cheapest(chained) else { return false };
         if join(&mut self.graph, self.code, &helpers, &[block]) {
             self.rest.retain(|&lost| lost != block);
             self.read.extend(helpers.iter().filter(|b| self.available.contains(b)));
         } else {
-            // It does not determine its member: not a group.
+            // The group does not determine its member, so it is no group.
             self.groups.remove(at);
         }
         true
     }
 
-    /// The block, the number of the group and the helpers of the repair that reads the fewest blocks not read yet.
+    /// The repair that reads the fewest blocks not read yet: its block, the number of its group, and its helpers.
     fn cheapest(&self, chained: bool) -> Option<(BlockIndex, usize, Vec<BlockIndex>)> {
         let new = |b: &&BlockIndex| self.available.contains(b) && !self.read.contains(b);
         let mut cheapest = None;
@@ -107,8 +109,8 @@ impl<'a> Local<'a> {
         cheapest.map(|(_, repair)| repair)
     }
 
-    /// The other members of the group, if they are all there: available ones in order of preference, then
-    /// repaired ones.
+    /// The other members of the group, if all of them are available or repaired: available ones in order of
+    /// preference, then repaired ones.
     fn helpers(&self, group: &[BlockIndex], block: BlockIndex, chained: bool) -> Option<Vec<BlockIndex>> {
         let w = self.code.w() as u32;
         let repaired = |b: &BlockIndex| self.graph.joins().contains_key(&Vertex(u32::from(b.0) * w));
@@ -118,15 +120,15 @@ impl<'a> Local<'a> {
         (helpers.len() + 1 == group.len() && !helpers.contains(&block)).then_some(helpers)
     }
 
-    /// Whether the block may have fewer than k helpers by design: it is in a group (an incomplete one), or the code has none
-    /// to tell. A block outside all groups, as Azure-LRC's globals, costs k but for coefficients that happen to vanish:
-    /// those are not searched for.
+    /// Whether the block may have fewer than k helpers by design: it is in an (incomplete) group, or the code
+    /// lists no groups. A block outside all groups, such as Azure-LRC's globals, costs k except where some
+    /// coefficients happen to be zero; those cases are not searched.
     fn is_local(&self, block: BlockIndex) -> bool {
         let groups = self.code.groups();
         groups.is_empty() || groups.iter().any(|group| group.contains(&block))
     }
 
-    /// Joins what no group repaired; `None` when what is available does not determine it.
+    /// Joins the blocks that no group repaired; `None` when the available blocks do not determine them.
     fn finish(mut self) -> Option<Ecdag> {
         let (read, unread): (Vec<_>, Vec<_>) = self.available.iter().partition(|b| self.read.contains(b));
         let helpers = [&read[..], &unread[..]].concat();
@@ -146,8 +148,8 @@ impl<'a> Local<'a> {
     }
 }
 
-/// Joins every symbol of `targets` from symbols of `helpers`, earlier ones preferred; false, and
-/// nothing joined, when the helpers do not determine them.
+/// Joins every symbol of `targets` from symbols of `helpers`, preferring earlier ones. Returns false and joins
+/// nothing when the helpers do not determine them.
 fn join(graph: &mut Ecdag, code: &dyn Code, helpers: &[BlockIndex], targets: &[BlockIndex]) -> bool {
     let from: Vec<usize> = symbols(code, helpers).collect();
     let to: Vec<usize> = symbols(code, targets).collect();
@@ -179,7 +181,7 @@ fn symbols(code: &dyn Code, blocks: &[BlockIndex]) -> impl Iterator<Item = usize
     blocks.iter().flat_map(move |b| usize::from(b.0) * w..(usize::from(b.0) + 1) * w)
 }
 
-/// The error that says what is left and what would help.
+/// The error that names the remaining blocks and the blocks that would help.
 fn unrecoverable(code: &dyn Code, available: &[BlockIndex], lost: &[BlockIndex]) -> CodeError {
     let rows = |blocks: &[BlockIndex]| -> Matrix { code.generator().select_rows(symbols(code, blocks)) };
     let rank = rows(available).rank();

@@ -1,11 +1,11 @@
-//! Codes as data: all that a code is, so that those who never saw the program that made it can use it.
+//! Codes as data: a complete description of a code, which can be used without the program that made it.
 //!
-//! A [`Definition`] is what a person or a program writes down and what a cluster keeps and sends. It claims; it is
-//! not believed: [`Definition::prove`] is the only way to a [`Code`], and it checks sizes, shape, systematic form,
-//! distance, groups and every graph. Definitions bear names of their own, `user:NAME`, which no family uses.
+//! A person or a program writes a [`Definition`]; a cluster keeps it and sends it. Its claims are never trusted:
+//! [`Definition::prove`] is the only way to a [`Code`], and it checks sizes, shape, systematic form, distance,
+//! groups and every graph. Definitions have names of the form `user:NAME`, which no family uses.
 //!
-//! Cost: the limits below bound what a proof may take, whatever comes in, to some seconds and a few hundred
-//! megabytes. The same definition is proved once in a process.
+//! Cost: the limits below bound the cost of a proof, for any input, to some seconds and a few hundred megabytes.
+//! The same definition is proved only once in a process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ const MAX_SYMBOLS: usize = 1 << 12;
 const MAX_GENERATOR_BYTES: usize = 1 << 22;
 /// Most multiply-adds to prove all graphs: children of joins, times `k * w`.
 const MAX_GRAPH_COST: usize = 1 << 28;
-/// Most vertices of all graphs together, holes in their numbers included.
+/// Most vertices of all graphs together; unused numbers below the highest one count too.
 const MAX_VERTICES: usize = 1 << 24;
 /// Most multiply-adds to check all groups.
 const MAX_GROUP_COST: usize = 1 << 29;
@@ -54,21 +54,21 @@ pub struct Definition {
     /// The local repair groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<Vec<BlockIndex>>,
-    /// The partition for [`Code::place`]; none: groups, then the rest.
+    /// The partition for [`Code::place`]; none: groups, then the other blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Vec<Vec<BlockIndex>>>,
-    /// The graph that encodes; none: one dense join a parity symbol.
+    /// The graph that encodes; none: one dense join for each parity symbol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encode: Option<GraphData>,
-    /// Graphs that compute all symbols of one or more lost blocks from others; the first that fits a loss is taken,
-    /// and a loss that none fits is decoded from generator and groups.
+    /// Graphs that compute all symbols of one or more lost blocks from others; the first graph that fits a loss is
+    /// used; if none fits, the loss is decoded from generator and groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<GraphData>,
 }
 
 impl Definition {
-    /// Any code as data, under a name of its own: what [`Code::encode`], [`Code::place`] and the repairs of single
-    /// blocks have beyond what follows from generator and groups is written down.
+    /// Any code as data, under a new name. The definition includes [`Code::encode`], [`Code::place`] and the
+    /// repairs of single blocks where they differ from what follows from generator and groups.
     ///
     /// # Errors
     /// Those of a decode that fails for a single lost block.
@@ -99,12 +99,13 @@ impl Definition {
         })
     }
 
-    /// The code, if everything that the definition claims holds. Only the first call for a content computes.
+    /// The code, if all claims of the definition hold. Only the first call for the same content computes the
+    /// proof.
     ///
     /// # Errors
-    /// `Invalid` for a name, size, shape, group, partition or graph that is not as it must be, with what was
-    /// expected and what came; `Distance` when that claim is false, with a loss that shows it; `Unsupported`
-    /// when it takes too many loss patterns to tell.
+    /// `Invalid` for a wrong name, size, shape, group, partition or graph, with expected and given value;
+    /// `Distance` when the claimed distance is false, with a loss that shows it; `Unsupported` when the proof
+    /// would take too many loss patterns.
     pub fn prove(&self) -> Result<Arc<dyn Code>, CodeError> {
         if let Some(code) = proved().codes.get(self) {
             return Ok(code.clone());
@@ -134,7 +135,7 @@ impl Definition {
         Ok(code)
     }
 
-    /// What is different between two definitions, in words; none when they are equal.
+    /// The first difference between two definitions, in words; none when they are equal.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let numbers = |d: &Self| (d.n, d.k, d.w, d.distance);
         let shape = |d: &Self| format!("n={}, k={}, w={}, distance {}", d.n, d.k, d.w, d.distance);
@@ -154,7 +155,7 @@ impl Definition {
         }
     }
 
-    /// What it takes in memory, in bytes, roughly.
+    /// Its approximate size in memory, in bytes.
     fn weight(&self) -> usize {
         let rows: usize = self.generator.iter().map(|row| row.0.len()).sum();
         rows + 16 * self.graphs().map(GraphData::terms).sum::<usize>()
@@ -164,7 +165,7 @@ impl Definition {
         self.encode.iter().chain(&self.repairs)
     }
 
-    /// Accepts a definition that can be proved in bounded time and memory; nothing is allocated before.
+    /// Checks that the definition can be proved in bounded time and memory, before anything is allocated.
     fn check_sizes(&self) -> Result<(), CodeError> {
         check_name(&self.name)?;
         check_shape(self.n, self.k)?;
@@ -234,7 +235,7 @@ fn at_most(what: &str, most: usize, got: usize) -> Result<(), CodeError> {
     if got <= most { Ok(()) } else { Err(CodeError::invalid(what, format!("at most {most}"), got)) }
 }
 
-/// The graph of these data, if it is well formed and every vertex in it has a use.
+/// The graph of these data, if it is well formed and every vertex in it is used.
 fn graph_of(what: &str, data: &GraphData) -> Result<Ecdag, CodeError> {
     let graph = Ecdag::try_from(data).map_err(|e| CodeError::invalid(what, "a well-formed graph", e))?;
     let mut used = BTreeMap::new();
@@ -262,7 +263,7 @@ fn graph_of(what: &str, data: &GraphData) -> Result<Ecdag, CodeError> {
     }
 }
 
-/// A theorem whose conditions can be looked for without parameters; where they do not hold, loss patterns are tried.
+/// A theorem whose conditions can be checked without parameters. Where they do not hold, loss patterns are tried.
 fn certificate(w: usize) -> Certificate {
     let flat = Certificate { theorem: Theorem::Reciprocals, split: 1 };
     match w {
@@ -282,9 +283,9 @@ struct Proved {
     bytes: usize,
 }
 
-/// What the kept definitions may weigh together; a cluster uses a few kilobytes.
+/// The most memory for all kept definitions; a cluster uses a few kilobytes.
 const KEPT_BYTES: usize = 1 << 26;
-/// How many are kept.
+/// The most definitions that are kept.
 const KEPT: usize = 256;
 
 static PROVED: LazyLock<Mutex<Proved>> = LazyLock::new(Mutex::default);

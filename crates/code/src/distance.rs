@@ -1,7 +1,7 @@
-//! Proof of a code's distance, on its very matrix: by a theorem, or by all loss patterns.
+//! Proof of a code's distance on its actual matrix: by a theorem, or by trying all loss patterns.
 //!
-//! A [`Certificate`] names a theorem and its parameters; whether the matrix meets the
-//! conditions is computed, never assumed. Without one every loss of `distance - 1` blocks is tried.
+//! A [`Certificate`] names a theorem and its parameters; whether the matrix meets the conditions is computed,
+//! never assumed. Without a certificate every loss of `distance - 1` blocks is tried.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use kintsu_dag::BlockIndex;
 
 use crate::{CodeError, clay};
 
-/// Why a systematic matrix has the distance it claims; w = 1 where a theorem does not say otherwise.
+/// Why a systematic matrix has the distance it claims; w = 1 unless a theorem says otherwise.
 ///
-/// For the theorems of MDS matrices the parity rows `0..split` are a split row: their sum is one parity row of a shorter code that the
-/// theorem shows to be MDS. A codeword of the split code that is not zero has at least the weight of its
-/// image in the shorter code (a sum that is not zero has a summand that is not zero), so
-/// the distance is at least that of the shorter code: its rows less k, plus 1.
+/// For the theorems of MDS matrices the parity rows `0..split` are a split row: their sum is one parity row of a
+/// shorter code, and the theorem shows that code to be MDS. A nonzero codeword of the split code has at least the
+/// weight of its image in the shorter code (a nonzero sum has a nonzero summand). So the distance is at least that
+/// of the shorter code: its rows minus k, plus 1.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) theorem: Theorem,
@@ -30,25 +30,27 @@ pub(crate) enum Theorem {
     /// submatrix has Cauchy's determinant, times some u and v. (A Vandermonde matrix made systematic is
     /// of this form too: parity i, column j is a Lagrange basis polynomial of the points y, at x_i.)
     Cauchy { x: Vec<u8>, y: Vec<u8> },
-    /// Parity i, column j is `1 / q_ij`, where q has rank 2 at most and no zero among its entries and its minors of
-    /// order 2: `q_ij = a_i c_j + b_i d_j`, all points `(a_i : b_i)` different and all `(c_j : d_j)`, and a square
-    /// submatrix has Cauchy's determinant, written homogeneously. It is Cauchy's theorem without its parameters, for
-    /// matrices that come as they are (Roth and Seroussi, 1985, characterise generalised Reed-Solomon codes so).
+    /// Parity i, column j is `1 / q_ij`, where q has rank 2 at most and no zero among its entries and its minors
+    /// of order 2: `q_ij = a_i c_j + b_i d_j`, all points `(a_i : b_i)` different and all `(c_j : d_j)`, and a
+    /// square submatrix has Cauchy's determinant, written homogeneously. It is Cauchy's theorem without its
+    /// parameters, for matrices of unknown origin (Roth and Seroussi, 1985, characterise generalised Reed-Solomon
+    /// codes in this way).
     Reciprocals,
     /// Up to three parity rows 1, a, a^2, the a of the columns distinct and not zero. The minors are
     /// `a`, `a + b`, `(a + b)^2`, `ab(a + b)` and Vandermonde's of order 3: squaring is
     /// injective in characteristic 2.
     Powers { points: Vec<u8> },
-    /// Not about MDS matrices: for every codeword c and every i < `checks`, `sum_b u_b a_b^i c_b = 0` over the blocks b, the
-    /// points a of blocks with u not zero distinct, u not zero for data. On those blocks a codeword
-    /// that is not zero is one of a generalised Reed-Solomon code with so many checks, whose weight is above
-    /// `checks` (any `checks` columns of the check matrix are Vandermonde's).
+    /// Not about MDS matrices. For every codeword c and every i < `checks`, `sum_b u_b a_b^i c_b = 0` over the
+    /// blocks b; u is nonzero for data, and the points a of all blocks with nonzero u are distinct. On those
+    /// blocks a nonzero codeword is a codeword of a generalised Reed-Solomon code with `checks` checks, so its
+    /// weight is above `checks` (any `checks` columns of the check matrix are Vandermonde's).
     Checks { points: Vec<u8>, multipliers: Vec<u8>, checks: usize },
-    /// A Clay code of this shape, w > 1: see there.
+    /// A Clay code of this shape, w > 1; see [`clay::Shape::distance`].
     Coupled(clay::Shape),
-    /// Sub-block s of every block is one combination of sub-blocks s of the data, the same for all s, plus anything
-    /// of sub-blocks before s. What is left of a loss decodes sub-blocks 0, then with those known sub-blocks 1, and
-    /// so on: the distance is at least that of the code of that combination, for which `base` is meant.
+    /// Sub-block s of every block is a combination of the data's sub-blocks s, the same combination for all s,
+    /// plus any terms from sub-blocks before s. After a loss, the remaining blocks decode sub-blocks 0, then, with
+    /// these known, sub-blocks 1, and so on. So the distance is at least that of the code of that combination, and
+    /// `base` is the certificate for that code.
     Piggybacks { w: usize, base: Box<Certificate> },
 }
 
@@ -102,7 +104,8 @@ impl Theorem {
     }
 }
 
-/// The conditions of [`Theorem::Reciprocals`]. A minor of order 2 is zero when a ratio of two rows comes twice.
+/// The conditions of [`Theorem::Reciprocals`]. A minor of order 2 is zero when two rows have the same ratio in two
+/// columns.
 fn reciprocals_fit(matrix: &Matrix) -> bool {
     let k = matrix.cols();
     let parity = matrix.select_rows(k..matrix.rows());
@@ -134,7 +137,7 @@ fn checks_hold(generator: &Matrix, points: &[u8], multipliers: &[u8], checks: us
         && (0..checks).all(|i| (0..k).all(|column| zero(i, column)))
 }
 
-/// The combination of [`Theorem::Piggybacks`], one row a block, if the matrix has that form.
+/// The combination of [`Theorem::Piggybacks`], one row for each block, if the matrix has that form.
 fn carrying(generator: &Matrix, w: usize) -> Option<Matrix> {
     let (n, k) = (generator.rows() / w, generator.cols() / w);
     let base = Matrix::from_fn(n, k, |i, j| generator.row(i * w)[j * w]);
@@ -151,10 +154,10 @@ fn distinct<'a>(elements: impl IntoIterator<Item = &'a u8>) -> bool {
     elements.into_iter().all(|e| seen.insert(e))
 }
 
-/// Byte multiply-adds that an exhaustive check may cost: some tenths of a second.
+/// The most byte multiply-adds of an exhaustive check: some tenths of a second.
 const BUDGET: usize = 1 << 28;
 
-/// Accepts a systematic `generator` (blocks of `w` rows) that decodes any `distance - 1` lost blocks.
+/// Checks that a systematic `generator` (blocks of `w` rows) decodes any `distance - 1` lost blocks.
 ///
 /// # Errors
 /// `Distance` with a loss that cannot be decoded; `Unsupported` when the budget ends first.
@@ -202,9 +205,9 @@ enum Stop {
     Budget,
 }
 
-/// Depth-first search for a dependent set of blocks. Each level holds the columns of later blocks
-/// reduced by those of the chosen ones, whose pivot coordinates are gone: a level is shorter in both
-/// directions than the one above, and the last one needs a look for non-zero vectors only.
+/// Depth-first search for a dependent set of blocks. Each level holds the columns of later blocks reduced by those
+/// of the chosen ones, whose pivot coordinates are gone: a level is smaller in both directions than the one above,
+/// and the last level only needs a search for nonzero vectors.
 struct Search {
     w: usize,
     lost: Vec<usize>,
@@ -317,7 +320,8 @@ mod tests {
         }
     }
 
-    /// Of random (6, 3) codes over sixteen elements, those that the theorem accepts are MDS by exhaustion.
+    /// Random (6, 3) codes over sixteen elements: an exhaustive check confirms that those accepted by the theorem
+    /// are MDS.
     #[test]
     fn reciprocals_never_accept_what_is_not_mds() {
         let mut state = 1u32;
@@ -368,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_split_row_keeps_the_distance_of_the_whole() {
-        // One local parity a data block and one global: distance 3 from the (k + 2, k) code.
+        // One local parity for each data block and one global: distance 3 from the (k + 2, k) code.
         let lrc = crate::parse("azure-lrc:n=9,k=4,r=1").unwrap();
         let points = (0..4).map(kintsu_algebra::exp).collect();
         let certificate = Certificate { theorem: Theorem::Powers { points }, split: 4 };

@@ -1,15 +1,17 @@
-//! Double regenerating codes for three racks, (6, 4) and (9, 6): the blocks lie in equal parts in the racks, and one
-//! repair moves two blocks across racks.
+//! Double regenerating codes for three racks, (6, 4) and (9, 6): the blocks are divided equally among the racks,
+//! and a repair moves two blocks across racks.
 //!
-//! What makes a code a DRC is that it is MDS and that its repairs move the least possible across racks:
-//! with r racks, (r - 1) / (r - floor(k r / n)) blocks, here 2 / (3 - 2) = 2. In these two shapes a rack holds as many
-//! blocks as there are parities. So one other rack whole and the rest of the lost block's own are k - 1 blocks, which say
-//! nothing of the lost one: each of the two other racks must send a block's worth. **Plain RS with partial sums inside
-//! each rack reaches the same** (helpers of a rack are bound to one of them), so the code here is RS with the Cauchy
-//! matrix, w = 1; what this family adds are the racks ([`crate::Code::place`]) and the repairs. The published DRC
-//! splits blocks and has all n - 1 others help; it moves as much across racks.
+//! A DRC is a code that is MDS and whose repairs move the least possible across racks: with r racks,
+//! `(r - 1) / (r - floor(k r / n))` blocks, here 2 / (3 - 2) = 2. In these two shapes a rack holds as many blocks
+//! as there are parities. So one whole other rack and the rest of the lost block's rack are k - 1 blocks, which
+//! contain no information about the lost block. Therefore each of the two other racks must send as much as one
+//! block. **Plain RS with partial sums inside each rack reaches the same** (helpers of a rack are bound to one of
+//! them), so the code here is RS with the Cauchy matrix, w = 1; what this family adds are the racks
+//! ([`crate::Code::place`]) and the repairs. The published DRC splits blocks and uses all n - 1 other blocks; it
+//! moves the same amount across racks.
 //!
-//! Any k of the other blocks may help; those of the lost block's rack are preferred, then equal shares of the others.
+//! Any k of the other blocks may help. Blocks in the lost block's rack are preferred, then equal numbers from the
+//! other racks.
 //!
 //! Source: Hu, Li, Zhang, Lee, Zhang, Zhou, Feng, "Optimal Repair Layering for Erasure-Coded Data Centers", ACM TOS 2017.
 
@@ -83,7 +85,8 @@ impl Drc {
         ranked.map(|(lost, helpers)| self.repair(lost, helpers)).collect()
     }
 
-    /// All sets of k blocks without `lost`, the best first: most from its rack, then the most even.
+    /// All sets of k blocks without `lost`, the best first: most blocks from its rack, then the most even
+    /// distribution.
     fn helpers(&self, lost: usize) -> Vec<Vec<usize>> {
         let of = |set: u32| (0..self.n).filter(move |b| set >> b & 1 == 1);
         let sets = (0..1u32 << self.n).filter(|set| set >> lost & 1 == 0);
@@ -97,7 +100,8 @@ impl Drc {
         sets
     }
 
-    /// The sum over `helpers`, those of each rack but that of `lost` added up at the first of them.
+    /// The sum over `helpers`. The helpers of each rack, except the rack of `lost`, are added up at the first of
+    /// them.
     fn repair(&self, lost: usize, helpers: &[usize]) -> Result<Ecdag, CodeError> {
         let wanted = self.rs.select_rows([lost]);
         let combination = self.rs.select_rows(helpers.iter().copied()).express(&wanted);

@@ -1,4 +1,4 @@
-//! What this crate refuses.
+//! The errors of this crate.
 
 use kintsu_dag::BlockIndex;
 
@@ -6,17 +6,17 @@ use kintsu_dag::BlockIndex;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodeError {
-    /// A name, parameter, matrix or block list that is not what it should be.
+    /// An invalid name, parameter, matrix or block list.
     #[error("invalid {what}: expected {expected}, got {got}")]
     Invalid {
         /// Which part.
         what: String,
-        /// What would be right.
+        /// What is valid.
         expected: String,
-        /// What came.
+        /// What was given.
         got: String,
     },
-    /// Coefficients that do not tolerate what the code claims.
+    /// Coefficients that do not tolerate the losses that the code claims.
     #[error(
         "{name} does not reach its distance: expected {claimed} (any {} losses), got a matrix \
          that cannot decode the loss of {}",
@@ -38,10 +38,10 @@ pub enum CodeError {
         name: String,
         /// What would be supported.
         expected: String,
-        /// What was asked for.
+        /// What was requested.
         got: String,
     },
-    /// More losses than the code can bear.
+    /// More losses than the code can decode.
     #[error(
         "cannot decode {}: expected at least {missing} more of {}, got {} left: {}",
         list(lost),
@@ -50,13 +50,13 @@ pub enum CodeError {
         list(available)
     )]
     Unrecoverable {
-        /// Lost blocks that no local group repairs and that what is left does not determine.
+        /// Lost blocks that no local group repairs and that the remaining blocks do not determine.
         lost: Vec<BlockIndex>,
         /// The blocks that are left, in the order they were given.
         available: Vec<BlockIndex>,
-        /// The blocks that would help: not left, and not computable from what is left.
+        /// The blocks that would help: neither left nor computable from the blocks that are left.
         needed: Vec<BlockIndex>,
-        /// The smallest number of those that can suffice.
+        /// The smallest number of `needed` blocks that can suffice.
         missing: usize,
     },
 }

@@ -1,16 +1,18 @@
-//! Hitchhiker-XOR: Reed-Solomon twice, on sub-blocks a and b, with XORs of a-parts riding on the b-parts of the
+//! Hitchhiker-XOR: Reed-Solomon twice, on sub-blocks a and b, with XORs of a-parts added to the b-parts of the
 //! parities. Storage and distance are those of RS; the repair of a data block reads fewer bytes.
 //!
-//! Parity p of RS, p = 0..m, computes `f_p`. Blocks hold `(a_i, b_i)` for data, `(f_0(a), f_0(b))` for parity 0 and
-//! `(f_p(a), f_p(b) + sum of a_i, i in group p)` for p >= 1, the groups dividing the data among the m - 1 later parities.
-//! Data block i of group p is repaired from the b-parts of the other data and of parity 0 (which give b_i), the b-part
-//! of parity p less f_p(b), and the a-parts of the rest of its group: k + |group| sub-blocks, half a block each. With
-//! one group (m = 2) that saves nothing, and k blocks are read, as for parities.
+//! Parity p of RS, p = 0..m, computes `f_p`. Blocks hold `(a_i, b_i)` for data, `(f_0(a), f_0(b))` for parity 0
+//! and `(f_p(a), f_p(b) + sum of a_i, i in group p)` for p >= 1, the groups dividing the data among the m - 1
+//! later parities. Data block i of group p is repaired from the b-parts of the other data and of parity 0 (which
+//! give b_i), the b-part of parity p minus f_p(b), and the a-parts of the rest of its group: k + |group|
+//! sub-blocks of half a block each. With one group (m = 2) this saves nothing, and k blocks are read, as for
+//! parities.
 //!
 //! The parts of any k blocks decode a as RS does, then b: the distance is that of RS.
 //!
-//! The bytes are those of HDFS (`org.apache.hadoop.io.erasurecode.coder.HHXORErasureEncoder`) where that encodes:
-//! its RS is our Cauchy matrix, its sub-stripe 0 is a, and its groups are those of [`groups`].
+//! The bytes equal those of HDFS (`org.apache.hadoop.io.erasurecode.coder.HHXORErasureEncoder`) for all shapes
+//! that HDFS can encode: its RS is our Cauchy matrix, its sub-stripe 0 is a, and its groups are those of
+//! [`groups`].
 //!
 //! Source: Rashmi, Shah, Gu, Kuang, Borthakur, Ramchandran, "A Hitchhiker's Guide to Fast and Efficient Data
 //! Reconstruction in Erasure-coded Data Centers", SIGCOMM'14.
@@ -62,10 +64,10 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     claim.make(Some(&Certificate { theorem: Theorem::Piggybacks { w: W, base }, split: 1 }))
 }
 
-/// The data blocks that ride on parities 1 to m - 1.
+/// The data blocks whose XORs are added to parities 1 to m - 1.
 ///
-/// HDFS gives each `floor(k / (m - 1))` and the rest to the last; where that would be more than twice as much (HDFS
-/// fails there), sizes differ by one at most.
+/// HDFS gives each `floor(k / (m - 1))` and the rest to the last; where the last would get more than twice as many
+/// (HDFS fails there), group sizes differ by one at most.
 fn groups(k: usize, m: usize) -> Vec<Range<usize>> {
     let count = m - 1;
     let size = k / count;
@@ -98,13 +100,13 @@ impl Hitchhiker {
         })
     }
 
-    /// The repair of each data block whose group leaves something to save.
+    /// The repair of each data block whose group allows a saving.
     fn repairs(&self) -> Vec<Ecdag> {
         let groups = self.groups.iter().enumerate().filter(|(_, group)| group.len() < self.k);
         groups.flat_map(|(index, group)| group.clone().map(move |f| self.repair(f, index))).collect()
     }
 
-    /// b_f from parity 0, and a_f from what then is left of the carrying parity, both in terms of what is read.
+    /// b_f from parity 0, then a_f from the rest of the carrying parity, both expressed by the symbols read.
     fn repair(&self, f: usize, group: usize) -> Ecdag {
         let (zero, carrier) = (self.k, self.k + 1 + group);
         let (first, second) = (self.rs.row(zero), self.rs.row(carrier));

@@ -1,12 +1,10 @@
 //! Erasure codes: from a name and its parameters to a generator matrix, encode and decode graphs,
 //! and groups.
 //!
-//! A code is made by name ([`parse`], `rs:n=14,k=10`) or from data ([`Definition::prove`],
-//! [`from_generator`]). Either way
-//! its claimed distance is proved before it is handed out, by exhaustion or by a theorem whose
-//! conditions are checked on the very matrix (see the `distance` module). A code is a value: it moves no
-//! bytes, knows no nodes and does no I/O. Block order is data `0..k`, then local parities, then
-//! global parities.
+//! A code is made by name ([`parse`], `rs:n=14,k=10`) or from data ([`Definition::prove`], [`from_generator`]). In
+//! both cases its claimed distance is proved before the code is returned, by exhaustion or by a theorem whose
+//! conditions are checked on the actual matrix (see the `distance` module). A code is a value: it moves no bytes,
+//! knows no nodes and does no I/O. Block order is data `0..k`, then local parities, then global parities.
 //!
 //! Source: OpenEC (FAST'19), section 3.3, for the interface; each family names its own.
 

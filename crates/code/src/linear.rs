@@ -1,4 +1,4 @@
-//! A code that is its generator matrix and its groups: what every family here makes.
+//! A code given by its generator matrix and its groups. Every family here makes one.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ pub(crate) struct LinearCode {
     own: Own,
 }
 
-/// What a code brings of its own where the graphs and the partition that follow from generator and groups are
-/// not the best: each is proved when the code is made.
+/// A code's own graphs and partition, for codes where those that follow from generator and groups are not the
+/// best. Each graph is proved when the code is made.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// The graph that encodes; none: one dense join a parity symbol.
+    /// The graph that encodes; none: one dense join for each parity symbol.
     pub(crate) encode: Option<Ecdag>,
     /// Graphs that repair their targets (all symbols of one or more blocks) from their leaves. The first one that
-    /// fits a loss is taken; losses that none fits are decoded from generator and groups.
+    /// fits a loss is used; if none fits, the loss is decoded from generator and groups.
     pub(crate) repairs: Vec<Ecdag>,
-    /// The partition for [`Code::place`]; none: groups, then the rest.
+    /// The partition for [`Code::place`]; none: groups, then the other blocks.
     pub(crate) place: Option<Vec<Vec<BlockIndex>>>,
 }
 
@@ -48,14 +48,14 @@ pub(crate) struct Claim {
     pub(crate) own: Own,
 }
 
-/// A code given as data: `generator` is `(n * w) x (k * w)`, identity on top; `groups` are its local
-/// repair groups (none: no locality). It is checked as any other: shape, systematic form, groups,
-/// and `claimed_distance` by exhaustion over loss patterns.
+/// A code given as data: `generator` is `(n * w) x (k * w)`, identity on top; `groups` are its local repair groups
+/// (none: no locality). It is checked like any other code: shape, systematic form, groups, and `claimed_distance`
+/// by exhaustion over loss patterns.
 ///
 /// # Errors
-/// `Invalid` for a wrong shape, a matrix that is not systematic or has a zero row, or a group that does
-/// not repair its members; `Distance` when the claim is false, with a loss that shows it;
-/// `Unsupported` when there are too many patterns to tell.
+/// `Invalid` for a wrong shape, a matrix that is not systematic or has a zero row, or a group that does not repair
+/// its members; `Distance` when the claim is false, with a loss that shows it; `Unsupported` when there are too
+/// many patterns to try.
 pub fn from_generator(
     name: impl Into<String>,
     n: usize,
@@ -71,12 +71,12 @@ pub fn from_generator(
 }
 
 impl Claim {
-    /// The code, if everything claimed holds.
+    /// The code, if all claims hold.
     pub(crate) fn make(self, certificate: Option<&Certificate>) -> Result<Arc<dyn Code>, CodeError> {
         Ok(Arc::new(self.check(certificate)?))
     }
 
-    /// Checks everything claimed; a certificate spares the exhaustive search for the distance.
+    /// Checks all claims; a certificate replaces the exhaustive search for the distance.
     pub(crate) fn check(self, certificate: Option<&Certificate>) -> Result<LinearCode, CodeError> {
         let Self { name, n, k, w, generator, groups, distance, own } = self;
         check_shape(n, k)?;
@@ -95,8 +95,7 @@ impl Claim {
 }
 
 impl LinearCode {
-    /// A code by generator, groups and distance alone, without anything of its own: what those of a [`Claim`]
-    /// would give.
+    /// A code by generator, groups and distance alone, without its own graphs and partition.
     pub(crate) fn plain(code: &dyn Code) -> Self {
         Self {
             name: code.name().to_owned(),
@@ -142,7 +141,7 @@ impl Own {
     }
 }
 
-/// Accepts a graph over the code's symbols that computes all symbols of `blocks`, and those only.
+/// Checks that a graph over the code's symbols computes all symbols of `blocks`, and only those.
 fn check_graph(
     what: &str,
     graph: &Ecdag,
@@ -186,7 +185,7 @@ fn check_generator(n: usize, k: usize, w: usize, generator: &Matrix) -> Result<(
     Ok(())
 }
 
-/// Accepts a group each of whose members is determined by the others.
+/// Checks that the other members determine each member of the group.
 fn check_group(generator: &Matrix, w: usize, group: &[BlockIndex]) -> Result<(), CodeError> {
     let refuse = |expected: &str| {
         let names: Vec<_> = group.iter().map(ToString::to_string).collect();

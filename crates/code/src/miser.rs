@@ -1,19 +1,19 @@
 //! MISER codes: n = 2k blocks of w = k sub-blocks; a lost block is repaired by moving one sub-block from each of
-//! the n - 1 others, which no MDS code with these parameters undercuts.
+//! the n - 1 others. No MDS code with these parameters moves less.
 //!
-//! Let D be the k x k matrix of a data block a row, P a Cauchy matrix, and e an element with e^2 other than 0
-//! and 1. The parities are the rows of `R = P' (D + e D')`, where `'` transposes.
+//! Let D be the k x k matrix with one data block in each row, P a Cauchy matrix, and e an element with e^2 other
+//! than 0 and 1. The parities are the rows of `R = P' (D + e D')`, where `'` transposes.
 //!
 //! **Distance.** k blocks decode everything: where data blocks L are lost and as many parities J are read, the
 //! columns of R outside L give `D[L, not L]` (their `D'` part is known, and P on L x J is regular); then the columns
 //! in L give `S = D[L, L] + e D[L, L]'`, and `D[L, L] = (S + e S') / (1 + e^2)`.
 //!
-//! **Data block f** is repaired from sub-block f of every other block: column f of D outside row f is read,
-//! what column f of R holds besides is a regular map of row f. Reads and moves (2k - 1) / k blocks.
+//! **Data block f** is repaired from sub-block f of every other block: column f of D outside row f is read, and
+//! the rest of column f of R is a regular map of row f. The repair reads and moves (2k - 1) / k blocks.
 //!
-//! **Parity f** is repaired in the same way in other coordinates: with `R* = R P` and `D* = D P` the equations
-//! read `D* = c P'^-1 (R* + e R*')`, the same code with the parts of data and parity exchanged. So every other block
-//! b sends the one sum `b P[., f]` of its sub-blocks: moves (2k - 1) / k blocks, but reads 2k - 1.
+//! **Parity f** is repaired in the same way in other coordinates: with `R* = R P` and `D* = D P` the equations are
+//! `D* = c P'^-1 (R* + e R*')`, the same code with the roles of data and parity exchanged. So every other block b
+//! sends one sum `b P[., f]` of its sub-blocks. The repair moves (2k - 1) / k blocks, but reads 2k - 1.
 //!
 //! Source: Shah, Rashmi, Kumar, Ramchandran, "Interference Alignment in Regenerating Codes for Distributed
 //! Storage", IEEE Trans. Inf. Theory 2012; for the parities Suh and Ramchandran, "Exact-Repair MDS Code Construction
@@ -40,7 +40,7 @@ pub(crate) const FAMILY: Family = Family {
     make,
 };
 
-/// Larger ones have too many losses to try them all.
+/// Larger codes have too many losses to try them all.
 const MAX_K: usize = 8;
 
 /// e of the module's head: the inverse of 2.
@@ -131,7 +131,7 @@ impl Miser {
     }
 }
 
-/// Joins every symbol of `block` from `vertices`, which carry `rows`; w is that of the graph.
+/// Joins every symbol of `block` from `vertices`, which carry `rows`; w is taken from the graph.
 fn join_block(
     graph: &mut Ecdag,
     generator: &Matrix,

@@ -8,31 +8,31 @@ use crate::{
     replication, rotated_rs, rs, xorbas,
 };
 
-/// A family of codes that names can ask for.
+/// A family of codes that can be selected by name.
 #[derive(Debug)]
 pub struct Family {
-    /// What stands before the colon.
+    /// The part of a name before the colon.
     pub name: &'static str,
     /// The keys it understands, in canonical order.
     pub keys: &'static [Key],
-    /// One line on what it is for.
+    /// One line that describes it.
     pub about: &'static str,
-    /// A name that works.
+    /// An example of a valid name.
     pub example: &'static str,
     pub(crate) make: Make,
 }
 
-/// Makes a code of a family from its parameters, with all that it claims checked.
+/// Makes a code of a family from its parameters and checks all its claims.
 pub(crate) type Make = fn(&Params<'_>) -> Result<Arc<dyn Code>, CodeError>;
 
 /// A parameter of a family.
 #[derive(Debug)]
 pub struct Key {
-    /// What stands before the equals sign.
+    /// The part before the equals sign.
     pub name: &'static str,
     /// What it sets.
     pub about: &'static str,
-    /// The value it has when it is left out; `None` when it must be given.
+    /// The default value; `None` when the key must be given.
     pub default: Option<&'static str>,
 }
 
@@ -62,7 +62,7 @@ pub fn families() -> &'static [Family] {
     FAMILIES
 }
 
-/// Codes kept made; a cluster uses a handful, so the bound only guards against a flood of names.
+/// The most codes in the cache. A cluster uses a handful, so the limit only guards against a flood of names.
 const CACHED: usize = 256;
 
 static CACHE: Mutex<Option<HashMap<String, Arc<dyn Code>>>> = Mutex::new(None);
@@ -89,7 +89,7 @@ pub fn parse(name: &str) -> Result<Arc<dyn Code>, CodeError> {
     Ok(code)
 }
 
-/// A name taken apart: every key known, given once, and present unless it has a default.
+/// A parsed name: every key is known, given once, and present unless it has a default.
 #[derive(Debug)]
 pub(crate) struct Params<'a> {
     family: &'static Family,
@@ -172,7 +172,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// Accepts 1 <= k < n <= 255: the field has 255 elements other than zero.
+/// Checks 1 <= k < n <= 255: the field has 255 elements other than zero.
 pub(crate) fn check_shape(n: usize, k: usize) -> Result<(), CodeError> {
     let refuse = |expected: &str| Err(CodeError::invalid("code shape", expected, format!("n={n}, k={k}")));
     match (n, k) {

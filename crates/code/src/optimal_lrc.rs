@@ -1,11 +1,12 @@
-//! Optimal LRCs: every block, parity or not, is repaired from r others by XOR, at the largest distance
-//! that such a code can have, `d = n - k - ceil((k + t) / r) + 2` with `t = -n mod (r + 1)`.
+//! Optimal LRCs: every block, parity or not, is repaired from r others by XOR, with the largest distance that such
+//! a code can have, `d = n - k - ceil((k + t) / r) + 2` with `t = -n mod (r + 1)`.
 //!
-//! Data and global parities fill groups of r blocks, in order, and each group has one local parity; the last
-//! group is `t` blocks shorter. Block order: data, local parities, global parities. Two constructions:
+//! Data and global parities fill groups of r blocks, in order, and each group has one local parity. The last group
+//! is `t` blocks shorter. Block order: data, local parities, global parities. Two constructions:
 //!
 //! - Fewer than r global parities (g): the local XORs and the checks `sum a_b^i c_b = 0`, i = 1..=g. The local
-//!   checks add up to the one for i = 0: a subcode of a Reed-Solomon code, with `d = g + 2`, which is the bound.
+//!   checks add up to the check for i = 0, so this is a subcode of a Reed-Solomon code, with `d = g + 2`, which is
+//!   the bound.
 //! - Otherwise evaluations of polynomials (Tamo and Barg, "A Family of Optimal Locally Recoverable Codes", IEEE Trans. IT
 //!   2014; all lengths: Kolosov, Barg, Tamo, Yadgar, "Optimal LRC codes for all lengths n <= q", 2018). The points
 //!   fall into sets A_1..A_m of r + 1 on each of which a polynomial of degree r + 1 is constant; t points of A_m stay unused
@@ -35,16 +36,17 @@ pub(crate) const FAMILY: Family = Family {
     make,
 };
 
-/// Elements of the field, and so the most points.
+/// The number of elements of the field, which limits the points.
 const FIELD: usize = 256;
 
-/// Polynomials tried for sets of points that no subgroup gives.
+/// How many polynomials are tried to find sets of points where no subgroup gives them.
 const POLYNOMIALS: u64 = 20_000;
 
-/// Orders of the points of each set tried until data determine the rest.
+/// How many orders of the points of each set are tried until data determine the rest.
 const ORDERS: u64 = 64;
 
-/// k data blocks and `globals` in `groups` of r with a local parity each, the last one `missing` short.
+/// k data blocks and `globals` global parities in `groups` groups of r with a local parity each; the last group is
+/// `missing` blocks short.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     n: usize,
@@ -107,7 +109,8 @@ impl Shape {
         groups.map(|(i, members)| members.iter().copied().chain([local(i)]).collect()).collect()
     }
 
-    /// From local XORs and `globals` checks; the first choice of points in which parity is determined.
+    /// The construction from local XORs and `globals` checks, with the first choice of points for which the
+    /// parities are determined.
     fn by_checks(self) -> Option<(Matrix, Theorem)> {
         let members = self.members();
         // Powers of 2^step are distinct when the step has no divisor in common with 255.
@@ -128,7 +131,8 @@ impl Shape {
         })
     }
 
-    /// From evaluations of polynomials; the first order of the points in which data determine the rest.
+    /// The construction from evaluations of polynomials, with the first order of the points in which data
+    /// determine the rest.
     fn by_evaluation(self) -> Option<(Matrix, Theorem)> {
         let sets = point_sets(self.r + 1, self.groups)?;
         let members = self.members();
@@ -172,7 +176,7 @@ impl Shape {
     }
 }
 
-/// The identity, and these rows.
+/// The identity on top of these rows.
 fn systematic(rows: &Matrix) -> Matrix {
     let k = rows.cols();
     Matrix::from_fn(k + rows.rows(), k, |i, j| if i < k { u8::from(i == j) } else { rows.row(i - k)[j] })
@@ -192,9 +196,9 @@ fn scale(sets: &[Vec<u8>], a: u8) -> u8 {
 
 /// `count` disjoint sets of `size` elements on each of which one polynomial of degree `size` is constant.
 ///
-/// Cosets of a subgroup of either group of the field where there is one of this size. Else preimages
-/// under x^q, q a divisor of both `size` and 255, of level sets of a polynomial u among the q-th powers: u(x^q) is constant
-/// on them. The u are products of linear factors, tried in a fixed order.
+/// Where the additive or the multiplicative group of the field has a subgroup of this size, its cosets. Otherwise
+/// preimages under x^q, for q that divides both `size` and 255, of level sets of a polynomial u among the q-th
+/// powers: u(x^q) is constant on them. The u are products of linear factors, tried in a fixed order.
 fn point_sets(size: usize, count: usize) -> Option<Vec<Vec<u8>>> {
     let sets: Vec<Vec<u8>> = if size.is_power_of_two() {
         (0..FIELD / size).map(|c| (0..size).map(|i| (c * size + i) as u8).collect()).collect()
@@ -224,7 +228,7 @@ fn level_sets(degree: usize, q: usize, seed: u64) -> Vec<Vec<u8>> {
     levels.iter().map(|level| level.iter().flat_map(roots_of).collect()).collect()
 }
 
-/// A number for each pair, without any order to be seen.
+/// A pseudo-random number for each pair.
 fn mixed(seed: u64, i: usize) -> u64 {
     let mixed = (seed << 8 | i as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

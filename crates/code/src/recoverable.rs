@@ -1,17 +1,19 @@
-//! Coefficients of three to six global parities with which an Azure-LRC is maximally recoverable: it decodes every loss
-//! that any coefficients could, that is, one block of each local group and as many more as there are globals.
+//! Coefficients of three to six global parities with which an Azure-LRC is maximally recoverable: it decodes every
+//! loss that any coefficients could decode, that is, one block of each local group and as many more blocks as
+//! there are globals.
 //!
-//! Found by a search that chose the column of one data block after the other: every loss that the new
-//! block completes excludes the columns on one affine hyperplane, and a column on none of them was drawn. For many wider
-//! shapes some seconds found none; that there are none is not shown. A table also serves smaller
-//! shapes: data blocks left out are zero blocks that are never lost, globals left out are lost always.
+//! A search found them. It chose the column of one data block after the other: every loss that the new block
+//! completes excludes the columns on one affine hyperplane, and a column on none of these was drawn. For many
+//! wider shapes the search found none within some seconds; this does not show that there are none. A table also
+//! serves smaller shapes: omitted data blocks count as zero blocks that are never lost, and omitted globals as
+//! always lost.
 
-/// Columns for `groups` groups of `r` data blocks each, the last one with what is left of `k`.
+/// Columns for `groups` groups of `r` data blocks each; the last group has the rest of `k`.
 struct Table {
     groups: usize,
     r: usize,
     k: usize,
-    /// One row a global parity, k coefficients each.
+    /// One row for each global parity, k coefficients each.
     rows: &'static [&'static [u8]],
 }
 
@@ -31,7 +33,7 @@ impl Table {
     }
 }
 
-/// In the order in which they are asked; each is proved by a test.
+/// In the order in which they are searched; a test proves each.
 static TABLES: &[Table] = &[
     Table {
         groups: 2,
@@ -219,8 +221,8 @@ mod tests {
     use super::{TABLES, Table};
     use kintsu_algebra::{inv, mul};
 
-    /// Reduces `column` by a basis whose vectors have a one where those before them have zeros; the position of the
-    /// first element that is left, with which the column was scaled to one.
+    /// Reduces `column` by a basis whose vectors each have a one where the vectors before have zeros. Scales the
+    /// rest so that its first nonzero element is one, and returns the position of that element.
     fn reduce(basis: &[(usize, Vec<u8>)], column: &mut [u8]) -> Option<usize> {
         for (pivot, vector) in basis {
             let factor = column[*pivot];
@@ -232,7 +234,8 @@ mod tests {
         Some(pivot)
     }
 
-    /// Tries every largest loss from block `from` on, given one: `left` more blocks beyond one a group. The number tried.
+    /// Tries every largest loss that extends a given one with blocks from `from` on: `left` more blocks beyond one
+    /// for each group. Returns the number tried.
     fn losses(
         blocks: &[(Option<usize>, Vec<u8>)],
         from: usize,
@@ -276,7 +279,7 @@ mod tests {
             losses(&blocks(table), 0, &mut Vec::new(), &mut vec![false; table.groups][..], table.rows.len())
         };
         let counts: Vec<usize> = TABLES.iter().map(tried).collect();
-        // Of C(20,5) = 15504 losses of the first: less those with no block of one of the groups.
+        // The C(20,5) = 15504 losses of the first table minus those with no block of one of the groups.
         assert_eq!(counts[0], 14_250);
         assert!(counts.iter().all(|&count| count > 10_000), "{counts:?}");
     }

@@ -1,4 +1,4 @@
-//! Replication: n copies of one block, any of which is all that is needed.
+//! Replication: n copies of one block; any one copy is enough.
 //!
 //! As a code: k = 1, every parity row is the data row. A repair reads one block, and so does a degraded read.
 

@@ -1,17 +1,19 @@
 //! Rotated Reed-Solomon: two rows of Reed-Solomon whose parities take some data from the row below, so that the
 //! equations of different parities share more of what a repair reads.
 //!
-//! Row b of parity j (both from 0, m parities, rows modulo w) is the sum of `(2^j)^i d_i[b + 1]` for
-//! i < floor(k j / m), and of `(2^j)^i d_i[b]` for the other i. Each equation holds one sub-block of each
-//! data block, so a lost data block is repaired from w equations, one for each of its sub-blocks. Which parity to take
-//! for each is searched for; the choice that reads fewest sub-blocks is kept. That is exact among these
-//! m^w choices. Lost parities are computed from k blocks.
+//! Row b of parity j (both from 0, m parities, rows modulo w) is the sum of `(2^j)^i d_i[b + 1]` for i < floor(k j
+//! / m), and of `(2^j)^i d_i[b]` for the other i. Each equation contains one sub-block of each data block, so a
+//! lost data block is repaired from w equations, one for each of its sub-blocks. For each equation any parity can
+//! be used; the search tries all m^w choices and keeps the one that reads the fewest sub-blocks. Lost parities are
+//! computed from k blocks.
 //!
-//! We use w = 2 rows: more read no less (four and eight rows read the same share for all shapes tried, three read more).
+//! We use w = 2 rows, because more rows do not read less (four and eight rows read the same share for all shapes
+//! tried, three read more).
 //!
-//! **Distance.** The rotation R has `(R + 1)^2 = 0`, so a determinant over polynomials in R is regular exactly if it is
-//! where R = 1, which is the matrix `(2^j)^i`. For k <= 20 that is MDS up to m = 4, and beyond only for m = 5, k <= 5 and
-//! m = 6, k <= 4. Every loss is tried when a code is made, and what is not MDS is refused.
+//! **Distance.** The rotation R has `(R + 1)^2 = 0`, so a determinant over polynomials in R is regular if and only
+//! if it is regular for R = 1, which gives the matrix `(2^j)^i`. For k <= 20 that matrix is MDS up to m = 4, and
+//! for larger m only with m = 5, k <= 5 and m = 6, k <= 4. Every loss is tried when a code is made, and a code
+//! that is not MDS is refused.
 //!
 //! Source: Khan, Burns, Plank, Pierce, Huang, "Rethinking Erasure Codes for Cloud File Systems", FAST'12, section 5.
 
@@ -67,12 +69,12 @@ struct Rotated {
 }
 
 impl Rotated {
-    /// The row of data block i that row b of parity j takes.
+    /// The row of data block i that row b of parity j contains.
     fn row(self, i: usize, j: usize, b: usize) -> usize {
         if i < self.k * j / self.m { (b + 1) % W } else { b }
     }
 
-    /// The row of parity j that takes row s of data block i.
+    /// The row of parity j that contains row s of data block i.
     fn row_with(self, i: usize, j: usize, s: usize) -> usize {
         if i < self.k * j / self.m { (s + W - 1) % W } else { s }
     }

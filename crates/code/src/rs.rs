@@ -1,8 +1,8 @@
 //! Reed-Solomon codes: n blocks, any k of which determine the rest.
 //!
-//! Three generator matrices. `cauchy` has the bytes of ISA-L's `gf_gen_cauchy1_matrix` and of HDFS;
-//! `vandermonde` is the systematised Vandermonde matrix; `isal` has the bytes of ISA-L's
-//! `gf_gen_rs_matrix`, which is MDS at small sizes only and refused beyond them.
+//! Three generator matrices. `cauchy` gives the same bytes as ISA-L's `gf_gen_cauchy1_matrix` and HDFS;
+//! `vandermonde` is the systematised Vandermonde matrix; `isal` gives the same bytes as ISA-L's
+//! `gf_gen_rs_matrix`, which is MDS only at small sizes and is refused at others.
 
 use std::sync::Arc;
 

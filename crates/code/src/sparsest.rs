@@ -1,18 +1,18 @@
-//! Of all ways to compute a block from others, one that reads few of them.
+//! Finds a way to compute a block from others that reads few of them.
 //!
-//! The ways are one solution plus any combination of relations (sums of the rows of the others that are
-//! zero). With q relations there is a sparsest way that is zero at some q positions which determine
-//! the combination, so it is enough to try all such positions: exact where the budget lasts (a stripe of
-//! 16 blocks takes a part of it), and otherwise the best way found. Not here: sub-blocks, several blocks at once.
+//! The ways are one solution plus any combination of relations (sums of the rows of the others that are zero).
+//! With q relations there is a sparsest way that is zero at some q positions which determine the combination, so
+//! it is enough to try all such positions: the result is exact while the budget lasts (a stripe of 16 blocks takes
+//! a part of it), and otherwise the best way found. Sub-blocks and several blocks at once are not handled here.
 
 use kintsu_algebra::{Matrix, div, mul};
 
-/// Byte multiply-adds that a search may cost: about a tenth of a millisecond.
+/// The most byte multiply-adds of a search: about a tenth of a millisecond.
 const BUDGET: usize = 1 << 16;
 
-/// Coefficients that make `target` (one row) of `rows`: those of as few rows as were found, the first
-/// `free` rows not counted; among equals those of the earliest independent rows come first. `None` when the rows
-/// do not determine the target.
+/// Coefficients that make `target` (one row) from `rows`, with as few rows as the search found; the first `free`
+/// rows do not count. Among equal results, the earliest independent rows are preferred. `None` when the rows do
+/// not determine the target.
 pub(crate) fn express(rows: &Matrix, target: &[u8], free: usize) -> Option<Vec<u8>> {
     let count = rows.rows();
     let wanted =
@@ -34,7 +34,8 @@ struct Search {
 }
 
 impl Search {
-    /// Notes `way`, then makes it zero at each position below `end` where the relations can, the last position first.
+    /// Records `way`, then makes it zero at each position below `end` where the relations allow it, the last
+    /// position first.
     fn descend(&mut self, way: Vec<u8>, relations: &[Vec<u8>], end: usize) {
         let weight = way[self.free..].iter().filter(|&&c| c != 0).count();
         for at in (self.free..end).rev() {
@@ -52,7 +53,7 @@ impl Search {
     }
 }
 
-/// `row` less the multiple of `relation` that makes it zero at `at`.
+/// `row` minus the multiple of `relation` that makes it zero at `at`.
 fn cleared(row: &[u8], relation: &[u8], at: usize) -> Vec<u8> {
     let factor = div(row[at], relation[at]).expect("a pivot is not zero");
     row.iter().zip(relation).map(|(&c, &r)| c ^ mul(factor, r)).collect()

@@ -48,7 +48,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
         return Err(CodeError::invalid("shape of xorbas", expected, shape()));
     }
     let globals = n - k - 2;
-    // Rows of the checks: the data and the globals have points, the local parities are not in them.
+    // Rows of the checks: the data and the globals have points, the local parities do not.
     let point = |b: usize| exp(if b < k { b } else { b - 2 });
     let parity = Matrix::from_fn(globals, globals, |i, j| pow(point(k + 2 + j), i));
     let data = Matrix::from_fn(globals, k, |i, j| pow(point(j), i));

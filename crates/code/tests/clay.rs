@@ -82,7 +82,7 @@ fn a_repair_asks_other_helpers_or_decodes_when_some_are_missing() {
     assert!(decoded(&*code, &blocks([5, 4, 2]), &[0]).len() == 3);
 }
 
-/// A repair needs the others of the lost block's column of the grid, and takes any others besides.
+/// A repair needs the other blocks of the lost block's column of the grid, and uses any further ones.
 #[test]
 fn any_choice_of_d_helpers_with_the_column_among_them_repairs() {
     for (n, k, d) in [(6usize, 3, 4), (7, 4, 5), (8, 4, 6)] {

@@ -1,8 +1,8 @@
-//! Stripes of fixed inputs, kept for ever: what an earlier version wrote, this one must read.
+//! Stripes of fixed inputs, kept for ever: this version must read what an earlier version wrote.
 //!
-//! `golden/v1/NAME.txt` holds the n blocks of the code NAME (its first line) in hexadecimal, one a line.
-//! A code's bytes never change under its name. The blocks of a new family are written with
-//! `KINTSU_GOLDEN=write cargo test -p kintsu-code --test golden`, which never touches a file that is there.
+//! `golden/v1/NAME.txt` holds the n blocks of the code NAME (its first line) in hexadecimal, one a line. A code's
+//! bytes never change under its name. The blocks of a new family are written with
+//! `KINTSU_GOLDEN=write cargo test -p kintsu-code --test golden`, which never changes an existing file.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -18,7 +18,7 @@ use support::{data, encode, hex, run};
 /// Bytes of a sub-block.
 const SUB_BYTES: usize = 4;
 
-/// Beside the example of each family: its other matrices, coefficients and shapes.
+/// Further matrices, coefficients and shapes, besides the example of each family.
 const MORE: [&str; 10] = [
     "rs:n=9,k=6",
     "rs:n=9,k=6,matrix=vandermonde",
@@ -68,7 +68,7 @@ fn blocks_of_all_versions_are_read_whichever_blocks_are_lost() {
         assert_eq!(blocks.len(), code.n(), "{}", code.name());
         for first in 0..code.n() {
             check(&*code, &blocks, &[first]);
-            // As many neighbours as are bearable, whatever they are.
+            // As many consecutive blocks as the code can lose, at any position.
             let run: Vec<_> = (0..code.distance() - 1).map(|i| (first + i) % code.n()).collect();
             check(&*code, &blocks, &run);
         }

@@ -1,5 +1,5 @@
-//! Every code over all losses up to its claim, and beyond it: decoding agrees with rank, every graph
-//! proves true, and reads no more than it should.
+//! Every code over all losses up to its claim and beyond: decoding agrees with rank, every graph is proved, and no
+//! graph reads more than it should.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -85,7 +85,8 @@ fn the_claim_is_the_true_distance() {
     }
 }
 
-/// Losses that no coefficients could decode: beyond one a group, each needs a global parity.
+/// Losses that no coefficients could decode: beyond one loss for each group, each further loss needs a global
+/// parity.
 fn hopeless(code: &dyn Code, mask: u32) -> bool {
     let groups = code.groups();
     let locals: usize = groups.iter().map(|g| g.iter().filter(|b| mask >> b.0 & 1 == 1).count().min(1)).sum();
@@ -184,7 +185,7 @@ fn encode_graphs_prove_and_bind_parities_of_equal_children() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() })]
 
-    /// Blocks are lost, left, or neither (a node that is busy); what is left comes in any order.
+    /// A block is lost, available, or neither (its node is busy); available blocks come in any order.
     #[test]
     fn decoding_succeeds_exactly_when_rank_allows(
         pick in any::<prop::sample::Index>(),

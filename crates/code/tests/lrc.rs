@@ -1,12 +1,13 @@
-//! The locally repairable families: their distance is what they claim and no more, and every block is
-//! repaired from what the family promises.
+//! The locally repairable families: their distance is exactly what they claim, and every block is repaired from
+//! the blocks that the family promises.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 use kintsu_code::{Code, CodeError, from_generator, parse};
 use kintsu_dag::{BlockIndex, Ecdag, Vertex};
 
-/// The graph that decodes `lost` when `busy` blocks are not there either, which proves; `None` where nothing can.
+/// The proved graph that decodes `lost` when the `busy` blocks are not available either; `None` where this is
+/// impossible.
 fn decoded(code: &dyn Code, lost: &[usize], busy: &[usize]) -> Option<Ecdag> {
     let blocks = |all: &mut dyn Iterator<Item = usize>| all.map(|b| BlockIndex(b as u8)).collect::<Vec<_>>();
     let left = blocks(&mut (0..code.n()).filter(|b| !lost.contains(b) && !busy.contains(b)));
@@ -199,7 +200,7 @@ fn a_single_block_is_repaired_from_as_few_as_can_be() {
     );
     let mut chosen = 0;
     for code in codes {
-        // Groups may have been left out of the definition: what they would read is found all the same.
+        // Even if the definition omits groups, the same cheap repairs are found.
         let bare =
             from_generator("bare", code.n(), code.k(), 1, code.generator().clone(), Vec::new(), 2).unwrap();
         for (block, busy) in (0..code.n()).flat_map(|b| [(b, (b + 1) % code.n()), (b, (b + 4) % code.n())]) {
@@ -219,7 +220,7 @@ fn a_repaired_block_helps_another_group_where_that_reads_less() {
     assert_eq!(graph.joins()[&Vertex(10)].children, [11, 12, 13, 14, 15].map(Vertex));
     assert_eq!(graph.joins()[&Vertex(0)].children, [1, 2, 3, 4, 10].map(Vertex));
     assert_eq!(graph.leaves().len(), 9);
-    // From their groups b0, b5 and b12 would cost as much as from any ten.
+    // Repairing b0, b5 and b12 from their groups would cost as much as from any ten blocks.
     let graph = decoded(&*code, &[0, 10, 12, 5], &[]).unwrap();
     assert_eq!(graph.leaves().len(), 10);
     // Of its two groups b10 takes the smaller one.

@@ -1,6 +1,6 @@
-//! Our blocks against those of other implementations: Jerasure (from C) and HDFS (from Java). Each is built into
-//! a small program that answers lines of text; where one cannot be built, that is said and its part skipped.
-//! ISA-L's matrices are compared in `isal.rs`, its encoding in the kernel's tests.
+//! Our blocks against those of other implementations: Jerasure (from C) and HDFS (from Java). Each is built into a
+//! small program that answers lines of text. Where a program cannot be built, the test says so and skips that
+//! part. ISA-L's matrices are compared in `isal.rs`, its encoding in the kernel's tests.
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 mod support;
@@ -56,7 +56,7 @@ fn peers() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "peers"].iter().collect()
 }
 
-/// Runs a build; what it says if it fails.
+/// Runs a build; returns its output if it fails.
 fn build(command: &mut Command) -> Result<(), String> {
     match command.output() {
         Ok(done) if done.status.success() => Ok(()),
@@ -135,7 +135,7 @@ fn jerasure_encodes_and_decodes_as_we_do() {
         let parity = peer.ask(&format!("encode {k} {}", n - k), &question, n - k);
         assert_eq!(parity, lines(&blocks[k..]), "{name}");
         for lost in losses(&*code).iter().filter(|lost| lost.len() < code.distance()) {
-            // Jerasure decodes from the first k blocks left: right for any code only if they suffice.
+            // Jerasure decodes from the first k blocks left, so for any code these must suffice.
             let left: Vec<_> = (0..n).filter(|b| !lost.contains(b)).take(k).collect();
             if code.generator().select_rows(left).rank() < k {
                 continue;

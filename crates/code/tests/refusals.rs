@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! What is refused, and with which error text.
 
 use kintsu_algebra::{Matrix, exp, pow};
 use kintsu_code::{Code, CodeError, families, from_generator, parse};

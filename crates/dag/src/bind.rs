@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::{DagError, Ecdag, Vertex};
 
 impl Ecdag {
-    /// Both automatic binds: [`Ecdag::auto_bind_x`], then every computation that is not bound to a
-    /// child is bound to its first input. What is bound already stays as it is.
+    /// Both automatic binds: [`Ecdag::auto_bind_x`], then every computation that is not bound to a child is bound
+    /// to its first input. Existing binds stay as they are.
     ///
     /// # Errors
     /// `Invalid` when vertex numbers run out.
@@ -25,9 +25,8 @@ impl Ecdag {
         Ok(())
     }
 
-    /// Binds together the parents with the same set of more than one child, so that the set is
-    /// fetched once for all of them. Parents that are bound already, to others or to a child, are
-    /// left alone.
+    /// Binds together the parents with the same set of more than one child, so that the set is fetched once for
+    /// all of them. Parents that are already bound, to others or to a child, are not changed.
     ///
     /// # Errors
     /// `Invalid` when vertex numbers run out.

@@ -1,7 +1,7 @@
-//! Graphs as data: what is sent, stored and written by hand, and the checks on the way back.
+//! Graphs as data, which are sent, stored and written by hand; and the checks when they become a graph again.
 //!
-//! Not here: the proof against a generator ([`Ecdag::prove`]); data that pass these checks are a
-//! well-formed graph that may still compute nonsense.
+//! Not here: the proof against a generator ([`Ecdag::prove`]); data that pass these checks are a well-formed
+//! graph, which may still compute wrong blocks.
 //!
 //! ```json
 //! {"n": 6, "w": 1,
@@ -19,7 +19,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{DagError, Ecdag, MAX_VERTICES, Vertex};
 
-/// Elements of GF(2^8) in a row: hex in text formats, bytes in binary ones. A list of numbers is read as well.
+/// A sequence of elements of GF(2^8): hex in text formats, bytes in binary ones. A list of numbers is also
+/// accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Elements(pub Vec<u8>);
 
@@ -35,7 +36,7 @@ pub struct GraphData {
     /// The joint computations, in any order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub binds_x: Vec<BindData>,
-    /// Pairs of a vertex and the child of it where it is computed.
+    /// Pairs of a vertex and the child at whose place it is computed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub binds_y: Vec<(Vertex, Vertex)>,
 }
@@ -45,7 +46,7 @@ pub struct GraphData {
 pub struct JoinData {
     /// What is computed.
     pub parent: Vertex,
-    /// From what.
+    /// The vertices from which it is computed.
     pub children: Vec<Vertex>,
     /// One coefficient a child.
     pub coefs: Elements,
@@ -54,19 +55,19 @@ pub struct JoinData {
 /// A joint computation as data.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BindData {
-    /// The virtual vertex that stands for it.
+    /// The virtual vertex that represents it.
     pub vertex: Vertex,
     /// The vertices computed there.
     pub members: Vec<Vertex>,
 }
 
 impl GraphData {
-    /// The number of children of all joins together: what the graph costs to prove, a row each.
+    /// The number of children of all joins together: the cost of proving the graph, in rows.
     pub fn terms(&self) -> usize {
         self.joins.iter().map(|join| join.children.len()).sum()
     }
 
-    /// One more than the highest vertex: what it takes to hold something for each.
+    /// One more than the highest vertex number: the size of an array over all vertices.
     pub fn vertices(&self) -> usize {
         let joined = self.joins.iter().flat_map(|join| join.children.iter().chain([&join.parent]));
         let highest = joined.chain(self.binds_x.iter().map(|bind| &bind.vertex)).max();
@@ -95,7 +96,7 @@ impl From<&Ecdag> for GraphData {
 impl TryFrom<&GraphData> for Ecdag {
     type Error = DagError;
 
-    /// Builds the graph as its author would have: each join and bind is checked as it comes.
+    /// Builds the graph in the order of the data, and checks each join and bind.
     ///
     /// # Errors
     /// `Invalid` for a stripe of no or too many symbols and whatever [`Ecdag::join`], [`Ecdag::bind_x`] and
@@ -158,7 +159,7 @@ impl<'de> Deserialize<'de> for Elements {
 
 struct ElementsVisitor;
 
-/// Room made ahead for a list, whatever length it announces.
+/// The most elements for which memory is reserved in advance, whatever length the list claims.
 const MAX_AHEAD: usize = 1 << 12;
 
 impl<'de> Visitor<'de> for ElementsVisitor {

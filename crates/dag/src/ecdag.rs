@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{DagError, Vertex};
 
-/// Vertices are numbered below this: what is kept per vertex number stays a few megabytes.
+/// Vertex numbers are below this, so that arrays over vertex numbers stay at a few megabytes.
 pub const MAX_VERTICES: u32 = 1 << 20;
 
 /// How one vertex is computed: `sum coefs[i] * children[i]`.
@@ -19,7 +19,7 @@ pub struct Join {
 /// Vertices computed together on one node, so that their inputs are fetched once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BindX {
-    /// The virtual vertex that stands for the joint computation (OpenEC's v6 in Fig. 3).
+    /// The virtual vertex that represents the joint computation (OpenEC's v6 in Fig. 3).
     pub vertex: Vertex,
     /// The joined vertices computed there.
     pub members: Vec<Vertex>,
@@ -118,12 +118,12 @@ impl Ecdag {
         Ok(())
     }
 
-    /// Computes the joined `vertices` together on one node (OpenEC's `BindX`); returns the virtual
-    /// vertex that stands for the joint computation, to be used with [`Ecdag::bind_y`].
+    /// Computes the joined `vertices` together on one node (OpenEC's `BindX`); returns the virtual vertex that
+    /// represents the joint computation, for use with [`Ecdag::bind_y`].
     ///
     /// # Errors
-    /// `Invalid` when a vertex is not joined, repeated or already bound, or none is left to stand
-    /// for the computation.
+    /// `Invalid` when a vertex is not joined, repeated or already bound, or no vertex number is left to represent
+    /// the computation.
     pub fn bind_x(&mut self, vertices: &[Vertex]) -> Result<Vertex, DagError> {
         let vertex = Vertex(self.next_virtual);
         self.bind_x_as(vertex, vertices)?;
@@ -172,7 +172,7 @@ impl Ecdag {
         Ok(())
     }
 
-    /// Takes out the `bind_y` pairs, parent and child, that are not to be kept.
+    /// Removes the `bind_y` pairs (parent, child) for which `keep` is false.
     pub fn retain_binds_y(&mut self, mut keep: impl FnMut(Vertex, Vertex) -> bool) {
         self.binds_y.retain(|parent, child| keep(*parent, *child));
     }
@@ -192,13 +192,12 @@ impl Ecdag {
         &self.binds_y
     }
 
-    /// The joint computation that this vertex is a member of, or stands for.
+    /// The joint computation that this vertex is a member of, or represents.
     pub fn bind_of(&self, vertex: Vertex) -> Option<&BindX> {
         self.bound.get(&vertex).map(|&index| &self.binds_x[index])
     }
 
-    /// The vertex that stands for the computation of `vertex`: that of its joint computation, or
-    /// itself.
+    /// The vertex that represents the computation of `vertex`: that of its joint computation, or itself.
     pub(crate) fn unit_of(&self, vertex: Vertex) -> Vertex {
         self.bind_of(vertex).map_or(vertex, |bind| bind.vertex)
     }
@@ -211,7 +210,7 @@ impl Ecdag {
         }
     }
 
-    /// Keeps [`Ecdag::fresh`] from giving out vertices below `bound`.
+    /// Prevents [`Ecdag::fresh`] from returning vertices below `bound`.
     pub(crate) fn reserve(&mut self, bound: u32) {
         self.next_virtual = self.next_virtual.max(bound);
     }

@@ -1,4 +1,4 @@
-//! What a graph refuses.
+//! The errors of graphs.
 
 use crate::{NodeId, Vertex};
 

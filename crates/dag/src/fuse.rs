@@ -1,9 +1,9 @@
-//! Fusing: computations of one node that read the same inputs become one, where that pays.
+//! Fusing: computations of one node that read the same inputs become one computation, where that saves time.
 //!
-//! A node that encodes an LRC has a task for each local parity and one for the global ones; run one
-//! by one they read every data block twice. One task with zeros among its coefficients reads
-//! them once. Fusing changes no vertex, no transfer and no result, only how many computations
-//! yield them, so it is done by whoever is about to run the tasks and not by `lower`.
+//! A node that encodes an LRC has a task for each local parity and one for the global ones. Run one by one, these
+//! tasks read every data block twice. One task with zeros among its coefficients reads each block once. Fusing
+//! changes no vertex, no transfer and no result, only the number of computations. Therefore the executor of the
+//! tasks fuses them, and not `lower`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use crate::{Task, Vertex};
 /// saved pass over the inputs is worth more than the products with zero.
 const FUSED_PER_TWO: usize = 3;
 
-/// Fuses `Compute` tasks that share inputs, do not need each other and have no `Fetch` between
-/// them (a node may wait there for what another one makes of the first task's outputs). A fused task
-/// stands where the last of its parts stood; all other tasks stay in their order.
+/// Fuses `Compute` tasks that share inputs, do not need each other and have no `Fetch` between them (at a `Fetch`,
+/// a node may wait for what another node computes from the first task's outputs). A fused task takes the place of
+/// the last of its parts; all other tasks keep their order.
 pub fn fuse(tasks: &[Task]) -> Vec<Task> {
     let mut fused = Vec::with_capacity(tasks.len());
     let mut run = Run::default();
@@ -86,7 +86,7 @@ impl Run {
         self.computations.push(Some(computation));
     }
 
-    /// Appends what there is to `tasks`, and starts anew.
+    /// Appends the collected computations to `tasks`, and starts again with none.
     fn close(&mut self, tasks: &mut Vec<Task>) {
         let run = std::mem::take(self);
         tasks.extend(
@@ -103,7 +103,7 @@ fn join(parts: &[&Computation]) -> Option<Computation> {
     let needed: usize = parts.iter().map(|part| part.needed).sum();
     let rows: usize = parts.iter().map(|part| part.outputs.len()).sum();
     let dear = |columns: usize| rows * columns * 2 > needed * FUSED_PER_TWO;
-    // The most common answer, found without a look at the vertices.
+    // The most common case, decided without looking at the vertices.
     if dear(parts.iter().map(|part| part.inputs.len()).max().unwrap_or(0)) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The names of things: integers that must not be mixed.
+//! The identifiers: integers that must not be mixed.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ id!(
     StripeId(u64), "s"
 );
 
-/// A place where tasks run: a storage node, or the client that asked.
+/// A place where tasks run: a storage node, or the client of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeId(pub u32);

@@ -1,9 +1,8 @@
-//! Where the boxes of a drawn graph go.
+//! The positions of the boxes in the drawing of a graph.
 //!
-//! Layers run from left to right; a computation stands one layer before the first that uses it, and
-//! the members of a `bind_x` are stacked in one layer. Within a layer, order and height follow the
-//! neighbours' heights in a few sweeps, so that chains come out straight and trees without crossings
-//! where there is a choice.
+//! Layers run from left to right. A computation is one layer before the first one that uses it, and the members of
+//! a `bind_x` are stacked in one layer. Within a layer, order and height follow the neighbours' heights in a few
+//! sweeps, so that chains are straight and trees have no crossings where possible.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +18,18 @@ const STACK: f64 = 4.0;
 pub(crate) const FRAME: f64 = 8.0;
 const MARGIN: f64 = 24.0;
 const SWEEPS: usize = 12;
-/// How much a leaf counts beside a computation when heights are averaged.
+/// The weight of a leaf, relative to a computation, when heights are averaged.
 const LEAF_WEIGHT: f64 = 0.05;
 
 /// The boxes of one joint computation or a single vertex.
 pub(crate) struct Cluster {
-    /// The vertex, or the one that stands for the joint computation.
+    /// The vertex, or the one that represents the joint computation.
     pub unit: Vertex,
     /// Left edge.
     pub x: f64,
     /// Upper edge.
     pub y: f64,
-    /// Of all members and the room for a frame.
+    /// Height of all members with the room for a frame.
     pub height: f64,
 }
 
@@ -60,7 +59,7 @@ impl Layout {
     }
 }
 
-/// The units while they are moved about.
+/// The units while the layout is computed.
 struct Sketch {
     units: Vec<Vertex>,
     heights: Vec<f64>,
@@ -154,7 +153,7 @@ fn frame(graph: &Ecdag, unit: Vertex) -> f64 {
     if graph.bind_of(unit).is_some() { FRAME } else { 0.0 }
 }
 
-/// Units by layer: sinks as deep as their longest path, all others right before their first user.
+/// Units by layer: a sink is as deep as its longest path; every other unit is one layer before its first user.
 fn layers(children: &[Vec<usize>], parents: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut depth = vec![0; children.len()];
     for unit in 0..children.len() {

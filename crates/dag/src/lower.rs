@@ -1,11 +1,10 @@
-//! Lowering: a placed graph becomes a list of tasks a node (OpenEC, section 4.3).
+//! Lowering: a placed graph becomes a list of tasks for each node (OpenEC, section 4.3).
 //!
-//! A vertex *lives* where it is loaded or computed. A node that needs a vertex living elsewhere
-//! fetches it once, and the node where it lives sends it. All lists are parts of one global
-//! sequence: the graph in topological order, each `Fetch` right before its first use, then the
-//! `Persist` tasks by vertex number. So a node may run its list in order for each slice, and send
-//! in the order of its `sends`, without two nodes ever waiting for each other: of all steps not
-//! yet done, the first in the global sequence can always be done.
+//! A vertex *lives* where it is loaded or computed. A node that needs a vertex living elsewhere fetches it once,
+//! and the node where it lives sends it. All lists are parts of one global sequence: the graph in topological
+//! order, each `Fetch` right before its first use, then the `Persist` tasks by vertex number. So a node may run
+//! its list in order for each slice, and send in the order of its `sends`, and two nodes never wait for each
+//! other: of all steps not yet done, the first in the global sequence can always be done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +19,13 @@ enum Place {
 }
 
 impl Placed {
-    /// The node that computes a joined vertex or a `bind_x` vertex: where `bind_y` of the vertex
-    /// (or of the `bind_x` that it is a member of) puts it, else what `compute_at` says, else where
-    /// it is persisted. A joint computation that is not placed itself goes where its members'
-    /// own binds, `compute_at` or `persist_at` say, the first one counting.
+    /// The node that computes a joined vertex or a `bind_x` vertex: where `bind_y` of the vertex (or of the
+    /// `bind_x` that it is a member of) places it, otherwise the node in `compute_at`, otherwise the node that
+    /// persists it. A joint computation without a place of its own takes the first place that its members' own
+    /// binds, `compute_at` or `persist_at` give.
     ///
     /// # Errors
-    /// `Unplaced` when nothing decides, or `vertex` is not computed; `Cycle` when binds go in a circle.
+    /// `Unplaced` when nothing decides, or `vertex` is not computed; `Cycle` when binds form a cycle.
     pub fn computed_at(&self, vertex: Vertex) -> Result<NodeId, DagError> {
         let mut at = vertex;
         for _ in 0..=self.graph.joins().len() {
@@ -42,7 +41,7 @@ impl Placed {
     /// The node where a vertex lives: where it is computed if it is joined, else where it is loaded.
     ///
     /// # Errors
-    /// `Unplaced` when no node is given; `Cycle` when binds go in a circle.
+    /// `Unplaced` when no node is given; `Cycle` when binds form a cycle.
     pub fn lives_at(&self, vertex: Vertex) -> Result<NodeId, DagError> {
         match self.graph.joins().contains_key(&vertex) {
             true => self.computed_at(vertex),
@@ -50,9 +49,8 @@ impl Placed {
         }
     }
 
-    /// The tasks of every node that has any, nodes in order of first appearance. Each vertex is
-    /// loaded or computed once, and fetched at most once by each node. Loaded are the leaves that a
-    /// join uses or that are persisted.
+    /// The tasks of every node that has any, nodes in order of first appearance. Each vertex is loaded or computed
+    /// once, and fetched at most once by each node. A leaf is loaded if a join uses it or if it is persisted.
     ///
     /// # Errors
     /// `Unplaced` for a vertex without a node; `Conflict` for a member of a `bind_x` that is itself
@@ -81,7 +79,8 @@ impl Placed {
         Ok(sheet.nodes)
     }
 
-    /// One lone join or joint computation as a `Compute`, with the fetches that it is the first to need.
+    /// Lowers one single join or joint computation to a `Compute`, preceded by the fetches that it is the first to
+    /// need.
     fn lower_unit(&self, unit: Vertex, sheet: &mut Sheet) -> Result<(), DagError> {
         let members = self.graph.members(&unit);
         let lives =
@@ -146,7 +145,7 @@ impl Placed {
         }
     }
 
-    /// Vertices that are persisted as they are loaded, and that no join knows of.
+    /// Vertices that are loaded and persisted unchanged, and that no join uses.
     pub(crate) fn loose(&self) -> Vec<Vertex> {
         let unjoined = |v: &Vertex| !self.graph.joins().contains_key(v);
         let mut loose: Vec<_> = self.persist_at.keys().copied().filter(unjoined).collect();
@@ -162,10 +161,10 @@ impl Placed {
 struct Sheet {
     nodes: Vec<NodeTasks>,
     index: BTreeMap<NodeId, usize>,
-    /// Where each vertex lives, by number, once it does.
+    /// By vertex number, the node where the vertex lives, once it is loaded or computed.
     lives: Vec<Option<NodeId>>,
     fetched: BTreeSet<(Vertex, NodeId)>,
-    /// Column of each vertex in the computation at hand, plus one; all zero in between.
+    /// Column of each vertex in the current computation, plus one; all zero between computations.
     column: Vec<u32>,
 }
 
@@ -192,7 +191,7 @@ impl Sheet {
         self.of(node).tasks.push(task);
     }
 
-    /// Brings a vertex that lives somewhere to `node`, if it is not there.
+    /// Fetches a vertex to `node` from where it lives, if it is not there yet.
     fn need(&mut self, vertex: Vertex, node: NodeId) {
         let from = self.lives[vertex.0 as usize].expect("the order puts children before parents");
         if from != node && self.fetched.insert((vertex, node)) {

@@ -1,9 +1,8 @@
 //! The order in which a graph is computed.
 //!
-//! The unit of the order is a leaf, a lone join, or all members of a `bind_x` together. It is
-//! Kahn's algorithm with the ready units kept by number, so equal graphs give equal orders; a
-//! joint computation that would have to wait for itself is a cycle even where the joins alone
-//! are not.
+//! The unit of the order is a leaf, a single join, or all members of a `bind_x` together. The algorithm is Kahn's,
+//! with the ready units sorted by number, so equal graphs give equal orders. A joint computation that would have
+//! to wait for itself is a cycle, even where the joins alone have none.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,9 +10,8 @@ use std::collections::BinaryHeap;
 use crate::{DagError, Ecdag, MAX_VERTICES, Vertex};
 
 impl Ecdag {
-    /// All leaves and joined vertices, children before parents; among vertices that are ready the
-    /// order is by number, members of a `bind_x` coming together under its number. It is the same
-    /// for equal graphs.
+    /// All leaves and joined vertices, children before parents; ready vertices are ordered by number, and members
+    /// of a `bind_x` come together at its number. Equal graphs have the same order.
     ///
     /// # Errors
     /// `Cycle` when there is none; `Invalid` for vertices from [`MAX_VERTICES`] on.
@@ -22,8 +20,8 @@ impl Ecdag {
         Ok(units.iter().flat_map(|unit| self.members(unit)).copied().collect())
     }
 
-    /// The units of computation in topological order: each leaf, lone join or `bind_x` vertex.
-    /// `loose` are vertices that are not in the graph, to be ordered as leaves.
+    /// The units of computation in topological order: each leaf, single join or `bind_x` vertex. `loose` are
+    /// vertices outside the graph; they are ordered as leaves.
     pub(crate) fn schedule(&self, loose: &[Vertex]) -> Result<Vec<Vertex>, DagError> {
         let size = loose.iter().map(|v| v.0 as usize + 1).fold(self.vertex_bound(), usize::max);
         if size > MAX_VERTICES as usize {
@@ -87,7 +85,7 @@ impl Edges {
         for v in 1..first.len() {
             first[v] += first[v - 1];
         }
-        // first[v + 1] is where the next parent of v goes; once all are in, it is the end of v.
+        // first[v + 1] is where the next parent of v is written; after the last one it is the end of v's parents.
         let mut parents = vec![Vertex(0); count];
         for (&parent, join) in graph.joins() {
             let unit = graph.unit_of(parent);

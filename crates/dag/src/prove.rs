@@ -1,9 +1,9 @@
-//! The symbolic proof: generator rows pushed through the graph.
+//! The symbolic proof: generator rows are propagated through the graph.
 //!
-//! A leaf symbol carries its row of the generator, a join the combination of its children's rows.
-//! A graph computes what it claims if, and only if, every symbol it joins ends with that symbol's
-//! own row: then its bytes are right for every content of the stripe. The same push with unit
-//! rows at the leaves flattens a graph to the matrix of the linear map that it computes.
+//! A leaf symbol carries its row of the generator, a join the combination of its children's rows. A graph computes
+//! what it claims if and only if every symbol that it joins ends with that symbol's own row; then its bytes are
+//! right for every content of the stripe. The same propagation with unit rows at the leaves flattens a graph to
+//! the matrix of the linear map that it computes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ impl Ecdag {
         self.prove_shortened(generator, &[])
     }
 
-    /// As [`Ecdag::prove`], for stripes in which the data blocks `absent` are known to be zero: rows
-    /// may differ where they meet those.
+    /// As [`Ecdag::prove`], for stripes in which the data blocks `absent` are known to be zero: rows may differ in
+    /// their columns.
     ///
     /// # Errors
-    /// As [`Ecdag::prove`]; `Invalid` for an absent block that is not one of data.
+    /// As [`Ecdag::prove`]; `Invalid` for an absent block that is not a data block.
     pub fn prove_shortened(&self, generator: &Matrix, absent: &[BlockIndex]) -> Result<(), DagError> {
         self.check_shape(generator)?;
         let generator = self.shorten(generator, absent)?;

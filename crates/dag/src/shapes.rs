@@ -1,19 +1,19 @@
-//! Graphs of repair for one linear map: star (conventional), and partial sums over any tree, of which PPR's tree
-//! and the chain (repair pipelining) are two.
+//! Repair graphs for one linear map: star (conventional), and partial sums over any tree. PPR's tree and the chain
+//! (repair pipelining) are two such trees.
 //!
-//! All take the map as `coefs`, `targets x leaves`, and its leaves by **hop**: the leaves that
-//! live on one helper, in the helper's order on the way to the requestor. The columns of `coefs`
-//! are the leaves of all hops one after the other. Terms with coefficient zero are left out, and so
-//! are helpers without other terms. Partial sums are virtual vertices, one for each target that a
-//! helper adds to, computed together and bound to a leaf of that helper.
+//! All functions take the map as `coefs`, `targets x leaves`, and its leaves by **hop**. A hop is the leaves that
+//! live on one helper; hops are in the order of the way to the requestor. The columns of `coefs` are the leaves of
+//! all hops one after the other. Terms with coefficient zero are left out, and so are helpers without other terms.
+//! Partial sums are virtual vertices, one for each target that a helper adds to, computed together and bound to a
+//! leaf of that helper.
 
 use kintsu_algebra::Matrix;
 
 use crate::ecdag::distinct;
 use crate::{DagError, Ecdag, Vertex};
 
-/// Conventional repair: every target joined directly from the leaves, all targets computed
-/// together. Where is for [`crate::Placed::compute_at`] to say.
+/// Conventional repair: every target joined directly from the leaves, all targets computed together.
+/// [`crate::Placed::compute_at`] gives the place.
 ///
 /// # Errors
 /// `Invalid` for `coefs` of another shape, repeated or overlapping leaves and targets, or no leaf.
@@ -77,12 +77,12 @@ pub fn chain(
     over_tree(n, w, hops, &parents, targets, coefs)
 }
 
-/// Partial sums travel along any tree rooted at the requestor: `parents` says for each hop the one that it sends
+/// Partial sums travel along any tree rooted at the requestor: `parents` gives for each hop the hop that it sends
 /// its sums to, `None` for the requestor. A helper adds its leaves to what its children sent, all targets in one
-/// computation, and sends one sum for each target. A hop that neither adds to a target nor brings sums
-/// together is passed over by that target's sum. A target of which one sum alone reaches the requestor is that
-/// sum: it is computed by the helper, and the requestor just fetches it. Other targets are joined at
-/// the requestor; where that is, is for [`crate::Placed::compute_at`] to say.
+/// computation, and sends one sum for each target. A target's sum skips a hop that neither adds to the target nor
+/// combines several sums. If only one sum for a target reaches the requestor, that sum is the target: the helper
+/// computes it, and the requestor just fetches it. Other targets are joined at the requestor, whose node
+/// [`crate::Placed::compute_at`] gives.
 ///
 /// # Errors
 /// As [`star`]; `Invalid` for parents that are not one for each hop, or do not lead to the requestor.
@@ -97,9 +97,9 @@ pub fn over_tree(
     Map::new(n, w, hops, targets, coefs)?.over_tree(parents)
 }
 
-/// The hops, each after all those that send to it.
+/// The hops, ordered so that each comes after all that send to it.
 fn upward(parents: &[Option<usize>], hops: usize) -> Result<Vec<usize>, DagError> {
-    // One more than the hops between each and the requestor; none on a circle or beside the hops.
+    // The number of steps from each hop to the requestor; none on a cycle or for a parent that is not a hop.
     let depth = |hop: &usize| {
         let mut at = Some(*hop);
         (0..=hops).find(|_| match at {
@@ -122,10 +122,10 @@ fn upward(parents: &[Option<usize>], hops: usize) -> Result<Vec<usize>, DagError
     Ok(order)
 }
 
-/// A linear combination in the making.
+/// A linear combination under construction.
 type Sum = Vec<(Vertex, u8)>;
 
-/// The linear map to be computed, its columns found by hop.
+/// The linear map to compute, with its columns grouped by hop.
 struct Map<'a> {
     n: usize,
     w: usize,
@@ -162,7 +162,7 @@ impl<'a> Map<'a> {
         Ok(Self { n, w, hops, first: first.collect(), targets, coefs })
     }
 
-    /// A graph whose fresh vertices are none of the leaves or targets.
+    /// An empty graph whose fresh vertices differ from all leaves and targets.
     fn empty_graph(&self) -> Ecdag {
         let mut graph = Ecdag::new(self.n, self.w);
         for vertex in self.hops.iter().flatten().chain(self.targets) {
@@ -171,8 +171,8 @@ impl<'a> Map<'a> {
         graph
     }
 
-    /// What the leaves of a hop add to a target. A target that is zero whatever the leaves hold still
-    /// gets one term, zero times the very last leaf, so that it is computed somewhere.
+    /// The terms that the leaves of a hop add to a target. A target that is always zero still gets one term, zero
+    /// times the very last leaf, so that it is computed somewhere.
     fn terms(&self, hop: usize, target: usize) -> impl Iterator<Item = (Vertex, u8)> {
         let row = self.coefs.row(target);
         let first = self.first[hop];
@@ -186,8 +186,8 @@ impl<'a> Map<'a> {
         self.terms(hop, target).next().is_some()
     }
 
-    /// Whether a hop that got so many sums for a target makes one of its own: it must add something, or bring
-    /// several together where it computes anyway.
+    /// Whether a hop that received `sums` sums for a target computes a sum of its own: it must add terms of its
+    /// own, or combine several sums where it computes anyway.
     fn joins(&self, hop: usize, target: usize, sums: usize) -> bool {
         self.adds(hop, target) || (sums > 1 && self.anchor(hop).is_some())
     }
@@ -220,9 +220,9 @@ impl<'a> Map<'a> {
         Ok(graph)
     }
 
-    /// The hop that computes the whole of a target: the one whose sum alone reaches the requestor.
+    /// The hop that computes a whole target, if its sum is the only one that reaches the requestor.
     fn last_hop(&self, target: usize, order: &[usize], parents: &[Option<usize>]) -> Option<usize> {
-        // Where the sums come from that reach each hop, and the requestor after them.
+        // For each hop, and the requestor after them, the hops whose sums reach it.
         let mut from: Vec<Vec<usize>> = vec![Vec::new(); self.hops.len() + 1];
         for &hop in order {
             let mut sums = std::mem::take(&mut from[hop]);
@@ -237,7 +237,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The leaf of a hop that its computation is bound to: the first in use.
+    /// The leaf to which the computation of a hop is bound: the first leaf in use.
     fn anchor(&self, hop: usize) -> Option<Vertex> {
         let used = |leaf: &&Vertex| {
             (0..self.targets.len()).any(|target| self.terms(hop, target).any(|(v, _)| v == **leaf))
@@ -256,7 +256,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Joins each vertex from its sum, all of them in one computation, where `anchor` lives if given.
+/// Joins each vertex from its sum, all in one computation, at the place of `anchor` if given.
 fn join_together(
     graph: &mut Ecdag,
     joins: impl IntoIterator<Item = (Vertex, Sum)>,

@@ -1,14 +1,14 @@
-//! Graphs of shortened stripes: leaves known to be zero are taken out.
+//! Graphs of shortened stripes: leaves that are known to be zero are removed.
 
 use std::collections::BTreeSet;
 
 use crate::{DagError, Ecdag, Vertex};
 
 impl Ecdag {
-    /// The graph without the leaves `absent`, which are known to be zero, and the targets that are
-    /// zero with them. A join that loses all its children is zero too and disappears in turn. A
-    /// computation that was bound to a vertex that is gone is bound to the first of its inputs left.
-    /// Vertices, `bind_x` vertices among them, keep their numbers.
+    /// The graph without the leaves `absent`, which are known to be zero, and the targets that become zero. A join
+    /// that loses all its children is zero too and is also removed. A computation that was bound to a removed
+    /// vertex is bound to the first of its remaining inputs. Vertices, including `bind_x` vertices, keep their
+    /// numbers.
     ///
     /// # Errors
     /// `Invalid` when an absent vertex is joined; `Cycle`.
@@ -37,7 +37,7 @@ impl Ecdag {
         Ok((graph, zero))
     }
 
-    /// Takes over the binds of `whole` for the vertices that are not `gone`.
+    /// Copies the binds of `whole` for the vertices that are not `gone`.
     fn keep_binds(&mut self, whole: &Self, gone: &BTreeSet<Vertex>) -> Result<(), DagError> {
         for bind in whole.binds_x() {
             let members: Vec<_> = bind.members.iter().copied().filter(|m| !gone.contains(m)).collect();

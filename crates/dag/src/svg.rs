@@ -1,8 +1,8 @@
 //! Graphs as standalone SVG pictures, from leaves on the left to targets on the right.
 //!
-//! A box is a vertex, coloured by its node or rack: square for symbols, rounded for partial sums,
-//! with a heavy border for targets. A dashed frame is a joint computation. A dark edge is a transfer between nodes,
-//! a pale one stays on its node. Coefficients other than 1 stand on the edges where there are few.
+//! A box is a vertex, coloured by its node or rack: square for symbols, rounded for partial sums, with a heavy
+//! border for targets. A dashed frame is a joint computation. A dark edge is a transfer between nodes, a pale one
+//! stays on its node. Coefficients other than 1 are written on the edges if there are few edges.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use crate::layout::{BOX_HEIGHT, BOX_WIDTH, FRAME, Layout};
 use crate::{DagError, Ecdag, NodeId, Placed, RackId, Vertex};
 
-/// Edges up to which coefficients can be read.
+/// Up to this many edges, coefficients are shown and can be read.
 const LABELLED_EDGES: usize = 32;
 const CAPTION_HEIGHT: f64 = 20.0;
 
@@ -66,13 +66,13 @@ impl Placed {
     }
 }
 
-/// What a box shows beside its vertex.
+/// What a box shows besides its vertex.
 struct Look {
     label: Option<String>,
     colour: Option<String>,
 }
 
-/// Colours far apart for neighbouring numbers: hues a golden angle apart.
+/// Very different colours for neighbouring numbers: hues that are a golden angle apart.
 fn colour(number: usize) -> String {
     format!("hsl({:.0}, 65%, {}%)", (number as f64 * 137.508) % 360.0, 84 - number / 12 % 3 * 8)
 }
@@ -132,7 +132,7 @@ impl Picture<'_> {
         );
     }
 
-    /// All edges, and on top of them their coefficients.
+    /// Draws all edges, and their coefficients on top of them.
     fn draw_edges(&self, svg: &mut String, labelled: bool) {
         let mut labels = String::new();
         for (&parent, join) in self.graph.joins() {

@@ -13,7 +13,7 @@ pub enum Sink {
     Block,
     /// Into an existing block by XOR (parity updates).
     BlockXor,
-    /// To the client that asked.
+    /// To the client of the operation.
     Client,
 }
 
@@ -36,7 +36,7 @@ pub enum Task {
     Compute {
         /// What is computed.
         outputs: Vec<Vertex>,
-        /// From what.
+        /// The vertices from which they are computed.
         inputs: Vec<Vertex>,
         /// `outputs.len() x inputs.len()` coefficients, row-major.
         coefs: Vec<u8>,
@@ -50,7 +50,8 @@ pub enum Task {
     },
 }
 
-/// The tasks of one node, in an order in which each finds its inputs, and what others fetch of it.
+/// The tasks of one node, ordered so that the inputs of each are ready before it, and the vertices that others
+/// fetch from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTasks {
     /// The node.

@@ -5,8 +5,8 @@
 //! joint    v6  on N0  of v4 v5  bound to v0
 //! target   v4  on N0  = 01 v0 + 01 v1  persisted on N4
 //! ```
-//! Coefficients are in hex. A graph that cannot be ordered or placed prints all the same, by
-//! vertex number and without places, since text is what one looks at to see why.
+//! Coefficients are in hex. A graph that cannot be ordered or placed is printed too, by vertex number and without
+//! places, because the text helps to find the reason.
 
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ impl Placed {
         write_graph(&self.graph, &self.loose(), |vertex| self.node_of(vertex), persisted)
     }
 
-    /// Where a vertex lives or a joint computation runs, if anything says so.
+    /// The node where a vertex lives or a joint computation runs, if it is determined.
     pub(crate) fn node_of(&self, vertex: Vertex) -> Option<NodeId> {
         match self.graph.bind_of(vertex).is_some() {
             true => self.computed_at(vertex).ok(),
@@ -72,7 +72,7 @@ fn write_graph(
     text
 }
 
-/// What a vertex is, in a word.
+/// The kind of a vertex in one word.
 fn kind(graph: &Ecdag, vertex: Vertex) -> &'static str {
     match (graph.joins().contains_key(&vertex), graph.is_symbol(vertex)) {
         (false, _) => "leaf",

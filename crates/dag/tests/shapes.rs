@@ -1,5 +1,5 @@
-//! Random linear maps as star, tree, chain and rack-aware chain: the same map, proved, lowered and
-//! run to the same bytes; and random graphs bound automatically.
+//! Random linear maps as star, tree, chain and rack-aware chain: all must give the same map, and after proof,
+//! lowering and running the same bytes. Also random graphs with automatic binds.
 #![allow(clippy::unwrap_used)]
 
 mod interpreter;
@@ -81,7 +81,7 @@ impl Case {
         ]
     }
 
-    /// Every block on the node of its number; every lost block repaired where it was.
+    /// Places every block on the node with its number, and repairs every lost block on its old node.
     fn place(&self, graph: Ecdag) -> Placed {
         let node = |v: &Vertex| NodeId(v.0 / self.w as u32);
         Placed {
@@ -93,7 +93,7 @@ impl Case {
     }
 }
 
-/// Coefficients of which a good part are 0 and 1.
+/// Coefficients, many of them 0 and 1.
 fn coef() -> impl Strategy<Value = u8> {
     prop_oneof![Just(0), Just(1), any::<u8>()]
 }
@@ -125,13 +125,13 @@ fn any_tree(order: &[usize], ups: &[prop::sample::Index]) -> Vec<Option<usize>> 
     parents
 }
 
-/// Some bytes that differ from leaf to leaf.
+/// Different bytes for each leaf.
 fn blocks(leaves: &[Vertex]) -> BTreeMap<Vertex, Vec<u8>> {
     let bytes = |v: &Vertex| (0..5u32).map(|i| (v.0 * 59 + i * 101 + 17) as u8).collect();
     leaves.iter().map(|v| (*v, bytes(v))).collect()
 }
 
-/// What the targets should be, straight from the matrix.
+/// The expected targets, directly from the matrix.
 fn expected(leaves: &[Vertex], row: &[u8], blocks: &BTreeMap<Vertex, Vec<u8>>) -> Vec<u8> {
     let mut sum = vec![0; 5];
     for (leaf, &coef) in leaves.iter().zip(row) {
@@ -296,7 +296,7 @@ fn a_tree_takes_logarithmic_rounds_and_a_chain_passes_one_vertex_on_each_link() 
         let graph = tree(n, 1, &hops, &targets, &case.coefs).unwrap();
         let mut rounds: BTreeMap<Vertex, u32> = BTreeMap::new();
         for vertex in graph.topological().unwrap() {
-            // A node receives one vertex a round: its i-th arrives in round i at the earliest.
+            // A node receives one vertex per round: the i-th one arrives in round i at the earliest.
             let mut arrivals: Vec<u32> = graph
                 .inputs(vertex)
                 .iter()

@@ -1,4 +1,4 @@
-//! What a kernel refuses.
+//! The errors of kernels.
 
 use crate::Backend;
 
@@ -13,7 +13,7 @@ pub enum KernelError {
         what: &'static str,
         /// What would fit.
         expected: usize,
-        /// What came.
+        /// What was given.
         got: usize,
     },
     /// An instruction set that this processor lacks.
@@ -21,7 +21,7 @@ pub enum KernelError {
     Unsupported {
         /// What runs here.
         available: Vec<Backend>,
-        /// What was asked for.
+        /// What was requested.
         got: Backend,
     },
 }

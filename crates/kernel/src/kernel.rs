@@ -16,7 +16,7 @@ pub enum Mode {
 
 /// A prepared coefficient matrix; cheap to clone, usable from many threads at once.
 ///
-/// Holds 8 to 32 bytes per coefficient; all-zero columns and 0/1 rows are noticed when it is made.
+/// Holds 8 to 32 bytes per coefficient; all-zero columns and 0/1 rows are detected when it is made.
 #[derive(Debug, Clone)]
 pub struct Kernel {
     backend: Backend,
@@ -69,9 +69,9 @@ impl Kernel {
     /// `outputs (+)= matrix * inputs`: `cols` inputs and `rows` outputs of one length, any length
     /// (0 too) and any alignment.
     ///
-    /// Reads every input that has a coefficient other than 0 once from memory, writes every output
-    /// once, allocates nothing up to 64 columns. Fastest when the regions do not all start at the
-    /// same offset modulo 4 KiB (such regions compete for the same lines of the first cache).
+    /// Reads every input that has a coefficient other than 0 once from memory, writes every output once, allocates
+    /// nothing up to 64 columns. Fastest when the regions do not all start at the same offset modulo 4 KiB (such
+    /// regions compete for the same lines of the L1 cache).
     ///
     /// # Errors
     /// `Invalid`, with nothing written, when the counts or lengths do not fit.

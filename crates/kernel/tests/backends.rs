@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const ALL: [Backend; 4] = [Backend::Scalar, Backend::Avx2, Backend::Avx512Gfni, Backend::Neon];
 
-/// Runs `body` on every backend; says aloud, once, which ones this processor lacks.
+/// Runs `body` on every backend; prints once which ones this processor lacks.
 fn on_every_backend(body: impl FnMut(Backend)) {
     static SAID: Once = Once::new();
     let (here, lacking): (Vec<_>, Vec<_>) = ALL.into_iter().partition(|b| b.is_available());

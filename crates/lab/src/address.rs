@@ -1,4 +1,4 @@
-//! Names and addresses inside a lab. They are the same in every lab: each has a network of its own.
+//! Names and addresses inside a lab. Every lab uses the same ones, because each has a network of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -20,7 +20,7 @@ pub const DATA_PORT: u16 = 7402;
 pub const CORE: &str = "core";
 /// The namespace of the coordinator's host, and its end of the link on the switch.
 pub const COORDINATOR_HOST: &str = "coord";
-/// The link of a host, as the host sees it.
+/// The network interface of a host, as the host sees it.
 pub const HOST_END: &str = "eth0";
 
 /// The address of a node's host; there are 250 in each /24.

@@ -1,4 +1,4 @@
-//! Rates that change while an experiment runs, by the clock.
+//! Rates that change at given times while an experiment runs.
 
 use std::sync::{Arc, Weak};
 
@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::lab::Shared;
 use crate::spec::Change;
 
-/// Changes under way; dropping this stops those that have not come.
+/// Timed changes; dropping this cancels those still to come.
 #[derive(Debug)]
 pub struct Changes {
     task: JoinHandle<Result<()>>,
 }
 
 impl Changes {
-    /// The clock does not keep the lab up: with its end changes end too.
+    /// The clock does not keep the lab up: when the lab ends, the changes end too.
     pub(crate) fn start(mut changes: Vec<Change>, lab: &Arc<Shared>) -> Self {
         let (start, lab): (_, Weak<Shared>) = (Instant::now(), Arc::downgrade(lab));
         changes.sort_by_key(|change| change.at);
@@ -35,7 +35,7 @@ impl Changes {
     /// Waits until all changes are made.
     ///
     /// # Errors
-    /// What a change failed with; those after it were not made.
+    /// The error of the first change that failed; the changes after it were not made.
     pub async fn finished(mut self) -> Result<()> {
         match (&mut self.task).await {
             Ok(done) => done,

@@ -1,4 +1,4 @@
-//! Commands of the system: run to their end, with what they said in the error.
+//! Runs system commands to their end; an error contains what the command wrote.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::error::{LabError, Result};
 
-/// How to get what is missing.
+/// What to install when a command is missing.
 const INSTALL: &str =
     "the commands ip and tc (apt-get install iproute2) and unshare, nsenter, mount (util-linux)";
 
@@ -16,7 +16,7 @@ pub async fn run(program: &str, args: &[&str], input: &str) -> Result<String> {
     let shown = || format!("{program} {}", args.join(" "));
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // An interrupt is for the lab, which then undoes what was done.
+    // An interrupt should reach only the lab, which then cleans up.
     let mut child = command.process_group(0).kill_on_drop(true).spawn().map_err(|e| missing(program, e))?;
     let mut pipe = child.stdin.take();
     let fed = async {
@@ -26,7 +26,7 @@ pub async fn run(program: &str, args: &[&str], input: &str) -> Result<String> {
         drop(pipe);
         Ok::<_, std::io::Error>(())
     };
-    // A command that ends early says itself why it did not take its input.
+    // A command that ends before it has read its input reports the reason itself.
     let (_, out) = tokio::join!(fed, child.wait_with_output());
     let out = out.map_err(LabError::io(shown()))?;
     if !out.status.success() {
@@ -45,7 +45,7 @@ pub async fn batch(program: &str, lines: &[String]) -> Result<()> {
     run(program, &["-batch", "-"], &(lines.join("\n") + "\n")).await.map(drop)
 }
 
-/// The line that a batch failed at, after `Command failed -:7`.
+/// The line at which a batch failed, from the number in `Command failed -:7`.
 fn failed_line(said: &str, input: &str) -> String {
     let number = said.rsplit_once("Command failed -:").map(|(_, rest)| rest);
     let number = number.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());

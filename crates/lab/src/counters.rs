@@ -1,9 +1,8 @@
-//! What the kernel counted on every link: bytes and packets that passed, an account that no process of the lab
-//! can falsify.
+//! The kernel's counters of bytes and packets on every link. They do not depend on any process of the lab.
 //!
-//! Bytes are those of packets with their Ethernet, IP and TCP headers. The kernel hands segments of up to
-//! 64 KiB through the virtual cables whole, so there is one header of 66 bytes a segment, not one for each 1448
-//! bytes: some thousandths above the payload.
+//! Bytes include the Ethernet, IP and TCP headers of packets. The kernel passes segments of up to 64 KiB whole
+//! through the virtual cables, so there is one header of 66 bytes per segment, not per 1448 bytes. The counters
+//! are therefore a few thousandths above the payload.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::command::run;
 use crate::error::{LabError, Result};
 use crate::spec::Spec;
 
-/// What passed a link since it was made, or between two snapshots.
+/// The traffic on a link since it was made, or between two snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Traffic {
     /// Bytes sent towards the core.
@@ -39,7 +38,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What passed since `before`.
+    /// The traffic since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let all = |now: &[Traffic], before: &[Traffic]| -> Vec<Traffic> {
@@ -73,7 +72,7 @@ impl Traffic {
         }
     }
 
-    /// The same link from its other end.
+    /// The same traffic as seen from the other end of the link.
     fn turned(self) -> Self {
         Self {
             sent_bytes: self.received_bytes,
@@ -96,7 +95,7 @@ pub async fn read(spec: &Spec) -> Result<Counters> {
     };
     let racks = (0..spec.racks.len() as u32).map(kintsu_dag::RackId);
     Ok(Counters {
-        // These are the switch's ends of the cables: what the switch receives there the host has sent.
+        // These are the switch's ends of the cables: the host sent what the switch receives there.
         nodes: spec.node_ids().map(|node| Ok(of(address::host(node))?.turned())).collect::<Result<_>>()?,
         racks: racks.map(|rack| of(address::rack_end(rack))).collect::<Result<_>>()?,
         coordinator: of(COORDINATOR_HOST.to_owned())?.turned(),

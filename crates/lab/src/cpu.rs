@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 /// this runs on.
 const TICKS: f64 = 100.0;
 
-/// Processor seconds up to a moment, or between two.
+/// Processor seconds until a moment, or between two moments.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cpu {
     /// Used by all agents, in user and kernel mode.
     pub agents: f64,
     /// Used by the coordinator.
     pub coordinator: f64,
-    /// Used by the lab's own process, with what it ran and waited for.
+    /// Used by the lab's own process and by the child processes that it waited for.
     pub own: f64,
-    /// Used by all of the machine, other work included, or kept from it.
+    /// Used by the whole machine, other work included, or stolen from it.
     pub busy: f64,
-    /// Kept from this machine by others, where it is a virtual one.
+    /// Stolen from this machine by other guests, if it is a virtual machine.
     #[serde(default)]
     pub stolen: f64,
-    /// There were so many: wall-clock seconds times processors.
+    /// Available: wall-clock seconds times processors.
     pub available: f64,
 }
 
 impl Cpu {
-    /// What was used since `before`. An agent that was killed in between takes what it used along.
+    /// The time used since `before`. The time of an agent that was killed in between is lost.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -38,12 +38,12 @@ impl Cpu {
         }
     }
 
-    /// The share of the machine's processors that was used or kept from it, 0 to 1.
+    /// The share of the machine's processor time that was used or stolen, 0 to 1.
     pub fn load(&self) -> f64 {
         self.share(self.busy)
     }
 
-    /// The share of the machine's processors that was kept from it, 0 to 1.
+    /// The share of the machine's processor time that was stolen, 0 to 1.
     pub fn stolen(&self) -> f64 {
         self.share(self.stolen)
     }
@@ -58,7 +58,7 @@ impl Cpu {
     }
 }
 
-/// What these processes used until now; one that is gone counts nothing.
+/// The time that these processes used until now; a process that is gone counts as zero.
 pub fn read(agents: impl IntoIterator<Item = u32>, coordinator: Option<u32>) -> Cpu {
     let process = |pid: String| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
     let used = |pid: u32| process(pid.to_string()).map_or(0.0, |stat| of_process(&stat, 2));
@@ -73,16 +73,16 @@ pub fn read(agents: impl IntoIterator<Item = u32>, coordinator: Option<u32>) -> 
     }
 }
 
-/// Seconds in the first `kinds` of utime, stime, cutime, cstime: fields 14 to 17; the second one, the program's
-/// name in parentheses, may hold spaces.
+/// Seconds in the first `kinds` of utime, stime, cutime, cstime, which are fields 14 to 17. Field 2, the program's
+/// name in parentheses, may contain spaces.
 fn of_process(stat: &str, kinds: usize) -> f64 {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = after_name.split_whitespace().skip(11).take(kinds);
     ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
-/// Busy, stolen and all seconds of all processors; idle and iowait (fields 4 and 5) are not busy, stolen ones (8) are,
-/// guests (9, 10) are counted in the first two already.
+/// Busy, stolen and total seconds of all processors. Idle and iowait (fields 4 and 5) are not busy; stolen time
+/// (8) is. Guest time (9, 10) is already counted in the first two fields.
 fn of_machine(stat: &str) -> [f64; 3] {
     let first = stat.lines().next().unwrap_or_default();
     let fields: Vec<f64> = first.split_whitespace().skip(1).take(8).filter_map(|f| f.parse().ok()).collect();

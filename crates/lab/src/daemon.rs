@@ -1,4 +1,4 @@
-//! A process of the lab that runs until it is ended: an agent on its host, or the coordinator.
+//! A long-running process of the lab: an agent on its host, or the coordinator.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,16 +12,16 @@ use crate::command::missing;
 use crate::error::{LabError, Result};
 use crate::net::namespace;
 
-/// As much of a log as an error shows.
+/// How many bytes of a log an error shows.
 const LOG_BYTES: usize = 2000;
 
-/// A daemon that runs; dropping it kills it.
+/// A running daemon; dropping it kills the process.
 #[derive(Debug)]
 pub struct Daemon {
     name: String,
     log: PathBuf,
     child: Child,
-    /// Held open: a process that writes to nobody ends.
+    /// Held open: the process ends when nobody reads its output.
     output: BufReader<ChildStdout>,
 }
 
@@ -38,7 +38,7 @@ impl Daemon {
         let said = std::fs::OpenOptions::new().create(true).append(true).open(&log);
         let said = said.map_err(LabError::io(log.display().to_string()))?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said);
-        // An interrupt reaches the lab alone, which then ends its processes in order.
+        // An interrupt reaches only the lab, which then ends its processes in order.
         let mut child =
             command.process_group(0).kill_on_drop(true).spawn().map_err(|e| missing("nsenter", e))?;
         let output = child.stdout.take().ok_or_else(|| LabError::Start {

@@ -1,10 +1,10 @@
-//! Why a lab is refused or does not come up.
+//! Why a lab is refused or does not start.
 
-/// Why a lab is refused or does not come up.
+/// Why a lab is refused or does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// A description or an argument that makes no sense.
+    /// An invalid description or argument.
     #[error("{what}: expected {expected}, got {got}")]
     Invalid {
         /// Which part.

@@ -1,17 +1,17 @@
-//! Experiments: declared as data, run on labs, reported beside what papers publish.
+//! Experiments: declared as data, run on labs, reported beside the papers' published results.
 //!
-//! An [`Experiment`] is scenes (a lab each) with cases (a point of a figure each), and claims about them. [`run`]
-//! brings each lab up, fills it through the client, and takes samples, repetitions interleaved: the plans are the
-//! planners', conducted as the coordinator conducts them, against agents that know nothing of experiments. A
-//! [`Report`] holds every sample, with what the kernel counted meanwhile; tables, charts and the page of the
+//! An [`Experiment`] has scenes (a lab each) with cases (a point of a figure each), and claims about the points.
+//! [`run`] brings each lab up, fills it through the client, and takes samples with interleaved repetitions. The
+//! normal planners make the plans. They run as the coordinator runs them, on agents that know nothing of
+//! experiments. A [`Report`] holds every sample with the kernel's counters. Tables, charts and the page of the
 //! documentation are made from it.
 //!
-//! In order of reading: `declare` (what there is to declare), `catalog` (the experiments), `engine`, `site` (a lab with
-//! objects), `single`, `recovery`, `client_work`, `disturbed` (the kinds of work), `simulated` (what the simulator says
-//! of the first), `report`, `table`, `page`.
+//! In order of reading: `declare` (what an experiment consists of), `catalog` (the experiments), `engine`, `site`
+//! (a lab with objects), `single`, `recovery`, `client_work`, `disturbed` (the kinds of work), `simulated` (the
+//! simulator's result for `single`), `report`, `table`, `page`.
 //!
-//! Invariants: nothing is measured that did not end with the right bytes; no sample is dropped; what the scale was
-//! and how busy the processors were is part of the report.
+//! Invariants: a sample counts only if it ended with the right bytes; no sample is dropped; the report contains
+//! the scale and the load of the processors.
 
 mod catalog;
 mod chart;

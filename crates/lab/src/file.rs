@@ -149,7 +149,7 @@ fn no_such(what: &str, count: usize, key: &str) -> LabError {
     LabError::invalid(what, format!("a number below {count}"), quoted(key))
 }
 
-/// What an entry says of a direction replaces what was known of it.
+/// An entry replaces the rate of each direction that it names.
 fn apply(link: &mut Rated, entry: Option<&LinkEntry>) -> Result<()> {
     let (up, down) = match entry {
         None => return Ok(()),

@@ -1,15 +1,17 @@
 //! How a process gets namespaces of its own: it starts itself again inside them.
 //!
-//! [`enter`] is called twice by the same command line. Outside it starts the running program once more, with
-//! the same arguments, by `unshare`: in a user, network, mount and pid namespace, as its root, without privilege on the
-//! machine. It then waits, keeps the entry in the [registry](crate::registry), and hands on the exit code. Inside it
-//! mounts what a lab needs and returns, and the command goes on.
+//! [`enter`] is called twice by the same command line. Outside, it uses `unshare` to start the running program
+//! once more with the same arguments, in new user, network, mount and pid namespaces. The new process is root in
+//! them, without privilege on the machine. The outer process then waits, keeps the entry in the
+//! [registry](crate::registry), and passes on the exit code. Inside, it mounts what a lab needs and returns, and
+//! the command continues.
 //!
-//! Everything of a lab hangs on the inner process, which is the first of its pid namespace: when it ends, however it
-//! ends, the kernel ends all others, and with the last of them go interfaces, namespaces and the memory
-//! that held the data. The two are tied to each other by a socket pair, the inner one's standard input: the
-//! outer one hears on it what to note in the registry, the inner one hears from its closing that the outer one is
-//! gone, and ends. `unshare --kill-child` ties the other way round.
+//! The whole lab depends on the inner process, which is the first of its pid namespace. When it ends, in whatever
+//! way, the kernel ends all other processes of the namespace. With the last of them the interfaces, the namespaces
+//! and the memory that held the data disappear. A socket pair, which is the standard input of the inner process,
+//! connects the two. Over it the outer process learns what to write into the registry. When it closes, the inner
+//! process knows that the outer one is gone, and ends. In addition, `unshare --kill-child` ends the inner process
+//! when `unshare` dies.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,22 +29,22 @@ use crate::error::{LabError, Result};
 use crate::outside;
 use crate::registry::Cluster;
 
-/// Names the lab to the inner process; only the first process of a pid namespace takes notice of it.
+/// The name of the lab, for the inner process; only the first process of a pid namespace reads it.
 pub(crate) const NAME: &str = "KINTSU_LAB_INSIDE";
-/// The entry in the registry, to be removed by the inner process if the outer one cannot.
+/// The entry in the registry. The inner process removes it if the outer one cannot.
 pub(crate) const ENTRY: &str = "KINTSU_LAB_ENTRY";
-/// The folder for data, where it is not to be in memory.
+/// The folder for data, if data are not kept in memory.
 pub(crate) const FOLDER: &str = "KINTSU_LAB_FOLDER";
 
-/// Where data is kept by default: memory that goes with the namespace.
+/// The default place of data: memory that is freed with the namespace.
 const IN_MEMORY: &str = "/run/kintsu-lab";
 
-/// What a process wants of its namespaces.
+/// Options of the namespaces.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
     /// The name in `kintsu lab list`; by default `lab`, `lab-2` and so on.
     pub name: Option<String>,
-    /// A folder on a disk where to make one for the data, which is removed at the end; by default data is kept in
+    /// A folder on a disk. A folder for the data is made in it and removed at the end. By default data are kept in
     /// memory, so that links are measured and not the disk.
     pub dir: Option<PathBuf>,
 }
@@ -50,16 +52,16 @@ pub struct Entry {
 /// Where [`enter`] returned.
 #[derive(Debug)]
 pub enum Place {
-    /// In the namespaces; the command goes on.
+    /// Inside the namespaces; the command continues.
     Inside,
-    /// Outside, after the inner process ended so; nothing is left to do.
+    /// Outside, after the inner process ended with this code; nothing is left to do.
     Left(ExitCode),
 }
 
-/// What the inner process tells the outer one, a line of JSON each.
+/// Messages from the inner process to the outer one, one line of JSON each.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// It is there; its id as the outer one sees it.
+    /// The inner process has started; its id as the outer one sees it.
     Inside(u32),
     /// A cluster is up.
     Up(Cluster),
@@ -67,7 +69,7 @@ pub(crate) enum Message {
     Down,
 }
 
-/// What the inner process knows of its surroundings.
+/// What the inner process knows about its environment.
 pub(crate) struct Surroundings {
     pub name: String,
     pub data: PathBuf,
@@ -77,7 +79,7 @@ pub(crate) struct Surroundings {
 static SURROUNDINGS: OnceLock<Surroundings> = OnceLock::new();
 
 impl Surroundings {
-    /// Tells the outer process; if that is gone, so is this one soon.
+    /// Sends a message to the outer process. If that is gone, this process ends soon too.
     pub fn tell(&self, message: &Message) {
         if let Ok(line) = serde_json::to_string(message) {
             let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,23 +88,23 @@ impl Surroundings {
     }
 }
 
-/// The bytes that are free where a folder is.
+/// The free bytes on the file system of a folder.
 pub fn room(folder: &Path) -> Option<u64> {
     let about = rustix::fs::statvfs(folder).ok()?;
     Some(about.f_bavail.saturating_mul(about.f_frsize))
 }
 
-/// Where this process is, if it is inside.
+/// The surroundings of this process, if it is inside.
 pub(crate) fn surroundings() -> Option<&'static Surroundings> {
     SURROUNDINGS.get()
 }
 
-/// Gets the running command into namespaces of its own: returns `Inside` there, and `Left` in the process that was
-/// called, when the inner one has ended. Both run the same code up to this call, so it should come first. Call it
-/// from the task that the runtime was started with.
+/// Moves the running command into namespaces of its own. Returns `Inside` there, and `Left` in the original
+/// process after the inner one has ended. Both processes run the same code up to this call, so call it first, from
+/// the task that the runtime was started with.
 ///
 /// # Errors
-/// `Unsupported` where namespaces cannot be had, with the reason; `Invalid` for a name that is taken.
+/// `Unsupported`, with the reason, where namespaces are not available; `Invalid` for a name that is taken.
 pub async fn enter(entry: &Entry) -> Result<Place> {
     if SURROUNDINGS.get().is_some() {
         return Ok(Place::Inside);
@@ -115,7 +117,7 @@ pub async fn enter(entry: &Entry) -> Result<Place> {
 }
 
 async fn prepare(name: String) -> Result<Surroundings> {
-    // As long as the old /proc is mounted it shows this process as those outside see it.
+    // While the old /proc is mounted, it shows this process as processes outside see it.
     let outer_id = std::fs::read_link("/proc/self").map_err(LabError::io("/proc/self"))?;
     let outer_id = outer_id
         .to_string_lossy()
@@ -123,7 +125,7 @@ async fn prepare(name: String) -> Result<Surroundings> {
         .map_err(|_| LabError::invalid("/proc/self", "a process id", outer_id.display()))?;
     let entry = std::env::var_os(ENTRY).map(|path| Unlisted::open(Path::new(&path))).transpose()?;
     let folder = std::env::var_os(FOLDER).map(PathBuf::from);
-    // Reading and writing in small pages would take the processor that the hosts share; not every kernel has large ones.
+    // Small pages would cost processor time, which all hosts share. Not every kernel has large pages.
     let mount = async |options| run("mount", &["-t", "tmpfs", "-o", options, "tmpfs", "/run"], "").await;
     if mount("mode=0755,huge=within_size").await.is_err() {
         mount("mode=0755").await?;
@@ -146,7 +148,8 @@ async fn prepare(name: String) -> Result<Surroundings> {
     Ok(surroundings)
 }
 
-/// Waits until the outer process is gone, removes what it can no longer remove, and ends everything.
+/// Waits until the outer process is gone, removes what the outer process can no longer remove, and ends
+/// everything.
 fn end_with(mut link: UnixStream, entry: Option<Unlisted>, on_disk: Option<PathBuf>) {
     let mut nothing = [0; 16];
     while link.read(&mut nothing).is_ok_and(|read| read > 0) {}
@@ -174,7 +177,7 @@ fn end_all_others() {
     }
 }
 
-/// Processes of this namespace that have not ended; those that only wait to be reaped have.
+/// Processes of this namespace that have not ended. A zombie counts as ended.
 fn others() -> Vec<Pid> {
     let listed = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

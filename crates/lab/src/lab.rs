@@ -1,4 +1,4 @@
-//! A lab that is up: a network, a coordinator and an agent on every host, and what an experiment does with them.
+//! A running lab: a network, a coordinator, an agent on every host, and the operations that experiments need.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 pub struct Options {
     /// The program whose `coordinator` and `agent` are run; by default the running one.
     pub program: Option<PathBuf>,
-    /// How long a node may be dead before its blocks are repaired unasked.
+    /// How long a node may be dead before its blocks are repaired automatically.
     pub grace: Duration,
     /// Further arguments of every agent.
     pub agent_args: Vec<OsString>,
@@ -64,7 +64,7 @@ impl Default for Options {
 /// A host with its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Host {
-    /// The node that its agent is; hosts are numbered in the order of [`Spec::nodes`].
+    /// The node id of its agent; hosts are numbered in the order of [`Spec::nodes`].
     pub node: NodeId,
     /// Its rack.
     pub rack: RackId,
@@ -89,12 +89,12 @@ pub struct Lab {
     shared: Arc<Shared>,
 }
 
-/// What a lab and its timed changes share.
+/// The state that a lab shares with its timed changes.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// What the lab was built by.
+    /// The description that the lab was built from.
     built: Spec,
-    /// What links carry now.
+    /// The current rates of the links.
     spec: Mutex<Spec>,
     hosts: Vec<Host>,
     endpoint: String,
@@ -107,7 +107,7 @@ pub(crate) struct Shared {
     _slot: Slot,
 }
 
-/// The right to the namespace's one lab; tells the process outside when it is given back.
+/// The right to run the one lab of the namespace. When it is released, the outer process is told.
 #[derive(Debug)]
 struct Slot;
 
@@ -130,12 +130,12 @@ impl Drop for Slot {
 }
 
 impl Lab {
-    /// Builds the network, starts coordinator and agents, and waits until the coordinator has taken all agents in.
-    /// To be called inside, see [`crate::enter`]; labs may follow each other there.
+    /// Builds the network, starts coordinator and agents, and waits until the coordinator has registered all
+    /// agents. To be called inside, see [`crate::enter`]; labs may follow each other there.
     ///
     /// # Errors
-    /// `Invalid` for a description that makes no sense, a second lab, or a process that is not inside; `Command`
-    /// and `Start` with what was said.
+    /// `Invalid` for an invalid description, a second lab, or a process that is not inside; `Command` and `Start`
+    /// with the output of the failed process.
     pub async fn up(spec: &Spec, options: Options) -> Result<Self> {
         spec.check()?;
         let place = surroundings().ok_or_else(|| {
@@ -164,7 +164,7 @@ impl Lab {
         &self.shared.endpoint
     }
 
-    /// The token that the cluster demands.
+    /// The token that the cluster requires.
     pub fn token(&self) -> &str {
         &self.shared.token
     }
@@ -174,7 +174,7 @@ impl Lab {
         &self.shared.hosts
     }
 
-    /// A client in this process, whose place is the core switch, without a limit of its own.
+    /// A client in this process. It is on the core switch and its link has no limit.
     ///
     /// # Errors
     /// As `Client::connect`.
@@ -183,7 +183,7 @@ impl Lab {
         Ok(Client::connect(self.endpoint(), options).await?)
     }
 
-    /// A command on a node's host, or for `None` in this process's place, with coordinator and token in its
+    /// A command on a node's host, or for `None` at this process's place, with coordinator and token in its
     /// environment. It is killed when its handle is dropped.
     pub fn command(&self, on: Option<NodeId>, program: impl AsRef<Path>) -> Command {
         let mut command = match on {
@@ -195,31 +195,31 @@ impl Lab {
         command
     }
 
-    /// What links carry now.
+    /// The current rates of the links.
     pub async fn spec(&self) -> Spec {
         self.shared.spec.lock().await.clone()
     }
 
-    /// Changes what a link carries, at once; `None`: unlimited. What is queued stays, unless the link becomes
-    /// or ceases to be unlimited.
+    /// Changes the rate of a link immediately; `None`: unlimited. Queued packets stay, unless the link changes
+    /// between limited and unlimited.
     ///
     /// # Errors
-    /// `Invalid` for a link that is not there, and for a limit towards a node where the host had none at the
-    /// start, or a change that would have brought one.
+    /// `Invalid` for a link that does not exist, and for a limit between two nodes if the description had neither
+    /// such a limit nor a change that brings one.
     pub async fn set_rate(&self, link: Link, rate: Option<Rate>) -> Result<()> {
         self.shared.set_rate(link, rate).await
     }
 
-    /// Starts the clock of the description's changes; dropping what is returned stops them.
+    /// Starts the clock of the description's changes; dropping the result stops them.
     pub async fn start_changes(&self) -> Changes {
         let changes = self.shared.spec.lock().await.changes.clone();
         Changes::start(changes, &self.shared)
     }
 
-    /// What the kernel has counted on every link until now.
+    /// The kernel's counters of every link.
     ///
     /// # Errors
-    /// `Command` when the kernel cannot be asked.
+    /// `Command` when the counters cannot be read.
     pub async fn counters(&self) -> Result<Counters> {
         counters::read(&*self.shared.spec.lock().await).await
     }
@@ -241,7 +241,7 @@ impl Lab {
         agent.ok_or_else(|| LabError::invalid("node", "one whose agent runs", got))?.kill().await
     }
 
-    /// Starts a node's agent again, on the folder that it had, and waits until the coordinator has taken it in.
+    /// Starts a node's agent again on its old folder, and waits until the coordinator has registered it.
     ///
     /// # Errors
     /// `Invalid` when it runs already or there is no such node; `Start`.
@@ -257,7 +257,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Pulls the cable of a node's host: nothing reaches it or leaves it, and nobody is told.
+    /// Pulls the cable of a node's host: nothing reaches it or leaves it, and no process is told.
     ///
     /// # Errors
     /// `Invalid` when there is no such node.
@@ -350,7 +350,7 @@ impl Shared {
         command.arg("--listen").arg(host.control.to_string());
         command.arg("--listen-data").arg(host.data.to_string());
         command.arg("--coordinator").arg(&self.endpoint).args(&self.options.agent_args);
-        // All hosts share this machine's processors, so a second thread of one would only wait for another host.
+        // All hosts share this machine's processors, so more threads on one host would only wait for other hosts.
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         command.env("TOKIO_WORKER_THREADS", (processors / self.hosts.len()).clamp(1, 8).to_string());
         self.spawn(&format!("node-{}", host.node.0), command)

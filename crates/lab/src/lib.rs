@@ -1,11 +1,11 @@
 //! The emulated cluster: hosts that are network namespaces of one machine, joined by links that the kernel shapes,
 //! each with a real agent, so that times of repairs can be measured and bytes on every link counted.
 //!
-//! A [`Spec`] says what the lab looks like; [`enter`] gets the running command into namespaces of its own;
-//! [`Lab::up`] builds the network there and starts the processes; [`Lab::counters`] and [`Lab::cpu`] tell what an
-//! experiment cost. [`registry`] lets other commands find labs; [`experiment`] is what
-//! is measured in them. No privilege is needed, and nothing is left on
-//! the machine however a lab ends: see [`inside`].
+//! A [`Spec`] describes the lab; [`enter`] moves the running command into namespaces of its own; [`Lab::up`]
+//! builds the network there and starts the processes; [`Lab::counters`] and [`Lab::cpu`] give the traffic and
+//! processor time of an experiment. [`registry`] lets other commands find labs; [`experiment`] defines and runs
+//! the measurements. No privilege is needed, and however a lab ends, nothing is left on the machine: see
+//! [`inside`].
 //!
 //! ```no_run
 //! use kintsu_lab::{Entry, Lab, Options, Place, Spec};
@@ -28,7 +28,7 @@
 //! ```
 //!
 //! What this is not: a model of a network (that is the simulator), or of a disk (data is kept in memory by
-//! default). Processors are shared by all hosts; whoever measures says how busy they were.
+//! default). All hosts share the processors, so every measurement reports their load.
 
 mod address;
 mod changes;

@@ -1,12 +1,12 @@
 //! The network of a lab: switches, links, hosts' namespaces. Made, changed and taken down with `ip` and `tc`.
 //!
 //! Every host is a network namespace joined by a virtual cable to its rack's switch; racks' switches are joined to
-//! the core switch, where the lab's own process and the coordinator's host are, unshaped. The sender's end of
-//! every cable is shaped, so that a full link holds its sender back. All of this is in the namespaces of
-//! [`crate::enter`].
+//! the core switch, where the lab's own process and the coordinator's host are, unshaped. The rate is limited at
+//! the sender's end of every cable, so that a full link slows its sender (backpressure). All of this is in the
+//! namespaces of [`crate::enter`].
 //!
-//! TCP uses CUBIC by the routes' own setting, which needs no privilege beyond the namespace's; hosts forget what
-//! earlier connections learned of a path, so that one measurement does not set the pace of the next.
+//! The routes select CUBIC for TCP; this needs no privilege beyond the namespace's. Hosts forget what earlier
+//! connections learned about a path, so that one measurement does not influence the next.
 
 use std::path::PathBuf;
 
@@ -22,22 +22,22 @@ use crate::spec::Spec;
 /// Hosts that are set up at once.
 const AT_ONCE: usize = 8;
 
-/// All links in the lab's own namespace are of this group, so that they go at once.
+/// All links in the lab's own namespace are in this group, so that one command removes them.
 const GROUP: u32 = 77;
 
 /// Kernel settings of every namespace: no packets but those of the experiment, no memory of earlier ones.
 const QUIET: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6 /proc/sys/net/ipv6/conf/default/disable_ipv6 \
     /proc/sys/net/ipv4/tcp_no_metrics_save";
 
-/// Where set, switches show the frames that they pass on to a firewall first.
+/// Where set, switches pass frames to a firewall before forwarding them.
 const FIREWALL: &str = "/proc/sys/net/bridge/bridge-nf-call-*tables";
 
-/// Shell that sets those of these kernel settings that there are.
+/// A shell script that sets those of these kernel settings that exist.
 fn set(settings: &str, value: u8) -> String {
     format!("for setting in {settings}; do if [ -e $setting ]; then echo {value} > $setting; fi; done\n")
 }
 
-/// Builds everything that `spec` describes, in place of what is there.
+/// Builds everything that `spec` describes, and replaces what exists.
 pub async fn build(spec: &Spec) -> Result<()> {
     clear().await;
     run("sh", &["-e"], &[set(QUIET, 1), set(FIREWALL, 0)].concat()).await?;
@@ -68,14 +68,14 @@ pub async fn build(spec: &Spec) -> Result<()> {
     }
 }
 
-/// Takes down whatever a lab has built here; what is not there is no error.
+/// Takes down whatever a lab has built here. Missing parts are no error.
 pub async fn clear() {
     let group = GROUP.to_string();
     let _ = run("ip", &["link", "del", "group", &group], "").await;
     let _ = run("ip", &["-all", "netns", "delete"], "").await;
 }
 
-/// Gives a link of the network that was built by `built` the rate that `spec` has for it now.
+/// Gives a link of the network that was built from `built` its current rate in `spec`.
 pub async fn reshape(spec: &Spec, link: Link, built: &Spec) -> Result<()> {
     match link {
         Link::NodeUp(node) | Link::Pair(node, _) => {
@@ -88,7 +88,7 @@ pub async fn reshape(spec: &Spec, link: Link, built: &Spec) -> Result<()> {
     }
 }
 
-/// Pulls a host's cable, or plugs it in again. Nothing tells the host's connections.
+/// Pulls a host's cable, or plugs it in again. The host's connections are not told.
 pub async fn plug(node: NodeId, plugged: bool) -> Result<()> {
     let state = if plugged { "up" } else { "down" };
     batch("ip", &[format!("link set {} {state}", address::host(node))]).await
@@ -125,7 +125,7 @@ fn switches_and_cables(spec: &Spec) -> Vec<String> {
     lines
 }
 
-/// A bridge that forwards at once and asks nobody about multicast.
+/// A bridge that forwards at once and does no multicast snooping.
 fn switch(name: &str) -> String {
     format!("link add {name} group {GROUP} type bridge stp_state 0 forward_delay 0 mcast_snooping 0")
 }

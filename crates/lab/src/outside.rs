@@ -21,7 +21,7 @@ use crate::registry::{Reservation, reserve};
 const UNSHARE: [&str; 8] =
     ["--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--"];
 
-/// What a lab does in its namespaces, tried on one cable.
+/// The operations of a lab in its namespaces, tried on one cable.
 const TRIAL: &str = "\
 mount -t tmpfs tmpfs /run
 mount -t proc proc /proc
@@ -40,7 +40,7 @@ ip route add 10.77.0.0/16 dev bridge congctl cubic
 /// How long the inner process may take to end after an interrupt.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Whether hosts can be emulated here by this user, tried in namespaces that are gone at once.
+/// Tests, in temporary namespaces, whether this user can emulate hosts here.
 ///
 /// # Errors
 /// `Unsupported`, with the reason.
@@ -58,7 +58,7 @@ pub async fn available() -> Result<()> {
     })
 }
 
-/// Runs this program once more, inside, and waits for its end.
+/// Runs this program once more, inside, and waits until it ends.
 pub(crate) async fn supervise(entry: &Entry) -> Result<ExitCode> {
     available().await?;
     let folder = entry.dir.as_deref().map(folder_in).transpose()?;
@@ -132,16 +132,16 @@ fn note(reservation: &mut Reservation, line: &str) {
         Ok(Message::Up(cluster)) => reservation.update(|listing| listing.cluster = Some(cluster)),
         Ok(Message::Down) => reservation.update(|listing| listing.cluster = None),
         Err(error) => {
-            tracing::error!("the process inside said what is no message: {error}");
+            tracing::error!("the process inside sent an invalid message: {error}");
             Ok(())
         }
     };
     if let Err(error) = noted {
-        tracing::error!("`kintsu lab list` will not know of this lab: {error}");
+        tracing::error!("`kintsu lab list` will not show this lab: {error}");
     }
 }
 
-/// The inner process's exit code; the shell's convention for one that was killed.
+/// The inner process's exit code; for a killed process by the shell's convention.
 fn code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());

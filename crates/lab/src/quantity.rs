@@ -13,7 +13,7 @@ use crate::error::{LabError, Result};
 const LEAST: f64 = 8e3;
 const MOST: f64 = 1e12;
 
-/// What a link carries, in bits a second; never zero.
+/// The rate of a link in bits a second; never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(NonZeroU64);
 

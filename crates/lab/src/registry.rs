@@ -1,5 +1,5 @@
-//! The labs of this user, one file each in a folder of the user's own, so that one command finds what another one
-//! runs. An entry is a hint: whoever reads it checks that its process lives, and removes it where it does not.
+//! The labs of this user, one file each in a folder of the user's own, so that one command finds the labs of
+//! another. An entry is a hint: the reader checks that its process lives, and otherwise removes the entry.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{LabError, Result};
 use crate::quantity::quoted;
 
-/// How long a lab may take to end when it is asked.
+/// How long a lab may take to end after it is told to.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A lab of this user.
@@ -23,13 +23,14 @@ pub struct Listing {
     pub name: String,
     /// The process that was started to run it.
     pub process: u32,
-    /// When that was started, in the kernel's ticks since boot: tells it from a later one of the same number.
+    /// When that process was started, in the kernel's ticks since boot. This distinguishes it from a later process
+    /// with the same id.
     pub started: u64,
     /// The first process inside, as this process sees it.
     pub inside: Option<u32>,
     /// The folder of its data, if it is on a disk.
     pub dir: Option<PathBuf>,
-    /// What it was started with.
+    /// The command line that started it.
     pub command: String,
     /// The cluster in it, when that is up.
     pub cluster: Option<Cluster>,
@@ -40,11 +41,11 @@ pub struct Listing {
 pub struct Cluster {
     /// The coordinator, as seen from inside.
     pub endpoint: String,
-    /// What the cluster demands.
+    /// The token that the cluster requires.
     pub token: String,
     /// How many nodes it has.
     pub nodes: usize,
-    /// In how many racks.
+    /// How many racks it has.
     pub racks: usize,
 }
 
@@ -64,7 +65,7 @@ impl Reservation {
         &self.path
     }
 
-    /// Changes the entry in one step.
+    /// Changes the entry atomically.
     pub fn update(&mut self, change: impl FnOnce(&mut Listing)) -> Result<()> {
         change(&mut self.listing);
         let aside = self.path.with_extension("tmp");
@@ -82,10 +83,10 @@ impl Drop for Reservation {
     }
 }
 
-/// Enters a lab of this process under a name, or the first free one.
+/// Registers a lab of this process under this name, or under the first free name.
 pub(crate) fn reserve(name: Option<&str>, dir: Option<&Path>) -> Result<Reservation> {
     let folder = folder()?;
-    // Entries of the dead do not hold their names.
+    // Removes entries of dead processes, so that their names are free.
     list()?;
     let numbered = (2..).map(|n| format!("lab-{n}"));
     let names: Box<dyn Iterator<Item = String>> = match name {
@@ -115,7 +116,7 @@ pub(crate) fn reserve(name: Option<&str>, dir: Option<&Path>) -> Result<Reservat
     Err(LabError::invalid("name of the lab", "one that is free (see kintsu lab list)", got))
 }
 
-/// All labs of this user that live, by name. Entries of others are removed, with folders that they left.
+/// All live labs of this user, by name. Entries of dead labs are removed, with the folders that they left.
 ///
 /// # Errors
 /// `Io` when the folder of entries cannot be read, `Invalid` when it is not this user's own.
@@ -140,7 +141,7 @@ pub fn list() -> Result<Vec<Listing>> {
             // Another process is about to write it.
             Err(_) if text.is_empty() => {}
             Err(error) => {
-                tracing::warn!("{}: removed, since it makes no sense: {error}", path.display());
+                tracing::warn!("{}: removed, because it is not a valid entry: {error}", path.display());
                 let _ = std::fs::remove_file(&path);
             }
         }
@@ -167,7 +168,7 @@ impl Listing {
         started(self.process) == Some(self.started)
     }
 
-    /// Asks it to end and waits for that; ends it by force if it does not.
+    /// Tells it to end and waits; ends it by force if it does not.
     ///
     /// # Errors
     /// `Io` when it cannot be signalled.
@@ -180,7 +181,7 @@ impl Listing {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // Its entry is gone with it, or goes now.
+        // Removes its entry if the lab did not.
         list().map(drop)
     }
 
@@ -194,8 +195,8 @@ impl Listing {
         }
     }
 
-    /// A command that runs a program inside, in the lab's own place on the core switch or on a node's host, with
-    /// the coordinator and token of its cluster in the environment.
+    /// A command that runs a program inside the lab, on the core switch or on a node's host, with the coordinator
+    /// and token of its cluster in the environment.
     ///
     /// # Errors
     /// `Invalid` when the lab is not up yet, or has no such node.
@@ -238,7 +239,7 @@ fn path_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.json"))
 }
 
-/// The folder of entries, made if it is not there; nobody else may read it, since tokens are in it.
+/// The folder of entries, made if it does not exist. Only the user may read it, because it contains tokens.
 fn folder() -> Result<PathBuf> {
     let own = |path: &Path| {
         std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == getuid().as_raw())
@@ -262,7 +263,7 @@ fn write(options: &mut OpenOptions, path: &Path, listing: &Listing) -> std::io::
     file.write_all(serde_json::to_string(listing)?.as_bytes())
 }
 
-/// When a process was started (field 22 of its stat), if it is there and has not ended.
+/// When a process was started (field 22 of its stat); `None` if it does not exist or has ended.
 fn started(process: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, after_name) = stat.rsplit_once(") ")?;

@@ -1,9 +1,9 @@
-//! How rates become lines for `tc`. Pure: a description in, lines out.
+//! Turns rates into lines for `tc`. Pure: a description in, lines out.
 //!
-//! A link without limits of pairs is a token bucket (`tbf`). A host with limits towards others has a tree (`htb`):
-//! the uplink at the root, a class for each limited peer, one for all others, and a filter by destination.
-//! The tree stands from the start wherever a limit is given or a change will give one, so that a change only
-//! changes classes.
+//! A link without limits of pairs is a token bucket (`tbf`). A host with limits towards other hosts has a tree
+//! (`htb`): the uplink at the root, a class for each limited peer, one class for all others, and a filter by
+//! destination. The tree is built at the start wherever a limit is given or a later change gives one, so that a
+//! change only changes classes.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ use crate::address;
 use crate::quantity::Rate;
 use crate::spec::{Shape, Spec};
 
-/// What stands for no limit inside a tree: more than this kernel can move.
+/// The rate that means "no limit" inside a tree: more than the kernel can move.
 const UNLIMITED_BITS: u64 = 100_000_000_000;
-/// The class of what has no limit of its own; `htb` numbers are hexadecimal.
+/// The class of peers without a limit of their own; `htb` numbers are hexadecimal.
 const OTHERS: &str = "1:fffe";
-/// A class is sure of so much; the rest it borrows of the uplink, up to its limit.
+/// The guaranteed rate of a class. It borrows the rest from the uplink, up to its limit.
 const LEAST_BITS: u64 = 8_000;
 
 impl Shape {
@@ -31,7 +31,7 @@ impl Shape {
         (bits as f64 / 8.0 * self.latency.as_secs_f64()) as u64 + self.burst_bytes(bits)
     }
 
-    /// The lines that make a device send at this rate, whatever it did before.
+    /// The lines that make a device send at this rate, whatever its rate was before.
     pub(crate) fn bucket(self, device: &str, rate: Option<Rate>) -> String {
         match rate {
             Some(rate) => {
@@ -39,14 +39,14 @@ impl Shape {
                 let (burst, limit) = (self.burst_bytes(bits), self.queue_bytes(bits));
                 format!("qdisc replace dev {device} root tbf rate {bits}bit burst {burst} limit {limit}")
             }
-            // A queue that drops nothing that a socket buffer can hold.
+            // A queue long enough to hold all that socket buffers can hold without drops.
             None => format!("qdisc replace dev {device} root pfifo limit 100000"),
         }
     }
 }
 
-/// The lines for a node's end of its link, to be run in its namespace; `peers` are those with a class of their own.
-/// The first time the tree is made, later its classes are changed.
+/// The lines for a node's end of its link, to be run in its namespace; `peers` have a class of their own. The
+/// first call makes the tree, later calls change its classes.
 pub(crate) fn uplink(spec: &Spec, node: NodeId, peers: &BTreeSet<NodeId>, first: bool) -> Vec<String> {
     let (up, device) = (spec.nodes[node.0 as usize].link.up, address::HOST_END);
     if peers.is_empty() {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(lines_of(&spec, NodeId(1), true).len(), 1);
         let later = lines_of(&spec, NodeId(0), false);
         assert!(later.len() == 4 && later.iter().all(|line| line.starts_with("class replace")), "{later:?}");
-        // A limit that is lifted leaves its class, as wide as the uplink.
+        // A class whose limit is removed stays, with the rate of the uplink.
         let peers = spec.limited_peers(NodeId(0));
         spec.set_rate(Link::Pair(NodeId(0), NodeId(1)), None).unwrap();
         let lifted = uplink(&spec, NodeId(0), &peers, false);

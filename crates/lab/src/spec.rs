@@ -1,8 +1,8 @@
-//! What a lab looks like: nodes in racks, what each link carries, and when that changes.
+//! The description of a lab: nodes in racks, the rate of each link, and when rates change.
 //!
 //! A value of this type is made from a file ([`Spec::from_toml`]) or in code ([`Spec::even`] and its fields), and
-//! checked once, by [`Spec::check`], before anything is built. What it is not: a planner's view, which
-//! [`Spec::rates`] gives.
+//! checked once, by [`Spec::check`], before anything is built. It is not a planner's view; [`Spec::rates`] gives
+//! that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -15,18 +15,18 @@ use crate::error::{LabError, Result};
 use crate::link::Link;
 use crate::quantity::Rate;
 
-/// As many nodes as a lab may have; a bridge has 1024 ports.
+/// The most nodes that a lab may have; a bridge has 1024 ports.
 pub const MOST_NODES: usize = 1000;
 
-/// As many limits between two nodes as one node may have.
+/// The most limits towards other nodes that one node may have.
 const MOST_PAIRS: usize = 1000;
 
 /// The rates of both directions of a link; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rated {
-    /// What it carries towards the core.
+    /// The rate towards the core.
     pub up: Option<Rate>,
-    /// What it carries from the core.
+    /// The rate from the core.
     pub down: Option<Rate>,
 }
 
@@ -48,20 +48,21 @@ pub struct NodeSpec {
 /// A rate that changes while the lab runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// How long after the changes were started.
+    /// The time since the changes were started.
     pub at: Duration,
     /// Which link.
     pub link: Link,
-    /// What it carries from then on; `None`: unlimited.
+    /// The rate from then on; `None`: unlimited.
     pub rate: Option<Rate>,
 }
 
-/// How a link is shaped beside its rate.
+/// How a link is shaped, apart from its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes that may pass at once after a pause. `None`: what the rate carries in 4.2 ms, within 64 to 256 KiB.
+    /// Bytes that may pass at once after a pause. `None`: the bytes of 4.2 ms at the rate, but at least 64 KiB and
+    /// at most 256 KiB.
     pub burst: Option<u64>,
-    /// How long a packet may queue until packets are dropped.
+    /// How long a packet may wait in the queue before packets are dropped.
     pub latency: Duration,
 }
 
@@ -71,7 +72,7 @@ impl Default for Shape {
     }
 }
 
-/// What a lab looks like.
+/// The description of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spec {
     /// The nodes, by `NodeId`.
@@ -80,15 +81,15 @@ pub struct Spec {
     pub racks: Vec<Rated>,
     /// Limits from one node to another, within the uplink of the first and the downlink of the second.
     pub pairs: BTreeMap<(NodeId, NodeId), Rate>,
-    /// What changes during a run, see [`crate::Lab::start_changes`].
+    /// The changes during a run, see [`crate::Lab::start_changes`].
     pub changes: Vec<Change>,
     /// How links are shaped.
     pub shape: Shape,
 }
 
 impl Spec {
-    /// So many nodes dealt in turn to so many racks, every node's link of this rate both ways; racks' links are
-    /// unlimited.
+    /// `nodes` nodes, dealt in turn to `racks` racks. Every node's link has this rate in both directions; racks'
+    /// links are unlimited.
     pub fn even(nodes: u32, racks: u32, rate: Option<Rate>) -> Self {
         let of = |id| NodeSpec { rack: RackId(id % racks.max(1)), link: rate.into() };
         Self {
@@ -98,7 +99,7 @@ impl Spec {
         }
     }
 
-    /// Nodes in the racks that are named, one each: `&[0, 0, 0, 1, 1, 1]`; otherwise as [`Spec::even`].
+    /// One node for each entry, in the rack that it names: `&[0, 0, 0, 1, 1, 1]`; otherwise as [`Spec::even`].
     pub fn in_racks(racks: &[u32], rate: Option<Rate>) -> Self {
         let count = racks.iter().max().map_or(0, |&last| last as usize + 1);
         Self {
@@ -116,7 +117,7 @@ impl Spec {
         crate::file::parse(text)
     }
 
-    /// Every rack's link of this rate both ways.
+    /// Sets every rack's link to this rate in both directions.
     #[must_use]
     pub fn with_rack_links(mut self, rate: Option<Rate>) -> Self {
         self.racks.fill(rate.into());
@@ -124,8 +125,7 @@ impl Spec {
     }
 
     /// Limits between nodes by their groups (racks, regions): from a node of group `a` to one of group `b` at most
-    /// `rates[a][b]` (square, row-major; `None`: no limit). Limits that are there already stay where the matrix
-    /// has none.
+    /// `rates[a][b]` (square, row-major; `None`: no limit). Existing limits stay where the matrix has none.
     ///
     /// # Errors
     /// `Invalid` unless there is a group for each node and a row and column for each group.
@@ -150,7 +150,7 @@ impl Spec {
         Ok(self)
     }
 
-    /// All rates, those of changes too, times `factor`.
+    /// Multiplies all rates, including those of changes, by `factor`.
     ///
     /// # Errors
     /// `Invalid` when a rate leaves the range of [`Rate::bits`].
@@ -170,13 +170,13 @@ impl Spec {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// What links carry at the start, in bytes a second, headers included.
+    /// The rates of links at the start, in bytes a second, headers included.
     pub fn rates(&self) -> Rates {
         self.rates_as(Rate::bytes)
     }
 
-    /// The topology as planners and the simulator see it: all nodes usable and empty, links by what they carry
-    /// of payload (see [`Rate::payload`]), which is what plans move.
+    /// The topology as planners and the simulator see it: all nodes usable and empty, and links with their payload
+    /// rates (see [`Rate::payload`]), because plans count payload.
     pub fn topology(&self) -> Topology {
         let node =
             |(id, node): (NodeId, &NodeSpec)| (id, Node { rack: node.rack, usable: true, used_bytes: 0 });
@@ -199,7 +199,7 @@ impl Spec {
         }
     }
 
-    /// Changes what a link carries.
+    /// Changes the rate of a link.
     ///
     /// # Errors
     /// `Invalid` for a link that is not there.
@@ -220,7 +220,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Checks that everything named is there.
+    /// Checks that everything that the description names exists.
     ///
     /// # Errors
     /// `Invalid`, with what was expected and what is there.
@@ -250,7 +250,7 @@ impl Spec {
         Ok(())
     }
 
-    /// The nodes towards which `from` has, or will have by a change, a limit of its own.
+    /// The nodes towards which `from` has a limit of its own, or gets one by a change.
     pub(crate) fn limited_peers(&self, from: NodeId) -> BTreeSet<NodeId> {
         let now = self.pairs.range((from, NodeId(0))..=(from, NodeId(u32::MAX))).map(|(&(_, to), _)| to);
         let later = self.changes.iter().filter_map(|change| match change.link {

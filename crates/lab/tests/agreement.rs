@@ -1,5 +1,6 @@
-//! The simulator says what was measured: every repair of the recorded results of `kintsu lab run agreement` is planned
-//! anew, as it was then, and played on the links that the lab had. No lab is brought up and no clock is read.
+//! The simulator agrees with the measurements: every repair in the recorded results of `kintsu lab run agreement`
+//! is planned again in the same way and played on the links that the lab had. No lab is brought up and no clock is
+//! read.
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
 use std::path::PathBuf;
@@ -7,10 +8,10 @@ use std::path::PathBuf;
 use kintsu_lab::Spec;
 use kintsu_lab::experiment::{Case, Experiment, Kind, Point, Report, Row, Size, Spread, find};
 
-/// By how many percent the simulator may be off.
+/// Largest allowed difference of the simulator, in percent.
 const PERCENT: f64 = 5.0;
 
-/// The command's own file, as `--out` wrote it.
+/// The file that the command wrote with `--out`.
 fn recorded() -> Report {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/repair-experiments/agreement.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| {
@@ -27,7 +28,7 @@ fn declared(report: &Report) -> Experiment {
     make(Size { quick: report.quick, scale: Some(report.scale) }).unwrap()
 }
 
-/// The median of what the simulator says today; panics for a repetition without a plan.
+/// The median of the simulator's times today; panics for a repetition without a plan.
 fn simulated(spec: &Spec, case: &Case, row: &Row) -> f64 {
     let seconds = row.samples.iter().map(|sample| {
         let trial = sample.trial.as_ref();
@@ -65,7 +66,7 @@ fn the_simulator_says_what_was_measured() {
 
 #[test]
 fn what_is_compared_depends_on_the_links() {
-    // Were links not taken from the lab, or what is played not from the plan, this could not be told.
+    // This fails if the links do not come from the lab, or if the simulator does not play the plan.
     let report = recorded();
     let experiment = declared(&report);
     for scene in &experiment.scenes {
@@ -74,7 +75,8 @@ fn what_is_compared_depends_on_the_links() {
         for case in &scene.cases {
             let row = report.row(&Point::new(case.series.clone(), case.x.clone())).unwrap();
             let slower = simulated(&slow, case, row) / simulated(&spec, case, row);
-            // The start takes no longer; plans made anew for the halved rates may round shares of trees otherwise.
+            // The start takes no longer at half the rates, and new plans may round the shares of trees
+            // differently.
             assert!((1.9..2.01).contains(&slower), "{:?}: {slower}", row.point);
         }
     }

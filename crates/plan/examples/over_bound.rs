@@ -1,4 +1,4 @@
-//! The tables of `docs/bounds.md`: how far each repair method is from what no repair can beat.
+//! The tables of `docs/bounds.md`: how far each repair method is from the lower bound on the repair time.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;

@@ -32,7 +32,7 @@ pub struct Account {
     pub bytes_read: u64,
     /// Bytes over all links.
     pub bytes_moved: u64,
-    /// Those of them between racks.
+    /// The part of `bytes_moved` between racks.
     pub bytes_across_racks: u64,
     /// Bytes sent by each node.
     pub sent: BTreeMap<NodeId, u64>,

@@ -1,16 +1,17 @@
-//! Parts of a lane that have nothing to do with each other, each to run by itself.
+//! Independent parts of a lane, so that each can run by itself.
 //!
-//! A node runs its tasks in order, slice by slice. Where two independent paths go through the same helpers in different
-//! orders, a helper early on one and late on the other would hold the first one back until the second one's slice
-//! has come all the way, and nothing would be pipelined. As lanes of their own over the same slices they go side by
-//! side. Leaves do not tie parts together: each part loads its own.
+//! A node runs its tasks in order, slice by slice. Suppose that two independent paths go through the same helpers
+//! in different orders. A helper that is early on one path and late on the other would then delay the first path
+//! until the slice of the second has come through all its hops, and nothing would be pipelined. As separate lanes
+//! over the same slices the two paths run side by side. A shared leaf does not join two parts: each part loads it
+//! for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{NodeTasks, Task, Vertex};
 
-/// The tasks of one lane by independent part, or all together where no node computes for two parts. Parts that
-/// fetch or persist what is merely loaded are not divided either.
+/// The tasks of one lane by independent part, or all together where no node computes for two parts. A lane that
+/// fetches or persists a vertex that is only loaded is not divided either.
 pub(crate) fn apart(lowered: Vec<NodeTasks>) -> Vec<Vec<NodeTasks>> {
     let persisted = tasks(&lowered).filter(|task| matches!(task, Task::Persist { .. })).count();
     if persisted < 2 {
@@ -37,7 +38,8 @@ fn tasks(lowered: &[NodeTasks]) -> impl Iterator<Item = &Task> {
     lowered.iter().flat_map(|node| &node.tasks)
 }
 
-/// By computed vertex the one that stands for its part; `None` when loaded vertices move about.
+/// For each computed vertex the vertex that represents its part; `None` when a loaded vertex is fetched or
+/// persisted.
 fn parts(lowered: &[NodeTasks]) -> Option<BTreeMap<Vertex, Vertex>> {
     let mut part_of: BTreeMap<Vertex, Vertex> = BTreeMap::new();
     let computations = tasks(lowered).filter_map(|task| match task {

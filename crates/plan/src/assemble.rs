@@ -20,16 +20,16 @@ pub struct ProgramContext<'a> {
     pub view: &'a StripeView,
     /// Generation of the blocks that are read and written.
     pub generation: u32,
-    /// First and one past the last byte of every block to go through; `end` is cut to the longest
-    /// block. `0..u64::MAX` is all.
+    /// The range of bytes of every block to process, as first byte and one past the last; `end` is cut to the
+    /// longest block. `0..u64::MAX` means the whole block.
     pub window: (u64, u64),
-    /// Bytes in a slice, where blocks are not divided into sub-blocks; else a step is a cell of the layout.
-    /// 0: what suits the plan ([`Plan::slice_bytes`]).
+    /// Bytes in a slice where blocks are not divided into sub-blocks; otherwise a step is a cell of the layout. 0:
+    /// the size that suits the plan ([`Plan::slice_bytes`]).
     pub slice_bytes: u32,
-    /// By block index the digest recorded when the block was first written, of blocks that are read and of those that
-    /// are written ([`BlockBinding::expect`]); may be shorter than n.
+    /// For each block index the digest recorded when the block was first written. Applies to blocks that are read
+    /// and blocks that are written ([`BlockBinding::expect`]); may be shorter than n.
     pub expect: &'a [Option<[u8; 16]>],
-    /// What the headers of blocks that are persisted are to say ([`BlockBinding::label`]); may be empty.
+    /// The label for the headers of persisted blocks ([`BlockBinding::label`]); may be empty.
     pub label: &'a [u8],
     /// The data address of a node.
     pub peers: &'a dyn Fn(NodeId) -> Option<SocketAddr>,
@@ -38,9 +38,9 @@ pub struct ProgramContext<'a> {
 }
 
 impl Plan {
-    /// The programs of all lanes and nodes. Slices are dealt to the lanes by share. What is independent within a lane
-    /// runs as lanes of their own, over the same slices, where a node has a part in both; no programs for a
-    /// plan without tasks or an empty window.
+    /// The programs of all lanes and nodes. Slices are dealt to the lanes by share. Where a node takes part in two
+    /// independent parts of a lane, each part runs as a lane of its own over the same slices. A plan without tasks
+    /// or an empty window gives no programs.
     ///
     /// # Errors
     /// `Invalid` for a window, slice or cell that does not fit, a share of zero, or a node without
@@ -97,9 +97,9 @@ impl Plan {
         Ok(Window { start, end, step_bytes, w, period: period.max(1), phase: 0, share: period.max(1) })
     }
 
-    /// Bytes of a block in one step of a window of `window_bytes`, if slices of `slice_bytes` are asked for: these, or by
-    /// default (0) what suits the plan; a cell where blocks are divided; the window, as far as it goes into a
-    /// frame, for a plan that moves whole blocks.
+    /// Bytes of a block in one step of a window of `window_bytes`. This is `slice_bytes`, or the size that suits
+    /// the plan if `slice_bytes` is 0. Where blocks are divided into sub-blocks it is a cell. For a plan that
+    /// moves whole blocks it is the window, or as much of the window as fits into a frame.
     ///
     /// # Errors
     /// `Invalid` for graphs that do not fit the layout; `Graph` when a lane does not lower.
@@ -112,7 +112,8 @@ impl Plan {
         }
     }
 
-    /// Parts of a block that the vertices stand for: those of the layout, or one where whole blocks are moved.
+    /// Into how many parts the vertices divide a block: the sub-blocks of the layout, or 1 where whole blocks are
+    /// moved.
     fn sub_blocks(&self, layout: &Layout) -> Result<u16, PlanError> {
         let w = self.lanes.first().map_or(1, |lane| lane.placed.graph.w());
         let other = self.lanes.iter().map(|lane| lane.placed.graph.w()).find(|other| *other != w);

@@ -1,4 +1,4 @@
-//! What each method would take for one repair, beside what none can beat.
+//! How long each method would take for one repair, and the lower bound.
 
 use kintsu_dag::BlockIndex;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::{Method, PlanError, Repair, StripeView, Topology, optimal, repair};
 pub struct Comparison {
     /// Seconds that no repair can beat; known for one lost block.
     pub bound_seconds: Option<f64>,
-    /// Each of them.
+    /// The predicted time of each method.
     pub methods: Vec<MethodTime>,
 }
 

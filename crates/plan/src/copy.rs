@@ -5,7 +5,7 @@ use kintsu_dag::{BlockIndex, NodeId, Sink};
 use crate::rebuild::carried;
 use crate::{Plan, PlanError, StripeView};
 
-/// Copies a block from its home to another node, which holds no block of the stripe yet.
+/// Copies a block from its home to a node that holds no block of the stripe yet.
 ///
 /// # Errors
 /// `Placement` when the block has no home; `Invalid` for a block that is not stored and for a

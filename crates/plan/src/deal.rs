@@ -1,8 +1,8 @@
 //! Which rack gets which blocks of a stripe.
 //!
-//! First how many blocks each rack gets ([`quotas`]), then which ([`deal`]): the code's groups are
-//! kept together as long as every rack may be lost as a whole, and are scattered where that is
-//! the only way. Knows no nodes.
+//! [`quotas`] decides how many blocks each rack gets, then [`deal`] decides which. The code's groups are kept
+//! together as long as the stripe survives the loss of any one rack, and are scattered where only that makes it
+//! survive. This module knows no nodes.
 
 use kintsu_code::Code;
 use kintsu_dag::BlockIndex;
@@ -21,8 +21,8 @@ pub(crate) struct Room {
     pub weight: u64,
 }
 
-/// Divides `blocks` over the rooms in proportion to their weights, none beyond its capacity; remainders
-/// fall by `seed`. `None` when the capacities do not suffice.
+/// Divides `blocks` over the rooms in proportion to their weights, and gives no room more than its capacity.
+/// `seed` decides who gets the remainders. `None` when the capacities do not suffice.
 pub(crate) fn quotas(rooms: &[Room], blocks: usize, seed: u64) -> Option<Vec<usize>> {
     let offset: Vec<u64> = (0..rooms.len()).map(|i| draw(seed, 1, i as u64) >> 32).collect();
     let mut counts = vec![0; rooms.len()];
@@ -35,8 +35,8 @@ pub(crate) fn quotas(rooms: &[Room], blocks: usize, seed: u64) -> Option<Vec<usi
     Some(counts)
 }
 
-/// Gives the `stored` blocks to racks with these `quotas` (which add up to their number): for each rack
-/// its blocks. Every rack's blocks are a recoverable loss. `None` when no such dealing is found.
+/// Gives the `stored` blocks to racks with these `quotas` (which add up to the number of blocks); returns the
+/// blocks of each rack. The loss of any one rack is recoverable. `None` when no such dealing is found.
 pub(crate) fn deal(
     code: &dyn Code,
     stored: &[BlockIndex],
@@ -50,7 +50,7 @@ pub(crate) fn deal(
     plain.find(|dealt| dealt.iter().all(|set| dealer.safe(set))).or_else(|| dealer.search())
 }
 
-/// As [`deal`] without regard to what may be lost: the groups are scattered.
+/// As [`deal`], but ignores which losses the stripe survives: the groups are scattered.
 pub(crate) fn deal_unsafely(
     code: &dyn Code,
     stored: &[BlockIndex],

@@ -1,4 +1,4 @@
-//! Choices that look random and are not: a mixing function of a seed.
+//! Deterministic choices that look random: a mixing function of a seed.
 
 /// The output function of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
 /// generators", OOPSLA'14): a bijection that spreads every bit of its input.

@@ -31,7 +31,7 @@ pub struct Explanation {
     pub requestors: Vec<NodeId>,
     /// The blocks that would be read, in the order of the path.
     pub helpers: Vec<BlockIndex>,
-    /// Whether the path is proved to be the best by its slowest link ([`crate::RepairPlan::path_is_best`]).
+    /// Whether it is proved that no path has a faster slowest link ([`crate::RepairPlan::path_is_best`]).
     pub path_is_best: Option<bool>,
     /// The placed graph, a line for each vertex.
     pub graph: String,
@@ -47,10 +47,10 @@ pub struct Explanation {
     pub rate: Option<NonZeroU64>,
     /// Predicted timeslots when streamed in these slices, as Kintsu does.
     pub timeslots: f64,
-    /// Predicted timeslots when blocks are sent on only whole, as the papers reckon for
-    /// conventional repair and PPR.
+    /// Predicted timeslots when a node sends a block on only after it has the whole block, as the papers assume
+    /// for conventional repair and PPR.
     pub timeslots_whole_blocks: f64,
-    /// How long every method would take by the rates of links, where they are known.
+    /// How long every method would take at the known rates of the links; `None` where no rates are known.
     pub compared: Option<Comparison>,
     #[serde(skip)]
     plan: Plan,
@@ -79,8 +79,8 @@ impl Explanation {
     }
 }
 
-/// Plans the repair of `lost` blocks as it would be done now, and tells what would happen. Blocks that
-/// still have a home may be given as lost: "what if". A slice of 0 bytes stands for the one that suits the plan.
+/// Plans the repair of `lost` blocks as it would be done now, and describes it. Blocks that still have a home may
+/// be given as lost, to see what would happen. A slice of 0 bytes means the size that suits the plan.
 ///
 /// # Errors
 /// As [`place_lost`] and [`repair`].

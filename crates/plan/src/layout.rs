@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::PlanError;
 
-/// Sub-blocks of whole cells are a multiple of this long, so that a helper that reads some of them reads pages, not
-/// crumbs; so are blocks of a short contiguous stripe.
+/// Sub-blocks of whole cells are a multiple of this long, so that a helper that reads only some of them reads
+/// whole pages. Blocks of a short contiguous stripe are multiples of it too.
 const PAGE_BYTES: u64 = 4096;
 
-/// The cell where nobody chose one, unless sub-blocks need a larger one.
+/// The default cell size. Sub-blocks may need a larger one.
 const CELL_BYTES: u64 = 128 << 10;
 
-/// The block where nobody chose one, unless it would be no multiple of the cell.
+/// The default block size, rounded up to a multiple of the cell.
 const BLOCK_BYTES: u64 = 64 << 20;
 
 /// The most bytes under one checksum.
@@ -58,7 +58,7 @@ pub struct Layout {
     pub data_bytes: u64,
 }
 
-/// What `w` is in a record of a time without sub-blocks.
+/// The default of `w` in records written before there were sub-blocks.
 fn one() -> u16 {
     1
 }
@@ -112,7 +112,8 @@ impl Division {
         self.size.div_ceil(self.full().max(1))
     }
 
-    /// Offset of the first byte of stripe `i` in the object, and its layout. Beyond the last one they have no bytes.
+    /// Offset of the first byte of stripe `i` in the object, and its layout. Stripes beyond the last one have no
+    /// bytes.
     pub fn stripe(&self, i: u64) -> (u64, Layout) {
         let &Self { k, w, kind, block_bytes, cell_bytes, .. } = self;
         let offset = i.saturating_mul(self.full()).min(self.size);
@@ -187,7 +188,8 @@ impl Layout {
     }
 
     /// Bytes under one checksum in the files of the blocks: the largest power of two, from a page to 64 KiB, that
-    /// divides a sub-block of a whole cell, so that whoever reads one reads no byte beside it. 64 KiB without sub-blocks.
+    /// divides a sub-block of a whole cell. So a reader of one sub-block reads and verifies no byte outside it. 64
+    /// KiB without sub-blocks.
     pub fn unit_bytes(&self) -> u32 {
         if self.w <= 1 {
             return MAX_UNIT_BYTES;
@@ -384,7 +386,7 @@ mod tests {
     fn sizes_that_do_not_fit_the_sub_blocks_are_refused_with_some_that_do() {
         let refused = |kind, block, cell| stripes_of(9, 2, 4, kind, block, cell).unwrap_err().to_string();
         for kind in KINDS {
-            assert!(refused(kind, 1 << 20, 8192).contains("such as 16384"), "crumbs");
+            assert!(refused(kind, 1 << 20, 8192).contains("such as 16384"), "less than whole pages");
             assert!(refused(kind, 1 << 20, 20_000).contains("such as 32768"));
             assert!(refused(kind, 40_000, 16_384).contains("such as 49152"));
         }

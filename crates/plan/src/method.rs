@@ -17,9 +17,10 @@ pub enum Method {
     Pipeline,
     /// A chain in the order of block numbers, whatever the racks.
     Flat,
-    /// As many chains as there are helpers less one, each of which delivers from another helper.
+    /// One chain fewer than there are helpers. Each chain ends at a different helper, which delivers to the
+    /// requestor.
     Cyclic,
-    /// The chain whose slowest link is as fast as can be; where no rates are known, as [`Self::Pipeline`].
+    /// The chain with the fastest slowest link; where no rates are known, the same as [`Self::Pipeline`].
     Weighted,
     /// The best trees that the rates of the links allow, several at once ([`crate::optimal`]); where no rates are known, a
     /// chain.
@@ -46,7 +47,7 @@ impl Method {
         Self::PipeS,
     ];
 
-    /// Those that stream, which is what may be predicted by links alone: all but the baselines.
+    /// The methods that stream. Their times can be predicted from the links alone, unlike those of the baselines.
     pub const STREAMED: [Self; 7] = [
         Self::Conventional,
         Self::Ppr,
@@ -57,7 +58,7 @@ impl Method {
         Self::Optimal,
     ];
 
-    /// Whether slices go along paths, so that the last helper computes what the requestor gets.
+    /// Whether slices go along paths, so that the last helper computes the result for the requestor.
     pub fn is_path(self) -> bool {
         !matches!(self, Self::Conventional | Self::Ppr)
     }

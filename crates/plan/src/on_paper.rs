@@ -1,4 +1,4 @@
-//! A cluster on paper: nodes spread evenly over racks, and stripes placed as on any other.
+//! An imaginary cluster: nodes spread evenly over racks, with stripes placed as on a real one.
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, RackId};

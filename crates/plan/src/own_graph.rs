@@ -1,10 +1,10 @@
-//! The code's own decode graph, placed as it stands: what it binds to a helper is computed there, and the rest
+//! Places the code's own decode graph unchanged: what the graph binds to a helper is computed there, and the rest
 //! where its result goes.
 //!
-//! It is how codes with sub-blocks are repaired conventionally. Such a graph names the sub-blocks that are needed, and no
-//! others are read; its flat form would have as many terms as the lost sub-blocks times those read (for a Clay
-//! code a hundred times more than the graph), and would undo what helpers combine before they send. Not
-//! here: trees and chains, which are made of the flat form.
+//! Codes with sub-blocks are repaired conventionally in this way. Such a graph names the sub-blocks that are
+//! needed, and no others are read; its flat form would have as many terms as the lost sub-blocks times those read
+//! (for a Clay code a hundred times more than the graph), and would undo what helpers combine before they send.
+//! Trees and chains are not built here; they use the flat form.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,10 @@ use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Vertex};
 
 use crate::{PlanError, StripeView};
 
-/// Places `graph`, which computes the lost blocks of `goals` (each with who wants it). Lost blocks that have nothing in
-/// common are computed each where it is wanted; of those that have, all where the first one is.
-/// The blocks `at_hand` are there whole anyway, so that nothing is gained where a helper combines them alone.
+/// Places `graph`, which computes the lost blocks of `goals` (each with its requestor). A lost block that shares
+/// nothing with the others is computed at its requestor. Lost blocks that share something are all computed at the
+/// requestor of the first. The blocks `at_hand` are fetched whole in any case, so nothing is gained when a helper
+/// combines only these.
 ///
 /// # Errors
 /// `Placement` for a leaf of a block without a home; `Graph` for a graph with a cycle.
@@ -47,7 +48,7 @@ pub(crate) fn place_own(
     Ok(Placed { graph, load_at, compute_at, persist_at: BTreeMap::new() })
 }
 
-/// Takes out the binds of computations that need only blocks at hand.
+/// Removes the binds of computations that need only blocks at hand.
 fn release(view: &StripeView, graph: &mut Ecdag, at_hand: &[BlockIndex]) -> Result<(), PlanError> {
     if at_hand.is_empty() || graph.binds_y().is_empty() {
         return Ok(());
@@ -69,19 +70,19 @@ fn release(view: &StripeView, graph: &mut Ecdag, at_hand: &[BlockIndex]) -> Resu
     Ok(())
 }
 
-/// The vertex that stands for the computation of `vertex`.
+/// The vertex that represents the computation of `vertex`.
 fn unit_of(graph: &Ecdag, vertex: Vertex) -> Vertex {
     graph.bind_of(vertex).map_or(vertex, |bind| bind.vertex)
 }
 
-/// The computations of which some vertex is bound to a place.
+/// The computations that have a vertex bound to a place.
 fn bound_units(graph: &Ecdag) -> BTreeSet<Vertex> {
     graph.binds_y().keys().map(|vertex| unit_of(graph, *vertex)).collect()
 }
 
-/// Which vertices hang together, by joins or by joint computation.
+/// Sets of vertices connected by joins or by joint computation (a union-find structure).
 struct Islands {
-    /// Towards the vertex that stands for the island; that one is not in it.
+    /// The next vertex on the way to the representative of the island; the representative itself has no entry.
     parent: BTreeMap<Vertex, Vertex>,
 }
 
@@ -111,7 +112,7 @@ impl Islands {
         }
         let mut at = vertex;
         while at != root {
-            // Every vertex on the way points to the root from now on, so that ways stay short.
+            // From now on every vertex on the way points to the root, so that ways stay short.
             at = self.parent.insert(at, root).unwrap_or(root);
         }
         root

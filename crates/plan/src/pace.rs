@@ -1,8 +1,9 @@
-//! How fast helpers that wait for nobody may begin their slices.
+//! The rate limit on helpers that wait for no other node (here called first senders).
 //!
-//! Where a link carries streams of several depths, those of helpers that wait for nobody fill its queue before the
-//! others have anything to send, and each later hop then waits in one full queue after the other. So these helpers
-//! begin slices no faster than the plan's busiest link can carry them on; all others follow from what comes to them.
+//! A link may carry streams of first senders and streams of later hops. The first senders would fill the queue of
+//! the link before the later hops have anything to send. Each later hop would then wait in one full queue after
+//! another. Therefore first senders start slices no faster than the plan's busiest link can carry them. All other
+//! nodes follow the slices that they receive.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -11,27 +12,29 @@ use crate::rates::Limit;
 use crate::timeslots::Transfers;
 use crate::{Pace, Plan, PlanError, Topology, predicted};
 
-/// The part of a link's rate that payload can be, a little less: TCP in full Ethernet frames leaves 1448 of 1514 bytes.
+/// The part of a link's rate that is left for payload: a little less than the 1448/1514 of TCP in full Ethernet
+/// frames.
 const PAYLOAD: f64 = 0.95;
 
-/// Bytes of a block by which the rate is reckoned.
+/// The block size for which the rate is computed.
 const BLOCK_BYTES: u64 = 1 << 40;
 
 impl Plan {
-    /// Bytes of each block a second, no faster than which nodes that wait for no other begin their slices.
+    /// Upper limit on the rate at which first senders start their slices, in bytes of each block a second; `None`:
+    /// no limit.
     pub fn held_rate(&self) -> Option<NonZeroU64> {
         let rate = self.rate.filter(|_| self.held && self.pace == Pace::Streamed)?;
         Some(NonZeroU64::new((rate.get() as f64 * PAYLOAD) as u64).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// The same for the slices of a lane with this share.
+    /// The same limit for one lane with this share of the slices.
     pub fn rate_of(&self, share: u32) -> Option<NonZeroU64> {
         let shares: u128 = self.lanes.iter().map(|lane| u128::from(lane.share)).sum();
         let part = u128::from(self.held_rate()?.get()) * u128::from(share) / shares.max(1);
         Some(NonZeroU64::new(part as u64).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// With [`Plan::rate`] by the rates of the topology, and held to it where that is of use.
+    /// Sets [`Plan::rate`] from the rates of the topology, and [`Plan::held`] where the limit helps.
     ///
     /// # Errors
     /// `Graph` when a lane does not lower.
@@ -44,7 +47,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// Whether a link with a rate carries both streams that wait for others and some that do not.
+    /// Whether a link with a rate carries both streams of first senders and streams that wait for others.
     fn mixes_depths(&self, topology: &Topology) -> Result<bool, PlanError> {
         let (mut first, mut later): (BTreeSet<Limit>, BTreeSet<Limit>) = Default::default();
         for lane in &self.lanes {

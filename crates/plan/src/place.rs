@@ -1,9 +1,9 @@
 //! Where the blocks of a stripe live: on distinct usable nodes, spread over racks.
 //!
-//! Rules, in order: never two blocks of a stripe on one node; the blocks in one rack are a loss that
-//! the code survives (so never more than n-k), where the racks allow it; the code's groups stay
-//! together, so that local repairs stay inside racks; load in proportion to room. All choices
-//! are functions of the seed: the same stripe on the same topology gets the same homes.
+//! Rules, in order: never two blocks of a stripe on one node; the stripe survives the loss of any one rack (so no
+//! rack has more than n-k blocks), where the racks allow it; the code's groups stay together, so that local
+//! repairs stay inside racks; emptier nodes get more blocks. All choices are functions of the seed: the same
+//! stripe on the same topology gets the same homes.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use crate::deal::{Room, deal, deal_unsafely, quotas, survives};
 use crate::draw::draw;
 use crate::{Layout, PlanError, StripeView, Topology};
 
-/// Nodes that differ by much less than this in what they store count as equally full.
+/// Nodes whose stored bytes differ by much less than this count as equally full.
 const SLACK_BYTES: u64 = 1 << 30;
 
 /// The homes of one stripe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// By block index: its node, or `None` for a block without bytes, which is not stored.
+    /// For each block index the node, or `None` for a block without bytes, which is not stored.
     pub homes: Vec<Option<NodeId>>,
     /// Whether the stripe survives the loss of any one rack. False when there are too few racks or too
     /// few usable nodes in them; then blocks are spread as far as they go.
     pub rack_safe: bool,
 }
 
-/// Homes for the blocks of a new stripe. `seed` rotates the choice: take the stripe's id, so that
-/// many stripes load all nodes alike.
+/// Homes for the blocks of a new stripe. `seed` rotates the choice: pass the stripe's id, so that many stripes
+/// load all nodes evenly.
 ///
 /// # Errors
 /// `Placement` when fewer usable nodes than stored blocks are there.
@@ -71,10 +71,10 @@ pub fn place(
     Ok(Placement { homes, rack_safe })
 }
 
-/// Requestors for `lost` blocks of a stripe, one each: usable nodes without another block of the
-/// stripe (the home of a lost block may be its own successor), the rack rule kept where
-/// possible, then the rack that holds all the rest of the block's group, if one does (its repair then crosses no
-/// racks), then the smallest `rank` (for example the time of last use), then the emptiest.
+/// Requestors for `lost` blocks of a stripe, one each: usable nodes without another block of the stripe. (The home
+/// of a lost block may get the block again.) Of these nodes are preferred, in this order: those that keep the rack
+/// rule; those in the rack that holds all the rest of the block's group, if there is one (the repair then crosses
+/// no racks); those with the smallest `rank` (for example the time of last use); the emptiest.
 ///
 /// # Errors
 /// `Placement` when no node is left for some block; `Invalid` for blocks that are not stored.
@@ -107,8 +107,9 @@ pub fn place_lost(
     Ok(chosen)
 }
 
-/// The usable nodes, of those that `may`, where a block of a stripe with these other homes is best, [`place_lost`]'s
-/// rank aside; with how many blocks of the stripe their rack then has.
+/// The best usable nodes for a block of a stripe with these other homes, among those that `may` get it, by the
+/// rules of [`place_lost`] without the rank. Each comes with the number of blocks of the stripe that its rack
+/// would then have.
 pub(crate) fn welcoming(
     view: &StripeView,
     topology: &Topology,
@@ -117,7 +118,7 @@ pub(crate) fn welcoming(
     may: &dyn Fn(NodeId) -> bool,
 ) -> Vec<(NodeId, usize)> {
     let groups = view.code.place();
-    // Where all blocks are one group there is none to be kept together.
+    // Where all blocks are one group, no group has to be kept together.
     let group = groups.iter().find(|group| groups.len() > 1 && group.contains(&block));
     let mut verdicts: BTreeMap<RackId, ((bool, usize, bool), usize)> = BTreeMap::new();
     let (mut best, mut open) = (None, Vec::new());
@@ -130,7 +131,7 @@ pub(crate) fn welcoming(
             set.push(block);
             let away = !group.is_some_and(|group| group.iter().all(|mate| set.contains(mate)));
             let breaks = !survives(view.code.as_ref(), &set);
-            // Where the rule must be broken, as few blocks a rack as possible.
+            // Where the rack rule must be broken, prefer racks with few blocks.
             ((breaks, if breaks { set.len() } else { 0 }, away), set.len())
         });
         if best.is_none_or(|best| verdict < best) {

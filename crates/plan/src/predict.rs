@@ -1,12 +1,12 @@
-//! How long a plan takes at least, by the load that it puts on each link.
+//! The least time of a plan, from the load that it puts on each link.
 
 use std::collections::BTreeMap;
 
 use crate::{Account, Plan, PlanError, Topology};
 
-/// Seconds in which the busiest link carries what the plan sends over it, for blocks of so many bytes, by the rates of
-/// the topology. Filling a pipeline and what each slice costs are not in it, nor is anything else on the links. 0 where
-/// no rates are known.
+/// Seconds that the busiest link needs for what the plan sends over it, for blocks of `block_bytes`, at the rates
+/// of the topology. It does not include the time to fill a pipeline, the overhead of each slice, or other traffic.
+/// 0 where no rates are known.
 ///
 /// # Errors
 /// `Graph` when a lane does not lower.

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, Placed, Task, Vertex};
 use serde::{Deserialize, Serialize};
 
-/// One attempt at one operation: names the streams between its nodes. Never reused.
+/// The id of one attempt at one operation. It names the streams between the nodes and is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub u64);
@@ -26,33 +26,34 @@ pub struct Lane {
     pub share: u32,
 }
 
-/// How a plan is run. All but the default are there to be compared with (ECPipe, section 6.4).
+/// How a plan is run. All but the default exist only as baselines for comparison (ECPipe, section 6.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pace {
-    /// In slices, with everything that a node does overlapped.
+    /// In slices; a node overlaps all its tasks.
     #[default]
     Streamed,
-    /// In slices, and on each node one thing after the other: receive, read, compute, send (Pipe-S).
+    /// In slices; a node does one task after the other: receive, read, compute, send (Pipe-S).
     Serial,
-    /// A whole block is a slice, as far as one goes into a frame: [`MOST_STEP_BYTES`] (Pipe-B).
+    /// One slice for the whole block, or the largest that fits into a frame, [`MOST_STEP_BYTES`] (Pipe-B).
     WholeBlocks,
 }
 
-/// A step cannot be longer: a block that is not divided goes step by step into one frame of the wire each, and this is
-/// the most that a frame may carry (`kintsu_wire::frame::MAX_PAYLOAD_BYTES`, where a test holds the two together).
+/// The longest step. Each step of a block without sub-blocks is sent as one frame, and this is the most that a
+/// frame may carry (`kintsu_wire::frame::MAX_PAYLOAD_BYTES`; a test there checks that the two are equal).
 pub const MOST_STEP_BYTES: u32 = 64 << 20;
 
 /// One or more lanes over the same stripe: star, tree, chain, or several of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The lanes; slices are divided among them by share.
+    /// The lanes; the slices are divided among them by share.
     pub lanes: Vec<Lane>,
-    /// How it is run.
+    /// How the plan is run.
     pub pace: Pace,
-    /// Bytes of each block a second that its busiest link can carry, as far as rates are known.
+    /// The rate that the plan's busiest link can carry, in bytes of each block a second; `None` where no rates are
+    /// known.
     pub rate: Option<NonZeroU64>,
-    /// Whether nodes that wait for no other begin their slices no faster than the links carry them on
-    /// ([`Plan::held_rate`]); else as fast as their slices leave. For plans that are streamed.
+    /// Whether nodes that wait for no other node are limited to the rate of the links ([`Plan::held_rate`]);
+    /// otherwise they start slices as fast as these leave. Only for streamed plans.
     pub held: bool,
 }
 
@@ -63,7 +64,7 @@ impl Plan {
     }
 }
 
-/// Which bytes of the blocks a program goes through, and in what steps.
+/// Which bytes of the blocks a program processes, and in what steps.
 ///
 /// Step t covers bytes `[start + t * step_bytes, min(.., end))` of every block; a vertex (sub-block
 /// s of w) covers the s-th w-th part of each step.
@@ -71,7 +72,7 @@ impl Plan {
 pub struct Window {
     /// First byte of every block.
     pub start: u64,
-    /// One past the last byte; the longest block's length at most.
+    /// One past the last byte; at most the length of the longest block.
     pub end: u64,
     /// Bytes of a block in one step: the slice for w = 1, the cell for w > 1. A multiple of w.
     pub step_bytes: u32,
@@ -112,31 +113,32 @@ impl Window {
     }
 }
 
-/// A digest that stands for none: what it is recorded for is not compared.
+/// A digest that means "unknown": no comparison is made.
 pub const DIGEST_UNKNOWN: [u8; 16] = [0; 16];
 
-/// Ties the symbols of one block to a real block.
+/// Binds the symbols of one block of the graph to a stored block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockBinding {
     /// Position in the stripe: symbols `index * w ..` are this block's.
     pub index: BlockIndex,
     /// Which block.
     pub id: BlockId,
-    /// Which generation of it must be read, or is written.
+    /// The generation that must be read, or that is written.
     pub generation: u32,
     /// Its true length: reads beyond give zeros, writes beyond are dropped.
     pub len: u64,
-    /// Bytes under one checksum, when it is written; a block that is read says so itself.
+    /// Bytes under one checksum when the block is written. A block that is read states its own.
     pub unit_bytes: u32,
-    /// The digest recorded when the block was first written. A persisted block that differs is never made visible; one
-    /// that is loaded and differs is not read. None where it is not known, as for a first write.
+    /// The digest recorded when the block was first written. A persisted block with another digest is never made
+    /// visible, and a loaded block with another recorded digest is not read. `None` where no digest is known, as
+    /// for a first write.
     pub expect: Option<[u8; 16]>,
-    /// When persisted: what the block's header is to say besides its identity. Opaque here and for the store.
+    /// A label for the header of a persisted block, besides its identity. Opaque here and to the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub label: Vec<u8>,
 }
 
-/// Where the data listener of a node is.
+/// The address of a node's data listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// The node.
@@ -145,34 +147,34 @@ pub struct Peer {
     pub data: SocketAddr,
 }
 
-/// What one node runs of one lane of a plan, as one stream, step by step.
+/// The part of one lane that one node runs, as one stream, step by step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// The attempt.
     pub job: JobId,
     /// The lane of the plan.
     pub lane: u16,
-    /// Who runs it.
+    /// The node that runs it.
     pub node: NodeId,
-    /// Which bytes, in what steps.
+    /// The bytes and steps.
     pub window: Window,
-    /// The tasks, in an order in which each finds its inputs.
+    /// The tasks, ordered so that the inputs of each are ready before it.
     pub tasks: Vec<Task>,
-    /// What others fetch from this node, in task order.
+    /// The vertices that other nodes fetch from this node, in task order.
     pub sends: Vec<(Vertex, NodeId)>,
     /// The blocks that its `Load` and `Persist` tasks touch.
     pub blocks: Vec<BlockBinding>,
     /// The data addresses of the nodes it sends to or fetches from (not of the client).
     pub peers: Vec<Peer>,
-    /// Joins the attempts of one repair: a block left unfinished under this key by an
-    /// earlier attempt is continued from `window.start`. Zero: none.
+    /// Identifies attempts of the same repair: an unfinished block that an earlier attempt left under this key is
+    /// continued from `window.start`. Zero: nothing is continued.
     pub resume_key: u64,
-    /// One slice after the other, and for each one thing after the other: receive, read, compute, send, with
-    /// no queue and nothing read ahead. For comparison only (ECPipe, section 6.4, Pipe-S).
+    /// Handles one slice at a time, and for each slice one task at a time: receive, read, compute, send. No
+    /// queues, no read-ahead. For comparison only (ECPipe, section 6.4, Pipe-S).
     #[serde(default)]
     pub serial: bool,
-    /// Bytes of a block a second, in the steps of this lane, no faster than which the steps begin; none: as fast as
-    /// they can.
+    /// Upper limit on the rate at which the steps of this lane start, in bytes of a block a second. `None`: no
+    /// limit.
     #[serde(default)]
     pub rate: Option<NonZeroU64>,
 }

@@ -1,8 +1,8 @@
-//! What links carry, as given or measured, in bytes a second.
+//! The rates of links, given or measured, in bytes a second.
 //!
-//! Every node has an uplink and a downlink, every rack a pair towards the core, and any two nodes may have a
-//! limit of their own (ECPipe, section 4.3: a rate for each link). What is not known is unlimited.
-//! Invariant: no rate is zero; a link that carries nothing is told by the node being unusable.
+//! Every node has an uplink and a downlink, every rack a pair towards the core, and any two nodes may have a limit
+//! of their own (ECPipe, section 4.3: a rate for each link). A rate that is not known counts as unlimited.
+//! Invariant: no rate is zero; where a link carries nothing, the node is marked unusable.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -34,7 +34,7 @@ impl Rates {
         Self { down: up.clone(), up, ..Self::default() }
     }
 
-    /// Whether nothing is known.
+    /// Whether no rate is known.
     pub fn is_empty(&self) -> bool {
         self.up.is_empty()
             && self.down.is_empty()
@@ -61,7 +61,7 @@ impl Topology {
         self.limits(from, to).map(|(_, rate)| rate).min()
     }
 
-    /// The links on the way of a stream that have a rate.
+    /// The links with a rate on the way of a stream.
     pub(crate) fn limits(
         &self,
         from: NodeId,

@@ -1,8 +1,8 @@
 //! Reads by a client, normal and degraded (OpenEC, section 4.2; ECPipe, section 3.2).
 //!
-//! Blocks that can be read come as they are. The others are rebuilt: by the client from blocks
-//! that it reads anyway, as far as the code allows, and as few more as it needs; or on the way to the client
-//! by a tree or a chain.
+//! Available blocks are sent as they are. The others are rebuilt, in one of two ways: by the client, from the
+//! blocks that it reads anyway and as few further blocks as the code needs; or on the way to the client, by a tree
+//! or a chain.
 
 use kintsu_dag::{BlockIndex, NodeId, Sink};
 
@@ -10,10 +10,9 @@ use crate::rebuild::{carried, proved};
 use crate::repair::rebuild;
 use crate::{Method, Plan, PlanError, StripeView, Topology};
 
-/// Brings the `wanted` blocks to the client, which decodes those without a home or in `unavailable`
-/// itself. Every block is fetched once, whatever it serves: the way to read much of a stripe. Blocks
-/// without bytes are left out. As long as a stripe has no parity yet, its parity blocks are
-/// `unavailable`.
+/// Brings the `wanted` blocks to the client. The client itself decodes those that have no home or are in
+/// `unavailable`. Every block is fetched only once, so this is the way to read much of a stripe. Blocks without
+/// bytes are left out. While a stripe has no parity yet, pass its parity blocks as `unavailable`.
 ///
 /// # Errors
 /// `Unrecoverable` when too few blocks are left; `Invalid` for blocks that are not of the stripe.
@@ -21,11 +20,11 @@ pub fn read(view: &StripeView, wanted: &[BlockIndex], unavailable: &[BlockIndex]
     read_by(view, &Topology::default(), wanted, unavailable, Method::Conventional)
 }
 
-/// As [`read`], with unavailable blocks rebuilt by `method`. A chain brings the client one block for each
-/// unavailable one instead of k, and takes about as long as a normal read: the way to read little of
-/// a stripe. The topology orders the path by racks. Where it knows rates, the blocks whose way to the client is fastest are
-/// taken first, and [`Method::Weighted`] goes along the path whose slowest link is fastest; [`Method::Optimal`] is the same
-/// here.
+/// As [`read`], with unavailable blocks rebuilt by `method`. A chain brings the client one block instead of k for
+/// each unavailable block, and takes about as long as a normal read, so this is the way to read little of a
+/// stripe. The topology orders the path by racks. Where rates are known, the blocks with the fastest way to the
+/// client are taken first, and [`Method::Weighted`] takes the path with the fastest slowest link;
+/// [`Method::Optimal`] does the same here.
 ///
 /// # Errors
 /// As [`read`].

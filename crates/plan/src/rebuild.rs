@@ -1,8 +1,8 @@
 //! From lost blocks to the linear map that rebuilds them, and the proof that every plan passes.
 //!
-//! A lost block and another one that share no helper are rebuilt independently: the map falls into
-//! [`Part`]s (two lost blocks in two local groups of an LRC are two repairs of r helpers each).
-//! Nothing here is about shapes or requestors.
+//! A lost block and another one that share no helper are rebuilt independently: the map falls into [`Part`]s (two
+//! lost blocks in two local groups of an LRC are two repairs of r helpers each). This module knows no shapes and
+//! no requestors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use kintsu_dag::{BlockIndex, DagError, Ecdag, NodeId, Placed, Sink, Vertex};
 
 use crate::{Lane, Plan, PlanError, StripeView};
 
-/// The graph that computes `lost` blocks from available ones, earlier ones of `preference`
-/// preferred, blocks without bytes taken for the zeros that they are.
+/// The graph that computes `lost` blocks from available blocks, preferring earlier ones of `preference`. Blocks
+/// without bytes count as zeros.
 ///
 /// # Errors
 /// `Unrecoverable` when what is left does not determine the lost blocks.
@@ -34,11 +34,11 @@ pub(crate) fn decode(
     })
 }
 
-/// The graph without the leaves of `absent` blocks. A target that is zero for lack of other inputs
-/// stays in the graph, as zero times the first leaf left, or else times `filler`.
+/// The graph without the leaves of `absent` blocks. A target that is zero because it has no other inputs stays in
+/// the graph, as zero times the first remaining leaf, or if there is none, times `filler`.
 ///
 /// # Errors
-/// `Unrecoverable` when there is not even that.
+/// `Unrecoverable` when there is no `filler` either.
 pub(crate) fn shorten(
     view: &StripeView,
     graph: Ecdag,
@@ -115,7 +115,7 @@ impl Part {
 /// The map that a decode graph computes, in its independent parts.
 pub(crate) fn parts(view: &StripeView, graph: &Ecdag) -> Result<Vec<Part>, PlanError> {
     let (leaves, targets, coefs) = graph.flatten()?;
-    // By lost block its rows, and the helpers that it needs (one, if it is zero whatever they hold).
+    // For each lost block its rows and the helpers that it needs (one helper if the block is always zero).
     let mut needs: BTreeMap<BlockIndex, (Vec<usize>, BTreeSet<BlockIndex>)> = BTreeMap::new();
     for (row, target) in targets.iter().enumerate() {
         let (rows, helpers) = needs.entry(view.block_of(*target)).or_default();
@@ -190,11 +190,11 @@ pub(crate) fn union(graphs: Vec<Ecdag>) -> Result<Ecdag, DagError> {
     Ok(whole)
 }
 
-/// One block on its way: which, from where, to where, and what becomes of it there.
+/// The move of one block: which block, from where, to where, and what is done with it there.
 pub(crate) type Move = (BlockIndex, NodeId, NodeId, Sink);
 
-/// The plan that moves blocks as they are. Its vertices are blocks, whatever the code's sub-blocks, and its graph
-/// computes nothing: there is nothing to prove.
+/// The plan that moves blocks as they are. Its vertices are whole blocks even where the code has sub-blocks. Its
+/// graph computes nothing, so there is nothing to prove.
 pub(crate) fn carried(view: &StripeView, moves: impl IntoIterator<Item = Move>) -> Plan {
     let mut placed = Placed {
         graph: Ecdag::new(view.code.n(), 1),
@@ -209,11 +209,11 @@ pub(crate) fn carried(view: &StripeView, moves: impl IntoIterator<Item = Move>) 
     Plan::new(vec![Lane { placed, share: 1 }])
 }
 
-/// A plan of these lanes with equal shares, if their graphs are proved and each computes the symbols of exactly these
-/// blocks.
+/// A plan of these lanes with equal shares. Proves each graph, and checks that it computes the symbols of exactly
+/// these blocks.
 ///
 /// # Errors
-/// `Graph` when one does not.
+/// `Graph` when a graph does not.
 pub(crate) fn proved(
     view: &StripeView,
     lanes: Vec<Placed>,

@@ -1,9 +1,9 @@
 //! Full-node recovery: repairs of many stripes with the load spread over nodes (ECPipe, section 3.3).
 //!
-//! - [`Schedule`]: the rules by which helpers and requestors are taken;
-//! - [`Recovery::window`]: assigns the stripes that are next, together;
-//! - [`Recovery::requestors`] and [`Recovery::assign`]: plan one repair, as it was assigned or, where that is not
-//!   possible any more, with the nodes least recently used.
+//! - [`Schedule`]: the rules by which helpers and requestors are chosen;
+//! - [`Recovery::window`]: assigns helpers and requestors to the next stripes together;
+//! - [`Recovery::requestors`] and [`Recovery::assign`]: plan one repair with the assigned nodes or, where these
+//!   are no longer usable, with the least recently used ones.
 //!
 //! The clock is a counter of repairs. A node remembers when it was last a helper and when it was
 //! last a requestor. This is state without I/O: the same calls give the same plans.
@@ -22,7 +22,7 @@ use crate::{Method, PlanError, Repair, RepairPlan, StripeView, Topology, place_l
 pub use schedule::Schedule;
 pub use window::{Assignment, Shares, Waiting, choose_requestors};
 
-/// Which nodes have helped, and when; and what is assigned to whom.
+/// When each node last helped, and what is assigned to which node.
 #[derive(Debug, Clone, Default)]
 pub struct Recovery {
     clock: u64,
@@ -55,8 +55,8 @@ impl Recovery {
         self.assign(view, topology, &wanted, excluded)
     }
 
-    /// The requestors that are assigned, as far as they are usable and hold no block of the stripe; for the other
-    /// blocks those least recently used. Nothing counts as used yet.
+    /// The assigned requestors that are usable and hold no block of the stripe; for the other blocks the least
+    /// recently used nodes. Nothing counts as used yet.
     ///
     /// # Errors
     /// As [`place_lost`].
@@ -87,10 +87,9 @@ impl Recovery {
         lost.iter().map(|block| view.home(*block)).collect()
     }
 
-    /// Plans a repair for given requestors: the first attempt where they are decided otherwise, or a later one that goes
-    /// on where an earlier one was interrupted. It goes along the trees that are assigned; where there are none, or
-    /// their nodes are not there any more, helpers are those that are assigned and then those least recently used. A
-    /// plan that is returned counts as used.
+    /// Plans a repair for given requestors: a first attempt, or a later one that continues an interrupted one. It
+    /// uses the assigned trees. Where there are none, or their nodes are gone, it prefers the assigned helpers and
+    /// then the least recently used nodes. A plan that is returned counts as used.
     ///
     /// # Errors
     /// As [`repair`]; then nothing counts as used.
@@ -120,7 +119,8 @@ impl Recovery {
         Ok(planned)
     }
 
-    /// A copy with all that the plan of one stripe goes by, so that it can be made without holding up others.
+    /// A copy of the state that the plan of one stripe needs, so that the plan can be made without blocking
+    /// others.
     pub fn part(&self, stripe: StripeId) -> Self {
         let assigned = self.assigned.get(&stripe).map(|assignment| (stripe, assignment.clone()));
         Self {
@@ -131,7 +131,7 @@ impl Recovery {
         }
     }
 
-    /// Counts a plan as used that was made with a [`Recovery::part`].
+    /// Counts a plan that was made with a [`Recovery::part`] as used.
     pub fn used(
         &mut self,
         stripe: StripeId,
@@ -143,7 +143,7 @@ impl Recovery {
         }
     }
 
-    /// Keeps what a clone's [`Recovery::window`] assigned, as if it had been this one's.
+    /// Adopts assignments that [`Recovery::window`] made on a clone.
     pub fn keep<'a>(&mut self, assigned: impl IntoIterator<Item = &'a Assignment>) {
         for assignment in assigned {
             self.mark(assignment.helpers.iter().copied(), assignment.requestors.values().copied());
@@ -151,7 +151,7 @@ impl Recovery {
         }
     }
 
-    /// Forgets what is assigned for a stripe: it is repaired, or will not be.
+    /// Forgets the assignment of a stripe that is repaired or will not be repaired.
     pub fn release(&mut self, stripe: StripeId) {
         self.assigned.remove(&stripe);
     }

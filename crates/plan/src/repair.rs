@@ -37,9 +37,9 @@ pub struct RepairPlan {
     pub lost: Vec<BlockIndex>,
     /// The node that gets each of them.
     pub requestors: Vec<NodeId>,
-    /// Whether it is proved that no path that was searched has a faster slowest link ([`crate::Widest::exact`]);
-    /// `None` where no path was searched by rate. For MDS codes without sub-blocks paths over any k blocks are
-    /// searched, for others those over the blocks that decoding names.
+    /// Whether it is proved that no path in the search has a faster slowest link ([`crate::Widest::exact`]);
+    /// `None` where no path was searched by rate. For MDS codes without sub-blocks the search covers paths over
+    /// any k blocks, for others only paths over the blocks that decoding reads.
     pub path_is_best: Option<bool>,
 }
 
@@ -49,10 +49,10 @@ impl RepairPlan {
     }
 }
 
-/// Plans a repair from the available blocks that are not `excluded` (rotten, or on nodes that
-/// stall). Helpers with the smallest `rank` are taken first (ECPipe's time of last use, section
-/// 3.3); among equals a pipeline prefers those in the requestor's rack, then those in the racks
-/// with most of them, so that few racks are touched (Algorithm 1).
+/// Plans a repair from the available blocks that are not `excluded` (rotten, or on nodes that stall). Helpers with
+/// the smallest `rank` are taken first (ECPipe's time of last use, section 3.3). Of helpers with equal rank a
+/// pipeline prefers those in the requestor's rack, then those in the racks with most helpers, so that few racks
+/// take part (Algorithm 1).
 ///
 /// # Errors
 /// `Unrecoverable` when the blocks left do not determine the lost ones; `Invalid` for blocks or
@@ -86,8 +86,8 @@ pub(crate) fn along(
     crate::optimal::over_trees(view, &repair.lost, &repair.requestors, trees)?.held_to(topology)
 }
 
-/// Plans the repair by its method alone, from blocks of `preference`; the requestors have been checked.
-/// [`Method::Optimal`] is here the best single path.
+/// Plans the repair by its method alone, from blocks of `preference`. The caller has checked the requestors. Here
+/// [`Method::Optimal`] means the best single path.
 pub(crate) fn by_method(
     view: &StripeView,
     topology: &Topology,
@@ -103,14 +103,14 @@ pub(crate) fn by_method(
     Ok(RepairPlan { plan, helpers, lost, requestors, path_is_best })
 }
 
-/// Makes each lost block a block of its requestor.
+/// Persists each lost block at its requestor.
 pub(crate) fn persist(view: &StripeView, placed: &mut Placed, goals: &[(BlockIndex, NodeId)]) {
     for &(block, requestor) in goals {
         placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, (requestor, Sink::Block))));
     }
 }
 
-/// Lost blocks computed where they are wanted, not yet proved and with nothing persisted.
+/// Graphs that compute the lost blocks at their requestors, not yet proved and with nothing persisted.
 pub(crate) struct Rebuilt {
     /// The placed graphs, one a lane.
     pub lanes: Vec<Placed>,
@@ -121,9 +121,9 @@ pub(crate) struct Rebuilt {
 }
 
 /// The placed graphs, one a lane, not yet proved and with nothing persisted, that compute each lost block for its
-/// requestor from blocks of `preference`, earlier ones preferred; and the blocks that they read, in
-/// the order of the path. The requestors may be one and the same node. The blocks `at_hand` come whole to the
-/// requestors anyway. [`Method::Optimal`] is here the best single path: [`crate::optimal::plan`] has several trees.
+/// requestor from blocks of `preference`, earlier ones preferred; and the blocks that they read, in the order of
+/// the path. The requestors may be the same node. The blocks `at_hand` are sent whole to the requestors in any
+/// case. Here [`Method::Optimal`] means the best single path; [`crate::optimal::plan`] has several trees.
 pub(crate) fn rebuild(
     view: &StripeView,
     topology: &Topology,
@@ -143,7 +143,7 @@ pub(crate) fn rebuild(
     }
 }
 
-/// As [`rebuild`]; a weighted path goes through the helpers as `preference` has them.
+/// As [`rebuild`]; a weighted path goes through the helpers in the order of `preference`.
 pub(crate) fn rebuild_by(
     view: &StripeView,
     topology: &Topology,
@@ -154,7 +154,7 @@ pub(crate) fn rebuild_by(
 ) -> Result<(Vec<Placed>, Vec<BlockIndex>), PlanError> {
     let lost: Vec<BlockIndex> = goals.iter().map(|(block, _)| *block).collect();
     let graph = decode(view, preference, &lost)?;
-    // To count the terms of the flat form costs more than it can bring where there are sub-blocks.
+    // With sub-blocks, counting the terms of the flat form costs more than the flat form can save.
     let own = method == Method::Conventional && (view.code.w() > 1 || !graph.binds_y().is_empty());
     let parts = if own { Vec::new() } else { parts(view, &graph)? };
     let flat: usize = parts.iter().map(Part::terms).sum();
@@ -287,8 +287,8 @@ pub(crate) fn helpers_by_preference(
     ranked.into_iter().map(|(_, _, block)| block).collect()
 }
 
-/// The helpers in the order of the path (Algorithm 1 read from its far end): rack by rack, the rack
-/// with fewest helpers first, the requestor's own rack last. So each rack is entered and left once.
+/// The helpers in the order of the path (Algorithm 1, backwards): rack by rack, the rack with the fewest helpers
+/// first, the requestor's own rack last. So each rack is entered and left once.
 fn route(
     view: &StripeView,
     topology: &Topology,

@@ -1,4 +1,4 @@
-//! The slice size that a plan is best run with, where nobody asks for another.
+//! The default slice size of a plan.
 //!
 //! A window of L bytes that passes h hops in slices of s takes, in bytes of time on one link, about
 //!
@@ -6,12 +6,12 @@
 //! L + h s + (L / s) c
 //! ```
 //!
-//! the bytes themselves, the first slice's way through the pipeline (ECPipe, section 3.2: with few large slices it is
-//! long), and what each slice costs beside its bytes (section 6.1: with many small ones that grows), c being
-//! its header and the work around it. The least is at s = sqrt(L c / h), and flat there: half or twice that s costs a
-//! quarter more of the two small terms, and the power of two next to it 6% more at most. Powers of two, since others would
-//! be cut elsewhere than the units that blocks are verified in. What it is not: it knows no disks and no other traffic, and
-//! does not say how long anything takes. Plans that move whole blocks or cells are not asked.
+//! The three terms are: the bytes themselves; the way of the first slice through the pipeline (ECPipe, section
+//! 3.2: long with few large slices); and the overhead c of each slice, its header and the work for it (section
+//! 6.1: large with many small slices). The minimum is at s = sqrt(L c / h), and it is flat: half or twice that s
+//! adds a quarter to the two small terms, and the nearest power of two at most 6%. The size is a power of two
+//! because the units in which blocks are verified are. The formula ignores disks and other traffic and does not
+//! predict times. It is not used for plans that move whole blocks or cells.
 
 use std::num::NonZeroU64;
 
@@ -21,25 +21,27 @@ use crate::{Plan, PlanError};
 /// The least slice: a page.
 const LEAST_BYTES: u64 = 4 << 10;
 
-/// More would bring nothing, and take memory.
+/// Larger slices would gain nothing and take memory.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A slice's header on the wire (`docs/format.md`).
 const HEADER_BYTES: u64 = 36;
 
-/// The work that a slice takes at a hop beside its bytes. The processor time of agents on an emulated cluster, for a repair
-/// along ten helpers, grows by 25 us for each slice and hop from slices of 256 KiB to 32 KiB (wake-ups, and the short packet
-/// at the end of each), and by 3 us from 256 KiB to 4 KiB (the smallest slices share both).
+/// The work for a slice at a hop, apart from its bytes. Measured: the processor time of agents on an emulated
+/// cluster, for a repair along ten helpers, grows by 25 us for each slice and hop from slices of 256 KiB to 32 KiB
+/// (wake-ups, and the short packet at the end of each), and by 3 us from 256 KiB to 4 KiB (the smallest slices
+/// share both).
 const SLICE_NANOSECONDS: u64 = 20_000;
 
-/// Links whose rate is not known are taken to carry this many bytes a second: 1 Gb/s.
+/// Bytes a second assumed for links of unknown rate: 1 Gb/s.
 const USUAL_RATE: u64 = 125_000_000;
 
-/// Every lane gets its turn this often at least, or lanes that share links would not overlap.
+/// Every lane gets at least this many turns; with fewer, lanes that share links would not overlap.
 const TURNS: u64 = 16;
 
-/// Bytes in a slice for a window of `window_bytes` that passes `hops` links one after the other, each of which carries
-/// `rate` bytes a second, and is dealt to lanes in turns of `period` slices: a power of two from 4 KiB to 1 MiB.
+/// Bytes in a slice: a power of two from 4 KiB to 1 MiB. The window of `window_bytes` passes `hops` links one
+/// after the other, each at `rate` bytes a second, and its slices are dealt to the lanes in turns of `period`
+/// slices.
 pub fn slice_bytes(window_bytes: u64, hops: usize, period: u32, rate: Option<NonZeroU64>) -> u32 {
     let rate = rate.map_or(USUAL_RATE, NonZeroU64::get);
     let cost = HEADER_BYTES as f64 + rate as f64 * SLICE_NANOSECONDS as f64 * 1e-9;
@@ -48,7 +50,7 @@ pub fn slice_bytes(window_bytes: u64, hops: usize, period: u32, rate: Option<Non
         0 | 1 => MOST_BYTES,
         _ => window_bytes / (TURNS * u64::from(period)),
     };
-    // The power of two at or below sqrt(2) times the best is the nearest one.
+    // The nearest power of two is the largest one up to sqrt(2) times the best size.
     let nearest = (best * std::f64::consts::SQRT_2) as u64;
     1 << nearest.min(turns).clamp(LEAST_BYTES, MOST_BYTES).ilog2()
 }
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// In bytes of time, beside the window itself.
+    /// The two small terms, in bytes of time.
     fn costs(window: u64, hops: usize, slice: u64, rate: u64) -> f64 {
         let each = 36.0 + rate as f64 * 20_000e-9;
         hops as f64 * slice as f64 + window as f64 / slice as f64 * each

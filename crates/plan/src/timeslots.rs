@@ -1,12 +1,12 @@
 //! How long a plan takes, in timeslots.
 //!
-//! A timeslot is the time in which one block passes one link (ECPipe, section 2.2). Every node
-//! has an uplink and a downlink, each busy with one transfer at a time; computing and reading are free.
-//! [`Plan::timeslots`] plays the plan's transfers slice by slice under these rules, whatever its
-//! shape. It so gives the papers' formulas: with one slice k+f-1 for conventional repair (section
-//! 2.2) and ceil(log2(k+1)) for PPR, with s slices f(1+(k-1)/s) for chains (sections 3.2, 4.4) and for chains in
-//! turns (section 4.1), if these go group by group as the paper has it; links that serve what comes first take a
-//! little longer to get into step.
+//! A timeslot is the time in which one block passes one link (ECPipe, section 2.2). Every node has an uplink and a
+//! downlink, each busy with one transfer at a time; computing and reading are free. [`Plan::timeslots`] plays the
+//! plan's transfers slice by slice under these rules, whatever its shape. The result agrees with the papers'
+//! formulas: with one slice k+f-1 for conventional repair (section 2.2) and ceil(log2(k+1)) for PPR; with s slices
+//! f(1+(k-1)/s) for chains (sections 3.2, 4.4), and for cyclic chains (section 4.1) if the slices go group by
+//! group as in the paper. Links that serve transfers first come, first served need a little longer to get into
+//! step.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,12 +15,12 @@ use kintsu_dag::{NodeId, NodeTasks, Task, Vertex};
 
 use crate::{Plan, PlanError};
 
-/// Slices that are played one by one; beyond, time grows by the same amount for each slice.
+/// This many slices are played one by one. Beyond that, each slice adds the same time.
 const PLAYED_SLICES: usize = 512;
 
 impl Plan {
-    /// Predicted timeslots when the blocks go in this many slices, all links alike. With one slice
-    /// whole blocks are sent on, as the papers reckon conventional repair and PPR.
+    /// Predicted timeslots when blocks are sent in this many slices and all links are equal. With one slice, nodes
+    /// send on whole blocks, as the papers assume for conventional repair and PPR.
     ///
     /// # Errors
     /// `Graph` when a lane does not lower.
@@ -37,8 +37,9 @@ impl Plan {
         Ok(ticks / (slices * w) as f64)
     }
 
-    /// Ticks for so many slices. Several lanes may also go in step, which is what is best for paths in turns: all that a
-    /// node sends for a slice then goes together, in a turn as long as the most that any node sends.
+    /// Ticks for this many slices. Several lanes are also tried in step, which is best for cyclic paths: a node
+    /// then sends all its transfers for a slice together, and every turn is as long as the most that any node
+    /// sends.
     fn ticks(&self, slices: usize) -> Result<u64, PlanError> {
         let lanes = self.transfers()?;
         let freely = play(self.dealt(lanes.clone(), slices));
@@ -90,7 +91,7 @@ impl Transfers {
         }
         let mut waits = vec![BTreeSet::new(); ends.len()];
         for NodeTasks { node, tasks, sends } in lowered.iter().filter(|tasks| !tasks.sends.is_empty()) {
-            // What each vertex on this node waits for: the transfers into the node that it is made of.
+            // For each vertex on this node, the transfers into the node that it is computed from.
             let mut made_of: BTreeMap<Vertex, BTreeSet<usize>> = BTreeMap::new();
             for task in tasks {
                 match task {
@@ -126,7 +127,7 @@ impl Transfers {
         sent.into_values().max().unwrap_or(1)
     }
 
-    /// All that a node sends as one transfer, which waits for all that any part of it waits for.
+    /// Bundles all that a node sends into one transfer, which waits for everything that any part of it waits for.
     fn bundled(&self) -> Self {
         let senders: BTreeSet<NodeId> = self.ends.iter().map(|(from, _)| *from).collect();
         let number: BTreeMap<NodeId, usize> = senders.into_iter().zip(0..).collect();
@@ -142,7 +143,7 @@ impl Transfers {
     /// The number of transfers on the longest path.
     pub fn depth(&self) -> usize {
         let mut depths = vec![0usize; self.ends.len()];
-        // Relaxed until nothing changes: paths are short, and the graph has no cycles.
+        // Repeated until nothing changes: paths are short, and the graph has no cycles.
         loop {
             let next: Vec<usize> =
                 self.waits.iter().map(|w| 1 + w.iter().map(|&t| depths[t]).max().unwrap_or(0)).collect();
@@ -158,11 +159,11 @@ impl Transfers {
 /// number `i / count`.
 struct Played {
     transfers: Transfers,
-    /// By transfer, those that wait for it.
+    /// For each transfer, those that wait for it.
     followers: Vec<Vec<usize>>,
     /// The lane's slices.
     slices: Vec<usize>,
-    /// By instance, how much it still waits for, and when the last of what it waited for came.
+    /// For each instance, how many transfers it still waits for, and when the last of those came.
     waiting: Vec<(usize, u64)>,
 }
 
@@ -173,7 +174,7 @@ impl Played {
         for (transfer, waits) in transfers.waits.iter().enumerate() {
             waits.iter().for_each(|&before| followers[before].push(transfer));
         }
-        // A transfer waits for its inputs and, but for the first slice, for itself one slice before.
+        // A transfer waits for its inputs and, except for the first slice, for its own previous slice.
         let waits = |i: usize| transfers.waits[i % count].len() + usize::from(i >= count);
         let waiting = (0..slices.len() * count).map(|i| (waits(i), 0)).collect();
         Self { transfers, followers, slices, waiting }
@@ -197,8 +198,8 @@ impl Played {
         self.followers[i % self.transfers.ends.len()].is_empty()
     }
 
-    /// The instances that can start now that instance `i` has ended at `end`, with the ticks from
-    /// which they can.
+    /// The instances that can start now that instance `i` has ended at `end`, each with the tick from which it
+    /// can.
     fn done(&mut self, i: usize, end: u64) -> Vec<(u64, usize)> {
         let count = self.transfers.ends.len();
         let next = (i + count < self.waiting.len()).then_some(i + count);
@@ -224,7 +225,7 @@ struct Links {
 }
 
 impl Links {
-    /// When a transfer that is ready at a tick finds its links free.
+    /// When the links of a transfer that is ready at tick `ready` are free.
     fn free(&self, (from, to): &(NodeId, Vec<NodeId>), ready: u64) -> u64 {
         let busy = |links: &BTreeMap<NodeId, u64>, node| links.get(node).copied().unwrap_or(0);
         to.iter().map(|to| busy(&self.down, to)).fold(ready.max(busy(&self.up, from)), u64::max)
@@ -258,12 +259,14 @@ fn play(mut lanes: Vec<Played>) -> u64 {
     last
 }
 
-/// As [`play`] where the slices go in groups of `period`, one turn of all lanes: those of a group start when those of
-/// the group before have been through all but their last transfers (ECPipe, section 4.1). A transfer for which a link
-/// is busy lets later ones pass. `None` where transfers wait for each other in a circle, as bundled ones can.
+/// As [`play`], with the slices in groups of `period`, one turn of all lanes. A group starts when the slices of
+/// the group before have finished all but their last transfers (ECPipe, section 4.1). Where a link is busy for one
+/// transfer, later ones may overtake it. `None` where transfers wait for each other in a cycle, which bundled ones
+/// can.
 fn play_in_step(mut lanes: Vec<Played>, period: usize) -> Option<u64> {
     let mut queue = BinaryHeap::new();
-    // By group: transfers before the last ones that are not done, and when the last of those done ended.
+    // For each group: how many transfers, the last ones of each slice not counted, are not done, and when the
+    // latest finished one ended.
     let mut phases: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
     let mut held: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for (number, lane) in lanes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a planner knows of the cluster and of one stripe.
+//! What a planner knows about the cluster and one stripe.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Node {
 pub struct Topology {
     /// By id. The client is not among them and is in no rack.
     pub nodes: BTreeMap<NodeId, Node>,
-    /// What its links carry, as far as it is known.
+    /// The known rates of its links.
     pub rates: Rates,
 }
 
@@ -71,8 +71,7 @@ impl StripeView {
         self.indices().filter(|&b| self.block_len(b) > 0 && self.homes[b.0 as usize].is_none()).collect()
     }
 
-    /// Whether a block is in some node's keeping: stored, with a known home that is not among
-    /// `unavailable`.
+    /// Whether a block can be read: it is stored, its home is known, and it is not in `unavailable`.
     pub(crate) fn has(&self, block: BlockIndex, unavailable: &[BlockIndex]) -> bool {
         let home = self.homes.get(usize::from(block.0)).copied().flatten();
         home.is_some() && self.block_len(block) > 0 && !unavailable.contains(&block)
@@ -90,7 +89,8 @@ impl StripeView {
         })
     }
 
-    /// Accepts distinct blocks of this stripe that have bytes, and one home entry a block.
+    /// Checks that the blocks are distinct blocks of this stripe with bytes, and that there is one home entry for
+    /// each block.
     ///
     /// # Errors
     /// `Invalid` otherwise.

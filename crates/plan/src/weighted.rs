@@ -1,8 +1,8 @@
-//! Repair along the path whose slowest link is as fast as can be (ECPipe, section 4.3), for one block or several.
+//! Repair along the path with the fastest slowest link (ECPipe, section 4.3), for one block or several.
 //!
-//! For several lost blocks the paper leaves open which of two ways is better where links differ (section 4.4): one path
-//! for all of them to their requestors together, or a path for each. Here both are planned, and the one is kept whose
-//! busiest link is done first.
+//! For several lost blocks there are two ways: one path for all of them, or a path for each. The paper leaves open
+//! which is better where links differ (section 4.4). Here both are planned, and the plan whose busiest link
+//! finishes first is kept.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -15,7 +15,7 @@ use crate::repair::{Rebuilt, persist, rebuild_by};
 use crate::widest::widest;
 use crate::{Lane, Method, Plan, PlanError, StripeView, Topology};
 
-/// See [`crate::repair::rebuild`]: the same along the best path by rate.
+/// As [`crate::repair::rebuild`], along the best path by rate.
 pub(crate) fn weighted(
     view: &StripeView,
     topology: &Topology,
@@ -119,7 +119,7 @@ fn best(
     ))
 }
 
-/// Whether as many blocks as are needed do, whichever they are: the code is MDS, and blocks are not divided.
+/// Whether any k blocks are enough: the code is MDS and has no sub-blocks.
 pub(crate) fn any_will_do(view: &StripeView) -> bool {
     let code = &view.code;
     code.w() == 1 && code.distance() == code.n() - code.k() + 1

@@ -1,20 +1,21 @@
-//! The path whose slowest link is as fast as can be (ECPipe, section 4.3).
+//! The path with the fastest slowest link (ECPipe, section 4.3).
 //!
-//! The paper searches depth first and cuts what cannot beat the best path so far (Algorithm 2). Here the rate is found
-//! by bisection over the rates that there are: for each, a depth-first search asks whether any path has all its links at
-//! that rate or above. Near the answer few links are, so that most branches are cut by counting which helpers can
-//! still be reached. Exact, unless the search needs more than [`WORK`] steps: then what is found is a path, but maybe not the
-//! best one, and [`Widest::exact`] says so.
+//! The paper searches depth first and cuts branches that cannot beat the best path so far (Algorithm 2). Here the
+//! rate is found by bisection over the rates that occur: for each, a depth-first search tests whether some path
+//! has all its links at that rate or above. Near the answer few links are that fast, so counting the helpers that
+//! can still be reached cuts most branches. The result is exact unless the search needs more than [`WORK`] steps.
+//! Then it is a path, but maybe not the best one, and [`Widest::exact`] is false.
 //!
-//! With rates that differ from link to link by chance the search for 10 of 13 or 12 of 15 helpers takes microseconds and is
-//! exact (`kintsu bench plan` measures it). It is cut short at times where nearly all of thirty or more are needed.
+//! With random link rates the search for 10 of 13 or 12 of 15 helpers takes microseconds and is exact
+//! (`kintsu bench plan` measures it). It is sometimes cut short where nearly all of thirty or more helpers are
+//! needed.
 
 use std::num::NonZeroU64;
 
 /// Extensions of a path that one search tries before it gives up.
 pub const WORK: usize = 20_000;
 
-/// Helpers that a search can tell apart; from more, the first ones are taken.
+/// The most helpers that a search handles; of more, only the first ones are used.
 pub const MOST_HELPERS: usize = 64;
 
 /// A path of helpers.
@@ -24,13 +25,14 @@ pub struct Widest {
     pub path: Vec<usize>,
     /// The least rate of its links; `None`: no link limits it.
     pub rate: Option<NonZeroU64>,
-    /// Whether it is proved that no path is faster; `false` when a search was cut short, or not all helpers looked at.
+    /// Whether it is proved that no path is faster; `false` when a search was cut short or not all helpers were
+    /// considered.
     pub exact: bool,
 }
 
-/// The path over `k` of `helpers` helpers to the requestor with the fastest slowest link. `rate` is that from one
-/// helper to another, or to the requestor (`None`); it answers `None` for a link without limit. Of links that
-/// are fast enough, those of helpers with small numbers are tried first.
+/// The path to the requestor over `k` of `helpers` helpers whose slowest link is fastest. `rate` gives the rate
+/// from one helper to another, or to the requestor (`None`); it returns `None` for a link without limit. Of links
+/// that are fast enough, those of helpers with small numbers are tried first.
 ///
 /// `None` when there are fewer than k helpers, or k is 0.
 pub fn widest(
@@ -46,10 +48,11 @@ pub fn widest(
     let mut levels: Vec<u64> = links.rates.iter().flatten().copied().collect();
     levels.sort_unstable();
     levels.dedup();
-    // Every path has the least rate; the search for it finds the helpers in order of number.
+    // Every path reaches the least rate; the search for that rate finds the helpers in order of number.
     let mut best = Search::new(&links, 0, k).path()?;
     let mut low = links.level(&best, &levels);
-    // No path has the rate of level `refuted`; at `high` none was found, but one that was found later may have it.
+    // It is proved that no path reaches the rate of level `refuted`. At `high` the search found none, but a path
+    // that was found later may reach it.
     let (mut high, mut refuted) = (levels.len(), levels.len());
     while low + 1 < high {
         let middle = low + (high - low) / 2;
@@ -98,9 +101,9 @@ impl Links {
     }
 }
 
-/// One question: is there a path of k helpers whose links all have at least some rate?
+/// One search: is there a path of k helpers whose links all have at least a given rate?
 struct Search {
-    /// By node (the requestor last), the helpers whose link to it is fast enough.
+    /// For each node (the requestor last), the helpers whose link to it is fast enough.
     into: Vec<u64>,
     k: usize,
     /// Extensions that may still be tried.
@@ -124,8 +127,8 @@ impl Search {
         self.extend(helpers, all, &mut path).then(|| path.into_iter().rev().collect())
     }
 
-    /// Puts helpers of `free` before `begin` until there are k. Those with fewest ways on go first, as they are the
-    /// hardest to take later.
+    /// Puts helpers of `free` before `begin` until there are k. Helpers with the fewest ways on are tried first,
+    /// because they are the hardest to place later.
     fn extend(&mut self, begin: usize, free: u64, path: &mut Vec<usize>) -> bool {
         if path.len() == self.k {
             return true;
@@ -149,7 +152,8 @@ impl Search {
         false
     }
 
-    /// Whether enough helpers can be reached; of those with no way on, the path can begin with one.
+    /// Whether enough helpers can still be reached. At most one of them may have no way on: the one where the path
+    /// begins.
     fn can_grow(&self, begin: usize, free: u64, wanted: usize) -> bool {
         let mut reached = self.into[begin] & free;
         let mut open = reached;

@@ -37,7 +37,7 @@ impl Case {
         blocks(&self.view, &self.object)
     }
 
-    /// Up to `most` stored blocks that are lost, chosen by the salt, such that the code bears it.
+    /// Up to `most` stored blocks to lose, chosen by the salt; the code can decode the loss.
     fn losses(&self, most: usize) -> Vec<BlockIndex> {
         let mut stored = self.view.available();
         stored.sort_by_key(|b| {
@@ -81,7 +81,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-/// How often each block is loaded by a node: the sub-block that is loaded most often counts.
+/// How often a node loads each block: the count of the sub-block that is loaded most often.
 fn loads(programs: &[kintsu_plan::Program]) -> BTreeMap<BlockIndex, usize> {
     let mut loads: BTreeMap<_, usize> = BTreeMap::new();
     let mut by_vertex: BTreeMap<_, usize> = BTreeMap::new();
@@ -130,7 +130,7 @@ proptest! {
         let windows = case.view.layout.block_windows(k, range.clone());
         let wanted: Vec<_> = windows.iter().map(|(block, _)| *block).collect();
         let window = windows.iter().fold((u64::MAX, 0), |(a, b), (_, w)| (a.min(w.start), b.max(w.end)));
-        // What is decoded from sub-blocks is decoded cell by cell.
+        // Codes with sub-blocks are decoded cell by cell.
         let cell = u64::from(case.view.layout.cell_bytes);
         let divided = case.code.w() > 1 && wanted.iter().any(|b| lost.contains(b));
         let window = if divided { (window.0 / cell * cell, window.1.next_multiple_of(cell)) } else { window };
@@ -183,7 +183,7 @@ proptest! {
         prop_assert!(read.values().all(|count| *count == 1));
         prop_assert_eq!(read.keys().copied().collect::<BTreeSet<_>>(), planned.helpers.iter().copied().collect());
         prop_assert_eq!(read.len(), planned.helpers.len());
-        // The account is what the machine saw, but for blocks shorter than the longest.
+        // The account equals what the machine counted, except for blocks shorter than the longest.
         let longest = view.layout.longest(case.code.k());
         let account = Account::of(&planned.plan, &case.topology, longest).unwrap();
         let rounded = (account.links.len() * planned.plan.lanes.len().pow(2)) as u64;
@@ -191,7 +191,7 @@ proptest! {
         prop_assert!(account.bytes_moved.abs_diff(machine.sent) <= most);
         prop_assert_eq!(account.blocks_read as usize, planned.helpers.len());
 
-        // A second attempt goes on where the first one stopped.
+        // A second attempt continues where the first one stopped.
         let cell = u64::from(case.view.layout.cell_bytes);
         let start = (longest as f64 * resume) as u64;
         let start = if case.code.w() > 1 { start / cell * cell } else { start };
@@ -218,7 +218,7 @@ proptest! {
         for (block, requestor) in lost.iter().zip(&requestors) {
             prop_assert_eq!(&machine.disks[&(*requestor, *block)], &blocks[block.0 as usize]);
         }
-        // In each lane every helper reads its block once, and every tree is over as many.
+        // In each lane every helper reads its block once, and every tree has the same number of helpers.
         let by_lane = |lane: usize| {
             let ours: Vec<_> = all.iter().filter(|p| usize::from(p.lane) == lane).cloned().collect();
             loads(&ours)
@@ -238,7 +238,7 @@ proptest! {
         let chosen = place_lost(&view, &case.topology, &lost, &mut |node| case.rank(node)).unwrap();
         let kept: BTreeSet<NodeId> = view.homes.iter().flatten().copied().chain(chosen.iter().copied()).collect();
         prop_assert_eq!(kept.len(), case.view.available().len(), "never two blocks of a stripe on one node");
-        // The rack rule: no requestor breaks it where another node would not have.
+        // The rack rule: no requestor breaks it where another node would have kept it.
         let mut homes = view.homes.clone();
         for (block, requestor) in lost.iter().zip(&chosen) {
             let together = |node: NodeId| -> Vec<BlockIndex> {
@@ -494,7 +494,8 @@ fn programs_need_addresses() {
         build(true, 0, &[]).unwrap().iter().all(|p| p.window.step_bytes == 4 << 10),
         "chosen for the plan"
     );
-    // A label goes with what is written; a digest binds what is written, and what is read; zeros stand for none.
+    // A written block carries the label; a digest is checked for written and for read blocks; zeros mean an
+    // unknown digest.
     let programs = build(true, 4, &[Some([1; 16])]).unwrap();
     assert!(programs.iter().flat_map(|p| &p.blocks).all(|b| b.label.is_empty()));
     let expects = |digest| {

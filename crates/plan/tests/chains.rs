@@ -90,8 +90,8 @@ fn assert_chain(view: &StripeView, topology: &Topology, planned: &RepairPlan) {
     assert_eq!(links, hops);
 }
 
-/// Each of the two sums goes along the helpers that add to it, and passes by the others: nobody sends or gets more than
-/// a block, nothing goes back, and the requestor gets a block.
+/// Each of the two sums goes only along the helpers that add to it. So no node sends or receives more than a
+/// block, nothing goes back, and the requestor receives one block.
 fn assert_two_chains(view: &StripeView, topology: &Topology, planned: &RepairPlan) {
     let block = view.layout.block_bytes;
     let account = Account::of(&planned.plan, topology, block).unwrap();

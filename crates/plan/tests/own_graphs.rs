@@ -1,5 +1,6 @@
-//! Codes with repair graphs of their own: a conventional repair reads the leaves of the graph and no others, helpers
-//! combine what the graph binds to them, and a reader who has everything anyway lets nobody combine for it.
+//! Codes with repair graphs of their own: a conventional repair reads the leaves of the graph and no others,
+//! helpers combine what the graph binds to them, and no helper combines for a client that fetches all blocks
+//! anyway.
 
 #![allow(clippy::unwrap_used)]
 

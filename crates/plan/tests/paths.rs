@@ -1,4 +1,4 @@
-//! Paths by rate and paths in turns: what they promise, held against the papers' figures and against each other.
+//! Paths by rate and cyclic paths: their predicted costs, compared with the papers' figures and with each other.
 
 #![allow(clippy::unwrap_used)]
 
@@ -106,7 +106,8 @@ fn paths_in_turns_escape_a_slow_edge() {
     assert!((1.0 - turns / one - 8.0 / 9.0).abs() < 1e-3, "{one} {turns}");
 }
 
-/// Where a link carries streams of several depths, those who wait for nobody begin no more than the links carry on.
+/// Where a link carries streams of several depths, nodes that wait for no other start no more than the links can
+/// carry.
 #[test]
 fn who_waits_for_nobody_is_held_to_what_links_carry() {
     let mut topology = topology(1, 24);
@@ -135,7 +136,8 @@ fn who_waits_for_nobody_is_held_to_what_links_carry() {
     assert_eq!(plan.rate_of(1), None);
 }
 
-/// A slice costs time, which is few bytes where links are slow: 8 KiB instead of the 32 KiB for links of 1 Gb/s.
+/// The overhead of a slice is a time, which is worth few bytes on slow links: 8 KiB slices instead of 32 KiB for
+/// links of 1 Gb/s.
 #[test]
 fn slices_are_smaller_where_links_are_known_to_be_slow() {
     let mut topology = topology(1, 24);
@@ -227,7 +229,7 @@ fn several_blocks_take_as_many_timeslots_and_each_helper_reads_once() {
     }
 }
 
-/// The fewest racks beside the requestor's own that any `k` of the blocks there are can come from, by trying all.
+/// The fewest racks, besides the requestor's own, from which `k` of the available blocks can come; tries all sets.
 fn fewest_racks(
     view: &StripeView,
     topology: &Topology,
@@ -309,7 +311,7 @@ fn the_baselines_differ_in_their_pace_alone() {
 
 #[test]
 fn a_path_for_each_block_is_run_side_by_side() {
-    // Lost 0 and 1: what is best for the one is the other way round for the other.
+    // Lost 0 and 1: the best path for one is the reverse of the best path for the other.
     let mut topology = topology(1, 6);
     let (view, lost, requestors) = lose("rs:n=4,k=2", &topology, &[0, 1]);
     let [a, b] = [2, 3].map(|block: usize| view.homes[block].unwrap());

@@ -1,4 +1,4 @@
-//! What repairs cost: the papers' timeslots, racks entered once, and recoveries that load all nodes alike.
+//! What repairs cost: the papers' timeslots, racks entered once, and recoveries that load all nodes evenly.
 
 #![allow(clippy::unwrap_used)]
 
@@ -114,8 +114,8 @@ fn least_recently_used_helpers_come_first() {
 
 #[test]
 fn a_recovery_loads_all_nodes_alike() {
-    // Nodes share more stripes with the dead one in one rack or another, and a local repair has no choice
-    // of helpers: what is left to choose must even it out.
+    // Nodes share more stripes with the dead one in one rack or another, and a local repair has no choice of
+    // helpers: the remaining choices must even this out.
     let settings =
         [("rs:n=14,k=10", 5, 4, 1.4), ("azure-lrc:n=16,k=12,r=6", 5, 4, 2.0), ("rs:n=9,k=6", 1, 16, 1.1)];
     for (name, racks, nodes, bound) in settings {

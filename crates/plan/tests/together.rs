@@ -1,4 +1,5 @@
-//! Whole nodes by the best method: the trees of a window are planned together, and repairs go along them.
+//! Recovery of whole nodes by [`Method::Optimal`]: the trees of a window are planned together, and repairs use
+//! them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -48,7 +49,7 @@ fn planned(
     recovery.assign(view, topology, &wanted, &[]).unwrap()
 }
 
-/// The edges of a plan whose bytes are the period.
+/// The bytes on each edge of a plan, with the sum of the shares as the block size.
 fn edges(plan: &RepairPlan, topology: &Topology) -> BTreeMap<(NodeId, NodeId), u64> {
     let period = plan.plan.lanes.iter().map(|lane| u64::from(lane.share)).sum();
     let account = Account::of(&plan.plan, topology, period).unwrap();
@@ -161,7 +162,7 @@ fn blocks_go_where_the_rack_rule_and_the_groups_want_them() {
                 kintsu_plan::place_lost(&stripe.view, &topology, &stripe.lost, &mut |node| rank(node))
                     .unwrap()
             };
-            // With nothing but its rank against another node, it is the one that is chosen.
+            // With the lowest rank, this node is chosen.
             assert_eq!(placed(&mut |node| u64::from(node != requestor)), [requestor], "{code}");
         }
     }
@@ -185,8 +186,8 @@ fn rates_of_pairs_leave_each_repair_to_itself() {
     assert_eq!(helpers.len(), 16);
 }
 
-/// Without rates nothing tells a star from a chain by the load of all links together; each repair must be a chain
-/// nevertheless, which goes through no link with more than one block.
+/// Without rates, the total load of all links is the same for a star and a chain. Each repair must be a chain
+/// nevertheless, which sends no more than one block over each link.
 #[test]
 fn without_rates_every_repair_of_a_window_is_a_chain() {
     for (racks, nodes, count) in [(1, 17, 2), (1, 17, 4), (4, 6, 8), (4, 6, 60)] {

@@ -1,7 +1,7 @@
-//! A cluster full of stripes, of which some are lost.
+//! A cluster full of stripes, some of which lose blocks.
 //!
-//! Only stripes that lost something are kept, so a million of them cost what their placing costs. Every choice is a
-//! function of the seed.
+//! Only stripes that lost a block are kept in memory, so the cost of a million stripes is the cost of placing
+//! them. Every choice is a function of the seed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::SimError;
 /// How stripes are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// On nodes drawn at random, but no more blocks in a rack than may be lost where the racks are enough.
+    /// On nodes drawn at random. Where there are enough racks, no rack gets more blocks than the stripe may lose.
     Random,
-    /// Where [`kintsu_plan::place`] puts them; takes time in proportion to the nodes for each stripe.
+    /// Where [`kintsu_plan::place`] puts them. The time for each stripe is proportional to the number of nodes.
     Placed,
 }
 
@@ -34,11 +34,11 @@ pub struct Cluster {
     pub stripes: u64,
     /// How they are laid out.
     pub spread: Spread,
-    /// What all choices depend on.
+    /// The seed of all choices.
     pub seed: u64,
 }
 
-/// What breaks.
+/// What fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// One node.
@@ -52,7 +52,7 @@ pub enum Failure {
 pub struct LostStripe {
     /// Its number.
     pub id: u64,
-    /// By block the node that holds it, `None` for those that are lost.
+    /// For each block the node that holds it; `None` for a lost block.
     pub homes: Vec<Option<NodeId>>,
 }
 
@@ -65,7 +65,7 @@ impl LostStripe {
 }
 
 impl Cluster {
-    /// The nodes that a failure takes.
+    /// The nodes that fail.
     ///
     /// # Errors
     /// `Invalid` when there are none.
@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// The stripes that lost blocks with these nodes.
+    /// The stripes that lose blocks when these nodes fail.
     ///
     /// # Errors
     /// `Invalid` for fewer nodes than blocks of a stripe; `Plan` when a stripe cannot be placed.
@@ -138,11 +138,12 @@ impl Cluster {
     }
 }
 
-/// Lays stripes out.
+/// Assigns the blocks of stripes to nodes.
 struct Dealer<'a> {
     cluster: &'a Cluster,
     nodes: Vec<(NodeId, RackId)>,
-    /// As many blocks in a rack as may be lost, or as the racks make necessary.
+    /// The most blocks of a stripe in one rack: the number that may be lost, or more where there are too few
+    /// racks.
     most_in_rack: usize,
 }
 
@@ -166,7 +167,7 @@ impl<'a> Dealer<'a> {
         }
     }
 
-    /// Nodes drawn until each block has one; the rule of racks is given up when it is hard to keep.
+    /// Draws nodes until each block has one. The rack rule is given up after many draws that break it.
     fn scattered(&self, id: u64) -> Vec<Option<NodeId>> {
         let n = self.cluster.code.n();
         let mut chosen: Vec<(NodeId, RackId)> = Vec::with_capacity(n);
@@ -175,7 +176,7 @@ impl<'a> Dealer<'a> {
             if chosen.len() == n {
                 break;
             }
-            // Beyond all patience: one after the other, so that there is an end.
+            // After too many draws, takes one node after the other, so that the loop ends.
             let drawn = match turn < 2 * patience {
                 true => draw(self.cluster.seed, id, turn),
                 false => turn,

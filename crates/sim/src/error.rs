@@ -11,7 +11,7 @@ pub enum SimError {
     Invalid {
         /// Which parameter.
         what: String,
-        /// What would be right.
+        /// What is valid.
         expected: String,
         /// What came.
         got: String,

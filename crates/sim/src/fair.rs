@@ -1,10 +1,11 @@
 //! Max-min fair rates: how streams share links (progressive filling; Bertsekas and Gallager, "Data Networks",
 //! section 6.5.2).
 //!
-//! All flows grow alike until a link is full; the flows on it stay as they are, the others grow on. A flow may load
-//! a link by more than its own rate: all streams of a pipelined repair move at one rate, so they are one flow that
-//! loads each link by as many streams as pass it. On every link, flows then share in proportion to their streams, as TCP
-//! connections do. No flow can be made faster without slowing one that is no faster.
+//! All flows grow at the same speed until a link is full. The flows on that link stop growing, the others
+//! continue. A flow may load a link by a multiple of its own rate: all streams of a pipelined repair move at one
+//! rate, so they form one flow, and the flow loads each link once for each stream that passes the link. On every
+//! link the flows therefore share in proportion to their streams, as TCP connections do. No flow can become faster
+//! without slowing another that is no faster.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -18,23 +19,23 @@ pub struct Use {
     pub weight: f64,
 }
 
-/// What moves at one rate.
+/// Data that move at one rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Flow<'a> {
     /// The links that it passes, each at most once.
     pub uses: &'a [Use],
-    /// The rate beyond which it does not grow, links aside.
+    /// An upper limit on its rate besides the links.
     pub limit: f64,
 }
 
 /// Computes rates; keeps its memory between calls.
 #[derive(Debug, Clone, Default)]
 pub struct Filling {
-    /// By link: the capacity that is left by flows whose rate is settled.
+    /// By link: the capacity that flows with a settled rate leave.
     left: Vec<f64>,
     /// By link: the weight of flows that still grow.
     weight: Vec<f64>,
-    /// By link: how many they are.
+    /// By link: the number of flows that still grow.
     growing: Vec<u32>,
     /// By link: where its flows are in `flows`.
     start: Vec<u32>,
@@ -58,7 +59,7 @@ impl Filling {
         rates.clear();
         rates.resize(flows.len(), f64::INFINITY);
         let uses: Vec<&[Use]> = flows.clone().map(|flow| flow.uses).collect();
-        // A limit is like a link that the flow has to itself.
+        // A limit acts like a link that only this flow uses.
         let limits = flows.enumerate().filter(|(_, flow)| flow.limit < f64::INFINITY);
         let links = capacity.len();
         let own = |i: usize| (links + i) as u32;
@@ -75,7 +76,7 @@ impl Filling {
             if self.growing[l] == 0 {
                 continue;
             }
-            // Flows that settled since have only put the moment off.
+            // Flows that have settled since can only raise this level.
             let now = self.level(l);
             if now > rate {
                 self.full_at.push(FullAt { rate: now, link });
@@ -116,7 +117,7 @@ impl Filling {
         }
         self.flows.clear();
         self.flows.resize(self.start[links] as usize, 0);
-        // Each start moves to its end while the lists are filled, and back.
+        // Each start advances to the end of its list while the list is filled, and is then set back.
         for (number, uses) in flows.enumerate() {
             for used in uses {
                 let at = &mut self.start[used.link as usize];
@@ -129,7 +130,7 @@ impl Filling {
         }
     }
 
-    /// The rate at which the link is full when the flows that still grow grow alike.
+    /// The rate of the growing flows at which the link is full.
     fn level(&self, link: usize) -> f64 {
         self.left[link].max(0.0) / self.weight[link].max(f64::MIN_POSITIVE)
     }
@@ -144,7 +145,7 @@ impl Filling {
     }
 }
 
-/// The rate at which a link is full; the least comes first.
+/// The rate at which a link is full, ordered so that the least comes first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct FullAt {
     rate: f64,
@@ -186,10 +187,10 @@ mod tests {
         // Two flows share the first link; the third has the rest of the second.
         let flows = [uses(&[(0, 1.0)]), uses(&[(0, 1.0), (1, 1.0)]), uses(&[(1, 1.0)]), uses(&[])];
         assert_eq!(solved(&[2.0, 10.0], &flows), [1.0, 1.0, 9.0, f64::INFINITY]);
-        // A star of three into one node beside a single stream: four streams, a quarter for each.
+        // A star of three streams into one node, and a single stream: each of the four gets a quarter.
         let both = [uses(&[(0, 3.0)]), uses(&[(0, 1.0)])];
         assert_eq!(solved(&[8.0], &both), [2.0, 2.0]);
-        // What one does not take is for the other.
+        // Capacity that one flow does not use goes to the other.
         let mut rates = Vec::new();
         let flows = both.iter().zip([1.0, f64::INFINITY]).map(|(uses, limit)| Flow { uses, limit });
         Filling::default().rates(&[8.0], flows, &mut rates);

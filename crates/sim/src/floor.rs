@@ -1,9 +1,9 @@
-//! Times that no recovery can beat, by what all links together carry.
+//! Lower bounds on the time of a recovery, from the total capacity of the links.
 //!
-//! Where blocks are not divided, any linear repair of a stripe sends at least as many blocks as its smallest repair has
-//! helpers, each lost block comes to a requestor, and each rack but the requestor's with helpers sends at least one
-//! block out (ECPipe, Algorithm 1, finds the least number of such racks). Those bytes over what all links of a kind
-//! carry together are a bound. It is loose where loads cannot be even.
+//! For codes without sub-blocks, any linear repair of a stripe sends at least as many blocks as the smallest
+//! repair has helpers. Each lost block is sent to a requestor. Each rack with helpers, other than the requestor's,
+//! sends out at least one block (ECPipe, Algorithm 1, finds the least number of such racks). These bytes, divided
+//! by the total capacity of all links of a kind, are a bound. It is loose where the load cannot be even.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use kintsu_plan::Topology;
 
 use crate::cluster::{Cluster, LostStripe};
 
-/// Seconds that any recovery takes whose repairs have `helpers` at least, by sums over all nodes that are left, all
-/// requestors and all racks.
+/// A lower bound in seconds on any recovery whose repairs have at least `helpers` helpers: the largest of the sums
+/// over all remaining nodes, all requestors and all racks.
 pub(crate) fn floor(
     cluster: &Cluster,
     topology: &Topology,
@@ -26,7 +26,7 @@ pub(crate) fn floor(
     let racks: BTreeSet<RackId> = left().filter_map(|node| topology.rack(node)).collect();
     let block = cluster.block_bytes as f64;
     let sent = block * (lost.len() * helpers) as f64;
-    // Stripes with a block on every requestor are repaired elsewhere.
+    // A stripe that has a block on every requestor is repaired at another node.
     let comes = |stripe: &&LostStripe| {
         let free = requestors.iter().filter(|node| !stripe.homes.contains(&Some(**node)));
         free.take(stripe.homes.len()).count() >= stripe.lost().len()
@@ -44,12 +44,13 @@ pub(crate) fn floor(
     parts.into_iter().map(|(bytes, rate)| bytes / rate).fold(0.0, f64::max)
 }
 
-/// What links carry together; infinite when one of them has no rate.
+/// The total capacity of links; infinite when one of them has no rate.
 fn together<K: Ord>(mut of: impl Iterator<Item = K>, rates: &BTreeMap<K, std::num::NonZeroU64>) -> f64 {
     of.try_fold(0.0, |sum, key| Some(sum + rates.get(&key)?.get() as f64)).unwrap_or(f64::INFINITY)
 }
 
-/// The least number of racks that a repair with so many helpers leaves, wherever its requestor is.
+/// The least number of racks that a repair with this many helpers must send out of, over all places of the
+/// requestor.
 fn racks_left(topology: &Topology, stripe: &LostStripe, helpers: usize) -> usize {
     let mut crowds: BTreeMap<Option<RackId>, usize> = BTreeMap::new();
     for home in stripe.homes.iter().flatten() {
@@ -57,7 +58,7 @@ fn racks_left(topology: &Topology, stripe: &LostStripe, helpers: usize) -> usize
     }
     let mut crowds: Vec<usize> = crowds.into_values().collect();
     crowds.sort_unstable();
-    // The fullest rack is the requestor's at best.
+    // At best, the requestor is in the rack with the most blocks.
     let mut missing = helpers.saturating_sub(crowds.pop().unwrap_or(0));
     let mut racks = 0;
     while let Some(crowd) = crowds.pop().filter(|_| missing > 0) {

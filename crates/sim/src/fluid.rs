@@ -1,8 +1,8 @@
 //! Many repairs as flows that share links fairly.
 //!
-//! Time goes from one end of a flow to the next; in between all rates are constant ([`crate::fair`]). Ends that are
-//! close together can be taken as one ([`Limits::tolerance`]): the flows that end first then wait for the last, so
-//! that what is saved never makes a repair faster. Memory is that of the repairs under way.
+//! Time advances from the end of one flow to the end of the next; between them all rates are constant
+//! ([`crate::fair`]). Ends that are close together can be merged ([`Limits::tolerance`]): the flows that end first
+//! then wait for the last, so merging never makes a repair faster. Memory is used only for the repairs under way.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -13,32 +13,32 @@ use crate::fair::{Filling, Flow};
 use crate::job::{Job, JobFlow, Traffic};
 use crate::{Network, SimError};
 
-/// Repairs that are looked at for one whose nodes have room.
+/// How many waiting repairs are searched for one whose nodes have room.
 const WINDOW: usize = 256;
 
-/// Bytes of a flow that may be left when it counts as done, as a fraction.
+/// A flow counts as done when this fraction of its bytes is left.
 const ROUNDING: f64 = 1e-9;
 
-/// How many repairs are under way at one time.
+/// Limits on the repairs under way at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// In the cluster.
+    /// Repairs in the whole cluster.
     pub at_once: usize,
-    /// That one node takes part in.
+    /// Repairs in which one node takes part.
     pub per_node: Option<usize>,
-    /// Flows that end within this fraction of a flow's time after its end are taken to end together. Zero: each for
-    /// itself, in as many steps as there are flows.
+    /// Flows that end within this fraction of a flow's time after its end count as ending together. Zero: each end
+    /// is a step of its own.
     pub tolerance: f64,
 }
 
-/// What all repairs took.
+/// The result for all repairs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Played {
     /// From the start to the end of the last.
     pub seconds: f64,
-    /// How many.
+    /// The number of repairs.
     pub repairs: u64,
-    /// What they moved.
+    /// The bytes that they moved.
     pub traffic: Traffic,
 }
 
@@ -76,7 +76,7 @@ pub fn play(
 struct Running {
     stages: std::vec::IntoIter<crate::job::Stage>,
     nodes: Vec<NodeId>,
-    /// The flows of its stage: those to be started after a pause, and the number of those that move.
+    /// The flows of its stage: those that start after the pause, and the number of those that move now.
     paused: Vec<JobFlow>,
     moving: usize,
 }
@@ -96,7 +96,7 @@ struct Player<'a> {
     free: Vec<usize>,
     busy: HashMap<NodeId, usize>,
     flows: Vec<Moving>,
-    /// When pauses end, as the bits of a positive time, which are in its order.
+    /// When pauses end, as the bits of a positive time; these have the same order as the time.
     pauses: BinaryHeap<Reverse<(u64, usize)>>,
     now: f64,
     played: Played,
@@ -166,7 +166,7 @@ impl Player<'_> {
         self.go_on(slot);
     }
 
-    /// The next stage of a job that has none, or its end.
+    /// Starts the next stage of a job whose stage has ended, or ends the job.
     fn go_on(&mut self, slot: usize) {
         let Some(job) = &mut self.jobs[slot] else { return };
         let stage = job.stages.find(|stage| stage.delay > 0.0 || !stage.flows.is_empty());
@@ -200,13 +200,13 @@ impl Player<'_> {
         }
     }
 
-    /// The moment up to which rates stay as they are.
+    /// The moment until which rates stay constant.
     fn next(&self, rates: &[f64]) -> f64 {
         let ends = || self.flows.iter().zip(rates).map(|(at, rate)| (self.now + at.left / rate, at.since));
         let paused = self.pauses.peek().map_or(f64::INFINITY, |Reverse((at, _))| f64::from_bits(*at));
         let (first, since) = ends().fold((paused, self.now), |a, b| if b.0 < a.0 { b } else { a });
         let horizon = first + self.limits.tolerance * (first - since).max(0.0);
-        // The last that ends within the horizon, but no pause is made longer.
+        // The last flow that ends within the horizon; but no pause is made longer.
         let last = ends().map(|(end, _)| end).filter(|end| *end <= horizon).fold(first, f64::max);
         last.min(paused.max(first))
     }

@@ -1,8 +1,8 @@
-//! A repair as flows: what [`crate::fluid`] plays of a plan.
+//! A repair as flows, the form in which [`crate::fluid`] plays a plan.
 //!
-//! All streams of a pipelined lane move at one rate, so the lane is one flow over all their links. The time that the
-//! pipeline takes to fill is put in as so many slices more, and delays of hops as a pause before it starts. A plan
-//! whose nodes send blocks on only whole is a sequence of rounds, with a flow for each block on its way.
+//! All streams of a pipelined lane move at one rate, so the lane is one flow over all their links. The time to
+//! fill the pipeline is modelled as additional slices, and the delays of hops as a pause before the start. A plan
+//! whose nodes send on only whole blocks is a sequence of rounds, with a flow for each block that is sent.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::fair::Use;
 use crate::transfers::{Transfer, Way, depths, transfers};
 use crate::{Network, Overheads, SimError};
 
-/// When a node sends on what it was sent.
+/// When a node sends on what it receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grain {
-    /// Slice by slice, of so many bytes.
+    /// Slice by slice, with slices of this many bytes.
     Slices(u64),
-    /// When it has all of it, round by round (PPR and PUSH as published).
+    /// When it has the whole block, round by round (PPR and PUSH as published).
     Blocks,
 }
 
 /// Streams that move at one rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobFlow {
-    /// What moves, in bytes.
+    /// The bytes to move.
     pub bytes: f64,
-    /// The rate beyond which it does not go, links aside.
+    /// An upper limit on its rate besides the links.
     pub limit: f64,
     /// The links that it loads.
     pub uses: Vec<Use>,
@@ -111,7 +111,7 @@ struct LaneFlows<'a> {
     transfers: Vec<Transfer>,
     w: f64,
     bytes: f64,
-    /// Payload bytes of a block a second that its first senders do not exceed.
+    /// Upper limit on the rate of its first senders, in payload bytes of a block a second.
     rate: f64,
     network: &'a Network,
     topology: &'a Topology,
@@ -137,7 +137,7 @@ impl LaneFlows<'_> {
         let wire = self.overheads.on_wire(slice) / slice;
         let mut loads: BTreeMap<u32, f64> = BTreeMap::new();
         for transfer in &self.transfers {
-            // The flow's bytes are those on the wire, of which disks have only the payload.
+            // The flow counts bytes on the wire; disks carry only the payload.
             let part = if matches!(transfer.way, Way::Between(..)) { 1.0 } else { 1.0 / wire };
             for link in self.network.numbered(transfer.way, self.topology) {
                 *loads.entry(link).or_default() += part * f64::from(transfer.symbols) / self.w;

@@ -1,11 +1,12 @@
 //! The simulator: plans on a modelled network.
 //!
-//! What is played is a [`kintsu_plan::Plan`], the same that agents run. The network is what
-//! [`kintsu_plan::Rates`] says: links of nodes and racks and limits between two nodes, shared fairly ([`fair`])
-//! by the streams that pass them. There are two players over one network:
+//! The simulator plays a [`kintsu_plan::Plan`], the same plan that agents run. [`kintsu_plan::Rates`] describes
+//! the network: links of nodes and racks, and limits between two nodes. The streams that pass a link share it
+//! fairly ([`fair`]). There are two players over one network:
 //!
 //! - [`simulate`] plays one plan slice by slice, for the time of a single repair;
-//! - [`fluid`] plays many repairs as flows; [`recover`] makes them of the stripes that a [`Cluster`] lost.
+//! - [`fluid`] plays many repairs as flows; [`recover`] makes these flows from the stripes of a [`Cluster`] that
+//!   lost blocks.
 //!
 //! What this is not: a model of processors, of TCP, or of failures during a repair. Nothing here reads a clock, does
 //! I/O or makes a choice that is not a function of a given seed.

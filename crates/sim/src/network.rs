@@ -1,7 +1,7 @@
-//! The links of a cluster and what they carry.
+//! The links of a cluster and their rates.
 //!
-//! Only links with a rate are here: what is unlimited holds nobody up. Disks count as links that one node has
-//! to itself.
+//! Only links with a rate are listed, because unlimited links delay nothing. A disk counts as a link that only its
+//! node uses.
 
 use std::collections::HashMap;
 
@@ -68,12 +68,12 @@ impl Network {
         self.capacity.push(rate);
     }
 
-    /// What each link carries, by number, in bytes a second.
+    /// The rate of each link, by number, in bytes a second.
     pub fn capacity(&self) -> &[f64] {
         &self.capacity
     }
 
-    /// The link of a number.
+    /// The link with this number.
     ///
     /// # Panics
     /// For a number that is not of this network.
@@ -87,7 +87,8 @@ impl Network {
     }
 }
 
-/// All links that a stream passes, in order, whether they have a rate or not. A client's link to the core is in no rack.
+/// All links that a stream passes, in order, with or without a rate. A client is in no rack: its link goes to the
+/// core.
 pub(crate) fn passed(way: Way, topology: &Topology) -> impl Iterator<Item = Link> + use<> {
     let links = match way {
         Way::Read(node) => [Some(Link::Read(node)), None, None, None, None],

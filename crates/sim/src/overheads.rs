@@ -1,15 +1,17 @@
-//! What moving a slice costs beside its bytes.
+//! The overheads of moving a slice.
 
 use serde::{Deserialize, Serialize};
 
 use crate::SimError;
 
-/// What moving slices costs beside their bytes on links. The default is the papers' model: nothing.
+/// The overheads of moving slices, in addition to the time of their bytes on links. The default is the papers'
+/// model: none.
 ///
-/// A slice is handled by the sending end of a stream ([`Overheads::slice_seconds`], one slice after the other, while
-/// the one before is on its way), passes the links at the rate that the stream gets, and can be used by the receiver
-/// [`Overheads::hop_seconds`] after its last byte. So a chain of h hops fills in `(h - 1) * (slice / rate +
-/// slice_seconds + hop_seconds)`, and no stream moves more than a slice in each `slice_seconds`.
+/// A slice is handled by the sending end of a stream ([`Overheads::slice_seconds`], one slice after the other,
+/// while the one before is on its way), passes the links at the rate that the stream gets, and the receiver can
+/// use it [`Overheads::hop_seconds`] after its last byte. So a chain of h hops fills in
+/// `(h - 1) * (slice / rate + slice_seconds + hop_seconds)`, and no stream moves more than one slice per
+/// `slice_seconds`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Overheads {
     /// Bytes on a link for each byte of a stream: 1514/1448 for TCP in Ethernet frames where rates are those of
@@ -20,15 +22,15 @@ pub struct Overheads {
     /// Seconds for which each slice keeps the sending end of a stream busy. This bounds a stream's rate and
     /// delays each hop.
     pub slice_seconds: f64,
-    /// Seconds from the last byte of a slice on its links to its use by the receiver: latency of the network and of
-    /// waking up. This delays each hop and bounds nothing.
+    /// Seconds from the last byte of a slice on its links to its use by the receiver: network latency and wake-up.
+    /// This delays each hop and limits no rate.
     pub hop_seconds: f64,
-    /// Seconds before the first slice is sent: a repair is planned, programs are handed out, blocks opened.
+    /// Seconds before the first slice is sent: planning the repair, sending out programs, opening blocks.
     pub start_seconds: f64,
-    /// What a node's disk reads, in bytes a second; `None` where reading is not what counts. Reading goes ahead
+    /// The read rate of a node's disk, in bytes a second; `None` where reading is not a limit. Reading runs ahead
     /// of sending.
     pub disk_read: Option<f64>,
-    /// What a node's disk writes, in bytes a second; `None` where writing is not what counts.
+    /// The write rate of a node's disk, in bytes a second; `None` where writing is not a limit.
     pub disk_write: Option<f64>,
 }
 
@@ -47,17 +49,17 @@ impl Default for Overheads {
 }
 
 impl Overheads {
-    /// Bytes on a link for so many bytes of one slice.
+    /// Bytes on a link for this many bytes of one slice.
     pub fn on_wire(&self, bytes: f64) -> f64 {
         (bytes + self.frame_bytes) * self.wire
     }
 
-    /// Seconds by which a hop delays a slice beside its bytes.
+    /// Seconds by which a hop delays a slice, apart from its bytes.
     pub fn hop(&self) -> f64 {
         self.slice_seconds + self.hop_seconds
     }
 
-    /// Accepts finite values that are not negative, `wire` of 1 or more and disks that move something.
+    /// Accepts finite values that are not negative, `wire` of 1 or more, and disk rates above zero.
     ///
     /// # Errors
     /// `Invalid` otherwise.

@@ -1,4 +1,5 @@
-//! Recovery of whole nodes and racks: stripes planned by the planners that clusters use, and played as flows.
+//! Recovery of whole nodes and racks. The planners of real clusters plan the stripes; the plans are played as
+//! flows.
 //!
 //! Sources: ECPipe, sections 3.3 (greedy choice of helpers), 6.4 (PUSH-Rep and PUSH-Sur: block by block along a path,
 //! to one requestor or to all survivors in turn).
@@ -20,20 +21,20 @@ use crate::fluid::{Limits, play};
 use crate::job::{Grain, Job};
 use crate::{Network, Overheads, SimError};
 
-/// Streams of a node that keep its links busy while others begin and end.
+/// How many streams keep the links of a node busy while others begin and end.
 const STREAMS_A_NODE: usize = 8;
 
-/// The same where helpers are given: what is under way at a time should load all nodes alike.
+/// The same where helpers are assigned in advance: the repairs under way at one time should load all nodes evenly.
 const STREAMS_OF_TREES: usize = 48;
 
 /// Stripes whose trees are planned together.
 const WINDOW: usize = 4096;
 
-/// Flows beyond which ends that are close together are taken as one, and how close.
+/// With more flows than this, ends that are close together are merged; `TOLERANCE` says how close.
 const EXACT_FLOWS: usize = 200_000;
 const TOLERANCE: f64 = 0.005;
 
-/// How the stripes are repaired.
+/// How stripes are repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
@@ -41,13 +42,13 @@ pub enum Scheme {
     Conventional,
     /// Partial sums along a binary tree, whole blocks in rounds (as published).
     Ppr,
-    /// Repair pipelining along chains, the helpers least recently used.
+    /// Repair pipelining along chains of the least recently used helpers.
     Pipeline,
-    /// Whole blocks along chains to one requestor, whatever requestors are asked for.
+    /// Whole blocks along chains to one requestor, whatever the option `requestors` says.
     PushRep,
-    /// Whole blocks along chains to all survivors in turn, whatever requestors are asked for.
+    /// Whole blocks along chains to all survivors in turn, whatever the option `requestors` says.
     PushSur,
-    /// Trees that are planned together, so that all links are done at about the same time.
+    /// Trees that are planned together, so that all links finish at about the same time.
     Optimal,
 }
 
@@ -66,7 +67,7 @@ impl Scheme {
         }
     }
 
-    /// How many requestors it has where so many are asked for.
+    /// The number of requestors of this scheme when the options ask for `asked`.
     fn requestors(self, asked: Option<usize>) -> Option<usize> {
         match self {
             Self::PushRep => Some(1),
@@ -107,26 +108,26 @@ impl std::str::FromStr for Scheme {
 /// How a recovery runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Nodes that get repaired blocks, spread over the nodes that are left; `None`: all of them.
+    /// The number of nodes that get repaired blocks, spread over the remaining nodes; `None`: all of them.
     pub requestors: Option<usize>,
     /// The unit of pipelining.
     pub slice_bytes: u64,
     /// Repairs under way at one time; `None`: as many as keep all links busy.
     pub at_once: Option<usize>,
-    /// Those of them that one node takes part in.
+    /// Repairs under way in which one node takes part.
     pub per_node: Option<usize>,
-    /// What slices cost beside their bytes.
+    /// The overheads of slices.
     pub overheads: Overheads,
 }
 
-/// What a recovery took.
+/// The result of a recovery.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// How the stripes were repaired.
     pub scheme: Scheme,
     /// From the start to the end of the last repair.
     pub seconds: f64,
-    /// Bytes that were lost and are there again.
+    /// Bytes that were lost and repaired.
     pub repaired_bytes: u64,
     /// Repaired bytes a second.
     pub rate: f64,
@@ -136,17 +137,17 @@ pub struct Outcome {
     pub stripes: u64,
     /// Blocks that were lost.
     pub blocks: u64,
-    /// Blocks moved between nodes, for each lost one.
+    /// Blocks moved between nodes, for each lost block.
     pub moved_per_block: f64,
-    /// Those of them that crossed racks.
+    /// The part of `moved_per_block` that crossed racks.
     pub across_racks_per_block: f64,
     /// Bytes across racks.
     pub across_racks_bytes: u64,
-    /// Repairs that were under way at one time, at most.
+    /// The most repairs that were under way at one time.
     pub at_once: usize,
 }
 
-/// Repairs what was lost with the failed nodes. `progress` is called with the number of stripes done.
+/// Repairs the blocks that were lost with the failed nodes. `progress` is called with the number of stripes done.
 ///
 /// # Errors
 /// `Plan` when a stripe cannot be repaired; `Invalid` for options out of range.
@@ -194,7 +195,7 @@ pub fn recover(
     })
 }
 
-/// The nodes that get blocks when so many are asked for: spread evenly over those that are left.
+/// `count` nodes that get blocks, spread evenly over the remaining nodes; `None`: all of them.
 pub fn requestors(topology: &Topology, count: Option<usize>) -> Vec<NodeId> {
     let left: Vec<NodeId> =
         topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id).collect();
@@ -216,14 +217,14 @@ fn bound(
     }
     let requestors = requestors(topology, count);
     let floor = floor(cluster, topology, lost, &requestors, fewest_helpers(cluster)?);
-    // Stripes with a block on every requestor are repaired elsewhere.
+    // A stripe that has a block on every requestor is repaired at another node.
     let comes = |stripe: &&LostStripe| requestors.iter().any(|node| !stripe.homes.contains(&Some(*node)));
     let losses: Option<Vec<_>> =
         lost.iter().filter(comes).map(|stripe| cluster.waiting(stripe).loss()).collect();
     Ok(Some(losses.map_or(0.0, |losses| node::bound(&losses, &requestors, topology)).max(floor)))
 }
 
-/// Helpers of the smallest repair of one block.
+/// The number of helpers in the smallest repair of one block.
 fn fewest_helpers(cluster: &Cluster) -> Result<usize, SimError> {
     let n = cluster.code.n();
     let on_paper = even_cluster(n + 1, 1);
@@ -248,7 +249,7 @@ fn limits(
     stripes: usize,
     options: &Options,
 ) -> Limits {
-    // A pushed repair has one link at work at a time, others as many as helpers.
+    // A PUSH repair keeps one link busy at a time, the others as many as there are helpers.
     let nodes_at_work = if scheme.pushes() { 1 } else { cluster.code.k() + 1 };
     let streams = if scheme == Scheme::Optimal { STREAMS_OF_TREES } else { STREAMS_A_NODE };
     let busy = (streams * topology.nodes.len()).div_ceil(nodes_at_work);
@@ -264,7 +265,7 @@ struct Planner<'a> {
     topology: &'a Topology,
     scheme: Scheme,
     windows: Chunks<'a, LostStripe>,
-    /// Those of the last window that are not planned yet, in their order.
+    /// The stripes of the last window that are not planned yet, in their order.
     ready: VecDeque<&'a LostStripe>,
     recovery: Recovery,
     shares: Shares,
@@ -312,8 +313,8 @@ impl<'a> Planner<'a> {
         self.ready.pop_front()
     }
 
-    /// Assigns these stripes together: to the requestors, and those with a block on every one of them to any nodes. What
-    /// cannot be assigned is planned by itself. Returns their turns by their numbers.
+    /// Assigns these stripes together to the requestors. A stripe that has a block on every requestor goes to any
+    /// node. A stripe that cannot be assigned is planned by itself. Returns the turn of each stripe by its number.
     fn assign(&mut self, cluster: &Cluster, lost: &[LostStripe]) -> HashMap<u64, usize> {
         let mut turns = HashMap::new();
         let mut narrow = self.topology.clone();
@@ -362,8 +363,8 @@ impl<'a> Planner<'a> {
         Ok(requestors)
     }
 
-    /// The node that was a requestor longest ago, among those that may have a block of the stripe: in a rack with
-    /// room if there is one, and any node that is left if none of the requestors can.
+    /// The least recently used requestor among those that may hold a block of the stripe; in a rack with room if
+    /// there is one. If no requestor may, any remaining node.
     fn requestor(
         &mut self,
         stripe: &LostStripe,

@@ -1,12 +1,13 @@
 //! One plan, slice by slice.
 //!
-//! Every connection of the plan (one for each lane and pair of nodes, as agents have them; disks where they have
-//! rates) is a stream of slices in order. A slice is sent when all that it is computed from has come and the one before
-//! has left. Links serve slices one after the other, in the order in which they come. Time goes from event to event.
+//! Every connection of the plan is a stream of slices in order. There is one for each lane and pair of nodes, as
+//! on agents, and one for each disk that has a rate. A slice is sent when all its inputs have arrived and the
+//! slice before it has left. Links serve slices one after the other, in the order of arrival. Time advances from
+//! event to event.
 //!
-//! What is left out: bounded queues (a fast sender may be any number of slices ahead), the time that TCP takes to
-//! find its rate, and the processor beyond [`Overheads::slice_seconds`]. Of long blocks only the first slices are
-//! played: then every slice adds the same time.
+//! Not modelled: bounded queues (a fast sender may be any number of slices ahead), the time that TCP takes to
+//! reach its rate, and processor time beyond [`Overheads::slice_seconds`]. Of long blocks only the first slices
+//! are played; after these, every slice adds the same time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,10 +19,10 @@ use crate::network::passed;
 use crate::transfers::{Transfer, Way, transfers};
 use crate::{Link, Network, Overheads, SimError};
 
-/// Slices after which a plan is taken to be in its stride; twice as many are played.
+/// After this many slices a plan is taken to be in a steady state; twice as many are played.
 const STRIDE_SLICES: u64 = 512;
 
-/// What a plan takes on a network.
+/// The time and traffic of a plan on a network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Simulated {
     /// From the start to the last slice's arrival.
@@ -30,11 +31,11 @@ pub struct Simulated {
     pub links: BTreeMap<Link, u64>,
 }
 
-/// Plays a plan over blocks of `block_bytes` in slices of `slice_bytes` (for codes with sub-blocks: in cells of
-/// it), on the network that the topology's rates describe. A plan that moves whole blocks is played in these, whatever
-/// the slice.
+/// Plays a plan over blocks of `block_bytes` in slices of `slice_bytes` (for codes with sub-blocks: cells of
+/// `slice_bytes`), on the network that the topology's rates describe. A plan that moves whole blocks ignores
+/// `slice_bytes`.
 ///
-/// The bytes are those of [`kintsu_plan::Account`], but for the rounding of shares to whole slices.
+/// The bytes equal those of [`kintsu_plan::Account`], except that shares are rounded to whole slices.
 ///
 /// # Errors
 /// `Invalid` for a slice of no bytes, overheads out of range, or a plan in which nothing overlaps; `Plan` when a lane does not lower.
@@ -67,7 +68,7 @@ pub fn simulate(
     Ok(Simulated { seconds: overheads.start_seconds + seconds, links })
 }
 
-/// The slices at the plan's pace.
+/// The slice size that follows from the plan's pace.
 fn paced(plan: &Plan, block_bytes: u64, slice_bytes: u64) -> Result<u64, SimError> {
     let whole = plan.lanes.iter().all(|lane| lane.placed.graph.w() == 1);
     match plan.pace {
@@ -80,7 +81,7 @@ fn paced(plan: &Plan, block_bytes: u64, slice_bytes: u64) -> Result<u64, SimErro
 /// A lane's transfers and its share.
 struct LaneMoves {
     transfers: Vec<Transfer>,
-    /// The least time between its first transfers for one step and for the next.
+    /// The least time between the starts of its first transfers for two successive steps.
     interval: f64,
     w: u64,
     share: u32,
@@ -143,11 +144,11 @@ struct Stream {
     links: Vec<u32>,
     /// Whether the overheads of slices apply; to disks they do not.
     between: bool,
-    /// How many transfers left the first link.
+    /// How many transfers have left the first link.
     sent: usize,
-    /// When the sending end has handled the last slice that it took up.
+    /// When the sender has handled the last slice that it started.
     handled: f64,
-    /// Whether a transfer is taken up that has not left the first link.
+    /// Whether the sender has started a transfer that has not left the first link yet.
     busy: bool,
 }
 
@@ -158,23 +159,24 @@ struct PlayedLane {
     stream: Vec<usize>,
     symbols: Vec<u32>,
     steps: Vec<f64>,
-    /// By instance: how much it still waits for, and since when it does not.
+    /// By instance: how many transfers it still waits for, and when the last of them arrived.
     waiting: Vec<(u32, f64)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A transfer is there and can be used.
+    /// A transfer has arrived and can be used.
     Came { lane: usize, instance: usize },
     /// A stream's transfer has left the first link.
     Left { stream: usize },
-    /// A stream's next transfer can go.
+    /// The sender has handled a stream's next transfer, which can now be sent.
     Handled { stream: usize },
-    /// A stream's transfer comes to the queue of a link, one of those that it passes; when all of it will be there.
+    /// A stream's transfer reaches the queue of the link number `hop` on its way; `whole` is when all of it will
+    /// be there.
     Queues { stream: usize, instance: usize, hop: usize, whole: Moment },
 }
 
-/// A moment; positive ones are in the order of their bits.
+/// A moment. Positive numbers have the same order as their bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment(u64);
 
@@ -195,7 +197,7 @@ struct Player<'a> {
     streams: Vec<Stream>,
     events: BinaryHeap<Reverse<(Moment, Event)>>,
     now: f64,
-    /// When each link will have served all that came to it.
+    /// When each link will have served all that has come to it.
     free: Vec<f64>,
 }
 
@@ -251,7 +253,8 @@ impl<'a> Player<'a> {
             played.stream.push(stream);
         }
         for step in 0..played.steps.len() {
-            // Where a transfer waits for none, this is when it can go; for others it will be when the last came.
+            // A transfer that waits for no other can start at this time; for others the time is replaced when the
+            // last input arrives.
             let since = step as f64 * lane.interval;
             played.waiting.extend(lane.transfers.iter().map(|transfer| (transfer.waits.len() as u32, since)));
         }
@@ -298,7 +301,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Lets a stream handle its next transfer, if that has all that it needs and the one before has left.
+    /// Lets a stream handle its next transfer, if all inputs of the transfer are there and the transfer before it
+    /// has left.
     fn take_up(&mut self, stream: usize) {
         let at = &mut self.streams[stream];
         let lane = &self.lanes[at.lane];
@@ -308,7 +312,7 @@ impl<'a> Player<'a> {
             return;
         }
         let handling = if at.between { self.overheads.slice_seconds } else { 0.0 };
-        // It was handled while the one before was on its way.
+        // It was handled while the transfer before it was on its way.
         at.handled = at.handled.max(since) + handling;
         at.busy = true;
         let handled = at.handled.max(self.now);
@@ -326,9 +330,9 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A transfer waits until the link has served what came before it, and goes on to the next link while it is still
-    /// served by this one. All of it is through when this link can have served it, but not before all of it came, at
-    /// `whole`; a link that is faster than those before it serves others in between.
+    /// A transfer waits until the link has served what came before it. It enters the next link while this link
+    /// still serves it. Its last byte leaves when this link has served it, but not before its last byte has
+    /// arrived, at `whole`. A link that is faster than the links before it serves other transfers in between.
     fn queue(&mut self, stream: usize, instance: usize, hop: usize, whole: f64) {
         let at = &self.streams[stream];
         let link = at.links[hop] as usize;
@@ -353,7 +357,7 @@ impl<'a> Player<'a> {
         self.at(at + hop, Event::Came { lane, instance });
     }
 
-    /// Bytes on links.
+    /// Bytes of a transfer on links.
     fn bytes(&self, stream: &Stream, instance: usize) -> f64 {
         let lane = &self.lanes[stream.lane];
         let count = lane.stream.len();

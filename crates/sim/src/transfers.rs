@@ -1,7 +1,8 @@
-//! What a lane moves for each slice, and in what order: the transfers of its lowered graph.
+//! The transfers of a lane's lowered graph: what it moves for each slice, and in what order.
 //!
-//! Vertices that go the same way and wait for the same are one transfer, as agents send them: the sums of several
-//! lost blocks at a hop, the sub-blocks of a cell. A transfer never waits for a later one of the list.
+//! Vertices that go the same way and wait for the same inputs are one transfer, as agents send them together.
+//! Examples are the sums of several lost blocks at a hop, and the sub-blocks of a cell. A transfer never waits for
+//! one that comes later in the list.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,7 +10,7 @@ use kintsu_dag::{NodeId, NodeTasks, Task, Vertex};
 
 use crate::Overheads;
 
-/// Between whom something moves.
+/// From where to where something moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Way {
     /// From a node's disk.
@@ -20,7 +21,7 @@ pub(crate) enum Way {
     Write(NodeId),
 }
 
-/// So many symbols on their way, slice by slice.
+/// A number of symbols that move together, slice by slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub way: Way,
@@ -48,8 +49,8 @@ pub(crate) fn transfers(lowered: &[NodeTasks], overheads: &Overheads) -> Vec<Tra
     merged
 }
 
-/// For each transfer the number of it and those that come one after the other before it, on the longest path;
-/// transfers of disks count as well.
+/// For each transfer its place on the longest path: 1 plus the number of transfers that must come before it, one
+/// after the other. Transfers of disks count as well.
 pub(crate) fn depths(transfers: &[Transfer]) -> Vec<usize> {
     let mut depths: Vec<usize> = Vec::with_capacity(transfers.len());
     for transfer in transfers {
@@ -60,7 +61,7 @@ pub(crate) fn depths(transfers: &[Transfer]) -> Vec<usize> {
 
 type Numbers = BTreeMap<(Way, Vertex), usize>;
 
-/// Each vertex that moves, one by one.
+/// The moves of single vertices, not grouped yet.
 fn moves(lowered: &[NodeTasks], overheads: &Overheads) -> (Vec<Way>, Numbers) {
     let (reads, writes) = (overheads.disk_read.is_some(), overheads.disk_write.is_some());
     let (mut moves, mut numbers) = (Vec::new(), Numbers::new());
@@ -86,7 +87,7 @@ fn moves(lowered: &[NodeTasks], overheads: &Overheads) -> (Vec<Way>, Numbers) {
 fn waits(lowered: &[NodeTasks], moves: &[Way], numbers: &Numbers) -> Vec<BTreeSet<usize>> {
     let mut waits = vec![BTreeSet::new(); moves.len()];
     for NodeTasks { node, tasks, sends } in lowered {
-        // What each vertex on this node is made of: what came to the node.
+        // For each vertex on this node, the moves into the node that it is computed from.
         let mut made_of: BTreeMap<Vertex, BTreeSet<usize>> = BTreeMap::new();
         let came = |way: Way, vertex: &Vertex| numbers.get(&(way, *vertex)).copied().into_iter().collect();
         for task in tasks {
@@ -115,7 +116,8 @@ fn waits(lowered: &[NodeTasks], moves: &[Way], numbers: &Numbers) -> Vec<BTreeSe
     waits
 }
 
-/// An order in which each comes after what it waits for, the lower number first where there is a choice.
+/// An order in which each move comes after those that it waits for; of several possible moves the lowest number
+/// comes first.
 fn order(waits: &[BTreeSet<usize>]) -> Vec<usize> {
     let mut followers = vec![Vec::new(); waits.len()];
     let mut left: Vec<usize> = waits.iter().map(BTreeSet::len).collect();

@@ -1,4 +1,4 @@
-//! Times that are known: those of the papers, on links of one rate and on unequal ones.
+//! Times that are known in closed form: those of the papers, on equal and on unequal links.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn planned(code: &str, lost: u8, method: Method, topology: &Topology) -> Plan {
     repair(&view, topology, &wanted, &|_| 0, &[]).unwrap().plan
 }
 
-/// In units of the time of a block over a link.
+/// The time of a plan, in units of the time of a block over a link.
 fn slots(plan: &Plan, topology: &Topology, slices: u64) -> f64 {
     let simulated = simulate(plan, topology, BLOCK, BLOCK / slices, &Overheads::default()).unwrap();
     simulated.seconds * RATE as f64 / BLOCK as f64
@@ -74,7 +74,7 @@ fn equal_links_give_the_times_of_the_papers() {
         }
         close(slots(&plan(1, Method::Ppr), &topology, 1), (hops + 1.0).log2().ceil());
         close(slots(&plan(3, Method::Conventional), &topology, 1), hops + 2.0);
-        // The reckoning by whole ticks agrees.
+        // The computation by whole ticks agrees.
         for (lost, method) in [(1, Method::Pipeline), (2, Method::Pipeline), (1, Method::Conventional)] {
             let plan = plan(lost, method);
             close(slots(&plan, &topology, 600), plan.timeslots(600).unwrap());
@@ -117,7 +117,7 @@ fn a_slice_is_as_slow_as_the_slowest_link_on_its_way() {
     }
 }
 
-/// Lanes that take turns at the end of the path share a slow edge: ECPipe, section 4.1.
+/// Lanes that take turns share the slow link at the end of the path: ECPipe, section 4.1.
 #[test]
 fn lanes_share_the_edges() {
     let mut topology = cluster(20, 1);
@@ -134,7 +134,7 @@ fn lanes_share_the_edges() {
     assert!((10.0..10.1).contains(&got), "{got}");
 }
 
-/// Paths in turns whose first senders are held to what links carry: these are never in each other's way.
+/// Cyclic paths whose first senders are limited to the rate of the links do not delay each other.
 #[test]
 fn who_is_held_back_does_not_hold_up_others() {
     let topology = cluster(20, 1);
@@ -143,7 +143,7 @@ fn who_is_held_back_does_not_hold_up_others() {
     assert!((0.94..=0.95).contains(&rate), "{rate}");
     let held = slots(&plan, &topology, 900);
     let free = slots(&Plan { held: false, ..plan.clone() }, &topology, 900);
-    // The last slice begins before all time is over, and passes ten links that others use as well.
+    // The last slice starts just before the end, and passes ten links that other slices use as well.
     assert!(held > 1.0 / rate * 0.99 && held < 1.0 / rate + 0.05, "{held}");
     assert!(free > 1.0, "{free}");
     // Long blocks go on at that rate.
@@ -162,7 +162,8 @@ fn overheads_delay_hops_and_bound_streams() {
     close(seconds(&none), 109.0 * slice);
     close(seconds(&Overheads { start_seconds: 2.0, ..none }), 2.0 + 109.0 * slice);
     close(seconds(&Overheads { hop_seconds: 0.5, ..none }), 109.0 * slice + 10.0 * 0.5);
-    // Handling takes less than sending: it delays each hop once. Then more: it is what counts.
+    // Where handling takes less time than sending, it delays each hop once. Where it takes more, it is the
+    // bottleneck.
     close(seconds(&Overheads { slice_seconds: slice / 2.0, ..none }), 109.0 * slice + 10.0 * slice / 2.0);
     close(seconds(&Overheads { slice_seconds: 2.0 * slice, ..none }), 2.0 * 109.0 * slice + 10.0 * slice);
     close(seconds(&Overheads { wire: 1.1, frame_bytes: 600.0, ..none }), 109.0 * slice * 1.01 * 1.1);

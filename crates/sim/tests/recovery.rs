@@ -1,4 +1,5 @@
-//! Whole nodes: the two players agree, nothing is lost on the way, no schedule beats its busiest link.
+//! Recovery of whole nodes: the two players agree, no bytes are lost, and no schedule is faster than its busiest
+//! link allows.
 
 #![allow(clippy::unwrap_used)]
 
@@ -86,7 +87,8 @@ fn both_players_agree_on_single_repairs() {
             if method != Method::Conventional {
                 let exact = simulate(&plan, topology, BLOCK, whole, &overheads).unwrap().seconds;
                 let rounds = fluid(&plan, topology, Grain::Blocks, &overheads);
-                // Rounds begin together, blocks when they can.
+                // As flows, all blocks of a round start together; the other player starts each block as soon as it
+                // can.
                 assert!(rounds >= exact * 0.999 && rounds < exact * 1.5, "{method}: {exact}, {rounds}");
             }
         }
@@ -123,7 +125,7 @@ fn pipelines_with_one_requestor_are_held_by_its_link_and_stars_by_ten_of_them() 
     let one = Options { requestors: Some(1), ..options() };
     let of = |scheme| recovered(&cluster, Failure::Node(NodeId(0)), scheme, &one);
     let (pipeline, star) = (of(Scheme::Pipeline), of(Scheme::Conventional));
-    // Some stripes have a block on the one requestor: those go elsewhere.
+    // Some stripes have a block on the one requestor; they are repaired at other nodes.
     let least = pipeline.repaired_bytes as f64 / RATE as f64;
     assert!(pipeline.seconds < least, "{} {least}", pipeline.seconds);
     assert!(pipeline.seconds > 0.4 * least, "{} {least}", pipeline.seconds);
@@ -167,7 +169,7 @@ fn limits_hold_and_ends_taken_together_cost_little() {
     assert!("push".parse::<Scheme>().unwrap_err().to_string().contains("push-rep"));
 }
 
-/// RS(14,10) on these nodes, of which one is lost; the part of the best time that the scheme reaches.
+/// Loses one of these nodes with RS(14,10); returns bound / time of the scheme.
 fn reached(topology: Topology, stripes: u64, requestors: Option<usize>, scheme: Scheme) -> f64 {
     let code = kintsu_code::parse("rs:n=14,k=10").unwrap();
     let cluster = Cluster { topology, code, block_bytes: 64 << 20, stripes, spread: Spread::Random, seed: 7 };
@@ -206,7 +208,7 @@ fn racks_with_narrow_links_are_used_as_well_as_they_can_be() {
     topology.rates.rack_down = topology.rates.rack_up.clone();
     let optimal = reached(topology.clone(), 160, None, Scheme::Optimal);
     assert!(optimal >= 0.9, "{optimal}");
-    // With 16 requestors the rule that a rack's loss is survived leaves few choices, which the bound does not know.
+    // With 16 requestors the rack rule leaves few choices. The bound does not know this rule.
     let some = reached(topology, 160, Some(16), Scheme::Optimal);
     assert!(some >= 0.8, "{some}");
 }

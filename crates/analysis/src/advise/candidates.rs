@@ -1,4 +1,4 @@
-//! The codes that may be an answer: made, proved, measured, and held against the requirements.
+//! The codes that may be an answer: made, proved, measured, and compared with the requirements.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::{AnalysisError, Costs, costs};
 /// Codes with more sub-blocks than this are left out: a cell of 256 KiB would be the smallest.
 pub(super) const MAX_SUB_BLOCKS: usize = 64;
 
-/// Losses that a code with local groups might tolerate, by the bound, beyond those it must: families fall short of
-/// the bound by less.
+/// A code with local groups is tried if its bound exceeds the required losses by at most this many. Families are
+/// less than this below the bound.
 const SURPLUS: usize = 3;
 
 /// A code that meets the requirements.
@@ -24,15 +24,15 @@ pub(super) struct Fit {
     pub(super) dealt: Option<Vec<Vec<BlockIndex>>>,
 }
 
-/// What came of a family.
+/// The search result of a family.
 pub(super) struct Found {
     pub(super) family: &'static str,
     pub(super) best: Option<Fit>,
-    /// What stood against the others.
+    /// Why other codes of the family were refused.
     against: Against,
 }
 
-/// Reasons against codes of a family: the last or the least bad of each kind.
+/// Reasons against codes of a family: of each kind, the last or the mildest.
 #[derive(Default)]
 struct Against {
     undefined: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct Search {
     pub(super) considered: usize,
 }
 
-/// The best code of each family. Codes are dealt to racks only until the first one that will do.
+/// The best code of each family. Codes are dealt to racks only until the first one that fits.
 pub(super) fn search(
     requirements: &Requirements,
     shapes: &[(usize, usize)],
@@ -82,19 +82,20 @@ pub(super) fn search(
     Ok(Search { found, considered })
 }
 
-/// Names of this family with n blocks, k of data, and any locality r that leaves room for the tolerated losses
-/// and not much more, or any number d of helpers that does with few sub-blocks.
+/// Names of this family with n blocks, k of them data, and any locality r that leaves room for the tolerated
+/// losses but not much more, or any number d of helpers that needs only few sub-blocks.
 fn names(family: &Family, n: usize, k: usize, tolerate: usize) -> Vec<String> {
     let has = |name: &str| family.keys.iter().any(|key| key.name == name);
-    // Local parities are lost to the distance: d <= n - k - ceil(k / r) + 2. Global parities beyond what the distance
-    // asks for cost storage and repairs, and make no repair cheaper: the same code with fewer of them is better.
+    // Local parities reduce the distance: d <= n - k - ceil(k / r) + 2. Global parities beyond those that the
+    // distance needs cost storage and repairs and make no repair cheaper, so the same code with fewer of them is
+    // better.
     let roomy = |r: &usize| {
         let most = (n - k + 1).checked_sub(k.div_ceil(*r));
         most.is_some_and(|most| (tolerate..=tolerate + SURPLUS).contains(&most))
     };
     let localities: Vec<usize> = if has("r") { (1..=k).filter(roomy).collect() } else { vec![0] };
     // With s = d - k + 1 an MSR code whose helpers read only what they send has at least s^ceil((n - 1) / s)
-    // sub-blocks (Balaji and Kumar, ISIT'18): too many are not even made.
+    // sub-blocks (Balaji and Kumar, ISIT'18). Codes with too many are not made.
     let few = |d: &usize| {
         let s = d + 1 - k;
         s.checked_pow((n - 1).div_ceil(s) as u32).is_some_and(|w| w <= MAX_SUB_BLOCKS)
@@ -115,7 +116,7 @@ fn names(family: &Family, n: usize, k: usize, tolerate: usize) -> Vec<String> {
 }
 
 impl Against {
-    /// The code, if it exists and meets all but the rack requirement.
+    /// The code, if it exists and meets all requirements except the one for racks.
     fn admit(&mut self, requirements: &Requirements, name: &str) -> Option<Arc<dyn Code>> {
         let code = match parse(name) {
             Ok(code) => code,
@@ -128,7 +129,7 @@ impl Against {
                 return None;
             }
         };
-        // A family may read its parameters in its own way.
+        // A family may interpret its parameters in its own way.
         if code.n() > requirements.environment.nodes || !requirements.allows(code.n(), code.k()) {
             return None;
         }
@@ -167,9 +168,11 @@ impl Found {
         if self.best.is_some() {
             return None;
         }
-        let racks = racks.as_ref().map(|code| format!("{code} would do, but not without any one rack"));
+        let racks = racks
+            .as_ref()
+            .map(|code| format!("{code} would fit, but does not survive the loss of any one rack"));
         let sub_blocks = sub_blocks.as_ref().map(|(w, code)| {
-            format!("{code} would do, but has {w} sub-blocks a block; more than {MAX_SUB_BLOCKS} make small reads dear")
+            format!("{code} would fit, but has {w} sub-blocks in a block; more than {MAX_SUB_BLOCKS} make small reads expensive")
         });
         let tolerated = tolerated.as_ref().map(|(most, code)| {
             format!("within the overhead at most {most} lost nodes are tolerated ({code})")

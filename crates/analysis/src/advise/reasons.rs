@@ -1,11 +1,12 @@
-//! Answers in words: why the first is the first, what the others lost on, and what to beware of.
+//! The reasons in words: why the first answer is the first, where the others are worse, and what to know before
+//! using a code.
 
 use kintsu_code::Code;
 
 use crate::advise::{Answer, Objective, Requirements};
 use crate::{Costs, RackReliability};
 
-/// Writes the reasons of all answers, which are in order.
+/// Writes the reasons of all answers, which must be in order.
 pub(super) fn explain(requirements: &Requirements, answers: &mut [Answer], considered: usize) {
     let Some((first, others)) = answers.split_first_mut() else { return };
     others.iter_mut().for_each(|other| other.reasons = against(first, other));
@@ -29,7 +30,7 @@ fn in_favour(requirements: &Requirements, answer: &Answer, considered: usize) ->
         }
     }];
     let beyond = match answer.beyond_distance {
-        // Rounded down: 100 % would be another distance.
+        // Rounded down, because 100 % would mean a larger distance.
         Some(fraction) if fraction > 0.0 => {
             format!(", and {:.2} % of losses of {d}", (1e4 * fraction).floor() / 100.0)
         }
@@ -40,14 +41,14 @@ fn in_favour(requirements: &Requirements, answer: &Answer, considered: usize) ->
     if let Some(racks) = answer.reliability.racks.as_ref().filter(|racks| racks.survives_any_rack) {
         let most = racks.blocks_per_rack;
         reasons.push(format!(
-            "over {} racks it has at most {most} of {n} blocks in one, and any rack may be lost",
+            "over {} racks it has at most {most} of {n} blocks in one, and survives the loss of any one rack",
             requirements.racks
         ));
     }
     reasons
 }
 
-/// What `other` is worse at than the first, then what it is better at.
+/// Where `other` is worse than the first, then where it is better.
 fn against(first: &Answer, other: &Answer) -> Vec<String> {
     let measures = [
         ("degraded read", first.degraded, other.degraded),
@@ -75,8 +76,8 @@ fn against(first: &Answer, other: &Answer) -> Vec<String> {
     let safe =
         |answer: &Answer| answer.reliability.racks.as_ref().is_some_and(|racks| racks.survives_any_rack);
     if safe(other) != safe(first) {
-        let may = if safe(other) { "may" } else { "may not" };
-        reasons.push(format!("{}: any one rack {may} be lost", better(safe(other))));
+        let verb = if safe(other) { "survives" } else { "does not survive" };
+        reasons.push(format!("{}: {verb} the loss of any one rack", better(safe(other))));
     }
     let [lives, first_lives] = [other, first].map(|answer| answer.reliability.stripe.mttdl_years);
     if lives.max(first_lives) > 1.1 * lives.min(first_lives) {
@@ -101,7 +102,7 @@ pub(super) fn caveats(
     let mut caveats = Vec::new();
     match racks {
         Some(racks) if !racks.survives_any_rack => caveats.push(format!(
-            "not all racks may be lost: over {} racks one holds {} of {n} blocks",
+            "the loss of a rack can lose data: over {} racks, one rack holds {} of {n} blocks",
             requirements.racks, racks.blocks_per_rack
         )),
         None => caveats.push(format!("its {n} blocks cannot be spread over {} racks", requirements.racks)),
@@ -109,9 +110,9 @@ pub(super) fn caveats(
     }
     let nodes = requirements.environment.nodes;
     match nodes - n {
-        0 => caveats.push(format!("stripes take all {nodes} nodes: what a lost node held waits for its replacement")),
+        0 => caveats.push(format!("stripes use all {nodes} nodes: blocks of a lost node cannot be rebuilt before the node is replaced")),
         spare if spare < requirements.tolerate => caveats.push(format!(
-            "stripes take {n} of {nodes} nodes: {spare} lost block{} of a stripe can be rebuilt, the next waits for a replacement",
+            "stripes use {n} of {nodes} nodes: {spare} lost block{} of a stripe can be rebuilt, further ones only after a node is replaced",
             if spare == 1 { "" } else { "s" }
         )),
         _ => {}
@@ -137,7 +138,9 @@ pub(super) fn caveats(
     }
     let helpers = costs.per_block.iter().map(|cost| cost.helpers).max().unwrap_or(0);
     if helpers > k {
-        caveats.push(format!("a repair reads parts of {helpers} blocks, more nodes than the {k} of RS: any slow one holds it up"));
+        caveats.push(format!(
+            "a repair reads parts of {helpers} blocks, more nodes than the {k} of RS: any slow node delays it"
+        ));
     }
     caveats
 }

@@ -1,13 +1,14 @@
-//! What to change when nothing fits. An MDS code fits wherever any code does, so shapes (n, k) tell.
+//! What to change when nothing fits. An MDS code fits wherever any code does, so it is enough to test shapes (n,
+//! k).
 
 use crate::advise::{MAX_WIDTH, Relaxation, Requirements};
 
-/// The codes of a family that exists for every shape.
+/// The code of this shape from a family that exists for every shape.
 fn mds((n, k): (usize, usize)) -> String {
     format!("rs:n={n},k={k}")
 }
 
-/// Each requirement that, changed alone, lets something fit; changed as little as possible.
+/// For each requirement, the smallest change of it alone that lets a code fit, if there is one.
 pub(super) fn relaxations(requirements: &Requirements) -> Vec<Relaxation> {
     let found = [
         overhead(requirements),
@@ -27,7 +28,7 @@ fn cheapest(requirements: &Requirements) -> Option<(usize, usize)> {
 
 fn overhead(requirements: &Requirements) -> Option<Relaxation> {
     let (n, k) = cheapest(&Requirements { max_overhead: f64::INFINITY, ..requirements.clone() })?;
-    // Rounded up, so that what is printed is enough.
+    // Rounded up, so that the printed value is enough.
     let needed = (n as f64 / k as f64 * 1000.0 - 1e-9).ceil() / 1000.0;
     let change = format!("allow an overhead of {needed} (now {})", requirements.max_overhead);
     Some(Relaxation { change, code: mds((n, k)) })

@@ -16,7 +16,7 @@ fn requirements(nodes: usize, racks: usize, tolerate: usize, max_overhead: f64) 
     }
 }
 
-/// Block after block, each to the next rack.
+/// Deals block after block, each to the next rack.
 fn in_turn(racks: usize) -> impl Fn(&dyn Code) -> Option<Vec<Vec<BlockIndex>>> {
     move |code| {
         let mut dealt = vec![Vec::new(); racks];
@@ -95,7 +95,7 @@ fn a_rack_that_must_be_survived_narrows_the_choice() {
     let (free, bound) = (advice(&free), advice(&bound));
     assert!(safe(&free.answers).contains(&false));
     for answer in free.answers.iter().filter(|a| !a.reliability.racks.as_ref().unwrap().survives_any_rack) {
-        assert!(answer.caveats[0].contains("not all racks may be lost"), "{:?}", answer.caveats);
+        assert!(answer.caveats[0].contains("the loss of a rack can lose data"), "{:?}", answer.caveats);
     }
     assert!(!bound.answers.is_empty() && safe(&bound.answers).iter().all(|&safe| safe));
     assert!(bound.answers[0].reasons[0].contains("that survive the loss of a rack"));
@@ -112,7 +112,7 @@ fn caveats_speak_of_spare_nodes_and_dear_parities() {
         "{:?}",
         lrc.caveats
     );
-    assert!(lrc.caveats.iter().any(|c| c.contains("take all 10 nodes")), "{:?}", lrc.caveats);
+    assert!(lrc.caveats.iter().any(|c| c.contains("use all 10 nodes")), "{:?}", lrc.caveats);
     assert!(lrc.beyond_distance.is_some_and(|f| f > 0.8 && f < 1.0));
 }
 
@@ -167,7 +167,7 @@ proptest! {
             prop_assert!(!survive || answer.reliability.racks.as_ref().unwrap().survives_any_rack);
             prop_assert!(!answer.reasons.is_empty());
         }
-        // A change that is told does let something fit.
+        // Every suggested change lets a code fit.
         for change in &found.relaxations {
             prop_assert!(parse(&change.code).is_ok());
         }

@@ -41,11 +41,11 @@ pub struct BarGroup {
 /// One bar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChartBar {
-    /// Which of the chart's series; one it does not have is not drawn.
+    /// The number of its series; a bar of an unknown series is not drawn.
     pub series: usize,
     /// Its height.
     pub value: f64,
-    /// The least and the most that were measured.
+    /// The smallest and the largest measured value.
     pub range: (f64, f64),
 }
 
@@ -83,7 +83,7 @@ impl BarChart {
         svg.finish(floor + 48.0)
     }
 
-    /// Names the series, in as many lines as they need; the y below.
+    /// Writes the names of the series, in as many lines as needed; returns the y below them.
     fn legend(&self, svg: &mut Svg, width: f64) -> f64 {
         let (mut x, mut y) = (LEFT, 42.0);
         for (name, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {

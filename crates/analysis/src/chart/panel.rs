@@ -30,7 +30,7 @@ pub(super) struct Panel {
     pub(super) axis: &'static str,
     /// Names and colours of the bars.
     pub(super) series: Vec<(String, &'static str)>,
-    /// What a short line across a bar means; none: there are no such lines.
+    /// The meaning of a short line across a bar; none: there are no such lines.
     pub(super) mark: Option<&'static str>,
     pub(super) columns: Vec<Column>,
 }
@@ -59,7 +59,7 @@ impl Column {
 }
 
 impl Panel {
-    /// Draws the panel from `top` down; the y below it.
+    /// Draws the panel from `top` down; returns the y below it.
     pub(super) fn draw(&self, svg: &mut Svg, top: f64) -> f64 {
         svg.heading(LEFT, top + 18.0, &self.title);
         self.legend(svg, top + 36.0);
@@ -197,7 +197,7 @@ impl Scale {
         format!("{value:.decimals$}")
     }
 
-    /// The part of the axis that a value takes.
+    /// The part of the axis that a value covers.
     pub(super) fn part(&self, value: f64) -> f64 {
         value / (self.step * self.steps as f64)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// How a text stands to its point.
+/// How a text is aligned to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -59,7 +59,7 @@ impl Svg {
         ));
     }
 
-    /// A piece with a text that shows when pointed at.
+    /// A rectangle with a text that is shown when the pointer is over it.
     pub(super) fn bar(&mut self, x: f64, y: f64, size: (f64, f64), fill: &str, says: &str) {
         let (width, height) = size;
         let says = escape(says);
@@ -68,7 +68,7 @@ impl Svg {
         ));
     }
 
-    /// The file: white behind everything, so that it reads the same on light and dark pages.
+    /// The complete file, with a white background, so that it looks the same on light and dark pages.
     pub(super) fn finish(self, height: f64) -> String {
         let width = self.width;
         format!(

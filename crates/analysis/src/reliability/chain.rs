@@ -1,8 +1,8 @@
 //! An absorbing Markov chain in continuous time, and the mean time until it is absorbed.
 //!
-//! States are eliminated one by one; each elimination adds, multiplies and divides, and never subtracts (the
-//! idea of Grassmann, Taksar and Heyman). So every digit survives although repairs are many orders of
-//! magnitude faster than failures, where Gaussian elimination on the generator matrix would cancel.
+//! States are eliminated one by one; each elimination adds, multiplies and divides, and never subtracts (the idea
+//! of Grassmann, Taksar and Heyman). So no precision is lost although repairs are many orders of magnitude faster
+//! than failures. Gaussian elimination on the generator matrix would lose precision by cancellation.
 
 /// Transitions between states and into loss, as rates.
 #[derive(Debug, Clone)]
@@ -30,9 +30,9 @@ impl Chain {
         self.loss[from] += rate;
     }
 
-    /// The mean time from state 0 until loss, infinite when loss may never come. Cost: states^3 / 3.
+    /// The mean time from state 0 until loss; infinite when loss may never happen. Cost: states^3 / 3.
     ///
-    /// Before and after each step, for each state i left, its mean time x satisfies
+    /// Before and after each step, the mean time x of each remaining state i satisfies
     /// `x_i * (sum_j rate_ij + loss_i) = earned_i + sum_j rate_ij x_j`.
     pub(crate) fn time_to_loss(mut self) -> f64 {
         let mut earned = vec![1.0; self.states];
@@ -64,13 +64,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Failures in turn at rates `fail`, repairs in turn at rates `mend` (from state 1 on).
-    fn line(fail: &[f64], mend: &[f64]) -> f64 {
+    /// The time to loss of a linear chain with failures at rates `fail`, and repairs at rates `repair` from state
+    /// 1 on.
+    fn line(fail: &[f64], repair: &[f64]) -> f64 {
         let mut chain = Chain::new(fail.len());
         for (i, &rate) in fail.iter().enumerate() {
             if i + 1 < fail.len() { chain.add(i, i + 1, rate) } else { chain.add_loss(i, rate) }
         }
-        (1..fail.len()).for_each(|i| chain.add(i, i - 1, mend[i - 1]));
+        (1..fail.len()).for_each(|i| chain.add(i, i - 1, repair[i - 1]));
         chain.time_to_loss()
     }
 
@@ -89,7 +90,8 @@ mod tests {
 
     #[test]
     fn no_digit_is_lost_at_ratios_beyond_floating_point() {
-        // The leading term of a chain of 12 failures, 1e8 times rarer than repairs: the rest is below 1e-7 of it.
+        // The leading term of a chain of 12 failures that are 1e8 times rarer than repairs; the other terms are
+        // below 1e-7 of it.
         let time = line(&[1.0; 12], &[1e8; 11]);
         assert!((time / 1e88 - 1.0).abs() < 2e-7 && time > 1e88, "{time:e}");
     }

@@ -1,8 +1,8 @@
 //! How many combinations of racks that are down and blocks that have failed leave a stripe decodable.
 //!
-//! A combination is c of the racks and f of the n blocks; blocks of racks that are down may be among the f.
-//! It is survived when the blocks of those racks and the f together are a decodable loss. Counted exactly,
-//! from the code's decodable losses, not from products of probabilities.
+//! A combination is c of the racks and f of the n blocks; blocks of racks that are down may be among the f. The
+//! stripe survives a combination if the loss of the f blocks and all blocks of those racks is decodable. The
+//! counts are exact; they come from the code's decodable losses, not from products of probabilities.
 
 use kintsu_code::Code;
 use kintsu_dag::BlockIndex;
@@ -17,19 +17,19 @@ pub(crate) struct Survived {
     pub(crate) n: usize,
     /// Racks that hold any block.
     pub(crate) racks: usize,
-    /// Losses of more blocks than this were not counted: they are taken for data loss.
+    /// Losses of more blocks than this were not counted and count as data loss.
     pub(crate) counted: usize,
     /// By racks down, then by blocks failed; each side up to `counted`, or to the number of racks.
     counts: Vec<Vec<u128>>,
 }
 
 impl Survived {
-    /// Counts for `code` with its blocks dealt to racks (none: nodes alone), trying at most `max_patterns`
-    /// losses. A code whose losses up to some size are all decodable needs no trying up to there. Where
-    /// counts would pass 2^120, fewer losses are counted.
+    /// Counts for `code` with its blocks dealt to racks (none: nodes alone), trying at most `max_patterns` losses.
+    /// Sizes at which all losses of the code are decodable need no trying. Where counts would exceed 2^120, fewer
+    /// losses are counted.
     ///
     /// # Errors
-    /// `Distance` when counting refutes the code's claim.
+    /// `Distance` when counting disproves the code's claim.
     pub(crate) fn count(
         code: &dyn Code,
         dealt: &[Vec<BlockIndex>],
@@ -58,7 +58,7 @@ impl Survived {
     }
 }
 
-/// The number of the rack of each block; blocks in none have a number that no rack has.
+/// The number of the rack of each block; a block in no rack gets a number that no rack has.
 fn rack_of(n: usize, racks: &[&Vec<BlockIndex>]) -> Vec<usize> {
     let mut rack_of = vec![usize::MAX; n];
     for (rack, blocks) in racks.iter().enumerate() {
@@ -76,8 +76,8 @@ fn representable(n: usize, racks: usize, most: usize) -> usize {
     (0..=most).rev().find(fits).unwrap_or(0)
 }
 
-/// Pairs of a decodable loss and some racks that lie wholly in it, counted by the number of racks, of blocks in
-/// those racks, and of blocks lost.
+/// Counts pairs of a decodable loss and a set of racks that lie wholly in it, by the number of racks, the number
+/// of blocks in those racks, and the number of lost blocks.
 struct Ways {
     racks: usize,
     counted: usize,
@@ -116,7 +116,7 @@ impl Ways {
         }
     }
 
-    /// All losses of up to `counted` of n blocks, taken to be decodable.
+    /// The counts if all losses of up to `counted` of n blocks are decodable.
     fn all(n: usize, sizes: &[usize], counted: usize) -> Self {
         let mut all = Self::new(sizes.len(), counted);
         for (down, blocks, ways) in choices(sizes, counted) {
@@ -127,8 +127,8 @@ impl Ways {
         all
     }
 
-    /// From losses to combinations: all lost blocks outside the racks that are down have failed, and of those
-    /// inside any may have.
+    /// From losses to combinations: all lost blocks outside the racks that are down have failed; of the blocks
+    /// inside, any may have failed.
     fn combinations(mut self) -> Vec<Vec<u128>> {
         let counted = self.counted;
         let mut counts = vec![vec![0; counted + 1]; self.racks.min(counted) + 1];
@@ -146,7 +146,7 @@ impl Ways {
     }
 }
 
-/// Ways to choose racks of these sizes: (racks chosen, their blocks, ways), at most `most` blocks.
+/// Ways to choose racks of these sizes with at most `most` blocks: (racks chosen, their blocks, number of ways).
 fn choices(sizes: &[usize], most: usize) -> Vec<(usize, usize, u128)> {
     let mut ways = vec![(0, 0, 1u128)];
     for &size in sizes {

@@ -1,4 +1,4 @@
-//! The chain against closed forms, against chains over every pattern of losses, and its laws.
+//! Compares the chain with closed forms and with chains over every pattern of losses, and checks monotonicity.
 
 use super::*;
 use crate::{MAX_PATTERNS, costs};
@@ -18,12 +18,12 @@ fn years(name: &str, nodes: usize) -> f64 {
     of(name, &Environment::new(nodes), None).stripe.mttdl_years
 }
 
-/// The mean time to loss of an MDS code, failures in turn: the mean time to go one step further, from each state.
+/// The mean time to loss of an MDS code: the sum over all states of the mean time to go one step further.
 fn birth_and_death(n: usize, tolerated: usize, node: f64, single: f64, multiple: f64) -> f64 {
     let mut step = 0.0;
     (0..=tolerated).fold(0.0, |time, failed| {
-        let mend = [0.0, single, multiple][failed.min(2)];
-        step = (1.0 + mend * step) / ((n - failed) as f64 * node);
+        let repair = [0.0, single, multiple][failed.min(2)];
+        step = (1.0 + repair * step) / ((n - failed) as f64 * node);
         time + step
     })
 }
@@ -55,8 +55,8 @@ fn a_pair_of_replicas_takes_the_time_of_the_textbook() {
     assert_eq!(of("rs:n=2,k=1", &Environment::new(20), None).stripes, 2_384_186.0);
 }
 
-/// The mean time to loss over every (set of racks down, set of blocks failed), nothing lumped. Failed blocks are
-/// rebuilt one at a time, any of them with the same probability.
+/// The mean time to loss of a chain over every (set of racks down, set of blocks failed), without merging states.
+/// Failed blocks are rebuilt one at a time, each with the same probability.
 fn over_all_patterns(code: &dyn Code, rates: &Rates, dealt: &[Vec<BlockIndex>]) -> f64 {
     let (n, racks) = (code.n(), dealt.len());
     let survived = |state: usize| {
@@ -111,12 +111,12 @@ fn lumping_is_exact_without_repair_and_close_with_it() {
 
 #[test]
 fn reliability_orders_codes_as_it_should() {
-    // More replicas, more parity: longer. The same tolerance over more blocks: shorter.
+    // More replicas or more parity give a longer time. The same tolerance over more blocks gives a shorter time.
     assert!(years("rs:n=2,k=1", 20) < years("rs:n=3,k=1", 20));
     assert!(years("rs:n=9,k=6", 20) < years("rs:n=10,k=6", 20));
     assert!(years("rs:n=14,k=10", 20) < years("rs:n=10,k=6", 20));
-    // Of the losses beyond d - 1 some are decoded, and single repairs are quick: better than RS of the same
-    // distance and k, worse than RS of the same size.
+    // Some losses beyond d - 1 are decoded, and single repairs are fast. So the LRC is better than RS of the same
+    // distance and k, but worse than RS of the same size.
     assert!(years("azure-lrc:n=10,k=6,r=3", 20) > years("rs:n=9,k=6", 20));
     let slow = Environment { detection_h: 1e4, ..Environment::new(20) };
     let at_equal_repair = |name| of(name, &slow, None).stripe.mttdl_h;
@@ -125,7 +125,8 @@ fn reliability_orders_codes_as_it_should() {
 
 #[test]
 fn coefficients_that_decode_more_live_longer() {
-    // The same shape and distance: sums of points in cosets, and points that leave more losses undecodable.
+    // The same shape and distance, once with points in cosets, once with points that leave more losses
+    // undecodable.
     let code = parse("azure-lrc:n=10,k=6,r=3").unwrap();
     let poor = (2..250).find_map(|seed: u8| {
         let entry = |i: usize, j: usize| match i {
@@ -154,7 +155,7 @@ fn a_rack_that_holds_too_much_is_what_data_dies_of() {
     let bad = of("rs:n=9,k=6", &environment, Some(&unsafe_)).racks.unwrap();
     assert!(safe.survives_any_rack && !bad.survives_any_rack);
     assert_eq!((safe.blocks_per_rack, bad.blocks_per_rack), (3, 4));
-    // The first of two racks that fails.
+    // The time until the first of two racks fails.
     assert!((bad.stripe.mttdl_h / (environment.rack_mttf_h / 2.0) - 1.0).abs() < 0.01);
     assert!(safe.stripe.mttdl_h > 50.0 * bad.stripe.mttdl_h);
     let without = of("rs:n=9,k=6", &environment, None);

@@ -1,11 +1,12 @@
-//! Encoding, decoding and repair of Clay codes: one recursion over the symbols, from those that are wanted to
-//! those that are read, so that nothing is computed that nothing needs.
+//! Encoding, decoding and repair of Clay codes: one recursion over the symbols, from the wanted ones to those that
+//! are read, so that only needed symbols are computed.
 //!
-//! The *open* nodes are the m whose U the MDS code must give in a layer. Encoding and decoding: the nodes that are not
-//! read. Repair of one node from d helpers: the q nodes of its column and the d' = n - 1 - d that are not asked, in
-//! the layers in which the lost symbol is unpaired; the column's other nodes then give the lost symbols of all layers.
-//! For every node that is not open, U follows from its C and its partner's C, or from the partner's U if the partner is
-//! open: that U is of a layer in which fewer open nodes are unpaired, so that the recursion ends.
+//! The *open* nodes are the m nodes whose U the MDS code must give in a layer. For encoding and decoding these are
+//! the nodes that are not read. For the repair of one node from d helpers they are the q nodes of its column and
+//! the d' = n - 1 - d nodes that are not helpers, in the layers in which the lost symbol is unpaired; the column's
+//! other nodes then give the lost symbols of all layers. For every node that is not open, U follows from its C and
+//! its partner's C, or from the partner's U if the partner is open. That U belongs to a layer in which fewer open
+//! nodes are unpaired, so the recursion ends.
 
 use std::collections::HashMap;
 
@@ -35,8 +36,8 @@ pub(super) struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// A graph that reads all nodes but the `unread` ones: m of them, or for a repair of `single` alone at least q - 1
-    /// fewer, and those of its column are read.
+    /// A graph that reads all nodes except the m `unread` ones. For a repair of `single` alone, at least q - 1
+    /// fewer are unread, and the nodes of its column are read.
     pub(super) fn new(shape: &'a Shape, unread: Vec<Node>, wanted: Vec<Node>, single: Option<Node>) -> Self {
         let in_column = |node: Node| single.is_some_and(|lost| lost / shape.q == node / shape.q);
         let (open, closed): (Vec<Node>, Vec<Node>) =
@@ -71,7 +72,7 @@ impl<'a> Graph<'a> {
         Vertex((block * self.shape.w + z) as u32)
     }
 
-    /// Joins C of a lost node from its U and its partner.
+    /// Joins C of a lost node from its own U and its partner's.
     fn couple(&mut self, node: Node, z: usize) {
         let target = self.target(node, z);
         // Where U = C, the target is joined as U.
@@ -148,8 +149,8 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// A combination: as `target` if there is one, otherwise as a vertex of its own unless it is a
-    /// multiple of one that there is.
+    /// Makes a combination: as `target` if one is given; otherwise as a new vertex, unless it is a multiple of an
+    /// existing vertex.
     fn join(&mut self, target: Option<Vertex>, terms: &[(Term, u8)]) -> Term {
         let terms =
             terms.iter().filter_map(|&(term, coef)| term.map(|(vertex, own)| (vertex, mul(own, coef))));

@@ -1,4 +1,5 @@
-//! Definitions: what is accepted is the code it says, what is not is refused with the reason, and nothing panics.
+//! Definitions: an accepted one gives the code that it describes, a bad one is refused with the reason, and
+//! nothing panics.
 
 use kintsu_algebra::{inv, mul};
 use kintsu_dag::{BindData, JoinData, Vertex};
@@ -80,7 +81,7 @@ fn a_code_of_any_family_goes_under_a_new_name() {
         let code = parse(family.example).unwrap();
         let definition = Definition::of(code.as_ref(), "user:again").unwrap();
         let again = match definition.prove() {
-            // What takes a theorem with parameters does not travel, nor what is very large.
+            // Codes whose proof needs a theorem with parameters, and very large ones, cannot be definitions.
             Err(CodeError::Unsupported { .. }) => continue,
             Err(CodeError::Invalid { what, .. }) if what == "entries of the generator" => continue,
             again => again.unwrap(),

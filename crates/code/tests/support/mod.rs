@@ -1,4 +1,4 @@
-//! Codes run byte by byte, the plain way: an oracle that shares nothing with kernels and executors.
+//! Runs codes byte by byte in the simplest way: an oracle that shares no code with kernels and executors.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 #![allow(dead_code, reason = "no test uses all of it")]

@@ -1,5 +1,5 @@
-//! Runs the tasks of all nodes over bytes in memory, as strictly as tasks may be run: nothing is
-//! buffered between nodes, and a node sends one vertex at a time, in the order of its `sends`.
+//! Runs the tasks of all nodes on bytes in memory, under the strictest rules: nothing is buffered between nodes,
+//! and a node sends one vertex at a time, in the order of its `sends`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,8 +18,8 @@ struct Node {
 /// Runs all tasks to the end.
 ///
 /// # Panics
-/// When a task misses an input, a fetch has no matching send, sends are left over, anything is
-/// loaded, fetched or persisted twice, or the nodes wait for each other.
+/// When a task misses an input, a fetch has no matching send, sends remain, anything is loaded, fetched or
+/// persisted twice, or the nodes wait for each other.
 pub fn run(lists: &[NodeTasks], blocks: &BTreeMap<Vertex, Vec<u8>>) -> Persisted {
     let mut nodes: BTreeMap<NodeId, Node> = BTreeMap::new();
     for list in lists {

@@ -1,4 +1,4 @@
-//! The algorithm, once for all vector units.
+//! The algorithm, shared by all vector units.
 //!
 //! A matrix is cut into **passes** of a few rows. A pass walks over the regions in **strips** of
 //! `STRIP` vectors; for each strip it keeps `ROWS x STRIP` accumulators in registers, goes down
@@ -13,9 +13,9 @@
 //!     outputs[r][strip] = acc[r][s]    each output is written once, after all columns
 //! ```
 //!
-//! What is left at the end goes vector by vector, and the last bytes as a partial vector that
-//! touches nothing beyond them. A matrix of several passes is applied in **pieces** small enough
-//! that the later passes find the inputs in the second cache.
+//! The rest at the end is processed vector by vector, and the last bytes as a partial vector that touches nothing
+//! beyond them. A matrix of several passes is applied in **pieces** that are small enough for later passes to find
+//! the inputs in the L2 cache.
 //!
 //! Columns without a coefficient other than 0 are left out of a pass; a pass whose coefficients
 //! are all 0 or 1 and that has one row (a parity of LRCs, a delta) only XORs.
@@ -29,9 +29,9 @@ use std::sync::Arc;
 use crate::Mode;
 use crate::arch::{Arch, Program};
 
-/// How far ahead of the strip inputs are fetched, in bytes. Into the second cache: the first has
-/// too few ways for a dozen streams that may all start at one offset modulo 4 KiB. Measured on
-/// Zen 4: 256 to 512 are alike, more or less loses up to a fifth from DRAM.
+/// How far ahead of the strip inputs are prefetched, in bytes. They go into the L2 cache, because L1 has too few
+/// ways for a dozen streams that may all start at one offset modulo 4 KiB. Measured on Zen 4 from DRAM: 256 to 512
+/// are equal; smaller or larger values lose up to a fifth.
 const PREFETCH_BYTES: usize = 384;
 
 /// The most rows of one pass on any unit.
@@ -70,7 +70,7 @@ pub(super) trait Vector: Copy + 'static {
     unsafe fn operand(self) -> Self::Operand;
     /// `self + table * x`, byte-wise.
     unsafe fn add_product(self, x: Self::Operand, table: &Self::Table) -> Self;
-    /// Hints that the line at `at`, which need not be valid, will be wanted in the second cache.
+    /// Hints that the cache line at `at`, which need not be valid, will be needed in the L2 cache.
     unsafe fn prefetch(at: *const u8);
     /// Runs a job with a strip width that suits its rows, with the instructions enabled.
     unsafe fn run(job: &Job<'_, Self>);
@@ -86,7 +86,7 @@ pub(super) struct Job<'a, V: Vector> {
     pub outputs: &'a [*mut u8],
     /// Length of all of them in bytes.
     pub len: usize,
-    /// Whether the outputs are added to.
+    /// Whether to add to the outputs instead of overwriting them.
     pub accumulate: bool,
     /// Whether all coefficients are 1.
     pub ones: bool,
@@ -95,8 +95,8 @@ pub(super) struct Job<'a, V: Vector> {
 /// Runs `job`, strip by strip; `ROWS` is `job.outputs.len()`. `ONES` promises `job.ones`.
 ///
 /// # Safety
-/// As for [`Vector`]; inputs and outputs are valid for `job.len` bytes, outputs exclusively, but
-/// that an only input may be the only output: a strip is stored after it was loaded.
+/// As for [`Vector`]; inputs and outputs are valid for `job.len` bytes, outputs exclusively. One exception: a
+/// single input may also be the single output, because a strip is stored after it was loaded.
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector, const ROWS: usize, const STRIP: usize, const ONES: bool>(
     job: &Job<'_, V>,
@@ -166,7 +166,7 @@ unsafe fn strip<V: Vector, const ROWS: usize, const STRIP: usize, const ONES: bo
     }
 }
 
-/// Inputs of one piece, in bytes, when there are several passes: half of a small second cache.
+/// Bytes of all inputs in one piece when there are several passes: half of a small L2 cache.
 const PIECE_INPUT_BYTES: usize = 128 * 1024;
 
 /// Columns whose pointers fit on the stack.
@@ -265,9 +265,9 @@ impl<T> Pass<T> {
             accumulate,
             ones: self.ones && self.rows == 1,
         };
-        // SAFETY: a `Passes<V>` is only made by a `Unit<V>`, which exists where the instructions
-        // do; the pointers come from slices just checked to hold `len` bytes, the outputs from
-        // exclusive ones.
+        // SAFETY: only a `Unit<V>` makes a `Passes<V>`, and it exists only where the processor has the
+        // instructions. The pointers come from slices that were just checked to hold `len` bytes; those of the
+        // outputs from exclusive slices.
         unsafe { V::run(&job) }
     }
 }
@@ -299,7 +299,7 @@ impl<V: Vector + std::fmt::Debug> Arch for Unit<V> {
             accumulate: true,
             ones: true,
         };
-        // SAFETY: the unit is there; both regions hold `len` bytes and cannot overlap.
+        // SAFETY: the processor has the unit; both regions hold `len` bytes and cannot overlap.
         unsafe { V::run(&job) }
     }
 
@@ -313,7 +313,7 @@ impl<V: Vector + std::fmt::Debug> Arch for Unit<V> {
             accumulate: false,
             ones: false,
         };
-        // SAFETY: the unit is there; the only input is the only output.
+        // SAFETY: the processor has the unit; the single input is the single output.
         unsafe { V::run(&job) }
     }
 }

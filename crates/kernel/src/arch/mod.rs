@@ -1,8 +1,7 @@
 //! The instruction sets, a folder or file each, behind the few verbs of [`Arch`].
 //!
-//! `generic` has the algorithm; `scalar` is the reference that stands on its own; `avx2`,
-//! `avx512` and `neon` say what one vector register can do. Nothing above this module asks for
-//! an instruction set by `cfg`.
+//! `generic` has the algorithm; `scalar` is the reference that stands on its own; `avx2`, `avx512` and `neon` say
+//! what one vector register can do. Nothing above this module selects an instruction set by `cfg`.
 #![allow(unsafe_code)] // intrinsics and strips by pointer: the reason of each block stands beside it
 
 use std::fmt::Debug;

@@ -1,7 +1,7 @@
 //! The reference: one look-up per byte and coefficient, without a line of unsafe code.
 //!
-//! It shares nothing with `generic`, so that the tests compare two independent ways.
-//! It goes over the regions in pieces that stay in the first cache.
+//! It shares no code with `generic`, so that the tests compare two independent implementations. It processes the
+//! regions in pieces that stay in the L1 cache.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a coefficient becomes for the vector units.
+//! The form of a coefficient that the vector units use.
 //!
 //! Multiplication by `c` is linear over GF(2), so that two forms are enough:
 //! `c * x = c * (x & 0x0f) + c * (x & 0xf0)`, two tables of 16 products (Plank, Greenan and

@@ -1,4 +1,4 @@
-//! The experiments that there are, each made by a function of how large they may be.
+//! The list of experiments, each made by a function of the [`Size`].
 
 pub(super) mod build;
 mod ecpipe;
@@ -15,26 +15,26 @@ use crate::error::{LabError, Result};
 /// How large experiments are.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Size {
-    /// Blocks of 16 MiB at most, and fewer points: to see that everything works.
+    /// Blocks of 16 MiB at most, and fewer points: a quick check that everything works.
     pub quick: bool,
-    /// Rates over the paper's; by default as each experiment says.
+    /// Rates divided by the paper's rates; by default each experiment chooses.
     pub scale: Option<f64>,
 }
 
 /// An experiment of the catalogue.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// Other names that ask for it together with others.
+    /// Names of groups that contain it.
     pub groups: &'static [&'static str],
-    /// One line.
+    /// One line of description.
     pub about: &'static str,
-    /// How it is made.
+    /// How its results are made.
     pub kind: Kind,
 }
 
-/// What an entry is.
+/// The kinds of entries.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// Measured in labs.
@@ -56,7 +56,7 @@ pub fn catalog() -> Vec<Entry> {
     .concat()
 }
 
-/// The experiments that these names ask for, each once, in the order of the catalogue.
+/// The experiments with these names or in these groups, each once, in the order of the catalogue.
 ///
 /// # Errors
 /// `Invalid` for a name that is neither an experiment's nor a group's.

@@ -1,4 +1,5 @@
-//! A report as a drawing: a group of bars for each x, a bar for each series, a line from the least to the most.
+//! A report as a drawing: a group of bars for each x, a bar for each series, and a line from the least to the
+//! largest value.
 
 use kintsu_analysis::{BarChart, BarGroup, ChartBar};
 

@@ -1,5 +1,5 @@
-//! What clients do: they write and read on a host of their own, as the program's own commands, whose start is a part of
-//! the time; and the coordinator encodes what they wrote plain.
+//! The work of clients. They write and read on a host of their own through the program's own commands; the start
+//! of the command is part of the time. Also the coordinator's encoding of objects that were written plain.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -18,7 +18,7 @@ use crate::error::{LabError, Result};
 /// How long the coordinator may take to notice that a node is gone.
 const NOTICE: Duration = Duration::from_secs(60);
 
-/// Clients on `hosts` write a stripe each, all at once; the time is that of the last.
+/// Clients on `hosts` write a stripe each, all at once; the time ends with the last.
 ///
 /// # Errors
 /// When one fails.
@@ -45,8 +45,8 @@ pub async fn write(site: &Site, case: &Case, hosts: &[NodeId]) -> Result<Sample>
     Ok(Sample { goal_bytes: len * hosts.len() as u64, ..sample })
 }
 
-/// Clients on `hosts` read a stripe each of an object, all at once, or only the first block of it where blocks are
-/// contiguous, while `lost` data blocks of each are on nodes that are gone. The time is that of the last.
+/// Clients on `hosts` read one stripe each of an object, all at once; with `one_block`, only the first block of a
+/// contiguous stripe. Meanwhile `lost` data blocks of each stripe are on dead nodes. The time ends with the last.
 ///
 /// # Errors
 /// When one fails.
@@ -78,8 +78,8 @@ pub async fn read(site: &Site, name: &str, lost: usize, one_block: bool, hosts: 
     Ok(Sample { goal_bytes, ..sample })
 }
 
-/// A few nodes without which each stripe, given by the homes of its data blocks, has lost `lost` of these or more: the first ones
-/// of a stripe, but rather those that other stripes have a block on too.
+/// A few nodes whose loss takes at least `lost` data blocks from each stripe (given by the homes of its data
+/// blocks). Prefers nodes on which other stripes have a block too, then the first ones of the stripe.
 fn to_lose(stripes: &[Vec<NodeId>], lost: usize) -> Vec<NodeId> {
     let mut gone: Vec<NodeId> = Vec::new();
     for stripe in stripes {
@@ -111,8 +111,8 @@ pub async fn encode(site: &Site, case: &Case, stripes: u64) -> Result<Sample> {
     Ok(Sample { goal_bytes, planned_bytes: report.bytes_moved, ..sample })
 }
 
-/// Waits until the coordinator knows that these nodes are gone, so that what is measured is a read of lost blocks
-/// and not the finding out.
+/// Waits until the coordinator knows that these nodes are dead, so that the measured time is that of a degraded
+/// read, without the detection of the failure.
 async fn wait_until_gone(site: &Site, gone: &[NodeId]) -> Result<()> {
     let patience = Instant::now() + NOTICE;
     while !gone.is_empty() {
@@ -130,7 +130,7 @@ async fn wait_until_gone(site: &Site, gone: &[NodeId]) -> Result<()> {
     Ok(())
 }
 
-/// Runs commands of this program on hosts, all at once; how long it took until the last had ended.
+/// Runs commands of this program on hosts, all at once; returns the time until the last has ended.
 async fn all(site: &Site, commands: Vec<(NodeId, Vec<String>)>) -> Result<f64> {
     let started = Instant::now();
     try_join_all(commands.iter().map(|(host, args)| command(site, *host, args))).await?;
@@ -151,7 +151,7 @@ async fn command(site: &Site, host: NodeId, args: &[String]) -> Result<()> {
     })
 }
 
-/// A file of random bytes, made when it is first wanted.
+/// A file of random bytes, made at its first use.
 async fn file(site: &Site, len: u64) -> Result<PathBuf> {
     let path = site.lab.data().join(format!("noise-{len}"));
     let made = path.clone();

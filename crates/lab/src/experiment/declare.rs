@@ -1,7 +1,7 @@
-//! What an experiment is: data. Scenes (a lab each), their cases (a point of a figure each), and claims (what the
-//! paper says of the points, and what we aim at).
+//! The data that declare an experiment: scenes (a lab each), their cases (a point of a figure each), and claims
+//! (the paper's statement about the points, and our aim).
 //!
-//! Rates are those of the paper; [`Experiment::scale`] says by what they are multiplied here.
+//! Rates are those of the paper; here they are multiplied by [`Experiment::scale`].
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Method, Pace, Schedule};
@@ -12,25 +12,25 @@ use crate::Spec;
 /// An experiment, named after the figure that it reproduces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// What is shown.
     pub title: &'static str,
     /// Paper and figure.
     pub source: &'static str,
-    /// What differs from the paper's setting, for people; empty when nothing does but the rates.
+    /// The differences from the paper's setting, in words; empty when only the rates differ.
     pub differs: &'static str,
     /// What is measured.
     pub measure: Measure,
     /// What the x axis is.
     pub axis: &'static str,
-    /// What the others are divided by.
+    /// The row that the others are divided by.
     pub baseline: Option<Baseline>,
-    /// Rates here over rates in the paper.
+    /// Rates here divided by rates in the paper.
     pub scale: f64,
     /// The labs, one after the other.
     pub scenes: Vec<Scene>,
-    /// What is said of the results.
+    /// The claims about the results.
     pub claims: Vec<Claim>,
     /// Whether an aim that is missed means that something is broken.
     pub strict: bool,
@@ -42,11 +42,11 @@ pub struct Experiment {
 pub enum Measure {
     /// Seconds from the start until the last byte is durable (or delivered, for reads).
     Seconds,
-    /// MiB of the object or of lost blocks for each of these seconds.
+    /// MiB of the object or of the lost blocks, divided by these seconds.
     Rate,
 }
 
-/// Cases that share a lab; their repetitions are interleaved, so that drift hits all alike.
+/// Cases that share a lab. Their repetitions are interleaved, so that drift affects all cases equally.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scene {
     /// The lab, at the paper's rates.
@@ -60,9 +60,9 @@ pub struct Scene {
 /// One point of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// Where on the x axis.
+    /// Its place on the x axis.
     pub x: String,
-    /// Which of the curves.
+    /// Its curve.
     pub series: String,
     /// Name of the code.
     pub code: String,
@@ -85,37 +85,38 @@ pub struct Case {
 pub enum Work {
     /// One block is copied to the requestor.
     Direct,
-    /// So many lost blocks of a stripe are repaired.
+    /// Lost blocks of a stripe are repaired.
     Repair {
         /// How.
         method: Method,
         /// How many.
         lost: usize,
-        /// How its plan is run, whatever the method's own pace: PPR in whole blocks is PPR in rounds, as published.
+        /// The pace of the plan, which replaces the method's own pace. PPR in whole blocks is PPR in rounds, as
+        /// published.
         pace: Pace,
     },
-    /// A node loses all its blocks, which are repaired by the coordinator.
+    /// A node loses all its blocks, and the coordinator repairs them.
     Recover(Recover),
     /// A client on the requestor's host writes one stripe.
     Write,
-    /// A client on the requestor's host reads a stripe with so many of its data blocks lost (their agents killed; where
-    /// several clients read, a stripe may have lost more).
+    /// A client on the requestor's host reads a stripe that has lost data blocks (their agents are killed). Where
+    /// several clients read, a stripe may have lost more than `lost`.
     Read {
         /// How many.
         lost: usize,
     },
-    /// A client on the requestor's host reads one block of a stripe whose parity was made afterwards, with so many of its
-    /// data blocks lost, this one first.
+    /// A client on the requestor's host reads one block of an offline-encoded stripe that has lost data blocks,
+    /// this block first.
     ReadBlock {
         /// How many.
         lost: usize,
     },
-    /// The parity of an object that was written plain is made.
+    /// The coordinator makes the parity of an object that was written plain.
     Encode {
         /// Stripes in the object.
         stripes: u64,
     },
-    /// A repair by pipelining in which something goes wrong after a part of its undisturbed time.
+    /// A repair by pipelining, during which a helper fails.
     Disturbed(Fault),
 }
 
@@ -124,11 +125,11 @@ pub enum Work {
 pub struct Recover {
     /// How.
     pub method: Method,
-    /// Which helpers and requestors are taken.
+    /// How helpers and requestors are chosen.
     pub schedule: Schedule,
     /// Stripes in the cluster.
     pub stripes: u64,
-    /// Who gets the blocks; the first of so many is the node that lost them, empty now.
+    /// Who gets the blocks. Where the number is given, the first is the node that lost them; it is empty now.
     pub requestors: Requestors,
 }
 
@@ -148,7 +149,7 @@ pub enum Fault {
 /// How large slices are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slice {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u32),
     /// As the system chooses.
     Auto,
@@ -164,34 +165,34 @@ pub enum Baseline {
     Point(Point),
 }
 
-/// A point: series and x.
+/// The series and x of a point.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Point {
-    /// Which of the curves.
+    /// Its curve.
     pub series: String,
-    /// Where on the x axis.
+    /// Its place on the x axis.
     pub x: String,
 }
 
-/// Something that is said of the results, here and in the paper.
+/// A statement about the results, here and in the paper.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     /// In words.
     pub text: String,
-    /// How it is computed from the rows, repetition by repetition.
+    /// How its value is computed from the rows, repetition by repetition.
     pub value: Value,
-    /// What the paper gives, where it does; in the value's unit.
+    /// The paper's value in the same unit, if it gives one.
     pub published: Option<f64>,
     /// What we aim at.
     pub aim: Option<Aim>,
 }
 
-/// A number made of measured points.
+/// A number computed from measured points.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// The first point's time over the second one's.
+    /// The first point's time divided by the second's.
     TimeRatio(Point, Point),
-    /// The first point's rate over the second one's.
+    /// The first point's rate divided by the second's.
     RateRatio(Point, Point),
     /// By how many percent the first point's time is below the second one's.
     Reduction(Point, Point),
@@ -199,14 +200,14 @@ pub enum Value {
     Spread(String),
     /// By how many percent the median time at one point is above the least of its series.
     AboveBest(Point),
-    /// By how many percent, whatever the sign, the simulator's median time differs most from the measured one, over a
-    /// series or, without one, over all points.
+    /// The largest absolute difference, in percent, of the simulator's median time from the measured one, over a
+    /// series or, if none is given, over all points.
     OffSimulated(Option<String>),
     /// Blocks that crossed racks at a point, as the kernel counted.
     CrossRackBlocks(Point),
-    /// Bytes that nodes sent at a point, as the kernel counted, over those of the plan.
+    /// Bytes that nodes sent at a point, as the kernel counted, divided by the bytes of the plan.
     Traffic(Point),
-    /// The least time that the links allow, by whatever trees, over the time at a point.
+    /// The least time that the links allow for any trees, divided by the time at a point.
     OfBound(Point),
 }
 
@@ -221,7 +222,7 @@ pub enum Aim {
 }
 
 impl Experiment {
-    /// One in which nothing is measured.
+    /// An experiment in which nothing is measured.
     pub fn computed(name: &'static str, title: &'static str) -> Self {
         Self {
             name,
@@ -240,7 +241,7 @@ impl Experiment {
 }
 
 impl Aim {
-    /// Whether a value keeps to it.
+    /// Whether a value is within the limit.
     pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit) => value <= limit,
@@ -257,7 +258,7 @@ impl Point {
 }
 
 impl Claim {
-    /// Something to be computed, without a published value or an aim yet.
+    /// A claim without a published value or an aim.
     pub fn new(text: impl Into<String>, value: Value) -> Self {
         Self { text: text.into(), value, published: None, aim: None }
     }

@@ -1,7 +1,7 @@
-//! A repair by the coordinator in which a helper fails when half of the block is through.
+//! A repair by the coordinator in which a helper fails when half of the block is repaired.
 //!
-//! The lost block's home loses all it has (in a lab with one stripe: this block). The helper that fails is one that has
-//! both received and sent by then: one inside the chain.
+//! The home of the lost block loses all its blocks (in a lab with one stripe: this block). The helper that fails
+//! is inside the chain: it has both received and sent by then.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ use super::site::{Site, Stored, finish};
 use crate::error::{LabError, Result};
 use crate::{Counters, Link, Rate, Spec};
 
-/// How often the kernel is asked how far the repair is.
+/// The interval at which the kernel's counters are read to see the progress of the repair.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Loses a block and repairs it while something goes wrong.
+/// Loses a block and repairs it while a helper fails.
 ///
 /// # Errors
-/// When it is not repaired.
+/// When the block is not repaired.
 pub async fn sample(
     site: &Site,
     spec: &Spec,
@@ -48,12 +48,12 @@ pub async fn sample(
     let (report, elapsed) = repaired?;
     let sample = meter.stop(site, elapsed.as_secs_f64()).await?;
     if let Some(victim) = victim? {
-        mend(site, spec, victim, fault).await?;
+        restore(site, spec, victim, fault).await?;
     }
     Ok(Sample { goal_bytes: stored.block_bytes(), planned_bytes: report.bytes_moved, ..sample })
 }
 
-/// Waits for half of the block, then harms a helper; which one.
+/// Waits until half of the block is repaired, then makes a helper fail; returns the helper.
 async fn make_trouble(
     site: &Site,
     spec: &Spec,
@@ -88,8 +88,8 @@ async fn make_trouble(
     Ok(Some(victim))
 }
 
-/// Makes the helper whole again, and waits until the coordinator takes it for alive.
-async fn mend(site: &Site, spec: &Spec, victim: NodeId, fault: Fault) -> Result<()> {
+/// Removes the fault of the helper, and waits until the coordinator considers it alive.
+async fn restore(site: &Site, spec: &Spec, victim: NodeId, fault: Fault) -> Result<()> {
     match fault {
         Fault::None => {}
         Fault::Killed => site.lab.start(victim).await?,

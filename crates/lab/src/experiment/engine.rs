@@ -1,4 +1,4 @@
-//! Runs an experiment: labs up and down, objects in, repetitions interleaved, rows out.
+//! Runs an experiment: brings labs up and down, stores objects, interleaves the repetitions and collects rows.
 
 use kintsu_dag::NodeId;
 
@@ -15,14 +15,14 @@ use crate::error::Result;
 pub struct Settings {
     /// Repetitions of every case.
     pub runs: usize,
-    /// Whether the catalogue was asked for small blocks.
+    /// Whether the experiments were made with `Size::quick`.
     pub quick: bool,
 }
 
-/// Where a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// In words.
+    /// The current step in words.
     pub what: String,
     /// Samples taken.
     pub done: usize,
@@ -30,10 +30,11 @@ pub struct Step {
     pub total: usize,
 }
 
-/// Runs an experiment. Its labs are down when this returns; when it is dropped they end with this process.
+/// Runs an experiment. Its labs are down when this returns. If the future is dropped, the labs end with this
+/// process.
 ///
 /// # Errors
-/// When a lab does not come up, something cannot be stored, or a repair fails or gives other bytes.
+/// When a lab does not come up, an object cannot be stored, or a repair fails or gives wrong bytes.
 pub async fn run(
     experiment: &Experiment,
     settings: Settings,
@@ -127,7 +128,7 @@ async fn sample(
     }
 }
 
-/// Where a case's clients are: on the hosts of the nodes that are wanted or without blocks, then on any.
+/// The hosts of a case's clients: first the requested node or nodes without blocks, then any.
 fn hosts(site: &Site, scene: &Scene, case: &Case) -> Vec<NodeId> {
     let any = (0..site.lab.hosts().len() as u32).map(NodeId);
     let mut hosts: Vec<NodeId> = Vec::new();
@@ -139,7 +140,7 @@ fn hosts(site: &Site, scene: &Scene, case: &Case) -> Vec<NodeId> {
     hosts
 }
 
-/// What must be in the lab before a case.
+/// The object that must be in the lab before a case.
 fn wanted(case: &Case) -> Option<Wanted> {
     let stripes = match &case.work {
         Work::Recover(recover) => recover.stripes,

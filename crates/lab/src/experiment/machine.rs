@@ -1,4 +1,4 @@
-//! What machine an experiment ran on.
+//! The machine that an experiment ran on.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What the kernel counted between two moments: bytes on links, and processor time.
+//! Reads the kernel's counters at two moments: bytes on links, and processor time.
 
 use super::report::Sample;
 use super::site::Site;
@@ -12,7 +12,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins to count.
+    /// Starts counting.
     ///
     /// # Errors
     /// When the counters cannot be read.
@@ -20,7 +20,7 @@ impl Meter {
         Ok(Self { counters: site.lab.counters().await?, cpu: site.lab.cpu().await })
     }
 
-    /// What was counted, for something that took so many seconds.
+    /// The counts since the start, for work that took `seconds`.
     ///
     /// # Errors
     /// As [`Meter::start`].

@@ -1,6 +1,6 @@
 //! Puts results into a page of the documentation, so that no number in it is typed by hand.
 //!
-//! A place for them is marked by two comments, `<!-- results NAME -->` and `<!-- end -->`; what stands between them is
+//! Two comments, `<!-- results NAME -->` and `<!-- end -->`, mark a place for results; the text between them is
 //! replaced.
 
 use super::declare::Aim;
@@ -45,7 +45,7 @@ pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
     Ok(out + rest)
 }
 
-/// What stands in the place of one experiment.
+/// The text for the place of one experiment.
 fn section(report: &Report, charts: &str) -> String {
     let mut text = String::new();
     if !report.rows.is_empty() {
@@ -62,7 +62,7 @@ fn section(report: &Report, charts: &str) -> String {
     text
 }
 
-/// Lines that sum up reports: how many aims hold, and which do not.
+/// A summary of reports: how many aims hold, and which do not.
 pub fn summary(reports: &[Report]) -> String {
     let aims =
         || reports.iter().flat_map(|r| r.claims.iter().map(move |c| (r, c))).filter(|(_, c)| c.aim.is_some());

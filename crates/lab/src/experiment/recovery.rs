@@ -1,6 +1,6 @@
 //! A node loses all its blocks, and the coordinator repairs them.
 //!
-//! Every sample loses another node's blocks, since those of the last one have moved on to others.
+//! Every sample loses the blocks of another node, because the blocks of the last one have moved to other nodes.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::single::slice_bytes;
 use super::site::{Site, finish};
 use crate::error::Result;
 
-/// Loses and recovers the node with the most blocks. The coordinator is told what the links carry.
+/// Loses and recovers the node with the most blocks. The coordinator is given the rates of the links.
 ///
 /// # Errors
 /// When blocks cannot all be repaired.
@@ -51,8 +51,8 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
     })
 }
 
-/// The least time in which the links can bring the blocks of a node back; 0 where not every node may get some, or the
-/// bound does not know the code.
+/// A lower bound on the time in which the links allow the blocks of a node to be repaired; 0 where not every node
+/// may get blocks, or the bound does not cover the code.
 async fn least_seconds(site: &Site, recover: &Recover, object: &str, victim: NodeId) -> Result<f64> {
     let mut losses = Vec::new();
     let mut topology = None;
@@ -77,8 +77,8 @@ async fn least_seconds(site: &Site, recover: &Recover, object: &str, victim: Nod
     Ok(if every_node && !one { bound(&losses, &all, &topology) } else { 0.0 })
 }
 
-/// So many nodes: the one that lost its blocks, since no other is sure to have no block of any of its stripes, and those
-/// that follow it.
+/// `count` requestors: the node that lost its blocks, because only it is sure to have no block of the damaged
+/// stripes, and the nodes that follow it.
 async fn some(site: &Site, victim: NodeId, count: usize) -> Result<Vec<NodeId>> {
     let mut nodes: Vec<NodeId> = site.client.nodes().await?.nodes.iter().map(|node| node.id).collect();
     nodes.sort_by_key(|node| (*node < victim, *node));

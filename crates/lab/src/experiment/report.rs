@@ -1,5 +1,5 @@
-//! What an experiment gave: rows of samples, and what became of its claims. Kept as JSON, from which tables, charts
-//! and the page of the documentation are made.
+//! The result of an experiment: rows of samples, and its claims with their values. Stored as JSON; tables, charts
+//! and the page of the documentation are made from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,23 +17,23 @@ pub struct Report {
     pub title: String,
     /// Paper and figure.
     pub source: String,
-    /// What differs from the paper's setting.
+    /// The differences from the paper's setting.
     pub differs: String,
     /// What is measured.
     pub measure: Measure,
     /// What the x axis is.
     pub axis: String,
-    /// What the others are divided by.
+    /// The row that the others are divided by.
     pub baseline: Option<Baseline>,
-    /// Rates here over rates in the paper.
+    /// Rates here divided by rates in the paper.
     pub scale: f64,
-    /// Whether blocks were smaller than the experiment asks for, to be quick.
+    /// Whether it was a quick run with smaller blocks.
     pub quick: bool,
-    /// Where it ran.
+    /// The machine that it ran on.
     pub machine: Machine,
     /// The points, in the order of their declaration.
     pub rows: Vec<Row>,
-    /// What is said of them.
+    /// The claims about them.
     pub claims: Vec<Judged>,
     /// Whether an aim that is missed means that something is broken.
     #[serde(default)]
@@ -60,50 +60,51 @@ pub struct Row {
 pub struct Sample {
     /// From the start until the end.
     pub seconds: f64,
-    /// Bytes that were the aim: of lost blocks, or of the object.
+    /// The bytes repaired or transferred: of the lost blocks, or of the object.
     pub goal_bytes: u64,
     /// Bytes that nodes sent, as the kernel counted, headers included.
     pub sent_bytes: u64,
     /// Bytes that racks sent to one another and to the lab's own process, as the kernel counted.
     pub cross_rack_bytes: u64,
-    /// Bytes that the plan sends from node to node; 0 where no plan is at hand.
+    /// Bytes that the plan sends from node to node; 0 where there is no plan.
     pub planned_bytes: u64,
-    /// Those of them that cross racks.
+    /// The part of `planned_bytes` that crosses racks.
     pub planned_cross_rack_bytes: u64,
-    /// The least time in which the links can carry the plan, or for a whole node any plan; 0 where that is not known.
+    /// The least time in which the links can carry the plan, or for a whole node any plan; 0 where it is not
+    /// known.
     pub bound_seconds: f64,
-    /// What the simulator says of the same plan on the same links; none where it plays no such work.
+    /// The simulator's time for the same plan on the same links; none where it does not play such work.
     #[serde(default)]
     pub simulated_seconds: Option<f64>,
-    /// What the repetition was planned for, so that it can be played again; none where no plan is at hand.
+    /// The inputs of the plan, so that it can be played again; none where there is no plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<Trial>,
     /// Processor seconds of the lab's processes.
     pub cpu_seconds: f64,
-    /// The part of the machine's processors that was busy, or kept from it by others, 0 to 1.
+    /// The share of the machine's processor time that was used or stolen, 0 to 1.
     pub load: f64,
-    /// The part of them that was kept from it, where it is a virtual one.
+    /// The share that was stolen, if it is a virtual machine.
     #[serde(default)]
     pub stolen: f64,
 }
 
-/// A claim and what was measured.
+/// A claim and the measured value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// In words.
     pub text: String,
     /// `x`, `%` or `blocks`.
     pub unit: String,
-    /// What the paper gives.
+    /// The paper's value.
     pub published: Option<f64>,
-    /// What we aim at.
+    /// Our aim.
     pub aim: Option<Aim>,
-    /// What we measured; none when a point is missing.
+    /// The measured value; none when a point is missing.
     pub ours: Option<Spread>,
 }
 
 impl Sample {
-    /// In the experiment's measure.
+    /// The value of this sample in the experiment's measure.
     pub fn value(&self, measure: Measure) -> f64 {
         match measure {
             Measure::Seconds => self.seconds,
@@ -118,25 +119,25 @@ impl Row {
         Spread::of(self.samples.iter().map(|sample| sample.value(measure)))
     }
 
-    /// Median and spread of something of the repetitions.
+    /// Median and spread of a quantity over the repetitions.
     pub fn spread_of(&self, what: impl Fn(&Sample) -> f64) -> Option<Spread> {
         Spread::of(self.samples.iter().map(what))
     }
 
-    /// Median and spread of what the simulator says; none unless it says it of every repetition.
+    /// Median and spread of the simulator's times; none unless every repetition has one.
     pub fn simulated(&self) -> Option<Spread> {
         let all: Option<Vec<f64>> = self.samples.iter().map(|sample| sample.simulated_seconds).collect();
         Spread::of(all?)
     }
 
-    /// By how many percent the median of what the simulator says is above that of what was measured.
+    /// By how many percent the simulator's median time is above the measured one.
     pub fn simulated_above(&self) -> Option<f64> {
         Some(100.0 * (self.simulated()?.median / self.spread(Measure::Seconds)?.median - 1.0))
     }
 }
 
 impl Judged {
-    /// Whether the median keeps to the aim; none without an aim or a value.
+    /// Whether the median meets the aim; none without an aim or a value.
     pub fn holds(&self) -> Option<bool> {
         Some(self.aim?.holds(self.ours?.median))
     }
@@ -162,7 +163,7 @@ impl Report {
         }
     }
 
-    /// Whether something is broken.
+    /// Whether a strict aim is missed.
     pub fn failed(&self) -> bool {
         self.strict && self.claims.iter().any(|claim| claim.holds() == Some(false) || claim.ours.is_none())
     }
@@ -252,7 +253,7 @@ impl Report {
 }
 
 impl Value {
-    /// What the value is counted in.
+    /// The unit of the value.
     fn unit(&self) -> &'static str {
         match self {
             Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
@@ -320,7 +321,7 @@ mod tests {
 
     #[test]
     fn claims_are_computed_repetition_by_repetition() {
-        // The machine became twice as slow after the first repetition: ratios do not notice.
+        // The machine became twice as slow after the first repetition; ratios are not affected.
         let report = report(vec![row("a", "1", &[1.0, 2.0]), row("b", "1", &[4.0, 8.0])]);
         let (a, b) = (Point::new("a", "1"), Point::new("b", "1"));
         assert_eq!(median(&report, Value::TimeRatio(a.clone(), b.clone())), Some(0.25));
@@ -355,7 +356,7 @@ mod tests {
         a.samples[1].simulated_seconds = Some(1.0);
         a.samples[2].simulated_seconds = Some(1.0);
         assert_eq!(of(vec![a.clone(), b.clone()], None), Some(50.0));
-        // One repetition that was not simulated leaves nothing to be said.
+        // If one repetition was not simulated, there is no simulated median.
         a.samples[1].simulated_seconds = None;
         assert_eq!(of(vec![a.clone(), b.clone()], None), None);
         assert_eq!(of(vec![a, b], Some("b")), Some(25.0));

@@ -1,10 +1,11 @@
-//! What the simulator says of a repair or copy that was measured: the same plan, on the links of the lab.
+//! Plays the plan of a measured repair or copy in the simulator, on the links of the lab.
 //!
-//! A [`Trial`] keeps what a repetition was planned for, so that it can be planned and played again without a lab,
-//! long after it was measured: results that are kept hold the simulator and the planners to what was measured once.
+//! A [`Trial`] keeps the inputs of a repetition's plan. So the repetition can be planned and played again without
+//! a lab, long after it was measured: recorded results check the simulator and the planners against old
+//! measurements.
 //!
-//! What this is not: a fit. The overheads below are of protocols and of one small repair, the same for every method,
-//! topology and block size.
+//! The overheads below are not fitted to the results. They come from the protocols and from one small repair, and
+//! are the same for every method, topology and block size.
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Layout, Method, Pace, Plan, Repair, StripeView, Topology, copy, repair};
@@ -17,15 +18,15 @@ use super::site::parse;
 use crate::Spec;
 use crate::error::Result;
 
-/// Bytes on a link for each byte of a stream: a full Ethernet frame over what TCP, with timestamps, carries in it. Links
-/// are shaped by frames (see `Rate::payload`).
+/// Bytes on a link for each byte of a stream: a full Ethernet frame divided by the payload of TCP with timestamps
+/// in it. The rates of links count whole frames (see `Rate::payload`).
 const WIRE: f64 = 1514.0 / 1448.0;
 
-/// From the conductor's start to the first slice, and from the last one to the end: programs go to the agents,
-/// connections are made, the block is made durable, agents report.
+/// The time from the conductor's start to the first slice, plus the time from the last slice to the end: programs
+/// go to the agents, connections are made, the block is made durable, agents report.
 const START_SECONDS: f64 = 0.010;
 
-/// What slices cost in a lab beside their bytes.
+/// The overheads of slices in a lab.
 pub fn overheads() -> Overheads {
     Overheads {
         wire: WIRE,
@@ -35,24 +36,24 @@ pub fn overheads() -> Overheads {
     }
 }
 
-/// What a repetition was planned for.
+/// The inputs of a repetition's plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// The stripe.
     pub stripe: StripeId,
-    /// How long its blocks are.
+    /// The layout of its blocks.
     pub layout: Layout,
-    /// Where its blocks were, those too that counted as lost.
+    /// The homes of its blocks, including those that counted as lost.
     pub homes: Vec<Option<NodeId>>,
     /// The blocks that were repaired or copied, and where to.
     pub goals: Vec<(BlockIndex, NodeId)>,
-    /// Bytes in a slice, as the programs had it.
+    /// Bytes in a step of the programs.
     pub step_bytes: u32,
 }
 
 impl Trial {
-    /// Plans the case again for this stripe and plays it on the links of `spec`, which are those that the lab had
-    /// (scaled); in seconds. `None` where the simulator does not play such work.
+    /// Plans the case again for this stripe and plays it on the links of `spec`, the (scaled) links of the lab.
+    /// Returns seconds; `None` where the simulator does not play such work.
     ///
     /// # Errors
     /// When it cannot be planned or played.
@@ -74,12 +75,12 @@ impl Trial {
     }
 }
 
-/// The nodes of a lab and what their links carry, headers included, as experiments plan with them.
+/// The nodes of a lab and the rates of their links, headers included, as experiments plan with them.
 fn links(spec: &Spec) -> Topology {
     Topology { rates: spec.rates(), ..spec.topology() }
 }
 
-/// The plan that repairs these blocks by a method, or without one copies the first of them.
+/// The plan that repairs these blocks by a method or, if no method is given, copies the first of them.
 ///
 /// # Errors
 /// When there is none.
@@ -101,7 +102,7 @@ pub fn planned(
     }
 }
 
-/// Seconds that the simulator says a plan takes in a lab; `None` for a pace that it does not play.
+/// The simulator's time of a plan in a lab, in seconds; `None` for a pace that it does not play.
 ///
 /// # Errors
 /// When it cannot be played.

@@ -1,8 +1,8 @@
-//! One repair, or one copy, of blocks of a stripe: planned by the planners, run by a conductor against the agents,
-//! durable and equal to what was written at the end.
+//! One repair or one copy of blocks of a stripe. The planners plan it and a conductor runs it on the agents. At
+//! the end the blocks must be durable and equal to what was written.
 //!
-//! The blocks count as lost for the planner only; what is rebuilt at the requestors is deleted there afterwards, so that
-//! every repetition finds the same lab.
+//! Only the planner treats the blocks as lost. The rebuilt blocks are deleted from the requestors afterwards, so
+//! that every repetition finds the same lab.
 
 use std::time::Instant;
 
@@ -18,13 +18,14 @@ use super::simulated::{planned, played};
 use super::site::{Site, Stored};
 use crate::error::{LabError, Result};
 
-/// The blocks that count as lost in a repetition: neighbours among the data blocks, others each time.
+/// The blocks that count as lost in a repetition: consecutive data blocks, different ones each time.
 pub fn lost_blocks(stored: &Stored, count: usize, repetition: usize) -> Vec<BlockIndex> {
     let k = stored.view.code.k();
     (0..count.min(k)).map(|i| BlockIndex(((repetition * count + i) % k) as u8)).collect()
 }
 
-/// Nodes without a block of the stripe: `preferred` if it is one, then those in the rack of the first lost block.
+/// Nodes without a block of the stripe: first `preferred` if it has none, then those in the rack of the first lost
+/// block.
 pub fn requestors(
     stored: &Stored,
     lost: &[BlockIndex],
@@ -75,8 +76,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// The plan at the pace that was asked for. Blocks that do not go whole into a step are refused: cut, they
-    /// would not be what is to be measured.
+    /// Sets the pace of the plan. With whole blocks, a block larger than one step is refused, because it would be
+    /// divided and the result would be another measurement.
     fn paced(self, plan: Plan, stored: &Stored) -> Result<Plan> {
         let block = stored.block_bytes();
         if self.pace == Pace::WholeBlocks && block > u64::from(MOST_STEP_BYTES) {
@@ -103,7 +104,8 @@ pub async fn repair_one(
     run(site, stored, &goals, Some(method), steps).await
 }
 
-/// Plans and runs, measured from before the planning until all blocks are durable. Without a method a block is copied.
+/// Plans and runs; the time is from before planning until all blocks are durable. Without a method a block is
+/// copied.
 async fn run(
     site: &Site,
     stored: &Stored,
@@ -155,7 +157,7 @@ async fn run(
     Ok(sample)
 }
 
-/// Deletes what was rebuilt.
+/// Deletes the rebuilt blocks.
 async fn clean(site: &Site, stored: &Stored, goals: &[(BlockIndex, NodeId)]) -> Result<()> {
     for (index, node) in goals {
         let id = BlockId { stripe: stored.view.id, index: *index };

@@ -1,4 +1,4 @@
-//! A lab that is up, with a client, and stripes of random bytes in it.
+//! A running lab with a client and stripes of random bytes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use super::simulated::Trial;
 use crate::error::{LabError, Result};
 use crate::{Host, Lab, Options, Spec};
 
-/// A lab and what experiments need of it.
+/// A lab and what experiments need for it.
 pub struct Site {
     /// The lab.
     pub lab: Lab,
@@ -26,7 +26,7 @@ pub struct Site {
     pub client: Client,
     /// Starts programs on agents.
     pub conductor: Conductor,
-    /// What is in it, as asked for.
+    /// The names of the stored objects, by their description.
     stored: BTreeMap<Wanted, String>,
 }
 
@@ -41,7 +41,7 @@ pub struct Wanted {
     pub cell_bytes: Option<u32>,
     /// How many stripes.
     pub stripes: u64,
-    /// Written plain, its parity made afterwards: a block holds bytes that follow each other.
+    /// Whether it is written plain with its parity made afterwards, so that each block holds contiguous bytes.
     pub encoded_later: bool,
 }
 
@@ -99,7 +99,7 @@ impl Site {
         self.lab.hosts().get(node.0 as usize)
     }
 
-    /// Waits until the coordinator takes a node for alive.
+    /// Waits until the coordinator considers a node alive.
     ///
     /// # Errors
     /// When it does not come back.
@@ -133,7 +133,7 @@ impl Site {
         Ok(name)
     }
 
-    /// Writes an object of random bytes; how many.
+    /// Writes an object of random bytes; returns its length.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -175,14 +175,14 @@ impl Stored {
         self.view.layout.longest(self.view.code.k())
     }
 
-    /// What a repair or copy of these blocks in slices of so many bytes was planned for.
+    /// The record of a repair or copy of these blocks in slices of `step_bytes`.
     pub fn trial(&self, goals: &[(BlockIndex, NodeId)], step_bytes: u32) -> Trial {
         let StripeView { id, layout, homes, .. } = self.view.clone();
         Trial { stripe: id, layout, homes, goals: goals.to_vec(), step_bytes }
     }
 }
 
-/// A block and a cell that fit the code, the block as long as is wanted or a little longer.
+/// A block and a cell size that fit the code; the block is as long as requested or a little longer.
 pub fn sizes(code: &dyn Code, block_bytes: u64, cell_bytes: Option<u32>) -> (u64, u32) {
     let (_, cell) = Layout::sizes(code.w(), None, cell_bytes);
     let cell = if code.w() == 1 { u64::from(cell).min(block_bytes) as u32 } else { cell };
@@ -200,7 +200,7 @@ pub fn parse(name: &str) -> Result<Arc<dyn Code>> {
 /// Follows a job of the coordinator to its end.
 ///
 /// # Errors
-/// When it ends early, or leaves something undone.
+/// When it ends early or does not complete.
 pub async fn finish(mut events: Jobs, mut progress: impl FnMut(u64, u64)) -> Result<JobReport> {
     while let Some(event) = events.next().await? {
         match event {
@@ -214,7 +214,7 @@ pub async fn finish(mut events: Jobs, mut progress: impl FnMut(u64, u64)) -> Res
     Err(LabError::invalid("job", "a report", "none"))
 }
 
-/// Bytes that look random, the same at every reading.
+/// Bytes that look random and are the same at every reading.
 pub struct Noise {
     len: u64,
 }
@@ -244,7 +244,7 @@ impl ReadAt for Noise {
 }
 
 impl Noise {
-    /// So many bytes.
+    /// This many bytes.
     pub fn new(len: u64) -> Self {
         Self { len }
     }

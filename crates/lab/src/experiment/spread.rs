@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The middle of some values, and how far they lie apart.
+/// Median, least and largest of some values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The middle one; the mean of the two middle ones where their number is even.
+    /// The middle value; the mean of the two middle values where their number is even.
     pub median: f64,
     /// The least.
     pub min: f64,
@@ -16,7 +16,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some values; none for none.
+    /// The spread of some values; none if there are no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

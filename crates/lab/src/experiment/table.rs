@@ -69,7 +69,7 @@ fn point(report: &Report, row: &Row) -> Vec<String> {
     cells
 }
 
-/// What is said of the points.
+/// The claims of a report.
 pub fn claims(report: &Report) -> Table {
     let headings = ["", "paper", "here", "least to most", "aim", ""].map(String::from).into();
     let rows = report.claims.iter().map(claim).collect();
@@ -102,7 +102,7 @@ fn claim(claim: &Judged) -> Vec<String> {
     ]
 }
 
-/// Three or four digits that count.
+/// A number with three or four significant digits.
 fn number(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.1}"),

@@ -1,18 +1,19 @@
-//! How fast the repair of one block can be where only the nodes' own links count.
+//! How fast one block can be repaired where only the nodes' own links limit the rate.
 //!
-//! Model: node i sends at most U_i and receives at most D_i bytes a second, and nothing else is a limit. Every slice
-//! is repaired along some tree over k helpers, rooted at the requestor R; a helper in a tree sends one slice-sized
-//! combination. The largest rate t (bytes of the repaired block a second) is the largest with
+//! Model: node i sends at most U_i and receives at most D_i bytes a second, and nothing else is a limit. Every
+//! slice is repaired along some tree over k helpers, rooted at the requestor R; a helper in a tree sends one
+//! slice-sized combination. The best rate t (bytes of the repaired block a second) is the largest t with
 //!
-//! 1. t <= D_R: the block comes to the requestor;
-//! 2. sum_i min(U_i, t) >= k t: k combinations are sent for each slice, by a helper at most one;
-//! 3. D_R + (k-1) sum_i min(U_i, t, D_i / (k-1)) >= k t: somebody receives each of them, a helper at most k-1,
+//! 1. t <= D_R: the requestor receives the block;
+//! 2. sum_i min(U_i, t) >= k t: k combinations are sent for each slice, and each helper sends at most one;
+//! 3. D_R + (k-1) sum_i min(U_i, t, D_i / (k-1)) >= k t: each of them is received. A helper receives at most k-1,
 //!    and only for slices that it takes part in.
 //!
-//! That these suffice: give helper i the participation p_i <= min(U_i, t) with sum p_i = k t, and let it be the hub
-//! (the parent of all others) for x_i <= min(p_i, D_i / (k-1)) of the time; a preemptive open shop with the loads
-//! (x_i, p_i - x_i) is a schedule (Gonzalez and Sahni, JACM'76). A test compares with the linear program
-//! over all trees. Not for links with rates of their own, nor racks: those are a program, `lp`.
+//! These conditions suffice. Proof: give helper i the participation p_i <= min(U_i, t) with sum p_i = k t, and let
+//! it be the hub (the parent of all others) for x_i <= min(p_i, D_i / (k-1)) of the time; a preemptive open shop
+//! with the loads (x_i, p_i - x_i) is a schedule (Gonzalez and Sahni, JACM'76). A test compares the formula with
+//! the linear program over all trees. The formula does not cover racks or rates of pairs of nodes: the linear
+//! program in `lp` does.
 
 use kintsu_dag::NodeId;
 
@@ -49,8 +50,9 @@ pub fn one_block(helpers: &[Ends], down: f64, k: usize) -> f64 {
 /// The rate, in bytes a second, that no repair of one block from `k` of these helpers can beat; infinite where nothing
 /// limits it, zero for fewer than k helpers.
 ///
-/// Where only the nodes' own links have rates it is [`one_block`]. With racks or rates of pairs it is the program's
-/// dual, exact within 0.2 % for up to some thousands of sets of k helpers; beyond, it may be more than can be reached.
+/// Where only the nodes' own links have rates this is [`one_block`]. With racks or rates of pairs it is the dual
+/// of the linear program. That is exact within 0.2 % for up to some thousands of sets of k helpers; with more
+/// sets, the bound may be higher than any repair can reach.
 pub fn in_topology(topology: &Topology, helpers: &[NodeId], requestor: NodeId, k: usize) -> f64 {
     if k == 0 || helpers.len() < k {
         return 0.0;
@@ -63,12 +65,12 @@ pub fn in_topology(topology: &Topology, helpers: &[NodeId], requestor: NodeId, k
 }
 
 /// The largest t with `free + factor * sum_i min(rate_i, t) >= need * t`. In that sum the largest rates are cut to
-/// t; however many are, it must suffice, so t is the least of what each number of them allows.
+/// t. For each number of cut rates there is a largest t; the result is the least of these.
 fn most(mut rates: Vec<f64>, need: f64, factor: f64, free: f64) -> f64 {
     rates.sort_by(f64::total_cmp);
     let mut rate = f64::INFINITY;
     let mut uncut = free;
-    // With fewer rates left uncut, what the cut ones give for each t comes nearer to the need.
+    // The more rates are cut, the larger the factor of t on the left becomes, until it reaches `need`.
     for (uncut_count, next) in rates.iter().map(Some).chain([None]).enumerate() {
         let cut = (rates.len() - uncut_count) as f64;
         let missing = need - factor * cut;

@@ -1,11 +1,12 @@
-//! The best weights of repair trees: a linear program with one constraint a link, its columns (trees) generated as
-//! needed.
+//! The best weights of repair trees: a linear program with one constraint for each link. Its columns (trees) are
+//! generated as needed.
 //!
-//! Primal: weights x_T >= 0 of trees, sum_T x_T the largest, for each link l sum_T load_T(l) x_T <= C_l. Dual: prices
-//! y_l >= 0, sum_l C_l y_l the least, each tree's cost sum_l load_T(l) y_l at least 1. The dual is solved over the trees
-//! found so far; a tree that costs less than 1 at these prices ([`super::price`]) is the next column. Any prices give a bound:
-//! sum_l C_l y_l over the cost of the cheapest tree. So the work ends when bound and weights are within
-//! [`GAP`], or after [`MAX_ROUNDS`] with what has been found.
+//! Primal: weights x_T >= 0 of trees, sum_T x_T the largest, for each link l sum_T load_T(l) x_T <= C_l. Dual:
+//! prices y_l >= 0, sum_l C_l y_l the least, each tree's cost sum_l load_T(l) y_l at least 1. The dual is solved
+//! over the trees found so far; a tree that costs less than 1 at these prices ([`super::price`]) is the next
+//! column. Any prices give a bound: sum_l C_l y_l over the cost of the cheapest tree. The search ends when the
+//! bound and the rate of the weights are within [`GAP`] of each other, or after [`MAX_ROUNDS`] with the best
+//! result so far.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 
@@ -15,7 +16,7 @@ use super::price::cheap;
 /// The bound may be this much above the rate, relatively, when the search ends.
 const GAP: f64 = 0.002;
 
-/// Times that prices are set.
+/// How often prices are computed at most.
 const MAX_ROUNDS: usize = 300;
 
 /// Trees with their rates in bytes a second, the sum of them, and the rate that no trees can beat.
@@ -27,7 +28,7 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// One tree, nothing known of a better one.
+    /// A packing of this one tree; no better one is known.
     fn of_one(network: &Network, tree: Tree) -> Self {
         let rate = network.rate(&[(tree.clone(), 1.0)]);
         Self {
@@ -38,11 +39,11 @@ impl Packing {
     }
 }
 
-/// The best trees found, from these on (at least one). Only these are used where several blocks are repaired
-/// together; then the bound is infinite.
+/// The best packing found, starting from these trees (at least one). Where several blocks are repaired together no
+/// further trees are searched, and the bound is infinite.
 pub(crate) fn pack(network: &Network, mut first: Vec<Tree>) -> Option<Packing> {
     if network.nodes_bound.is_infinite() && network.blocks == 1 {
-        // Perhaps there is a tree without any limit: it is cheapest when each link costs the same.
+        // A tree without any limit, if there is one, is the cheapest when each link costs the same.
         first.extend(cheap(network, &vec![1.0; network.capacity.len()], 0.5).map(|found| found.tree));
     }
     let best = first.iter().map(|tree| Packing::of_one(network, tree.clone()));
@@ -60,7 +61,7 @@ pub(crate) fn pack(network: &Network, mut first: Vec<Tree>) -> Option<Packing> {
     Some(Packing { trees, rate, bound })
 }
 
-/// As few of the packing's trees as reach `part` of its rate, weighed anew.
+/// The fewest trees of the packing that reach `part` of its rate, with new weights.
 pub(crate) fn thin(network: &Network, packing: &Packing, part: f64) -> Packing {
     let counts = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32];
     let fewer = counts.into_iter().take_while(|count| *count < packing.trees.len());
@@ -75,7 +76,8 @@ pub(crate) fn thin(network: &Network, packing: &Packing, part: f64) -> Packing {
     enough.next().unwrap_or_else(|| packing.clone())
 }
 
-/// Trees over which the program is solved well enough, and the bound.
+/// Adds trees until the solution of the program over them is within [`GAP`] of the bound, for at most
+/// [`MAX_ROUNDS`] rounds; returns the trees and the bound.
 fn columns(network: &Network, mut trees: Vec<Tree>, unit: f64) -> (Vec<Tree>, f64) {
     let nodes_bound = if network.blocks == 1 { network.nodes_bound } else { f64::INFINITY };
     let mut prices = Prices::new(network, unit);

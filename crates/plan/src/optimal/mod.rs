@@ -1,9 +1,9 @@
-//! The best repair that links allow: how fast it can be, and the trees that do it.
+//! The best repair that the links allow: how fast it can be, and the trees that reach this rate.
 //!
-//! A repair that sends all slices along one path is as slow as the slowest of its links. Here slices are dealt to
-//! several trees with shares, so that every helper gives what its links can. [`bound`] says what no repair of one block
-//! can beat, [`forest`] finds trees that come within one percent of it, and [`over_trees`] makes a plan of them.
-//! Rates are all that is known of links; delays and disks are not looked at.
+//! A repair that sends all slices along one path is as slow as the slowest of its links. Here several trees share
+//! the slices, so that every helper gives what its links can carry. [`bound`] gives the rate that no repair of one
+//! block can beat, [`forest`] finds trees that come within one percent of it, and [`over_trees`] makes a plan of
+//! them. Only the rates of links count here, not delays or disks.
 
 pub mod bound;
 mod lp;
@@ -25,8 +25,8 @@ use crate::{PlanError, Repair, RepairPlan, StripeView, Topology};
 
 pub use trees::{Forest, SharedTree, forest};
 
-/// Plans the repair along the best trees over blocks of `preference`, of which earlier ones are taken where rates do
-/// not decide. Lost blocks that have no helper in common are repaired along the best paths.
+/// Plans the repair along the best trees over blocks of `preference`. Where rates do not decide, earlier blocks
+/// are taken first. Lost blocks that have no helper in common are repaired along the best paths.
 pub(crate) fn plan(
     view: &StripeView,
     topology: &Topology,
@@ -42,8 +42,9 @@ pub(crate) fn plan(
     over_trees(view, &repair.lost, &repair.requestors, &forest.trees)
 }
 
-/// Seconds below which no repair of one block can be, by the rates of the links; `None` where none of them limits it. For
-/// codes that are not MDS, or have sub-blocks, of all repairs from the helpers that [`crate::Method::Pipeline`] would take.
+/// A lower bound in seconds on the repair of one block, from the rates of the links; `None` where no link limits
+/// it. For codes that are not MDS, or that have sub-blocks, the bound holds for repairs from the helpers that
+/// [`crate::Method::Pipeline`] would take.
 ///
 /// # Errors
 /// As [`crate::repair`].
@@ -60,7 +61,8 @@ pub fn least_seconds(
     Ok((rate.is_finite() && rate > 0.0).then(|| bytes / rate))
 }
 
-/// The nodes of which so many are in each tree; `None` for lost blocks that have no helper in common.
+/// The candidate helpers, and how many of them are in each tree; `None` for lost blocks that have no helper in
+/// common.
 ///
 /// # Errors
 /// `Unrecoverable` when blocks of `preference` do not determine the lost ones.
@@ -79,7 +81,8 @@ pub(crate) fn candidates(
     Ok(Some((blocks.iter().map(|block| view.home(*block)).collect::<Result<_, _>>()?, k)))
 }
 
-/// The plan in which the slices go along these trees, by share, from the blocks that their nodes hold.
+/// The plan that divides the slices among these trees by their shares and reads the blocks that the trees' nodes
+/// hold.
 ///
 /// # Errors
 /// `Unrecoverable` when the blocks of a tree do not determine the lost ones; `Invalid` for a node without a block of
@@ -131,7 +134,7 @@ fn over_one(
     for leaf in placed.graph.leaves() {
         placed.load_at.insert(leaf, view.home(view.block_of(leaf))?);
     }
-    // Only what no helper computes: a place given by a bind goes first.
+    // This binds only what no helper computes: a place given by a bind comes first.
     let symbols = lost.iter().flat_map(|block| view.symbols(*block));
     placed.compute_at.extend(symbols.map(|symbol| (symbol, requestors[0])));
     let goals: Vec<_> = lost.iter().copied().zip(requestors.iter().copied()).collect();
@@ -139,7 +142,7 @@ fn over_one(
     Ok(placed)
 }
 
-/// The part's map over the tree. A helper that adds nothing is passed over.
+/// The linear map of the part along the tree. A helper that contributes nothing is skipped.
 fn shaped(
     view: &StripeView,
     part: &Part,

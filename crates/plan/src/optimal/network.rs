@@ -1,8 +1,8 @@
 //! The links that the repair of some blocks from some helpers can use, and the trees over them.
 //!
-//! A link is anything with a rate: a node's uplink or downlink, a rack's, the way between two nodes. One combination
-//! sent from one node to another loads several. Links that cannot hold a repair up are left out. No prices and no
-//! weights here.
+//! A link is anything with a rate: the uplink or downlink of a node or rack, or the way between two nodes. One
+//! combination sent from one node to another loads several links. Links that can never limit a repair are left
+//! out. Prices and weights are not handled here.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use kintsu_dag::NodeId;
 use super::bound::{Ends, one_block};
 use crate::Topology;
 
-/// A repair tree over helpers, by their numbers in a [`Network`]: each with the one that it sends to; the
-/// requestor's number is that of the helpers. Sorted, so that equal trees compare equal.
+/// A repair tree over helpers, by their numbers in a [`Network`]: each helper with the node that it sends to. The
+/// number of the requestor equals the count of helpers. Sorted, so that equal trees compare equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tree(pub Vec<(usize, usize)>);
 
@@ -28,11 +28,11 @@ impl Tree {
         Self::new(path.iter().copied().zip(next).collect())
     }
 
-    /// The flattest tree in which each of these nodes has so many children; the requestor's are what is missing, at
-    /// least one.
+    /// The flattest tree in which each of these nodes has the given number of children. The requestor gets the
+    /// remaining ones, at least one.
     pub fn with_children(mut children: Vec<(usize, usize)>, requestor: usize) -> Self {
         let given: usize = children.iter().map(|(_, count)| count).sum();
-        // Those with most children first, so that there is a place for each.
+        // Nodes with most children first, so that there is a place for each.
         children.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
         let mut places = vec![requestor; children.len().saturating_sub(given)];
         let mut edges = Vec::with_capacity(children.len());
@@ -48,7 +48,7 @@ impl Tree {
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
     pub helpers: Vec<NodeId>,
-    /// What the helpers can send and receive, as far as only their own links count.
+    /// What the helpers can send and receive over their own links.
     pub ends: Vec<Ends>,
     /// Helpers of the same rack have the same number; the requestor's comes last.
     pub racks: Vec<usize>,
@@ -56,17 +56,18 @@ pub(crate) struct Network {
     pub k: usize,
     /// Blocks that are repaired together.
     pub blocks: usize,
-    /// What no repair can beat as far as only the nodes' own links count.
+    /// The rate that no repair can beat, from the nodes' own links alone.
     pub nodes_bound: f64,
-    /// By number of the link.
+    /// Capacity by number of the link.
     pub capacity: Vec<f64>,
-    /// By sender and receiver (the requestor last): which links one repaired byte a second of each block loads, how much.
+    /// By sender and receiver (the requestor last): which links one repaired byte a second of each block loads,
+    /// and how much.
     ways: Vec<Vec<Vec<(usize, f64)>>>,
-    /// The links' numbers by kind, where each node's own are all there is.
+    /// The numbers of the links by kind; only where all links are nodes' own links.
     pub own: Option<OwnLinks>,
 }
 
-/// Numbers of the nodes' own links, the requestor last; `None` for links that cannot hold a repair up.
+/// Numbers of the nodes' own links, the requestor last; `None` for links that can never limit a repair.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnLinks {
     pub up: Vec<Option<usize>>,
@@ -84,8 +85,8 @@ enum Link {
 }
 
 impl Network {
-    /// For the repair of one block for each of the requestors from `k` of the helpers. With several requestors every
-    /// helper sends a combination for each, and the last one sends each requestor its own.
+    /// The network for the repair of one block for each requestor from `k` of the helpers. With several requestors
+    /// every helper sends a combination for each, and the last one sends each requestor its own.
     pub fn of(topology: &Topology, helpers: &[NodeId], requestors: &[NodeId], k: usize) -> Self {
         let rates = &topology.rates;
         let rate = |of: &BTreeMap<NodeId, _>, node: &NodeId| {
@@ -127,7 +128,7 @@ impl Network {
         &self.ways[from][to]
     }
 
-    /// What a tree loads its links with for each repaired byte a second.
+    /// How much a tree loads each of its links, per repaired byte a second.
     pub fn load(&self, tree: &Tree) -> Vec<(usize, f64)> {
         let mut load: BTreeMap<usize, f64> = BTreeMap::new();
         for &(from, to) in &tree.0 {
@@ -138,7 +139,7 @@ impl Network {
         load.into_iter().collect()
     }
 
-    /// The rate of trees with these weights: until the first link is full. Infinite if none is loaded.
+    /// The rate that trees with these weights reach when the first link is full. Infinite if no link is loaded.
     pub fn rate(&self, trees: &[(Tree, f64)]) -> f64 {
         let mut loads = vec![0.0; self.capacity.len()];
         for (tree, weight) in trees {
@@ -180,7 +181,7 @@ impl Network {
         }
     }
 
-    /// The numbers of those links that can hold a repair up, new ones for new links.
+    /// The numbers of those links that can limit a repair; a new link gets a new number.
     fn numbered(
         &mut self,
         numbers: &mut BTreeMap<Link, usize>,

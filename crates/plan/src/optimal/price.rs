@@ -1,9 +1,9 @@
-//! The cheapest tree where each link has a price: what a column of the program of [`super::lp`] must be.
+//! The cheapest tree where each link has a price: this is the next column of the linear program of [`super::lp`].
 //!
 //! Where only the nodes' own links have prices, a helper pays its uplink and one place below some parent, so the
-//! cheapest tree is found by sorting. In general it is a least arborescence (Chu and Liu; Edmonds) over each set of k
-//! helpers: sets are searched depth first, cut where the cheapest way out of each helper is too dear already, up to
-//! [`MAX_SETS`] of them; a local search goes first.
+//! cheapest tree is found by sorting. In general it is the least arborescence (Chu and Liu; Edmonds) over some set
+//! of k helpers. A local search comes first. Then sets are searched depth first, up to [`MAX_SETS`] of them; a
+//! branch is cut where the cheapest ways out of its helpers already cost too much.
 
 use super::network::{Network, OwnLinks, Tree};
 
@@ -13,7 +13,7 @@ const MAX_SETS: usize = 8000;
 /// Prices that differ by less count as equal.
 const EPSILON: f64 = 1e-9;
 
-/// A cheap tree, and how cheap any can be.
+/// A cheap tree, and a lower bound on the cost of all trees.
 #[derive(Debug, Clone)]
 pub(crate) struct Priced {
     pub tree: Tree,
@@ -34,8 +34,8 @@ pub(crate) fn cheap(network: &Network, prices: &[f64], enough: f64) -> Option<Pr
     }
 }
 
-/// Every helper in the tree pays its uplink. One child of the requestor there must be; all other places are as
-/// cheap as the cheapest, and are shared by all that are.
+/// Every helper in the tree pays for its uplink. The requestor must have one child. All other places go where they
+/// are cheapest, and nodes with equally cheap places share them.
 fn by_sorting(network: &Network, own: &OwnLinks, prices: &[f64]) -> Option<Priced> {
     let price = |link: &Option<usize>| link.map_or(0.0, |link| prices[link]);
     let (up, down): (Vec<f64>, Vec<f64>) =
@@ -43,7 +43,7 @@ fn by_sorting(network: &Network, own: &OwnLinks, prices: &[f64]) -> Option<Price
     let (m, k) = (network.requestor(), network.k);
     let mut by_up: Vec<usize> = (0..m).collect();
     by_up.sort_by(|a, b| up[*a].total_cmp(&up[*b]).then(a.cmp(b)));
-    // The hub has the cheapest place; it may be the requestor itself.
+    // The hub is the node with the cheapest places; it may be the requestor itself.
     let with = |hub: usize| {
         let others = by_up.iter().copied().filter(|helper| *helper != hub);
         let mut set: Vec<usize> = (hub < m).then_some(hub).into_iter().chain(others).collect();
@@ -69,9 +69,9 @@ fn by_sorting(network: &Network, own: &OwnLinks, prices: &[f64]) -> Option<Price
 struct Search {
     m: usize,
     k: usize,
-    /// By sender and receiver, the requestor last.
+    /// Cost by sender and receiver, the requestor last.
     cost: Vec<Vec<f64>>,
-    /// The helpers, those with the cheapest way out first, and what it costs.
+    /// The helpers with the cost of their cheapest way out, the cheapest first.
     out: Vec<(f64, usize)>,
     best: Option<(f64, Tree)>,
     sets: usize,
@@ -112,7 +112,7 @@ impl Search {
         self.best.as_ref().map_or(f64::INFINITY, |(cost, _)| *cost)
     }
 
-    /// k helpers, each the one that joins the tree so far most cheaply.
+    /// A set of k helpers, grown by adding the helper that joins the tree most cheaply.
     fn grown(&self) -> Vec<usize> {
         let mut set = Vec::with_capacity(self.k);
         while set.len() < self.k {
@@ -152,7 +152,8 @@ impl Search {
         }
     }
 
-    /// All sets with the `chosen` helpers and more of those from `at` on; whether none was left out for lack of work.
+    /// Searches all sets of the `chosen` helpers and further ones from `at` on. True if no set was skipped because
+    /// [`MAX_SETS`] was reached.
     fn deeper(&mut self, at: usize, paid: f64, chosen: &mut Vec<usize>) -> bool {
         let missing = self.k - chosen.len();
         if missing == 0 {
@@ -172,7 +173,7 @@ impl Search {
         complete && self.deeper(at + 1, paid, chosen)
     }
 
-    /// What a set costs at least: the cheapest way of each within it.
+    /// A lower bound on the cost of a set: each helper takes its cheapest way within the set.
     fn floor_of(&self, set: &[usize]) -> f64 {
         let near = |from: usize| set.iter().chain([&self.m]).map(move |to| self.cost[from][*to]);
         set.iter().map(|from| near(*from).fold(f64::INFINITY, f64::min)).sum()
@@ -198,8 +199,8 @@ impl Search {
     }
 }
 
-/// The parent of each node in the cheapest tree towards the last node: `cost` has a row for each other node, what it
-/// pays for each parent. Chu and Liu's contraction of circles.
+/// The parent of each node in the cheapest tree towards the last node. `cost` has a row for each other node: what
+/// it pays for each parent. Uses Chu and Liu's contraction of cycles.
 fn arborescence(cost: Vec<Vec<f64>>) -> Vec<usize> {
     let m = cost.len();
     let cheapest = |row: &Vec<f64>, own: usize| {
@@ -208,7 +209,7 @@ fn arborescence(cost: Vec<Vec<f64>>) -> Vec<usize> {
     };
     let parents: Vec<usize> = cost.iter().enumerate().map(|(i, row)| cheapest(row, i)).collect();
     let Some(circle) = circle(&parents) else { return parents };
-    // The circle becomes one node, the last before the root.
+    // The cycle becomes one node, the last before the root.
     let kept: Vec<usize> = (0..m).filter(|node| !circle.contains(node)).chain([m]).collect();
     let one = kept.len() - 1;
     let into = |from: usize| {
@@ -241,7 +242,7 @@ fn arborescence(cost: Vec<Vec<f64>>) -> Vec<usize> {
     whole
 }
 
-/// The nodes of a circle, if there is one.
+/// The nodes of a cycle, if there is one.
 fn circle(parents: &[usize]) -> Option<Vec<usize>> {
     (0..parents.len()).find_map(|start| {
         let mut path = vec![start];

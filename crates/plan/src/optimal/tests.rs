@@ -1,4 +1,4 @@
-//! Bounds against the program over all trees, forests against bounds, plans against proofs.
+//! Compares bounds with the linear program over all trees, and forests with bounds, and proves plans.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -44,7 +44,7 @@ fn rate(rate: u64) -> NonZeroU64 {
     NonZeroU64::new(rate.max(1)).unwrap()
 }
 
-/// Helpers 0..m and the requestor m, with rates drawn from `draws`, some links without any.
+/// Helpers 0..m and the requestor m, with rates drawn from `draws`; some links have no rate.
 #[derive(Clone)]
 struct Case {
     topology: Topology,
@@ -81,7 +81,7 @@ fn any_rate() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![1 => Just(None), 8 => (1..1000u64).prop_map(Some), 2 => Just(Some(500))]
 }
 
-/// Rates of nodes, then of racks or of pairs if wanted.
+/// Rates of nodes, and of racks or pairs depending on `kind`.
 fn case(m: std::ops::Range<usize>, kind: u8) -> impl Strategy<Value = Case> {
     (m, 1..4u32).prop_flat_map(move |(m, racks)| {
         let rates = |count: usize| proptest::collection::vec(any_rate(), count);

@@ -1,4 +1,5 @@
-//! The trees of one repair: good ones to begin with, the best of all by [`super::lp`], and whole shares of the slices.
+//! The trees of one repair: a good first guess, the best trees by [`super::lp`], and their shares of the slices as
+//! whole numbers.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +9,11 @@ use super::lp::{pack, thin};
 use super::network::{Network, Tree};
 use crate::Topology;
 
-/// The trees kept reach this much of the rate that all reach.
+/// The trees that are kept reach at least this part of the rate of all trees.
 const KEPT: f64 = 0.997;
 
-/// The rounded shares reach this much of the rate of the trees kept, where a period up to [`MAX_PERIOD`] does.
+/// The rounded shares reach at least this part of the rate of the kept trees, if a period up to [`MAX_PERIOD`]
+/// allows it.
 const ROUNDED: f64 = 0.995;
 
 /// The largest sum of the shares.
@@ -31,18 +33,19 @@ pub struct Forest {
 /// A repair tree, and how many slices of each period go along it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedTree {
-    /// Each helper, and the one that it sends to; `None` for the requestor.
+    /// Each helper and the node that it sends to; `None` for the requestor.
     pub parents: BTreeMap<NodeId, Option<NodeId>>,
-    /// Slices in each period, which is the sum of the shares.
+    /// Slices of each period that go along this tree. A period is the sum of all shares.
     pub share: u32,
 }
 
-/// The best trees over `k` of the helpers each, as few as come near the bound. Among links that do not matter earlier
-/// helpers are preferred; so where all are alike it is one chain over the first k. `None` for fewer than k
-/// helpers, no requestor or k of zero.
+/// The best trees over `k` of the helpers each, as few as come near the bound. Where rates do not decide, earlier
+/// helpers are preferred; so where all links are equal the result is one chain over the first k. `None` for fewer
+/// than k helpers, no requestor or k of zero.
 ///
-/// Reaches 0.99 of the bound wherever only the nodes' own links have rates. Racks and rates of pairs are solved as
-/// well for up to some thousands of sets of k helpers; beyond, for what a local search finds.
+/// Reaches 0.99 of the bound wherever only the nodes' own links have rates. With racks or rates of pairs the same
+/// holds for up to some thousands of sets of k helpers; with more sets, the result is the best that a local search
+/// finds.
 pub fn forest(topology: &Topology, helpers: &[NodeId], requestors: &[NodeId], k: usize) -> Option<Forest> {
     if k == 0 || helpers.len() < k || requestors.is_empty() {
         return None;
@@ -59,9 +62,10 @@ pub fn forest(topology: &Topology, helpers: &[NodeId], requestors: &[NodeId], k:
     Some(Forest { trees: trees.collect(), rate, bound: packing.bound.max(rate) })
 }
 
-/// Chains in which each helper takes part as long as it can at the best rate: bars of that length are laid one after
-/// the other around a circle k times, and each part of the circle is a set of k helpers (McNaughton's rule). With
-/// links alike in both directions these are the best trees already. Then the star, and each chain the other way round.
+/// Chains in which each helper takes part as long as it can at the best rate. Bars of these lengths are laid one
+/// after the other around a circle, k times round; each section of the circle is then a set of k helpers
+/// (McNaughton's rule). Where links are equal in both directions these are already the best trees. The list also
+/// has the star, and each chain reversed.
 pub(crate) fn guesses(network: &Network) -> Vec<Tree> {
     let (m, k) = (network.requestor(), network.k);
     let mut order: Vec<usize> = (0..m).collect();
@@ -112,7 +116,7 @@ fn around_the_circle(network: &Network, order: &[usize], rate: f64) -> Vec<Vec<u
     sets.filter(whole).collect()
 }
 
-/// Rack by rack, the requestor's last; the one that receives least sends first.
+/// Orders the path rack by rack, the requestor's rack last; the helper that can receive least goes first.
 fn path_order(network: &Network, path: &mut [usize]) {
     let near = network.racks[network.requestor()];
     let crowd = |i: usize| path.iter().filter(|other| network.racks[**other] == network.racks[i]).count();
@@ -123,7 +127,8 @@ fn path_order(network: &Network, path: &mut [usize]) {
     });
 }
 
-/// Whole shares in proportion to the weights, and the rate with them: with the smallest period that does.
+/// Whole shares in proportion to the weights, and the rate that they reach. Takes the smallest period that reaches
+/// [`ROUNDED`].
 fn shares(network: &Network, trees: &[(Tree, f64)]) -> (Vec<u32>, f64) {
     let loads: Vec<Vec<(usize, f64)>> = trees.iter().map(|(tree, _)| network.load(tree)).collect();
     let rate = |shares: &[u32]| {

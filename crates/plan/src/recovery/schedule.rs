@@ -1,15 +1,15 @@
-//! The names of the schedules: whose links a recovery uses.
+//! The names of the schedules, which decide whose links a recovery uses.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Method, PlanError};
 
-/// Which helpers and requestors the repairs of many stripes take.
+/// How the repairs of many stripes choose helpers and requestors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// Helpers and requestors whose links have least to do in this recovery, by the rates of the links where
-    /// they are known.
+    /// The helpers and requestors whose links have the least load in this recovery, relative to their rates where
+    /// these are known.
     #[default]
     Balanced,
     /// The least recently used helpers (ECPipe, section 3.3).

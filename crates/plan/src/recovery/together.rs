@@ -1,10 +1,10 @@
-//! Trees for the stripes of a window, planned together, so that all links have done their part at about the same time.
+//! Trees for the stripes of a window, planned together, so that all links finish at about the same time.
 //!
-//! That is for [`crate::Method::Optimal`] where no schedule is asked for that says who helps, and for stripes that lost one
-//! block that is not divided. Stripes that lost more are assigned by [`super::window`], after these. Rates of pairs of
-//! nodes are not looked at by [`node::plan`]: where there are any, each repair has the best trees of its own. Where no
-//! rates are known each repair is a chain of its own: the sum of all loads does not tell a star from a chain, but a
-//! star by itself is k times slower.
+//! This applies to [`crate::Method::Optimal`] with a schedule that leaves the choice of helpers open, and to
+//! stripes that lost one block of a code without sub-blocks. Stripes that lost more are assigned by
+//! [`super::window`] afterwards. [`node::plan`] ignores rates of pairs of nodes: where there are any, the best
+//! trees are searched for each repair separately. Where no rates are known, each repair is a chain of its own: the
+//! sum of all loads is the same for a star and a chain, but a star by itself is k times slower.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,8 +47,8 @@ pub(super) fn together(rules: &Rules<'_>, shares: &Shares, window: &[Waiting]) -
 }
 
 impl Waiting {
-    /// What the stripe lost, as [`node::bound`] takes it, if any repair of it is one that the bound knows: one block
-    /// that is not divided, of a code whose blocks are rebuilt from any k others.
+    /// The loss of the stripe in the form that [`node::bound`] takes. `None` unless the bound covers all its
+    /// repairs: one lost block without sub-blocks, of a code that rebuilds a block from any k others.
     pub fn loss(&self) -> Option<Loss> {
         let view = &self.view;
         let [block] = self.lost[..] else { return None };
@@ -61,8 +61,8 @@ impl Waiting {
     }
 }
 
-/// What the stripe's trees can be made of; `None` if it cannot be planned with others. Where the code says which blocks
-/// are read, those that have had least to do are offered first, and count as helpers in `so_far`.
+/// The candidates for the stripe's trees; `None` if it cannot be planned together with others. Where the code
+/// fixes which blocks are read, the least loaded ones are offered first, and they count as helpers in `so_far`.
 fn loss(rules: &Rules<'_>, so_far: &mut Shares, common: &[NodeId], waiting: &Waiting) -> Option<Loss> {
     let view = &waiting.view;
     let [block] = waiting.lost[..] else { return None };

@@ -1,14 +1,14 @@
-//! Stripes that are given their helpers and requestors together, before any of them runs.
+//! Assigns helpers and requestors to many stripes together, before any of the repairs runs.
 //!
-//! Requestors are spread by count over the whole recovery: the allowed node with fewest blocks so far gets
-//! the next one. Helpers are chosen as the [`Schedule`] says. The least recently used ones are not those with least
-//! to do: a stripe on 13 of 15 nodes leaves three of them out, whenever these were used. Counting does better, and
-//! going through the window again, when what all its stripes need is known, evens out what remains.
+//! Requestors are spread by count over the whole recovery: the allowed node with the fewest blocks so far gets the
+//! next one. Helpers are chosen by the [`Schedule`]. The least recently used nodes are not always the least
+//! loaded: a stripe on 13 of 15 nodes leaves three of them out, whenever they were last used. Counting blocks is
+//! better. Further passes over the window, once the needs of all its stripes are known, even out the rest.
 //!
-//! [`Method::Optimal`] plans trees for all stripes of a window together ([`super::together`]) as far as it can, where rates
-//! are known.
+//! [`Method::Optimal`] plans trees for the stripes of a window together where rates are known
+//! ([`super::together`]).
 //!
-//! What is decided here is a preference: a repair that finds a node gone takes another.
+//! The assignment is a preference: a repair that finds a node gone takes another node.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,21 +22,21 @@ use crate::rebuild::decode;
 use crate::repair::helpers_by_preference;
 use crate::{Method, PlanError, Repair, StripeView, Topology, place_lost};
 
-/// How often a window is gone through again to even out what its stripes were given at first.
+/// Further passes over a window that even out the first assignment.
 const REVISIONS: usize = 3;
 
 /// A stripe that waits to be repaired.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// The stripe; what cannot be read has no home.
+    /// The stripe; blocks that cannot be read have no home.
     pub view: StripeView,
     /// The blocks to rebuild.
     pub lost: Vec<BlockIndex>,
-    /// Nodes that must not get a block of it, besides those that hold one in `view`.
+    /// Nodes that must not get a block of this stripe, besides those that hold one in `view`.
     pub barred: BTreeSet<NodeId>,
 }
 
-/// Who repairs a stripe.
+/// The nodes that repair a stripe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     /// Which stripe.
@@ -57,8 +57,8 @@ impl Assignment {
         self.helpers.iter().chain(self.requestors.values()).copied().collect()
     }
 
-    /// Whether the repair can go along the assigned trees: they lead to its requestor, and every helper still has its
-    /// block, which is not `excluded`.
+    /// Whether the repair can use the assigned trees: they lead to its requestor, and every helper still has its
+    /// block and is not `excluded`.
     pub(super) fn holds(&self, view: &StripeView, wanted: &Repair, excluded: &[BlockIndex]) -> bool {
         let given = wanted.lost.iter().copied().zip(wanted.requestors.iter().copied());
         let has = |node: &NodeId| {
@@ -70,7 +70,7 @@ impl Assignment {
     }
 }
 
-/// What each node has been given to do in one recovery, in blocks.
+/// The work assigned to each node in one recovery, in blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shares {
     requested: BTreeMap<NodeId, u64>,
@@ -94,7 +94,7 @@ impl Shares {
     }
 }
 
-/// What one call of [`Recovery::window`] goes by.
+/// The inputs of one call of [`Recovery::window`].
 pub(super) struct Rules<'a> {
     pub schedule: Schedule,
     pub method: Method,
@@ -163,7 +163,7 @@ impl Recovery {
         Ok(assignment)
     }
 
-    /// Lets each stripe choose its helpers again, now that it is known what the later ones need.
+    /// Lets each stripe choose its helpers again, now that the needs of the later stripes are known.
     fn revise(
         &self,
         rules: &Rules<'_>,
@@ -202,7 +202,7 @@ impl Recovery {
             Repair { lost: waiting.lost.clone(), requestors: requestors.collect(), method: rules.method };
         let preference = helpers_by_preference(view, rules.topology, &wanted, &rank, &[]);
         if view.code.w() > 1 {
-            // To decode costs much there, and most blocks that are left take part.
+            // Decoding is expensive for these codes, and most of the remaining blocks take part anyway.
             return preference.iter().map(|block| view.home(*block)).collect();
         }
         let leaves = decode(view, &preference, &wanted.lost)?.leaves();
@@ -211,7 +211,7 @@ impl Recovery {
 }
 
 impl Rules<'_> {
-    /// The nodes with fewest blocks so far for what their downlinks carry, one for each lost block.
+    /// The nodes with the fewest blocks so far relative to the rates of their downlinks, one for each lost block.
     fn requestors(&self, waiting: &Waiting, shares: &Shares) -> Result<Vec<NodeId>, PlanError> {
         let mut topology = Cow::Borrowed(self.topology);
         for node in &waiting.barred {
@@ -225,8 +225,8 @@ impl Rules<'_> {
         place_lost(&waiting.view, &topology, &waiting.lost, &mut rank)
     }
 
-    /// When a node would have done what it has to do, with one block more to help with: a helper receives and
-    /// sends one block along a path, a requestor receives one.
+    /// When a node would finish its work if it helped with one block more. A helper on a path receives and sends
+    /// one block; a requestor receives one.
     pub(super) fn finish(&self, shares: &Shares, node: NodeId) -> u64 {
         let rates = &self.topology.rates;
         let (helped, requested) = (last(&shares.helped, node) + 1, last(&shares.requested, node));
@@ -236,18 +236,18 @@ impl Rules<'_> {
         up.max(down)
     }
 
-    /// Time for so many blocks, in units that grow with the rate of the fastest link.
+    /// Time for this many blocks; the unit depends on the rate of the fastest link.
     fn time(&self, blocks: u64, rate: Option<u64>) -> u64 {
         let rate = rate.unwrap_or(self.fastest);
         (u128::from(blocks) * u128::from(self.fastest) * 1024 / u128::from(rate)) as u64
     }
 }
 
-/// The `count` usable nodes that a recovery with so many requestors uses: rack by rack in turn, the emptiest
-/// of each rack first.
+/// The usable nodes that a recovery with `count` requestors uses: the racks in turn, the emptiest node of each
+/// rack first.
 ///
 /// # Errors
-/// `Placement` when there are fewer, or none is asked for.
+/// `Placement` when there are fewer, or `count` is 0.
 pub fn choose_requestors(topology: &Topology, count: usize) -> Result<BTreeSet<NodeId>, PlanError> {
     let mut racks: BTreeMap<RackId, Vec<(u64, NodeId)>> = BTreeMap::new();
     for (id, node) in topology.nodes.iter().filter(|(_, node)| node.usable) {
@@ -261,7 +261,7 @@ pub fn choose_requestors(topology: &Topology, count: usize) -> Result<BTreeSet<N
     order.sort_unstable();
     if count == 0 || count > order.len() {
         return Err(PlanError::Placement {
-            expected: format!("1 to {} requestors: so many nodes are usable", order.len()),
+            expected: format!("1 to {} requestors, as many as there are usable nodes", order.len()),
             got: count.to_string(),
         });
     }

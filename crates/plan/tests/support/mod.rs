@@ -12,7 +12,7 @@ use kintsu_plan::{
     JobId, Layout, LayoutKind, Node, Plan, Program, ProgramContext, StripeView, Topology, Waiting, place,
 };
 
-/// Codes without sub-blocks small enough to try much, of several families and matrices.
+/// Small codes without sub-blocks, of several families and matrices.
 pub const CODES: [&str; 9] = [
     "rs:n=5,k=3",
     "rs:n=2,k=1",
@@ -25,7 +25,7 @@ pub const CODES: [&str; 9] = [
     "azure-lrc:n=16,k=12,r=6",
 ];
 
-/// Those, and codes with sub-blocks.
+/// [`CODES`], and codes with sub-blocks.
 pub fn codes() -> &'static [Arc<dyn Code>] {
     static CODES_BY_NUMBER: OnceLock<Vec<Arc<dyn Code>>> = OnceLock::new();
     CODES_BY_NUMBER.get_or_init(|| {
@@ -149,7 +149,7 @@ pub struct Machine {
     pub sent: u64,
 }
 
-/// What is under way from one node to another.
+/// What has been sent from one node to another and not fetched yet.
 type Streams = BTreeMap<(NodeId, NodeId), VecDeque<(Vertex, Vec<u8>)>>;
 
 struct Runner<'a> {

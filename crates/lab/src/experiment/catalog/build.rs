@@ -9,7 +9,7 @@ use super::Size;
 use crate::error::Result;
 use crate::{Rate, Spec};
 
-/// What ECPipe cuts blocks into.
+/// ECPipe's slice size.
 pub const PAPER_SLICE_BYTES: u32 = 32 << 10;
 
 /// The code of most of the experiments.
@@ -26,7 +26,7 @@ pub const CYCLIC: &str = "cyclic pipelining";
 pub const OPTIMAL: &str = "best trees by rates";
 pub const WEIGHTED: &str = "pipelining, path by rates";
 
-/// 100 Mb/s for 1 Gb/s: where a whole node is recovered all nodes send at once.
+/// 100 Mb/s for 1 Gb/s, because in the recovery of a whole node all nodes send at once.
 pub const SCALE_OF_NODES: f64 = 0.1;
 
 /// The three methods that papers compare, the slowest first.
@@ -34,17 +34,17 @@ pub const THREE: [(&str, Method); 3] =
     [(CONVENTIONAL, Method::Conventional), (PPR, Method::Ppr), (RP, Method::Pipeline)];
 
 impl Size {
-    /// A block of so many MiB, or as much of it as there may be.
+    /// A block of this many MiB, or less if `quick` limits it.
     pub fn mib(self, mib: u64) -> u64 {
         (if self.quick { mib.min(16) } else { mib }) << 20
     }
 
-    /// The scale that was asked for, or this one.
+    /// The scale that the user chose, or this one.
     pub fn scale_or(self, scale: f64) -> f64 {
         self.scale.unwrap_or(scale)
     }
 
-    /// All values, or when it must be quick the first, the middle and the last.
+    /// All values, or with `quick` only the first, the middle and the last.
     pub fn some<T: Copy>(self, all: &[T]) -> Vec<T> {
         if !self.quick || all.len() <= 3 {
             return all.to_vec();
@@ -63,7 +63,8 @@ pub fn mbps(megabits: f64) -> Result<Option<Rate>> {
     Rate::mbps(megabits).map(Some)
 }
 
-/// ECPipe's cluster: 16 nodes for blocks, `more` that get none but the last of which is the requestor, on one switch.
+/// ECPipe's cluster on one switch: 16 nodes for blocks and `more` nodes without blocks, the last of which is the
+/// requestor.
 pub fn cluster(more: u32, megabits: f64) -> Result<(Spec, NodeId)> {
     let nodes = 16 + more;
     Ok((Spec::even(nodes, 1, mbps(megabits)?), NodeId(nodes - 1)))
@@ -75,7 +76,7 @@ pub fn scene(megabits: f64, cases: Vec<Case>) -> Result<Scene> {
     Ok(Scene { spec, free: vec![requestor], cases })
 }
 
-/// A case of (14,10) RS, in slices as the system chooses.
+/// A case of (14,10) RS, with slices that the system chooses.
 pub fn case(series: impl Into<String>, x: impl Into<String>, block_bytes: u64, work: Work) -> Case {
     let (series, x) = (series.into(), x.into());
     Case {
@@ -97,17 +98,17 @@ impl Case {
         Self { code: code.into(), ..self }
     }
 
-    /// With cells of so many bytes.
+    /// With cells of this size.
     pub fn cell(self, cell_bytes: u32) -> Self {
         Self { cell_bytes: Some(cell_bytes), ..self }
     }
 
-    /// Repaired at, or asked for by, this node.
+    /// With this node as the requestor or the client's host.
     pub fn at(self, requestor: NodeId) -> Self {
         Self { requestor: Some(requestor), ..self }
     }
 
-    /// By so many clients at once.
+    /// With this many clients at once.
     pub fn clients(self, clients: usize) -> Self {
         Self { clients, ..self }
     }
@@ -133,7 +134,7 @@ pub fn recover(method: Method, schedule: Schedule, stripes: u64, requestors: Req
     Work::Recover(Recover { method, schedule, stripes, requestors })
 }
 
-/// By how much the first series is below the second at an x.
+/// By how much the first series is below the second one at an x.
 pub fn reduction(of: &str, against: &str, x: &str) -> Value {
     Value::Reduction(Point::new(of, x), Point::new(against, x))
 }
@@ -143,7 +144,7 @@ pub fn ratio(of: &str, over: &str, x: &str) -> Value {
     Value::TimeRatio(Point::new(of, x), Point::new(over, x))
 }
 
-/// Bytes for people: `32 KiB`, `64 MiB`.
+/// Bytes in readable form: `32 KiB`, `64 MiB`.
 pub fn bytes(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),

@@ -39,7 +39,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "ecpipe-8e",
         groups: &["ecpipe", "headline"],
-        about: "a whole node",
+        about: "recovery of a whole node",
         kind: Kind::Measured(whole_node),
     },
     Entry {

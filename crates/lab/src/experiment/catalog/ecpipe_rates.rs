@@ -13,13 +13,13 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "ecpipe-8g",
         groups: &["ecpipe", "headline"],
-        about: "slow links to the requestor: one path and paths in turns",
+        about: "slow links to the requestor: one path and cyclic paths",
         kind: Kind::Measured(edge),
     },
     Entry {
         name: "ecpipe-8h",
         groups: &["ecpipe", "headline"],
-        about: "racks: with and without regard to them",
+        about: "rack-aware and rack-unaware paths",
         kind: Kind::Measured(racks),
     },
     Entry {
@@ -31,18 +31,18 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "ecpipe-9a",
         groups: &["ecpipe", "regions"],
-        about: "regions of North America: paths by rates",
+        about: "regions of North America: paths chosen by rates",
         kind: Kind::Measured(north_america),
     },
     Entry {
         name: "ecpipe-9b",
         groups: &["ecpipe", "regions"],
-        about: "regions of Asia: paths by rates",
+        about: "regions of Asia: paths chosen by rates",
         kind: Kind::Measured(asia),
     },
 ];
 
-/// ECPipe's cluster with one requestor, to which every node's stream is limited.
+/// ECPipe's cluster with one requestor. Every node's stream to the requestor is limited.
 pub(super) fn limited_edge(megabits: f64, edge: f64) -> Result<(Spec, NodeId)> {
     let (mut spec, requestor) = cluster(1, megabits)?;
     let edge = Rate::mbps(edge)?;

@@ -12,19 +12,19 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "ecpipe-10b",
         groups: &["ecpipe"],
-        about: "a whole node by (n, k), beside conventional repair of our own",
+        about: "recovery of a whole node by (n, k), beside our own conventional repair",
         kind: Kind::Measured(whole_node_by_code),
     },
     Entry {
         name: "ecpipe-11b",
         groups: &["ecpipe"],
-        about: "a whole node by block size, beside PUSH",
+        about: "recovery of a whole node by block size, beside PUSH",
         kind: Kind::Measured(push),
     },
     Entry {
         name: "ecpipe-11a",
         groups: &["ecpipe", "headline"],
-        about: "one block by slices overlapped, by slices one by one, and by whole blocks",
+        about: "one block: in overlapped slices, in slices one by one, and in whole blocks",
         kind: Kind::Measured(ways_to_pipeline),
     },
 ];
@@ -98,7 +98,7 @@ fn whole_node_by_code(size: Size) -> Result<Experiment> {
 }
 
 fn push(size: Size) -> Result<Experiment> {
-    // As much is lost whatever the block: what changes is into how many it is cut.
+    // The lost bytes are always the same; only the number of blocks that they are divided into changes.
     let all: &[u64] = if size.quick { &[1, 4] } else { &[1, 4, 16] };
     let lost_mib = if size.quick { 16 } else { 128 };
     let series = [

@@ -1,5 +1,5 @@
-//! OpenEC (FAST'19), section 5, as far as it is about the system itself and not about HDFS beside it: Figs. 7,
-//! 9, 10 and 11. Fig. 8 is about processors and not links: `kintsu bench kernel`.
+//! OpenEC (FAST'19), section 5, the experiments on the system itself and not on HDFS: Figs. 7, 9, 10 and 11. Fig.
+//! 8 is about processors, not links; see `kintsu bench kernel`.
 //!
 //! The paper's links carry 10 Gb/s (1 Gb/s where it says so); here 500 Mb/s by default.
 
@@ -15,16 +15,16 @@ use crate::error::Result;
 pub const ENTRIES: &[Entry] = &[
     entry("openec-7a", "a client writes, reads, and reads with a block lost", clients),
     entry("openec-7b", "five clients write, read, and read with a block lost", many_clients),
-    entry("openec-7c", "parity made afterwards, and a whole node", afterwards),
-    entry("openec-7d", "reads of files that are striped, and of files that are a block", layouts),
+    entry("openec-7c", "offline encoding, and recovery of a whole node", afterwards),
+    entry("openec-7d", "reads of striped files and of files of one block", layouts),
     entry("openec-9a", "writes and degraded reads by block size", client_by_block),
     entry("openec-9b", "writes and degraded reads by cell size", client_by_cell),
     entry("openec-10a", "repair of LRC beside RS", lrc),
     entry("openec-10b", "repair of Butterfly and MISER codes beside RS", msr),
     entry("openec-10c", "repair by PPR and by pipelining", methods),
     entry("openec-10d", "repair of DRC beside RS, in three racks", drc),
-    entry("openec-11a", "parity made afterwards by (n, k), in three racks", encoding),
-    entry("openec-11b", "a whole node in three racks, pipelined rack by rack", racks),
+    entry("openec-11a", "offline encoding by (n, k), in three racks", encoding),
+    entry("openec-11b", "recovery of a whole node in three racks, pipelined rack by rack", racks),
 ];
 
 const fn entry(name: &'static str, about: &'static str, make: fn(Size) -> Result<Experiment>) -> Entry {
@@ -33,7 +33,7 @@ const fn entry(name: &'static str, about: &'static str, make: fn(Size) -> Result
 
 const TEN_GIGABIT: f64 = 10_000.0;
 const GIGABIT: f64 = 1000.0;
-/// 500 Mb/s for either.
+/// 500 Mb/s instead of 10 Gb/s.
 const SCALE_OF_TEN: f64 = 0.05;
 const SCALE_OF_ONE: f64 = 0.5;
 
@@ -68,7 +68,7 @@ fn clients(size: Size) -> Result<Experiment> {
     })
 }
 
-/// As in the paper 15 machines have blocks, and five of them clients too.
+/// As in the paper, 15 machines have blocks, and five of them also run clients.
 fn many_clients(size: Size) -> Result<Experiment> {
     let of = |clients: usize| {
         WORKS.map(|(series, work)| {
@@ -115,7 +115,7 @@ fn afterwards(size: Size) -> Result<Experiment> {
     })
 }
 
-/// Files that are striped over the data blocks of a stripe of their own, and files that are a block each.
+/// Files that are each striped over the data blocks of one stripe, and files that are one block each.
 fn layouts(size: Size) -> Result<Experiment> {
     let all: &[u64] = if size.quick { &[1, 16] } else { &[1, 4, 16, 64] };
     let cases = all.iter().flat_map(|mib| {
@@ -184,7 +184,7 @@ fn client_pair(x: &str, block: u64, cell: u32) -> [Case; 2] {
         .map(|(series, work)| case(series, x, block, work).code(rs(9, 6)).cell(cell))
 }
 
-/// Single-block repairs of codes on equal links, and how much faster than the first one they are.
+/// Single-block repairs of codes on equal links, and the gain of each code over the first one.
 fn gains(
     size: Size,
     about: Experiment,
@@ -229,7 +229,7 @@ fn methods(size: Size) -> Result<Experiment> {
     gains(size, about, &[ppr, pipelined], (CONVENTIONAL, "rs:n=9,k=6"))
 }
 
-/// Three racks of as many nodes each, whose links to the core carry 1 Gb/s; inside there is no limit.
+/// Three racks of `each` nodes. The racks' links to the core carry 1 Gb/s; inside a rack there is no limit.
 fn three_racks(each: u32) -> Result<Spec> {
     let racks: Vec<u32> = (0..3 * each).map(|node| node / each).collect();
     Ok(Spec::in_racks(&racks, None).with_rack_links(mbps(GIGABIT)?))

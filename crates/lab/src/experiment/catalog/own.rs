@@ -1,5 +1,5 @@
-//! Experiments of no paper: the one for continuous integration, repairs that outlive their helpers, and what the
-//! simulator says beside what is measured.
+//! Experiments that are not from a paper: one for continuous integration, repairs during which a helper fails, the
+//! simulator compared with measurements, and the recovery of a whole node compared with its bound.
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Method, Pace, Schedule};
@@ -30,18 +30,18 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "agreement",
         groups: &["headline"],
-        about: "what the simulator says, beside what is measured: links alike, racks, regions, an edge",
+        about: "simulated times compared with measured ones: equal links, racks, regions, a limited edge",
         kind: Kind::Measured(agreement),
     },
     Entry {
         name: "whole-node",
         groups: &["headline"],
-        about: "a whole node by the best trees, beside the least time that the links allow",
+        about: "recovery of a whole node by the best trees, compared with its lower bound",
         kind: Kind::Measured(whole_node),
     },
 ];
 
-/// What `smoke` runs must end well; how long it takes says nothing.
+/// All work of `smoke` must succeed; its times mean nothing.
 fn smoke(_: Size) -> Result<Experiment> {
     let block = 1 << 20;
     let code = rs(6, 4);
@@ -78,7 +78,7 @@ fn smoke(_: Size) -> Result<Experiment> {
     })
 }
 
-/// The kernel counted what the plan says: no less, and little more for headers and control.
+/// The kernel must count at least the bytes of the plan, and only a little more for headers and control messages.
 fn traffic(case: &Case) -> [Claim; 2] {
     let value = Value::Traffic(Point::new(case.series.clone(), case.x.clone()));
     let claim = Claim::new(format!("bytes sent over bytes planned, {}", case.series), value);
@@ -116,11 +116,11 @@ fn survive(size: Size) -> Result<Experiment> {
     })
 }
 
-/// By how many percent the simulator may be off.
+/// Largest allowed difference of the simulator, in percent.
 const AGREEMENT_PERCENT: f64 = 5.0;
 
-/// Links are slow enough that the machine's processors have time to spare, and blocks large enough that a repair's start
-/// is little of it.
+/// Links are slow enough that the machine's processors are not the limit, and blocks are large enough that the
+/// start of a repair is a small part of its time.
 fn agreement(size: Size) -> Result<Experiment> {
     let methods = [
         (CONVENTIONAL, Method::Conventional),
@@ -171,8 +171,8 @@ fn agreement(size: Size) -> Result<Experiment> {
     })
 }
 
-/// Sixteen nodes alike, and sixteen of which every other has links half as fast. So many stripes that the first and the
-/// last repairs, which leave some links idle, are few of all.
+/// Sixteen equal nodes, and sixteen nodes of which every other one has links half as fast. There are so many
+/// stripes that the first and the last repairs, which leave some links idle, are a small part of all.
 fn whole_node(size: Size) -> Result<Experiment> {
     let (block, stripes) = if size.quick { (1 << 20, 16) } else { (4 << 20, 96) };
     let series = [(RP, Method::Pipeline), (OPTIMAL, Method::Optimal)];

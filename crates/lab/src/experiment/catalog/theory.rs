@@ -1,9 +1,9 @@
-//! What is computed from codes and plans alone: OpenEC's Table 2.
+//! Results that are computed from codes and plans alone: OpenEC's Table 2.
 //!
-//! The gain of a column is what conventional repair of RS costs over what the column's repair costs, in the mean over
-//! data blocks. The cost is what the table's authors take for the bottleneck: the bytes of the busiest link where all
-//! links are alike, timeslots where blocks go from node to node in rounds (PPR), and bytes across racks where
-//! those are scarce (DRC).
+//! The gain of a column is the cost of conventional repair of RS divided by the cost of the column's repair, in
+//! the mean over data blocks. The cost is what the table's authors regard as the bottleneck: the bytes of the
+//! busiest link where all links are equal, timeslots where blocks go from node to node in rounds (PPR), and bytes
+//! across racks where the links between racks are slow (DRC).
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub const ENTRIES: &[Entry] = &[Entry {
     kind: Kind::Computed(gains),
 }];
 
-/// What is taken for the cost of a repair.
+/// How the cost of a repair is counted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cost {
     /// Bytes over the busiest link.
@@ -99,7 +99,7 @@ fn mean_cost(name: &str, method: Method, racks: u32, cost: Cost) -> Result<f64> 
     let kind = LayoutKind::Striped;
     let (_, layout) =
         Division::new(code.k() as u64 * block, code.k(), code.w(), kind, block, cell)?.stripe(0);
-    // As many consecutive blocks in each rack; the last node, in the first rack, is the requestor.
+    // The same number of consecutive blocks in each rack. The last node, in the first rack, is the requestor.
     let in_rack = code.n().div_ceil(racks as usize);
     let node = |i: usize| Node { rack: RackId((i / in_rack) as u32), usable: true, used_bytes: 0 };
     let mut nodes: BTreeMap<_, _> = (0..code.n()).map(|i| (NodeId(i as u32), node(i))).collect();

@@ -1,4 +1,4 @@
-//! The stripes and links of a recovery by number, and what trees load the links with.
+//! The stripes and links of a recovery by number, and how much trees load the links.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -12,12 +12,12 @@ use crate::Topology;
 /// downlinks of racks.
 pub(super) struct Links {
     pub nodes: Vec<NodeId>,
-    /// The rack of each node; those in none have one of their own.
+    /// The rack of each node; a node without a rack gets one of its own.
     pub rack: Vec<usize>,
     pub racks: usize,
     /// Bytes a second by link; infinite where nothing is known.
     pub capacity: Vec<f64>,
-    /// Whether any rate of a node or rack is known; if none is, all nodes count as alike.
+    /// Whether any rate of a node or rack is known; if not, all nodes count as equal.
     pub known: bool,
     /// Whether rates of racks are known.
     pub racked: bool,
@@ -31,7 +31,7 @@ pub(super) struct Stripe {
     pub bytes: f64,
     pub k: usize,
     pub helpers: Vec<usize>,
-    /// Those in common that get no block of it, ascending.
+    /// The common nodes that must not get a block of this stripe, ascending.
     pub barred: Vec<usize>,
 }
 
@@ -119,7 +119,7 @@ impl Links {
         2 * self.nodes.len() + self.racks + rack
     }
 
-    /// The links that a tree loads with one block each, one after the other.
+    /// Visits each link that a tree loads with one block, once for each such load.
     pub fn each(&self, tree: &Tree, visit: &mut dyn FnMut(usize)) {
         for &(from, to) in &tree.edges {
             visit(self.up(from));
@@ -131,7 +131,7 @@ impl Links {
         }
     }
 
-    /// Adds what a tree carries, `bytes` on each edge.
+    /// Adds the load of a tree that carries `bytes` on each edge.
     pub fn load(&self, tree: &Tree, bytes: f64, loads: &mut [f64]) {
         self.each(tree, &mut |link| loads[link] += bytes);
     }

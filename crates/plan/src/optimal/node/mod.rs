@@ -1,11 +1,12 @@
-//! A whole node: how fast many stripes can be repaired together, and who helps whom so that it nearly is.
+//! Recovery of a whole node: how fast many stripes can be repaired together, and trees that nearly reach this
+//! time.
 //!
-//! Model: the links of nodes and racks carry bytes at their rates, and stripes are repaired all at once. With B_s the
-//! bytes that stripe s lost, and for each repair tree a load on every link, the least time T for which some weights of
-//! trees load no link beyond its capacity times T is a linear program. Its dual gives [`bound`]: for any prices y of
-//! links, T >= sum_s B_s cost_s(y) / sum_l C_l y_l, where cost_s is the cheapest tree over the stripe's helpers and
-//! requestors. [`plan`] gives each stripe a tree of its own in turn and then better ones, until the busiest link is
-//! nearly as idle as the bound allows. Rates of pairs of nodes are not looked at here.
+//! Model: the links of nodes and racks carry bytes at their rates, and all stripes are repaired at the same time.
+//! Stripe s lost B_s bytes, and each repair tree puts a load on every link. The least time T for which some
+//! weights of trees load no link beyond its capacity times T is a linear program. Its dual gives [`bound`]: for
+//! any prices y of links, T >= sum_s B_s cost_s(y) / sum_l C_l y_l, where cost_s is the cheapest tree over the
+//! stripe's helpers and requestors. [`plan`] gives each stripe a tree in turn and then looks for better trees,
+//! until the busiest link is nearly as idle as the bound allows. Rates of pairs of nodes are ignored here.
 //!
 //! Both are pure functions of the stripes' homes: the same stripes give the same plan.
 
@@ -41,9 +42,10 @@ pub struct Loss {
 pub struct Schedule {
     /// In the order of the losses.
     pub repairs: Vec<Assigned>,
-    /// The order to start them in, by their numbers: those that follow each other load all links alike.
+    /// The numbers of the repairs in the order in which to start them: any stretch of the order loads all links
+    /// evenly.
     pub order: Vec<usize>,
-    /// Until the busiest link has carried its part, in seconds; 0 where no rates are known.
+    /// Seconds until the busiest link has carried its load; 0 where no rates are known.
     pub seconds: f64,
     /// No schedule is faster, in seconds.
     pub bound: f64,
@@ -59,17 +61,18 @@ pub struct Assigned {
 }
 
 /// A time in seconds that no schedule of linear repairs of these stripes can beat, whatever trees it uses; 0 where
-/// no rates are known. The work is bounded: the more stripes, the fewer prices are tried; what is found is a bound all
-/// the same. `common` are the nodes that may get blocks.
+/// no rates are known. The work is bounded: the more stripes, the fewer prices are tried. The result is a valid
+/// bound in any case. `common` are the nodes that may get blocks.
 pub fn bound(losses: &[Loss], common: &[NodeId], topology: &Topology) -> f64 {
     let links = links::Links::of(losses, common, topology);
     price::bound(&links)
 }
 
-/// Requestors, helpers and trees for all stripes. `None` when a loss has fewer than k helpers, no k, or nobody may
-/// get the block.
+/// Requestors, helpers and trees for all stripes. `None` when a loss has fewer than k helpers, k is 0, or no node
+/// may get the block.
 ///
-/// Where there are many more stripes than nodes each has one tree; where there are few, several with shares.
+/// Where there are many more stripes than nodes, each stripe has one tree. Where there are few stripes, each has
+/// several trees with shares.
 pub fn plan(losses: &[Loss], common: &[NodeId], topology: &Topology) -> Option<Schedule> {
     let links = links::Links::of(losses, common, topology);
     schedule::schedule(&links)

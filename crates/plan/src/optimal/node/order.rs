@@ -1,24 +1,24 @@
-//! In which order the repairs start, so that those that run together load all links alike.
+//! The order in which repairs start, so that repairs that run together load all links evenly.
 //!
-//! Repairs that share links fairly leave a link idle when all that use it are held by others. If each stretch of the order
-//! loads every link in proportion to what it carries in all, none waits. The next repair is always one whose links are
-//! most behind of those that are first in line (a greedy form of Steinitz' rearrangement of vectors, by exponential
-//! weights).
+//! When repairs share links fairly, a link is idle while all repairs that use it are limited by other links. If
+//! each stretch of the order loads every link in proportion to its total load, no link is idle. Of the repairs
+//! that are first in line, the next is always the one whose links are most behind (a greedy form of Steinitz'
+//! rearrangement of vectors, with exponential weights).
 
 use std::collections::BTreeMap;
 
 use super::links::{Links, Tree};
 
-/// Repairs looked at for the next one.
+/// From how many repairs the next one is chosen.
 const IN_LINE: usize = 512;
 
-/// How steep the weight of a link that is ahead is, for each repair that it is ahead.
+/// How steeply the weight of a link grows with each repair that the link is ahead.
 const STEEPNESS: f64 = 1.0;
 
 /// Exponents are cut here.
 const MAX_EXPONENT: f64 = 50.0;
 
-/// The numbers of the repairs, the first to start first.
+/// The numbers of the repairs in the order in which to start them.
 pub(super) fn order(links: &Links, trees: &[Vec<Tree>]) -> Vec<usize> {
     let loads: Vec<Vec<(usize, f64)>> =
         trees.iter().enumerate().map(|(number, trees)| loads(links, number, trees)).collect();

@@ -1,26 +1,26 @@
-//! Prices of links that give a high bound: links that many cheapest trees would load get dearer.
+//! Prices of links that give a high bound: links that many cheapest trees would load become more expensive.
 //!
-//! Stripe after stripe, over and over, is answered with its cheapest tree, whose loads add up; the price of a link is
-//! exponential in its load (multiplicative weights: Plotkin, Shmoys and Tardos, MOR'95; Young, SODA'95). The mean of
-//! these prices tends to the best ones, the faster the more trees have been found; any prices at all give a bound.
+//! Each stripe in turn, in many rounds, gets its cheapest tree, and the loads of these trees add up. The price of
+//! a link is exponential in its load (multiplicative weights: Plotkin, Shmoys and Tardos, MOR'95; Young, SODA'95).
+//! The mean of these prices tends to the best prices as more trees are found. Any prices give a valid bound.
 
 use super::links::{Links, Stripe};
 use super::requestors::Idle;
 use super::respond::{Response, respond};
 
-/// Cheapest trees found in all, but at least one for each stripe.
+/// How many cheapest trees are searched in total, but at least one for each stripe.
 const TREES: usize = 80_000;
 
-/// Times that the prices are added up to their mean.
+/// How many samples of the prices go into their mean.
 const SAMPLES: usize = 400;
 
-/// How much dearer one tree makes a link, relatively: at least, so that something is learned, and at most.
+/// By how much one tree raises the price of a link, relatively. The minimum ensures progress.
 const STEPS: std::ops::RangeInclusive<f64> = 0.01..=0.5;
 
-/// When the dearest link has become dearer by this exponent, all are reckoned anew.
+/// When the price of the most expensive link has grown by this exponent, all prices are recomputed.
 const FAR: f64 = 30.0;
 
-/// A time in seconds that no schedule beats.
+/// A lower bound in seconds on any schedule.
 pub(super) fn bound(links: &Links) -> f64 {
     if !links.known || links.stripes.is_empty() {
         return 0.0;
@@ -35,7 +35,6 @@ pub(super) fn bound(links: &Links) -> f64 {
     let every = (visits / SAMPLES).max(1);
     let mut mean = vec![0.0; even.len()];
     for visit in 0..visits {
-        // A stride through the list, so that no stretch of it stands for the whole.
         if market.visit(links, &links.stripes[visit % links.stripes.len()]).is_none() {
             return first;
         }
@@ -48,13 +47,13 @@ pub(super) fn bound(links: &Links) -> f64 {
     found.fold(first, f64::max)
 }
 
-/// What all links together earn in a second.
+/// What all links together earn in a second at these prices.
 fn spent(links: &Links, price: &[f64]) -> f64 {
     let earned = price.iter().zip(&links.capacity).filter(|(_, rate)| rate.is_finite());
     earned.map(|(price, rate)| price * rate).sum()
 }
 
-/// The bound that prices give: what the cheapest trees cost, over what the links earn in a second.
+/// The bound that these prices give: the cost of the cheapest trees divided by what the links earn in a second.
 fn value(links: &Links, price: &[f64]) -> Option<f64> {
     let idle = Idle::new(links, &|node| price[links.down(node)]);
     let mut cost = 0.0;
@@ -77,25 +76,26 @@ fn answer(
     respond(links, stripe, &idle.shortlist(links, stripe), &|link| price[link], place, arrival)
 }
 
-/// Loads that add up, and the prices that follow them.
+/// The loads so far, and the prices that follow from them.
 struct Market {
     /// Seconds that each link has been busy.
     busy: Vec<f64>,
     price: Vec<f64>,
-    /// The load at which a price is one over the rate.
+    /// The load at which the price of a link is 1 / rate.
     level: f64,
-    /// How much a second more raises the logarithm of a price.
+    /// By how much one more busy second raises the logarithm of a price.
     slope: f64,
     idle: Idle,
 }
 
 impl Market {
-    /// `seconds` is about what all stripes together take.
+    /// `seconds` is a rough estimate of the time of all stripes together.
     fn new(links: &Links, seconds: f64) -> Self {
         let rounds = (TREES as f64 / links.stripes.len() as f64).max(1.0);
         let used = links.capacity.iter().filter(|rate| rate.is_finite()).count() as f64;
-        // In the end the exponent of the busiest link should be much above the logarithm of the number of links, and
-        // each step small: with step e, the exponent is e times the trees on a link, the error about e + ln(m) / exponent.
+        // At the end the exponent of the busiest link should be much larger than the logarithm of the number of
+        // links m, and each step should be small. With step e the exponent is e times the trees on a link, and the
+        // error is about e + ln(m) / exponent.
         let bytes = links.stripes.iter().map(|stripe| stripe.bytes).sum::<f64>() / links.stripes.len() as f64;
         let rates: Vec<f64> = links.capacity.iter().copied().filter(|rate| rate.is_finite()).collect();
         let one = bytes * rates.len() as f64 / rates.iter().sum::<f64>();

@@ -1,18 +1,18 @@
-//! Who may get a stripe's block, the idlest first.
+//! The nodes that may get a stripe's block, the idlest first.
 
 use std::collections::BTreeSet;
 
 use super::links::{Links, Stripe};
 
-/// The common requestors by how dear or busy their downlinks are; rack by rack where racks have rates.
+/// The common requestors by how expensive or busy their downlinks are; rack by rack where racks have rates.
 pub(super) struct Idle {
-    /// The bits of a number that is not negative are ordered as it is.
+    /// Keyed by the bits of the number: for numbers that are not negative, bits and values have the same order.
     by_rack: Vec<BTreeSet<(u64, usize)>>,
     common: Vec<bool>,
 }
 
 impl Idle {
-    /// With the busyness of each node.
+    /// All common requestors, with the busyness of each node.
     pub fn new(links: &Links, busy: &dyn Fn(usize) -> f64) -> Self {
         let racks = if links.racked { links.racks } else { 1 };
         let mut idle = Self { by_rack: vec![BTreeSet::new(); racks], common: vec![false; links.nodes.len()] };
@@ -35,8 +35,8 @@ impl Idle {
         self.by_rack[rack(links, node)].remove(&(busy.max(0.0).to_bits(), node));
     }
 
-    /// Those that may get the stripe's block of which one is the best: the idlest, and where racks count, the idlest of
-    /// each of its helpers' racks and of all others.
+    /// Candidates for the stripe's block, among which the best one is: the idlest node, and where racks count, the
+    /// idlest node of each rack with helpers and the idlest of all other racks.
     pub fn shortlist(&self, links: &Links, stripe: &Stripe) -> Vec<usize> {
         let may = |node: &usize| !stripe.helpers.contains(node) && stripe.barred.binary_search(node).is_err();
         let first = |nodes: &BTreeSet<(u64, usize)>| nodes.iter().find(|(_, node)| may(node)).copied();

@@ -1,19 +1,20 @@
-//! The cheapest tree of one stripe at given prices of links.
+//! The cheapest tree of one stripe at given link prices.
 //!
-//! A helper in the tree pays its uplink and a place below its parent, that is the parent's downlink; one place is the
-//! requestor's. A rack that is not the requestor's pays its uplink at least once, and somewhere a rack's downlink.
-//! Helpers are chosen exactly, rack by rack where racks have prices; places are shared out afterwards. With racks that
-//! is a little less than any tree pays: good for a bound ([`respond`]), while [`best_path`] gives a real one.
+//! A helper in the tree pays for its own uplink and for a place below its parent, that is for the parent's
+//! downlink. Exactly one place below the requestor is used. Each rack in use other than the requestor's pays at
+//! least once for its own uplink and for the downlink of some rack. The choice of helpers is exact, rack by rack
+//! where racks have prices; places are assigned afterwards. With racks the result can be a little less than any
+//! tree pays. That is enough for a bound ([`respond`]); [`best_path`] gives a real tree.
 
 use super::links::{Links, Stripe, Tree};
 
-/// What a stripe pays at least.
+/// The least that a stripe pays.
 pub(super) struct Response {
     /// No tree of the stripe costs less.
     pub floor: f64,
-    /// The links that it pays for, each as often as it does.
+    /// The links that it pays for; a link that is paid for several times appears several times.
     pub paid: Vec<usize>,
-    /// The tree; where racks have prices only what nodes send and receive in it.
+    /// The tree. Where racks have prices, it is right only in what each node sends and receives.
     pub tree: Tree,
 }
 
@@ -24,9 +25,9 @@ struct Choice {
     cost: f64,
 }
 
-/// The cheapest tree when a link costs what `price` says and a further place below a node `place(node, children)`.
-/// With racks, each that is left pays for its uplink and the downlink of the rack `arrival`, which must be the
-/// cheapest of all. `None` for too few helpers or no requestor.
+/// The cheapest tree when a link costs `price(link)` and one more place below a node costs
+/// `place(node, children)`. Where racks count, each rack that the data leave pays for its uplink and for the
+/// downlink of the rack `arrival`, which must be the cheapest of all. `None` for too few helpers or no requestor.
 pub(super) fn respond(
     links: &Links,
     stripe: &Stripe,
@@ -47,7 +48,7 @@ pub(super) fn respond(
     match arrival {
         None => paid.extend(tree.edges.iter().map(|(_, to)| links.down(*to))),
         Some(arrival) => {
-            // The floor has places below any helper, chosen or not.
+            // For the floor, places may be below any helper, chosen or not.
             let places = spread(&stripe.helpers, stripe.k, best.requestor, place);
             let below =
                 places.into_iter().flat_map(|(node, count)| std::iter::repeat_n(links.down(node), count));
@@ -63,7 +64,7 @@ pub(super) fn respond(
     Some(Response { floor: best.cost, paid, tree })
 }
 
-/// A cheap path that leaves each rack once, for links with racks that have prices.
+/// A cheap path that leaves each rack once; used where racks have prices.
 pub(super) fn best_path(
     links: &Links,
     stripe: &Stripe,
@@ -75,9 +76,9 @@ pub(super) fn best_path(
     Some(Tree { requestor: best.requestor, edges: path(links, &best, price) })
 }
 
-/// Requestor and helpers with the least cost, if all places but the requestor's one are where that is cheapest: below a
-/// helper of the set, or with racks, where the set is chosen rack by rack, below any. `leave` is what a rack other than
-/// the requestor's pays to be left.
+/// Requestor and helpers with the least cost, if all places except the one below the requestor are where they are
+/// cheapest: below a helper of the set, or, where racks count and the set is chosen rack by rack, below any
+/// helper. `leave` is what it costs to leave a rack other than the requestor's.
 fn choose(
     links: &Links,
     stripe: &Stripe,
@@ -129,8 +130,8 @@ impl Sorted {
         Self { all, by_rack }
     }
 
-    /// The helper below which the k - 1 other places are cheapest, and what they cost there: if it is not among the
-    /// cheapest k, it takes the place of the dearest of these.
+    /// The helper below which the k - 1 other places are cheapest, and what they cost there. If it is not among
+    /// the cheapest k helpers, it replaces the most expensive of them.
     fn hub(&self, links: &Links, k: usize, price: &dyn Fn(usize) -> f64) -> Option<(f64, usize)> {
         let last = self.all[k - 1].0;
         let cost = |(at, (up, helper)): (usize, &(f64, usize))| {
@@ -140,8 +141,8 @@ impl Sorted {
         self.all.iter().enumerate().map(cost).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// The cheapest k helpers: where racks count, when each of those in use but the one `near` pays once to be left,
-    /// found by number of helpers taken over the racks one after the other.
+    /// The cheapest k helpers. Where racks count, leaving each rack in use other than `near` costs once; the
+    /// choice is then found by dynamic programming over the racks and the number of helpers taken.
     fn set(&self, links: &Links, k: usize, near: usize, leave: &dyn Fn(usize) -> f64) -> (f64, Vec<usize>) {
         if !links.racked {
             let chosen = &self.all[..k];
@@ -150,14 +151,14 @@ impl Sorted {
                 chosen.iter().map(|(_, helper)| *helper).collect(),
             );
         }
-        // By number of helpers over the racks so far: the cost, and for each rack how many of them are in it.
+        // By number of helpers from the racks so far: the cost, and how many helpers are from each rack.
         let wide = k + 1;
         let mut best = vec![f64::INFINITY; wide];
         best[0] = 0.0;
         let mut counts = vec![0; self.by_rack.len() * wide];
         for ((rack, helpers), counts) in self.by_rack.iter().zip(counts.chunks_mut(wide)) {
             let leave = if *rack == near { 0.0 } else { leave(*rack) };
-            // From many to few, so that a cost is read before this rack has a part in it.
+            // From many to few, so that each cost is read before this rack changes it.
             for taken in (1..wide).rev() {
                 let mut sum = leave;
                 for (more, (cost, _)) in (1..=taken).zip(helpers) {
@@ -178,8 +179,9 @@ impl Sorted {
     }
 }
 
-/// A path rack by rack, the requestor's last, so that each other rack is left once; the rack and in it the node with the
-/// dearest downlink first, where nothing is received.
+/// A path rack by rack, the requestor's rack last, so that each other rack is left once. The rack with the most
+/// expensive downlink comes first, and in it the node with the most expensive downlink, because the first node
+/// receives nothing.
 fn path(links: &Links, choice: &Choice, price: &dyn Fn(usize) -> f64) -> Vec<(usize, usize)> {
     let near = links.rack[choice.requestor];
     let mut path = choice.set.clone();
@@ -194,7 +196,8 @@ fn path(links: &Links, choice: &Choice, price: &dyn Fn(usize) -> f64) -> Vec<(us
     path.iter().copied().zip(next).collect()
 }
 
-/// All places but the requestor's one, each below the node where it is cheapest now: how many each helper has.
+/// Assigns all places except the one below the requestor, each where it is cheapest at that moment; returns how
+/// many each helper has.
 fn spread(
     helpers: &[usize],
     k: usize,

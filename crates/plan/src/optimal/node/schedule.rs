@@ -1,8 +1,9 @@
-//! Trees for many stripes, one after the other and then anew, until no link is much busier than the bound allows.
+//! Trees for many stripes: first one stripe after the other, then in further passes, until no link is much busier
+//! than the bound allows.
 //!
-//! Each stripe answers the loads of all others with its cheapest tree, where a link costs what one more block adds to a
-//! steep sum over all links (exponential potentials: Aspnes et al., JACM'97). The first pass makes a good start of
-//! any part of the list; later ones take each stripe out and put it back. The best pass counts.
+//! Each stripe takes its cheapest tree given the loads of all others. A link costs what one more block adds to a
+//! steep sum over all links (exponential potentials: Aspnes et al., JACM'97). The first pass gives a good result
+//! for any beginning of the list; later passes remove each stripe and assign it again. The best pass is kept.
 
 use std::collections::BTreeMap;
 
@@ -12,34 +13,36 @@ use super::respond::{best_path, respond};
 use super::{Assigned, Schedule};
 use crate::optimal::SharedTree;
 
-/// Trees found in all at most, beyond the first for each stripe.
+/// Upper limit on tree searches in total, besides the first one for each stripe.
 const MAX_TREES: usize = 3_000_000;
 
-/// Passes after the first, at most.
+/// Upper limit on passes after the first.
 const MAX_PASSES: usize = 24;
 
-/// Trees for one stripe that are tried: one if that is good enough, else more, where stripes are not many anyway.
+/// Numbers of trees for one stripe that are tried: one if that is good enough, otherwise more, where there are few
+/// stripes.
 const PARTS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// Trees of all stripes together at most, where some have several.
+/// Upper limit on the trees of all stripes together where stripes have several.
 const SEVERAL: usize = 2048;
 
-/// More trees for each stripe are not tried when the busiest link is this near to the bound.
+/// No more trees for each stripe are tried when the bound is at least this part of the time of the busiest link.
 const GOOD: f64 = 0.95;
 
-/// No better pass is looked for when the busiest link is this near to the bound.
+/// No further pass is made when the bound is at least this part of the time of the busiest link.
 const ENOUGH: f64 = 0.99;
 
-/// How steep the sum over the links is: with it a link one percent busier costs half as much again.
+/// How steep the sum over the links is at first: at 40, a link that is one percent busier costs half as much
+/// again.
 const STEEPNESS: f64 = 40.0;
 
-/// How steep it becomes.
+/// How steep the sum becomes at last.
 const STEEPEST: f64 = 400.0;
 
 /// Exponents are cut here, so that all sums are finite.
 const MAX_EXPONENT: f64 = 600.0;
 
-/// What a further child of the same node costs more: paths are more even than stars.
+/// Extra cost of each further child of the same node: paths load links more evenly than stars.
 const CROWDED: f64 = 0.05;
 
 pub(super) fn schedule(links: &Links) -> Option<Schedule> {
@@ -61,7 +64,7 @@ pub(super) fn schedule(links: &Links) -> Option<Schedule> {
     Some(Schedule { repairs, order, seconds, bound })
 }
 
-/// So many trees for each stripe, and the time that they take.
+/// `parts` trees for each stripe, and the time that they take.
 fn balanced(links: &Links, parts: usize, bound: f64) -> Option<(f64, Vec<Vec<Tree>>)> {
     let mut desk = Desk::new(links, parts, bound);
     for stripe in 0..links.stripes.len() {
@@ -86,12 +89,12 @@ fn balanced(links: &Links, parts: usize, bound: f64) -> Option<(f64, Vec<Vec<Tre
     Some(best)
 }
 
-/// The trees so far and what they load.
+/// The trees so far and their loads on the links.
 struct Desk<'a> {
     links: &'a Links,
     /// Trees of each stripe.
     parts: usize,
-    /// Seconds that count as one in the potential.
+    /// The number of seconds that counts as 1 in the potential.
     unit: f64,
     steepness: f64,
     loads: Vec<f64>,
@@ -116,12 +119,12 @@ impl<'a> Desk<'a> {
         self.steepness = (1.3 * self.steepness).min(STEEPEST);
     }
 
-    /// What `bytes` more on a link, which then come on top of `more`, add to the potential.
+    /// What `bytes` more on a link add to the potential, on top of `more` bytes that are added there already.
     fn rise(&self, link: usize, more: f64, bytes: f64) -> f64 {
         let scale = self.steepness / (self.links.capacity[link] * self.unit);
         let potential = |load: f64| (load * scale).min(MAX_EXPONENT).exp();
         let load = self.loads[link] + more;
-        // The exponent itself decides among links that are beyond all measure.
+        // Where exponents are cut, this term still tells links with different loads apart.
         potential(load + bytes) - potential(load) + bytes * scale * 1e-9
     }
 
@@ -164,7 +167,7 @@ impl<'a> Desk<'a> {
     }
 }
 
-/// A stripe's trees, those that are the same as one with its share.
+/// A stripe's trees; equal trees become one tree with their shares added.
 fn assigned(links: &Links, trees: &[Tree]) -> Option<Assigned> {
     let mut shares: BTreeMap<&Tree, u32> = BTreeMap::new();
     trees.iter().for_each(|tree| *shares.entry(tree).or_default() += 1);

@@ -1,4 +1,4 @@
-//! The bound against the whole linear program, plans against the bound.
+//! Compares the bound with the whole linear program, and plans with the bound.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -32,7 +32,7 @@ fn nodes(range: std::ops::Range<usize>) -> Vec<NodeId> {
     range.map(|node| NodeId(node as u32)).collect()
 }
 
-/// The program of the module's head as it stands, in participations and downloads, without racks.
+/// The linear program of the module's documentation, in participations and downloads, without racks.
 fn exactly(losses: &[Loss], common: &[NodeId], topology: &Topology) -> f64 {
     let mut problem = Problem::new(OptimizationDirection::Minimize);
     let time = problem.add_var(1.0, (0.0, f64::INFINITY));
@@ -74,7 +74,7 @@ fn exactly(losses: &[Loss], common: &[NodeId], topology: &Topology) -> f64 {
     problem.solve().unwrap().into_solution().unwrap().objective()
 }
 
-/// What the trees of a plan load every link with, in seconds, and that they are such as they should be.
+/// Checks the trees of a plan; returns how long they keep the busiest link busy, in seconds.
 fn played(losses: &[Loss], topology: &Topology, plan: &Schedule) -> f64 {
     let mut loads: BTreeMap<(u8, u32), f64> = BTreeMap::new();
     for (loss, repair) in losses.iter().zip(&plan.repairs) {
@@ -198,7 +198,8 @@ fn what_cannot_be_planned_and_what_has_no_rates() {
     assert_eq!(super::plan(&[], &nodes(1..17), &topology).unwrap().repairs, []);
 }
 
-/// By how many blocks any uplink is ahead of or behind its part of all that it carries, at most, at any time.
+/// By how many blocks, at most and at any time, an uplink is ahead of or behind its proportional part of its total
+/// load.
 fn unevenness(plan: &Schedule, order: impl Iterator<Item = usize>) -> f64 {
     let mut total: BTreeMap<NodeId, f64> = BTreeMap::new();
     let senders =
