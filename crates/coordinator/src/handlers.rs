@@ -1,4 +1,4 @@
-//! One handler a file; each says what it checks, changes and answers.
+//! One handler per file. The head of each file says what the handler checks, changes and answers.
 
 pub mod abort_put;
 pub mod backup;

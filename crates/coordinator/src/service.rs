@@ -1,4 +1,4 @@
-//! The gRPC service: one line a method, to its handler.
+//! The gRPC service: passes each method to its handler.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -13,19 +13,19 @@ use crate::cluster::Cluster;
 use crate::handlers;
 use crate::restore::Callers;
 
-/// Progress that a slow listener may lag behind; more is dropped.
+/// Progress events that wait for a slow listener; when there are more, they are dropped.
 const EVENTS: usize = 64;
 
-/// Where calls come in. While the metadata are being restored there is no cluster behind it yet.
+/// Receives the calls. While the metadata are being restored it has no cluster yet.
 #[derive(Default)]
 pub struct Door {
     cluster: OnceLock<Arc<Cluster>>,
-    /// The agents that called meanwhile.
+    /// The agents that called while there was no cluster.
     pub callers: Callers,
 }
 
 impl Door {
-    /// From now on calls are answered.
+    /// From now on this cluster answers the calls.
     pub fn open(&self, cluster: Arc<Cluster>) {
         self.cluster.get_or_init(|| cluster);
     }
@@ -37,12 +37,12 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service behind this door.
+    /// The service that answers the calls of this door.
     pub fn new(door: Arc<Door>) -> Self {
         Self { door }
     }
 
-    /// What the handlers work on.
+    /// The cluster that the handlers work on.
     ///
     /// # Errors
     /// `Unavailable` while there are no metadata, and when their disk has failed.
@@ -61,9 +61,9 @@ impl Service {
     }
 }
 
-/// What an agent hears that wants to register before there are metadata: it tries again.
+/// The answer to an agent that wants to register before there are metadata. The agent then tries again.
 const WAITING: &str =
-    "the coordinator has no metadata yet: it restores them or makes them anew from blocks, try again";
+    "the coordinator has no metadata yet: it restores them or rebuilds them from blocks, try again";
 
 type Answer<'b, T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send + 'b>>;
 type Pieces = Pin<Box<dyn Stream<Item = Result<CopyChunk, Status>> + Send>>;
@@ -125,7 +125,7 @@ impl Coordinator for Service {
     fn heartbeat<'a: 'b, 'b>(&'a self, request: Request<Heartbeat>) -> Answer<'b, HeartbeatReply> {
         Box::pin(async move {
             if self.door.cluster.get().is_none() {
-                // So it registers, and tells where it is.
+                // The agent then registers and thereby tells its address.
                 return Ok(Response::new(HeartbeatReply { register_again: true, seen: None }));
             }
             Ok(Response::new(handlers::heartbeat::handle(self.cluster()?, request.into_inner()).await?))

@@ -1,4 +1,4 @@
-//! A client gives up: what it wrote becomes garbage. Repeating the call is harmless.
+//! A client gives up its put: the blocks that it wrote become garbage. Repeating the call is harmless.
 
 use std::sync::Arc;
 

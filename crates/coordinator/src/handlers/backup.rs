@@ -1,6 +1,7 @@
-//! A copy of the metadata, in pieces: of this moment, or the one that agents are to keep.
+//! Sends a copy of the metadata in pieces: either a new copy, or the copy that agents are to keep.
 //!
-//! Whoever takes no piece for a while is given up, because the store cannot reuse pages while a snapshot is read.
+//! A reader that takes no piece for a while is dropped, because the store cannot reuse pages while a snapshot is
+//! being read.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use tonic::Status;
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 
-/// Pieces on their way.
+/// Most pieces in the channel to the reader.
 pub const PIECES: usize = 4;
-/// Bytes of a piece.
+/// Bytes per piece.
 const PIECE_BYTES: usize = 512 << 10;
-/// How long a reader may take for one.
+/// How long a reader may take for one piece.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// See the head of this file.
@@ -55,14 +56,14 @@ pub async fn handle(
         let dumped = offer.snapshot.dump(&offer.header, &mut pieces, &mut |stripes| done.set(stripes));
         if let Err(error) = dumped {
             tracing::info!("a copy of the metadata ended early: {error}");
-            // A reader that is gone needs no reason.
+            // If the reader is gone, nobody needs the reason.
             let _ = reader.try_send(Err(worker.meta.failure().explain(error).into()));
         }
     });
     Ok(())
 }
 
-/// Sends what is written to it; blocking.
+/// A writer that sends its bytes as pieces; blocking.
 struct Pieces<'a> {
     reader: mpsc::Sender<Result<CopyChunk, Status>>,
     stop: CancellationToken,

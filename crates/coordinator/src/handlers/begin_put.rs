@@ -1,6 +1,6 @@
-//! A client wants to write an object: everything that can be refused is refused here, before
-//! anything is written or recorded. Then the first stripes get their ids and homes, durably, and the put a lease. A put
-//! that is recorded always gets its lease, also when the caller is gone by then.
+//! A client wants to write an object. Every bad request is refused here, before anything is written or recorded.
+//! Then the first stripes get their ids and homes, durably, and the put gets a lease. A recorded put always gets
+//! its lease, even if the caller has disconnected by then.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
         false => None,
     };
     let worker = cluster.clone();
-    // Not cut short when the caller goes away.
+    // Runs to its end even if the caller disconnects.
     let begun = cluster.meta.off(move |meta| begin(&worker, meta, request, registered)).await;
     cluster.unless_ending(begun).await
 }
 
 type Registered = (Arc<dyn Code>, Definition);
 
-/// Blocks on the disk, and for seconds where a code is made whose distance must be proved.
+/// Blocks on the disk. Takes seconds if the code is new and its distance must be proved.
 fn begin(
     cluster: &Arc<Cluster>,
     meta: &Meta,
@@ -79,9 +79,9 @@ fn begin(
     })
 }
 
-/// Gives stripes of a put their homes, none of them on a node in `avoid`. The nodes are looked at when the first stripe
-/// asks, within the transaction that grants it: either a drain was ordered before and the node is not chosen, or the
-/// drain finds the put.
+/// Gives stripes of a put their homes, none of them on a node in `avoid`. The states of the nodes are read for the
+/// first stripe, within the transaction that grants it. So a drain that was ordered before is respected, and a
+/// drain that is ordered later finds the put.
 pub fn homes(
     cluster: &Arc<Cluster>,
     avoid: Vec<NodeId>,
@@ -99,13 +99,13 @@ pub fn homes(
     }
 }
 
-/// A stripe of a put, for its client.
+/// A stripe of a put, as its client sees it.
 pub fn grant(stripe: PendingStripe) -> StripeGrant {
     let PendingStripe { id, generation, layout, homes, .. } = stripe;
     StripeGrant { id, generation, layout, homes }
 }
 
-/// Names are text without control characters, not empty and not long.
+/// Checks a name: 1 to `NAME_BYTES` bytes of text without control characters.
 pub fn check_name(name: &str) -> Result<()> {
     let got = if name.is_empty() {
         "an empty one".to_owned()
@@ -139,8 +139,8 @@ mod tests {
     async fn a_put_whose_caller_is_gone_has_a_lease() {
         let (_dir, cluster) = cluster(4, 2).await;
         {
-            // As soon as the transaction is done the call is dropped, as if its connection had broken: what it would
-            // do next it does not do.
+            // The call is dropped as soon as the transaction is done, as if its connection had broken: what the
+            // call would do next does not happen.
             let mut call = std::pin::pin!(handle(&cluster, begin("a", 100)));
             let recorded = || cluster.meta.snapshot().unwrap().totals().unwrap().puts == 1;
             while !recorded() {
@@ -157,7 +157,7 @@ mod tests {
     async fn no_stripe_is_granted_on_a_node_after_its_drain_was_ordered() {
         let (_dir, cluster) = cluster(5, 5).await;
         let home = handle(&cluster, begin("a", 16)).await.unwrap().stripes[0].homes[0].unwrap();
-        // The order is being recorded, and the puts begin while that takes its time.
+        // The puts begin while the order to drain is still being recorded.
         let (recording, begun) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
         let meta = cluster.meta.clone();
         let order = tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! Which cluster this is: the first that a client asks, to show it to agents.
+//! Returns the id of the cluster. A client asks for it first, because it must show the id to agents.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! All registered codes.
+//! Lists all registered codes.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use crate::driver::{self, Listener};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::NodeRecord;
 
-/// How long an agent may take to answer, or to come up.
+/// How long an agent may take to answer, or to register after its start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// See the head of this file.
@@ -23,7 +23,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
     }
     let kind = match request.action {
         NodeAction::Drain => {
-            // First this: whatever is granted after it is recorded is granted without the node.
+            // Set first: a stripe that is granted after the drain is recorded must avoid the node.
             let before = cluster.members().set_draining(node, true);
             if let Err(error) = record(cluster, node, |record| record.draining = true).await {
                 cluster.members().set_draining(node, before);
@@ -37,12 +37,12 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
         NodeAction::Wipe => return wipe(cluster, node, request.force, listener).await,
     };
     let report = JobReport { kind: kind.into(), ..JobReport::default() };
-    // Whoever asked may be gone.
+    // The caller may be gone.
     let _ = listener.send(Ok(JobEvent::Ended(report))).await;
     Ok(())
 }
 
-/// Ends the agent. A node that is down already is only recorded as stopped.
+/// Ends the agent. If the node is down already, it is only recorded as stopped.
 async fn stop(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     if cluster.members().readable(node) {
         let mut agent = cluster.agent(node)?;
@@ -53,7 +53,7 @@ async fn stop(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     Ok(())
 }
 
-/// Starts the agent again, where this process can; a node that lives only leaves off draining.
+/// Starts the agent again, if this process can do so. On a living node this only cancels the drain.
 async fn start(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     record(cluster, node, |record| record.draining = false).await?;
     cluster.members().set_draining(node, false);
@@ -80,21 +80,21 @@ async fn start(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     Ok(())
 }
 
-/// Has all blocks of the node deleted. Nothing is deleted before it is recorded that it will be, so that the wipe is
-/// completed by itself when the coordinator or the agent goes away meanwhile.
+/// Has all blocks of the node deleted. The wipe is recorded before anything is deleted; so it is completed later
+/// if the coordinator or the agent ends meanwhile.
 async fn wipe(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Listener) -> Result<()> {
     if !cluster.members().readable(node) {
         let reason = "expected a living node: start it first".into();
         return Err(CoordinatorError::Unavailable { node, reason });
     }
     if !cluster.members().wiping(node) {
-        // Of two wipes at once each must count what the other takes away.
+        // One at a time: with two wipes at once, each must count the blocks that the other deletes.
         let _turn = cluster.judging.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
         let harm = driver::would_cost(cluster, node).await?;
         if harm.stripes > 0 && !force {
             return Err(CoordinatorError::Conflict {
                 what: format!("wipe of {node}"),
-                expected: "blocks that the rest of the cluster can do without (--force wipes all the same)"
+                expected: "blocks that the rest of the cluster can do without (--force wipes it anyway)"
                     .into(),
                 got: harm.to_string(),
             });
@@ -102,7 +102,7 @@ async fn wipe(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Liste
         // From now on nothing is read from the node or written to it, also after a restart.
         cluster.members().set_wiping(node, true);
         cluster.places().wiped(node);
-        // Puts under way look at what they wrote there.
+        // With a new epoch, puts under way check at their commit what they wrote there.
         let intend = |record: &mut NodeRecord| {
             record.wiping = true;
             record.epoch += 1;

@@ -1,8 +1,8 @@
-//! All blocks of a put are durable: the object becomes visible, whole, in one transaction. Repeating
-//! the call is harmless, so that a client may do so when it lost the reply.
+//! All blocks of a put are durable: the whole object becomes visible in one transaction. Repeating the call is
+//! harmless; a client may repeat it if it lost the reply.
 //!
-//! Nodes that were started again or wiped since they were written to are asked whether they still have the
-//! blocks. Where they do not, nothing becomes visible, and the client is told which stripes to write anew.
+//! Nodes that were restarted or wiped after the put wrote to them are asked whether they still have the blocks. If
+//! one does not, nothing becomes visible, and the client is told which stripes to write again.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,11 +20,11 @@ use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Commit, Doubt, Evidence, Fence, Meta, Refusal, Told};
 
-/// How often nodes are asked again because they were started again meanwhile.
+/// How many times the commit is tried. After each failed try, the doubtful nodes are asked.
 const ROUNDS: usize = 5;
-/// Blocks that one call asks about.
+/// Most blocks that one call asks an agent about.
 const LOOK_BATCH: usize = 1000;
-/// How long an agent may take to look at a batch.
+/// How long an agent may take to check a batch.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the head of this file.
@@ -34,7 +34,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: CommitPut) -> Result<Commit
         let committed = commit(&worker, put, request.stripes.into()).await;
         if matches!(committed, Ok(CommitReply::Visible(_)) | Err(CoordinatorError::Exists { .. })) {
             worker.leases().end(put);
-            // A replaced object, or this put itself, may have become garbage.
+            // The blocks of a replaced object, or of this put, may have become garbage.
             worker.sweep.notify_one();
         }
         committed
@@ -50,7 +50,7 @@ async fn commit(cluster: &Arc<Cluster>, put: u64, written: Arc<[WrittenStripe]>)
         let (now, worker, written, known) =
             (cluster.unix_seconds(), cluster.clone(), written.clone(), told.clone());
         let tried = move |meta: &Meta| {
-            // Needed only where nodes are dead.
+            // The code is needed only if nodes are dead.
             let code = OnceCell::new();
             let bearable = |lost: &[BlockIndex]| {
                 let code = code.get_or_init(|| code_of(&worker, meta, put).ok().flatten());
@@ -62,7 +62,7 @@ async fn commit(cluster: &Arc<Cluster>, put: u64, written: Arc<[WrittenStripe]>)
         match cluster.meta.off(tried).await? {
             Commit::Visible(object) => return Ok(CommitReply::Visible(object)),
             Commit::Refused(refusals) => {
-                tracing::info!("put {put}: {} stripes must be written anew", refusals.len());
+                tracing::info!("put {put}: {} stripes must be written again", refusals.len());
                 return Ok(CommitReply::Refused(refusals.into_iter().map(refused).collect()));
             }
             Commit::Unsure(doubts) => {
@@ -78,8 +78,8 @@ async fn commit(cluster: &Arc<Cluster>, put: u64, written: Arc<[WrittenStripe]>)
     }
     Err(CoordinatorError::Conflict {
         what: format!("commit of put {put}"),
-        expected: "nodes that stay while they are asked for its blocks".into(),
-        got: format!("{} started again and again", restless.map_or("one".into(), |node| node.to_string())),
+        expected: "nodes that are not restarted while they are asked for its blocks".into(),
+        got: format!("{} restarted again and again", restless.map_or("one".into(), |node| node.to_string())),
     })
 }
 
@@ -93,7 +93,7 @@ fn refused(refusal: Refusal) -> RefusedStripe {
     RefusedStripe { offset: stripe.offset, grant: grant(stripe), node, detail }
 }
 
-/// Asks a node which of these blocks it holds as they were written.
+/// Asks a node which of these blocks it still holds exactly as they were written.
 async fn ask(cluster: &Arc<Cluster>, doubt: Doubt) -> (NodeId, Told) {
     let Doubt { node, fence, blocks } = doubt;
     let mut told = Told { fence, there: HashSet::new(), missing: HashMap::new() };
@@ -123,7 +123,7 @@ async fn ask(cluster: &Arc<Cluster>, doubt: Doubt) -> (NodeId, Told) {
     (node, told)
 }
 
-/// Waits until a node that was started again can be asked: it registers, and then tells what it holds.
+/// Waits until a restarted node can be asked: it must register and report its blocks first.
 async fn registered(cluster: &Arc<Cluster>, node: NodeId, fence: Option<Fence>) -> Result<(), String> {
     let until = cluster.now_ms() + PATIENCE.as_millis() as u64;
     let known = || {
@@ -133,7 +133,7 @@ async fn registered(cluster: &Arc<Cluster>, node: NodeId, fence: Option<Fence>) 
     };
     while !known() {
         if cluster.now_ms() > until || cluster.stop.is_cancelled() {
-            return Err("has not told yet what it holds".into());
+            return Err("has not reported its blocks yet".into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -157,7 +157,7 @@ async fn look(
     if found.len() == blocks.len() {
         return Ok(found);
     }
-    Err(format!("told of {} blocks where {} were asked for", found.len(), blocks.len()))
+    Err(format!("answered for {} blocks, expected {}", found.len(), blocks.len()))
 }
 
 fn difference(node: NodeId, want: &HeldBlock, got: Option<&HeldBlock>) -> String {
@@ -233,7 +233,8 @@ mod tests {
         let ticket = begin_put::handle(&first, begin("a", 60)).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
         register::handle(&first, Register { incarnation: 2, ..registration(1, 1) }).await.unwrap();
-        // Nobody listens there: it cannot be asked, and it is not dead. The fence outlasts the coordinator.
+        // No agent listens there: the node cannot be asked, but it is not dead. The fence outlasts the
+        // coordinator.
         drop(first);
         let cluster = reopen(&dir);
         let refused = refusals(&cluster, ticket.put, stripes.clone()).await;

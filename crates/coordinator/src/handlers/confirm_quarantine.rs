@@ -1,4 +1,5 @@
-//! An operator has looked: what looked unknown at once on a node may be purged in time.
+//! An operator has looked at the many blocks of a node that were unknown at once: they may now be purged after the
+//! usual time.
 
 use std::sync::Arc;
 

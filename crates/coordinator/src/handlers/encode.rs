@@ -1,5 +1,5 @@
-//! Encodes an object that was written offline. Stripes that are encoded already are left as they are,
-//! so an encoding that was interrupted is simply asked for again.
+//! Encodes an object that was written with offline encoding. Stripes that are encoded already are left as they
+//! are, so an interrupted encoding can be continued by the same call.
 
 use std::sync::Arc;
 

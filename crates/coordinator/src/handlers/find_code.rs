@@ -1,4 +1,4 @@
-//! The definition of a registered code.
+//! Returns the definition of a registered code.
 
 use std::sync::Arc;
 

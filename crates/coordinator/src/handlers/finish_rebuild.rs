@@ -1,5 +1,5 @@
-//! An operator ends the making of metadata from blocks: from now on what they do not know counts as unknown, and what is
-//! garbage is deleted again.
+//! An operator ends the rebuild of metadata from blocks. From now on, blocks that the metadata do not know count
+//! as unknown, and garbage is deleted again.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<RebuildStatus> {
         got,
     };
     if !cluster.is_rebuilding() {
-        return Err(refused("metadata that are being made anew", "none".into()));
+        return Err(refused("a rebuild under way", "none".into()));
     }
     let living: Vec<NodeId> = cluster.members().iter().filter(|(_, m)| m.up).map(|(node, _)| node).collect();
     if let Some(node) = living.into_iter().find(|node| !cluster.rebuild().has_told(*node)) {
-        return Err(refused("that all living nodes have told of their blocks", format!("not {node} yet")));
+        return Err(refused("block reports from all living nodes", format!("none from {node} yet")));
     }
     if !cluster.rebuild().is_settled() {
         let waiting = cluster.rebuild().status(true).waiting;
-        let got = waiting.unwrap_or_else(|| "some that told just now: try again in a moment".into());
-        return Err(refused("that everything which agents told is worked in", got));
+        let got = waiting.unwrap_or_else(|| "reports that have just come: try again in a moment".into());
+        return Err(refused("all reports of agents to be processed", got));
     }
     cluster.meta.off(|meta| meta.end_rebuild()).await?;
     cluster.gate().catch_up();

@@ -1,4 +1,4 @@
-//! Forgets a node that is gone for good. One that lives, or on which blocks are placed, is not forgotten.
+//! Forgets a node that is gone for good. Refused if the node is alive or if blocks are placed on it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
         });
     }
     cluster.meta.off(move |meta| meta.forget_node(node)).await?;
-    // Should it just come back, it begins anew.
+    // If its agent comes back just now, it must register again.
     cluster.reports().remove(&node);
     cluster.members().forget(node);
     tracing::info!("{node} is forgotten");

@@ -1,4 +1,4 @@
-//! An agent lives. One that is not known under its incarnation is told to register again.
+//! An agent says that it is alive. If its incarnation is not known, it is told to register again.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A page of names, by range scan.
+//! Returns a page of object names, by range scan.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Where an object is: the object, a page of its stripes, and all nodes. Reads one snapshot.
+//! Says where an object is: returns the object, a page of its stripes, and all nodes. Reads one snapshot.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A client needs the next stripes of its put, and tells which it has written: a large object is granted in batches.
-//! Repeating the call gives the same stripes.
+//! A client needs the next stripes of its put, and reports which ones it has written: the stripes of a large
+//! object are granted in batches. Repeating the call gives the same stripes.
 
 use std::sync::Arc;
 

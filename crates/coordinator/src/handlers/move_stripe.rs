@@ -1,5 +1,5 @@
 //! A stripe of a put could not be written: it is placed again, without some nodes and under a new id.
-//! What was written of the old one becomes garbage.
+//! Blocks that were written of the old stripe become garbage.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! All nodes, with their states and what is placed on them.
+//! Lists all nodes, with their states and the number of blocks placed on them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What every node, or one, has set aside.
+//! Lists the blocks that one node, or every node, has set aside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use kintsu_wire::message::{AsideBlock, NodeQuarantine, Nothing, Quarantine, Quar
 use crate::cluster::{Cluster, unknown_node};
 use crate::error::Result;
 
-/// How long a node may take to look.
+/// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// See the head of this file.

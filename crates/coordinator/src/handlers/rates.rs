@@ -1,4 +1,4 @@
-//! What links carry, as the cluster was told.
+//! Returns the rates of the links, as they were told to the cluster.
 
 use std::sync::Arc;
 

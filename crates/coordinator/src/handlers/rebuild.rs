@@ -1,4 +1,4 @@
-//! How far metadata are that are being made anew from blocks.
+//! Reports the progress of rebuilding the metadata from blocks.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! An agent starts: it gets or keeps its id. What it holds follows page by page (`report_blocks`), and then it is alive.
+//! An agent starts: it gets or keeps its id. The list of its blocks follows page by page (`report_blocks`), and
+//! after the last page the node is alive.
 //!
-//! Refused: an agent of another cluster, a folder that is not the node's, a second live agent of one folder. An agent
-//! that remembers more than these metadata hold makes them count as older: from then on nothing is deleted.
+//! Refused: an agent of another cluster, a folder that is not the node's, a second live agent of one folder. If an
+//! agent remembers more than these metadata contain, the metadata count as older: from then on nothing is deleted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Applicant, Meta, NodeRecord};
 
-/// How long an agent that may be a rival has to take a connection.
+/// How long an agent that may be a rival has to accept a connection.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// See the head of this file.
@@ -50,13 +51,13 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
     let heartbeat_ms = cluster.config.heartbeat.as_millis() as u64;
     let labels = cluster.is_rebuilding();
     if labels && cluster.rebuild().begins(node) {
-        // It tells anew: what it told before may be elsewhere by now.
+        // It reports its blocks again: what it reported before may have moved since.
         cluster.meta.off(move |meta| meta.forget_found_on(node)).await?;
     }
     Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen: cluster.seen(), labels })
 }
 
-/// Refuses to displace an agent that still takes connections.
+/// Refuses to replace an agent that still accepts connections.
 async fn check_rival(cluster: &Cluster, node: NodeId, control: SocketAddr, incarnation: u64) -> Result<()> {
     let rival = {
         let members = cluster.members();
@@ -74,7 +75,7 @@ async fn check_rival(cluster: &Cluster, node: NodeId, control: SocketAddr, incar
     }
 }
 
-/// Whether the agent remembers more than these metadata hold; then they count as older from now on.
+/// Checks whether the agent remembers more than these metadata contain. If so, they count as older from now on.
 async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
     let (seen, next_stripe) = (request.seen, request.next_stripe);
     let who = request.node.map_or_else(|| request.dir.clone(), |node| format!("{node} ({})", request.dir));
@@ -95,7 +96,7 @@ async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
     };
     if let Some((why, news)) = cluster.meta.off(look).await? {
         if cluster.config.accept_older {
-            tracing::warn!("{why} It is accepted as it is.");
+            tracing::warn!("{why} The metadata are accepted as they are.");
             return cluster.meta.off(|meta| meta.accept_older()).await.map(drop);
         }
         let rebuilding = cluster.is_rebuilding();
@@ -111,12 +112,12 @@ async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
     Ok(())
 }
 
-/// A copy of the metadata was restored that lacks what came after it: that is made anew from the blocks.
+/// The metadata come from a copy and lack what was committed after it: starts a rebuild of that from the blocks.
 async fn complete(cluster: &Arc<Cluster>) -> Result<()> {
-    tracing::warn!("what was committed after the copy is made anew from the blocks of all agents");
+    tracing::warn!("what was committed after the copy is rebuilt from the blocks of all agents");
     cluster.meta.off(|meta| meta.begin_rebuild()).await?;
     cluster.gate().set_rebuilding(true);
-    // Those that came before tell their labels too.
+    // Agents that registered before must report their labels too.
     cluster.members().recall();
     Ok(())
 }
@@ -174,7 +175,7 @@ mod tests {
         assert!(error.to_string().contains("/node1"), "{error}");
         assert!(heartbeat::handle(&cluster, beat(1, 3)).await.unwrap().register_again);
         assert!(!heartbeat::handle(&cluster, beat(1, 2)).await.unwrap().register_again);
-        // The first one was killed: whoever comes next need not wait until it counts as dead.
+        // The first agent was killed: the next one need not wait until that one counts as dead.
         drop(alive);
         enlist(&cluster, second).await.unwrap();
         assert!(!heartbeat::handle(&cluster, beat(1, 3)).await.unwrap().register_again);
@@ -211,7 +212,7 @@ mod tests {
         let accepted = Arc::new(Cluster::open(config, kintsu_wire::Credentials::none()).unwrap());
         assert!(!accepted.gate().is_behind());
         handle(&accepted, ahead.clone()).await.unwrap();
-        // One that was away when the operator decided.
+        // An agent that was away when the operator decided.
         let other = Seen { nonce: known.nonce ^ 1, ..later };
         let late = Register { incarnation: 4, seen: Some(other), ..registration(0, 0) };
         handle(&accepted, late.clone()).await.unwrap();

@@ -1,5 +1,6 @@
-//! Somebody brings a code as data. It is proved before it is kept: sizes, shape, distance, groups, every graph; one
-//! at a time, away from the asynchronous threads. The limits of definitions bound what that takes.
+//! Registers a code that a user defines as data. The code is proved before it is kept: sizes, shape, distance,
+//! groups, every graph. Codes are proved one at a time, away from the asynchronous threads. The limits on
+//! definitions bound the time and memory of the proof.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ mod tests {
 
     const NAME: &str = "user:two";
 
-    /// The tests' own code under another name.
+    /// `rs:n=4,k=2` under another name.
     fn definition() -> Definition {
         Definition::of(kintsu_code::parse("rs:n=4,k=2").unwrap().as_ref(), NAME).unwrap()
     }

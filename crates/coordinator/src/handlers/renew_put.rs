@@ -1,4 +1,4 @@
-//! A client is still writing: its put gets a whole new lease.
+//! A client is still writing: the lease of its put starts again with its full length.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Repairs now, without waiting for the grace time. What is under repair already is not repaired
-//! twice: the call then reports how that ended. When the caller goes away the repairs go on.
+//! Repairs now, without waiting for the grace time. A stripe that is under repair already is not repaired twice:
+//! the call then reports how that repair ended. If the caller disconnects, the repairs go on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +44,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
     };
     let requestors = requestors(cluster, request.schedule, request.requestors)?.map(Arc::new);
     let (schedule, per_node) = (request.schedule, request.per_node);
-    // The best trees follow from rates. Without them each stripe has a chain, and as many chains run as ever.
+    // The optimal trees are computed from rates. Without rates each stripe gets a chain, with the usual number
+    // of chains at once.
     let method = match request.method {
         Method::Optimal if cluster.rates().is_empty() => Method::Pipeline,
         method => method,
@@ -54,7 +55,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
     Ok(())
 }
 
-/// The nodes that may get blocks; `None` for all. Each of them can be used now.
+/// The nodes that may get blocks; `None` for all. Every named node must be alive and not draining.
 fn requestors(
     cluster: &Arc<Cluster>,
     schedule: Schedule,

@@ -1,6 +1,6 @@
-//! Somebody found a bad block, or met an error when it read one. The block's node reads it once more; when it is bad
-//! and the metadata place it there, it is flagged lost and mended at once. Nothing is recorded on the
-//! reporter's word alone, and a node that does not answer is no bad block: heartbeats decide about nodes.
+//! Somebody found a bad block, or got an error when reading a block. The block's node reads it once more. If it is
+//! bad and the metadata place it there, it is flagged lost and repaired at once. A report alone flags nothing, and
+//! a node that does not answer does not make its block bad: heartbeats decide about nodes.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ mod tests {
     }
 
     async fn rests(live: &Live) {
-        live.until("reports are looked into", |cluster| cluster.verifying().is_empty()).await;
+        live.until("reports are checked", |cluster| cluster.verifying().is_empty()).await;
     }
 
     fn lost(live: &Live) -> u64 {
@@ -78,7 +78,7 @@ mod tests {
         std::fs::remove_file(live.file(gone, stripe, 3)).unwrap();
         handle(&live.cluster, report(stripe, 0, flipped, FaultKind::Corrupt)).await.unwrap();
         handle(&live.cluster, report(stripe, 3, gone, FaultKind::Missing)).await.unwrap();
-        live.until("both are mended", |_| {
+        live.until("both are repaired", |_| {
             let there = live.file(flipped, stripe, 0).exists() && live.file(gone, stripe, 3).exists();
             there && lost(&live) == 0 && live.cluster.queue().asks() == 0
         })
@@ -92,13 +92,13 @@ mod tests {
         let live = Live::start(5).await;
         let (stripe, record) = live.put("a").await;
         let home = record.blocks[1].unwrap().node;
-        // Nothing is mapped at the beginning of a process: the kernel answers every read with EIO.
+        // No memory is mapped at address 0 of a process: the kernel answers every read there with EIO.
         let file = live.file(home, stripe, 1);
         std::fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("/proc/self/mem", &file).unwrap();
         handle(&live.cluster, report(stripe, 1, home, FaultKind::Io)).await.unwrap();
         let whole = |file: &std::path::Path| file.symlink_metadata().is_ok_and(|meta| meta.is_file());
-        live.until("it is mended", |_| whole(&file) && lost(&live) == 0 && live.cluster.queue().asks() == 0)
+        live.until("repaired", |_| whole(&file) && lost(&live) == 0 && live.cluster.queue().asks() == 0)
             .await;
         live.check("a").await;
     }
@@ -115,11 +115,11 @@ mod tests {
         for why in [FaultKind::Corrupt, FaultKind::Mismatch, FaultKind::Io] {
             flag(why);
             reverify_node(&live.cluster, live.spare(&record)).await.unwrap();
-            assert_eq!(lost(&live), 1, "it is not at home there");
+            assert_eq!(lost(&live), 1, "the block's home is another node");
             reverify_node(&live.cluster, home).await.unwrap();
             assert_eq!(lost(&live), 0, "{why:?}");
         }
-        // A scrub reads everything, and mends nothing that is sound.
+        // A scrub reads everything, and repairs no sound block.
         for why in [FaultKind::Corrupt, FaultKind::Missing, FaultKind::Stale, FaultKind::Io] {
             flag(why);
             let (listener, mut events) = tokio::sync::mpsc::channel(64);

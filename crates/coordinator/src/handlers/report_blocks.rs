@@ -1,7 +1,9 @@
-//! A page of what an agent holds, compared with what it should hold. After the last page the node is alive.
+//! Compares a page of an agent's list of blocks with the blocks that it should hold. After the last page the node
+//! is alive.
 //!
-//! What it lacks or holds otherwise is flagged lost; what it holds of blocks that are lost elsewhere gets its home there.
-//! What nobody knows is never deleted: it is set aside on the node, once the gate is open.
+//! A block that is missing or not as recorded is flagged lost. A block that is lost at its home but sound on this
+//! node gets its home here. Unknown blocks are never deleted: they are set aside on the node, once the gate is
+//! open.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,12 +18,13 @@ use crate::driver;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Meta, NodeRecord, Noted, Range};
 
-/// Unknown blocks of one node that are remembered until they are set aside; the others wait for the next report or scrub.
+/// Most unknown blocks of one node that are remembered until they are set aside; the others wait for the next
+/// report or scrub.
 const MOST_UNKNOWN: usize = 100_000;
 
-/// Blocks that one call asks a node for.
+/// Most blocks that one call asks a node about.
 const LOOKED: usize = 1024;
-/// How long it may take to answer.
+/// How long the node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The registrations under way.
@@ -31,7 +34,7 @@ pub type Reports = HashMap<NodeId, Report>;
 #[derive(Debug, Clone)]
 pub struct Report {
     record: NodeRecord,
-    /// The agent ran before: what it is said to lack may have been written since it made its list.
+    /// The agent is not new: a block that its list lacks may have been written after the list was made.
     ran: bool,
     /// Blocks that the node said it holds.
     blocks: u64,
@@ -71,7 +74,7 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
             let keep = worker.written_to(node);
             let compare = || {
                 let mut comparison = meta.snapshot()?.compare(node, range, &blocks, &damaged)?;
-                // What was placed there after the node was asked was written after its list, too.
+                // A block that was placed there after `look_again` asked was also written after the list was made.
                 comparison.lost.retain(|lost| !ran || late.asked.contains(&lost.id));
                 meta.reconcile(node, range, &comparison, &blocks, &keep)
             };
@@ -81,7 +84,7 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
             }
             let noted = note(meta, node, &blocks, &unknown, labels)?;
             worker.rebuild().noted(node, noted);
-            // Their stripes were shown in between.
+            // Late blocks: their stripes became visible meanwhile.
             if noted.late > 0 { compare() } else { Ok((lost, unknown)) }
         })
         .await?;
@@ -103,16 +106,16 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
     Ok(Done {})
 }
 
-/// What a node was asked for once more.
+/// The blocks that a node was asked about once more.
 #[derive(Default)]
 struct Late {
-    /// The blocks that seemed to be missing, or to be other ones.
+    /// The blocks that seemed to be missing or not as recorded.
     asked: HashSet<BlockId>,
-    /// Those of them that are there now and were not in its list.
+    /// Those that are there now although the list lacked them.
     found: Vec<HeldBlock>,
 }
 
-/// Asks a node that ran before for what its list lacks: it may have been written since.
+/// Asks a running node about the blocks that its list lacks: they may have been written since.
 async fn look_again(
     cluster: &Arc<Cluster>,
     node: NodeId,
@@ -137,13 +140,13 @@ async fn look_again(
     for batch in missing.chunks(LOOKED) {
         let mut agent = cluster.agent(node)?;
         let looking = agent.look(LookBlocks { blocks: batch.to_vec() });
-        let told = answer(node, PATIENCE, "it does not tell what it holds", looking).await?;
+        let told = answer(node, PATIENCE, "it does not report its blocks", looking).await?;
         found.extend(told.blocks.into_iter().flatten());
     }
     Ok(Late { asked, found })
 }
 
-/// Notes the blocks that the metadata do not know, for whoever makes them anew.
+/// Notes the blocks that the metadata do not know, for the rebuild.
 fn note(
     meta: &Meta,
     node: NodeId,
@@ -168,8 +171,8 @@ fn ended(cluster: &Arc<Cluster>, node: NodeId, report: Report, aside: Vec<kintsu
     cluster.auto().nodes_changed();
     cluster.sweep.notify_one();
     match lost {
-        0 => tracing::info!("{node} is here"),
-        n => tracing::warn!("{node} is here, but {n} of its blocks are missing or not as recorded"),
+        0 => tracing::info!("{node} is registered"),
+        n => tracing::warn!("{node} is registered, but {n} of its blocks are missing or not as recorded"),
     }
     let rebuilding = cluster.is_rebuilding();
     if rebuilding {
@@ -189,7 +192,7 @@ fn out_of_turn(node: NodeId, number: u64) -> CoordinatorError {
     CoordinatorError::Unavailable {
         node,
         reason: format!(
-            "page {number} of its blocks: expected the next page of a registration, got one out of turn"
+            "page {number} of its blocks: expected the next page of a registration, got one out of order"
         ),
     }
 }
@@ -225,7 +228,7 @@ mod tests {
             replace: false,
             moved: false,
         };
-        // It made its list before the put, and tells it after the commit.
+        // The agent made its list before the put, and sends it after the commit.
         register::handle(&live.cluster, again).await.unwrap();
         handle(&live.cluster, page(node, known.incarnation, Vec::new())).await.unwrap();
         assert_eq!(live.cluster.meta.snapshot().unwrap().totals().unwrap().lost, 0);

@@ -1,4 +1,4 @@
-//! Has a node take a block back out of its quarantine; where the metadata miss it, it counts as found.
+//! Has a node take a block back out of its quarantine. If the metadata list the block as lost, it counts as found.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Verifies all blocks on all living nodes, or on one, and mends what is found.
+//! Verifies all blocks on one node or on all living nodes, and repairs the damage that it finds.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Tells the cluster what its links carry, in place of what it was told before. Every node and rack must be known,
-//! and the answer comes when it is durable.
+//! Tells the cluster the rates of its links, which replace all earlier ones. Every node and rack must be known.
+//! The call returns when the rates are durable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The cluster in numbers: kept counters, and an index scan over what is lost or on nodes that are
-//! down, never over all stripes. The result of a costly scan is kept for a time in proportion to its cost.
+//! The cluster in numbers: from counters, and from an index scan over blocks that are lost or on nodes that are
+//! down, never over all stripes. The result of a slow scan is reused for a time in proportion to its duration.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::meta::{Meta, Snapshot};
 
 /// Rows of a page.
 const PAGE: usize = 8192;
-/// A scan is repeated after so many times its own duration,
+/// The result of a scan is reused for this many times the scan's duration,
 const REST: u64 = 20;
-/// but at once if it took less than this: a small cluster's status is never old.
+/// but not at all if the scan took less than this: the status of a small cluster is never old.
 const CHEAP_MS: u64 = 200;
 
 /// The last scan.
@@ -44,8 +44,8 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
     let mut held_back = cluster.gate().reasons();
     held_back.extend(cluster.members().iter().filter(|(_, m)| m.record.held > 0).map(|(node, m)| {
         format!(
-            "{node}: {} blocks were unknown to the metadata at once; they are set aside and not purged: look at them with \
-             `kintsu quarantine ls --node {}`, then `kintsu quarantine confirm {}`",
+            "{node}: {} blocks at once were unknown to the metadata; they are set aside and not purged: look at \
+             them with `kintsu quarantine ls --node {}`, then `kintsu quarantine confirm {}`",
             m.record.held, node.0, node.0
         )
     }));

@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::error::Result;
 
-/// A registration of a node that nobody listens on.
+/// A registration of a node on whose addresses nobody listens.
 pub(crate) fn registration(node: u32, rack: u32) -> Register {
     Register {
         node: Some(NodeId(node)),
@@ -35,7 +35,7 @@ pub(crate) fn registration(node: u32, rack: u32) -> Register {
     }
 }
 
-/// Registers a node that holds nothing, to the last page.
+/// Registers a node that holds no blocks, to the last page.
 pub(crate) async fn enlist(cluster: &Arc<Cluster>, request: Register) -> Result<NodeId> {
     enlist_with(cluster, request, Vec::new()).await
 }
@@ -52,13 +52,13 @@ pub(crate) async fn enlist_with(
     Ok(node)
 }
 
-/// The only page of what a node holds.
+/// A list of a node's blocks that fits one page.
 pub(crate) fn page(node: NodeId, incarnation: u64, blocks: Vec<HeldBlock>) -> BlockPage {
     let (damaged, aside) = (Vec::new(), Vec::new());
     BlockPage { node, incarnation, number: 0, upto: None, blocks, damaged, aside, labels: Vec::new() }
 }
 
-/// A cluster of nodes that are registered and do nothing.
+/// A cluster of nodes that are registered but have no agents.
 pub(crate) async fn cluster(nodes: u32, racks: u32) -> (tempfile::TempDir, Arc<Cluster>) {
     let dir = tempfile::tempdir().unwrap();
     let cluster = reopen(&dir);
@@ -78,7 +78,7 @@ pub(crate) fn reopen(dir: &tempfile::TempDir) -> Arc<Cluster> {
     reopen_with(dir, |_| {})
 }
 
-/// Another start of the coordinator, with some settings changed.
+/// Starts the coordinator again with some settings changed.
 pub(crate) fn reopen_with(dir: &tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Arc<Cluster> {
     let mut config = config(dir);
     change(&mut config);
@@ -115,7 +115,7 @@ pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> Object
     visible(commit_put::handle(cluster, CommitPut { put: ticket.put, stripes }).await.unwrap())
 }
 
-/// Waits until something holds that another task does.
+/// Waits until another task has made this true.
 pub(crate) async fn until(holds: impl Fn() -> bool) {
     for _ in 0..1000 {
         if holds() {
@@ -134,7 +134,7 @@ pub(crate) fn visible(reply: CommitReply) -> ObjectInfo {
     }
 }
 
-/// Lets so much time pass that these nodes die; from all others a heartbeat comes.
+/// Lets enough time pass that these nodes count as dead; all others send a heartbeat.
 pub(crate) fn silence(cluster: &Arc<Cluster>, dead: &[u32]) {
     let mut members = cluster.members();
     let last = members.iter().map(|(_, m)| m.seen_ms).max().unwrap_or(0);
