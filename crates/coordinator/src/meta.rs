@@ -1,11 +1,11 @@
 //! Metadata: what exists, where it is, and what must be done about it, in an embedded
 //! transactional store (redb).
 //!
-//! One operation is one transaction: it is durable when the call returns, and a crash at any
-//! moment leaves all of it or none. [`Meta`] is the only door; nothing outside knows of tables.
-//! It decides nothing: placement and repairs are handed in.
+//! One operation is one transaction: it is durable when the call returns, and a crash at any moment leaves all of
+//! it or none. All access goes through [`Meta`]; no other module knows the tables. This module decides nothing:
+//! callers pass in placements and repairs.
 //!
-//! Invariants, each kept by the one function of `Tables` that touches its rows:
+//! Invariants, each kept by the one function of `Tables` that changes its rows:
 //! - a block with a digest has exactly one `by_node` row, and a node at most one block of a stripe;
 //! - a block is flagged lost in its stripe exactly when it has a `lost` row;
 //! - `tally` counts the rows of `by_node` and their lost flags;
@@ -13,9 +13,9 @@
 //! - ids of stripes, puts and nodes are never used twice;
 //! - a stripe has a row in `put_stripes` exactly while a put under way has it.
 //!
-//! What it costs: opening reads a few pages, whatever the number of stripes (every commit saves
-//! the state of the page allocator, so that a crash needs no walk over the file), and the cache is
-//! bounded. Calls block on the disk: asynchronous callers use [`Meta::off`].
+//! Cost: opening reads a few pages, whatever the number of stripes (every durable commit saves the state of the
+//! page allocator, so that the file need not be scanned after a crash), and the cache is bounded. Calls block on
+//! the disk: asynchronous callers use [`Meta::off`].
 
 mod blocks;
 mod codes;
@@ -66,7 +66,7 @@ use write::Tables;
 /// File name of the store in the coordinator's directory.
 pub const FILE: &str = "metadata.redb";
 
-/// Transactions that may wait to become durable.
+/// Most transactions that may wait to become durable.
 const MOST_UNSETTLED: u64 = 64;
 
 /// The metadata store. Cheap to clone.
@@ -76,18 +76,18 @@ pub struct Meta {
     failure: Arc<Failure>,
     /// Transactions committed, over all starts.
     history: Arc<AtomicU64>,
-    /// Transactions since the last one that made all before it durable.
+    /// Transactions since the last durable one, which made all earlier ones durable too.
     unsettled: Arc<AtomicU64>,
 }
 
 /// A consistent view of the metadata at one moment.
 pub struct Snapshot {
     txn: ReadTransaction,
-    /// Opened once: scans look up one stripe a row.
+    /// Opened once, because scans look up one stripe per row.
     stripes: ReadOnlyTable<u64, &'static [u8]>,
 }
 
-/// Numbers that are kept, not counted.
+/// Totals that are read from counters, without a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Objects visible.
@@ -105,10 +105,10 @@ pub struct Totals {
 }
 
 impl Meta {
-    /// Opens the store in `dir`, or makes one there, with at most `cache_bytes` of cache.
+    /// Opens the store in `dir`, or creates it, with at most `cache_bytes` of cache.
     ///
     /// # Errors
-    /// Another process has it open; it is of another version; the disk fails.
+    /// Another process has it open; its version is not known; the disk fails.
     pub fn open(dir: &Path, cache_bytes: usize) -> Result<Self> {
         let io = |source| CoordinatorError::Io { what: format!("cannot create {}", dir.display()), source };
         std::fs::create_dir_all(dir).map_err(io)?;
@@ -125,7 +125,7 @@ impl Meta {
             let found = t.counter(tables::COUNT_VERSION)?;
             let known = found == 0 || (tables::OLDEST_VERSION..=tables::VERSION).contains(&found);
             if known {
-                // From now on programs that know only older versions refuse it.
+                // From now on, programs that know only older versions refuse to open the store.
                 t.set_counter(tables::COUNT_VERSION, tables::VERSION)?;
                 if found < tables::VERSION {
                     version2::take_over(t)?;
@@ -143,7 +143,7 @@ impl Meta {
         Ok(meta)
     }
 
-    /// Runs a call that blocks on the disk away from the asynchronous threads.
+    /// Runs a call that blocks on the disk on a thread outside the asynchronous ones.
     ///
     /// # Errors
     /// Those of `f`.
@@ -164,17 +164,17 @@ impl Meta {
         }
     }
 
-    /// Whether nobody else uses the store any more.
+    /// Whether this is the last handle on the store.
     pub fn is_last(&self) -> bool {
         Arc::strong_count(&self.db) == 1
     }
 
-    /// Whether the disk has failed. Nothing works any more then.
+    /// Whether the disk has failed. After a failure no call works any more.
     pub fn failure(&self) -> &Failure {
         &self.failure
     }
 
-    /// What is committed now.
+    /// A view of what is committed now.
     ///
     /// # Errors
     /// The disk fails.
@@ -199,24 +199,25 @@ impl Meta {
         self.write(spoil).expect("the row of a put");
     }
 
-    /// One transaction: all of `f` durable, or nothing.
+    /// One transaction: all changes of `f` become durable, or none.
     fn write<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
         self.transaction(1, Durability::Immediate, f)
     }
 
-    /// A transaction that no history tells of: nobody would miss what it writes.
+    /// A transaction that the history does not count: if an older copy lacks it, nobody misses it.
     fn note<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
         self.transaction(0, Durability::Immediate, f)
     }
 
-    /// A transaction of work that begins anew after a crash. It is durable with the next one that is: here that is
-    /// every so many, because space is used again only then. What it counts is told to nobody before.
+    /// A transaction of work that starts again after a crash. It becomes durable with the next durable
+    /// transaction. Every [`MOST_UNSETTLED`]th one is made durable, because freed space is reused only after that.
+    /// Until then [`Meta::history`] does not include it.
     fn soon<T>(&self, counted: u64, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
         let due = self.unsettled.load(Ordering::Relaxed) + 1 >= MOST_UNSETTLED;
         self.transaction(counted, if due { Durability::Immediate } else { Durability::None }, f)
     }
 
-    /// Makes durable what was written until now.
+    /// Makes all earlier transactions durable.
     ///
     /// # Errors
     /// The disk fails.
@@ -256,7 +257,7 @@ impl Meta {
                 txn.commit()?;
                 if settles {
                     self.unsettled.store(0, Ordering::Relaxed);
-                    // Of two that commit one right after the other, the later one may come here first.
+                    // If two transactions commit one right after the other, the later one may get here first.
                     self.history.fetch_max(history, Ordering::AcqRel);
                 } else {
                     self.unsettled.fetch_add(1, Ordering::Relaxed);
@@ -271,7 +272,7 @@ impl Meta {
     }
 }
 
-/// The store in this file, whose failures are noted.
+/// Opens the store in this file; failures of the file are noted.
 fn database(file: File, cache_bytes: usize, failure: Arc<Failure>) -> Result<Database, redb::DatabaseError> {
     let watched = failure::Watched::new(FileBackend::new(file)?, failure);
     Database::builder().set_cache_size(cache_bytes).create_with_backend(watched)
@@ -286,7 +287,7 @@ fn in_use(dir: &Path) -> CoordinatorError {
 }
 
 impl Snapshot {
-    /// The kept numbers.
+    /// The totals of the store.
     ///
     /// # Errors
     /// The disk fails.

@@ -1,4 +1,4 @@
-//! Blocks: lost and mended, moved, encoded, thrown away.
+//! Blocks: flagged lost, repaired, moved, encoded, turned into garbage.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::error::{CoordinatorError, Result};
 /// A block that cannot be read at a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostBlock {
-    /// Which.
+    /// Which block.
     pub id: BlockId,
     /// Where it should be.
     pub node: NodeId,
@@ -27,15 +27,16 @@ pub struct LostBlock {
 pub struct Landing {
     /// Which block of the stripe.
     pub index: BlockIndex,
-    /// The home it was repaired or copied for: it must still be that one.
+    /// The home that the block had when its repair or copy began. If the home has changed, the block does
+    /// not become visible.
     pub from: NodeId,
     /// Its new home; may be the old one.
     pub to: NodeId,
-    /// The digest it was written with there: it must be the recorded one.
+    /// The digest that was written there: it must equal the recorded one.
     pub digest: DigestBytes,
 }
 
-/// A parity block that was made by an offline encoding.
+/// A parity block that an offline encoding made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parity {
     /// Which block of the stripe.
@@ -46,12 +47,12 @@ pub struct Parity {
     pub digest: DigestBytes,
 }
 
-/// How it is known that a block is as recorded.
+/// The proof that a block is as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// Its header says so: that clears blocks that were missing or of another generation.
+    /// Its header was read. This clears blocks that were flagged as missing or as another generation.
     Header,
-    /// All its bytes were read and verified: that clears every block.
+    /// All its bytes were read and verified. This clears every block.
     Read,
 }
 
@@ -63,7 +64,7 @@ impl Proof {
 }
 
 impl Meta {
-    /// Flags blocks lost that still have that home; returns those.
+    /// Flags those of these blocks lost that still have the given home; returns them.
     ///
     /// # Errors
     /// The disk fails.
@@ -71,8 +72,8 @@ impl Meta {
         self.flag_all(blocks.iter().map(|b| (b.id, b.node, Some(byte_of(b.why)))), Proof::Read)
     }
 
-    /// Takes the lost flag from blocks that are sound at their homes, as far as they were flagged for one of the
-    /// reasons in `proof`; returns those.
+    /// Removes the lost flag from blocks that are sound at their homes, if `proof` clears the reason of the flag;
+    /// returns these blocks.
     ///
     /// # Errors
     /// The disk fails.
@@ -111,10 +112,10 @@ impl Meta {
         })
     }
 
-    /// Makes repaired or moved blocks visible at their new homes, in one transaction: the flags
-    /// go, both nodes' rows change, what the old home may still have becomes garbage. A block
-    /// whose stripe is gone or whose home changed meanwhile becomes garbage at its new place
-    /// instead. Returns the blocks that became visible.
+    /// Makes repaired or moved blocks visible at their new homes, in one transaction: their lost flags are
+    /// removed, the rows of both nodes change, and a file that the old home may still have becomes garbage. If the
+    /// stripe is gone or the home of the block changed meanwhile, the new file becomes garbage instead. Returns
+    /// the blocks that became visible.
     ///
     /// # Errors
     /// A digest that is not the recorded one, or a home that holds another block of the stripe;
@@ -123,8 +124,8 @@ impl Meta {
         self.rehome_if(id, generation, landings, || Ok(()))
     }
 
-    /// As [`Meta::rehome`], if `check` agrees. It is called within the transaction: what others commit before it
-    /// or after it, nobody commits between it and this.
+    /// As [`Meta::rehome`], if `check` succeeds. `check` is called within the transaction, so nobody else can
+    /// commit between it and the change.
     ///
     /// # Errors
     /// Those of `check` and of [`Meta::rehome`]; nothing is changed then.
@@ -147,7 +148,8 @@ impl Meta {
             for l in landings {
                 let slot = stripe.blocks.get_mut(usize::from(l.index.0)).and_then(Option::as_mut);
                 let Some(block) = slot.filter(|b| b.node == l.from) else {
-                    // Unless it came to the same place as what was faster.
+                    // The new file is garbage, unless a faster repair wrote to the same place: then it is the
+                    // home.
                     let file = BlockRef { id: BlockId { stripe: id, index: l.index }, generation };
                     if !is_home(t, l.to, &file)? {
                         t.trash(id, l.index, generation, l.to)?;
@@ -178,8 +180,8 @@ impl Meta {
         })
     }
 
-    /// Makes the parity of an offline stripe visible. Returns false, and throws the blocks away, when
-    /// the stripe is gone or encoded already.
+    /// Makes the parity of an offline stripe visible. If the stripe is gone or encoded already, returns false, and
+    /// the blocks become garbage.
     ///
     /// # Errors
     /// A home that holds another block of the stripe; nothing is changed then.
@@ -187,7 +189,7 @@ impl Meta {
         self.set_encoded_if(id, generation, parity, || Ok(()))
     }
 
-    /// As [`Meta::set_encoded`], if `check` agrees, which is called within the transaction.
+    /// As [`Meta::set_encoded`], if `check` succeeds, which is called within the transaction.
     ///
     /// # Errors
     /// Those of `check` and of [`Meta::set_encoded`]; nothing is changed then.
@@ -227,7 +229,7 @@ impl Meta {
         })
     }
 
-    /// Adds block files that nobody needs, unless they are homes by now.
+    /// Records block files as garbage, unless they are at the homes of their blocks by now.
     ///
     /// # Errors
     /// The disk fails.
@@ -246,7 +248,7 @@ impl Meta {
         })
     }
 
-    /// Forgets garbage that its node has deleted.
+    /// Removes from the list of garbage the files that the node has deleted.
     ///
     /// # Errors
     /// The disk fails.
@@ -276,8 +278,8 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// At most `limit` lost blocks, of stripes after `after`, with the reason; a stripe is never
-    /// cut in two unless it fills the page alone.
+    /// At most `limit` lost blocks, of stripes after `after`, with the reason. The blocks of a stripe are never
+    /// split between two pages, unless one stripe fills the page alone.
     ///
     /// # Errors
     /// The disk fails.
@@ -331,8 +333,8 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// Whether a node still has to delete a block of this stripe. Until it has, it must not be
-    /// given one: the deletion could hit the new one.
+    /// Whether a node still has to delete a block of this stripe. Until it has done so, it must not get a block of
+    /// the stripe: the deletion could hit the new block.
     ///
     /// # Errors
     /// The disk fails.
@@ -385,13 +387,13 @@ impl Snapshot {
     }
 }
 
-/// Whether a block is one that was not found when the metadata were made from blocks: nobody knows where it is, nor its
-/// digest.
+/// Whether a block was not found when the metadata were rebuilt from blocks: its place and its digest are unknown.
 pub fn is_placeholder(block: &record::BlockRecord) -> bool {
     block.lost && block.digest == Some(DIGEST_UNKNOWN)
 }
 
-/// Moves a placeholder out of the way of a block of its stripe that came to the home that was guessed for it.
+/// If a block lands on a node that was only guessed as the home of a placeholder of the same stripe, moves the
+/// placeholder to the block's old home.
 fn make_room(t: &mut Tables<'_>, id: StripeId, stripe: &mut record::StripeRecord, l: &Landing) -> Result<()> {
     let Some(taken) = t.by_node.get((l.to.0, id.0))?.map(|row| BlockIndex(row.value())) else {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Codes: a key for each in use, and the definitions of those that were registered.
+//! Codes: a key for each code in use, and the definitions of registered codes.
 //!
-//! Invariants: a code with a definition is there as long as an object or a put uses it; a key is never used
-//! twice, so that what is remembered of one can never be another.
+//! Invariants: a registered code exists as long as an object or a put uses it; a key is never reused for another
+//! code, so a remembered key can never mean another code.
 
 use kintsu_code::{Definition, USER};
 use redb::ReadableTable;
@@ -12,7 +12,7 @@ use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
 
 impl Meta {
-    /// Keeps a code under its name; false when the same was there before.
+    /// Records a code under its name; false if the same code was recorded before.
     ///
     /// # Errors
     /// The name is taken by another definition; too many codes.
@@ -36,8 +36,8 @@ impl Meta {
     /// # Errors
     /// No such code; something uses it.
     pub fn remove_code(&self, name: &str) -> Result<()> {
-        // The long look is at a snapshot; the transaction looks only at what began after it, so that nobody
-        // has to wait.
+        // The long scan reads a snapshot. The transaction checks only objects and puts that began after the
+        // snapshot, so that other transactions need not wait for the scan.
         let snapshot = self.snapshot()?;
         let key = snapshot.registered(name)?.ok_or_else(|| missing(name))?;
         let seen = snapshot.next_put()?;
@@ -72,7 +72,7 @@ impl Snapshot {
         Ok(self.txn.open_table(tables::CODE_KEYS)?.get(name)?.map(|key| key.value()))
     }
 
-    /// The definition of a code that was registered; none for one of a family.
+    /// The definition of a registered code; `None` for a code of a family.
     ///
     /// # Errors
     /// The metadata contradict themselves.
@@ -100,11 +100,11 @@ impl Snapshot {
 }
 
 impl Tables<'_> {
-    /// The key of a code. One of a family is recorded when it is new.
+    /// The key of a code. A new code of a family is recorded; a registered code must exist.
     pub fn code_key(&mut self, code: &CodeRecord) -> Result<u16> {
         let found = self.code_keys.get(code.name.as_str())?.map(|key| key.value());
         match found {
-            // A registered code may have been removed, and another one registered, since it was looked up.
+            // Since the code was looked up, it may have been removed, and another code registered under its name.
             Some(key) if code.name.starts_with(USER) && self.code(key)? != *code => Err(missing(&code.name)),
             Some(key) => Ok(key),
             None if code.name.starts_with(USER) => Err(missing(&code.name)),
@@ -126,7 +126,7 @@ impl Tables<'_> {
         Ok(key)
     }
 
-    /// One that uses a code among the objects and puts from the id `first` on.
+    /// An object or put with an id of `first` or more that uses a code.
     fn users_since(&self, key: u16, first: u64) -> Result<Option<String>> {
         for row in self.names.range(first..)? {
             let name = row?.1.value().to_owned();
@@ -141,7 +141,7 @@ impl Tables<'_> {
     }
 }
 
-/// One object or put under way that uses a code.
+/// An object or put under way that uses a code.
 fn users_of(
     key: u16,
     objects: &impl ReadableTable<&'static str, &'static [u8]>,

@@ -15,19 +15,19 @@ use super::record::{self, BlockRecord, CodeRecord, ObjectRecord, PendingPut, Pen
 use super::write::Tables;
 use crate::error::{CoordinatorError, Result};
 
-/// What a commit came to.
+/// The outcome of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Commit {
     /// The object is visible.
     Visible(ObjectInfo),
-    /// Nothing has changed: these blocks must be looked at first.
+    /// Nothing has changed: these blocks must be checked first.
     Unsure(Vec<Doubt>),
-    /// Nothing has changed: these stripes are not there any more as they were written.
+    /// Nothing has changed: blocks of these stripes are gone or changed since they were written.
     Refused(Vec<Refusal>),
 }
 
 impl Meta {
-    /// [`Meta::try_commit`] where no node can have lost anything.
+    /// [`Meta::try_commit`] for callers that know that no node has lost anything.
     ///
     /// # Errors
     /// Those of [`Meta::try_commit`]; `Conflict` when a node may have lost blocks after all.
@@ -46,8 +46,8 @@ impl Meta {
         }
     }
 
-    /// Makes a put visible, in place of an object of the same name if that was allowed. Repeating
-    /// it is harmless. Blocks on dead nodes become visible as lost, where their stripes can be read without them.
+    /// Makes a put visible. It replaces an object of the same name, if that was allowed. Repeating the call is
+    /// harmless. Blocks on dead nodes become visible as lost, if their stripes can be read without them.
     ///
     /// # Errors
     /// No such put; a digest too few or too many; the name was taken meanwhile, and then the put's
@@ -89,10 +89,10 @@ impl Meta {
     }
 }
 
-/// The digests told last, by stripe.
+/// The digests that came with the commit, by stripe.
 type Last<'w> = HashMap<StripeId, &'w [Option<DigestBytes>]>;
 
-/// All digests of a stripe, told last or earlier.
+/// All digests of a stripe: those that came with the commit, or else those recorded earlier.
 fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option<DigestBytes>]> {
     let earlier = || row.digests.as_deref();
     last.get(&row.id)
@@ -101,7 +101,7 @@ fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option
         .ok_or_else(|| invalid("commit", format!("digests of stripe {}", row.id), "none".into()))
 }
 
-/// What may become of the stripes of a put. Reads them only if there is a doubtful node.
+/// Judges whether the stripes of a put can be committed. Reads the stripes only if there is a doubtful node.
 fn judge(
     t: &Tables<'_>,
     id: u64,
@@ -122,7 +122,7 @@ fn judge(
     Ok(judgement)
 }
 
-/// The answer to a commit that is done, now or earlier.
+/// The answer to a commit that was done now or earlier.
 fn committed(t: &Tables<'_>, put: u64) -> Result<ObjectInfo> {
     let name = t.names.get(put)?.map(|row| row.value().to_owned()).ok_or_else(|| unknown(put))?;
     let object = t.object(&name)?.ok_or_else(|| unknown(put))?;
@@ -130,7 +130,7 @@ fn committed(t: &Tables<'_>, put: u64) -> Result<ObjectInfo> {
     Ok(info(&name, &object, &code.name))
 }
 
-/// Makes an object of a put, without the put's rows.
+/// Turns a put into a visible object, and removes the rows of the put.
 fn show(
     t: &mut Tables<'_>,
     id: u64,

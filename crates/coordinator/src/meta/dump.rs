@@ -1,8 +1,8 @@
 //! A consistent copy of all metadata as a stream of bytes: `docs/format.md`, "Metadata copy".
 //!
-//! It is read from one snapshot, table by table and page by page, while transactions go on; memory is a frame and
-//! what packs it, whatever the number of stripes. As long as a snapshot lives, the store keeps the pages that were
-//! replaced since.
+//! The copy is read from one snapshot, table by table and page by page, while transactions go on. Memory: one
+//! frame and its packed form, whatever the number of stripes. As long as the snapshot exists, the store keeps the
+//! pages that were replaced since.
 
 use std::io::{self, Write};
 
@@ -16,9 +16,9 @@ use super::tables::{self, Visit};
 use super::{Meta, Snapshot};
 use crate::error::{CoordinatorError, Result};
 
-/// A frame is packed when its rows take so many bytes; only a row that is longer makes a longer frame.
+/// A frame is packed as soon as its rows take this many bytes; only a longer row makes a longer frame.
 const FRAME_BYTES: usize = 1 << 20;
-/// More costs twice the time for a twentieth of the bytes: most of them are digests.
+/// A higher level costs twice the time and saves a twentieth of the bytes, because most bytes are digests.
 const LEVEL: Compression = Compression::new(1);
 
 impl Snapshot {
@@ -31,8 +31,8 @@ impl Snapshot {
         let counter = |name: &str| Ok::<_, CoordinatorError>(counters.get(name)?.map_or(0, |v| v.value()));
         let totals = self.totals()?;
         Ok(CopyHeader {
-            // By the clock, so that numbers given after an older copy was restored are above those given before;
-            // but never below the last one, whatever the clock says.
+            // Taken from the clock, so that after a restore of an older copy new numbers are above all earlier
+            // ones; but always above the last number, whatever the clock says.
             number: time.max(counter(tables::COUNT_COPY)? + 1),
             time,
             history: counter(tables::COUNT_HISTORY)?,
@@ -43,7 +43,7 @@ impl Snapshot {
         })
     }
 
-    /// Writes a copy; `progress` is told how many stripes are written.
+    /// Writes a copy; calls `progress` with the number of stripes written so far.
     ///
     /// # Errors
     /// The disk fails; `out` fails, with its error.
@@ -82,7 +82,7 @@ impl Meta {
     /// # Errors
     /// The disk fails.
     pub fn copied(&self, header: &CopyHeader) -> Result<()> {
-        // Agents remember the history: were this part of it, a restored copy would always seem too old.
+        // Not counted in the history, which agents remember: otherwise every restored copy would seem too old.
         self.note(|t| {
             t.set_counter(tables::COUNT_COPY, header.number)?;
             t.set_counter(tables::COUNT_COPY_TIME, header.time)
@@ -104,7 +104,7 @@ impl<W: Write> Visit for Dumping<'_, W> {
         V: Value + 'static,
     {
         let counted = table.name() == tables::STRIPES.name();
-        // A table that no transaction has opened yet is not there.
+        // A table that no transaction has opened yet does not exist.
         let rows = match self.snapshot.txn.open_table(table) {
             Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
             other => other?,
@@ -128,7 +128,7 @@ impl<W: Write> Visit for Dumping<'_, W> {
     }
 }
 
-/// Rows on their way into packed frames.
+/// Collects rows into packed frames.
 struct Frames<'a, W: Write> {
     out: &'a mut W,
     seal: CopySeal,
@@ -137,7 +137,7 @@ struct Frames<'a, W: Write> {
 }
 
 impl<W: Write> Frames<'_, W> {
-    /// A frame holds rows of one table, whose name it begins with.
+    /// Begins a frame. A frame holds rows of one table and begins with the table's name.
     fn begin(&mut self, table: &str) {
         self.rows.push(table.len() as u8);
         self.rows.extend(table.as_bytes());

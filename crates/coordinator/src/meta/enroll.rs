@@ -1,4 +1,4 @@
-//! Which node a folder is: a node id belongs to one folder, and a folder to one node.
+//! Decides which node a folder is: a node id belongs to one folder, and a folder to one node.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use super::write::Tables;
 use super::{Meta, tables};
 use crate::error::{CoordinatorError, Result};
 
-/// Ids that racks with names get begin here; numbers that users give are normally smaller.
+/// First id for racks with names; rack numbers that users give are normally smaller.
 const NAMED_RACKS: u32 = 1 << 16;
 
 /// A folder whose agent wants to be a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applicant {
-    /// The node that it was, or wants to be.
+    /// The id of the node that it was, or wants to be.
     pub node: Option<NodeId>,
-    /// What tells the folder from all others.
+    /// The id of the folder.
     pub folder: FolderId,
-    /// It takes the place of the folder that the node had before, which is gone.
+    /// This folder replaces the node's former folder, which is gone.
     pub replace: bool,
-    /// It was moved to another rack together with its blocks.
+    /// The node was moved to another rack together with its blocks.
     pub moved: bool,
-    /// What is to be recorded; of names those that are given anew.
+    /// What is to be recorded. If the node's name is `None`, the recorded name is kept.
     pub record: NodeRecord,
 }
 
@@ -37,20 +37,20 @@ pub struct Enrolled {
     pub node: NodeId,
     /// It was not known before.
     pub new: bool,
-    /// Another folder has taken the place of the one that it had.
+    /// Another folder replaced the one that it had.
     pub replaced: bool,
-    /// The same start of its agent registered before.
+    /// The same start of its agent has registered before.
     pub ran: bool,
     /// What is recorded of it now.
     pub record: NodeRecord,
 }
 
 impl Meta {
-    /// Records a node, giving it an id if it has none; a recorded drain outlasts restarts.
+    /// Records a node, and gives it an id if it has none. A recorded drain stays in force after restarts.
     ///
     /// # Errors
-    /// `Conflict` for a node that is another folder, a folder that is another node, a name that is taken, and a node with
-    /// blocks that comes in another rack, each with what to do; `Invalid` for the client's id.
+    /// `Conflict` if the node has another folder, the folder belongs to another node, the name is taken, or a node
+    /// with blocks appears in another rack; each says what to do. `Invalid` for the client's id.
     pub fn enroll(&self, applicant: Applicant) -> Result<Enrolled> {
         self.write(|t| {
             let nodes = all(&t.nodes)?;
@@ -98,7 +98,7 @@ impl Meta {
     }
 }
 
-/// The node that an applicant is, if it is one already or asks to be a certain one.
+/// The node that an applicant is, if its folder is known or if it names a node.
 fn identify(nodes: &BTreeMap<NodeId, NodeRecord>, applicant: &Applicant) -> Result<Option<NodeId>> {
     let Applicant { node: asked, folder, .. } = applicant;
     if asked.is_some_and(NodeId::is_client) {
@@ -149,7 +149,7 @@ fn identify(nodes: &BTreeMap<NodeId, NodeRecord>, applicant: &Applicant) -> Resu
     }
 }
 
-/// An id that no node has: the next one, or where ids have run up to the client's, the first that is free.
+/// An id that no node has: the next one, or, if ids have run up to the client's, the lowest free id.
 fn free_id(t: &Tables<'_>, nodes: &BTreeMap<NodeId, NodeRecord>) -> Result<NodeId> {
     let next = t.counter(tables::COUNT_NODE)?;
     let next =
@@ -162,7 +162,7 @@ fn free_id(t: &Tables<'_>, nodes: &BTreeMap<NodeId, NodeRecord>) -> Result<NodeI
     })
 }
 
-/// What is recorded of a node from now on.
+/// The record of a node from now on.
 fn merged(
     t: &Tables<'_>,
     node: NodeId,
@@ -207,7 +207,7 @@ fn merged(
     })
 }
 
-/// The id of the rack of this name: that of nodes which are in it, or one that no node has.
+/// The id of the rack of this name: taken from a node in this rack, or else an id that no rack has.
 fn named_rack(nodes: &BTreeMap<NodeId, NodeRecord>, name: &str) -> RackId {
     let same = nodes.values().find(|record| record.rack_name.as_deref() == Some(name));
     let used = |rack: &u32| nodes.values().any(|record| record.rack.0 == *rack);

@@ -1,9 +1,9 @@
-//! What happens when the disk of the metadata fails: the first error is remembered, with what was tried, and
-//! everything afterwards is refused with it.
+//! Handles a failure of the metadata's disk: the first error is remembered, with the operation that failed, and
+//! every later call is refused with this error.
 //!
-//! The store itself answers every call after a failed write or read with an error that no longer says why. So the
-//! file is watched where it is read and written. Nothing acknowledged is lost: a transaction whose commit failed was
-//! acknowledged to nobody, and what was committed before is found at the next start.
+//! After a failed write or read, the store itself answers every call with an error that no longer says why.
+//! Therefore this module watches all reads and writes of the file. Nothing acknowledged is lost: a transaction
+//! whose commit failed was not acknowledged, and everything committed before is there at the next start.
 
 use std::fmt;
 use std::io;
@@ -30,12 +30,12 @@ impl Failure {
         Arc::new(Self { dir: dir.to_owned(), reason, happened })
     }
 
-    /// Waits until the disk has failed; for ever if it does not.
+    /// Waits until the disk fails; waits for ever if it does not fail.
     pub async fn happened(&self) {
         self.happened.cancelled().await;
     }
 
-    /// Refuses what comes after a failure.
+    /// Refuses every call after a failure.
     ///
     /// # Errors
     /// `Halted` with the first failure.
@@ -46,7 +46,7 @@ impl Failure {
         }
     }
 
-    /// The failure, if there was one, in place of what the store says about it.
+    /// Returns the remembered failure, if there is one, instead of the error of the store.
     pub(crate) fn explain(&self, error: CoordinatorError) -> CoordinatorError {
         self.check().err().unwrap_or(error)
     }
@@ -60,7 +60,7 @@ impl Failure {
         let todo = if error.kind() == io::ErrorKind::StorageFull {
             "free some space and start it again"
         } else {
-            "mend the disk and start it again, or start on an empty folder with --restore auto"
+            "repair the disk and start it again, or start on an empty folder with --restore auto"
         };
         let reason =
             format!("metadata cannot be {what}: {said} at {dir}{free}; nothing acknowledged is lost; {todo}");
@@ -75,7 +75,7 @@ fn free_bytes(dir: &Path) -> Option<u64> {
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// The file of the metadata, whose failures are noted.
+/// The file of the metadata; its failures are noted.
 pub struct Watched {
     file: FileBackend,
     failure: Arc<Failure>,

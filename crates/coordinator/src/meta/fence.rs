@@ -1,9 +1,9 @@
-//! Fences: whether the blocks of a put are still there when it is committed.
+//! Fences: they show whether the blocks of a put are still there when it is committed.
 //!
-//! A put remembers for each of its homes the [`Fence`] under which it was granted. A node whose fence is another one by
-//! now was started again or wiped, and may have lost what the put wrote there; a dead node cannot be
-//! asked. Everything else is there: a node tells of a block only when it is durable. Here is decided which blocks must
-//! be looked at, and what follows from what was found; who asks the nodes is not here.
+//! A put remembers for each of its homes the [`Fence`] that the node had when the put got the home. If the fence
+//! has changed, the node was restarted or wiped and may have lost what the put wrote there. A dead node cannot be
+//! asked. All other blocks are there: a node acknowledges a block only when it is durable. This module decides
+//! which blocks must be checked, and what follows from the results; it does not call the nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,33 +15,33 @@ use super::record::{Fence, NodeRecord, PendingPut, PendingStripe};
 use super::write::Tables;
 use crate::error::Result;
 
-/// Blocks that a node may have lost since they were written.
+/// Blocks that a node may have lost after they were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
     /// The node.
     pub node: NodeId,
-    /// Its fence now: what it answers holds as long as this one does.
+    /// Its fence now: its answer is valid as long as the fence does not change.
     pub fence: Option<Fence>,
     /// The blocks as they were written.
     pub blocks: Vec<HeldBlock>,
 }
 
-/// What was found on a node that was asked about its [`Doubt`].
+/// The answer of a node that was asked about its [`Doubt`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     /// [`Doubt::fence`].
     pub fence: Option<Fence>,
     /// The blocks that are there as they were written.
     pub there: HashSet<BlockId>,
-    /// Those that are not, or about which it could not be asked, with what happened.
+    /// The blocks that are not there, or about which the node could not be asked, with the reason.
     pub missing: HashMap<BlockId, String>,
 }
 
-/// What is known about nodes when a put is to be committed.
+/// What is known about the nodes when a put is committed.
 pub struct Evidence<'a> {
     /// The nodes that are dead or stopped.
     pub down: &'a BTreeSet<NodeId>,
-    /// What the others told.
+    /// The answers of the other nodes.
     pub told: &'a BTreeMap<NodeId, Told>,
     /// Whether a stripe can be read without these blocks.
     pub bearable: &'a dyn Fn(&[BlockIndex]) -> bool,
@@ -54,11 +54,11 @@ pub struct Refusal {
     pub stripe: PendingStripe,
     /// The node that does not have its block.
     pub node: NodeId,
-    /// What happened, for people.
+    /// What happened, as text for people.
     pub detail: String,
 }
 
-/// What may become of a put.
+/// Whether a put can be committed.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     pub doubts: BTreeMap<NodeId, Doubt>,
@@ -68,8 +68,9 @@ pub(super) struct Judgement {
 }
 
 impl Meta {
-    /// Records that a node's blocks may vanish, or have vanished: puts that were granted before are looked at when they
-    /// are committed. To be called before blocks are deleted, and again afterwards, before the node is given new ones.
+    /// Records that a node's blocks may vanish, or have vanished: puts that were granted earlier are then checked
+    /// at their commit. Must be called before blocks are deleted, and again afterwards, before the node gets new
+    /// blocks.
     ///
     /// # Errors
     /// The disk fails.
@@ -78,12 +79,13 @@ impl Meta {
     }
 }
 
-/// The fence of a node now; none if it is unknown.
+/// The fence of a node now; `None` if the node is unknown.
 pub(super) fn fence_of(t: &Tables<'_>, node: NodeId) -> Result<Option<Fence>> {
     Ok(t.node(node)?.as_ref().map(NodeRecord::fence))
 }
 
-/// Remembers the fences of new homes. The first one of a node stays: what was written under it is not safe otherwise.
+/// Remembers the fences of new homes. The first fence of a node is kept: a later one would hide that blocks
+/// written under the first one may be lost.
 pub(super) fn remember(t: &Tables<'_>, put: &mut PendingPut, homes: &[Option<NodeId>]) -> Result<()> {
     for node in homes.iter().flatten() {
         if !put.fences.contains_key(node)
@@ -95,7 +97,7 @@ pub(super) fn remember(t: &Tables<'_>, put: &mut PendingPut, homes: &[Option<Nod
     Ok(())
 }
 
-/// The homes of a put that cannot be trusted to have its blocks, with their fences now.
+/// The homes of a put that may not have its blocks any more, with their fences now.
 pub(super) fn doubtful(
     t: &Tables<'_>,
     put: &PendingPut,
@@ -112,7 +114,7 @@ pub(super) fn doubtful(
 }
 
 impl Judgement {
-    /// Adds one stripe; `digests` are those that its client has told, `doubtful` the nodes not to be trusted.
+    /// Judges one more stripe; `digests` come from its client, `doubtful` are the nodes that may have lost blocks.
     pub fn add(
         &mut self,
         stripe: &PendingStripe,
@@ -161,7 +163,7 @@ impl Judgement {
     }
 }
 
-/// The blocks that cannot be read: those that are gone, and parity that is not made yet.
+/// The blocks that cannot be read: those in `gone`, and parity that is not made yet.
 fn absent(
     stripe: &PendingStripe,
     digests: &[Option<DigestBytes>],

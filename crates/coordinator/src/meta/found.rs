@@ -1,8 +1,8 @@
-//! Metadata that are made anew from blocks: what was found, and the objects that it becomes.
+//! Rebuilding metadata from blocks: records what agents found, and turns it into objects.
 //!
-//! What was found lies in a table of its own, by object, so that one object at a time is in memory. It begins anew with
-//! each start of the coordinator, because every agent tells of its blocks then. That the metadata are being made anew is
-//! remembered until somebody ends it.
+//! The blocks that were found are kept in a table of their own, by object, so that only one object at a time is in
+//! memory. The table is cleared at each start of the coordinator, because every agent then reports its blocks
+//! again. A durable mark says that a rebuild is under way, until somebody ends the rebuild.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,17 +22,17 @@ use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
 use crate::rebuild::{FoundBlock, FoundStripe};
 
-/// Key of the mark that the metadata are being made anew, in the table of settings.
+/// Key, in the table of settings, of the mark that the metadata are being rebuilt.
 const REBUILDING: &str = "rebuilding";
 
-/// What was found of a stripe, as it is kept.
+/// The row of a stripe of which blocks were found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct FoundRow {
     label: Bytes,
     blocks: Vec<FoundBlock>,
 }
 
-/// What came of a page of blocks that the metadata do not know.
+/// The result of noting a page of blocks that the metadata do not know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Noted {
     /// Blocks that were noted.
@@ -43,10 +43,10 @@ pub struct Noted {
     pub late: u64,
 }
 
-/// An object that is to be shown.
+/// An object that is to become visible.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// What its blocks say of it.
+    /// Its description in the labels of its blocks.
     pub object: ObjectLabel,
     /// Its code.
     pub code: CodeRecord,
@@ -55,8 +55,8 @@ pub struct Shown {
 }
 
 impl Meta {
-    /// From now on the metadata are made anew from blocks, until [`Meta::end_rebuild`]. Where there is no object
-    /// yet, no id that blocks may bear is given again.
+    /// Begins to rebuild the metadata from blocks, until [`Meta::end_rebuild`]. If there is no object yet, the
+    /// counters of ids are moved beyond all ids that existing blocks may have.
     ///
     /// # Errors
     /// The disk fails.
@@ -75,7 +75,7 @@ impl Meta {
         })
     }
 
-    /// Forgets what was found until now.
+    /// Forgets all blocks found until now.
     ///
     /// # Errors
     /// The disk fails.
@@ -83,7 +83,7 @@ impl Meta {
         self.note(|t| Ok(t.found.retain(|_, _| false)?))
     }
 
-    /// Forgets what was found on one node: it tells anew.
+    /// Forgets the blocks found on one node, which reports them again.
     ///
     /// # Errors
     /// The disk fails.
@@ -106,8 +106,8 @@ impl Meta {
         })
     }
 
-    /// The rebuild has ended: what is not known now counts as unknown, and history that agents remember and these
-    /// metadata lack is missed no more. Whether there was one.
+    /// Ends the rebuild. From now on, blocks that the metadata do not know count as unknown. History that agents
+    /// remember and these metadata lack no longer counts as missing. Returns whether there was a rebuild.
     ///
     /// # Errors
     /// The disk fails.
@@ -122,8 +122,8 @@ impl Meta {
         })
     }
 
-    /// Notes blocks of a node that the metadata do not know, with their labels by stripe; every start of the coordinator
-    /// begins that anew, so it need not be durable.
+    /// Notes blocks of a node that the metadata do not know, with their labels by stripe. This need not be
+    /// durable, because agents report again after every start of the coordinator.
     ///
     /// # Errors
     /// The disk fails.
@@ -174,7 +174,7 @@ impl Meta {
         })
     }
 
-    /// Forgets what was found of an object that is settled otherwise.
+    /// Forgets the found blocks of objects that were settled in another way.
     ///
     /// # Errors
     /// The disk fails.
@@ -185,7 +185,8 @@ impl Meta {
         self.note(|t| objects.iter().try_for_each(|id| forget(t, *id)))
     }
 
-    /// Removes the visible objects whose ids are in these ranges: an agent remembers that they are gone. Their names.
+    /// Removes the visible objects whose ids are in these ranges, because an agent remembers that they are gone.
+    /// Returns their names.
     ///
     /// # Errors
     /// The disk fails.
@@ -208,13 +209,13 @@ impl Meta {
         Ok(buried.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// Shows an object that was found, in place of an older one of its name, whose blocks become garbage. Nodes that
-    /// nobody has heard of but that have a part in it are recorded; they are returned. `None`, and nothing changed but that
-    /// the object is not found any more, where the object is known or a newer one has its name. Durable with
-    /// [`Meta::settle`].
+    /// Makes an object that was found visible. It replaces an older object of the same name, whose blocks become
+    /// garbage. Unknown nodes that should hold blocks of it are recorded and returned. Returns `None` if the
+    /// object is known already (its found blocks are then forgotten), or if a newer object has its name. Durable
+    /// after [`Meta::settle`].
     ///
     /// # Errors
-    /// The disk fails; a code of that name that is another one.
+    /// The disk fails; another code has the name of the object's code; another object has one of its stripes.
     pub fn show_found(&self, shown: Shown, now: u64) -> Result<Option<BTreeMap<NodeId, NodeRecord>>> {
         self.soon(1, |t| {
             let Shown { object, code, stripes } = shown;
@@ -263,7 +264,7 @@ impl Meta {
 }
 
 impl Snapshot {
-    /// Whether the metadata are being made anew.
+    /// Whether the metadata are being rebuilt.
     ///
     /// # Errors
     /// The disk fails.
@@ -271,7 +272,7 @@ impl Snapshot {
         Ok(self.txn.open_table(tables::SETTINGS)?.get(REBUILDING)?.is_some())
     }
 
-    /// The objects of which something was found, those that were written last coming first.
+    /// The objects of which blocks were found, newest first.
     ///
     /// # Errors
     /// The disk fails.
@@ -285,8 +286,8 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// What was found of an object: what its blocks say of it, and its stripes. Stripes whose labels contradict the
-    /// first one are left out.
+    /// What was found of an object: its description in the labels, and its stripes. Stripes whose labels
+    /// contradict the first label are left out.
     ///
     /// # Errors
     /// The disk fails.
@@ -334,7 +335,7 @@ fn settle_all(t: &mut Tables<'_>, id: StripeId, stripe: &mut StripeRecord) -> Re
     Ok(())
 }
 
-/// The key of a code that a block tells of; a registered one comes back with its definition.
+/// The key of a code that a label names; a registered code is recorded again with its definition.
 fn found_code(t: &mut Tables<'_>, code: &CodeRecord, definition: Option<&Definition>) -> Result<u16> {
     let known = t.code_keys.get(code.name.as_str())?.map(|key| key.value());
     match (known, definition) {
@@ -351,7 +352,7 @@ fn forget(t: &mut Tables<'_>, object: u64) -> Result<()> {
     Ok(t.found.retain_in((object, 0)..=(object, u64::MAX), |_, _| false)?)
 }
 
-/// A counter is beyond what was found.
+/// Moves a counter beyond an id that was found.
 fn beyond(t: &mut Tables<'_>, name: &str, found: u64, leap: u64) -> Result<()> {
     if found > 0 && t.counter(name)? <= found {
         t.set_counter(name, found.saturating_add(leap).saturating_add(1))?;
@@ -360,13 +361,13 @@ fn beyond(t: &mut Tables<'_>, name: &str, found: u64, leap: u64) -> Result<()> {
 }
 
 impl NodeRecord {
-    /// A node that only labels tell of.
+    /// The record of a node that is known only from labels.
     pub fn unheard() -> Self {
         let nowhere = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
         Self::new(RackId(0), nowhere, nowhere, String::new(), 0)
     }
 
-    /// Whether it is one that only labels tell of.
+    /// Whether the node is known only from labels.
     pub fn is_unheard(&self) -> bool {
         self.folder.is_none() && self.dir.is_empty()
     }
@@ -390,7 +391,7 @@ mod tests {
         HeldBlock { id, generation: 1, len: 8, digest: [index + 1; 16] }
     }
 
-    /// Notes blocks 0 and 1 of an object of one stripe of rs:n=4,k=2; 2 and 3 are not found.
+    /// Notes blocks 0 and 1 of an object with one stripe of rs:n=4,k=2; blocks 2 and 3 are not found.
     fn find(meta: &Meta, object: u64, stripe: u64, name: &str) -> Shown {
         let code = kintsu_code::parse("rs:n=4,k=2").unwrap();
         let object = ObjectLabel {
@@ -433,7 +434,7 @@ mod tests {
         assert_eq!(meta.snapshot().unwrap().found_objects().unwrap(), [11, 10]);
         assert!(meta.show_found(old.clone(), 9).unwrap().is_some());
         let ghosts = meta.show_found(new, 9).unwrap().unwrap();
-        assert!(ghosts.is_empty(), "the first object has told of them");
+        assert!(ghosts.is_empty(), "the first object has recorded these nodes");
         assert_eq!(meta.show_found(old, 9).unwrap(), None);
         let snapshot = meta.snapshot().unwrap();
         let object = snapshot.object("a").unwrap();
@@ -468,10 +469,10 @@ mod tests {
                 .unwrap()
         };
         assert_eq!((block(2).lost, block(2).digest), (true, Some(DIGEST_UNKNOWN)));
-        // A wrong length is not it.
+        // A block of the wrong length is not accepted.
         come(2, &[HeldBlock { len: 7, ..held(100, 2) }]);
         assert!(block(2).lost);
-        // Node 2 holds block 3 by now: block 2, of which nobody knows where it is, makes room.
+        // Node 2 holds block 3 now: block 2, whose place is unknown, gets another guessed home.
         assert_eq!(come(2, &[held(100, 3)]), (Vec::new(), Vec::new()));
         assert_eq!((block(3).node, block(3).lost, block(3).digest), (NodeId(2), false, Some([4; 16])));
         assert_eq!((block(2).node, block(2).lost), (NodeId(3), true));
@@ -507,7 +508,7 @@ mod tests {
         let shown = find(&meta, 10, 100, "a");
         let told = meta.history();
         meta.show_found(shown, 9).unwrap().unwrap();
-        assert_eq!(meta.history(), told, "a crash now would leave metadata behind those who were told");
+        assert_eq!(meta.history(), told, "a crash now must not leave agents ahead of the metadata");
         meta.settle().unwrap();
         assert_eq!(meta.history(), told + 1);
         for stripe in 200..200 + crate::meta::MOST_UNSETTLED {

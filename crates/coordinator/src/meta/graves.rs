@@ -1,14 +1,14 @@
-//! Objects that are gone for good, in the order in which they went: agents are told of them, so that a rebuild from
-//! blocks does not bring them back.
+//! Objects that are gone for good, in the order of their removal. Agents are told their ids, so that a rebuild
+//! from blocks does not bring the objects back.
 
 use super::write::Tables;
 use super::{Snapshot, tables};
 use crate::error::Result;
 
-/// So many are kept; older ones are forgotten.
+/// Most removed objects that are kept; older ones are forgotten.
 const KEPT: u64 = 200_000;
 
-/// Adds an object that was removed or replaced, or a put that was given up.
+/// Adds the id of an object that was removed or replaced, or of a put that was given up.
 pub fn bury(t: &mut Tables<'_>, object: u64) -> Result<()> {
     let number = t.next(tables::COUNT_GRAVE, 1)?;
     t.graves.insert(number, object)?;
@@ -19,7 +19,7 @@ pub fn bury(t: &mut Tables<'_>, object: u64) -> Result<()> {
 }
 
 impl Snapshot {
-    /// At most `limit` objects that are gone, after number `after`: each with its number.
+    /// At most `limit` removed objects with numbers above `after`, each with its number.
     ///
     /// # Errors
     /// The disk fails.

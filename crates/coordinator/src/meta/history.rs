@@ -1,8 +1,8 @@
-//! Whose metadata these are, and how far their history has got.
+//! The cluster of these metadata, and the length of their history.
 //!
-//! Every committed transaction makes the history one longer. Every start of a coordinator is noted with a random number
-//! and with the length of the history at that moment; agents remember the last point that they were told. A point that
-//! this history does not hold was told by metadata that are newer than these, or others: an older copy was restored.
+//! Every counted transaction makes the history longer by one. Every start of a coordinator is noted with a random
+//! number and with the length of the history at that moment. Agents remember the last point that they were told.
+//! If this history does not contain that point, newer or other metadata told it: an older copy was restored.
 
 use kintsu_wire::{ClusterId, Seen};
 use redb::ReadableTable;
@@ -12,34 +12,35 @@ use super::write::Tables;
 use super::{Meta, Snapshot, record, tables};
 use crate::error::{CoordinatorError, Result};
 
-/// Ids that are left out when metadata turn out to be older than what agents hold, so that no id is given twice.
+/// Number of ids that are skipped if metadata turn out to be older than what agents hold, so that no id is given
+/// twice.
 pub(super) const LEAP: u64 = 1 << 32;
 /// The same for ids of nodes.
 pub(super) const NODE_LEAP: u64 = 1000;
 
-/// Starts that are believed: more, and the numbers of jobs would run out.
+/// Start numbers from agents are believed only below this: with larger ones the numbers of jobs would run out.
 pub const MOST_BOOTS: u64 = 1 << 22;
 
 /// Key of the cluster's id in the table of settings.
 const CLUSTER: &str = "cluster";
-/// Key of what is remembered while the metadata are older than what agents hold.
+/// Key of the [`Behind`] row, which exists while the metadata are older than what agents hold.
 const BEHIND: &str = "behind";
 /// Key of the starts whose lost history an operator has accepted.
 const ACCEPTED: &str = "accepted";
-/// Key of the last start of which nothing is missed any more, since the metadata were made anew from blocks.
+/// Key of the last start whose lost history is accepted, because the metadata were rebuilt from blocks since.
 const ACCEPTED_UPTO: &str = "accepted_upto";
 
 /// Metadata that are older than what agents remember.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
-    /// What was seen, for people.
+    /// What was noticed, as text for people.
     pub why: String,
     /// The starts that are missing here: (boot, nonce).
     pub starts: Vec<(u64, u64)>,
 }
 
 impl Meta {
-    /// Begins one more start of the coordinator: gives the cluster its id if it has none, and notes the start.
+    /// Notes one more start of the coordinator, and gives the cluster its id if it has none.
     ///
     /// # Errors
     /// The disk fails.
@@ -55,8 +56,8 @@ impl Meta {
         })
     }
 
-    /// From now on the metadata count as older than what agents hold: no id that may be in use is given again.
-    /// `next_stripe` is one more than the largest stripe id seen. Whether that is news.
+    /// From now on the metadata count as older than what agents hold, and no id that may be in use is given again.
+    /// `next_stripe` is one more than the largest stripe id seen. Returns whether this was not known before.
     ///
     /// # Errors
     /// The disk fails.
@@ -75,7 +76,7 @@ impl Meta {
                 }
                 Ok(())
             };
-            // The next start is one that no agent has heard of.
+            // The next start gets a number that no agent knows.
             let boot =
                 start.map(|(boot, _)| boot).filter(|boot| *boot < MOST_BOOTS).map_or(0, |boot| boot + 2);
             if t.counter(tables::COUNT_BOOT)? < boot {
@@ -89,7 +90,8 @@ impl Meta {
         })
     }
 
-    /// An operator has decided to go on with these metadata, older or not. Whether they were older.
+    /// An operator has decided to go on with these metadata, even if they are older. Returns whether they were
+    /// older.
     ///
     /// # Errors
     /// The disk fails.
@@ -155,8 +157,8 @@ impl Snapshot {
     }
 }
 
-/// The history that agents remember and these metadata lack was made anew from blocks: it is missed no more, nor is that
-/// of any start before.
+/// Accepts that these metadata lack history that agents remember, up to the last such start: the content was
+/// rebuilt from blocks.
 pub(super) fn accept_upto(t: &mut Tables<'_>) -> Result<()> {
     let behind = t.settings.remove(BEHIND)?.map(|row| unpack_behind(row.value())).transpose()?;
     let Some(last) = behind.and_then(|behind| behind.starts.into_iter().map(|start| start.0).max()) else {
@@ -224,7 +226,7 @@ mod tests {
         let late = Seen { history: meta.history(), ..start };
         assert!(meta.snapshot().unwrap().holds(late).unwrap());
         let (_, next) = meta.begin(A, 12).unwrap();
-        assert!(meta.snapshot().unwrap().holds(late).unwrap(), "a restart is no break");
+        assert!(meta.snapshot().unwrap().holds(late).unwrap(), "a restart does not break the history");
 
         let old = open(copy.path());
         old.begin(A, 13).unwrap();

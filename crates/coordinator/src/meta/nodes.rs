@@ -1,4 +1,4 @@
-//! Nodes: their records, and what they hold against what they should hold.
+//! Nodes: their records, and comparing the blocks that they hold with those that they should hold.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,20 +11,20 @@ use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
 
-/// Blocks of a node that one transaction of [`Meta::wipe`] flags at most.
+/// Most blocks of a node that one transaction of [`Meta::wipe`] flags.
 const WIPE_BATCH: usize = 8192;
 
-/// The stripes that a page of a node's blocks tells of: those after `after` up to `upto`.
+/// The stripes that a page of a node's blocks covers: those after `after`, up to and including `upto`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Range {
-    /// The last stripe before; none for the first page.
+    /// The last stripe of the previous page; `None` for the first page.
     pub after: Option<StripeId>,
-    /// The last stripe; none for the last page.
+    /// The last stripe of the page; `None` for the last page.
     pub upto: Option<StripeId>,
 }
 
 impl Range {
-    /// The range as the first and last stripe id; none if it is empty.
+    /// The first and last stripe id of the range; `None` if it is empty.
     fn ids(self) -> Option<(u64, u64)> {
         let first = self.after.map_or(Some(0), |after| after.0.checked_add(1))?;
         let last = self.upto.map_or(u64::MAX, |upto| upto.0);
@@ -32,7 +32,7 @@ impl Range {
     }
 }
 
-/// A whole block, as recorded, on a node that is not its home, while it is lost at its home.
+/// A block that is lost at its home, but is whole and as recorded on a node, usually another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stray {
     /// The block.
@@ -43,16 +43,16 @@ pub struct Stray {
     pub digest: DigestBytes,
 }
 
-/// How what a node holds differs from what the metadata place on it.
+/// The differences between the blocks that a node holds and the blocks that the metadata place on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Placed there, but missing, or there with another generation, length or digest.
+    /// Blocks placed there that are missing, or have another generation, length or digest.
     pub lost: Vec<LostBlock>,
-    /// Flagged lost, but there as recorded.
+    /// Blocks flagged lost that are there as recorded.
     pub found: Vec<(BlockId, NodeId)>,
-    /// There, but neither placed there nor part of a put.
+    /// Blocks that are there, but not placed there.
     pub unknown: Vec<BlockRef>,
-    /// Those of the unknown blocks that are lost at their homes.
+    /// Blocks that are there as recorded, and lost at their homes.
     pub strays: Vec<Stray>,
 }
 
@@ -70,11 +70,12 @@ impl Meta {
         })
     }
 
-    /// Records the outcome of a [`Comparison`] of a page: flags what is lost, takes flags from what is there, gives
-    /// strays their new home. Garbage of the node that it does not hold is forgotten. Nothing becomes garbage.
+    /// Records the outcome of a [`Comparison`] of a page: flags lost blocks, removes the flags of blocks that are
+    /// there, and gives strays their new home. Garbage that the node does not hold any more is forgotten. Nothing
+    /// becomes garbage.
     ///
-    /// Returns what was lost, and the blocks that nobody knows: those of no home, no put and no garbage, and
-    /// not in `keep`.
+    /// Returns the lost blocks, and the unknown blocks: those that are not at their home, not part of a put, not
+    /// garbage, and not in `keep`.
     ///
     /// # Errors
     /// The disk fails.
@@ -97,7 +98,7 @@ impl Meta {
                     tracing::info!("{id} was found on {node}, not on {}", stray.home)
                 }
                 Ok(_) => {}
-                // The node has another block of the stripe: both stay as they are.
+                // The node is the home of another block of the stripe: both blocks stay as they are.
                 Err(CoordinatorError::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -117,10 +118,10 @@ impl Meta {
         Ok((lost, unknown))
     }
 
-    /// Records that a node lost all its blocks, and then that its wipe has ended.
+    /// Records that a node lost all its blocks and that its wipe has ended. Returns the number of blocks flagged.
     ///
     /// # Errors
-    /// The disk fails; what was flagged until then stays flagged.
+    /// The disk fails; blocks that were flagged until then stay flagged.
     pub fn wipe(&self, node: NodeId) -> Result<u64> {
         let (mut after, mut count) = (None, 0);
         loop {
@@ -168,8 +169,8 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// Compares what a node holds of the stripes of a range with what it should hold, in one pass over the rows of the
-    /// node. `damaged` are blocks that are there but whose headers cannot be read.
+    /// Compares the blocks of a range of stripes that a node holds with those that it should hold, in one pass
+    /// over the rows of the node. `damaged` are blocks that are there but whose headers cannot be read.
     ///
     /// # Errors
     /// The disk fails.
@@ -195,12 +196,13 @@ impl Snapshot {
             let why = match rest.get(&id) {
                 None if damaged.contains(&id) => Some(FaultKind::Corrupt),
                 None => Some(FaultKind::Missing),
-                // A file of another generation stays in `rest`: it is garbage besides.
+                // A file of another generation also stays in `rest`, as an unknown file.
                 Some(b) if b.generation != stripe.generation => Some(FaultKind::Stale),
                 Some(b) => {
                     let whole = b.len == stripe.layout.block_len(k, index);
                     if whole && is_placeholder(block) {
-                        // What was not there when the metadata were made from blocks: now its digest is known.
+                        // This block was not found when the metadata were rebuilt from blocks. Now its digest is
+                        // known.
                         let file = BlockRef { id, generation: b.generation };
                         out.strays.push(Stray { file, home: node, digest: b.digest });
                         rest.remove(&id);
@@ -225,7 +227,7 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// The home of a block that is as recorded and lost there: a node that holds it may become its home.
+    /// The home at which this block is lost, if `node` holds it as recorded and may become its home.
     ///
     /// # Errors
     /// The disk fails.
@@ -236,7 +238,7 @@ impl Snapshot {
         Ok((home == node || !taken).then_some(home))
     }
 
-    /// Those of these files that nobody knows: of no home, no put and no garbage.
+    /// Those of these files that are unknown: not at their home, not part of a put, not garbage.
     ///
     /// # Errors
     /// The disk fails.
@@ -257,7 +259,7 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// Data blocks of a stripe of this code, which is looked up once.
+    /// Number of data blocks of a stripe of this code; each code is looked up once.
     fn data_blocks(&self, code: u16, known: &mut HashMap<u16, usize>) -> Result<usize> {
         if let Some(&k) = known.get(&code) {
             return Ok(k);

@@ -19,7 +19,7 @@ impl Snapshot {
         record::unpack("object", row.value())
     }
 
-    /// The same for people and clients.
+    /// The object of this name, in the form that clients get.
     ///
     /// # Errors
     /// No object of this name.
@@ -44,7 +44,7 @@ impl Snapshot {
         self.stripes.get(id.0)?.map(|row| StripeRecord::unpack(row.value())).transpose()
     }
 
-    /// At most `limit` stripes of an object from position `first` on, for clients.
+    /// At most `limit` stripes of an object from position `first` on, in the form that clients get.
     ///
     /// # Errors
     /// The metadata contradict themselves.
@@ -63,8 +63,8 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// Objects in order of name: those that begin with `prefix`, after `after`, at most `limit`;
-    /// and whether there are more.
+    /// At most `limit` objects in order of name, whose names begin with `prefix` and come after `after`; and
+    /// whether there are more.
     ///
     /// # Errors
     /// The disk fails.
@@ -109,7 +109,7 @@ impl Meta {
     }
 }
 
-/// Makes an object visible whose stripes are recorded. No other one has its name.
+/// Makes an object visible whose stripes are recorded. No other object may have its name.
 pub fn add_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Result<()> {
     t.set_object(name, object)?;
     t.names.insert(object.id, name)?;
@@ -129,7 +129,7 @@ pub fn drop_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Res
     t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))
 }
 
-/// An object for clients.
+/// An object in the form that clients get.
 pub fn info(name: &str, object: &ObjectRecord, code: &str) -> ObjectInfo {
     ObjectInfo {
         name: name.into(),

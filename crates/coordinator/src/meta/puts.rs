@@ -1,8 +1,8 @@
-//! Puts: from the first grant to a visible object, or to garbage.
+//! Puts, from the first grant until the object is visible or the blocks are garbage.
 //!
 //! A put has one small row; each of its stripes has a row of its own from its grant to the end of the put. Stripes are
-//! granted in batches, each in one transaction, with ids in a row; their digests are recorded as the client tells
-//! them. The commit (`commit.rs`) turns all rows into an object in one transaction.
+//! granted in batches, each in one transaction, with consecutive ids. Their digests are recorded when the client
+//! reports them. The commit (`commit.rs`) turns all rows into an object in one transaction.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,16 @@ use crate::error::{CoordinatorError, Result};
 /// The generation that blocks are written with.
 const FIRST_GENERATION: u32 = 1;
 
-/// What is asked of a new put.
+/// The parameters of a new put.
 #[derive(Debug, Clone)]
 pub struct NewPut {
-    /// The name to be.
+    /// The name of the future object.
     pub name: String,
     /// Its length in bytes.
     pub size: u64,
     /// Its code.
     pub code: CodeRecord,
-    /// When it is encoded.
+    /// Whether it is encoded online or offline.
     pub encoding: Encoding,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
@@ -38,10 +38,10 @@ pub struct NewPut {
     pub batch: u64,
 }
 
-/// Stripes that a put may write.
+/// Stripes that were granted to a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// When its parity is made.
+    /// Whether its parity is made online or offline.
     pub encoding: Encoding,
     /// The stripes, in order.
     pub stripes: Vec<PendingStripe>,
@@ -51,7 +51,7 @@ pub struct Granted {
 type Homes = Result<Vec<Option<NodeId>>>;
 
 impl Meta {
-    /// Records a put under way and grants its first stripes; `place` gives the homes of a stripe.
+    /// Records a new put and grants its first stripes; `place` returns the homes of a stripe.
     ///
     /// # Errors
     /// The name exists and may not be replaced; those of `place`.
@@ -76,8 +76,8 @@ impl Meta {
         })
     }
 
-    /// Grants at most `batch` more stripes of a put, from position `from` on, and records what was written of
-    /// others. Repeating it gives the same stripes.
+    /// Grants at most `batch` more stripes of a put, from position `from` on, and records the digests of stripes
+    /// that were written. Repeating the call gives the same stripes.
     ///
     /// # Errors
     /// No such put; stripes before `from` that are not granted yet; digests that do not fit; those of `place`.
@@ -116,7 +116,7 @@ impl Meta {
         })
     }
 
-    /// Places one stripe of a put anew, under a new id; what was written of it becomes garbage.
+    /// Places one stripe of a put again, under a new id; the blocks written of the old stripe become garbage.
     ///
     /// # Errors
     /// No such put or stripe; those of `place`.
@@ -146,7 +146,7 @@ impl Meta {
         })
     }
 
-    /// Gives a put up; what was written of it becomes garbage. A put that is not there is no error.
+    /// Gives up a put; its blocks become garbage. If there is no such put, this is no error.
     ///
     /// # Errors
     /// The put is visible already.
@@ -209,7 +209,7 @@ impl Snapshot {
     }
 }
 
-/// The next stripes of a put, at most `batch`; the caller stores the put.
+/// Grants the next stripes of a put, at most `batch`; the caller stores the put.
 fn grant(
     t: &mut Tables<'_>,
     id: u64,
@@ -244,10 +244,10 @@ pub(super) fn pending(t: &Tables<'_>, put: u64, stripe: StripeId) -> Result<Pend
     })
 }
 
-/// Rows of stripes, and the digests that a client tells of them.
+/// Rows of stripes, and the digests that a client reports for them.
 pub(super) type Written<'w> = Vec<(PendingStripe, &'w [Option<DigestBytes>])>;
 
-/// What a client tells, if it fits the put.
+/// Checks the digests that a client reports, and returns them with the rows of their stripes.
 pub(super) fn told<'w>(
     t: &Tables<'_>,
     id: u64,
@@ -267,7 +267,8 @@ pub(super) fn told<'w>(
     Ok(out)
 }
 
-/// Every block that has bytes, and only those, must come with a digest; offline, data blocks only.
+/// Every block that was written, and no other, must come with a digest: all blocks that have bytes, or with
+/// offline encoding only the data blocks among them.
 fn check_digests(
     stripe: &PendingStripe,
     encoding: Encoding,

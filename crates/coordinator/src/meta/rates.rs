@@ -1,15 +1,16 @@
-//! What links carry, as somebody told the cluster. A store from before there were rates has none.
+//! The rates of links, as somebody told the cluster. Stores of older programs, which did not know rates, have
+//! none.
 
 use kintsu_plan::Rates;
 
 use super::{Meta, Snapshot, record, tables};
 use crate::error::Result;
 
-/// The name of the row.
+/// The key of the row.
 const RATES: &str = "rates";
 
 impl Meta {
-    /// Records what links carry, in place of what was recorded before.
+    /// Records the rates of links, which replace all earlier ones.
     ///
     /// # Errors
     /// The disk fails.
@@ -22,7 +23,7 @@ impl Meta {
 }
 
 impl Snapshot {
-    /// What links carry, as it was recorded last.
+    /// The rates of links that were recorded last.
     ///
     /// # Errors
     /// The disk fails.

@@ -1,8 +1,8 @@
 //! The rows of the metadata tables and their bytes.
 //!
-//! Stripes are packed by hand, because there are millions of them: a stripe of 14 blocks takes
-//! 341 bytes. The other rows are MessagePack with named fields, so that a field can be
-//! added without rewriting a store. Layout: `docs/format.md`, "Metadata".
+//! Stripes have a compact format of their own, because there are millions of them: a stripe of 14 blocks takes 341
+//! bytes. The other rows are MessagePack with named fields, so that a field can be added without rewriting a
+//! store. Layout: `docs/format.md`, "Metadata".
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,19 +20,19 @@ use crate::error::{CoordinatorError, Result};
 /// A visible object.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct ObjectRecord {
-    /// Its id: that of the put that wrote it.
+    /// Its id, which is the id of the put that wrote it.
     pub id: u64,
     /// Its length in bytes.
     pub size: u64,
     /// Its code.
     pub code: u16,
-    /// When it is encoded.
+    /// Whether it is encoded online or offline.
     pub encoding: Encoding,
-    /// How many of its stripes have their parity.
+    /// Number of its stripes whose parity is made.
     pub encoded: u64,
     /// Seconds since 1970 when it became visible.
     pub created: u64,
-    /// Its stripes in order, as runs of ids: (first, how many).
+    /// Its stripes in order, as runs of ids: (first, count).
     pub runs: Vec<(u64, u64)>,
 }
 
@@ -64,17 +64,17 @@ pub struct BlockRecord {
 pub struct StripeRecord {
     /// Id of the object it belongs to.
     pub owner: u64,
-    /// Its first byte in the object.
+    /// Offset of its first byte in the object.
     pub offset: u64,
     /// Its code.
     pub code: u16,
     /// Generation of its blocks.
     pub generation: u32,
-    /// How object bytes lie in it.
+    /// The layout of object bytes in the stripe.
     pub layout: Layout,
-    /// Whether its parity exists.
+    /// Whether its parity is made.
     pub encoded: bool,
-    /// By block index; `None` for empty blocks.
+    /// Its blocks by index; `None` for empty blocks.
     pub blocks: Vec<Option<BlockRecord>>,
 }
 
@@ -127,7 +127,7 @@ impl StripeRecord {
     /// The record from its bytes.
     ///
     /// # Errors
-    /// Bytes of another length than the record says.
+    /// The bytes do not have the length that the record states.
     pub fn unpack(bytes: &[u8]) -> Result<Self> {
         let bad = |got: usize| CoordinatorError::Corrupt {
             what: "stripe record".into(),
@@ -197,7 +197,7 @@ impl Cursor<'_> {
     }
 }
 
-/// The ids in `runs` (first id, how many), at most `limit` from position `first` on, with their positions.
+/// The ids in `runs` (first id, count), at most `limit` from position `first` on, with their positions.
 pub fn ids_of(runs: &[(u64, u64)], first: u64, limit: u64) -> Vec<(u64, StripeId)> {
     let (mut at, mut out) = (0, Vec::new());
     let end = first.saturating_add(limit);
@@ -225,21 +225,21 @@ pub struct PendingStripe {
     pub id: StripeId,
     /// Generation of its blocks.
     pub generation: u32,
-    /// Its first byte in the object.
+    /// Offset of its first byte in the object.
     pub offset: u64,
-    /// How object bytes lie in it.
+    /// The layout of object bytes in the stripe.
     pub layout: Layout,
     /// The node for each block; `None` for empty ones.
     pub homes: Vec<Option<NodeId>>,
     /// The put it belongs to.
     #[serde(default)]
     pub put: u64,
-    /// Digests of its blocks, once the client has told them.
+    /// Digests of its blocks, once the client has reported them.
     #[serde(default)]
     pub digests: Option<Vec<Option<DigestBytes>>>,
 }
 
-/// Tells whether a node may have lost blocks since: they are safe as long as neither number has changed.
+/// Shows whether a node may have lost blocks: blocks are safe as long as neither number has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct Fence {
     /// See [`NodeRecord::incarnation`].
@@ -249,41 +249,42 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// That of no node: whatever was written under it must be looked at.
+    /// A fence that no node has: blocks that were written under it must be checked.
     pub const UNKNOWN: Self = Self { incarnation: u64::MAX, epoch: u64::MAX };
 }
 
-/// A put under way; its stripes have rows of their own. Its lease is kept in memory: after a restart it begins anew.
+/// A put under way; its stripes have rows of their own. Its lease is kept in memory: after a restart of the
+/// coordinator it starts again with its full length.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct PendingPut {
-    /// The name to be.
+    /// The name of the future object.
     pub name: String,
     /// Its length in bytes.
     pub size: u64,
     /// Its code.
     pub code: u16,
-    /// When it is encoded.
+    /// Whether it is encoded online or offline.
     pub encoding: Encoding,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
-    /// How it is divided into stripes; none in a put of version 2, which has all of its stripes.
+    /// How it is divided into stripes; `None` in a put of version 2, which has all of its stripes.
     #[serde(default)]
     pub division: Option<Division>,
-    /// The stripes granted so far, in order, as runs of ids: (first, how many).
+    /// The stripes granted so far, in order, as runs of ids: (first, count).
     #[serde(default)]
     pub runs: Vec<(u64, u64)>,
-    /// For each home of its stripes, the fence when the node first became one.
+    /// For each home of its stripes, the fence of the node when it first became a home.
     #[serde(default)]
     pub fences: BTreeMap<NodeId, Fence>,
 }
 
 impl PendingPut {
-    /// Stripes granted so far.
+    /// Number of stripes granted so far.
     pub fn granted(&self) -> u64 {
         self.runs.iter().map(|r| r.1).sum()
     }
 
-    /// Stripes in all.
+    /// Number of all its stripes.
     pub fn stripes(&self) -> u64 {
         self.division.map_or(self.granted(), |division| division.count())
     }
@@ -293,7 +294,7 @@ impl PendingPut {
         push_id(&mut self.runs, id);
     }
 
-    /// Puts another stripe in the place of one, if that is there.
+    /// Replaces one stripe by another, if the old one is there.
     pub fn swap(&mut self, old: StripeId, new: StripeId) {
         let holds = |&(first, count): &(u64, u64)| (first..first + count).contains(&old.0);
         let Some(at) = self.runs.iter().position(holds) else { return };
@@ -315,28 +316,29 @@ pub struct NodeRecord {
     pub data: SocketAddr,
     /// Its data directory.
     pub dir: String,
-    /// Its last start.
+    /// A random number of its agent's last start.
     pub incarnation: u64,
-    /// It is being emptied, or was.
+    /// It is being drained, or was drained.
     pub draining: bool,
     /// It was stopped on purpose.
     pub stopped: bool,
-    /// Grows each time its blocks may have vanished other than by a restart: it is wiped, or begins with another folder.
+    /// Grows each time its blocks may have vanished without a restart: when it is wiped, or gets another folder.
     #[serde(default)]
     pub epoch: u64,
-    /// The folder that it is; unknown for one that has not registered since there are ids of folders.
+    /// The id of its folder; unknown if it last registered with a program that had no ids of folders.
     #[serde(default)]
     pub folder: Option<FolderId>,
     /// Its name, if it has one.
     #[serde(default)]
     pub name: Option<String>,
-    /// The name of its rack, if that has one.
+    /// The name of its rack, if the rack has one.
     #[serde(default)]
     pub rack_name: Option<String>,
-    /// So many of its blocks looked unknown at once that what was set aside is kept until an operator confirms.
+    /// If many of its blocks were unknown at once, their number: they are set aside and kept until an operator
+    /// confirms.
     #[serde(default)]
     pub held: u64,
-    /// All its blocks are to be deleted, and that is not done yet.
+    /// A wipe was ordered and is not finished.
     #[serde(default)]
     pub wiping: bool,
 }
@@ -367,7 +369,7 @@ impl NodeRecord {
     }
 }
 
-/// A code as data, so that a stripe can be read without the program that named the code.
+/// A code as data, so that a stripe can be read even by a program that does not know the code's name.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDerive, Deserialize)]
 pub struct CodeRecord {
     /// Its name: `rs:n=14,k=10`.
@@ -395,15 +397,15 @@ impl CodeRecord {
     }
 }
 
-/// A row as MessagePack with named fields.
+/// Encodes a row as MessagePack with named fields.
 pub fn pack<T: Serialize>(row: &T) -> Vec<u8> {
     rmp_serde::to_vec_named(row).expect("rows are plain data, writing them to memory cannot fail")
 }
 
-/// A row from MessagePack.
+/// Decodes a row from MessagePack.
 ///
 /// # Errors
-/// Bytes that are no such row.
+/// The bytes are no such row.
 pub fn unpack<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T> {
     rmp_serde::from_slice(bytes).map_err(|e| CoordinatorError::Corrupt {
         what: what.into(),

@@ -1,8 +1,8 @@
 //! Metadata from a copy: `docs/format.md`, "Metadata copy".
 //!
-//! The store is made aside and gets its name only after the sum over the whole copy was right: what is cut short or
-//! changed replaces nothing. `by_node` and `tally` are made anew from the stripes. Memory: the cache, a frame, and
-//! a batch of rows that are sorted before they are inserted.
+//! The store is written under a temporary name and gets its final name only after the checksum of the whole copy
+//! was right: a copy that is cut short or changed replaces nothing. `by_node` and `tally` are derived from the
+//! stripes. Memory: the cache, a frame, and a batch of rows that are sorted before they are inserted.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,20 +20,20 @@ use super::write::Tables;
 use super::{FILE, Failure, database, in_use};
 use crate::error::{CoordinatorError, Result};
 
-/// What a store is called while it is restored.
+/// Name of the store's file while it is being restored.
 const ASIDE: &str = "metadata.redb.restoring";
-/// Frames of one transaction: what a crash undoes does not matter, but dirty pages are memory.
+/// Frames per transaction. More would take more memory for dirty pages; what a crash undoes does not matter.
 const FRAMES: usize = 64;
-/// Rows of `by_node` that are sorted and inserted together.
+/// Rows of `by_node` that are sorted and inserted at a time.
 const BATCH: usize = 1 << 20;
-/// No frame is longer, packed or not.
+/// Longest frame, packed or unpacked.
 const MOST_FRAME_BYTES: u64 = 1 << 30;
 
-/// Makes the metadata in `dir` from a copy; `progress` is told how many stripes are restored.
+/// Restores the metadata in `dir` from a copy; calls `progress` with the number of stripes restored so far.
 ///
 /// # Errors
-/// `Conflict` when the folder holds metadata already or another process restores there; `Copy` and `Corrupt` for a
-/// copy that is not sound or that a newer program made; `Io`. Nothing was changed then.
+/// `Conflict` if the folder holds metadata already or another process restores there; `Copy` and `Corrupt` if the
+/// copy is not sound or was made by a newer program; `Io`. On error nothing was changed.
 pub fn restore(
     dir: &Path,
     cache_bytes: usize,
@@ -51,14 +51,14 @@ pub fn restore(
         Err(std::fs::TryLockError::Error(error)) => return Err(io(error)),
         Ok(()) => {}
     }
-    // What an earlier attempt left.
+    // Removes what an earlier attempt left.
     file.set_len(0).map_err(io)?;
     let failure = Failure::new(dir);
     let restored = || -> Result<CopyHeader> {
         let db = database(file, cache_bytes, failure.clone())?;
         let header = Restoring::run(&db, copy, progress)?;
         drop(db);
-        // An error of the last write is noted, not returned.
+        // An error of the last write is only noted by the file, not returned by the store.
         failure.check()?;
         refuse_present(dir)?;
         std::fs::rename(&aside, dir.join(FILE)).map_err(io)?;
@@ -66,7 +66,7 @@ pub fn restore(
         Ok(header)
     };
     restored().map_err(|error| {
-        // What cannot be removed is overwritten by the next attempt.
+        // If the file cannot be removed, the next attempt overwrites it.
         let _ = std::fs::remove_file(&aside);
         failure.explain(error)
     })
@@ -75,16 +75,16 @@ pub fn restore(
 /// Whether a folder holds metadata.
 ///
 /// # Errors
-/// The folder cannot be looked into.
+/// The folder cannot be read.
 pub fn present(dir: &Path) -> Result<bool> {
     let path = dir.join(FILE);
     path.try_exists().map_err(|source| CoordinatorError::Io { what: path.display().to_string(), source })
 }
 
-/// Refuses to restore where metadata are.
+/// Refuses to restore into a folder that holds metadata.
 ///
 /// # Errors
-/// `Conflict` when there are such; the folder cannot be looked into.
+/// `Conflict` if it holds metadata; the folder cannot be read.
 pub fn refuse_present(dir: &Path) -> Result<()> {
     if !present(dir)? {
         return Ok(());
@@ -96,14 +96,14 @@ pub fn refuse_present(dir: &Path) -> Result<()> {
     })
 }
 
-/// A copy that is read: all its bytes pass the check.
+/// Reads a copy; all its bytes pass through the checksum.
 struct Copy<R> {
     from: R,
     check: CopyCheck,
 }
 
 impl<R: Read> Copy<R> {
-    /// Exactly `len` bytes into `out`; memory is taken as they come.
+    /// Reads exactly `len` bytes into `out`; memory grows only as bytes arrive.
     fn take(&mut self, len: u64, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
         let got = (&mut self.from).take(len).read_to_end(out).map_err(|source| CoordinatorError::Io {
@@ -127,9 +127,9 @@ fn damaged(what: &'static str, expected: &str, got: impl ToString) -> CopyError 
 /// A restore under way.
 struct Restoring<'a> {
     db: &'a Database,
-    /// Rows of `by_node` to be: (node, stripe, index).
+    /// Rows for `by_node`: (node, stripe, index).
     homes: Vec<(u32, u64, u8)>,
-    /// Rows of `tally` to be.
+    /// Rows for `tally`.
     tally: HashMap<u32, (u64, u64)>,
     stripes: u64,
 }
@@ -164,7 +164,7 @@ impl Restoring<'_> {
         Ok(header)
     }
 
-    /// Restores some frames; false when they were the last.
+    /// Restores some frames; returns false after the last one.
     fn transaction(&mut self, copy: &mut Copy<impl Read>, bytes: &mut Vec<u8>) -> Result<bool> {
         let txn = self.db.begin_write()?;
         let mut more = true;
@@ -214,7 +214,7 @@ impl Restoring<'_> {
         Ok(())
     }
 
-    /// Takes the blocks' homes from rows of stripes.
+    /// Collects the homes of blocks from rows of stripes.
     fn gather(&mut self, rows: &[u8]) -> Result<()> {
         each_row(rows, |key, value| {
             let id = key.first_chunk().map(|bytes| StripeId(u64::from_le_bytes(*bytes)));
@@ -230,7 +230,7 @@ impl Restoring<'_> {
         })
     }
 
-    /// Inserts what was gathered, node by node, so that the rows of a page come together.
+    /// Inserts the collected rows in order of node, so that rows of the same database page are inserted together.
     fn settle(&mut self, txn: &WriteTransaction) -> Result<()> {
         self.homes.sort_unstable();
         let mut table = txn.open_table(tables::BY_NODE)?;
@@ -257,7 +257,7 @@ impl Restoring<'_> {
     }
 }
 
-/// Puts the rows of a frame into the table of that name.
+/// Inserts the rows of a frame into the table of this name.
 struct Inserting<'a> {
     txn: &'a WriteTransaction,
     name: &'a [u8],
@@ -286,7 +286,7 @@ impl Visit for Inserting<'_> {
     }
 }
 
-/// Whether these are bytes of the type, which reads them unchecked.
+/// Whether these bytes are valid for the type, whose own reader does not check them.
 fn fits<T: Value>(bytes: &[u8]) -> bool {
     match T::fixed_width() {
         Some(width) => bytes.len() == width,

@@ -1,8 +1,7 @@
 //! The tables of the metadata store: names, keys and values.
 //!
-//! The byte layout is written down in `docs/format.md`, "Metadata". Keys are ordered numbers and
-//! names, so that every listing is a range scan; counts come from `len()` and from the two small
-//! tables of counters, never from a scan.
+//! The byte layout is described in `docs/format.md`, "Metadata". Keys are ordered numbers and names, so that every
+//! listing is a range scan. Counts come from `len()` and from the two small tables of counters, never from a scan.
 
 use redb::{Key, TableDefinition, Value};
 
@@ -14,9 +13,9 @@ pub const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects"
 pub const NAMES: TableDefinition<u64, &str> = TableDefinition::new("names");
 /// Stripe id -> [`StripeRecord`](super::StripeRecord).
 pub const STRIPES: TableDefinition<u64, &[u8]> = TableDefinition::new("stripes");
-/// (node, stripe) -> the index of the block of that stripe that lives there. At most one does.
+/// (node, stripe) -> the index of the block of the stripe whose home is the node. There is at most one.
 pub const BY_NODE: TableDefinition<(u32, u64), u8> = TableDefinition::new("by_node");
-/// (stripe, index) of a block that cannot be read at its home -> why, one byte.
+/// (stripe, index) of a block that cannot be read at its home -> the reason, one byte.
 pub const LOST: TableDefinition<(u64, u8), u8> = TableDefinition::new("lost");
 /// Put id -> [`PendingPut`](super::PendingPut).
 pub const PUTS: TableDefinition<u64, &[u8]> = TableDefinition::new("puts");
@@ -40,30 +39,32 @@ pub const DEFINITIONS: TableDefinition<u16, &[u8]> = TableDefinition::new("defin
 pub const SETTINGS: TableDefinition<&str, &[u8]> = TableDefinition::new("settings");
 /// Start of the coordinator -> (a random number, transactions committed before it).
 pub const BOOTS: TableDefinition<u64, (u64, u64)> = TableDefinition::new("boots");
-/// (object, stripe) -> what was found of a stripe that the metadata do not know, while they are made anew from blocks.
+/// (object, stripe) -> the found blocks of a stripe that the metadata do not know, while they are rebuilt from
+/// blocks.
 pub const FOUND: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("found");
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
-/// Something that is done with each table.
+/// An operation on each table.
 pub trait Visit {
-    /// Does it with this one.
+    /// Handles one table.
     ///
     /// # Errors
-    /// Its own.
+    /// Those of the operation.
     fn table<K, V>(&mut self, table: TableDefinition<'static, K, V>) -> Result<()>
     where
         K: Key + 'static,
         V: Value + 'static;
 }
 
-/// Visits the tables that a copy of the metadata holds: all but `by_node` and `tally`, which are made anew from
-/// the stripes, and `found`, which begins anew with each start. A test demands that every table is one or the other.
+/// Visits the tables that a copy of the metadata contains: all except `by_node` and `tally`, which are derived
+/// from the stripes, and `found`, which is cleared at each start. A test checks that every table is either copied
+/// or excluded.
 ///
 /// # Errors
 /// Those of the visit.
 pub fn copied(visit: &mut impl Visit) -> Result<()> {
-    // The codes come before what uses them, for people who look at a copy.
+    // Codes come before the rows that use them, for people who read a copy.
     visit.table(COUNTERS)?;
     visit.table(SETTINGS)?;
     visit.table(NODES)?;
@@ -81,8 +82,8 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
     visit.table(BOOTS)
 }
 
-/// Version of this layout. It holds all that older versions have but puts under way, which are taken over when the
-/// store is opened.
+/// Version of this layout. Rows of older versions are valid in it, except puts under way, which are converted when
+/// the store is opened.
 pub const VERSION: u64 = 3;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u64 = 1;
@@ -94,7 +95,7 @@ pub const COUNT_PUT: &str = "next_put";
 pub const COUNT_STRIPE: &str = "next_stripe";
 /// Counter: next node id.
 pub const COUNT_NODE: &str = "next_node";
-/// Counter: next code key; less than the keys in use in stores from before there was this counter.
+/// Counter: next code key. In stores from before this counter existed it may be less than the keys in use.
 pub const COUNT_CODE: &str = "next_code";
 /// Counter: next number of an object that is gone.
 pub const COUNT_GRAVE: &str = "next_grave";

@@ -1,4 +1,4 @@
-//! The metadata store against its invariants, after any operations and after crashes.
+//! Checks the invariants of the metadata store after random operations and after crashes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(crate) fn open(dir: &Path) -> Meta {
     Meta::open(dir, 1 << 20).unwrap()
 }
 
-/// A store as it is on disk now: what a process sees that starts after this one was killed.
+/// The store as it is on disk now: a process that starts after this one was killed sees the same.
 pub(crate) fn after_a_crash(dir: &Path) -> (tempfile::TempDir, Meta) {
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(dir.join(FILE), copy.path().join(FILE)).unwrap();
@@ -136,7 +136,7 @@ fn a_put_is_seen_whole_or_not_at_all_whenever_the_process_dies() {
     let (_keep, crashed) = after_a_crash(dir.path());
     assert!(crashed.snapshot().unwrap().object("a").is_err());
     assert_eq!(crashed.snapshot().unwrap().puts().unwrap(), [id]);
-    // The client comes back to the new process, and once more because it lost the reply.
+    // The client repeats its commit to the new process, and once more because it lost the reply.
     let info = crashed.commit_put(id, &written(&put), 7).unwrap();
     assert_eq!((info.size, info.stripes, info.encoded), (40, 3, true));
     assert_eq!(crashed.commit_put(id, &written(&put), 9).unwrap(), info);
@@ -151,7 +151,7 @@ fn a_put_is_seen_whole_or_not_at_all_whenever_the_process_dies() {
     assert_eq!(stripes.iter().map(|s| s.offset).collect::<Vec<_>>(), [0, 16, 32]);
     assert_eq!(stripes[2].blocks[1].as_ref().unwrap().len, 4);
     assert_eq!(snapshot.puts().unwrap(), [0u64; 0]);
-    // Ids go on where they were.
+    // Ids continue from the last one.
     let (next, put) =
         crashed.begin_put(new_put("b", 1, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
     assert!(next > id && put.stripes[0].id > stripes[2].id);
@@ -254,13 +254,13 @@ fn a_repaired_block_moves_home_only_as_recorded() {
     check(&meta);
     let snapshot = meta.snapshot().unwrap();
     assert!(snapshot.must_sweep(NodeId(1), id).unwrap() && !snapshot.must_sweep(NodeId(9), id).unwrap());
-    // A second repair of the same block comes too late: what it wrote is garbage.
+    // A second repair of the same block comes too late: its new file is garbage.
     assert_eq!(meta.rehome(id, 1, &[land(8, digest(id, 1))]).unwrap(), []);
     assert!(meta.snapshot().unwrap().must_sweep(NodeId(8), id).unwrap());
-    // Unless it wrote to the very node where the block is now.
+    // But not if it wrote to the node where the block is now.
     assert_eq!(meta.rehome(id, 1, &[land(9, digest(id, 1))]).unwrap(), []);
     assert!(!meta.snapshot().unwrap().must_sweep(NodeId(9), id).unwrap());
-    // In place: flag off, no garbage.
+    // A repair in place removes the flag and leaves no garbage.
     meta.mark_lost(&[LostBlock { node: NodeId(9), ..lost }]).unwrap();
     let again = Landing { from: NodeId(9), ..land(9, digest(id, 1)) };
     assert_eq!(meta.rehome(id, 1, &[again]).unwrap(), [BlockIndex(1)]);
@@ -302,12 +302,12 @@ fn what_a_node_holds_is_compared_with_what_it_should_hold() {
     assert_eq!(
         meta.snapshot().unwrap().garbage(node, 10).unwrap(),
         [],
-        "nothing is deleted for being unknown"
+        "nothing is deleted because it is unknown"
     );
     assert_eq!(unknown.iter().map(|g| g.id.stripe).collect::<Vec<_>>(), [ids[2], StripeId(999)]);
     meta.abort_put(put).unwrap();
 
-    // It comes back with everything: headers show that a block is there, not that its bytes are sound.
+    // The node comes back with all its blocks: headers show that a block is there, not that its bytes are sound.
     let all: Vec<_> = ids.iter().map(|&id| held(id, 1, 8, digest(id, 0))).collect();
     let comparison = meta.snapshot().unwrap().compare(node, Range::default(), &all, &HashSet::new()).unwrap();
     assert_eq!(comparison.lost, []);
@@ -385,7 +385,7 @@ pub(crate) fn apply(meta: &Meta, op: Op) {
             let encoding = if offline { Encoding::Offline } else { Encoding::Online };
             let new = NewPut { batch: 1, ..new_put(&format!("o{name}"), size, name % 2 == 0, encoding) };
             if let Ok((id, mut put)) = meta.begin_put(new, |_, l| Ok(homes(from, l))) {
-                // Some of its stripes are granted later, and one is placed anew.
+                // Some of its stripes are granted later, and one is placed again.
                 let count = size.div_ceil(BLOCK * u64::from(K));
                 while (put.stripes.len() as u64) < count && end != 1 {
                     let (at, told) = (put.stripes.len() as u64, written(&put));
@@ -519,7 +519,7 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
     let meta = open(dir.path());
     check(&meta);
     assert!(put.stripes.iter().all(|s| meta.snapshot().unwrap().is_pending(s.id).unwrap()));
-    // Nobody knows what its nodes went through: they are asked.
+    // Its nodes may have restarted meanwhile: they must be asked.
     let (down, told) = (Default::default(), Default::default());
     let evidence = Evidence { down: &down, told: &told, bearable: &|_| false };
     let Commit::Unsure(doubts) = meta.try_commit(id, &written(&put), 1, &evidence).unwrap() else {

@@ -1,4 +1,4 @@
-//! What version 2 of the layout recorded in another way: puts under way.
+//! Converts puts under way that version 2 of the layout recorded in another way.
 
 use std::collections::BTreeMap;
 
@@ -27,12 +27,12 @@ struct Put {
     stripes: Vec<PendingStripe>,
 }
 
-/// Gives the stripes of puts that version 2 recorded rows of their own.
+/// Converts the puts of version 2: each stripe gets a row of its own.
 pub(super) fn take_over(t: &mut Tables<'_>) -> Result<()> {
     let mut old = Vec::new();
     for row in t.puts.iter()? {
         let (id, row) = row?;
-        // A row of this version has no stripes, and is no row of version 2.
+        // A row of the present version has no field `stripes`, so it does not decode as a row of version 2.
         if let Ok(put) = record::unpack::<Put>("put", row.value()) {
             old.push((id.value(), put));
         }

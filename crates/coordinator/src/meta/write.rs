@@ -125,7 +125,7 @@ impl<'t> Tables<'t> {
         code_of(self.codes.get(key)?.as_ref().map(|r| r.value()), key)
     }
 
-    /// Gives a block that was made its home.
+    /// Records the home of a block that exists.
     pub fn settle(&mut self, id: StripeId, index: BlockIndex, generation: u32, node: NodeId) -> Result<()> {
         let taken = self.by_node.insert((node.0, id.0), index.0)?.map(|old| old.value());
         if let Some(other) = taken {
@@ -139,7 +139,7 @@ impl<'t> Tables<'t> {
         self.count(node, 1, 0)
     }
 
-    /// Takes a block's home away: what lies there is garbage from now on.
+    /// Removes the home of a block: the file there becomes garbage.
     pub fn unsettle(&mut self, id: StripeId, index: BlockIndex, generation: u32, node: NodeId) -> Result<()> {
         if self.by_node.remove((node.0, id.0))?.is_some() {
             self.count(node, -1, 0)?;

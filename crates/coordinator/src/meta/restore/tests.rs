@@ -1,4 +1,5 @@
-//! Dump and restore: the same tables afterwards, whatever was done before; nothing from a copy that is not sound.
+//! Dump and restore: the tables are the same afterwards, whatever was done before; a copy that is not sound
+//! restores nothing.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ impl Visit for All<'_> {
     }
 }
 
-/// Everything but what a restore changes: the counters that say which copy is the last.
+/// All rows, without what a restore changes: the counters of the last copy.
 fn rows(meta: &Meta) -> Rows {
     let snapshot = meta.snapshot().unwrap();
     let mut all = All { txn: &snapshot.txn, rows: Rows::new() };
@@ -45,7 +46,7 @@ fn rows(meta: &Meta) -> Rows {
     all.table(tables::BY_NODE).unwrap();
     all.table(tables::TALLY).unwrap();
     let mut rows = all.rows;
-    // A node that has no blocks any more, and one that never had any, mean the same.
+    // A row of zeros (a node that has no blocks any more) and no row (it never had any) mean the same.
     rows.get_mut("tally").unwrap().retain(|_, counts| counts.iter().any(|byte| *byte != 0));
     let counters = rows.get_mut("counters").unwrap();
     counters.remove(tables::COUNT_COPY.as_bytes());
@@ -96,13 +97,13 @@ fn every_table_is_copied_or_made_anew() {
     let snapshot = meta.snapshot().unwrap();
     let mut all = All { txn: &snapshot.txn, rows: Rows::new() };
     tables::copied(&mut all).unwrap();
-    // What was found of a rebuild begins anew with each start.
+    // The blocks found by a rebuild are cleared at each start.
     let others = ["by_node", "found", "tally"].map(String::from);
     let mut known: Vec<String> = all.rows.into_keys().chain(others).collect();
     let mut there: Vec<String> = snapshot.txn.list_tables().unwrap().map(|t| t.name().to_owned()).collect();
     known.sort();
     there.sort();
-    assert_eq!(there, known, "a new table belongs into tables::copied, or is derived in restore.rs");
+    assert_eq!(there, known, "a new table belongs in tables::copied, or must be derived in restore.rs");
 }
 
 #[test]
