@@ -1,4 +1,4 @@
-//! What an agent answers, if it does so in time.
+//! Waits for the answer of an agent, with a time limit.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::{CoordinatorError, Result};
 /// The answer of a node to a call.
 ///
 /// # Errors
-/// `Unavailable`: it answered with an error, or not within `patience`; then `late` says so.
+/// `Unavailable`: the node answered with an error, or not within `patience`; then the reason is `late`.
 pub async fn answer<T>(
     node: NodeId,
     patience: Duration,

@@ -1,4 +1,4 @@
-//! Claims on places ([`crate::places`]) that end by themselves: guards for the driver.
+//! Claims on places ([`crate::places`]) as guards for the driver: a claim ends when its guard is dropped.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -24,15 +24,16 @@ pub struct Sweeping {
     places: Vec<Place>,
 }
 
-/// Nobody may write there now: a file of that block is still to be deleted or set aside, or the node is being wiped.
+/// A place where nobody may write now: a file of that block is still to be deleted or set aside, or the node is
+/// being wiped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Barred(pub Place);
 
 impl Cluster {
-    /// Claims places for writing. What agents report to hold there is not garbage, and is not swept.
+    /// Claims places for writing. Blocks that agents report there do not become garbage and are not swept.
     ///
     /// # Errors
-    /// The disk fails. `Ok(Err(place))`: that one cannot be written to now, and none is claimed.
+    /// The disk fails. `Ok(Err(place))`: this place cannot be written to now, and no place is claimed.
     pub async fn claim(self: &Arc<Self>, places: Vec<Place>) -> Result<Result<Writing, Barred>> {
         let writing = {
             let members = self.members();
@@ -47,7 +48,8 @@ impl Cluster {
             drop(claims);
             Writing { cluster: self.clone(), places: places.clone(), wipes }
         };
-        // A sweep that came before may have been given up while its node went on deleting: then the row is still there.
+        // An earlier sweep may have been abandoned while its node went on deleting: then the garbage row still
+        // exists.
         let row = move |meta: &Meta| {
             let snapshot = meta.snapshot()?;
             for place in places {
@@ -63,8 +65,8 @@ impl Cluster {
         })
     }
 
-    /// At most `limit` files of a node that nobody needs, claimed for sweeping. Files at places that are being
-    /// written to are left out, and those in `without`.
+    /// Claims at most `limit` garbage files of a node for sweeping, and returns them. Files in `without` and files
+    /// at places that are being written to are left out.
     ///
     /// # Errors
     /// The disk fails.
@@ -81,15 +83,15 @@ impl Cluster {
                 without.extend(cluster.written_to(node));
                 let files = meta.snapshot()?.garbage_but(node, limit, &without)?;
                 let (files, sweeping) = cluster.claim_files(node, files);
-                // Between the look and the claim somebody may have written and committed there.
+                // Between the first look and the claim, somebody may have written and committed there.
                 let files = meta.snapshot()?.still_garbage(node, &files)?;
                 Ok((files, sweeping))
             })
             .await
     }
 
-    /// Those of these files of a node that nobody knows, claimed for being set aside. Files at places that are being
-    /// written to are left out.
+    /// Claims those of these files of a node that are unknown, so that they can be set aside, and returns them.
+    /// Files at places that are being written to are left out.
     ///
     /// # Errors
     /// The disk fails.
@@ -107,7 +109,7 @@ impl Cluster {
             .await
     }
 
-    /// Claims those of these files for sweeping that nobody has claimed.
+    /// Claims for sweeping those of these files that are not claimed yet.
     fn claim_files(self: &Arc<Self>, node: NodeId, mut files: Vec<BlockRef>) -> (Vec<BlockRef>, Sweeping) {
         let places = self.places().sweep(files.iter().map(|file| (node, file.id)));
         let claimed: HashSet<Place> = places.iter().copied().collect();
@@ -122,10 +124,10 @@ impl Cluster {
 }
 
 impl Writing {
-    /// Fails when a node was wiped since the claim was taken: what was written there may be gone.
+    /// Fails if a node was wiped since the claim was taken: what was written there may be gone.
     ///
     /// # Errors
-    /// Such a node.
+    /// `Conflict`, which names the node.
     pub fn check(&self) -> Result<()> {
         let claims = self.cluster.places();
         match self.wipes.iter().find(|(node, count)| claims.wipes(**node) != **count) {

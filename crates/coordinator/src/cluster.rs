@@ -1,7 +1,7 @@
-//! What all handlers and drivers of one coordinator share: the state machines behind locks, the
-//! metadata, the clock, and the way to the agents.
+//! The state that all handlers and drivers of one coordinator share: the state machines behind locks, the
+//! metadata, the clock, and the connections to the agents.
 //!
-//! Locks are held for moments, never over an await or a disk.
+//! A lock is held only for a moment, never across an await or a disk access.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -31,43 +31,43 @@ use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_
 use crate::places::{Place, Places};
 use crate::repair::{Auto, Laggards, Paces, Queue};
 
-/// Operations that one start of a coordinator can number.
+/// Most operations that one start of a coordinator can number.
 const JOBS_A_BOOT: u64 = 1 << 40;
-/// Blocks that are read again at once, because somebody found them bad.
+/// Most blocks that are read again at the same time because somebody reported them as bad.
 const VERIFIED_AT_ONCE: usize = 4;
 
-/// A code with what labels say of it.
+/// A code, and the description of it in labels.
 type Labelled = (Arc<dyn Code>, Arc<CodeLabel>);
 
-/// What all handlers and drivers share.
+/// The state that all handlers and drivers share.
 pub struct Cluster {
     pub config: Config,
     pub meta: Meta,
     pub conductor: Conductor,
-    /// Wakes the driver that has garbage deleted.
+    /// Wakes the driver that deletes garbage.
     pub sweep: Notify,
-    /// Bounds the stripes that encodings and drains work on at once.
+    /// Limits the stripes that encodings and drains work on at once.
     pub slots: Arc<Semaphore>,
-    /// Bounds the pages of registrations that are compared at once.
+    /// Limits the pages of registrations that are compared at once.
     pub registering: Semaphore,
-    /// Lets one definition at a time be proved: that takes memory and time in proportion to it.
+    /// Allows one proof of a definition at a time: a proof takes memory and time in proportion to the definition.
     pub proving: Semaphore,
-    /// Lets a few blocks at once be read again by their nodes.
+    /// Allows nodes to read only a few suspected blocks again at once.
     pub doubts: Semaphore,
-    /// Lets one wipe at a time find out what it would cost.
+    /// Allows only one wipe at a time to compute what it would cost.
     pub judging: Semaphore,
-    /// Times that repairs waited for news of a node.
+    /// How often repairs waited for news of a node.
     pub waits: AtomicU64,
     /// Copies of the metadata on agents.
     pub copies: Copies,
-    /// Wakes the driver that makes metadata anew from blocks.
+    /// Wakes the driver that rebuilds metadata from blocks.
     pub rebuilt: Notify,
     /// Ends everything.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
     /// The cluster's id.
     pub id: ClusterId,
-    /// This start, and the history at its begin.
+    /// This start of the coordinator, and the history when it began.
     start: Seen,
     gate: Mutex<Gate>,
     rebuild: Mutex<Rebuild>,
@@ -94,7 +94,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The state that the metadata in the configured directory give.
+    /// Opens the metadata in the configured directory and builds the state from them.
     ///
     /// # Errors
     /// The directory is in use; the metadata cannot be read.
@@ -181,8 +181,8 @@ impl Cluster {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
     }
 
-    /// What agents are to remember now; nothing while the gate is closed, so that a newer copy of the metadata that is put
-    /// back finds them as they were.
+    /// The point of the history that agents are to remember now. `None` while the gate is closed: an operator may
+    /// still put back newer metadata, and the agents must then remember what they did before.
     pub fn seen(&self) -> Option<Seen> {
         let open = self.gate().is_open();
         open.then(|| Seen { history: self.meta.history().max(self.start.history), ..self.start })
@@ -192,17 +192,17 @@ impl Cluster {
         lock(&self.gate)
     }
 
-    /// How far metadata are that are being made anew.
+    /// The progress of rebuilding the metadata.
     pub fn rebuild(&self) -> MutexGuard<'_, Rebuild> {
         lock(&self.rebuild)
     }
 
-    /// Whether metadata are being made anew from blocks.
+    /// Whether metadata are being rebuilt from blocks.
     pub fn is_rebuilding(&self) -> bool {
         self.gate().is_rebuilding()
     }
 
-    /// From now on jobs have numbers beyond those of this start, which an agent remembers.
+    /// From now on jobs get numbers above those of start `boot`, which an agent remembers.
     pub fn outrun(&self, boot: u64) {
         if boot < MOST_BOOTS {
             self.next_job.fetch_max((boot + 1) * JOBS_A_BOOT, Ordering::Relaxed);
@@ -245,17 +245,17 @@ impl Cluster {
         lock(&self.asks)
     }
 
-    /// Who writes and deletes where.
+    /// The places where something is being written or deleted.
     pub fn places(&self) -> MutexGuard<'_, Places> {
         lock(&self.places)
     }
 
-    /// The blocks that nodes are reading once more, because somebody found them bad.
+    /// The blocks that nodes are reading once more because somebody reported them as bad.
     pub fn verifying(&self) -> MutexGuard<'_, HashSet<Place>> {
         lock(&self.verifying)
     }
 
-    /// What waits for the gate to be set aside.
+    /// The blocks that will be set aside once the gate is open.
     pub fn unknown(&self) -> MutexGuard<'_, HashMap<NodeId, Unknown>> {
         lock(&self.unknown)
     }
@@ -269,7 +269,7 @@ impl Cluster {
         lock(&self.damage)
     }
 
-    /// The nodes as planners see them, and those that can be read.
+    /// The nodes as planners see them, and the nodes that can be read from.
     pub fn nodes(&self) -> (Topology, BTreeSet<NodeId>) {
         let (mut topology, usable) = {
             let members = self.members();
@@ -279,31 +279,31 @@ impl Cluster {
         (topology, usable)
     }
 
-    /// What links carry, as it was told.
+    /// The rates of the links, as the cluster was told.
     pub fn rates(&self) -> Arc<Rates> {
         lock(&self.rates).clone()
     }
 
-    /// From now on links carry this.
+    /// Replaces the rates of the links.
     pub fn set_rates(&self, rates: Rates) {
         *lock(&self.rates) = Arc::new(rates);
     }
 
-    /// A number for a job or a resume key; never the same twice, not even after a restart.
+    /// A new number for a job or a resume key; no number is used twice, not even after a restart.
     pub fn next_job(&self) -> JobId {
         JobId(self.next_job.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The code of a stripe. Its name must still mean the generator that was recorded. Blocking: a code is proved
-    /// when it is met for the first time.
+    /// The code of a stripe. The code's name must still mean the recorded generator. Blocking: a code is proved
+    /// when it is first used.
     ///
     /// # Errors
-    /// The recorded code is unknown to this program or means something else by now.
+    /// The recorded code is unknown to this program, or its name means another generator now.
     pub fn code(&self, key: u16) -> Result<Arc<dyn Code>> {
         Ok(self.labelled_code(key)?.0)
     }
 
-    /// The same with what labels say of it.
+    /// The same, with the description of the code for labels.
     fn labelled_code(&self, key: u16) -> Result<Labelled> {
         if let Some(code) = lock(&self.codes).get(&key) {
             return Ok(code.clone());
@@ -328,7 +328,7 @@ impl Cluster {
     /// A registered code by its name, proved away from the asynchronous threads.
     ///
     /// # Errors
-    /// `NotFound`; the recorded definition does not prove.
+    /// `NotFound`; the proof of the recorded definition fails.
     pub async fn registered(&self, name: String) -> Result<(Arc<dyn Code>, Definition)> {
         let find = move |meta: &Meta| {
             let snapshot = meta.snapshot()?;
@@ -371,7 +371,7 @@ impl Cluster {
         id: StripeId,
     ) -> Result<Option<(StripeRecord, Arc<dyn Code>, Label)>> {
         let cluster = self.clone();
-        // A code that is met for the first time is proved here, away from the asynchronous threads.
+        // A code that is used for the first time is proved here, away from the asynchronous threads.
         let look = move |meta: &Meta| {
             let snapshot = meta.snapshot()?;
             let Some(stripe) = snapshot.stripe(id)? else { return Ok(None) };
@@ -381,7 +381,7 @@ impl Cluster {
         self.meta.off(look).await
     }
 
-    /// What the blocks of a visible stripe say of themselves where they are written anew. Blocking.
+    /// The label for blocks of a visible stripe that are written again. Blocking.
     ///
     /// # Errors
     /// The metadata contradict themselves.
@@ -428,10 +428,11 @@ impl Cluster {
         });
     }
 
-    /// Runs a short task to its end even if the caller does not wait for it: what it changes and what follows from that
-    /// stay together.
+    /// Runs a short task to its end even if the caller stops waiting. So a change is never left without the steps
+    /// that must follow it.
     ///
-    /// An error while the coordinator ends is not told: the connection ends instead, and the caller asks the next one.
+    /// An error while the coordinator ends is not returned: the connection ends instead, and the caller asks the
+    /// next coordinator.
     ///
     /// # Errors
     /// Those of the task; `Storage` if it panicked.
@@ -441,7 +442,7 @@ impl Cluster {
     ) -> Result<T> {
         let (tell, told) = oneshot::channel();
         self.tasks.spawn(async move {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = tell.send(task.await);
         });
         let early = || CoordinatorError::Storage("expected the outcome of a change, got a panic".into());
@@ -449,7 +450,7 @@ impl Cluster {
         self.unless_ending(outcome).await
     }
 
-    /// The outcome of a change; never, where it is an error while the coordinator ends.
+    /// Returns the outcome of a change, but never returns if it is an error and the coordinator is ending.
     ///
     /// # Errors
     /// Those of the change.
@@ -474,12 +475,13 @@ fn bad_code(name: &str, got: String) -> CoordinatorError {
     CoordinatorError::Corrupt { what: format!("code {name}"), expected, got }
 }
 
-/// The error for a node that nobody knows.
+/// The error for an unknown node.
 pub fn unknown_node(node: NodeId) -> CoordinatorError {
     CoordinatorError::NotFound { what: "node", name: node.0.to_string() }
 }
 
-/// A panic elsewhere leaves these states as they were between two calls: they stay usable.
+/// Locks even after a panic elsewhere: these states stay usable, because a panic leaves them as they were between
+/// two calls.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What a coordinator is started with.
+//! The settings of a coordinator.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,59 +11,59 @@ use kintsu_wire::{ClusterId, TrustedNetwork};
 
 use crate::restore::Restore;
 
-/// Starts agents again that were stopped, where one process runs coordinator and agents.
+/// Starts stopped agents again, if one process runs coordinator and agents.
 pub trait Launcher: Send + Sync {
     /// Starts the agent of this node on its old directory; it registers by itself.
     fn launch(&self, node: NodeId) -> Launching<'_>;
 }
 
-/// A start under way; the error is for people.
+/// A start under way; the error is text for people.
 pub type Launching<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
-/// What a coordinator is started with.
+/// The settings of a coordinator.
 #[derive(Clone)]
 pub struct Config {
-    /// Where its metadata are.
+    /// The directory of its metadata.
     pub dir: PathBuf,
-    /// Where it listens; port 0 for any.
+    /// The address where it listens; port 0 for any free port.
     pub listen: SocketAddr,
     /// The token of the cluster, if it has one.
     pub token: Option<String>,
-    /// A network beside loopback where it may listen, in plain text.
+    /// A network, besides loopback, where it may listen without encryption.
     pub trusted: Option<TrustedNetwork>,
     /// How often agents must send a heartbeat.
     pub heartbeat: Duration,
-    /// An agent without a heartbeat for so long is dead.
+    /// An agent that sent no heartbeat for this long is dead.
     pub dead_after: Duration,
-    /// The blocks of an agent that is dead for so long, and blocks that are lost for so long, are
-    /// repaired without being asked.
+    /// When an agent has been dead, or a block has been lost, for this long, the blocks are repaired
+    /// automatically.
     pub grace: Duration,
-    /// A put that is not renewed for so long is undone.
+    /// A put that is not renewed for this long is undone.
     pub lease: Duration,
-    /// Stripes of a put that are granted at once: a put of no more needs no other grants.
+    /// Stripes of a put that are granted at once. A put with no more stripes than this needs only one grant.
     pub grant: u64,
     /// Stripes that are encoded or moved at once.
     pub parallel: usize,
     /// Stripes that are repaired at once.
     pub repairs: usize,
-    /// Stripes under repair that one node has a part in at once, where a repair does not say otherwise.
+    /// Stripes under repair in which one node takes part at once, unless a repair says otherwise.
     pub repairs_per_node: u32,
     /// Memory for the cache of the metadata, in bytes.
     pub cache_bytes: usize,
-    /// Go on with metadata that are older than what agents remember.
+    /// Accept metadata that are older than what agents remember.
     pub accept_older: bool,
-    /// Make metadata anew from blocks: complete what is there, or begin with nothing.
+    /// Rebuild metadata from blocks: complete the metadata that are there, or begin with none.
     pub rebuild: bool,
-    /// The cluster that new metadata are for; none: one of their own, or where they are made from blocks, that of the first
-    /// agent.
+    /// The cluster id for new metadata. `None`: a new id; or, if the metadata are rebuilt from blocks, the id that
+    /// the first agent shows.
     pub adopt: Option<ClusterId>,
-    /// What was set aside because the metadata do not know it is deleted after so long.
+    /// Blocks that were set aside because the metadata do not know them are deleted after this long.
     pub quarantine_keep: Duration,
-    /// Agents that are given a copy of the metadata each time; 0 for no copies.
+    /// Number of agents that get each copy of the metadata; 0 for no copies.
     pub metadata_copies: usize,
-    /// How often they are, if something was committed since.
+    /// How often a copy is made, if something was committed since the last one.
     pub copy_every: Duration,
-    /// Where the metadata come from if the directory is to have none.
+    /// Where to restore the metadata from. The directory must then have none.
     pub restore: Option<Restore>,
     /// Starts agents, where that is possible.
     pub launcher: Option<Arc<dyn Launcher>>,

@@ -1,9 +1,9 @@
-//! What the coordinator refuses, and how it says so over gRPC.
+//! The coordinator's errors, and how they are sent over gRPC.
 
 use kintsu_plan::PlanError;
 use tonic::{Code, Status};
 
-/// Why a request or the start of a coordinator failed. Nothing was changed unless it says so.
+/// Why a request or the start of a coordinator failed. Nothing was changed unless the error says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CoordinatorError {
@@ -12,7 +12,7 @@ pub enum CoordinatorError {
     Invalid {
         /// Which parameter.
         what: &'static str,
-        /// What would be right.
+        /// What was expected.
         expected: String,
         /// What came.
         got: String,
@@ -42,21 +42,21 @@ pub enum CoordinatorError {
         what: String,
         /// The state it needs.
         expected: String,
-        /// The state that is.
+        /// The present state.
         got: String,
     },
-    /// No plan could be made: too few nodes, too many losses, a graph that proves false.
+    /// No plan could be made: too few nodes, too many losses, or the proof of a graph fails.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A repair without a plan, with the blocks that it misses and where they should be.
+    /// A repair for which no plan could be made, with the missing blocks and where they should be.
     #[error("{error}; missing: {missing}")]
     Missing {
         /// Why there is no plan.
         error: PlanError,
-        /// For people.
+        /// The missing blocks, as text for people.
         missing: String,
     },
-    /// A code that cannot be made, or a definition that does not prove.
+    /// A code that cannot be built, or a definition whose proof fails.
     #[error("code: {0}")]
     Code(#[from] kintsu_code::CodeError),
     /// The metadata on disk contradict themselves or are of another version.
@@ -64,7 +64,7 @@ pub enum CoordinatorError {
     Corrupt {
         /// Which row.
         what: String,
-        /// What a row like it looks like.
+        /// What was expected there.
         expected: String,
         /// What was read.
         got: String,
@@ -89,7 +89,7 @@ pub enum CoordinatorError {
         /// The error of the system.
         source: std::io::Error,
     },
-    /// A fault of this program: work under way panicked.
+    /// A fault of this program: a task panicked.
     #[error("internal error: {0}")]
     Internal(String),
     /// A node could not be reached or gave up.
@@ -125,10 +125,10 @@ impl From<CoordinatorError> for Status {
     }
 }
 
-/// Most bytes of a message: it travels in a header, which must not be long.
+/// Most bytes of a message: it is sent in a header, which must not be long.
 const MESSAGE_BYTES: usize = 2 << 10;
 
-/// A message without its middle, where it is too long: it may quote what somebody sent.
+/// Cuts out the middle of a message that is too long: a message may quote what a caller sent.
 fn shortened(message: String) -> String {
     if message.len() <= MESSAGE_BYTES {
         return message;

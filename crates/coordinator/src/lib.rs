@@ -1,18 +1,17 @@
-//! The coordinator: metadata, and decisions about where blocks live and how they are mended.
+//! The coordinator: metadata, and decisions about where blocks live and how they are repaired.
 //!
-//! Three layers, each ignorant of the ones above it:
-//! - decisions, pure: [`members`] (who is alive), [`repair`] (what is mended, how, for whom),
-//!   `leases` (which puts still live);
-//! - [`meta`]: the metadata, one durable transaction an operation;
-//! - the driver and the handlers: I/O. A handler answers one call; the driver does what takes
-//!   long.
+//! Three layers, from the bottom up; no layer knows the ones above it:
+//! - decisions, pure: [`members`] (which nodes are alive), [`repair`] (what is repaired, how, for whom),
+//!   `leases` (which puts are still under way);
+//! - [`meta`]: the metadata, one durable transaction per operation;
+//! - the driver and the handlers: I/O. A handler answers one call; the driver runs the jobs that take long.
 //!
-//! What it is not: no byte of an object passes through it, and it knows no codes and no repair
-//! algorithms; those are values of `kintsu-code` and `kintsu-plan`.
+//! What it is not: no byte of an object passes through it, and it knows no codes and no repair algorithms;
+//! those are values of `kintsu-code` and `kintsu-plan`.
 //!
-//! Invariants: metadata name a block's new home only after the block is durable there and has the
-//! recorded digest; an object is visible whole or not at all; what was acknowledged survives a
-//! kill at any moment; nothing is deleted unless a durable row names it, and nothing at all before the gate is open.
+//! Invariants: metadata name a block's new home only after the block is durable there and has the recorded
+//! digest; an object is visible whole or not at all; what was acknowledged survives a kill at any moment; nothing
+//! is deleted unless a durable row names it, and nothing at all before the gate is open.
 
 mod answer;
 mod claims;

@@ -1,5 +1,5 @@
-//! A coordinator without its drivers of time and garbage, real agents and a real client: tests decide what happens
-//! when, step by step.
+//! A coordinator without its tick and sweep drivers, with real agents and a real client: tests decide step by step
+//! what happens when.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// So many nodes, each in a rack of its own.
+    /// Starts this many nodes, each in a rack of its own.
     pub async fn start(nodes: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -59,7 +59,7 @@ impl Live {
         }
     }
 
-    /// Puts an object of one stripe, rs:n=4,k=2, and returns that.
+    /// Puts an object of one stripe, rs:n=4,k=2, and returns the stripe.
     pub async fn put(&self, name: &str) -> (StripeId, StripeRecord) {
         let mut options = PutOptions::new("rs:n=4,k=2");
         (options.block_bytes, options.cell_bytes) = (Some(64 << 10), Some(4 << 10));
@@ -68,7 +68,7 @@ impl Live {
         self.stripe(name)
     }
 
-    /// Follows a long work to its end, which must be a success.
+    /// Follows a job to its end; it must succeed.
     pub async fn follow(&self, mut jobs: kintsu_client::Jobs) {
         while let Some(event) = jobs.next().await.unwrap() {
             if let kintsu_wire::message::JobEvent::Ended(report) = event {
@@ -84,7 +84,7 @@ impl Live {
         (id, snapshot.stripe(id).unwrap().unwrap())
     }
 
-    /// Reads an object and compares.
+    /// Reads an object and compares its content.
     pub async fn check(&self, name: &str) {
         let mut got = Vec::new();
         self.client.get(name, None, &mut got, |_, _| {}).await.unwrap();
@@ -103,14 +103,14 @@ impl Live {
         kintsu_store::block_path(&self.dir.path().join(node.0.to_string()), id)
     }
 
-    /// Writes a block of one node to another one, as a drain does before it commits.
+    /// Writes a block of one node to another node, as a drain does before it commits.
     pub fn copy(&self, from: NodeId, to: NodeId, stripe: StripeId, index: u8) {
         let file = self.file(to, stripe, index);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::copy(self.file(from, stripe, index), file).unwrap();
     }
 
-    /// Changes one byte of a block behind its agent's back.
+    /// Changes one byte of a block without its agent's knowledge.
     pub fn flip(&self, node: NodeId, stripe: StripeId, index: u8) {
         let file = self.file(node, stripe, index);
         let mut bytes = std::fs::read(&file).unwrap();
@@ -119,7 +119,7 @@ impl Live {
         std::fs::write(&file, bytes).unwrap();
     }
 
-    /// Waits for something that happens by itself.
+    /// Waits for a condition that comes true by itself.
     pub async fn until(&self, what: &str, mut holds: impl FnMut(&Cluster) -> bool) {
         for _ in 0..3000 {
             if holds(&self.cluster) {
@@ -130,7 +130,8 @@ impl Live {
         panic!("waited in vain until {what}");
     }
 
-    /// Ends the agents and lets go of the metadata, as a crash of the coordinator does; returns where all of it is.
+    /// Ends the agents and closes the metadata, as a crash of the coordinator does; returns the directory of the
+    /// cluster.
     pub async fn end(self) -> tempfile::TempDir {
         for agent in &self.agents {
             agent.shutdown().await;
@@ -141,8 +142,8 @@ impl Live {
         self.dir
     }
 
-    /// Another coordinator in the place of this one: on a copy of its metadata, as if it had been killed now. Its
-    /// agents still talk to the old one.
+    /// Starts a coordinator on a copy of the metadata, as if this one had been killed now. The agents still talk
+    /// to the old one.
     pub async fn reopen(mut self) -> (Self, Arc<Cluster>) {
         let copy = self.dir.path().join("after");
         std::fs::create_dir_all(&copy).unwrap();

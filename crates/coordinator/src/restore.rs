@@ -1,8 +1,8 @@
-//! Metadata that are not in the folder: from a file, or from the newest copy that an agent keeps.
+//! Restores metadata into a folder that has none: from a file, or from the newest copy that an agent keeps.
 //!
-//! For a copy of an agent the coordinator listens before it has metadata. Agents that want to register are told to
-//! try again, and their addresses are noted. When no new one has come for a while, all are asked for their copies;
-//! the newest that is sound is restored.
+//! To get a copy from an agent, the coordinator listens before it has metadata. Agents that want to register are
+//! told to try again, and their addresses are noted. When no new agent has come for a while, all are asked for
+//! their copies; the newest sound copy is restored.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -23,9 +23,9 @@ use crate::config::Config;
 use crate::error::{CoordinatorError, Result};
 use crate::meta;
 
-/// How long an agent may take to tell its copies, and for each piece of one.
+/// How long an agent may take to list its copies, and to send each piece of a copy.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Pieces on their way to the disk.
+/// Most pieces that wait to be written to the disk.
 const PIECES: usize = 8;
 
 /// Where metadata come from when the folder has none.
@@ -33,9 +33,9 @@ const PIECES: usize = 8;
 pub enum Restore {
     /// A copy in a file.
     File(PathBuf),
-    /// The newest sound copy of all agents that register until none has come for `wait`.
+    /// The newest sound copy of the agents that register, until no new agent has come for `wait`.
     Auto {
-        /// The quiet time.
+        /// How long no new agent must have come.
         wait: Duration,
     },
 }
@@ -43,11 +43,11 @@ pub enum Restore {
 /// Metadata that were restored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Restored {
-    /// What the copy said about itself.
+    /// The header of the copy.
     pub header: CopyHeader,
     /// The file or the agent that it came from.
     pub from: String,
-    /// Seconds since it was taken.
+    /// Age of the copy in seconds.
     pub age_seconds: u64,
     /// How long restoring it took.
     pub seconds: f64,
@@ -81,7 +81,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
     tokio::task::spawn_blocking(work).await.map_err(|e| CoordinatorError::Storage(e.to_string()))?
 }
 
-/// The agents that called while there were no metadata.
+/// The agents that called before there were metadata.
 #[derive(Default)]
 pub struct Callers {
     /// Their control addresses, and the cluster that each showed.
@@ -93,7 +93,7 @@ impl Callers {
     /// An agent wants to register.
     pub fn note(&self, control: SocketAddr, cluster: Option<ClusterId>) {
         if lock(&self.agents).insert(control, cluster).is_none() {
-            tracing::info!("the agent at {control} is here");
+            tracing::info!("the agent at {control} wants to register");
             self.news.notify_one();
         }
     }
@@ -109,7 +109,7 @@ impl Callers {
         }
     }
 
-    /// All agents, when one has come and then no other one for `wait`.
+    /// Waits for the first agent, and then until no new agent has come for `wait`; returns all of them.
     async fn gather(&self, wait: Duration) -> BTreeMap<SocketAddr, Option<ClusterId>> {
         self.news.notified().await;
         while timeout(wait, self.news.notified()).await.is_ok() {}
@@ -162,7 +162,7 @@ pub async fn auto(config: &Config, wait: Duration, callers: &Callers) -> Result<
     )))
 }
 
-/// What the coordinator shows to the agents: it has no id of its own yet, so it takes theirs.
+/// The credentials that the coordinator shows to the agents. It has no cluster id yet, so it shows theirs.
 fn credentials(config: &Config, agents: &BTreeMap<SocketAddr, Option<ClusterId>>) -> Result<Credentials> {
     let conflict = |got: String| CoordinatorError::Conflict {
         what: "restoring from agents".into(),
@@ -204,7 +204,7 @@ async fn fetch(
     let from = Pieces { from, piece: Bytes::new() };
     let restoring = tokio::spawn(blocking(move || meta::restore(&dir, cache, from, &mut |_| {})));
     if let Err(why) = pass(copy, address, credentials, &pieces).await {
-        // A restore that has ended says why itself.
+        // If the restore has ended already, its own error says why.
         let _ = pieces.send(Err(io::Error::other(why))).await;
     }
     drop(pieces);
@@ -230,7 +230,7 @@ async fn pass(
     Ok(())
 }
 
-/// A copy that comes in pieces; reading it blocks.
+/// A copy that arrives in pieces; reading from it blocks.
 struct Pieces {
     from: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,

@@ -17,12 +17,12 @@ use crate::meta;
 use crate::restore::{self, Restore, Restored};
 use crate::service::{Door, Service};
 
-/// How long calls may take to end when the coordinator does.
+/// How long calls may go on after the coordinator began to end.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How long a last copy of the metadata may take.
+/// How long the last copy of the metadata may take.
 const LAST_COPY: Duration = Duration::from_secs(20);
 
-/// A coordinator: metadata, decisions, and the conduct of long work.
+/// A coordinator: it keeps the metadata, decides, and runs the jobs.
 #[derive(Debug)]
 pub struct Coordinator;
 
@@ -30,8 +30,8 @@ impl Coordinator {
     /// Starts a coordinator. It holds its directory exclusively until it has ended.
     ///
     /// # Errors
-    /// A listener beyond loopback, a port that is taken, a directory that is in use, metadata that
-    /// cannot be read.
+    /// A listener beyond loopback that is not protected, a port that is taken, a directory that is in use,
+    /// metadata that cannot be read.
     pub async fn start(mut config: Config) -> Result<CoordinatorHandle> {
         let wire = |e: kintsu_wire::WireError| CoordinatorError::Conflict {
             what: "start of the coordinator".into(),
@@ -42,7 +42,7 @@ impl Coordinator {
         check_listen(config.listen, false, token, config.trusted).map_err(wire)?;
         let credentials = token.map_or(Ok(Credentials::none()), Credentials::token).map_err(wire)?;
         let stop = CancellationToken::new();
-        // Should the start fail or be given up, the listener ends too.
+        // If the start fails or is cancelled, the listener ends too.
         let unfinished = stop.clone().drop_guard();
         let door = Arc::new(Door::default());
         let (listen, restore) = (config.listen, config.restore.clone());
@@ -62,7 +62,7 @@ impl Coordinator {
             if server.is_none() {
                 let (addr, listener) = listener(listen).await?;
                 server = Some((addr, serve(door.clone(), listener, &credentials, &stop)));
-                tracing::warn!("waiting on {addr} for the first agent, whose cluster it will be");
+                tracing::warn!("waiting on {addr} for the first agent, to take over the id of its cluster");
             }
             config.adopt = Some(door.callers.cluster().await);
         }
@@ -92,7 +92,7 @@ impl Coordinator {
     }
 }
 
-/// A coordinator that runs. Dropping the handle lets it run on.
+/// A running coordinator. It goes on running if the handle is dropped.
 #[derive(Debug)]
 pub struct CoordinatorHandle {
     addr: SocketAddr,
@@ -103,23 +103,23 @@ pub struct CoordinatorHandle {
 }
 
 impl CoordinatorHandle {
-    /// Where it listens.
+    /// The address where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The copy that its metadata were restored from, if they were.
+    /// The copy that its metadata were restored from, if any.
     pub fn restored(&self) -> Option<&Restored> {
         self.restored.as_ref()
     }
 
-    /// Asks it to end; [`Self::wait`] tells when it has. What was committed since the last copy of the metadata goes
-    /// to agents first, for 20 s at most.
+    /// Tells it to end; [`Self::wait`] returns when it has ended. If something was committed since the last copy
+    /// of the metadata, agents get a new copy first, for 20 s at most.
     pub fn shutdown(&self) {
         self.leave.cancel();
     }
 
-    /// Waits until it begins to end by itself, or by [`Self::shutdown`] when its last copy is done.
+    /// Waits until it begins to end: by itself, or after [`Self::shutdown`] when its last copy is done.
     pub async fn ending(&self) {
         self.stop.cancelled().await;
     }
@@ -128,9 +128,9 @@ impl CoordinatorHandle {
     /// something to copy.
     ///
     /// # Errors
-    /// `Halted` when it ended by itself because the disk of its metadata failed.
+    /// `Halted` if it ended by itself because the disk of its metadata failed.
     pub async fn wait(self) -> Result<Option<Copied>> {
-        // It has ended even if its last task was aborted.
+        // If its last task was aborted, the coordinator has ended too.
         self.ended.await.unwrap_or(Ok(None))
     }
 }
@@ -168,7 +168,7 @@ pub(crate) fn serve(
     })
 }
 
-/// Waits for the end of everything, and then until nothing holds the metadata any more.
+/// Waits for the signal to end, ends all tasks, and waits until nothing uses the metadata any more.
 async fn end(
     cluster: Arc<Cluster>,
     server: JoinHandle<()>,
@@ -185,9 +185,9 @@ async fn end(
         copied = left => copied,
     };
     cluster.stop.cancel();
-    // Reports of repairs end here; whoever follows them asks again.
+    // Progress reports of repairs end here; clients that follow a repair ask again.
     cluster.asks().clear();
-    // A panic of the server ends it too.
+    // If the server panicked, it has ended too.
     let _ = server.await;
     cluster.tasks.wait().await;
     let meta = cluster.meta.clone();

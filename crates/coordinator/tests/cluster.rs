@@ -1,5 +1,5 @@
-//! A coordinator, real agents and a real client in one process: objects survive what the code can
-//! bear, and every kind of long work leaves every block where the metadata say it is.
+//! A coordinator, real agents and a real client in one process: objects survive all losses that their code
+//! tolerates, and after every kind of job every block is where the metadata say.
 
 #[allow(dead_code)] // other suites use the rest of it
 mod lab;
@@ -32,7 +32,7 @@ async fn nodes_that_died_are_recovered_by_every_method() {
         assert_eq!(lab.node(node).await.placed_blocks, 0);
         lab.check_all().await;
         lab.check_places().await;
-        // It comes back with blocks that nobody needs any more, and loses them.
+        // The node comes back with blocks that have become garbage, and deletes them.
         lab.revive(node).await;
         lab.until("the garbage is gone", async |lab| lab.client.status().await.unwrap().garbage == 0).await;
     }

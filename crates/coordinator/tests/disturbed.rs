@@ -1,5 +1,5 @@
-//! Repairs whose helpers are killed, cut off or slowed down when about half is done: they finish around them,
-//! and move again only what is left.
+//! Repairs whose helpers are killed, cut off or slowed down when about half of the work is done: the repairs
+//! finish without these helpers and continue where they were, instead of moving everything again.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -12,18 +12,18 @@ use kintsu_wire::message::{Encoding, JobReport, RepairTarget};
 use lab::Lab;
 
 const BLOCK: u64 = 8 << 20;
-/// Bytes a second of every link: a block takes more than a second.
+/// Bytes per second of every link: a block takes more than a second.
 const RATE: u64 = 6 << 20;
 const K: u64 = 4;
 
-/// What a link's sockets may have taken of what never arrived; it counts as moved.
+/// Bytes that a link's sockets may have accepted without delivering them; they count as moved.
 const ON_ITS_WAY: u64 = 6 << 20;
 
 /// One stripe, one of its blocks lost, and the repair of that block about half done.
 struct Half {
     lab: Lab,
     requestor: NodeId,
-    /// Those that have sent, in no order.
+    /// The nodes that have sent data, in no particular order.
     helpers: Vec<NodeId>,
     repair: tokio::task::JoinHandle<JobReport>,
 }
@@ -50,18 +50,19 @@ async fn half(method: Method) -> Half {
 }
 
 impl Half {
-    /// The repair finishes, is right, went around one of `culprits`, and moved little twice.
+    /// Checks that the repair finishes with the right bytes, went around one of `culprits`, and moved little
+    /// twice.
     async fn finishes_around(mut self, culprits: &[NodeId]) {
         let report = self.repair.await.unwrap();
         assert_eq!(report.failed, [""; 0]);
         assert_eq!(report.blocks, 1);
-        let first = report.around.first().unwrap_or_else(|| panic!("nobody was gone around: {report:?}"));
+        let first = report.around.first().unwrap_or_else(|| panic!("it went around no node: {report:?}"));
         assert!(culprits.contains(&first.node), "{:?}", report.around);
-        assert!(first.upto > BLOCK / 4 && first.upto < BLOCK, "it went on from where it was: {first:?}");
+        assert!(first.upto > BLOCK / 4 && first.upto < BLOCK, "the repair continues where it was: {first:?}");
         let once = K * BLOCK;
-        // In a chain little is ahead of the requestor but at its beginning.
+        // In a chain, only the first nodes can be far ahead of the requestor.
         let edges = if report.method == Some(Method::Pipeline) { 2 } else { K };
-        assert!(report.bytes_moved >= once * 9 / 10, "what was moved before counts too: {report:?}");
+        assert!(report.bytes_moved >= once * 9 / 10, "bytes moved before the fault count too: {report:?}");
         let most = once + edges * ON_ITS_WAY;
         assert!(report.bytes_moved <= most, "too much was moved twice: {report:?}");
         assert!(report.bytes_read <= most, "too much was read twice: {report:?}");
@@ -96,7 +97,7 @@ async fn a_helper_that_becomes_slow() {
         let half = half(method).await;
         let victim = half.helpers[1];
         half.lab.net.set_rate(victim, RATE / 20);
-        // Its neighbour in a chain may be suspected first.
+        // In a chain, a neighbour of the slow helper may be suspected first.
         let culprits = half.helpers.clone();
         half.finishes_around(&culprits).await;
     }
@@ -106,7 +107,7 @@ async fn a_helper_that_becomes_slow() {
 async fn a_requestor_that_is_cut_off_is_found_too() {
     let half = half(Method::Pipeline).await;
     half.lab.net.cut(half.requestor);
-    // There is no other: every node has a block of the stripe.
+    // There is no other requestor: every other node has a block of the stripe.
     let report = half.repair.await.unwrap();
     assert_eq!((report.blocks, report.failed.len()), (0, 1), "{report:?}");
     assert_eq!(report.around[0].node, half.requestor);
@@ -122,7 +123,7 @@ async fn a_slow_requestor_and_a_job_that_is_slow_as_a_whole_go_on() {
     (0..8).for_each(|node| half.lab.net.set_rate(NodeId(node), RATE / 5));
     let report = half.repair.await.unwrap();
     assert_eq!((report.blocks, report.failed.len()), (1, 0), "{report:?}");
-    // It may look for somebody to blame, but not often.
+    // The repair may replace a node that it suspects, but not often.
     assert!(report.around.len() <= 4, "{:?}", report.around);
     let mut lab = half.lab;
     (0..8).for_each(|node| lab.net.set_rate(NodeId(node), 0));

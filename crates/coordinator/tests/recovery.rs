@@ -1,5 +1,5 @@
-//! A whole node recovered on a live cluster: to one requestor, to several, to all, under every schedule, and
-//! with another node dying meanwhile.
+//! Recovery of a whole node on a live cluster: to one requestor, to several, to all, under every schedule, and
+//! while another node dies.
 
 #[allow(dead_code)] // other suites use the rest of it
 mod lab;
@@ -13,7 +13,7 @@ use kintsu_plan::{Method, Schedule};
 use kintsu_wire::message::{Encoding, NodeLoad, Rates, Repair, RepairTarget, Requestors};
 use lab::Lab;
 
-/// Six nodes with stripes on all of them, and then some that hold nothing.
+/// Six nodes with stripes on all of them, and more nodes that hold nothing.
 async fn lab_with_spares(spares: u32) -> Lab {
     let mut lab = Lab::start(6, 6, Duration::from_secs(600)).await;
     lab.put("a", 4_000_003, "rs:n=5,k=3", Encoding::Online).await;
@@ -23,7 +23,7 @@ async fn lab_with_spares(spares: u32) -> Lab {
     lab
 }
 
-/// What every node got since `before`.
+/// The blocks that every node got since `before`.
 async fn gained(
     lab: &Lab,
     before: &BTreeMap<NodeId, std::collections::BTreeSet<kintsu_dag::BlockId>>,
@@ -39,7 +39,7 @@ async fn gained(
 async fn a_node_is_recovered_to_the_requestors_asked_for_evenly() {
     let mut lab = lab_with_spares(3).await;
     let spares = [6, 7, 8].map(NodeId);
-    // What links carry is told, not measured: the reports then have a bound.
+    // The rates of the links are told, not measured: the reports then have a bound.
     let rates = Rates::even((0..9).map(NodeId), NonZeroU64::new(1 << 30).unwrap());
     lab.client.set_rates(&rates).await.unwrap();
     assert_eq!(lab.client.rates().await.unwrap(), rates);
@@ -71,7 +71,7 @@ async fn a_node_is_recovered_to_the_requestors_asked_for_evenly() {
         assert_eq!(gained.values().sum::<usize>() as u64, placed);
         lab.check_all().await;
         lab.check_places().await;
-        // It comes back empty: the next one's replacement.
+        // The node comes back empty: it is a spare for the next victim.
         lab.revive(dead).await;
         lab.until("the garbage is gone", async |lab| lab.client.status().await.unwrap().garbage == 0).await;
     }

@@ -22,7 +22,7 @@ pub struct Lab {
     dir: tempfile::TempDir,
     racks: u32,
     grace: Duration,
-    /// Between the agents, and where they register.
+    /// The network between the agents, and the address where they register.
     pub net: Arc<net::Net>,
     front: Option<SocketAddr>,
     coordinator: Option<CoordinatorHandle>,
@@ -54,7 +54,7 @@ impl Lab {
         lab
     }
 
-    /// A cluster whose nodes have links that can be slow or cut.
+    /// A cluster whose nodes have links that can be slowed down or cut.
     pub async fn with_links(nodes: u32, racks: u32) -> Self {
         let mut lab = Self::start(0, racks, Duration::from_secs(600)).await;
         let coordinator = lab.coordinator.as_ref().unwrap().addr();
@@ -76,12 +76,12 @@ impl Lab {
         self.agents.insert(node, Agent::start(config).await.unwrap());
     }
 
-    /// Ends the agent of a node without a word to the coordinator.
+    /// Ends the agent of a node without telling the coordinator.
     pub async fn strike(&mut self, node: u32) {
         self.agents.remove(&node).unwrap().shutdown().await;
     }
 
-    /// As [`Lab::strike`], and waits until that is noticed.
+    /// As [`Lab::strike`], and waits until the coordinator notices it.
     pub async fn kill(&mut self, node: u32) {
         self.strike(node).await;
         self.until("the death is noticed", async |lab| lab.node(node).await.state == NodeState::Dead).await;
@@ -125,7 +125,7 @@ impl Lab {
         self.objects.insert(name.into(), content);
     }
 
-    /// Reads every object and compares.
+    /// Reads every object and compares its content.
     pub async fn check_all(&self) {
         for (name, content) in &self.objects {
             let mut got = Vec::new();
@@ -134,15 +134,15 @@ impl Lab {
         }
     }
 
-    /// Every block is a file on a living node; no node has two of a stripe; racks are safe where they
-    /// can be.
+    /// Checks that every block is a file on a living node, and that no node has two blocks of a stripe.
     pub async fn check_places(&self) {
-        // An agent tells of rot that it found for others after they have gone on; that is mended by itself.
+        // An agent may report rot only after the read or repair that found it went on; it is then repaired
+        // automatically.
         let at_rest = async |lab: &Self| {
             let status = lab.client.status().await.unwrap();
             status.repairs_pending == 0 && status.degraded_stripes == 0
         };
-        self.until("nothing is being mended", at_rest).await;
+        self.until("nothing is being repaired", at_rest).await;
         for name in self.objects.keys() {
             let view = self.client.stripes(name, 0, 1000).await.unwrap();
             for stripe in view.stripes {
@@ -184,7 +184,7 @@ impl Lab {
         held
     }
 
-    /// Begins a repair in larger slices.
+    /// Begins a repair with slices of 16 KiB.
     pub async fn begin_repair(
         &self,
         target: RepairTarget,
@@ -206,7 +206,7 @@ impl Lab {
         report(self.client.command_node(NodeId(node), action).await.unwrap()).await
     }
 
-    /// Changes the bytes of a block file behind its agent's back.
+    /// Changes the bytes of a block file without its agent's knowledge.
     pub fn damage(&self, block: &BlockPlace, change: impl FnOnce(&mut Vec<u8>)) {
         let path = self.file(block);
         let mut content = std::fs::read(&path).unwrap();
@@ -218,7 +218,7 @@ impl Lab {
         std::fs::remove_file(self.file(block)).unwrap();
     }
 
-    /// Waits for something that happens by itself.
+    /// Waits for a condition that comes true by itself.
     pub async fn until(&self, what: &str, holds: impl AsyncFn(&Self) -> bool) {
         for _ in 0..600 {
             if holds(self).await {

@@ -1,7 +1,7 @@
-//! A network between real agents, in one process: everything that goes to a node goes through a relay, so that a
-//! node's link can be slow, or be cut with nobody told.
+//! A network between real agents, in one process. All traffic to a node passes through a relay, so that the node's
+//! link can be slow, or be cut without any connection ending.
 //!
-//! Agents do not know of it: they register with a front desk that tells the coordinator the addresses
+//! Agents do not know about the relays: they register with a front desk that tells the coordinator the addresses
 //! of the relays.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until};
 use tonic::{Request, Response, Status};
 
-/// What a relay passes on at once, and what its sockets hold.
+/// Bytes that a relay passes on at once, and the size of its socket buffers.
 const CHUNK: usize = 8 << 10;
 const SOCKET_BYTES: u32 = 64 << 10;
 
@@ -34,7 +34,7 @@ struct Way {
     bytes: AtomicU64,
 }
 
-/// What takes up a link, and what only needs it to be whole.
+/// How a transfer uses a link: it takes bandwidth upwards or downwards, or only needs the link not to be cut.
 enum Lane {
     Up,
     Down,
@@ -44,7 +44,7 @@ enum Lane {
 /// The link of one node.
 #[derive(Default)]
 struct Link {
-    /// Bytes a second each way; 0 for any.
+    /// Bytes per second in each direction; 0 for no limit.
     rate: AtomicU64,
     cut: AtomicBool,
     up: Way,
@@ -52,7 +52,7 @@ struct Link {
 }
 
 impl Link {
-    /// Waits until so many bytes are through one way.
+    /// Waits until this many bytes have passed in one direction.
     async fn pass(&self, way: &Way, bytes: usize) {
         self.whole().await;
         let rate = self.rate.load(Relaxed);
@@ -69,7 +69,7 @@ impl Link {
         way.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Waits while it is cut.
+    /// Waits while the link is cut.
     async fn whole(&self) {
         while self.cut.load(Relaxed) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -88,23 +88,23 @@ impl Net {
         self.links.lock().unwrap().entry(node).or_default().clone()
     }
 
-    /// From now on a node sends and receives so many bytes a second.
+    /// From now on a node sends and receives this many bytes per second.
     pub fn set_rate(&self, node: NodeId, bytes_per_second: u64) {
         self.link(node).rate.store(bytes_per_second, Relaxed);
     }
 
-    /// From now on nothing leaves or reaches a node, and no connection ends.
+    /// From now on nothing leaves or reaches a node, but its connections stay open.
     pub fn cut(&self, node: NodeId) {
         self.link(node).cut.store(true, Relaxed);
     }
 
-    /// Bytes of slice streams that a node has sent, and received.
+    /// Bytes of slice streams that a node has sent and received.
     pub fn bytes(&self, node: NodeId) -> (u64, u64) {
         let link = self.link(node);
         (link.up.bytes.load(Relaxed), link.down.bytes.load(Relaxed))
     }
 
-    /// A way to the data listener of a node.
+    /// Starts a relay to the data listener of a node.
     async fn relay_data(self: &Arc<Self>, node: NodeId, to: SocketAddr) -> SocketAddr {
         let (listener, addr) = listen();
         let net = self.clone();
@@ -140,7 +140,7 @@ impl Net {
         Some(())
     }
 
-    /// A way to the control listener of a node.
+    /// Starts a relay to the control listener of a node.
     async fn relay_control(self: &Arc<Self>, node: NodeId, to: SocketAddr) -> SocketAddr {
         let (listener, addr) = listen();
         let link = self.link(node);
@@ -193,14 +193,14 @@ async fn pump(
     let _ = to.shutdown().await;
 }
 
-/// Where agents register: in the coordinator's place.
+/// Takes the registrations of agents in place of the coordinator.
 pub struct Front {
     net: Arc<Net>,
     behind: CoordinatorChannel,
 }
 
 impl Front {
-    /// Listens, in front of a coordinator.
+    /// Listens in front of a coordinator.
     pub async fn serve(net: Arc<Net>, coordinator: SocketAddr) -> SocketAddr {
         let behind = connect_coordinator(coordinator, &Credentials::none()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
