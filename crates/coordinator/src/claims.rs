@@ -1,4 +1,4 @@
-//! Claims on places ([`crate::places`]) that end by themselves: guards for the driver.
+//! Claims on places ([`crate::engine::places`]) that end by themselves: guards for the driver.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::message::BlockRef;
 
 use crate::cluster::Cluster;
+use crate::engine::places::Place;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::Meta;
-use crate::places::Place;
 
 /// Places that are being written to, until this is dropped.
 pub struct Writing {
@@ -117,7 +117,7 @@ impl Cluster {
 
     /// The blocks that are being written to a node.
     pub fn written_to(&self, node: NodeId) -> HashSet<BlockId> {
-        self.places().written_to(node)
+        self.places().written_to(node).into_iter().collect()
     }
 }
 

@@ -21,15 +21,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::driver::{Asks, Copies, Rebuild, Unknown};
+use crate::engine::gate::Gate;
+use crate::engine::leases::Leases;
+use crate::engine::members::{Members, Patience};
+use crate::engine::places::{Place, Places};
+use crate::engine::repair::{Auto, Laggards, Paces, Queue};
 use crate::error::{CoordinatorError, Result};
-use crate::gate::Gate;
 use crate::handlers::report_blocks::Reports;
 use crate::handlers::status::Damage;
-use crate::leases::Leases;
-use crate::members::{Members, Patience};
 use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
-use crate::places::{Place, Places};
-use crate::repair::{Auto, Laggards, Paces, Queue};
 
 /// Operations that one start of a coordinator can number.
 const JOBS_A_BOOT: u64 = 1 << 40;

@@ -1,8 +1,7 @@
 //! The coordinator: metadata, and decisions about where blocks live and how they are mended.
 //!
 //! Three layers, each ignorant of the ones above it:
-//! - decisions, pure: [`members`] (who is alive), [`repair`] (what is mended, how, for whom),
-//!   `leases` (which puts still live);
+//! - [`engine`]: the decisions, pure: who is alive, what is mended, moved and encoded, how, for whom;
 //! - [`meta`]: the metadata, one durable transaction an operation;
 //! - the driver and the handlers: I/O. A handler answers one call; the driver does what takes
 //!   long.
@@ -19,17 +18,12 @@ mod claims;
 mod cluster;
 mod config;
 mod driver;
+pub mod engine;
 mod error;
-mod gate;
 mod handlers;
-mod leases;
 #[cfg(test)]
 mod live;
-pub mod members;
 pub mod meta;
-mod places;
-mod rebuild;
-pub mod repair;
 mod restore;
 mod server;
 mod service;

@@ -11,8 +11,8 @@ use super::guard::guarded;
 use super::pages::{Place, Source, page};
 use super::{Listener, mend};
 use crate::cluster::Cluster;
+use crate::engine::repair::{AskId, Asked, Command, Order, Outcome};
 use crate::error::Result;
-use crate::repair::{AskId, Asked, Command, Order, Outcome};
 
 /// The asks under way.
 pub type Asks = HashMap<AskId, Asking>;

@@ -9,9 +9,9 @@ use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{Shares, StripeView, Waiting};
 
 use crate::cluster::Cluster;
+use crate::engine::repair::{Losses, Order, Want};
 use crate::error::Result;
 use crate::meta::{Snapshot, StripeRecord};
-use crate::repair::{Losses, Order, Want};
 
 /// What the pages of one ask have given to nodes so far.
 #[derive(Debug, Clone, Default)]

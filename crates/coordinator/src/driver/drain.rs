@@ -16,9 +16,9 @@ use super::run::{Job, run};
 use super::ticks::{AUTOMATIC_SLICE, mend_now};
 use super::{Listener, asks};
 use crate::cluster::{Cluster, lock};
+use crate::engine::repair::Tally;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Landing, LostBlock, Meta, Snapshot};
-use crate::repair::Tally;
 
 /// Rows of a page.
 const PAGE: usize = 256;

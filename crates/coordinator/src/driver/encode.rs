@@ -16,10 +16,10 @@ use super::run::{Job, run};
 use super::{Listener, asks};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
+use crate::engine::places::Place;
+use crate::engine::repair::Tally;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{LostBlock, Meta, Parity, Snapshot, StripeRecord};
-use crate::places::Place;
-use crate::repair::Tally;
 
 /// The smallest slice; data blocks are read in cells otherwise.
 const LEAST_SLICE_BYTES: u32 = 32 << 10;

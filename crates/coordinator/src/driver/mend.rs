@@ -10,15 +10,15 @@ use kintsu_plan::{PlanError, Recovery, Topology};
 use kintsu_wire::message::{BadBlock, BlockRef, Fault, FaultKind, Label};
 
 use super::pacing::{Pacing, run_on};
-use super::pages::unavailable;
 use super::run::Job;
 use super::{asks, doubts, missing};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
+use crate::engine::damage::unavailable;
+use crate::engine::places::Place;
+use crate::engine::repair::{Attempt, Circumstances, Mend, Order, Outcome, Tally, Verdict};
 use crate::error::Result;
 use crate::meta::{Landing, Meta};
-use crate::places::Place;
-use crate::repair::{Attempt, Circumstances, Mend, Order, Outcome, Tally, Verdict};
 
 /// Mends those of the `wanted` blocks of a stripe that still cannot be read. Where they cannot all be
 /// mended together, for want of nodes or of blocks to read, as many as possible are mended one by one.

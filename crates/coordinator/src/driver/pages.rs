@@ -7,9 +7,10 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 
 use super::assign::{Dealt, assign};
 use crate::cluster::Cluster;
+use crate::engine::damage::unavailable;
+use crate::engine::repair::{Order, Want};
 use crate::error::Result;
 use crate::meta::{Meta, Snapshot, StripeRecord};
-use crate::repair::{Order, Want};
 
 /// Rows of a page.
 const PAGE: usize = 256;
@@ -186,9 +187,4 @@ impl Search<'_> {
         let bytes = blocks.iter().map(|b| stripe.layout.block_len(k, *b)).sum();
         Ok(Want { stripe: id, blocks, bytes, nodes: BTreeSet::new() })
     }
-}
-
-/// The blocks that were made and cannot be read: flagged lost, or at home on a node that is gone.
-pub fn unavailable(stripe: &StripeRecord, gone: &BTreeSet<NodeId>) -> Vec<BlockIndex> {
-    stripe.made().filter(|(_, b)| b.lost || gone.contains(&b.node)).map(|(index, _)| index).collect()
 }

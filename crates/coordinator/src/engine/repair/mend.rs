@@ -26,7 +26,8 @@ use kintsu_plan::{
 use kintsu_wire::message::{DigestBytes, Fault, FaultKind, GoneAround, RunOutcome};
 
 use super::Order;
-use crate::meta::{BlockRecord, Landing, LostBlock, StripeRecord};
+use crate::meta::change::{Landing, LostBlock};
+use crate::meta::record::{BlockRecord, StripeRecord};
 
 /// Attempts a repair may make beyond one for each block of the stripe.
 const ATTEMPTS_BEYOND_NODES: usize = 8;
