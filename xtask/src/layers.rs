@@ -96,7 +96,6 @@ const UNDECIDED: &[&str] = &[
     "tokio",
     "futures",
     "async ",
-    ".await",
     "println!",
 ];
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use kintsu_wire::message::JobEvent;
 use tonic::Status;
 
-use super::assign::Dealt;
 use super::guard::guarded;
 use super::pages::{Place, Source, page};
 use super::{Listener, mend};
 use crate::cluster::Cluster;
+use crate::engine::assign::Dealt;
 use crate::engine::repair::{AskId, Asked, Command, Order, Outcome};
 use crate::error::Result;
 

@@ -11,6 +11,7 @@
 //! ([`crate::meta::change`]), which are values. The layering task (`xtask/src/layers.rs`) checks that. The driver carries out
 //! what is decided here and tells how it ended.
 
+pub(crate) mod assign;
 pub(crate) mod damage;
 pub(crate) mod gate;
 pub(crate) mod leases;
@@ -18,3 +19,5 @@ pub mod members;
 pub(crate) mod places;
 pub(crate) mod rebuild;
 pub mod repair;
+pub(crate) mod slow;
+pub(crate) mod stripe;
