@@ -1,8 +1,8 @@
 //! The layering check: dependencies point up the list of layers only, and the pure layers
-//! touch neither clock nor disk nor network.
+//! touch neither clock nor disk nor network. The engine of the coordinator is such a layer within a crate.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -51,6 +51,55 @@ const IMPURE: &[&str] = &[
     "getrandom",
 ];
 
+/// What decides within a crate that also does I/O: a folder or a file, and the only things of this workspace's impure
+/// crates that it may name. All else is handed to it.
+struct Engine {
+    package: &'static str,
+    path: &'static str,
+    /// By the start of a path: how paths that start so must go on.
+    may_name: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// The engine, and the values that it shares with the store of the metadata.
+const ENGINES: &[Engine] = &[
+    Engine {
+        package: "kintsu-coordinator",
+        path: "src/engine",
+        may_name: &[
+            ("crate::", &["engine::", "meta::record", "meta::change"]),
+            ("kintsu_wire::", &["message::"]),
+            ("kintsu_runtime::", &["Observed"]),
+            ("kintsu_store::", &[]),
+            // Two steps up may leave the folder.
+            ("super::super", &[]),
+        ],
+    },
+    Engine { package: "kintsu-coordinator", path: "src/meta/record.rs", may_name: &[] },
+    Engine { package: "kintsu-coordinator", path: "src/meta/change.rs", may_name: &[] },
+];
+
+/// Beyond [`IMPURE`]: what an engine must not name, because it waits, speaks to others, or differs from run to run.
+const UNDECIDED: &[&str] = &[
+    "std::{",
+    "std::time",
+    "std::env",
+    "std::sync::Mutex",
+    "std::sync::RwLock",
+    "std::sync::atomic",
+    "Instant",
+    "HashMap",
+    "HashSet",
+    "RandomState",
+    "::random",
+    "redb",
+    "tonic",
+    "tracing",
+    "tokio",
+    "futures",
+    "async ",
+    "println!",
+];
+
 /// One crate: its name, the workspace crates it depends on, its folder.
 struct Package {
     name: String,
@@ -63,7 +112,27 @@ pub fn check_workspace() -> Result<()> {
     let packages = packages()?;
     let mut wrong = wrong_dependencies(&packages);
     for package in packages.iter().filter(|p| PURE.contains(&p.name.as_str())) {
-        impure_sources(Path::new(&package.folder), &mut wrong)?;
+        let src = Path::new(&package.folder).join("src");
+        for (path, source) in sources(&src)? {
+            wrong.extend(impure_lines(&source).map(|l| format!("{}: {l}", path.display())));
+        }
+    }
+    for engine in ENGINES {
+        let Some(package) = packages.iter().find(|p| p.name == engine.package) else {
+            bail!("layering: no crate {}", engine.package);
+        };
+        let found = sources(&Path::new(&package.folder).join(engine.path))?;
+        if found.is_empty() {
+            wrong.push(format!("{}: no sources in {}", engine.package, engine.path));
+        }
+        for (path, source) in found {
+            let leaves =
+                path.ends_with("engine/mod.rs") && code_lines(&source).any(|(_, l)| l.contains("super::"));
+            if leaves {
+                wrong.push(format!("{}: super:: leaves the engine", path.display()));
+            }
+            wrong.extend(undecided_lines(engine, &source).map(|l| format!("{}: {l}", path.display())));
+        }
     }
     if !wrong.is_empty() {
         bail!("layering:\n  {}", wrong.join("\n  "));
@@ -114,29 +183,69 @@ fn wrong_dependencies(packages: &[Package]) -> Vec<String> {
     wrong
 }
 
-fn impure_sources(folder: &Path, wrong: &mut Vec<String>) -> Result<()> {
-    let mut folders = vec![folder.join("src")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                let source = std::fs::read_to_string(&path)?;
-                wrong.extend(impure_lines(&source).map(|l| format!("{}: {l}", path.display())));
+/// A source, or all sources in a folder, with their paths.
+fn sources(path: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let (mut todo, mut out) = (vec![path.to_owned()], Vec::new());
+    while let Some(path) = todo.pop() {
+        if path.is_dir() {
+            for entry in std::fs::read_dir(&path).with_context(|| path.display().to_string())? {
+                todo.push(entry?.path());
             }
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let source = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            out.push((path, source));
         }
     }
-    Ok(())
+    out.sort();
+    Ok(out)
+}
+
+/// Lines outside tests and comments, with their numbers.
+fn code_lines(source: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut lines = source.lines().enumerate();
+    std::iter::from_fn(move || {
+        loop {
+            let (i, line) = lines.next()?;
+            if line.trim() != "#[cfg(test)]" {
+                return Some((i + 1, line.split("//").next().unwrap_or_default()));
+            }
+            // What it stands before: a line, or tests up to the end of the file.
+            let (_, next) = lines.next()?;
+            if next.trim_start().starts_with("mod ") && next.trim_end().ends_with('{') {
+                return None;
+            }
+        }
+    })
 }
 
 /// Lines outside tests and comments that name something impure.
 fn impure_lines(source: &str) -> impl Iterator<Item = String> + '_ {
-    let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-    code.lines().enumerate().filter_map(|(i, line)| {
-        let line = line.split("//").next().unwrap_or_default();
+    code_lines(source).filter_map(|(number, line)| {
         let found = IMPURE.iter().find(|word| line.contains(**word))?;
-        Some(format!("line {}: {found} in a pure layer", i + 1))
+        Some(format!("line {number}: {found} in a pure layer"))
+    })
+}
+
+/// Lines of an engine outside tests and comments that name what it must not know.
+fn undecided_lines<'a>(engine: &'a Engine, source: &'a str) -> impl Iterator<Item = String> + 'a {
+    let package = engine.package;
+    code_lines(source).filter_map(move |(number, line)| {
+        let wrong =
+            |found: String, rule: String| Some(format!("line {number}: {found} in {package}: {rule}"));
+        if let Some(word) = IMPURE.iter().chain(UNDECIDED).find(|word| line.contains(**word)) {
+            let rule = "it decides by what it is told, without clock, randomness, I/O, locks or log".into();
+            return wrong((*word).into(), rule);
+        }
+        engine.may_name.iter().find_map(|(start, may)| {
+            let other = |rest: &&str| !may.iter().any(|may| rest.starts_with(may));
+            let rest = line.split(start).skip(1).find(other)?;
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let rule = match may.len() {
+                0 => format!("it must not name {start}"),
+                _ => format!("of {start} it may name {} only, which are values", may.join(", ")),
+            };
+            wrong(format!("{start}{name}"), rule)
+        })
     })
 }
 
@@ -166,5 +275,68 @@ mod tests {
     fn impurity_is_found_outside_comments_and_tests_only() {
         let source = "use std::fs;\n// std::net::TcpStream\nlet a = 1;\n#[cfg(test)]\nuse std::fs;\n";
         assert_eq!(impure_lines(source).collect::<Vec<_>>(), ["line 1: std::fs in a pure layer"]);
+    }
+
+    #[test]
+    fn what_follows_an_item_for_tests_is_looked_at() {
+        let source = "#[cfg(test)]\nfn a() {}\nuse std::fs;\n#[cfg(test)]\nmod tests;\nuse rand::b;\n";
+        assert_eq!(impure_lines(source).count(), 2);
+    }
+
+    #[test]
+    fn an_engine_that_learns_a_clock_randomness_or_io_is_found() {
+        let engine = &ENGINES[0];
+        let wrong = |line: &str| undecided_lines(engine, line).count();
+        for line in [
+            "let now = Instant::now();",
+            "let now = SystemTime::now();",
+            "use std::time::Duration;",
+            "let id = ClusterId::random()?;",
+            "let seed = getrandom::u64()?;",
+            "let load: HashMap<NodeId, u32> = a;",
+            "let text = std::fs::read_to_string(path)?;",
+            "use std::net::TcpStream;",
+            "use std::{fs, io};",
+            "tokio::spawn(work);",
+            "async fn wait() {}",
+            "tracing::warn!(\"slow\");",
+            "use redb::Database;",
+            "use crate::cluster::Cluster;",
+            "use crate::driver::ask;",
+            "use crate::meta::Meta;",
+            "use crate::meta::{Snapshot, StripeRecord};",
+            "use crate::{cluster::Cluster, engine::gate::Gate};",
+            "use super::super::cluster::Cluster;",
+            "use kintsu_wire::AgentChannel;",
+            "use kintsu_runtime::Conductor;",
+            "use kintsu_store::block_path;",
+        ] {
+            assert_eq!(wrong(line), 1, "{line}");
+        }
+        for line in [
+            "use std::collections::{BTreeMap, BTreeSet};",
+            "use std::net::SocketAddr;",
+            "use crate::engine::repair::Tally;",
+            "use crate::meta::record::{BlockRecord, StripeRecord};",
+            "use crate::meta::change::Landing;",
+            "use kintsu_wire::message::Fault;",
+            "use kintsu_runtime::Observed;",
+            "use super::Order;",
+            "// Instant::now() is for the driver.",
+        ] {
+            assert_eq!(wrong(line), 0, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_an_engine_names_the_line_and_the_rule() {
+        let found: Vec<_> = undecided_lines(&ENGINES[0], "\nlet now = Instant::now();").collect();
+        let expected = "line 2: Instant::now in kintsu-coordinator: it decides by what it is told, without clock, \
+                        randomness, I/O, locks or log";
+        assert_eq!(found, [expected]);
+        let found: Vec<_> = undecided_lines(&ENGINES[0], "use crate::meta::Meta;").collect();
+        let expected = "line 1: crate::meta in kintsu-coordinator: of crate:: it may name engine::, meta::record, \
+                        meta::change only, which are values";
+        assert_eq!(found, [expected]);
     }
 }

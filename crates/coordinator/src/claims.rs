@@ -1,4 +1,4 @@
-//! Claims on places ([`crate::places`]) as guards for the driver: a claim ends when its guard is dropped.
+//! Claims on places ([`crate::engine::places`]) as guards for the driver: a claim ends when its guard is dropped.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::message::BlockRef;
 
 use crate::cluster::Cluster;
+use crate::engine::places::Place;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::Meta;
-use crate::places::Place;
 
 /// Places that are being written to, until this is dropped.
 pub struct Writing {
@@ -119,7 +119,7 @@ impl Cluster {
 
     /// The blocks that are being written to a node.
     pub fn written_to(&self, node: NodeId) -> HashSet<BlockId> {
-        self.places().written_to(node)
+        self.places().written_to(node).into_iter().collect()
     }
 }
 

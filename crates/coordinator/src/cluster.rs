@@ -21,15 +21,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::driver::{Asks, Copies, Rebuild, Unknown};
+use crate::engine::gate::Gate;
+use crate::engine::leases::Leases;
+use crate::engine::members::{Members, Patience};
+use crate::engine::places::{Place, Places};
+use crate::engine::repair::{Auto, Laggards, Paces, Queue};
+use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
-use crate::gate::Gate;
 use crate::handlers::report_blocks::Reports;
 use crate::handlers::status::Damage;
-use crate::leases::Leases;
-use crate::members::{Members, Patience};
 use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
-use crate::places::{Place, Places};
-use crate::repair::{Auto, Laggards, Paces, Queue};
 
 /// Most operations that one start of a coordinator can number.
 const JOBS_A_BOOT: u64 = 1 << 40;
@@ -362,23 +363,28 @@ impl Cluster {
         self.members().data(node)
     }
 
-    /// A stripe with its code and the label of its blocks, if it is visible.
+    /// A stripe and the label of its blocks, if it is visible.
     ///
     /// # Errors
     /// The disk fails.
-    pub async fn load(
-        self: &Arc<Self>,
-        id: StripeId,
-    ) -> Result<Option<(StripeRecord, Arc<dyn Code>, Label)>> {
+    pub async fn load(self: &Arc<Self>, id: StripeId) -> Result<Option<(Stripe, Label)>> {
         let cluster = self.clone();
         // A code that is used for the first time is proved here, away from the asynchronous threads.
         let look = move |meta: &Meta| {
             let snapshot = meta.snapshot()?;
-            let Some(stripe) = snapshot.stripe(id)? else { return Ok(None) };
-            let (code, label) = (cluster.code(stripe.code)?, cluster.label(&snapshot, &stripe)?);
-            Ok(Some((stripe, code, label)))
+            let Some(record) = snapshot.stripe(id)? else { return Ok(None) };
+            let label = cluster.label(&snapshot, &record)?;
+            Ok(Some((cluster.known(id, record)?, label)))
         };
         self.meta.off(look).await
+    }
+
+    /// A stripe that was read, with its code. Blocking.
+    ///
+    /// # Errors
+    /// As [`Cluster::code`].
+    pub fn known(&self, id: StripeId, record: StripeRecord) -> Result<Stripe> {
+        Ok(Stripe { id, code: self.code(record.code)?, record })
     }
 
     /// The label for blocks of a visible stripe that are written again. Blocking.

@@ -3,7 +3,7 @@
 //! - `ticks`: time passes for members, leases and automatic repairs;
 //! - `sweep`: agents delete what nobody needs;
 //! - `asks`: carries out the commands of the repair queue;
-//! - `pages`: finds the stripes that an ask is about; `assign`: gives them to nodes;
+//! - `pages`: finds the stripes that an ask is about, and has them given to nodes;
 //! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
 //! - `quarantine`: blocks that the metadata do not know;
 //! - `rebuild`: metadata from blocks;
@@ -11,7 +11,6 @@
 //! - `run`: programs on agents.
 
 mod asks;
-mod assign;
 mod copies;
 mod damage;
 pub mod doubts;

@@ -1,8 +1,7 @@
 //! The coordinator: metadata, and decisions about where blocks live and how they are repaired.
 //!
 //! Three layers, from the bottom up; no layer knows the ones above it:
-//! - decisions, pure: [`members`] (which nodes are alive), [`repair`] (what is repaired, how, for whom),
-//!   `leases` (which puts are still under way);
+//! - [`engine`]: the decisions, pure: which nodes are alive, what is repaired, moved and encoded, how, for whom;
 //! - [`meta`]: the metadata, one durable transaction per operation;
 //! - the driver and the handlers: I/O. A handler answers one call; the driver runs the jobs that take long.
 //!
@@ -18,17 +17,12 @@ mod claims;
 mod cluster;
 mod config;
 mod driver;
+pub mod engine;
 mod error;
-mod gate;
 mod handlers;
-mod leases;
 #[cfg(test)]
 mod live;
-pub mod members;
 pub mod meta;
-mod places;
-mod rebuild;
-pub mod repair;
 mod restore;
 mod server;
 mod service;

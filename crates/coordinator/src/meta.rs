@@ -18,6 +18,7 @@
 //! the disk: asynchronous callers use [`Meta::off`].
 
 mod blocks;
+pub(crate) mod change;
 mod codes;
 mod commit;
 mod dump;
@@ -31,7 +32,7 @@ mod nodes;
 mod objects;
 mod puts;
 mod rates;
-mod record;
+pub(crate) mod record;
 mod restore;
 mod tables;
 mod version2;
@@ -47,7 +48,8 @@ use redb::{Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabas
 
 use crate::error::{CoordinatorError, Result};
 
-pub use blocks::{Landing, LostBlock, Parity, Proof};
+pub use blocks::Proof;
+pub use change::{Landing, LostBlock, Parity};
 pub use codes::missing as missing_code;
 pub use commit::Commit;
 pub use enroll::{Applicant, Enrolled};

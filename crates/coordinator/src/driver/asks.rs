@@ -6,13 +6,13 @@ use std::sync::Arc;
 use kintsu_wire::message::JobEvent;
 use tonic::Status;
 
-use super::assign::Dealt;
 use super::guard::guarded;
 use super::pages::{Place, Source, page};
 use super::{Listener, mend};
 use crate::cluster::Cluster;
+use crate::engine::assign::Dealt;
+use crate::engine::repair::{AskId, Asked, Command, Order, Outcome};
 use crate::error::Result;
-use crate::repair::{AskId, Asked, Command, Order, Outcome};
 
 /// The asks under way.
 pub type Asks = HashMap<AskId, Asking>;

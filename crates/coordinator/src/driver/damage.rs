@@ -1,12 +1,11 @@
-//! What can be read while nodes are away, and what more would be lost without one.
+//! Finds what can be read while nodes are away, and what more would be lost without one ([`crate::engine::damage`]).
 
 use std::collections::{BTreeSet, HashSet};
-use std::fmt;
 
-use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_dag::NodeId;
 
-use super::pages::unavailable;
 use crate::cluster::Cluster;
+use crate::engine::damage::{self, Harm};
 use crate::error::Result;
 use crate::meta::{Snapshot, StripeRecord};
 
@@ -15,40 +14,12 @@ const PAGE: usize = 8192;
 /// Objects that are told by name.
 const NAMED: usize = 3;
 
-/// What could not be read any more.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Harm {
-    /// Stripes.
-    pub stripes: u64,
-    /// Objects that have them.
-    pub objects: u64,
-    /// The names of the first few.
-    pub names: Vec<String>,
-}
-
-impl fmt::Display for Harm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let several = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
-        let more = if self.objects > self.names.len() as u64 { ", ..." } else { "" };
-        let (stripes, objects) = (several(self.stripes, "stripe"), several(self.objects, "object"));
-        write!(f, "{stripes} of {objects} that could not be read afterwards: {}{more}", names.join(", "))
-    }
-}
-
 /// Whether a stripe can be read while these nodes are gone.
 ///
 /// # Errors
 /// The metadata contradict themselves.
 pub fn readable(cluster: &Cluster, stripe: &StripeRecord, gone: &BTreeSet<NodeId>) -> Result<bool> {
-    let code = cluster.code(stripe.code)?;
-    let lost = unavailable(stripe, gone);
-    let data = |b: &BlockIndex| usize::from(b.0) < code.k();
-    Ok(if stripe.encoded {
-        lost.len() < code.distance() || code.recoverable(&lost)
-    } else {
-        !lost.iter().any(data)
-    })
+    Ok(damage::readable(stripe, cluster.code(stripe.code)?.as_ref(), gone))
 }
 
 /// The stripes that need the blocks of a node: with `gone` and without it they cannot be read. A scan over the blocks

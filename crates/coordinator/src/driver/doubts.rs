@@ -70,9 +70,10 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
             return flag(cluster, LostBlock { id, node, why }, &detail).await;
         }
     };
-    let Some((stripe, code, _)) = cluster.load(id.stripe).await? else { return Ok(false) };
-    let Some(recorded) = stripe.block(id.index).filter(|b| b.node == node) else { return Ok(false) };
-    match differs(&stripe, recorded, code.k(), &held) {
+    // Reading took a while: what is recorded by now counts.
+    let Some((stripe, _)) = cluster.load(id.stripe).await? else { return Ok(false) };
+    let Some(recorded) = stripe.record.block(id.index).filter(|b| b.node == node) else { return Ok(false) };
+    match differs(&stripe.record, recorded, stripe.code.k(), &held) {
         Some((why, detail)) => flag(cluster, LostBlock { id, node, why }, &detail).await,
         None => {
             tracing::info!("{id} on {node} was reported ({:?}), but is sound", suspect.why);

@@ -16,9 +16,9 @@ use super::run::{Job, run};
 use super::ticks::{AUTOMATIC_SLICE, mend_now};
 use super::{Listener, asks};
 use crate::cluster::{Cluster, lock};
+use crate::engine::repair::Tally;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Landing, LostBlock, Meta, Snapshot};
-use crate::repair::Tally;
 
 /// Rows of a page.
 const PAGE: usize = 256;
@@ -114,14 +114,15 @@ async fn move_block(
     let mut barred: Vec<NodeId> = Vec::new();
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
-        let Some((stripe, code, mut label)) = cluster.load(id.stripe).await? else { return Ok(()) };
-        let Some(block) = stripe.block(id.index).filter(|b| b.node == from).copied() else { return Ok(()) };
+        let Some((stripe, mut label)) = cluster.load(id.stripe).await? else { return Ok(()) };
+        let Some(block) = stripe.record.block(id.index).filter(|b| b.node == from).copied() else {
+            return Ok(());
+        };
         if block.lost {
             mend_now(cluster, vec![id], None);
             return Err(conflict(from, "a block that is lost; it is being repaired".into()));
         }
-        let homes = stripe.blocks.iter().map(|b| b.filter(|b| b.digest.is_some()).map(|b| b.node)).collect();
-        let view = StripeView { id: id.stripe, code, layout: stripe.layout, homes };
+        let view = stripe.view(|_, block| block.digest.is_some());
         let (worker, bars, given) = (cluster.clone(), barred.clone(), used.clone());
         let planning = move |meta: &Meta| {
             let to = target(&worker, &meta.snapshot()?, &view, id, &bars, &given)?;
@@ -129,8 +130,8 @@ async fn move_block(
             Ok((view, to, plan))
         };
         let (view, to, plan) = cluster.meta.off(planning).await?;
-        let expect: Vec<_> = stripe.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect();
-        let generation = stripe.generation;
+        let expect = stripe.expect();
+        let generation = stripe.record.generation;
         // Held until the block has its home, or what was written is recorded as garbage.
         let Ok(writing) = cluster.claim(vec![(to, id)]).await? else {
             last = format!("{to} still deletes an earlier file of {id}");

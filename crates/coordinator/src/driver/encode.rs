@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Plan, PlanError, StripeView, Topology, encode_offline, place_lost};
 use kintsu_wire::message::{BlockRef, FaultKind, JobEvent, Label, RunOutcome};
@@ -16,10 +15,11 @@ use super::run::{Job, run};
 use super::{Listener, asks};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
+use crate::engine::places::Place;
+use crate::engine::repair::Tally;
+use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{LostBlock, Meta, Parity, Snapshot, StripeRecord};
-use crate::places::Place;
-use crate::repair::Tally;
 
 /// The smallest slice; data blocks are read in cells otherwise.
 const LEAST_SLICE_BYTES: u32 = 32 << 10;
@@ -86,14 +86,14 @@ async fn attempts(
     let mut shunned: BTreeSet<NodeId> = BTreeSet::new();
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
-        let Some((stripe, code, label)) = cluster.load(id).await? else { return Ok(0) };
-        if stripe.encoded {
-            return Ok(stripe.layout.data_bytes);
+        let Some((stripe, label)) = cluster.load(id).await? else { return Ok(0) };
+        if stripe.record.encoded {
+            return Ok(stripe.record.layout.data_bytes);
         }
-        let (worker, record, shun, before) = (cluster.clone(), stripe.clone(), shunned.clone(), last.clone());
-        let planning = move |meta: &Meta| plan(&worker, &meta.snapshot()?, id, code, &record, &shun, &before);
+        let (worker, read, shun, before) = (cluster.clone(), stripe.clone(), shunned.clone(), last.clone());
+        let planning = move |meta: &Meta| plan(&worker, &meta.snapshot()?, &read, &shun, &before);
         let (view, places, plan) = cluster.meta.off(planning).await?;
-        let generation = stripe.generation;
+        let generation = stripe.record.generation;
         let writing = match cluster.claim(places.clone()).await? {
             Ok(writing) => writing,
             Err(Barred((node, id))) => {
@@ -103,14 +103,14 @@ async fn attempts(
             }
         };
         touched.extend(places.iter().map(|&(node, id)| (node, BlockRef { id, generation })));
-        let expect: Vec<_> = stripe.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect();
+        let expect = stripe.expect();
         let label = Label { homes: view.homes.clone(), ..label }.pack();
         let job = Job {
             plan: &plan,
             view: &view,
             generation,
             start: 0,
-            slice_bytes: stripe.layout.cell_bytes.clamp(LEAST_SLICE_BYTES, 1 << 20),
+            slice_bytes: stripe.record.layout.cell_bytes.clamp(LEAST_SLICE_BYTES, 1 << 20),
             expect: &expect,
             label: &label,
             resume_key: 0,
@@ -129,7 +129,7 @@ async fn attempts(
             {
                 tally.blocks += blocks;
             }
-            return Ok(stripe.layout.data_bytes);
+            return Ok(stripe.record.layout.data_bytes);
         }
         let Some(fault) = conducted.fault else {
             last = format!("expected {} parity blocks, got {}", places.len(), made.len());
@@ -153,17 +153,15 @@ async fn attempts(
 fn plan(
     cluster: &Cluster,
     snapshot: &Snapshot,
-    id: StripeId,
-    code: Arc<dyn Code>,
-    stripe: &StripeRecord,
+    stripe: &Stripe,
     shunned: &BTreeSet<NodeId>,
     last: &str,
 ) -> Result<(StripeView, Vec<Place>, Plan)> {
     let (topology, usable) = cluster.nodes();
+    let id = stripe.id;
     let sweeping = cluster.sweeping(snapshot, id)?;
-    let homes = stripe.blocks.iter().map(|b| b.map(|b| b.node)).collect();
-    let mut view = StripeView { id, code, layout: stripe.layout, homes };
-    check_data(stripe, &view, &usable)?;
+    let mut view = stripe.view(|_, _| true);
+    check_data(&stripe.record, &view, &usable)?;
     let barred: BTreeSet<NodeId> = shunned.union(&sweeping).copied().collect();
     let parity = place_parity(&mut view, topology.clone(), &barred);
     // What went wrong first is the reason that no node is left.

@@ -5,33 +5,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{PlanError, Recovery, Topology};
 use kintsu_wire::message::{BadBlock, BlockRef, Fault, FaultKind, Label};
 
 use super::pacing::{Pacing, run_on};
-use super::pages::unavailable;
 use super::run::Job;
 use super::{asks, doubts, missing};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
+use crate::engine::damage::unavailable;
+use crate::engine::places::Place;
+use crate::engine::repair::{Attempt, Circumstances, Mend, Order, Outcome, Tally, Verdict};
+use crate::engine::stripe::Stripe;
 use crate::error::Result;
 use crate::meta::{Landing, Meta};
-use crate::places::Place;
-use crate::repair::{Attempt, Circumstances, Mend, Order, Outcome, Tally, Verdict};
 
 /// Mends those of the `wanted` blocks of a stripe that still cannot be read. Where they cannot all be
 /// mended together, for want of nodes or of blocks to read, as many as possible are mended one by one.
+///
+/// The stripe is read once, here; what this repair commits is added to what was read, and each commit compares it with what
+/// is recorded then.
 pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
-    let mut waits = Waits::new(cluster);
-    let together = mend_together(cluster, id, wanted.clone(), &order, &mut waits).await;
+    #[cfg(test)]
+    assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
+    let mut at = match cluster.load(id).await {
+        Ok(Some((stripe, label))) => Patient { cluster, stripe, label, waits: Waits::new(cluster) },
+        Ok(None) => return Outcome::default(),
+        Err(error) => {
+            let failed = Some(unread(cluster, id, &error.to_string()).await);
+            return Outcome { failed, ..Outcome::default() };
+        }
+    };
+    let together = at.mend(wanted.clone(), &order).await;
     if wanted.len() == 1 || together.failed.is_none() || !together.mended.is_empty() {
         return together;
     }
     let (mut sum, whole) = (together, wanted.len());
     let reason = sum.failed.take();
     for index in wanted {
-        let one = mend_together(cluster, id, vec![index], &order, &mut waits).await;
+        let one = at.mend(vec![index], &order).await;
         sum.mended.extend(one.mended);
         sum.tally.add(&one.tally);
         sum.bad.extend(one.bad);
@@ -41,130 +54,150 @@ pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>,
     sum
 }
 
-async fn mend_together(
-    cluster: &Arc<Cluster>,
-    id: StripeId,
-    wanted: Vec<BlockIndex>,
-    order: &Order,
-    waits: &mut Waits,
-) -> Outcome {
-    #[cfg(test)]
-    assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
-    let mut outcome = Outcome::default();
-    if let Err(error) = attempts(cluster, id, wanted, order, waits, &mut outcome).await {
-        outcome.failed = Some(describe(cluster, id, &error.to_string()).await);
-    }
-    outcome
+/// The stripe that is being mended, as it was read and as this repair has changed it since.
+struct Patient<'a> {
+    cluster: &'a Arc<Cluster>,
+    stripe: Stripe,
+    label: Label,
+    waits: Waits,
 }
 
-async fn attempts(
-    cluster: &Arc<Cluster>,
-    id: StripeId,
-    wanted: Vec<BlockIndex>,
-    order: &Order,
-    waits: &mut Waits,
-    outcome: &mut Outcome,
-) -> Result<()> {
-    let Some((stripe, code, label)) = cluster.load(id).await? else { return Ok(()) };
-    let down = cluster.members().down();
-    let mut lost = unavailable(&stripe, &down);
-    lost.retain(|index| wanted.contains(index));
-    if lost.is_empty() {
-        return Ok(());
-    }
-    let mut mend = Mend::new(id, &stripe, code, lost, order.clone());
-    let mut tally = Tally::default();
-    let mut claims = Claims::default();
-    let ended = attempt_all(cluster, &mut mend, &mut tally, waits, &mut claims, &label, outcome).await;
-    outcome.tally = tally;
-    outcome.around = mend.around().to_vec();
-    let places: Vec<_> =
-        mend.touched().map(|(node, id)| (node, BlockRef { id, generation: stripe.generation })).collect();
-    // What became a home is spared; the rest is rubble of attempts.
-    cluster.meta.off(move |meta| meta.trash(&places)).await?;
-    drop(claims);
-    cluster.sweep.notify_one();
-    ended
-}
-
-async fn attempt_all(
-    cluster: &Arc<Cluster>,
-    mend: &mut Mend,
-    tally: &mut Tally,
-    waits: &mut Waits,
-    claims: &mut Claims,
-    label: &Label,
-    outcome: &mut Outcome,
-) -> Result<()> {
-    let (generation, expect) = (mend.generation(), mend.expect());
-    let mut reported = 0;
-    let mut pace = Pacing::new(cluster, mend.whole());
-    let mut last: Option<Fault> = None;
-    loop {
-        let attempt = match (plan(cluster, mend, waits).await, &last) {
-            (Ok(attempt), _) => attempt,
-            (Err(error), None) => return Err(error),
-            // What went wrong first is the reason that there is nothing left to try.
-            (Err(error), Some(fault)) => {
-                outcome.failed = Some(describe(cluster, mend.id(), &format!("{error}; after {fault}")).await);
-                return Ok(());
-            }
-        };
-        if let Err(Barred((node, id))) = claims.add(cluster, mend.places(&attempt)).await? {
-            let detail = format!("it still deletes an earlier file of {id}, or is being wiped");
-            let fault = Fault { kind: FaultKind::Stalled, node, block: None, detail };
-            if let Verdict::Failed(reason) = mend.ended(&[], attempt.start, Some(&fault)) {
-                outcome.failed = Some(describe(cluster, attempt.view.id, &reason).await);
-                return Ok(());
-            }
-            last = Some(fault);
-            continue;
+impl Patient<'_> {
+    async fn mend(&mut self, wanted: Vec<BlockIndex>, order: &Order) -> Outcome {
+        let mut outcome = Outcome::default();
+        if let Err(error) = self.attempts(wanted, order, &mut outcome).await {
+            outcome.failed = Some(self.describe(&error.to_string()));
         }
-        let label = label_at(label, mend.places(&attempt)).pack();
-        let job = Job {
-            plan: &attempt.plan.plan,
-            view: &attempt.view,
-            generation,
-            start: attempt.start,
-            slice_bytes: mend.order().slice_bytes,
-            expect: &expect,
-            label: &label,
-            resume_key: attempt.resume_key,
-        };
-        let (programs, conducted) = run_on(cluster, mend, &attempt, job, &mut pace).await?;
-        tally.attempt(&programs, &conducted.outcomes);
-        let verdict = mend.ended(&conducted.outcomes, conducted.upto, conducted.fault.as_ref());
-        let bad = mend.bad()[reported..].to_vec();
-        reported += bad.len();
-        if !bad.is_empty() {
-            let detail = conducted.fault.as_ref().map_or(String::new(), |f| f.detail.clone());
-            let told = |b: &crate::meta::LostBlock| BadBlock {
-                id: b.id,
-                node: b.node,
-                kind: b.why,
-                detail: detail.clone(),
+        outcome
+    }
+
+    async fn attempts(
+        &mut self,
+        wanted: Vec<BlockIndex>,
+        order: &Order,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        let down = self.cluster.members().down();
+        let mut lost = unavailable(&self.stripe.record, &down);
+        lost.retain(|index| wanted.contains(index));
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let mut mend = Mend::new(self.stripe.clone(), lost, order.clone());
+        let mut tally = Tally::default();
+        let mut claims = Claims::default();
+        let ended = self.attempt_all(&mut mend, &mut tally, &mut claims, outcome).await;
+        outcome.tally = tally;
+        outcome.around = mend.around().to_vec();
+        let generation = mend.generation();
+        let places: Vec<_> = mend.touched().map(|(node, id)| (node, BlockRef { id, generation })).collect();
+        // What became a home is spared; the rest is rubble of attempts.
+        self.cluster.meta.off(move |meta| meta.trash(&places)).await?;
+        drop(claims);
+        self.cluster.sweep.notify_one();
+        ended
+    }
+
+    /// A failure with the name of the object that it concerns.
+    fn describe(&self, reason: &str) -> String {
+        format!("stripe {} of {:?}: {reason}", self.stripe.id, self.label.object.name)
+    }
+
+    async fn attempt_all(
+        &mut self,
+        mend: &mut Mend,
+        tally: &mut Tally,
+        claims: &mut Claims,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        let cluster = self.cluster;
+        let (generation, expect) = (mend.generation(), mend.expect());
+        let mut reported = 0;
+        let mut pace = Pacing::new(cluster, mend.whole());
+        let mut last: Option<Fault> = None;
+        loop {
+            let attempt = match (plan(cluster, mend, &mut self.waits).await, &last) {
+                (Ok(attempt), _) => attempt,
+                (Err(error), None) => return Err(error),
+                // What went wrong first is the reason that there is nothing left to try.
+                (Err(error), Some(fault)) => {
+                    outcome.failed = Some(self.describe(&format!("{error}; after {fault}")));
+                    return Ok(());
+                }
             };
-            outcome.bad.extend(bad.iter().map(told));
-            doubts::report(cluster, bad);
-        }
-        last = conducted.fault.or(last);
-        match verdict {
-            Verdict::Again => {}
-            Verdict::Failed(reason) => {
-                outcome.failed = Some(describe(cluster, attempt.view.id, &reason).await);
-                return Ok(());
+            if let Err(Barred((node, id))) = claims.add(cluster, mend.places(&attempt)).await? {
+                let detail = format!("it still deletes an earlier file of {id}, or is being wiped");
+                let fault = Fault { kind: FaultKind::Stalled, node, block: None, detail };
+                if let Verdict::Failed(reason) = mend.ended(&[], attempt.start, Some(&fault)) {
+                    outcome.failed = Some(self.describe(&reason));
+                    return Ok(());
+                }
+                last = Some(fault);
+                continue;
             }
-            Verdict::Done(landings) => {
-                outcome.mended = land(cluster, claims, attempt.view.id, generation, landings).await?;
-                tally.blocks += outcome.mended.len() as u64;
-                return Ok(());
+            let label = label_at(&self.label, mend.places(&attempt)).pack();
+            let job = Job {
+                plan: &attempt.plan.plan,
+                view: &attempt.view,
+                generation,
+                start: attempt.start,
+                slice_bytes: mend.order().slice_bytes,
+                expect: &expect,
+                label: &label,
+                resume_key: attempt.resume_key,
+            };
+            let (programs, conducted) = run_on(cluster, mend, &attempt, job, &mut pace).await?;
+            tally.attempt(&programs, &conducted.outcomes);
+            let verdict = mend.ended(&conducted.outcomes, conducted.upto, conducted.fault.as_ref());
+            let bad = mend.bad()[reported..].to_vec();
+            reported += bad.len();
+            if !bad.is_empty() {
+                let detail = conducted.fault.as_ref().map_or(String::new(), |f| f.detail.clone());
+                let told = |b: &crate::meta::LostBlock| BadBlock {
+                    id: b.id,
+                    node: b.node,
+                    kind: b.why,
+                    detail: detail.clone(),
+                };
+                outcome.bad.extend(bad.iter().map(told));
+                doubts::report(cluster, bad);
+            }
+            last = conducted.fault.or(last);
+            match verdict {
+                Verdict::Again => {}
+                Verdict::Failed(reason) => {
+                    outcome.failed = Some(self.describe(&reason));
+                    return Ok(());
+                }
+                Verdict::Done(landings) => {
+                    outcome.mended = self.land(claims, generation, landings).await?;
+                    tally.blocks += outcome.mended.len() as u64;
+                    return Ok(());
+                }
             }
         }
+    }
+
+    /// Makes the blocks visible at their new homes, as far as nothing has changed since the stripe was read.
+    async fn land(
+        &mut self,
+        claims: &Claims,
+        generation: u32,
+        landings: Vec<Landing>,
+    ) -> Result<Vec<BlockIndex>> {
+        let (held, id, told) = (claims.held.clone(), self.stripe.id, landings.clone());
+        let check = move || held.iter().try_for_each(|writing| writing.check());
+        let moved = self.cluster.meta.off(move |meta| meta.rehome_if(id, generation, &told, check)).await?;
+        let landed: Vec<_> = landings.into_iter().filter(|l| moved.contains(&l.index)).collect();
+        self.stripe.landed(&landed);
+        self.label =
+            label_at(&self.label, landed.iter().map(|l| (l.to, BlockId { stripe: id, index: l.index })));
+        Ok(moved)
     }
 }
 
 /// The label of blocks that are written to these places.
-fn label_at(label: &Label, places: Vec<Place>) -> Label {
+fn label_at(label: &Label, places: impl IntoIterator<Item = Place>) -> Label {
     let mut label = label.clone();
     for (node, id) in places {
         if let Some(home) = label.homes.get_mut(usize::from(id.index.0)) {
@@ -172,18 +205,6 @@ fn label_at(label: &Label, places: Vec<Place>) -> Label {
         }
     }
     label
-}
-
-async fn land(
-    cluster: &Arc<Cluster>,
-    claims: &Claims,
-    id: StripeId,
-    generation: u32,
-    landings: Vec<Landing>,
-) -> Result<Vec<BlockIndex>> {
-    let held = claims.held.clone();
-    let check = move || held.iter().try_for_each(|writing| writing.check());
-    cluster.meta.off(move |meta| meta.rehome_if(id, generation, &landings, check)).await
 }
 
 /// The places that a repair writes to, until it has ended and what is left over is recorded as garbage.
@@ -319,8 +340,8 @@ fn hope(
     if mend.could(circumstances, part) { awaited.into_iter().collect() } else { Vec::new() }
 }
 
-/// A failure with the name of the object that it concerns.
-async fn describe(cluster: &Arc<Cluster>, id: StripeId, reason: &str) -> String {
+/// Why a stripe could not be read, with the name of the object that it concerns if that can be.
+async fn unread(cluster: &Arc<Cluster>, id: StripeId, reason: &str) -> String {
     let name = move |meta: &crate::meta::Meta| {
         let snapshot = meta.snapshot()?;
         let owner = snapshot.stripe(id)?.map(|s| s.owner);
@@ -337,7 +358,6 @@ mod tests {
     use super::*;
     use crate::driver::{Source, ask};
     use crate::handlers::tests::{cluster, put, silence};
-    use kintsu_dag::BlockId;
     use kintsu_wire::message::{DiskUsage, JobEvent, JobReport};
     use tokio::sync::mpsc;
 

@@ -7,9 +7,9 @@ use kintsu_plan::PlanError;
 use kintsu_wire::message::FaultKind;
 
 use crate::cluster::Cluster;
+use crate::engine::repair::{Absent, Mend};
 use crate::error::CoordinatorError;
 use crate::meta::Meta;
-use crate::repair::{Absent, Mend};
 
 /// The error of a repair that has no plan. Where blocks are missing it names them.
 pub async fn explain(cluster: &Arc<Cluster>, mend: &Mend, error: PlanError) -> CoordinatorError {

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::run::{Job, run_watched};
 use crate::cluster::Cluster;
-use crate::repair::{Attempt, Mend, Pace, Slow, suspects};
+use crate::engine::repair::{Attempt, Mend, Pace, Slow, suspects};
 
 /// How often the pace is looked at, in milliseconds.
 const LOOK_MS: u64 = 250;

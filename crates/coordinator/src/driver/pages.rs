@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 
-use super::assign::{Dealt, assign};
 use crate::cluster::Cluster;
+use crate::engine::assign::{Dealt, Due, Scene, assign};
+use crate::engine::damage::unavailable;
+use crate::engine::repair::{Order, Want};
 use crate::error::Result;
 use crate::meta::{Meta, Snapshot, StripeRecord};
-use crate::repair::{Order, Want};
 
 /// Rows of a page.
 const PAGE: usize = 256;
@@ -49,6 +50,13 @@ pub struct Page {
     pub next: Option<Place>,
 }
 
+/// A page as it was found: each stripe is read once, here.
+#[derive(Default)]
+struct Found {
+    due: Vec<Due>,
+    next: Option<Place>,
+}
+
 /// The next page of a source, its stripes assigned to nodes. `dealt` is what earlier pages of the same ask gave
 /// to nodes, and comes back with this page counted too.
 ///
@@ -65,9 +73,16 @@ pub async fn page(
     let worker = cluster.clone();
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
-        let mut page = find(&worker, &snapshot, &down, source, place, &order)?;
-        assign(&worker, &snapshot, &order, &mut dealt, &mut page.wants)?;
-        Ok((page, dealt))
+        let Found { due, next } = find(&worker, &snapshot, &down, source, place, &order)?;
+        let (topology, readable) = worker.nodes();
+        let topology = order.narrow(topology);
+        let slow = worker.laggards().now(worker.now_ms());
+        let scene = Scene { topology: &topology, readable: &readable, slow: &slow };
+        // The planning may take a while, and others repair meanwhile.
+        let mut recovery = worker.recovery().clone();
+        let (wants, assigned) = assign(&order, scene, &mut recovery, &mut dealt, due);
+        worker.recovery().keep(&assigned);
+        Ok((Page { wants, next }, dealt))
     };
     cluster.meta.off(look).await
 }
@@ -79,7 +94,7 @@ fn find(
     source: Source,
     place: Place,
     order: &Order,
-) -> Result<Page> {
+) -> Result<Found> {
     let rows = if order.together() { PAGE_TOGETHER } else { PAGE };
     let search = Search { cluster, snapshot, down, rows };
     match source {
@@ -108,35 +123,37 @@ impl Search<'_> {
         node: NodeId,
         place: Place,
         choose: &dyn Fn(&StripeRecord, BlockIndex) -> Vec<BlockIndex>,
-    ) -> Result<Page> {
+    ) -> Result<Found> {
         let rows = self.snapshot.placed(node, place.after, self.rows)?;
-        let mut wants = Vec::new();
+        let mut due = Vec::new();
         for id in &rows {
             if let Some(stripe) = self.snapshot.stripe(id.stripe)? {
-                wants.push(self.want(id.stripe, &stripe, choose(&stripe, id.index))?);
+                let blocks = choose(&stripe, id.index);
+                due.extend(self.due(id.stripe, stripe, blocks)?);
             }
         }
         let next = rows.last().filter(|_| rows.len() == self.rows);
         let next = next.map(|last| Place { after: Some(last.stripe), ..place });
-        Ok(Page { wants, next })
+        Ok(Found { due, next })
     }
 
-    fn object(&self, name: &str, place: Place) -> Result<Page> {
+    fn object(&self, name: &str, place: Place) -> Result<Found> {
         let object = self.snapshot.object(name)?;
         let ids = object.ids(place.seen, self.rows as u64);
-        let mut wants = Vec::new();
+        let mut due = Vec::new();
         for (_, id) in &ids {
             if let Some(stripe) = self.snapshot.stripe(*id)? {
-                wants.push(self.want(*id, &stripe, unavailable(&stripe, self.down))?);
+                let blocks = unavailable(&stripe, self.down);
+                due.extend(self.due(*id, stripe, blocks)?);
             }
         }
         let next = (ids.len() == self.rows).then(|| Place { seen: place.seen + self.rows as u64, ..place });
-        Ok(Page { wants, next })
+        Ok(Found { due, next })
     }
 
     /// The flagged blocks first, then node after node. A stripe that an earlier part has named is
     /// not named again.
-    fn parts(&self, nodes: &[NodeId], gone: &BTreeSet<NodeId>, mut place: Place) -> Result<Page> {
+    fn parts(&self, nodes: &[NodeId], gone: &BTreeSet<NodeId>, mut place: Place) -> Result<Found> {
         let mut page = match place.part.checked_sub(1) {
             None => self.flagged(gone, place.clone())?,
             Some(i) if i < nodes.len() => {
@@ -146,7 +163,7 @@ impl Search<'_> {
                     if seen { Vec::new() } else { unavailable(stripe, gone) }
                 })?
             }
-            Some(_) => Page { wants: Vec::new(), next: None },
+            Some(_) => Found::default(),
         };
         if page.next.is_none() && place.part < nodes.len() {
             place = Place { part: place.part + 1, after: None, seen: 0 };
@@ -155,40 +172,84 @@ impl Search<'_> {
         Ok(page)
     }
 
-    fn flagged(&self, gone: &BTreeSet<NodeId>, place: Place) -> Result<Page> {
+    fn flagged(&self, gone: &BTreeSet<NodeId>, place: Place) -> Result<Found> {
         let rows = self.snapshot.lost(place.after, self.rows)?;
-        let mut wants = Vec::new();
+        let mut due = Vec::new();
         let stripes: BTreeSet<StripeId> = rows.iter().map(|(id, _)| id.stripe).collect();
         for id in stripes {
             if let Some(stripe) = self.snapshot.stripe(id)? {
-                wants.push(self.want(id, &stripe, unavailable(&stripe, gone))?);
+                let blocks = unavailable(&stripe, gone);
+                due.extend(self.due(id, stripe, blocks)?);
             }
         }
         let next = rows.last().filter(|_| rows.len() >= self.rows);
         let next = next.map(|(last, _)| Place { after: Some(last.stripe), ..place });
-        Ok(Page { wants, next })
+        Ok(Found { due, next })
     }
 
-    fn blocks(&self, blocks: &[BlockId]) -> Result<Page> {
-        let mut wants = Vec::new();
+    fn blocks(&self, blocks: &[BlockId]) -> Result<Found> {
+        let mut due = Vec::new();
         for id in blocks {
             if let Some(stripe) = self.snapshot.stripe(id.stripe)?
                 && stripe.block(id.index).is_some_and(|b| b.lost)
             {
-                wants.push(self.want(id.stripe, &stripe, vec![id.index])?);
+                due.extend(self.due(id.stripe, stripe, vec![id.index])?);
             }
         }
-        Ok(Page { wants, next: None })
+        Ok(Found { due, next: None })
     }
 
-    fn want(&self, id: StripeId, stripe: &StripeRecord, blocks: Vec<BlockIndex>) -> Result<Want> {
-        let k = self.cluster.code(stripe.code)?.k();
-        let bytes = blocks.iter().map(|b| stripe.layout.block_len(k, *b)).sum();
-        Ok(Want { stripe: id, blocks, bytes, nodes: BTreeSet::new() })
+    /// A stripe whose blocks are to be mended, if there are any.
+    fn due(&self, id: StripeId, record: StripeRecord, blocks: Vec<BlockIndex>) -> Result<Option<Due>> {
+        if blocks.is_empty() {
+            return Ok(None);
+        }
+        let stripe = self.cluster.known(id, record)?;
+        let bytes = blocks.iter().map(|b| stripe.block_len(*b)).sum();
+        let want = Want { stripe: id, blocks, bytes, nodes: BTreeSet::new() };
+        let sweeping = self.cluster.sweeping(self.snapshot, id)?;
+        Ok(Some(Due { want, stripe, sweeping }))
     }
 }
 
-/// The blocks that were made and cannot be read: flagged lost, or at home on a node that is gone.
-pub fn unavailable(stripe: &StripeRecord, gone: &BTreeSet<NodeId>) -> Vec<BlockIndex> {
-    stripe.made().filter(|(_, b)| b.lost || gone.contains(&b.node)).map(|(index, _)| index).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{cluster, put, silence};
+
+    #[tokio::test]
+    async fn stripes_are_planned_together_without_slow_nodes_as_far_as_they_can_spare_them() {
+        let (_dir, cluster) = cluster(5, 5).await;
+        put(&cluster, "a", 320).await;
+        silence(&cluster, &[0]);
+        let order = Order { method: kintsu_plan::Method::Optimal, ..Order::default() };
+        let wants = async || {
+            let dealt = Dealt::default();
+            let source = Source::Node(NodeId(0));
+            page(&cluster, source, Place::default(), order.clone(), dealt).await.unwrap().0.wants
+        };
+        let stripes = |wants: &[Want], node: NodeId| {
+            let snapshot = cluster.meta.snapshot().unwrap();
+            let helps = |want: &&Want| {
+                let stripe = snapshot.stripe(want.stripe).unwrap().unwrap();
+                stripe.made().any(|(_, block)| block.node == node) && want.nodes.contains(&node)
+            };
+            wants.iter().filter(helps).count()
+        };
+        let before = wants().await;
+        assert!(stripes(&before, NodeId(2)) > 0, "{before:?}");
+        for repair in [1, 2] {
+            cluster.laggards().found(NodeId(2), repair, cluster.now_ms());
+        }
+        let after = wants().await;
+        assert_eq!((after.len(), stripes(&after, NodeId(2))), (before.len(), 0), "{after:?}");
+        // Of two, two cannot be had from one.
+        for repair in [3, 4] {
+            cluster.laggards().found(NodeId(1), repair, cluster.now_ms());
+            cluster.laggards().found(NodeId(3), repair, cluster.now_ms());
+        }
+        let most = wants().await;
+        assert_eq!(most.len(), before.len());
+        assert!(most.iter().all(|want| !want.nodes.is_empty()), "{most:?}");
+    }
 }

@@ -16,9 +16,9 @@ use kintsu_wire::message::{CodeLabel, DigestBytes, Incomplete, Nothing, RebuildS
 use super::guard::guarded;
 use crate::answer::answer;
 use crate::cluster::Cluster;
+use crate::engine::rebuild::{Wanted, assemble};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{CodeRecord, Meta, Noted, Shown};
-use crate::rebuild::{Wanted, assemble};
 
 /// Agents come together: a pass waits for so long after the last one.
 const QUIET: Duration = Duration::from_secs(1);

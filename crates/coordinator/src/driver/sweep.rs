@@ -2,7 +2,7 @@
 //!
 //! Each node is swept by a task of its own, one at a time, so that a slow node holds up nobody else. A node that
 //! fails is left alone for a time that grows. What is being written is never swept, and what is being swept is never
-//! written to: see [`crate::places`].
+//! written to: see [`crate::engine::places`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};

@@ -11,9 +11,9 @@ use super::guard::guarded;
 use super::pages::Source;
 use super::{ask, asks};
 use crate::cluster::Cluster;
+use crate::engine::members::Change;
+use crate::engine::repair::Order;
 use crate::error::{CoordinatorError, Result};
-use crate::members::Change;
-use crate::repair::Order;
 
 /// Slice of repairs that nobody gave one for: the one that suits the plan.
 pub const AUTOMATIC_SLICE: u32 = 0;

@@ -10,10 +10,11 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{JobEvent, JobReport, Nothing};
 
-use super::damage::{Harm, needing};
+use super::damage::needing;
 use super::guard::guarded;
 use super::{Listener, asks};
 use crate::cluster::Cluster;
+use crate::engine::damage::Harm;
 use crate::error::{CoordinatorError, Result};
 
 /// How often whoever asked hears that the wipe goes on.

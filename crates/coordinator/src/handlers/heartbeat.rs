@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kintsu_wire::message::{Heartbeat, HeartbeatReply};
 
 use crate::cluster::Cluster;
+use crate::engine::members::Change;
 use crate::error::Result;
-use crate::members::Change;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Heartbeat) -> Result<HeartbeatReply> {

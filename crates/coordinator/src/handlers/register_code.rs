@@ -126,7 +126,7 @@ mod tests {
         drop(cluster);
         let cluster = reopen(&dir);
         let stripe = lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 1 }).await.unwrap();
-        let (_, code, _) = cluster.load(stripe.stripes[0].id).await.unwrap().unwrap();
+        let code = cluster.load(stripe.stripes[0].id).await.unwrap().unwrap().0.code;
         assert_eq!(code.name(), NAME);
         remove::handle(&cluster, Remove { name: "a".into() }).await.unwrap();
         remove_code::handle(&cluster, name()).await.unwrap();

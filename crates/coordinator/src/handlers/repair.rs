@@ -10,8 +10,8 @@ use kintsu_wire::message::{Repair, RepairTarget, Requestors};
 
 use crate::cluster::{Cluster, unknown_node};
 use crate::driver::{AUTOMATIC_SLICE, Listener, Source, ask};
+use crate::engine::repair::Order;
 use crate::error::{CoordinatorError, Result};
-use crate::repair::Order;
 
 /// Smallest and largest slice in bytes.
 const SLICES: std::ops::RangeInclusive<u32> = 512..=16 << 20;

@@ -7,45 +7,10 @@ use kintsu_plan::DIGEST_UNKNOWN;
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind};
 use redb::{ReadableTable, ReadableTableMetadata};
 
+use super::change::{Landing, LostBlock, Parity};
 use super::write::Tables;
 use super::{Meta, Snapshot, record, tables};
 use crate::error::{CoordinatorError, Result};
-
-/// A block that cannot be read at a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LostBlock {
-    /// Which block.
-    pub id: BlockId,
-    /// Where it should be.
-    pub node: NodeId,
-    /// Why it cannot be read.
-    pub why: FaultKind,
-}
-
-/// A block that is durable at a new place, and may become visible there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Landing {
-    /// Which block of the stripe.
-    pub index: BlockIndex,
-    /// The home that the block had when its repair or copy began. If the home has changed, the block does
-    /// not become visible.
-    pub from: NodeId,
-    /// Its new home; may be the old one.
-    pub to: NodeId,
-    /// The digest that was written there: it must equal the recorded one.
-    pub digest: DigestBytes,
-}
-
-/// A parity block that an offline encoding made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parity {
-    /// Which block of the stripe.
-    pub index: BlockIndex,
-    /// Its home.
-    pub node: NodeId,
-    /// Its digest.
-    pub digest: DigestBytes,
-}
 
 /// The proof that a block is as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use super::objects::{add_object, drop_object};
 use super::record::{self, CodeRecord, NodeRecord, ObjectRecord, StripeRecord};
 use super::write::Tables;
 use super::{Meta, Snapshot, tables};
+use crate::engine::rebuild::{FoundBlock, FoundStripe};
 use crate::error::{CoordinatorError, Result};
-use crate::rebuild::{FoundBlock, FoundStripe};
 
 /// Key, in the table of settings, of the mark that the metadata are being rebuilt.
 const REBUILDING: &str = "rebuilding";
@@ -413,7 +413,7 @@ mod tests {
         let (found, stripes) = meta.snapshot().unwrap().found(object.id).unwrap().unwrap();
         assert_eq!((&found, stripes[0].blocks.len()), (&object, 2));
         let nodes = Default::default();
-        let wanted = crate::rebuild::Wanted {
+        let wanted = crate::engine::rebuild::Wanted {
             id: object.id,
             size: 16,
             encoding: Encoding::Online,
@@ -421,7 +421,7 @@ mod tests {
             key: 0,
             nodes: &nodes,
         };
-        let stripes = crate::rebuild::assemble(wanted, &stripes).unwrap();
+        let stripes = crate::engine::rebuild::assemble(wanted, &stripes).unwrap();
         Shown { object, code: CodeRecord::of(code.as_ref()), stripes }
     }
 

@@ -6,7 +6,8 @@ use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind, HeldBlock};
 use redb::ReadableTable;
 
-use super::blocks::{Landing, LostBlock, Proof, is_placeholder};
+use super::blocks::{Proof, is_placeholder};
+use super::change::{Landing, LostBlock};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};

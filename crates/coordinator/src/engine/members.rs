@@ -16,7 +16,7 @@ use kintsu_dag::NodeId;
 use kintsu_plan::{Node, Topology};
 use kintsu_wire::message::{DiskUsage, NodeAddress, NodeInfo, NodeState};
 
-use crate::meta::NodeRecord;
+use crate::meta::record::NodeRecord;
 
 /// Times of a [`Members`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use kintsu_plan::{DIGEST_UNKNOWN, Layout};
 use kintsu_wire::message::{DigestBytes, Encoding};
 use serde::{Deserialize, Serialize};
 
-use crate::meta::{BlockRecord, StripeRecord};
+use crate::meta::record::{BlockRecord, StripeRecord};
 
 /// A block that a node holds, of a stripe that the metadata do not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

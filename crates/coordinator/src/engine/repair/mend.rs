@@ -16,17 +16,18 @@
 //! make it visible; here the digest is compared once more, because metadata depend on it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{
-    DIGEST_UNKNOWN, Layout, Method, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology, read,
+    DIGEST_UNKNOWN, Method, PlanError, Recovery, Repair, RepairPlan, StripeView, Topology, read,
 };
 use kintsu_wire::message::{DigestBytes, Fault, FaultKind, GoneAround, RunOutcome};
 
 use super::Order;
-use crate::meta::{BlockRecord, Landing, LostBlock, StripeRecord};
+use crate::engine::slow;
+use crate::engine::stripe::Stripe;
+use crate::meta::change::{Landing, LostBlock};
+use crate::meta::record::BlockRecord;
 
 /// Attempts a repair may make beyond one for each block of the stripe.
 const ATTEMPTS_BEYOND_NODES: usize = 8;
@@ -97,11 +98,7 @@ pub struct Absent {
 /// The repair of some blocks of one stripe.
 #[derive(Debug, Clone)]
 pub struct Mend {
-    id: StripeId,
-    code: Arc<dyn Code>,
-    generation: u32,
-    layout: Layout,
-    blocks: Vec<Option<BlockRecord>>,
+    stripe: Stripe,
     wanted: Vec<BlockIndex>,
     order: Order,
     shunned_nodes: BTreeSet<NodeId>,
@@ -130,19 +127,9 @@ struct Going {
 
 impl Mend {
     /// A repair of `wanted` blocks that were made and cannot be read at their homes.
-    pub fn new(
-        id: StripeId,
-        stripe: &StripeRecord,
-        code: Arc<dyn Code>,
-        wanted: Vec<BlockIndex>,
-        order: Order,
-    ) -> Self {
+    pub fn new(stripe: Stripe, wanted: Vec<BlockIndex>, order: Order) -> Self {
         Self {
-            id,
-            code,
-            generation: stripe.generation,
-            layout: stripe.layout,
-            blocks: stripe.blocks.clone(),
+            stripe,
             wanted,
             order,
             shunned_nodes: BTreeSet::new(),
@@ -162,12 +149,12 @@ impl Mend {
 
     /// Which stripe.
     pub fn id(&self) -> StripeId {
-        self.id
+        self.stripe.id
     }
 
     /// The generation of its blocks.
     pub fn generation(&self) -> u32 {
-        self.generation
+        self.stripe.record.generation
     }
 
     /// How it is to be done.
@@ -177,7 +164,7 @@ impl Mend {
 
     /// The recorded digests, by block index.
     pub fn expect(&self) -> Vec<Option<DigestBytes>> {
-        self.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect()
+        self.stripe.expect()
     }
 
     /// The blocks that turned out bad where they should be.
@@ -192,18 +179,19 @@ impl Mend {
 
     /// The longest block's length.
     pub fn whole(&self) -> u64 {
-        self.layout.longest(self.code.k())
+        self.stripe.longest()
     }
 
     /// Every place that an attempt may have written to.
     pub fn touched(&self) -> impl Iterator<Item = (NodeId, BlockId)> + '_ {
-        self.touched.iter().map(|&(node, index)| (node, BlockId { stripe: self.id, index }))
+        self.touched.iter().map(|&(node, index)| (node, BlockId { stripe: self.stripe.id, index }))
     }
 
     /// The places that an attempt writes to.
     pub fn places(&self, attempt: &Attempt) -> Vec<(NodeId, BlockId)> {
-        let place =
-            |(node, index): (&NodeId, &BlockIndex)| (*node, BlockId { stripe: self.id, index: *index });
+        let place = |(node, index): (&NodeId, &BlockIndex)| {
+            (*node, BlockId { stripe: self.stripe.id, index: *index })
+        };
         attempt.plan.requestors.iter().zip(&self.wanted).map(place).collect()
     }
 
@@ -260,8 +248,12 @@ impl Mend {
         let (lost, requestors) = (self.wanted.clone(), going.requestors.clone());
         let repair = Repair { lost, requestors, method: self.order.method };
         let slow: Vec<NodeId> = self.slow.iter().chain(at.slow).copied().collect();
-        let plan =
-            sparing(&view, &slow, &mut |excluded| recovery.assign(&view, at.topology, &repair, excluded))?;
+        let mut assign = |excluded: &[BlockIndex]| recovery.assign(&view, at.topology, &repair, excluded);
+        let spared = slow::without(&view, &slow, |_, excluded| match assign(excluded) {
+            Err(PlanError::Unrecoverable { .. }) => None,
+            planned => Some(planned),
+        });
+        let plan = spared.unwrap_or_else(|| assign(&[]))?;
         self.attempts += 1;
         self.touched.extend(going.requestors.iter().copied().zip(self.wanted.iter().copied()));
         let (start, resume_key) = (going.start, going.resume_key);
@@ -276,18 +268,17 @@ impl Mend {
             return Vec::new();
         }
         let helpers = attempt.helpers();
-        let mut slow: Vec<_> = suspects.iter().copied().filter(|node| helpers.contains(node)).collect();
+        let slow: Vec<_> = suspects.iter().copied().filter(|node| helpers.contains(node)).collect();
         let (lost, requestors) = (self.wanted.clone(), attempt.plan.requestors.clone());
         let repair = Repair { lost, requestors, method: self.order.method };
-        while !slow.is_empty() {
-            let avoided: Vec<_> = slow.iter().chain(&self.slow).copied().collect();
-            let excluded = held(&attempt.view, &avoided);
-            if kintsu_plan::repair(&attempt.view, topology, &repair, &|_| 0, &excluded).is_ok() {
-                break;
-            }
-            slow.pop();
-        }
-        slow
+        let before = slow::held(&attempt.view, &self.slow);
+        let spared = slow::without(&attempt.view, &slow, |count, blocks| {
+            let others = before.iter().filter(|block| !blocks.contains(block));
+            let excluded: Vec<_> = blocks.iter().chain(others).copied().collect();
+            let planned = kintsu_plan::repair(&attempt.view, topology, &repair, &|_| 0, &excluded);
+            planned.is_ok().then(|| slow[..count].to_vec())
+        });
+        spared.unwrap_or_default()
     }
 
     /// The attempt under way is ended because these nodes are slow; [`Mend::ended`] follows.
@@ -298,7 +289,7 @@ impl Mend {
             self.slow.insert(0, node);
         }
         self.around.extend(slow.iter().map(|node| GoneAround {
-            stripe: self.id,
+            stripe: self.stripe.id,
             node: *node,
             upto,
             why: why.to_owned(),
@@ -308,7 +299,7 @@ impl Mend {
     /// The attempt has ended, with a fault or without; all requestors are through up to byte `upto`.
     pub fn ended(&mut self, outcomes: &[RunOutcome], upto: u64, fault: Option<&Fault>) -> Verdict {
         let Some(going) = self.going.clone() else {
-            return Verdict::Failed(format!("{}: an attempt ended that was not planned", self.id));
+            return Verdict::Failed(format!("{}: an attempt ended that was not planned", self.stripe.id));
         };
         match (self.landings(&going, outcomes), fault) {
             (Ok(landings), _) if landings.len() == self.wanted.len() => Verdict::Done(landings),
@@ -323,19 +314,11 @@ impl Mend {
 
     /// What can be read, and what is to be made.
     fn view(&self, readable: &dyn Fn(NodeId) -> bool) -> StripeView {
-        let home = |(i, block): (usize, &Option<BlockRecord>)| {
-            let index = BlockIndex(i as u8);
-            let block = block.filter(|b| b.digest.is_some() && !b.lost)?;
+        self.stripe.view(|index, block| {
             let shunned = self.shunned_blocks.contains(&index) || self.shunned_nodes.contains(&block.node);
-            let usable = !shunned && !self.wanted.contains(&index) && readable(block.node);
-            usable.then_some(block.node)
-        };
-        StripeView {
-            id: self.id,
-            code: self.code.clone(),
-            layout: self.layout,
-            homes: self.blocks.iter().enumerate().map(home).collect(),
-        }
+            let made = block.digest.is_some() && !block.lost && !self.wanted.contains(&index);
+            made && !shunned && readable(block.node)
+        })
     }
 
     /// Whether a node may get a block of this stripe: it is usable, was no culprit, has no such block
@@ -361,7 +344,7 @@ impl Mend {
         let mut view = view.clone();
         if self.order.in_place {
             for &index in &self.wanted {
-                let home = self.blocks[usize::from(index.0)].map(|b| b.node);
+                let home = self.stripe.record.blocks[usize::from(index.0)].map(|b| b.node);
                 view.homes[usize::from(index.0)] = home.filter(|node| self.may_write(*node, at));
             }
         }
@@ -370,7 +353,7 @@ impl Mend {
         let mut chosen = recovery.requestors(&view, &topology, &rest)?.into_iter();
         let all: Option<Vec<_>> = self.wanted.iter().map(|b| place(b).or_else(|| chosen.next())).collect();
         all.ok_or_else(|| PlanError::Placement {
-            expected: format!("{} requestors for {}", self.wanted.len(), self.id),
+            expected: format!("{} requestors for {}", self.wanted.len(), self.stripe.id),
             got: "fewer".into(),
         })
     }
@@ -387,20 +370,20 @@ impl Mend {
     fn landings(&self, going: &Going, outcomes: &[RunOutcome]) -> Result<Vec<Landing>, String> {
         let mut out = Vec::new();
         for (&index, &to) in self.wanted.iter().zip(&going.requestors) {
-            let id = BlockId { stripe: self.id, index };
-            let Some(recorded) = self.blocks[usize::from(index.0)] else { continue };
+            let id = BlockId { stripe: self.stripe.id, index };
+            let Some(recorded) = self.stripe.record.blocks[usize::from(index.0)] else { continue };
             let mut written = outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
             let Some(held) = written.rfind(|h| h.id == id) else { continue };
-            let len = self.layout.block_len(self.code.k(), index);
+            let len = self.stripe.block_len(index);
             // One that was not found when the metadata were made from blocks has no digest yet: what came is it.
             let unknown = recorded.digest == Some(DIGEST_UNKNOWN);
             let as_recorded = unknown || Some(held.digest) == recorded.digest;
-            let same = as_recorded && held.generation == self.generation;
+            let same = as_recorded && held.generation == self.stripe.record.generation;
             if !same || held.len != len {
                 return Err(format!(
                     "{id} on {to}: expected {len} bytes of generation {} as recorded, got {} bytes of \
                      generation {} with another digest or length",
-                    self.generation, held.len, held.generation
+                    self.stripe.record.generation, held.len, held.generation
                 ));
             }
             out.push(Landing { index, from: recorded.node, to, digest: held.digest });
@@ -411,19 +394,19 @@ impl Mend {
     /// Draws the consequences of a fault.
     fn blame(&mut self, going: &Going, upto: u64, fault: &Fault) -> Verdict {
         use FaultKind::{Aborted, Corrupt, Io, Mismatch, Missing, Stale};
-        if self.attempts > self.blocks.len() + ATTEMPTS_BEYOND_NODES {
+        if self.attempts > self.stripe.record.blocks.len() + ATTEMPTS_BEYOND_NODES {
             return Verdict::Failed(format!(
                 "{}: gave up after {} attempts: {fault}",
-                self.id, self.attempts
+                self.stripe.id, self.attempts
             ));
         }
         let upto = upto.max(going.start);
-        let whole = self.layout.longest(self.code.k());
+        let whole = self.stripe.longest();
         let mut go_on = upto < whole;
         match (fault.kind, fault.block) {
             (Mismatch, _) => return self.differs(fault.to_string()),
             (Aborted, _) => {}
-            (Corrupt | Missing | Stale, Some(block)) if block.stripe == self.id => {
+            (Corrupt | Missing | Stale, Some(block)) if block.stripe == self.stripe.id => {
                 // What a requestor left unfinished may be the rotten one: then from the beginning.
                 go_on &= !self.wanted.contains(&block.index);
                 self.spoil(block, fault);
@@ -439,7 +422,7 @@ impl Mend {
             }
         }
         if fault.kind != Aborted {
-            let (stripe, node, why) = (self.id, fault.node, fault.to_string());
+            let (stripe, node, why) = (self.stripe.id, fault.node, fault.to_string());
             self.around.push(GoneAround { stripe, node, upto, why });
         }
         self.going = go_on.then(|| Going { start: upto, ..going.clone() });
@@ -448,15 +431,15 @@ impl Mend {
 
     /// Whether a block of this stripe that others are made from should be on this node.
     fn is_home(&self, id: BlockId, node: NodeId) -> bool {
-        let recorded = self.blocks.get(usize::from(id.index.0)).copied().flatten();
+        let recorded = self.stripe.record.blocks.get(usize::from(id.index.0)).copied().flatten();
         let made = recorded.is_some_and(|b| b.node == node && b.digest.is_some());
-        id.stripe == self.id && made && !self.wanted.contains(&id.index)
+        id.stripe == self.stripe.id && made && !self.wanted.contains(&id.index)
     }
 
     /// A helper's block is bad: it will not be used again, and is reported if it is at home there.
     fn spoil(&mut self, id: BlockId, fault: &Fault) {
         let at_home = |b: &BlockRecord| b.node == fault.node && !b.lost;
-        let recorded = self.blocks.get(usize::from(id.index.0)).copied().flatten();
+        let recorded = self.stripe.record.blocks.get(usize::from(id.index.0)).copied().flatten();
         if recorded.as_ref().is_some_and(at_home) && !self.wanted.contains(&id.index) {
             self.shunned_blocks.insert(id.index);
             self.bad.push(LostBlock { id, node: fault.node, why: fault.kind });
@@ -471,41 +454,22 @@ impl Mend {
         self.going = None;
         self.mismatches += 1;
         if self.mismatches >= MISMATCHES {
-            return Verdict::Failed(format!("{}: gave up after {MISMATCHES} wrong results: {what}", self.id));
+            return Verdict::Failed(format!(
+                "{}: gave up after {MISMATCHES} wrong results: {what}",
+                self.stripe.id
+            ));
         }
         Verdict::Again
     }
 
     fn made(&self) -> impl Iterator<Item = (BlockIndex, &BlockRecord)> {
-        let all = self.blocks.iter().enumerate();
-        all.filter_map(|(i, b)| Some((BlockIndex(i as u8), b.as_ref()?))).filter(|(_, b)| b.digest.is_some())
+        self.stripe.record.made()
     }
 }
 
 /// Where a block is.
 fn home(view: &StripeView, block: BlockIndex) -> Option<NodeId> {
     view.homes.get(usize::from(block.0)).copied().flatten()
-}
-
-/// The blocks that these nodes hold.
-fn held(view: &StripeView, nodes: &[NodeId]) -> Vec<BlockIndex> {
-    let indices = (0..view.homes.len()).map(|i| BlockIndex(i as u8));
-    indices.filter(|block| home(view, *block).is_some_and(|node| nodes.contains(&node))).collect()
-}
-
-/// Plans without the blocks of as many of these nodes as possible, the first ones rather than the others.
-fn sparing<T>(
-    view: &StripeView,
-    slow: &[NodeId],
-    plan: &mut dyn FnMut(&[BlockIndex]) -> Result<T, PlanError>,
-) -> Result<T, PlanError> {
-    for count in (1..=slow.len()).rev() {
-        match plan(&held(view, &slow[..count])) {
-            Err(PlanError::Unrecoverable { .. }) => {}
-            planned => return planned,
-        }
-    }
-    plan(&[])
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! part in more of them than their orders allow; a stripe runs once at a time; every want of an ask is
 //! reported to it exactly once; an ask is finished exactly once, after its last page and want.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_wire::message::{BadBlock, GoneAround};
@@ -118,12 +118,12 @@ pub struct Queue {
     limit: usize,
     per_node: u32,
     running: usize,
-    load: HashMap<NodeId, u32>,
+    load: BTreeMap<NodeId, u32>,
     /// All of `load` together.
     parts: usize,
     next: u64,
     asks: BTreeMap<AskId, Ask>,
-    entries: HashMap<StripeId, Entry>,
+    entries: BTreeMap<StripeId, Entry>,
     waiting: VecDeque<StripeId>,
 }
 
@@ -135,11 +135,11 @@ impl Queue {
             limit: limit.max(1),
             per_node: per_node.max(1),
             running: 0,
-            load: HashMap::new(),
+            load: BTreeMap::new(),
             parts: 0,
             next: 1,
             asks: BTreeMap::new(),
-            entries: HashMap::new(),
+            entries: BTreeMap::new(),
             waiting: VecDeque::new(),
         }
     }

@@ -12,7 +12,7 @@
 //! What this is not: durable. After a restart nobody writes and nobody sweeps, and the rows of garbage
 //! are all there is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockId, NodeId};
 
@@ -22,9 +22,9 @@ pub type Place = (NodeId, BlockId);
 /// All claims.
 #[derive(Debug, Default)]
 pub struct Places {
-    claims: HashMap<Place, Claim>,
+    claims: BTreeMap<Place, Claim>,
     /// How often each node was wiped since the start.
-    wipes: HashMap<NodeId, u64>,
+    wipes: BTreeMap<NodeId, u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Places {
     /// Claims for sweeping those of these places that nobody has claimed, and returns them.
     pub fn sweep(&mut self, places: impl IntoIterator<Item = Place>) -> Vec<Place> {
         let free = |place: &Place| !self.claims.contains_key(place);
-        let free: HashSet<Place> = places.into_iter().filter(free).collect();
+        let free: BTreeSet<Place> = places.into_iter().filter(free).collect();
         self.claims.extend(free.iter().map(|place| (*place, Claim::Swept)));
         free.into_iter().collect()
     }
@@ -81,7 +81,7 @@ impl Places {
     }
 
     /// The blocks that are being written to a node.
-    pub fn written_to(&self, node: NodeId) -> HashSet<BlockId> {
+    pub fn written_to(&self, node: NodeId) -> BTreeSet<BlockId> {
         let writes = self.claims.iter().filter(|(_, claim)| matches!(claim, Claim::Written(_)));
         writes.filter(|((at, _), _)| *at == node).map(|((_, id), _)| *id).collect()
     }
@@ -159,9 +159,9 @@ mod tests {
                     Step::Written(_) | Step::Swept(_) => {}
                 }
                 for node in [0, 1] {
-                    let mut want: HashSet<Place> = writers.iter().flatten().copied().collect();
+                    let mut want: BTreeSet<Place> = writers.iter().flatten().copied().collect();
                     want.retain(|(at, _)| at.0 == node);
-                    let want: HashSet<BlockId> = want.into_iter().map(|(_, id)| id).collect();
+                    let want: BTreeSet<BlockId> = want.into_iter().map(|(_, id)| id).collect();
                     prop_assert_eq!(places.written_to(NodeId(node)), want);
                 }
             }

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::RackId;
-use kintsu_plan::{LayoutKind, Method, Node};
+use kintsu_plan::{Method, Node};
 use kintsu_wire::message::HeldBlock;
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::stripe::tests::stripe;
 
 const ID: StripeId = StripeId(5);
 const LEN: u64 = 1000;
@@ -19,28 +20,9 @@ fn topology(nodes: u32, racks: u32) -> Topology {
     Topology { nodes: (0..nodes).map(node).collect(), ..Topology::default() }
 }
 
-fn stripe(code: &dyn Code, lost: &[u8]) -> StripeRecord {
-    let block = |i: usize| {
-        let lost = lost.contains(&(i as u8));
-        Some(BlockRecord { node: NodeId(i as u32), digest: Some(digest(BlockIndex(i as u8))), lost })
-    };
-    let kind = LayoutKind::Striped;
-    StripeRecord {
-        owner: 1,
-        offset: 0,
-        code: 0,
-        generation: 1,
-        layout: Layout { kind, block_bytes: LEN, cell_bytes: 100, w: 1, data_bytes: LEN * code.k() as u64 },
-        encoded: true,
-        blocks: (0..code.n()).map(block).collect(),
-    }
-}
-
 fn mend(name: &str, lost: &[u8], in_place: bool) -> Mend {
-    let code = kintsu_code::parse(name).unwrap();
     let order = Order { method: Method::Pipeline, slice_bytes: 10, in_place, ..Order::default() };
-    let record = stripe(code.as_ref(), lost);
-    Mend::new(ID, &record, code, lost.iter().map(|&i| BlockIndex(i)).collect(), order)
+    Mend::new(stripe(name, lost), lost.iter().map(|&i| BlockIndex(i)).collect(), order)
 }
 
 fn plan(mend: &mut Mend, topology: &Topology, key: u64) -> Result<Attempt, PlanError> {
@@ -328,21 +310,19 @@ proptest! {
 
 #[test]
 fn a_repair_of_a_whole_node_goes_along_the_trees_that_were_planned_together() {
-    let code = kintsu_code::parse("rs:n=6,k=4").unwrap();
     let mut topology = topology(12, 1);
     let rate = |node: &NodeId| std::num::NonZeroU64::new(1000 + 100 * u64::from(node.0)).unwrap();
     topology.rates.up = topology.nodes.keys().map(|node| (*node, rate(node))).collect();
     topology.rates.down = topology.rates.up.clone();
     let order = Order { method: Method::Optimal, slice_bytes: 10, ..Order::default() };
     assert!(order.together());
-    let record = stripe(code.as_ref(), &[1]);
-    let homes: Vec<_> = (0..6).map(|i| (i != 1).then_some(NodeId(i))).collect();
-    let view = StripeView { id: ID, code: code.clone(), layout: record.layout, homes };
+    let stripe = stripe("rs:n=6,k=4", &[1]);
+    let view = stripe.view(|_, block| !block.lost);
     let waiting = kintsu_plan::Waiting { view, lost: vec![BlockIndex(1)], barred: BTreeSet::new() };
     let (mut recovery, mut shares) = (Recovery::new(), kintsu_plan::Shares::default());
     let all = recovery.window(order.schedule, order.method, &mut shares, &topology, &[waiting]);
     let assigned = all.into_iter().next().unwrap().unwrap();
-    let mut mend = Mend::new(ID, &record, code, vec![BlockIndex(1)], order);
+    let mut mend = Mend::new(stripe, vec![BlockIndex(1)], order);
     let sweeping = BTreeSet::new();
     let at = Circumstances {
         topology: &topology,

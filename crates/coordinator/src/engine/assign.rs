@@ -1,0 +1,130 @@
+//! Which nodes have a part in mending the stripes of a page, decided for all of them together before any of them runs.
+//!
+//! What is decided here is a preference: the nodes may have changed when a stripe's turn comes, and then its repair takes
+//! others. Where no assignment can be made the repair finds out why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kintsu_dag::{NodeId, StripeId};
+use kintsu_plan::{Assignment, Recovery, Shares, Topology, Waiting};
+
+use super::repair::{Losses, Order, Want};
+use super::slow;
+use super::stripe::Stripe;
+
+/// What the pages of one ask have given to nodes so far.
+#[derive(Debug, Clone, Default)]
+pub struct Dealt {
+    shares: Shares,
+    /// The stripes, for the bound of the time that they take.
+    pub losses: Losses,
+}
+
+/// A stripe that is to be mended, as its page read it.
+#[derive(Debug, Clone)]
+pub struct Due {
+    /// What of it.
+    pub want: Want,
+    /// The stripe.
+    pub stripe: Stripe,
+    /// Nodes that still have to delete a block of it: they must not be given one.
+    pub sweeping: BTreeSet<NodeId>,
+}
+
+/// What the cluster looks like when a page is assigned.
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    /// The nodes, as the order sees them.
+    pub topology: &'a Topology,
+    /// Nodes that blocks can be read from.
+    pub readable: &'a BTreeSet<NodeId>,
+    /// Nodes that were found slow, the last found first.
+    pub slow: &'a [NodeId],
+}
+
+/// Fills in which nodes have a part in mending each stripe, and puts the stripes in the order in which they are best
+/// begun. Returns them and the assignments, which `recovery` has noted.
+pub fn assign(
+    order: &Order,
+    scene: Scene<'_>,
+    recovery: &mut Recovery,
+    dealt: &mut Dealt,
+    due: Vec<Due>,
+) -> (Vec<Want>, Vec<Assignment>) {
+    let waiting: Vec<Waiting> = due.iter().map(|due| due.waiting(scene.readable)).collect();
+    waiting.iter().for_each(|waiting| dealt.losses.add(waiting));
+    let waiting: Vec<_> = waiting.into_iter().map(|waiting| without(scene.slow, waiting)).collect();
+    let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, scene.topology, &waiting);
+    let mut wants: Vec<Want> = due.into_iter().map(|due| due.want).collect();
+    let mut turns: BTreeMap<StripeId, usize> = BTreeMap::new();
+    let mut given = Vec::new();
+    for (want, assignment) in wants.iter_mut().zip(assigned) {
+        if let Ok(assignment) = assignment {
+            want.nodes = assignment.nodes();
+            turns.insert(assignment.stripe, assignment.turn);
+            given.push(assignment);
+        }
+    }
+    wants.sort_by_key(|want| turns.get(&want.stripe).copied());
+    (wants, given)
+}
+
+impl Due {
+    /// The stripe as its repair will see it: what cannot be read has no home, and nodes that keep a block of it or still
+    /// have to delete one must not get another.
+    fn waiting(&self, readable: &BTreeSet<NodeId>) -> Waiting {
+        let lost = &self.want.blocks;
+        let view = self.stripe.view(|index, block| {
+            let made = block.digest.is_some() && !lost.contains(&index);
+            made && !block.lost && readable.contains(&block.node)
+        });
+        let kept = self.stripe.record.made().filter(|(index, _)| !lost.contains(index));
+        let barred = kept.map(|(_, block)| block.node).chain(self.sweeping.iter().copied()).collect();
+        Waiting { view, lost: lost.clone(), barred }
+    }
+}
+
+/// The stripe without the blocks of as many of these slow nodes as it can spare: its repair goes around them, and must not
+/// lose for that what was planned for all together.
+fn without(slow: &[NodeId], waiting: Waiting) -> Waiting {
+    let spared = slow::without(&waiting.view, slow, |_, blocks| {
+        let mut left = waiting.clone();
+        blocks.iter().for_each(|block| left.view.homes[usize::from(block.0)] = None);
+        let known = [left.view.absent(), left.view.available()].concat();
+        left.view.code.decode(&known, &left.lost).is_ok().then_some(left)
+    });
+    spared.unwrap_or(waiting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::stripe::tests::stripe;
+    use kintsu_dag::{BlockIndex, RackId};
+    use kintsu_plan::Node;
+
+    #[test]
+    fn a_stripe_is_assigned_to_nodes_that_may_have_a_part_in_it_and_slow_ones_are_spared() {
+        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 0, used_bytes: 0 });
+        let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
+        let readable: BTreeSet<NodeId> = (1..7).map(NodeId).collect();
+        let stripe = stripe("rs:n=5,k=2", &[0]);
+        let blocks = vec![BlockIndex(0)];
+        let want = Want { stripe: stripe.id, blocks, bytes: 1000, nodes: BTreeSet::new() };
+        let due = Due { want, stripe, sweeping: BTreeSet::from([NodeId(5)]) };
+        let nodes = |slow: &[NodeId]| {
+            let scene = Scene { topology: &topology, readable: &readable, slow };
+            let (mut recovery, mut dealt) = (Recovery::new(), Dealt::default());
+            let order = Order::default();
+            let (wants, given) = assign(&order, scene, &mut recovery, &mut dealt, vec![due.clone()]);
+            assert_eq!((wants[0].nodes.clone(), given.len()), (given[0].nodes(), 1));
+            // Node 0 lost it and cannot be read; node 5 still deletes a block of it.
+            assert_eq!(given[0].requestors[&BlockIndex(0)], NodeId(6));
+            given[0].helpers.clone()
+        };
+        assert_eq!(nodes(&[]).len(), 2);
+        assert!(!nodes(&[NodeId(1)]).contains(&NodeId(1)));
+        assert_eq!(nodes(&[1, 2].map(NodeId)), [3, 4].map(NodeId).into());
+        assert_eq!(nodes(&[1, 2, 3].map(NodeId)), [3, 4].map(NodeId).into());
+    }
+}

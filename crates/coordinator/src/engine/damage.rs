@@ -1,0 +1,70 @@
+//! What can be read while nodes are gone, and what more would be lost without one.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, NodeId};
+
+use crate::meta::record::StripeRecord;
+
+/// What could not be read any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Harm {
+    /// Stripes.
+    pub stripes: u64,
+    /// Objects that have them.
+    pub objects: u64,
+    /// The names of the first few.
+    pub names: Vec<String>,
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let several = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
+        let more = if self.objects > self.names.len() as u64 { ", ..." } else { "" };
+        let (stripes, objects) = (several(self.stripes, "stripe"), several(self.objects, "object"));
+        write!(f, "{stripes} of {objects} that could not be read afterwards: {}{more}", names.join(", "))
+    }
+}
+
+/// The blocks that were made and cannot be read: flagged lost, or at home on a node that is gone.
+pub fn unavailable(stripe: &StripeRecord, gone: &BTreeSet<NodeId>) -> Vec<BlockIndex> {
+    stripe.made().filter(|(_, b)| b.lost || gone.contains(&b.node)).map(|(index, _)| index).collect()
+}
+
+/// Whether a stripe can be read while these nodes are gone.
+pub fn readable(stripe: &StripeRecord, code: &dyn Code, gone: &BTreeSet<NodeId>) -> bool {
+    let lost = unavailable(stripe, gone);
+    if stripe.encoded {
+        lost.len() < code.distance() || code.recoverable(&lost)
+    } else {
+        !lost.iter().any(|block| usize::from(block.0) < code.k())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::record::BlockRecord;
+    use kintsu_plan::{Layout, LayoutKind};
+
+    #[test]
+    fn a_stripe_can_be_read_as_long_as_its_code_can_decode_it_and_plain_only_with_all_data() {
+        let code = kintsu_code::parse("rs:n=4,k=2").unwrap();
+        let layout =
+            Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 8, w: 1, data_bytes: 16 };
+        let block = |i: u32| Some(BlockRecord { node: NodeId(i), digest: Some([0; 16]), lost: i == 3 });
+        let blocks = (0..4).map(block).collect();
+        let mut stripe =
+            StripeRecord { owner: 1, offset: 0, code: 0, generation: 1, layout, encoded: true, blocks };
+        let gone = |nodes: &[u32]| nodes.iter().map(|n| NodeId(*n)).collect::<BTreeSet<_>>();
+        assert_eq!(unavailable(&stripe, &gone(&[0])), [0, 3].map(BlockIndex));
+        assert!(readable(&stripe, code.as_ref(), &gone(&[0])));
+        assert!(!readable(&stripe, code.as_ref(), &gone(&[0, 1])));
+        stripe.encoded = false;
+        assert!(readable(&stripe, code.as_ref(), &gone(&[2])));
+        assert!(!readable(&stripe, code.as_ref(), &gone(&[0])));
+    }
+}
