@@ -57,7 +57,7 @@ pub async fn keep(dir: &Path, coordinator: CoordinatorChannel, number: u64) -> R
 
 /// Runs what blocks on the disk away from the asynchronous threads.
 async fn off(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    kintsu_wire::ambient::blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// A file that goes unless it was renamed.
@@ -220,7 +220,7 @@ mod tests {
         let copy = write(&folder, 7);
         let (pieces, mut sent) = mpsc::channel(4);
         let mut file = open(dir.path(), 7).unwrap();
-        tokio::task::spawn_blocking(move || send(&mut file, &pieces)).await.unwrap();
+        kintsu_wire::ambient::blocking(move || send(&mut file, &pieces)).await.unwrap();
         assert_eq!(sent.recv().await.unwrap().unwrap().bytes, copy);
         assert!(sent.recv().await.is_none());
         assert_eq!(open(dir.path(), 8).unwrap_err().code(), tonic::Code::NotFound);

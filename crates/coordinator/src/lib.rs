@@ -33,7 +33,7 @@ mod restore;
 mod server;
 mod service;
 
-pub use config::{Config, Launcher, Launching};
+pub use config::{Config, Launcher, Launching, Medium};
 pub use driver::Copied;
 pub use error::{CoordinatorError, Result};
 pub use restore::{Restore, Restored};

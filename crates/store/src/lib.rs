@@ -26,8 +26,8 @@ mod file;
 mod format;
 mod meta;
 mod scrub;
-#[cfg(test)]
-mod simdisk;
+#[cfg(any(test, feature = "sim"))]
+pub mod simdisk;
 mod sums;
 
 pub use aside::{Aside, Reason};

@@ -3,6 +3,7 @@
 //! Control messages are the types of [`message`], in MessagePack with named fields; data frames
 //! are those of [`frame`]. Both begin by comparing [`PROTOCOL_VERSION`].
 
+pub mod ambient;
 pub mod channel;
 pub mod codec;
 pub mod copy;
@@ -10,6 +11,7 @@ mod error;
 pub mod frame;
 mod identity;
 pub mod message;
+pub mod net;
 pub mod security;
 
 pub use channel::{
