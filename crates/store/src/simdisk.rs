@@ -112,14 +112,18 @@ impl SimDisk {
         self.medium().used()
     }
 
-    /// Another disk with the same content; what was not synced here is there.
+    /// Another disk with the same content, and as much of it not synced yet.
     pub fn copied(&self) -> Self {
         let medium = self.medium();
-        let (files, names) = (medium.files.clone(), medium.names.clone());
-        let files = files.into_iter().map(|file| Content::whole(file.bytes)).collect();
-        let (capacity, now_unix) = (medium.capacity, medium.now_unix);
-        let copy =
-            Medium { files, synced_names: names.clone(), names, capacity, now_unix, ..Medium::default() };
+        let copy = Medium {
+            files: medium.files.clone(),
+            names: medium.names.clone(),
+            synced_names: medium.synced_names.clone(),
+            unreadable: medium.unreadable.clone(),
+            capacity: medium.capacity,
+            now_unix: medium.now_unix,
+            ..Medium::default()
+        };
         Self(Arc::new(Mutex::new(copy)))
     }
 
@@ -159,9 +163,9 @@ impl SimDisk {
             }
         }
         let files = medium.files.iter().map(|file| file.torn(&mut keep_new)).collect();
+        let (synced_names, unreadable) = (names.clone(), medium.unreadable.clone());
         let (capacity, now_unix) = (medium.capacity, medium.now_unix);
-        let left =
-            Medium { files, synced_names: names.clone(), names, capacity, now_unix, ..Medium::default() };
+        let left = Medium { files, names, synced_names, unreadable, capacity, now_unix, ..Medium::default() };
         Self(Arc::new(Mutex::new(left)))
     }
 

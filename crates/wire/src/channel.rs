@@ -87,8 +87,8 @@ pub fn server() -> Server {
 
 /// The connections that a listener accepts, for a [`server`]. They do not hold small messages back,
 /// which a server over a plain stream of connections would.
-pub fn incoming(listener: TcpListener) -> net::Incoming {
-    net::incoming(listener)
+pub fn incoming(listener: impl Into<TcpListener>) -> net::Incoming {
+    net::incoming(listener.into())
 }
 
 fn channel(addr: &str) -> Result<Channel, WireError> {

@@ -41,12 +41,17 @@ pub enum OwnedWriteHalf {
 }
 
 /// Accepts connections.
-#[derive(Debug)]
 pub enum TcpListener {
     /// From the operating system.
     Real(tokio::net::TcpListener),
     /// From the simulated network; and the address of the host.
     Sim(turmoil::net::TcpListener, IpAddr),
+}
+
+impl From<tokio::net::TcpListener> for TcpListener {
+    fn from(listener: tokio::net::TcpListener) -> Self {
+        Self::Real(listener)
+    }
 }
 
 impl TcpListener {
