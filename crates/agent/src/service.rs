@@ -184,9 +184,9 @@ impl Agent for Service {
     async fn read_copy(&self, request: Request<ReadCopy>) -> Result<Response<Self::ReadCopyStream>, Status> {
         let (dir, number) = (self.shared.config.dir.clone(), request.into_inner().number);
         let opened = kintsu_wire::ambient::blocking(move || copies::open(&dir, number)).await;
-        let mut file = opened.map_err(|e| Status::internal(e.to_string()))??;
+        let file = opened.map_err(|e| Status::internal(e.to_string()))??;
         let (pieces, stream) = mpsc::channel(4);
-        self.shared.work().spawn_blocking(move || copies::send(&mut file, &pieces));
+        self.shared.work().spawn(copies::send(file, pieces));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 

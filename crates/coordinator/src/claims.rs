@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, NodeId};
+use kintsu_wire::ambient::{Mended, is_back};
 use kintsu_wire::message::BlockRef;
 
 use crate::cluster::Cluster;
@@ -40,7 +41,9 @@ impl Cluster {
                 return Ok(Err(Barred(*barred)));
             }
             let mut claims = self.places();
-            if let Err(place) = claims.write(&places) {
+            if let Err(place) = claims.write(&places)
+                && !is_back(Mended::DeletesUnfenced)
+            {
                 return Ok(Err(Barred(place)));
             }
             let wipes = places.iter().map(|(node, _)| (*node, claims.wipes(*node))).collect();
@@ -50,7 +53,7 @@ impl Cluster {
         // A sweep that came before may have been given up while its node went on deleting: then the row is still there.
         let row = move |meta: &Meta| {
             let snapshot = meta.snapshot()?;
-            for place in places {
+            for place in places.into_iter().filter(|_| !is_back(Mended::DeletesUnfenced)) {
                 if snapshot.is_garbage(place.0, place.1)? {
                     return Ok(Some(place));
                 }
@@ -78,6 +81,10 @@ impl Cluster {
         self.meta
             .off(move |meta| {
                 let mut without = without;
+                if is_back(Mended::DeletesUnfenced) {
+                    let files = meta.snapshot()?.garbage_but(node, limit, &without)?;
+                    return Ok((files, Sweeping { cluster: cluster.clone(), places: Vec::new() }));
+                }
                 without.extend(cluster.written_to(node));
                 let mut files = meta.snapshot()?.garbage_but(node, limit, &without)?;
                 let places = cluster.places().sweep(files.iter().map(|file| (node, file.id)));

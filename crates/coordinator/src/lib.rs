@@ -14,6 +14,8 @@
 //! recorded digest; an object is visible whole or not at all; what was acknowledged survives a
 //! kill at any moment; nothing is deleted unless a durable row names it, and nothing at all before the gate is open.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod claims;
 mod cluster;
 mod config;

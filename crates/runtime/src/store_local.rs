@@ -91,6 +91,7 @@ impl StoreLocal {
                 }
                 Err(StoreError::Busy { .. }) if self.unfinished.drop_where(|id, _| id == binding.id) > 0 => {}
                 Err(StoreError::Busy { .. }) if Instant::now() < deadline => {
+                    #[allow(clippy::disallowed_methods, reason = "not reached in a simulation")]
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(error) => return Err(from_store(self.node, binding.id, &error)),

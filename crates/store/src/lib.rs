@@ -15,6 +15,8 @@
 //! - no block that could be read is overwritten by other content: it is set aside ([`BlockStore::set_aside`]);
 //! - nothing is written into a folder that is not the one the store was opened on.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod aside;
 mod block;
 #[cfg(any(test, feature = "contract"))]

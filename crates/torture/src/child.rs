@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use kintsu_wire::ambient::Mended;
+
 use crate::history::History;
 use crate::play::{self, Outcome, failed};
 
@@ -15,12 +17,33 @@ const OUTCOME: &str = "OUTCOME ";
 /// Real time after which a history counts as hung.
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// How a history is played.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// What the program logs is in the trace.
+    pub logged: bool,
+    /// A mended fault is put back: `deletes`, `wipes` or `reports`.
+    pub back: Option<&'static str>,
+}
+
+/// The fault of a name.
+fn mended(name: &str) -> Option<Mended> {
+    match name {
+        "deletes" => Some(Mended::DeletesUnfenced),
+        "wipes" => Some(Mended::WipesUnrecorded),
+        "reports" => Some(Mended::ReportsBelieved),
+        _ => None,
+    }
+}
+
 /// Plays a history in another process, which must call [`child`] first thing.
-pub fn play(seed: u64, left_out: &BTreeSet<usize>, logged: bool) -> Outcome {
+pub fn play(seed: u64, left_out: &BTreeSet<usize>, options: Options) -> Outcome {
     let left_out: Vec<String> = left_out.iter().map(usize::to_string).collect();
     let run = || {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([CHILD, &seed.to_string(), &left_out.join(","), if logged { "log" } else { "" }]);
+        let back = options.back.unwrap_or_default();
+        let logged = if options.logged { "log" } else { "" };
+        command.args([CHILD, &seed.to_string(), &left_out.join(","), logged, back]);
         command.stderr(Stdio::inherit()).output()
     };
     let output = match run() {
@@ -41,7 +64,7 @@ pub fn play(seed: u64, left_out: &BTreeSet<usize>, logged: bool) -> Outcome {
 /// Plays the history that the arguments ask for, if they do, and ends the process.
 pub fn child() {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, first, seed, left_out, logged] = &arguments[..] else { return };
+    let [_, first, seed, left_out, logged, back] = &arguments[..] else { return };
     if first != CHILD {
         return;
     }
@@ -53,9 +76,9 @@ pub fn child() {
         println!("{OUTCOME}0 no end within {LONGEST:?} of real time");
         std::process::exit(1);
     });
-    let outcome = play::play(History::of(seed).without(&left_out), !logged.is_empty());
+    let outcome = play::play(History::of(seed).without(&left_out), !logged.is_empty(), mended(back));
     let trace: String = outcome.trace.into_iter().map(|line| line + "\n").collect();
     let why = outcome.failure.unwrap_or_default().replace('\n', " ");
-    print!("{trace}{OUTCOME}{} {why}\n", outcome.lasted.as_millis());
+    println!("{trace}{OUTCOME}{} {why}", outcome.lasted.as_millis());
     std::process::exit(0);
 }

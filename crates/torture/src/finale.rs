@@ -28,13 +28,14 @@ pub async fn hold(stage: &Stage, nodes: u32) {
         let client = &client;
         until("all nodes are there", || alive(client, nodes)).await?;
         until("all is repaired", || repaired(stage, client)).await?;
-        for name in stage.model().names() {
-            if !check_read(stage, client, &name, None).await {
+        let names = stage.model().names();
+        for name in &names {
+            if !check_read(stage, client, name, None).await {
                 return Err(format!("{name} cannot be read although all is repaired"));
             }
         }
-        for name in stage.model().names() {
-            until("all is removed", || removed(client, &name)).await?;
+        for name in &names {
+            until("all is removed", || removed(client, name)).await?;
         }
         until("all blocks are deleted", || deleted(stage, client)).await
     };

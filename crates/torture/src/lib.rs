@@ -23,7 +23,7 @@ mod stage;
 mod trace;
 mod writer;
 
-pub use child::{child, play};
+pub use child::{Options, child, play};
 pub use history::{Fault, History, Op};
 pub use play::Outcome;
 pub use shrink::shrink;

@@ -1,4 +1,4 @@
-//! Plays histories of many seeds: `cargo run --release -p kintsu-torture -- --seeds 0..10000`.
+//! Plays histories of many seeds: `cargo run --profile torture -p kintsu-torture -- --seeds 0..10000`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,7 +6,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Parser;
-use kintsu_torture::{History, Outcome, child, play, shrink};
+use kintsu_torture::{History, Options, Outcome, child, play, shrink};
+
+const BACK: [&str; 3] = ["deletes", "wipes", "reports"];
 
 /// Plays the histories of seeds and says which of them fail.
 #[derive(Parser)]
@@ -26,6 +28,9 @@ struct Arguments {
     /// Histories that are played at once, each on one core.
     #[arg(long, default_value_t = 1)]
     jobs: u64,
+    /// Puts a mended fault back, to see which seed finds it.
+    #[arg(long, value_parser = BACK)]
+    put_back: Option<String>,
     /// How often a failing history is tried to be made shorter.
     #[arg(long, default_value_t = 200)]
     shrink: usize,
@@ -80,9 +85,11 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let seeds = seeds(&arguments.seeds)?;
     let without: BTreeSet<usize> = arguments.without.iter().copied().collect();
+    let back = arguments.put_back.as_deref().and_then(|name| BACK.into_iter().find(|known| *known == name));
+    let (quiet, logged) = (Options { logged: false, back }, Options { logged: true, back });
     if arguments.trace {
         for seed in seeds {
-            let outcome = play(seed, &without, true);
+            let outcome = play(seed, &without, logged);
             println!("{}{}", History::of(seed).without(&without), outcome.trace.join("\n"));
             println!("{}", outcome.failure.unwrap_or("clean".into()));
         }
@@ -98,7 +105,7 @@ fn main() -> anyhow::Result<()> {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || outcomes.send((seed, play(seed, without, false))).is_err() {
+                    if seed >= end || outcomes.send((seed, play(seed, without, quiet))).is_err() {
                         return;
                     }
                 }
@@ -112,12 +119,12 @@ fn main() -> anyhow::Result<()> {
     });
     let failed: Vec<u64> = tally.failed.iter().map(|(seed, _)| *seed).collect();
     if let (Some((seed, why)), false) = (tally.failed.first(), arguments.all) {
-        let (left_out, why) = shrink(*seed, why, arguments.shrink);
+        let (left_out, why) = shrink(*seed, why, quiet, arguments.shrink);
         let numbers: Vec<String> = left_out.iter().map(usize::to_string).collect();
         println!(
             "{}{}",
             History::of(*seed).without(&left_out),
-            play(*seed, &left_out, true).trace.join("\n")
+            play(*seed, &left_out, logged).trace.join("\n")
         );
         println!("{why}\nagain: --seeds {seed} --without {} --trace", numbers.join(","));
     }

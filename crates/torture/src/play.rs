@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
+use kintsu_wire::ambient::Mended;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tracing_subscriber::filter::LevelFilter;
@@ -41,7 +42,7 @@ fn panics() -> Vec<String> {
 
 /// Plays a history; with `logged`, what the program logs is in the trace. To be called once in a process: randomness is
 /// caught for all of it, and tokio counts its runtimes.
-pub(crate) fn play(history: History, logged: bool) -> Outcome {
+pub(crate) fn play(history: History, logged: bool, back: Option<Mended>) -> Outcome {
     let folder = match folder() {
         Ok(folder) => folder,
         Err(error) => return failed(format!("no folder: {error}")),
@@ -54,6 +55,7 @@ pub(crate) fn play(history: History, logged: bool) -> Outcome {
     // Hash tables of a new thread take their keys from the randomness that was set.
     let played = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
         let _clocks = mad_turmoil::time::SimClocksGuard::init();
+        kintsu_wire::ambient::simulation::put_back(back);
         let trace = Trace::default();
         let log = tracing_subscriber::registry().with(LevelFilter::INFO).with(Logged(trace.clone()));
         let _log = logged.then(|| tracing::subscriber::set_default(log));

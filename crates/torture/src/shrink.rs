@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::child::play;
+use crate::child::{Options, play};
 use crate::history::History;
 
 /// What can be left out of the history of a seed that fails so, and how the rest fails; `tries` limits the search.
-pub fn shrink(seed: u64, failure: &str, mut tries: usize) -> (BTreeSet<usize>, String) {
+pub fn shrink(seed: u64, failure: &str, options: Options, mut tries: usize) -> (BTreeSet<usize>, String) {
     let all = History::of(seed).len();
     let (mut left_out, mut why) = (BTreeSet::new(), failure.to_owned());
     let mut part = all.div_ceil(2);
@@ -18,7 +18,7 @@ pub fn shrink(seed: u64, failure: &str, mut tries: usize) -> (BTreeSet<usize>, S
             }
             tries -= 1;
             let more: BTreeSet<usize> = left_out.iter().chain(numbers).copied().collect();
-            if let Some(failure) = play(seed, &more, false).failure
+            if let Some(failure) = play(seed, &more, options).failure
                 && kind(&failure) == kind(&why)
             {
                 (left_out, why) = (more, failure);

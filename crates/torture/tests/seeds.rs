@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use kintsu_torture::{child, play};
+use kintsu_torture::{Options, child, play};
 
 /// Seeds that once failed.
 const ONCE_FAILED: &[u64] = &[];
@@ -13,7 +13,8 @@ const SEEDS: std::ops::Range<u64> = 0..200;
 fn main() {
     child();
     let all = BTreeSet::new();
-    let (first, second) = (play(7, &all, true).trace, play(7, &all, true).trace);
+    let logged = Options { logged: true, ..Options::default() };
+    let (first, second) = (play(7, &all, logged).trace, play(7, &all, logged).trace);
     for (number, (a, b)) in first.iter().zip(&second).enumerate() {
         assert_eq!(a, b, "line {number} of two runs of one seed");
     }
@@ -22,11 +23,15 @@ fn main() {
 
     let mut failed = Vec::new();
     for seed in ONCE_FAILED.iter().copied().chain(SEEDS) {
-        if let Some(why) = play(seed, &all, false).failure {
+        if let Some(why) = play(seed, &all, Options::default()).failure {
             println!("seed {seed}: {why}");
             failed.push(seed);
         }
     }
     println!("{} histories, failed: {failed:?}", SEEDS.end - SEEDS.start);
-    assert!(failed.is_empty(), "`cargo run --release -p kintsu-torture -- --seeds {}` shows why", failed[0]);
+    assert!(
+        failed.is_empty(),
+        "`cargo run --profile torture -p kintsu-torture -- --seeds {}` shows why",
+        failed[0]
+    );
 }

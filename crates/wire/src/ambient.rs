@@ -23,6 +23,7 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     if simulated() {
         return tokio::spawn(async move { work() });
     }
+    #[allow(clippy::disallowed_methods, reason = "this is what is used instead")]
     tokio::task::spawn_blocking(work)
 }
 
@@ -32,17 +33,54 @@ pub fn since_epoch() -> Duration {
     if let Some(time) = simulation::since_epoch() {
         return time;
     }
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    #[allow(clippy::disallowed_methods, reason = "this is what is used instead")]
+    let now = SystemTime::now();
+    now.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The clock of a simulation, which can be set.
+/// Faults that were mended. A simulation can put them back, to show that it finds them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mended {
+    /// Blocks are deleted although somebody writes them anew.
+    DeletesUnfenced,
+    /// A wipe is recorded when it is done, not before.
+    WipesUnrecorded,
+    /// A report of a bad block is believed, and the flag stays.
+    ReportsBelieved,
+}
+
+/// Whether a mended fault is back; never outside a simulation.
+#[inline]
+pub fn is_back(fault: Mended) -> bool {
+    #[cfg(feature = "sim")]
+    return simulation::is_back(fault);
+    #[cfg(not(feature = "sim"))]
+    {
+        let _ = fault;
+        false
+    }
+}
+
+/// The clock of a simulation, which can be set, and the mended faults that are back in it.
 #[cfg(feature = "sim")]
 pub mod simulation {
     use std::cell::Cell;
     use std::time::Duration;
 
+    use super::Mended;
+
     thread_local! {
         static WRONG_BY_S: Cell<i64> = const { Cell::new(0) };
+        static BACK: Cell<Option<Mended>> = const { Cell::new(None) };
+    }
+
+    /// Puts a mended fault back, on this thread.
+    pub fn put_back(fault: Option<Mended>) {
+        BACK.set(fault);
+    }
+
+    pub(super) fn is_back(fault: Mended) -> bool {
+        BACK.get() == Some(fault)
     }
 
     /// Lets the time of day of this thread's simulation be wrong by so many seconds.

@@ -3,6 +3,8 @@
 //! Control messages are the types of [`message`], in MessagePack with named fields; data frames
 //! are those of [`frame`]. Both begin by comparing [`PROTOCOL_VERSION`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod ambient;
 pub mod channel;
 pub mod codec;
