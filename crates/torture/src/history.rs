@@ -149,7 +149,8 @@ fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2]) -> Vec<Op> 
             },
             70..76 => Op::Repair,
             76..81 => Op::Scrub,
-            81..84 => Op::Drain { node: dice.below(u64::from(nodes)) as u32 },
+            // One node only: nothing takes a drain back, and the others must be enough for the code.
+            81..84 => Op::Drain { node: (victims[0] + victims[1]) % nodes },
             84..87 => Op::Wipe { node: victims[dice.below(2) as usize] },
             _ => Op::Pause { ms: dice.within(50, 3000) },
         })
