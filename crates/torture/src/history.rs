@@ -8,7 +8,7 @@ use crate::dice::Dice;
 /// Names that each writer has.
 pub const NAMES: u64 = 3;
 /// Faults come within so many milliseconds.
-const FAULTS_MS: u64 = 12_000;
+const FAULTS_MS: u64 = 6_000;
 
 /// A host: the coordinator, a node, or the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub enum Op {
     Get { writer: u64, name: u64, range: Option<(u64, u64)> },
     /// Repairs all that is lost.
     Repair,
+    /// Makes the parity of an object of the writer's.
+    Encode { name: u64 },
     /// Verifies all blocks.
     Scrub,
     /// Empties a node onto others.
@@ -94,6 +96,13 @@ pub struct History {
     pub faults: Vec<(u64, Fault)>,
 }
 
+impl Fault {
+    /// Whether blocks are gone after it that were durable.
+    fn destroys(&self) -> bool {
+        matches!(self, Self::Rot { .. } | Self::Unreadable { .. } | Self::LoseDisk { .. })
+    }
+}
+
 impl History {
     /// The history of a seed.
     pub fn of(seed: u64) -> Self {
@@ -102,11 +111,14 @@ impl History {
         // Blocks are destroyed on these only: a stripe loses no more than its code bears.
         let first = dice.below(u64::from(nodes)) as u32;
         let victims = [first, (first + 1 + dice.below(u64::from(nodes) - 1) as u32) % nodes];
+        // What has no parity bears no loss: where objects are encoded later, nothing is destroyed.
+        let destructive = dice.percent(75);
         let writers = dice.within(1, 3);
-        let writers = (0..writers).map(|_| ops(&mut dice, writers, nodes, victims)).collect();
-        let count = dice.below(9);
+        let writers = (0..writers).map(|_| ops(&mut dice, writers, nodes, victims, destructive)).collect();
+        let count = dice.within(1, 10);
         let mut faults: Vec<_> =
             (0..count).map(|_| (dice.below(FAULTS_MS), fault(&mut dice, nodes, victims))).collect();
+        faults.retain(|(_, fault)| destructive || !fault.destroys());
         faults.sort_by_key(|(at, _)| *at);
         Self { seed, nodes, writers, faults }
     }
@@ -132,14 +144,14 @@ impl History {
     }
 }
 
-fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2]) -> Vec<Op> {
-    let count = dice.within(4, 14);
+fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2], destructive: bool) -> Vec<Op> {
+    let count = dice.within(6, 18);
     (0..count)
         .map(|_| match dice.below(100) {
             0..35 => Op::Put {
                 name: dice.below(NAMES),
                 len: if dice.percent(10) { 0 } else { dice.below(40_000) as usize },
-                offline: dice.percent(15),
+                offline: !destructive && dice.percent(30),
             },
             35..45 => Op::Remove { name: dice.below(NAMES) },
             45..70 => Op::Get {
@@ -147,12 +159,13 @@ fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2]) -> Vec<Op> 
                 name: dice.below(NAMES),
                 range: dice.percent(50).then(|| (dice.below(1000), dice.below(1000))),
             },
-            70..76 => Op::Repair,
+            70..74 => Op::Repair,
+            74..76 => Op::Encode { name: dice.below(NAMES) },
             76..81 => Op::Scrub,
             // One node only: nothing takes a drain back, and the others must be enough for the code.
             81..84 => Op::Drain { node: (victims[0] + victims[1]) % nodes },
-            84..87 => Op::Wipe { node: victims[dice.below(2) as usize] },
-            _ => Op::Pause { ms: dice.within(50, 3000) },
+            84..87 if destructive => Op::Wipe { node: victims[dice.below(2) as usize] },
+            _ => Op::Pause { ms: dice.within(50, 1500) },
         })
         .collect()
 }

@@ -86,6 +86,10 @@ impl Writer {
                         .await;
                 self.say(format!("repair: {}", told(&report)));
             }
+            Op::Encode { name: number } => {
+                let report = finish(client.encode(&name(self.number, number)).await).await;
+                self.say(format!("encode {}: {}", name(self.number, number), told(&report)));
+            }
             Op::Scrub => {
                 let report = finish(client.scrub(None).await).await;
                 self.say(format!("scrub: {}", told(&report)));
