@@ -10,6 +10,13 @@ use kintsu_store::{BlockStore, FileStore};
 use crate::history::Host;
 use crate::stage::{STORE, Stage};
 
+/// Blocks that are not where the metadata say that they are. Nobody had to read them to know: whatever takes a block away
+/// is recorded, but for rot.
+pub async fn vanished(stage: &Stage, client: &Client) -> Result<Vec<String>, ClientError> {
+    let wrong = missing(stage, client).await?;
+    Ok(wrong.into_iter().filter(|why| why.ends_with("is not in this store")).collect())
+}
+
 /// What is wrong with the blocks of all objects: each must be where the metadata say, whole and the right one.
 pub async fn missing(stage: &Stage, client: &Client) -> Result<Vec<String>, ClientError> {
     let mut wrong = Vec::new();
@@ -21,6 +28,7 @@ pub async fn missing(stage: &Stage, client: &Client) -> Result<Vec<String>, Clie
                 let store = stores.entry(place.node).or_insert_with(|| store(stage, place.node));
                 let found = store.as_ref().map(|store| store.verify(place.id));
                 let why = match found {
+                    Some(Err(_)) if place.lost => Some("is lost".to_owned()),
                     Some(Ok(meta)) if place.digest.is_none_or(|digest| digest == meta.digest.0) => {
                         place.lost.then(|| "is there, but counts as lost".to_owned())
                     }

@@ -10,6 +10,7 @@ use kintsu_wire::message::{JobReport, NodeState, Repair, RepairTarget};
 use tokio::time::{Instant, sleep};
 
 use crate::census;
+use crate::history::History;
 use crate::stage::Stage;
 use crate::writer::{check_read, finish};
 
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Holds the cluster to its promises; the first that is broken is noted.
-pub async fn hold(stage: &Stage, nodes: u32) {
+pub async fn hold(stage: &Stage, history: &History) {
     stage.done.store(true, Ordering::Relaxed);
     while !stage.mended.load(Ordering::Relaxed) {
         sleep(PAUSE).await;
@@ -26,7 +27,10 @@ pub async fn hold(stage: &Stage, nodes: u32) {
     let outcome = async {
         let client = stage.client().await.map_err(|e| e.to_string())?;
         let client = &client;
-        until("all nodes are there", || alive(client, nodes)).await?;
+        until("all nodes are there", || alive(client, history.nodes)).await?;
+        if !history.rots() {
+            until("no block has vanished", || vanished(stage, client)).await?;
+        }
         until("all is repaired", || repaired(stage, client)).await?;
         let names = stage.model().names();
         for name in &names {
@@ -64,6 +68,12 @@ pub async fn alive(client: &Client, nodes: u32) -> Result<(), String> {
     let list = client.nodes().await.map_err(|e| e.to_string())?.nodes;
     let alive = list.iter().filter(|n| matches!(n.state, NodeState::Alive | NodeState::Draining)).count();
     if alive == nodes as usize { Ok(()) } else { Err(format!("{alive} of {nodes}")) }
+}
+
+/// No block has gone that should be there, before anybody has looked.
+async fn vanished(stage: &Stage, client: &Client) -> Result<(), String> {
+    let wrong = census::vanished(stage, client).await.map_err(|e| e.to_string())?;
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
 /// A scrub finds what is rotten and a repair of all mends the rest; then all blocks must be there.

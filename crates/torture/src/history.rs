@@ -45,6 +45,8 @@ pub enum Op {
     Repair,
     /// Makes the parity of an object of the writer's.
     Encode { name: u64 },
+    /// Says falsely that the blocks of an object of the writer's are bad.
+    Accuse { name: u64 },
     /// Verifies all blocks.
     Scrub,
     /// Empties a node onto others.
@@ -123,6 +125,12 @@ impl History {
         Self { seed, nodes, writers, faults }
     }
 
+    /// Whether blocks become bad without anybody having to notice.
+    pub fn rots(&self) -> bool {
+        let rots = |fault: &Fault| matches!(fault, Fault::Rot { .. } | Fault::Unreadable { .. });
+        self.faults.iter().any(|(_, fault)| rots(fault))
+    }
+
     /// Steps and faults.
     pub fn len(&self) -> usize {
         self.writers.iter().map(Vec::len).sum::<usize>() + self.faults.len()
@@ -161,7 +169,8 @@ fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2], destructive
             },
             70..74 => Op::Repair,
             74..76 => Op::Encode { name: dice.below(NAMES) },
-            76..81 => Op::Scrub,
+            76..78 => Op::Accuse { name: dice.below(NAMES) },
+            78..81 => Op::Scrub,
             // One node only: nothing takes a drain back, and the others must be enough for the code.
             81..84 => Op::Drain { node: (victims[0] + victims[1]) % nodes },
             84..87 if destructive => Op::Wipe { node: victims[dice.below(2) as usize] },

@@ -129,7 +129,7 @@ async fn clients(stage: Arc<Stage>, history: History) -> turmoil::Result {
     for writer in writers {
         writer.await?;
     }
-    finale::hold(&stage, history.nodes).await;
+    finale::hold(&stage, &history).await;
     Ok(())
 }
 

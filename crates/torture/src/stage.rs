@@ -11,7 +11,8 @@ use kintsu_client::{Client, ClientError, Options};
 use kintsu_coordinator::{Config, Coordinator};
 use kintsu_dag::{NodeId, RackId};
 use kintsu_store::FileStore;
-use kintsu_wire::TrustedNetwork;
+use kintsu_wire::message::BadBlock;
+use kintsu_wire::{Credentials, TrustedNetwork, connect_coordinator};
 use turmoil::Sim;
 
 use crate::history::{History, Host};
@@ -105,6 +106,16 @@ impl Stage {
         Client::connect(&self.coordinator().to_string(), options).await
     }
 
+    /// Tells the coordinator that a block is bad, as a client does that could not read it.
+    pub async fn accuse(&self, client: &Client, bad: BadBlock) -> Result<(), String> {
+        let credentials = Credentials::token(TOKEN).map_err(|e| e.to_string())?;
+        if let Some(cluster) = client.status().await.map_err(|e| e.to_string())?.cluster {
+            credentials.join(cluster).map_err(|e| e.to_string())?;
+        }
+        let coordinator = connect_coordinator(self.coordinator(), &credentials).map_err(|e| e.to_string())?;
+        coordinator.clone().report_bad(bad).await.map(drop).map_err(|status| status.message().to_owned())
+    }
+
     /// One life of a machine: its process, started again whenever it ends.
     pub async fn live(self: Arc<Self>, machine: Arc<Machine>) -> turmoil::Result {
         loop {
@@ -122,8 +133,8 @@ impl Stage {
             token: Some(TOKEN.into()),
             trusted: Some(self.trusted),
             heartbeat: Duration::from_millis(300),
-            dead_after: Duration::from_millis(1500),
-            grace: Duration::from_secs(4),
+            dead_after: Duration::from_millis(1000),
+            grace: Duration::from_millis(1500),
             lease: Duration::from_secs(3),
             grant: 3,
             cache_bytes: 1 << 20,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kintsu_client::{Client, ClientError, Jobs, PutOptions};
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeAction, RepairTarget};
+use kintsu_wire::message::{BadBlock, Encoding, FaultKind, JobEvent, JobReport, NodeAction, RepairTarget};
 use tokio::time::timeout;
 
 use crate::history::Op;
@@ -89,6 +89,16 @@ impl Writer {
             Op::Encode { name: number } => {
                 let report = finish(client.encode(&name(self.number, number)).await).await;
                 self.say(format!("encode {}: {}", name(self.number, number), told(&report)));
+            }
+            Op::Accuse { name: number } => {
+                let name = name(self.number, number);
+                let Ok(view) = client.stripes(&name, 0, 1000).await else { return };
+                for place in view.stripes.iter().flat_map(|stripe| stripe.blocks.iter().flatten()) {
+                    let (kind, detail) = (FaultKind::Corrupt, "as somebody says".into());
+                    let bad = BadBlock { id: place.id, node: place.node, kind, detail };
+                    let told = self.stage.accuse(client, bad).await;
+                    self.say(format!("{} on {} is said to be bad: {told:?}", place.id, place.node));
+                }
             }
             Op::Scrub => {
                 let report = finish(client.scrub(None).await).await;
