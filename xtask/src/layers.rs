@@ -22,7 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu-wire"],
     &["kintsu-runtime"],
     &["kintsu-agent", "kintsu-coordinator", "kintsu-client"],
-    &["kintsu-lab"],
+    &["kintsu-lab", "kintsu-torture"],
     &["kintsu", "kintsu-python"],
 ];
 

@@ -11,10 +11,10 @@ use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::JobId;
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore, StoreError};
+use kintsu_wire::net::TcpListener;
 use kintsu_wire::{
     CoordinatorChannel, Credentials, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
 };
-use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -182,7 +182,7 @@ impl Agent {
             path: config.dir.clone(),
             detail: format!("opening it ended early: {e}"),
         };
-        let (store, identity, graves) = tokio::task::spawn_blocking(open).await.map_err(unfinished)??;
+        let (store, identity, graves) = kintsu_wire::ambient::blocking(open).await.map_err(unfinished)??;
         if let Some(cluster) = identity.cluster {
             credentials.join(cluster)?;
         }
@@ -311,7 +311,7 @@ impl AgentHandle {
             }
             drop(shared);
         };
-        let _ = tokio::task::spawn_blocking(let_go).await;
+        let _ = kintsu_wire::ambient::blocking(let_go).await;
     }
 }
 
@@ -333,7 +333,7 @@ fn incarnation() -> u64 {
     let mut bytes = [0; 8];
     if getrandom::fill(&mut bytes).is_err() {
         // Without a source of randomness, process id and time distinguish starts well enough.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = kintsu_wire::ambient::since_epoch();
         return now.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;
     }
     u64::from_le_bytes(bytes)

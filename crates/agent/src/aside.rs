@@ -97,7 +97,7 @@ pub async fn purge(store: Arc<dyn BlockStore>, age_s: u64) -> Result<Counted, St
 pub async fn off<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Status> {
-    match tokio::task::spawn_blocking(work).await {
+    match kintsu_wire::ambient::blocking(work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error @ (StoreError::Invalid { .. } | StoreError::NotFound { .. }))) => {
             Err(Status::not_found(error.to_string()))

@@ -57,7 +57,7 @@ pub async fn keep(dir: &Path, coordinator: CoordinatorChannel, number: u64) -> R
 
 /// Runs blocking disk calls outside of the asynchronous threads.
 async fn off(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    kintsu_wire::ambient::blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// A file that is removed when dropped, unless it was renamed.
@@ -158,19 +158,24 @@ pub fn open(dir: &Path, number: u64) -> Result<File, Status> {
     })
 }
 
-/// Sends a copy unchecked; the receiver checks it. Blocking.
-pub fn send(file: &mut File, pieces: &mpsc::Sender<Result<CopyChunk, Status>>) {
+/// Sends a copy unchecked; the receiver checks it.
+pub async fn send(mut file: File, pieces: mpsc::Sender<Result<CopyChunk, Status>>) {
     loop {
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        let read = file.take(PIECE_BYTES as u64).read_to_end(&mut piece);
+        let read = move || {
+            let mut piece = Vec::with_capacity(PIECE_BYTES);
+            let read = (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut piece);
+            (file, read.map(|_| piece))
+        };
+        let Ok((back, read)) = kintsu_wire::ambient::blocking(read).await else { return };
+        file = back;
         let piece = match read {
-            Ok(0) => return,
-            Ok(_) => Ok(CopyChunk { bytes: Bytes::from(piece), done: 0 }),
+            Ok(piece) if piece.is_empty() => return,
+            Ok(piece) => Ok(CopyChunk { bytes: Bytes::from(piece), done: 0 }),
             Err(error) => Err(Status::internal(format!("cannot read a copy of the metadata: {error}"))),
         };
         let last = piece.is_err();
         // The receiver may be gone.
-        if pieces.blocking_send(piece).is_err() || last {
+        if pieces.send(piece).await.is_err() || last {
             return;
         }
     }
@@ -219,8 +224,7 @@ mod tests {
         make(dir.path(), &folder).unwrap();
         let copy = write(&folder, 7);
         let (pieces, mut sent) = mpsc::channel(4);
-        let mut file = open(dir.path(), 7).unwrap();
-        tokio::task::spawn_blocking(move || send(&mut file, &pieces)).await.unwrap();
+        tokio::spawn(send(open(dir.path(), 7).unwrap(), pieces));
         assert_eq!(sent.recv().await.unwrap().unwrap().bytes, copy);
         assert!(sent.recv().await.is_none());
         assert_eq!(open(dir.path(), 8).unwrap_err().code(), tonic::Code::NotFound);

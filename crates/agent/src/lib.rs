@@ -3,6 +3,8 @@
 //!
 //! An agent knows nothing about codes, stripes or repair methods, and decides nothing.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod agent;
 mod aside;
 mod copies;

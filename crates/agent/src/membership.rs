@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kintsu_dag::StripeId;
 use kintsu_store::{BlockMeta, BlockStore, Listing, StoreError};
 use kintsu_wire::message::{BadBlock, BlockPage, DiskUsage, FaultKind, Heartbeat, Register, Registered};
 use kintsu_wire::{CoordinatorChannel, other_cluster};
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::agent::Shared;
@@ -133,7 +134,7 @@ async fn report(
         let mut labels = Vec::new();
         if registered.labels {
             let (store, blocks) = (shared.store.clone(), page.to_vec());
-            let told = tokio::task::spawn_blocking(move || labels_of(&*store, &blocks)).await;
+            let told = kintsu_wire::ambient::blocking(move || labels_of(&*store, &blocks)).await;
             let (told, last) = told.map_err(|e| Status::internal(e.to_string()))?;
             labels = told;
             if let Some(last) = last {
@@ -200,7 +201,7 @@ fn labels_of(
 
 /// All blocks in order of their ids.
 async fn list(store: Arc<dyn BlockStore>) -> Result<Listing, String> {
-    let listed = tokio::task::spawn_blocking(move || store.list()).await.map_err(|e| e.to_string())?;
+    let listed = kintsu_wire::ambient::blocking(move || store.list()).await.map_err(|e| e.to_string())?;
     let listed = listed.map_err(|e| e.to_string())?;
     for (_, error) in &listed.damaged {
         tracing::warn!("a block is damaged: {error}");
@@ -276,7 +277,7 @@ async fn record(
     change: impl FnOnce(Identity) -> Identity + Send + 'static,
 ) -> Result<(), AgentError> {
     let worker = shared.clone();
-    let recorded = tokio::task::spawn_blocking(move || worker.record(change)).await;
+    let recorded = kintsu_wire::ambient::blocking(move || worker.record(change)).await;
     recorded.unwrap_or_else(|e| {
         let path = shared.config.dir.join(identity::FILE);
         Err(AgentError::Identity { path, detail: format!("writing it ended early: {e}") })
@@ -301,7 +302,7 @@ async fn look_after_folder(shared: &Arc<Shared>, before: Option<String>) -> Opti
             Err(error) => Some(error.to_string()),
         }
     };
-    let found = tokio::task::spawn_blocking(look).await.ok().flatten();
+    let found = kintsu_wire::ambient::blocking(look).await.ok().flatten();
     match (&before, &found) {
         (None, Some(why)) => tracing::error!("the disk of this node failed: {why}"),
         (Some(_), None) => tracing::warn!("the folder of this node is back"),
@@ -314,14 +315,14 @@ async fn look_after_folder(shared: &Arc<Shared>, before: Option<String>) -> Opti
 async fn expire(shared: Arc<Shared>) {
     let local = shared.local.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(local) = local
-        && tokio::task::spawn_blocking(move || local.expire()).await.is_err()
+        && kintsu_wire::ambient::blocking(move || local.expire()).await.is_err()
     {
         tracing::error!("unfinished blocks could not be thrown away");
     }
 }
 
 async fn usage(store: Arc<dyn BlockStore>) -> DiskUsage {
-    match tokio::task::spawn_blocking(move || store.usage()).await {
+    match kintsu_wire::ambient::blocking(move || store.usage()).await {
         Ok(Ok(usage)) => DiskUsage { blocks: usage.blocks, bytes: usage.bytes, free_bytes: usage.free_bytes },
         _ => DiskUsage::default(),
     }

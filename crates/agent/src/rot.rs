@@ -4,7 +4,7 @@
 //! them. Other errors of the system (no file handles left, no memory) say nothing about the block.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_runtime::from_store;
@@ -47,7 +47,7 @@ pub fn look(store: &dyn BlockStore, id: BlockId) -> Result<HeldBlock, StoreError
 
 /// The time, in seconds since 1970.
 pub fn now_unix() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    kintsu_wire::ambient::since_epoch().as_secs()
 }
 
 /// Checks a block that a program found bad. If it is bad, it is set aside and reported to the coordinator; a
@@ -62,7 +62,8 @@ pub async fn look_into(
     if !matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io) {
         return;
     }
-    let Ok(Some(bad)) = tokio::task::spawn_blocking(move || set_aside(&*store, node, id, fault)).await else {
+    let Ok(Some(bad)) = kintsu_wire::ambient::blocking(move || set_aside(&*store, node, id, fault)).await
+    else {
         return;
     };
     tracing::warn!("{}: {}", bad.id, bad.detail);

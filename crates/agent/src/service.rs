@@ -85,7 +85,7 @@ impl Agent for Service {
         self.node()?;
         let (shared, request) = (self.shared.clone(), request.into_inner());
         let work = move || shared.deletes.run(&*shared.store, &shared.graves, request);
-        match tokio::task::spawn_blocking(work).await {
+        match kintsu_wire::ambient::blocking(work).await {
             Ok(Ok(deleted)) => Ok(Response::new(deleted)),
             Ok(Err(refused)) => Err(Status::failed_precondition(refused.to_string())),
             Err(error) => Err(Status::internal(error.to_string())),
@@ -100,7 +100,7 @@ impl Agent for Service {
             store.check_root()?;
             rot::look(&*store, id)
         };
-        match tokio::task::spawn_blocking(look).await {
+        match kintsu_wire::ambient::blocking(look).await {
             Ok(Ok(held)) => Ok(Response::new(Verified { result: Ok(held) })),
             Ok(Err(error @ (StoreError::Io { .. } | StoreError::Vanished { .. }))) if !error.is_damage() => {
                 Err(Status::unavailable(format!("{id} cannot be read now: {error}")))
@@ -127,7 +127,7 @@ impl Agent for Service {
         let node = self.node()?;
         let (events, stream) = mpsc::channel(16);
         let shared = self.shared.clone();
-        self.shared.work().spawn_blocking(move || scrub(&shared, node, &events));
+        self.shared.work().spawn(async move { scrub(&shared, node, &events).await });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -156,7 +156,7 @@ impl Agent for Service {
             local.discard_unfinished();
             store.wipe()
         };
-        match tokio::task::spawn_blocking(wipe).await {
+        match kintsu_wire::ambient::blocking(wipe).await {
             Ok(Ok(blocks)) => {
                 tracing::warn!("wiped: {blocks} blocks deleted");
                 Ok(Response::new(Done {}))
@@ -175,17 +175,17 @@ impl Agent for Service {
 
     async fn copies(&self, _: Request<Nothing>) -> Result<Response<CopyList>, Status> {
         let dir = self.shared.config.dir.clone();
-        let listed = tokio::task::spawn_blocking(move || copies::list(&dir)).await;
+        let listed = kintsu_wire::ambient::blocking(move || copies::list(&dir)).await;
         let copies = listed.map_err(|e| Status::internal(e.to_string()))?;
         Ok(Response::new(CopyList { copies }))
     }
 
     async fn read_copy(&self, request: Request<ReadCopy>) -> Result<Response<Self::ReadCopyStream>, Status> {
         let (dir, number) = (self.shared.config.dir.clone(), request.into_inner().number);
-        let opened = tokio::task::spawn_blocking(move || copies::open(&dir, number)).await;
-        let mut file = opened.map_err(|e| Status::internal(e.to_string()))??;
+        let opened = kintsu_wire::ambient::blocking(move || copies::open(&dir, number)).await;
+        let file = opened.map_err(|e| Status::internal(e.to_string()))??;
         let (pieces, stream) = mpsc::channel(4);
-        self.shared.work().spawn_blocking(move || copies::send(&mut file, &pieces));
+        self.shared.work().spawn(copies::send(file, pieces));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -266,13 +266,14 @@ async fn conduct(
     }
 }
 
-/// Verifies every block; blocking. Rotten blocks are set aside here and reported to the caller, who has them
-/// repaired.
-fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent, Status>>) {
-    let ids = match shared.store.ids() {
+/// Verifies every block, one after the other. Rotten blocks are set aside here and reported to the caller, who has
+/// them repaired.
+async fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent, Status>>) {
+    let store = shared.store.clone();
+    let ids = match aside::off(move || store.ids()).await {
         Ok(ids) => ids,
         Err(error) => {
-            let _ = events.blocking_send(Err(Status::internal(error.to_string())));
+            let _ = events.send(Err(error)).await;
             return;
         }
     };
@@ -281,14 +282,16 @@ fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent,
         if shared.end.is_cancelled() {
             return;
         }
-        let result = match rot::check(&*shared.store, node, id) {
+        let store = shared.store.clone();
+        let result = match kintsu_wire::ambient::blocking(move || rot::check(&*store, node, id)).await {
             // Deleted during the scrub; not an error.
-            Err(Fault { kind: FaultKind::Missing, .. }) => continue,
-            checked => checked,
+            Ok(Err(Fault { kind: FaultKind::Missing, .. })) => continue,
+            Ok(checked) => checked,
+            Err(_) => return,
         };
         bytes += result.as_ref().map_or(0, |held| held.len);
         let event = ScrubEvent { total: ids.len() as u64, checked: i as u64 + 1, bytes, result };
-        if events.blocking_send(Ok(event)).is_err() {
+        if events.send(Ok(event)).await.is_err() {
             return;
         }
     }

@@ -76,7 +76,7 @@ pub(crate) async fn received_code(
     let Some(definition) = definition else {
         // Constructing a code proves its distance, which may take seconds.
         let name = name.to_owned();
-        let made = tokio::task::spawn_blocking(move || parse_code(&name)).await;
+        let made = kintsu_wire::ambient::blocking(move || parse_code(&name)).await;
         return made
             .unwrap_or_else(|e| Err(ClientError::Invalid(format!("code: its proof was aborted: {e}"))));
     };
@@ -86,7 +86,7 @@ pub(crate) async fn received_code(
             definition.name
         )));
     }
-    let proof = tokio::task::spawn_blocking(move || definition.prove()).await;
+    let proof = kintsu_wire::ambient::blocking(move || definition.prove()).await;
     let proof = proof.map_err(|e| ClientError::Io(format!("a proof was aborted: {e}")))?;
     proof.map_err(|e| ClientError::Corrupt(format!("the definition of {name}: {e}")))
 }

@@ -12,6 +12,8 @@
 //! verified where it was stored and on the way; memory is bounded by slices in flight, never by the
 //! size of a block or an object. Nothing here knows a code or a repair method: those are plans.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod assemble;
 mod attempt;
 mod avoid;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, NodeId};
+use kintsu_wire::ambient::{Mended, is_back};
 use kintsu_wire::message::BlockRef;
 
 use crate::cluster::Cluster;
@@ -41,7 +42,9 @@ impl Cluster {
                 return Ok(Err(Barred(*barred)));
             }
             let mut claims = self.places();
-            if let Err(place) = claims.write(&places) {
+            if let Err(place) = claims.write(&places)
+                && !is_back(Mended::DeletesUnfenced)
+            {
                 return Ok(Err(Barred(place)));
             }
             let wipes = places.iter().map(|(node, _)| (*node, claims.wipes(*node))).collect();
@@ -52,7 +55,7 @@ impl Cluster {
         // exists.
         let row = move |meta: &Meta| {
             let snapshot = meta.snapshot()?;
-            for place in places {
+            for place in places.into_iter().filter(|_| !is_back(Mended::DeletesUnfenced)) {
                 if snapshot.is_garbage(place.0, place.1)? {
                     return Ok(Some(place));
                 }
@@ -80,6 +83,10 @@ impl Cluster {
         self.meta
             .off(move |meta| {
                 let mut without = without;
+                if is_back(Mended::DeletesUnfenced) {
+                    let files = meta.snapshot()?.garbage_but(node, limit, &without)?;
+                    return Ok((files, Sweeping { cluster: cluster.clone(), places: Vec::new() }));
+                }
                 without.extend(cluster.written_to(node));
                 let files = meta.snapshot()?.garbage_but(node, limit, &without)?;
                 let (files, sweeping) = cluster.claim_files(node, files);

@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kintsu_code::{Code, Definition};
 use kintsu_dag::{NodeId, StripeId};
@@ -16,6 +15,7 @@ use kintsu_runtime::Conductor;
 use kintsu_wire::message::{CodeLabel, Label, ObjectLabel};
 use kintsu_wire::{AgentChannel, ClusterId, Credentials, Seen};
 use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -100,7 +100,7 @@ impl Cluster {
     /// # Errors
     /// The directory is in use; the metadata cannot be read.
     pub fn open(config: Config, credentials: Credentials) -> Result<Self> {
-        let meta = Meta::open(&config.dir, config.cache_bytes)?;
+        let meta = Meta::open_in(&config.dir, config.cache_bytes, config.medium.as_deref())?;
         let nonce = getrandom::u64().map_err(|e| no_random(&e))?;
         let fresh = config.adopt.map_or_else(ClusterId::random, Ok).map_err(|e| no_random(&e))?;
         if config.accept_older && meta.accept_older()? {
@@ -179,7 +179,7 @@ impl Cluster {
 
     /// Seconds since 1970.
     pub fn unix_seconds(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+        kintsu_wire::ambient::since_epoch().as_secs()
     }
 
     /// The point of the history that agents are to remember now. `None` while the gate is closed: an operator may

@@ -20,6 +20,15 @@ pub trait Launcher: Send + Sync {
 /// A start under way; the error is text for people.
 pub type Launching<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
+/// Where metadata are kept instead of a file.
+pub trait Medium: Send + Sync {
+    /// Opens it for this process alone.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn open(&self) -> std::io::Result<Box<dyn redb::StorageBackend>>;
+}
+
 /// The settings of a coordinator.
 #[derive(Clone)]
 pub struct Config {
@@ -65,6 +74,8 @@ pub struct Config {
     pub copy_every: Duration,
     /// Where to restore the metadata from. The directory must then have none.
     pub restore: Option<Restore>,
+    /// Where the metadata are, if not in a file of the directory.
+    pub medium: Option<Arc<dyn Medium>>,
     /// Starts agents, where that is possible.
     pub launcher: Option<Arc<dyn Launcher>>,
 }
@@ -93,6 +104,7 @@ impl Config {
             metadata_copies: 3,
             copy_every: Duration::from_secs(600),
             restore: None,
+            medium: None,
             launcher: None,
         }
     }

@@ -12,6 +12,8 @@
 //! digest; an object is visible whole or not at all; what was acknowledged survives a kill at any moment; nothing
 //! is deleted unless a durable row names it, and nothing at all before the gate is open.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod answer;
 mod claims;
 mod cluster;
@@ -27,7 +29,7 @@ mod restore;
 mod server;
 mod service;
 
-pub use config::{Config, Launcher, Launching};
+pub use config::{Config, Launcher, Launching, Medium};
 pub use driver::Copied;
 pub use error::{CoordinatorError, Result};
 pub use restore::{Restore, Restored};

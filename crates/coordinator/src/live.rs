@@ -11,7 +11,7 @@ use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_client::{Client, Options, PutOptions};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_wire::Credentials;
-use tokio::net::TcpListener;
+use kintsu_wire::net::TcpListener;
 
 use crate::cluster::Cluster;
 use crate::config::Config;

@@ -44,8 +44,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::backends::FileBackend;
-use redb::{Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata};
+use redb::{
+    Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata,
+    StorageBackend,
+};
 
+use crate::config::Medium;
 use crate::error::{CoordinatorError, Result};
 
 pub use blocks::Proof;
@@ -112,12 +116,26 @@ impl Meta {
     /// # Errors
     /// Another process has it open; its version is not known; the disk fails.
     pub fn open(dir: &Path, cache_bytes: usize) -> Result<Self> {
+        Self::open_in(dir, cache_bytes, None)
+    }
+
+    /// The same, on another medium than a file in `dir`.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn open_in(dir: &Path, cache_bytes: usize, medium: Option<&dyn Medium>) -> Result<Self> {
         let io = |source| CoordinatorError::Io { what: format!("cannot create {}", dir.display()), source };
         std::fs::create_dir_all(dir).map_err(io)?;
         let path = dir.join(FILE);
         let failure = Failure::new(dir);
-        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let db = database(open.map_err(io)?, cache_bytes, failure.clone());
+        let db = match medium {
+            Some(medium) => medium.open().map_err(redb::DatabaseError::from),
+            None => {
+                let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+                file_backend(open.map_err(io)?)
+            }
+        };
+        let db = db.and_then(|backend| database(backend, cache_bytes, failure.clone()));
         let db = match db {
             Err(redb::DatabaseError::DatabaseAlreadyOpen) => return Err(in_use(dir)),
             other => other.map_err(|e| failure.explain(e.into()))?,
@@ -159,7 +177,7 @@ impl Meta {
             meta.failure.check()?;
             f(&meta).map_err(|e| meta.failure.explain(e))
         };
-        match tokio::task::spawn_blocking(work).await {
+        match kintsu_wire::ambient::blocking(work).await {
             Ok(result) => result,
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
             Err(e) => Err(CoordinatorError::Storage(e.to_string())),
@@ -274,9 +292,17 @@ impl Meta {
     }
 }
 
-/// Opens the store in this file; failures of the file are noted.
-fn database(file: File, cache_bytes: usize, failure: Arc<Failure>) -> Result<Database, redb::DatabaseError> {
-    let watched = failure::Watched::new(FileBackend::new(file)?, failure);
+fn file_backend(file: File) -> Result<Box<dyn StorageBackend>, redb::DatabaseError> {
+    Ok(Box::new(FileBackend::new(file)?))
+}
+
+/// The store on this medium, whose failures are noted.
+fn database(
+    backend: Box<dyn StorageBackend>,
+    cache_bytes: usize,
+    failure: Arc<Failure>,
+) -> Result<Database, redb::DatabaseError> {
+    let watched = failure::Watched::new(backend, failure);
     Database::builder().set_cache_size(cache_bytes).create_with_backend(watched)
 }
 

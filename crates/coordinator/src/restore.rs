@@ -9,14 +9,14 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_wire::copy::CopyHeader;
 use kintsu_wire::message::{KeptCopy, Nothing, ReadCopy};
 use kintsu_wire::{AgentChannel, ClusterId, Credentials, connect_agent};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::cluster::lock;
 use crate::config::Config;
@@ -55,7 +55,7 @@ pub struct Restored {
 
 impl Restored {
     fn new(header: CopyHeader, from: String, started: Instant) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let now = kintsu_wire::ambient::since_epoch().as_secs();
         let age_seconds = now.saturating_sub(header.time);
         Self { header, from, age_seconds, seconds: started.elapsed().as_secs_f64() }
     }
@@ -78,7 +78,7 @@ pub async fn from_file(config: &Config, path: &Path) -> Result<Restored> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| CoordinatorError::Storage(e.to_string()))?
+    kintsu_wire::ambient::blocking(work).await.map_err(|e| CoordinatorError::Storage(e.to_string()))?
 }
 
 /// The agents that called before there were metadata.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kintsu_wire::net::TcpListener;
 use kintsu_wire::{Credentials, channel, check_listen, guard_coordinator};
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -67,7 +67,7 @@ impl Coordinator {
             config.adopt = Some(door.callers.cluster().await);
         }
         let shown = credentials.clone();
-        let opened = tokio::task::spawn_blocking(move || Cluster::open(config, shown)).await;
+        let opened = kintsu_wire::ambient::blocking(move || Cluster::open(config, shown)).await;
         let mut cluster = opened.map_err(|e| CoordinatorError::Storage(e.to_string()))??;
         cluster.stop = stop.clone();
         let cluster = Arc::new(cluster);

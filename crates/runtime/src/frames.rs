@@ -10,8 +10,8 @@ use bytes::{Buf, BytesMut};
 use kintsu_dag::NodeId;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
+use kintsu_wire::net::OwnedReadHalf;
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::{Instant, timeout};
 
 use crate::fault::{fault, from_wire};
@@ -170,9 +170,9 @@ async fn some(
 mod tests {
     use super::*;
     use kintsu_dag::Vertex;
+    use kintsu_wire::net::{TcpListener, TcpStream};
     use proptest::prelude::*;
     use tokio::io::AsyncWriteExt;
-    use tokio::net::{TcpListener, TcpStream};
 
     const PEER: NodeId = NodeId(1);
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     async fn pair() -> (TcpStream, OwnedReadHalf) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let to = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         (to, listener.accept().await.unwrap().0.into_split().0)
     }

@@ -13,6 +13,8 @@
 //! visible only whole, and with the digest that was expected; a fault names the node at its root as far
 //! as it can be known.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod budget;
 mod combine;
 mod conduct;

@@ -14,9 +14,9 @@ use kintsu_dag::NodeId;
 use kintsu_plan::JobId;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
+use kintsu_wire::net::{TcpListener, TcpStream, leave_at_once};
 use kintsu_wire::{Credentials, TrustedNetwork, WireError, check_listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -186,7 +186,7 @@ impl DataPlane {
             .map_err(|e| lost(e.to_string()))?;
         let connecting = async {
             let mut stream = TcpStream::connect(addr).await?;
-            prepare(&stream)?;
+            leave_at_once(&stream, UNSENT_BYTES)?;
             stream.write_all(&hello).await?;
             Ok::<_, std::io::Error>(stream)
         };
@@ -315,17 +315,9 @@ async fn accept(listener: TcpListener, meeting: Arc<Meeting>, credentials: Crede
     }
 }
 
-/// Makes slices leave at once, and wait in our queues rather than in the socket's.
-fn prepare(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    #[cfg(target_os = "linux")]
-    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
-    Ok(())
-}
-
 /// Reads the `Hello` of a connection, and not a byte more.
 async fn introduction(stream: &mut TcpStream, credentials: &Credentials) -> Result<StreamKey, String> {
-    prepare(stream).map_err(|error| error.to_string())?;
+    leave_at_once(stream, UNSENT_BYTES).map_err(|error| error.to_string())?;
     let mut bytes = [0; HEADER_BYTES];
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
     let header = Header::decode(&bytes).map_err(|error| error.to_string())?;

@@ -14,8 +14,8 @@ use kintsu_dag::Vertex;
 use kintsu_plan::Window;
 use kintsu_wire::frame::{self, Header, Kind, bare};
 use kintsu_wire::message::{Fault, FaultKind};
+use kintsu_wire::net::{OwnedWriteHalf, TcpStream};
 use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 
@@ -87,7 +87,7 @@ impl Incoming {
         }
     }
 
-    async fn connected(&self) -> Result<tokio::net::TcpStream, Fault> {
+    async fn connected(&self) -> Result<TcpStream, Fault> {
         match self.connect {
             Some(addr) => self.plane.connect(self.key, self.key.from, addr, self.limits.connect).await,
             None => self.plane.claim(self.key, self.key.from, self.limits.arrival).await,

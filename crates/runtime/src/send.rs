@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kintsu_dag::Vertex;
 use kintsu_wire::frame::{HEADER_BYTES, Header, Kind, bare};
 use kintsu_wire::message::{Fault, FaultKind};
+use kintsu_wire::net::{OwnedWriteHalf, TcpStream};
 use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
@@ -96,7 +96,7 @@ impl Outgoing {
         sent
     }
 
-    async fn connected(&self) -> Result<tokio::net::TcpStream, Fault> {
+    async fn connected(&self) -> Result<TcpStream, Fault> {
         match self.connect {
             Some(addr) => self.plane.connect(self.key, self.key.to, addr, self.limits.connect).await,
             None => self.plane.claim(self.key, self.key.to, self.limits.arrival).await,

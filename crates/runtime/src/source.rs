@@ -112,7 +112,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     doing: &str,
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    match timeout(limit, tokio::task::spawn_blocking(work)).await {
+    match timeout(limit, kintsu_wire::ambient::blocking(work)).await {
         Ok(Ok(result)) => result,
         Ok(Err(error)) => Err(fault(FaultKind::Io, node, format!("{doing} ended early: {error}"))),
         Err(_) => Err(fault(FaultKind::Stalled, node, format!("{doing} took longer than {limit:?}"))),

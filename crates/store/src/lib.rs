@@ -15,6 +15,8 @@
 //! - no block that could be read is overwritten by other content: it is set aside ([`BlockStore::set_aside`]);
 //! - nothing is written into a folder that is not the one the store was opened on.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod aside;
 mod block;
 #[cfg(any(test, feature = "contract"))]
@@ -26,8 +28,8 @@ mod file;
 mod format;
 mod meta;
 mod scrub;
-#[cfg(test)]
-mod simdisk;
+#[cfg(any(test, feature = "sim"))]
+pub mod simdisk;
 mod sums;
 
 pub use aside::{Aside, Reason};

@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, DiskFile, Entry};
 
 const SECTOR: usize = 512;
 
-/// The time on this disk: it stands still.
-pub(crate) const NOW_UNIX: u64 = 1_700_000_000;
+/// The time on this disk, as long as nobody sets it: it stands still.
+pub const NOW_UNIX: u64 = 1_700_000_000;
 
 /// The disk; clones are the same disk.
 #[derive(Clone, Default)]
-pub(crate) struct SimDisk(Arc<Mutex<Medium>>);
+pub struct SimDisk(Arc<Mutex<Medium>>);
 
 #[derive(Default)]
 struct Medium {
@@ -33,12 +33,18 @@ struct Medium {
     unreadable: BTreeSet<usize>,
     /// Whether files can have one name only.
     no_links: bool,
+    /// Bytes that all files may have together.
+    capacity: Option<u64>,
+    /// The time, if it was set.
+    now_unix: Option<u64>,
 }
 
 #[derive(Clone, Default)]
 struct Content {
     bytes: Vec<u8>,
     synced: Vec<u8>,
+    /// The sectors that may differ between the two.
+    dirty: BTreeSet<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -49,7 +55,7 @@ enum Node {
 
 /// What goes wrong, and when.
 #[derive(Clone, Copy)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The operation of this number fails, once.
     Once(u64, ErrorKind),
     /// From the operation of this number on nothing works: the process is dead.
@@ -70,23 +76,79 @@ impl Coin {
 
 impl SimDisk {
     fn medium(&self) -> MutexGuard<'_, Medium> {
-        self.0.lock().unwrap()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets what goes wrong, counting operations from 1 from now on.
-    pub(crate) fn fail(&self, failure: Option<Failure>) {
+    pub fn fail(&self, failure: Option<Failure>) {
         let mut medium = self.medium();
         medium.operations = 0;
         medium.failure = failure;
     }
 
     /// Operations since [`fail`](Self::fail).
-    pub(crate) fn operations(&self) -> u64 {
+    pub fn operations(&self) -> u64 {
         self.medium().operations
     }
 
+    /// Whether the process that uses it is dead; see [`Failure::Dead`].
+    pub fn is_dead(&self) -> bool {
+        let medium = self.medium();
+        matches!(medium.failure, Some(Failure::Dead(at)) if medium.operations >= at)
+    }
+
+    /// Lets all files together have so many bytes at most.
+    pub fn limit(&self, capacity: Option<u64>) {
+        self.medium().capacity = capacity;
+    }
+
+    /// Sets the time.
+    pub fn set_now_unix(&self, now: u64) {
+        self.medium().now_unix = Some(now);
+    }
+
+    /// The bytes of all files that have a name.
+    pub fn used(&self) -> u64 {
+        self.medium().used()
+    }
+
+    /// Another disk with the same content, and as much of it not synced yet.
+    pub fn copied(&self) -> Self {
+        let medium = self.medium();
+        let copy = Medium {
+            files: medium.files.clone(),
+            names: medium.names.clone(),
+            synced_names: medium.synced_names.clone(),
+            unreadable: medium.unreadable.clone(),
+            capacity: medium.capacity,
+            now_unix: medium.now_unix,
+            ..Medium::default()
+        };
+        Self(Arc::new(Mutex::new(copy)))
+    }
+
+    /// A file, which is made durably if it is absent: for those who keep something else than blocks here.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn file(&self, path: &Path) -> io::Result<SimFile> {
+        let mut medium = self.medium();
+        medium.operation()?;
+        let file = match medium.file(path) {
+            Ok(file) => file,
+            Err(_) => {
+                let file = medium.files.len();
+                medium.files.push(Content::default());
+                medium.names.insert(path.to_path_buf(), Node::File(file));
+                medium.synced_names.insert(path.to_path_buf(), Node::File(file));
+                file
+            }
+        };
+        Ok(SimFile { disk: self.clone(), file })
+    }
+
     /// What a power failure now leaves of this disk; `seed` 0 keeps only what was synced.
-    pub(crate) fn after_power_failure(&self, seed: u64) -> Self {
+    pub fn after_power_failure(&self, seed: u64) -> Self {
         let medium = self.medium();
         let mut coin = Coin(seed);
         let mut keep_new = || seed != 0 && coin.toss();
@@ -101,17 +163,20 @@ impl SimDisk {
             }
         }
         let files = medium.files.iter().map(|file| file.torn(&mut keep_new)).collect();
-        Self(Arc::new(Mutex::new(Medium { files, synced_names: names.clone(), names, ..Medium::default() })))
+        let (synced_names, unreadable) = (names.clone(), medium.unreadable.clone());
+        let (capacity, now_unix) = (medium.capacity, medium.now_unix);
+        let left = Medium { files, names, synced_names, unreadable, capacity, now_unix, ..Medium::default() };
+        Self(Arc::new(Mutex::new(left)))
     }
 
     /// All files, by path.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<PathBuf> {
         let medium = self.medium();
         medium.names.iter().filter(|(_, node)| **node != Node::Dir).map(|(path, _)| path.clone()).collect()
     }
 
     /// The bytes of a file.
-    pub(crate) fn bytes(&self, path: &Path) -> Vec<u8> {
+    pub fn bytes(&self, path: &Path) -> Vec<u8> {
         let medium = self.medium();
         match medium.names.get(path) {
             Some(&Node::File(file)) => medium.files[file].bytes.clone(),
@@ -120,7 +185,7 @@ impl SimDisk {
     }
 
     /// From now on every read of this file fails.
-    pub(crate) fn make_unreadable(&self, path: &Path) {
+    pub fn make_unreadable(&self, path: &Path) {
         let mut medium = self.medium();
         match medium.names.get(path) {
             Some(&Node::File(file)) => drop(medium.unreadable.insert(file)),
@@ -129,32 +194,72 @@ impl SimDisk {
     }
 
     /// From now on files can have one name only.
-    pub(crate) fn refuse_links(&self) {
+    pub fn refuse_links(&self) {
         self.medium().no_links = true;
     }
 
     /// Changes the bytes of a file behind the store's back.
-    pub(crate) fn tamper(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    pub fn tamper(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut medium = self.medium();
         match medium.names.get(path) {
-            Some(&Node::File(file)) => change(&mut medium.files[file].bytes),
+            Some(&Node::File(file)) => medium.files[file].tamper(change),
             _ => panic!("no file {}", path.display()),
         }
     }
 }
 
 impl Content {
+    fn whole(bytes: Vec<u8>) -> Self {
+        Self { synced: bytes.clone(), bytes, dirty: BTreeSet::new() }
+    }
+
+    fn touch(&mut self, range: Range<usize>) {
+        self.dirty.extend(range.start / SECTOR..range.end.div_ceil(SECTOR));
+    }
+
+    fn write(&mut self, data: &[u8], at: usize) {
+        let end = at + data.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[at..end].copy_from_slice(data);
+        self.touch(at..end);
+    }
+
+    fn resize(&mut self, len: usize) {
+        let cut = len.min(self.bytes.len())..self.bytes.len();
+        self.touch(cut);
+        self.bytes.resize(len, 0);
+    }
+
+    fn sync(&mut self) {
+        let len = self.bytes.len();
+        self.synced.resize(len, 0);
+        for sector in std::mem::take(&mut self.dirty) {
+            let part = (sector * SECTOR).min(len)..((sector + 1) * SECTOR).min(len);
+            self.synced[part.clone()].copy_from_slice(&self.bytes[part]);
+        }
+    }
+
+    fn tamper(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.bytes);
+        self.touch(0..self.bytes.len().max(self.synced.len()));
+    }
+
     fn torn(&self, keep_new: &mut impl FnMut() -> bool) -> Self {
         let len = if keep_new() { self.bytes.len() } else { self.synced.len() };
-        let mut bytes = vec![0; len];
-        for at in (0..len).step_by(SECTOR) {
-            let source = if keep_new() { &self.bytes } else { &self.synced };
-            let end = len.min(at + SECTOR).min(source.len());
-            if at < end {
-                bytes[at..end].copy_from_slice(&source[at..end]);
+        let mut bytes = self.synced.clone();
+        bytes.resize(len, 0);
+        for sector in &self.dirty {
+            let part = (sector * SECTOR).min(len)..((sector + 1) * SECTOR).min(len);
+            if keep_new() {
+                let there = part.start.min(self.bytes.len())..part.end.min(self.bytes.len());
+                let until = part.start + there.len();
+                bytes[part.start..until].copy_from_slice(&self.bytes[there]);
+                bytes[until..part.end].fill(0);
             }
         }
-        Self { synced: bytes.clone(), bytes }
+        Self::whole(bytes)
     }
 }
 
@@ -165,6 +270,24 @@ impl Medium {
         match self.failure {
             Some(Failure::Once(at, kind)) if self.operations == at => Err(kind.into()),
             Some(Failure::Dead(at)) if self.operations >= at => Err(io::Error::other("power is off")),
+            _ => Ok(()),
+        }
+    }
+
+    fn used(&self) -> u64 {
+        let files: BTreeSet<usize> = self
+            .names
+            .values()
+            .filter_map(|node| if let Node::File(file) = node { Some(*file) } else { None })
+            .collect();
+        files.into_iter().map(|file| self.files[file].bytes.len() as u64).sum()
+    }
+
+    /// Checks that a file can be made so long.
+    fn room(&self, file: usize, len: usize) -> io::Result<()> {
+        let more = len.saturating_sub(self.files[file].bytes.len()) as u64;
+        match self.capacity {
+            Some(capacity) if more > 0 && self.used() + more > capacity => Err(ErrorKind::StorageFull.into()),
             _ => Ok(()),
         }
     }
@@ -189,7 +312,8 @@ impl Medium {
     }
 }
 
-struct SimFile {
+/// An open file.
+pub struct SimFile {
     disk: SimDisk,
     file: usize,
 }
@@ -265,10 +389,11 @@ impl Disk for SimDisk {
         medium.operation()?;
         let inside = medium.names.iter().filter(|(path, _)| path.parent() == Some(dir));
         Ok(inside
-            .map(|(path, node)| Entry {
-                name: path.file_name().unwrap().to_str().unwrap().to_owned(),
-                len: if let Node::File(file) = node { medium.files[*file].bytes.len() as u64 } else { 0 },
-                is_dir: *node == Node::Dir,
+            .filter_map(|(path, node)| {
+                let name = path.file_name()?.to_str()?.to_owned();
+                let len =
+                    if let Node::File(file) = node { medium.files[*file].bytes.len() as u64 } else { 0 };
+                Some(Entry { name, len, is_dir: *node == Node::Dir })
             })
             .collect())
     }
@@ -283,17 +408,62 @@ impl Disk for SimDisk {
     }
 
     fn now_unix(&self) -> u64 {
-        NOW_UNIX
+        self.medium().now_unix.unwrap_or(NOW_UNIX)
     }
 
     fn space(&self, _path: &Path) -> io::Result<(u64, u64)> {
-        self.medium().operation()?;
-        Ok((1 << 30, 1 << 30))
+        let mut medium = self.medium();
+        medium.operation()?;
+        let capacity = medium.capacity.unwrap_or(1 << 30);
+        Ok((capacity, capacity.saturating_sub(medium.used())))
     }
 
     fn lock(&self, _path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         self.medium().operation()?;
         Ok(Some(Box::new(())))
+    }
+}
+
+impl SimFile {
+    /// Its length.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn length(&self) -> io::Result<u64> {
+        DiskFile::len(self)
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// The disk's; the file is shorter.
+    pub fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let read = DiskFile::read_at(self, buf, offset)?;
+        if read < buf.len() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+
+    /// Writes at `offset`.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        DiskFile::write_at(self, data, offset)
+    }
+
+    /// Makes it so long, with zeros where it grows.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn set_length(&self, len: u64) -> io::Result<()> {
+        DiskFile::allocate(self, len)
+    }
+
+    /// Makes it durable.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn make_durable(&self) -> io::Result<()> {
+        DiskFile::sync(self)
     }
 }
 
@@ -322,25 +492,23 @@ impl DiskFile for SimFile {
         let outcome = medium.operation();
         // A write that fails may have done a part of its work.
         let done = if outcome.is_ok() { data.len() } else { data.len() / 2 };
-        let bytes = &mut medium.files[self.file].bytes;
-        let end = offset as usize + done;
-        bytes.resize(bytes.len().max(end), 0);
-        bytes[offset as usize..end].copy_from_slice(&data[..done]);
+        medium.room(self.file, offset as usize + done)?;
+        medium.files[self.file].write(&data[..done], offset as usize);
         outcome
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         let mut medium = self.disk.medium();
         medium.operation()?;
-        medium.files[self.file].bytes.resize(len as usize, 0);
+        medium.room(self.file, len as usize)?;
+        medium.files[self.file].resize(len as usize);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
         let mut medium = self.disk.medium();
         medium.operation()?;
-        let file = &mut medium.files[self.file];
-        file.synced = file.bytes.clone();
+        medium.files[self.file].sync();
         Ok(())
     }
 

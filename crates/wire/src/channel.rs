@@ -3,15 +3,14 @@
 
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 
 use crate::agent::agent_client::AgentClient;
 use crate::agent::agent_server::{Agent, AgentServer};
 use crate::coordinator::coordinator_client::CoordinatorClient;
 use crate::coordinator::coordinator_server::{Coordinator, CoordinatorServer};
+use crate::net::{self, TcpListener};
 use crate::security::{Credentials, Incoming, Outgoing};
 use crate::{MAX_MESSAGE_BYTES, WireError};
 
@@ -88,8 +87,8 @@ pub fn server() -> Server {
 
 /// The connections that a listener accepts, for a [`server`]. They send small messages without delay
 /// (`TCP_NODELAY`), which a server over a plain stream of connections would not do.
-pub fn incoming(listener: TcpListener) -> TcpIncoming {
-    TcpIncoming::from(listener).with_nodelay(Some(true))
+pub fn incoming(listener: impl Into<TcpListener>) -> net::Incoming {
+    net::incoming(listener.into())
 }
 
 fn channel(addr: &str) -> Result<Channel, WireError> {
@@ -98,12 +97,12 @@ fn channel(addr: &str) -> Result<Channel, WireError> {
     let invalid = |_| WireError::Invalid { what: "address", expected: "host:port".into(), got: addr.into() };
     port.unwrap_or_default().parse::<u16>().map_err(|_| ()).map_err(invalid)?;
     let endpoint = Endpoint::from_shared(format!("http://{host}")).map_err(|_| invalid(()))?;
-    Ok(endpoint
+    let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .connect_lazy())
+        .keep_alive_timeout(PING_TIMEOUT);
+    Ok(net::connect_lazily(&endpoint))
 }
 
 #[cfg(test)]

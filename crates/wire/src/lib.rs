@@ -3,6 +3,9 @@
 //! Control messages are the types of [`message`], in MessagePack with named fields; data frames are those of
 //! [`frame`]. Both compare [`PROTOCOL_VERSION`] first.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+pub mod ambient;
 pub mod channel;
 pub mod codec;
 pub mod copy;
@@ -10,6 +13,7 @@ mod error;
 pub mod frame;
 mod identity;
 pub mod message;
+pub mod net;
 pub mod security;
 
 pub use channel::{

@@ -141,7 +141,7 @@ fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
     let (losses, topology) = (asking.dealt.losses, asking.order.narrow(topology));
     cluster.spawn(async move {
         if report.failed.is_empty() {
-            let bound = tokio::task::spawn_blocking(move || losses.bound(&topology)).await;
+            let bound = kintsu_wire::ambient::blocking(move || losses.bound(&topology)).await;
             report.bound_seconds = bound.ok().flatten();
         }
         // Whoever asked may be gone.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
+use kintsu_wire::ambient::{Mended, is_back};
 use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock, Verified};
 
 use super::guard::guarded;
@@ -54,6 +55,9 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
         return Ok(false);
     }
     let _once = Once { cluster, place: (node, id) };
+    if is_back(Mended::ReportsBelieved) {
+        return flag(cluster, suspect, "as is said").await;
+    }
     let _turn = cluster.doubts.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
     // What has moved or is gone by now is nobody's loss.
     let at_home = move |meta: &Meta| {

@@ -109,7 +109,7 @@ impl Pacing {
                     let (mend, attempt) = (mend.clone(), attempt.clone());
                     let plan = move || mend.could_spare(&attempt, &suspected, &topology);
                     // If that panics there is nobody to go around.
-                    let nodes = tokio::task::spawn_blocking(plan).await.unwrap_or_default();
+                    let nodes = kintsu_wire::ambient::blocking(plan).await.unwrap_or_default();
                     if !nodes.is_empty() {
                         return (slow, nodes);
                     }

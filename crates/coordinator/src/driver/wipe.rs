@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
+use kintsu_wire::ambient::{Mended, is_back};
 use kintsu_wire::message::{JobEvent, JobReport, Nothing};
 
 use super::damage::needing;
@@ -78,7 +79,7 @@ async fn turn(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>)
 
 async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>) -> Result<()> {
     let records = cluster.meta.off(|meta| meta.snapshot()?.nodes()).await?;
-    if !records.get(&node).is_some_and(|record| record.wiping) {
+    if !records.get(&node).is_some_and(|record| record.wiping) && !is_back(Mended::WipesUnrecorded) {
         cluster.members().set_wiping(node, false);
         return Ok(());
     }

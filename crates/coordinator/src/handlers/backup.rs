@@ -42,6 +42,7 @@ pub async fn handle(
         }
     };
     let worker = cluster.clone();
+    #[allow(clippy::disallowed_methods, reason = "a simulation does without copies of metadata")]
     cluster.tasks.spawn_blocking(move || {
         let _permit = permit;
         let done = std::cell::Cell::new(0);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
+use kintsu_wire::ambient::{Mended, is_back};
 use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing};
 
 use crate::answer::answer;
@@ -98,6 +99,10 @@ async fn wipe(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Liste
                     .into(),
                 got: harm.to_string(),
             });
+        }
+        if is_back(Mended::WipesUnrecorded) {
+            cluster.spawn(driver::wipe(cluster.clone(), node, Some(listener)));
+            return Ok(());
         }
         // From now on nothing is read from the node or written to it, also after a restart.
         cluster.members().set_wiping(node, true);

@@ -65,7 +65,7 @@ async fn check_rival(cluster: &Cluster, node: NodeId, control: SocketAddr, incar
         rival.map(|m| (m.record.control, m.record.dir.clone()))
     };
     let Some((address, dir)) = rival else { return Ok(()) };
-    match tokio::time::timeout(ANSWER, tokio::net::TcpStream::connect(address)).await {
+    match tokio::time::timeout(ANSWER, kintsu_wire::net::TcpStream::connect(address)).await {
         Ok(Ok(_)) => Err(CoordinatorError::Exists {
             what: "node id",
             name: node.0.to_string(),

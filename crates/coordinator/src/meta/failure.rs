@@ -11,7 +11,6 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 use tokio_util::sync::CancellationToken;
 
@@ -77,12 +76,12 @@ fn free_bytes(dir: &Path) -> Option<u64> {
 
 /// The file of the metadata; its failures are noted.
 pub struct Watched {
-    file: FileBackend,
+    file: Box<dyn StorageBackend>,
     failure: Arc<Failure>,
 }
 
 impl Watched {
-    pub fn new(file: FileBackend, failure: Arc<Failure>) -> Self {
+    pub fn new(file: Box<dyn StorageBackend>, failure: Arc<Failure>) -> Self {
         Self { file, failure }
     }
 

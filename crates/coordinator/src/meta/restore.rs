@@ -55,7 +55,7 @@ pub fn restore(
     file.set_len(0).map_err(io)?;
     let failure = Failure::new(dir);
     let restored = || -> Result<CopyHeader> {
-        let db = database(file, cache_bytes, failure.clone())?;
+        let db = database(super::file_backend(file)?, cache_bytes, failure.clone())?;
         let header = Restoring::run(&db, copy, progress)?;
         drop(db);
         // An error of the last write is only noted by the file, not returned by the store.

@@ -59,6 +59,15 @@ impl FileStore {
         Self::open_on(Arc::new(RealDisk), root)
     }
 
+    /// Opens the store in `root` of a simulated disk.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    #[cfg(feature = "sim")]
+    pub fn open_simulated(disk: &crate::simdisk::SimDisk, root: &Path) -> Result<Self, StoreError> {
+        Self::open_on(Arc::new(disk.clone()), root.to_path_buf())
+    }
+
     fn open_on(disk: Arc<dyn Disk>, root: PathBuf) -> Result<Self, StoreError> {
         let store = Self { shared: Arc::new(Shared::open(disk, root)?) };
         store.recover()?;

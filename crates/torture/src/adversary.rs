@@ -1,0 +1,202 @@
+//! Whoever makes things go wrong, at their times, and mends them in the end.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kintsu_store::simdisk::Failure;
+use kintsu_wire::ambient::simulation::set_clock_wrong_by;
+use turmoil::Sim;
+
+use crate::history::{Fault, Host};
+use crate::stage::{Machine, Stage};
+
+/// What messages take on a link that is well, at most.
+pub const MOST_LATENCY: Duration = Duration::from_millis(8);
+
+/// Makes things go wrong.
+pub struct Adversary {
+    stage: Arc<Stage>,
+    /// By time, the last first.
+    faults: Vec<(u64, Fault)>,
+    /// What ends, and when.
+    ends: Vec<(u64, End)>,
+    /// Hosts that will lose power when their disk stops: the seed of what is left, and for how long.
+    doomed: Vec<(Host, u64, u64)>,
+    wrong_by: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Start(Host),
+    Repair(Host, Host),
+    Release(Host, Host),
+    Fast(Host, Host),
+    Room(u32),
+}
+
+impl Adversary {
+    pub fn new(stage: Arc<Stage>, mut faults: Vec<(u64, Fault)>) -> Self {
+        faults.reverse();
+        Self { stage, faults, ends: Vec::new(), doomed: Vec::new(), wrong_by: 0 }
+    }
+
+    /// Does what is due.
+    pub fn act(&mut self, sim: &mut Sim<'_>) {
+        let now = sim.elapsed().as_millis() as u64;
+        self.lose_power(sim, now);
+        while let Some(end) = self.ends.iter().position(|(at, _)| *at <= now) {
+            let (_, end) = self.ends.remove(end);
+            self.end(sim, end);
+        }
+        if self.stage.done.load(Ordering::Relaxed) {
+            if !self.stage.mended.load(Ordering::Relaxed) {
+                self.mend(sim);
+            }
+            return;
+        }
+        while let Some((_, fault)) = self.faults.pop_if(|(at, _)| *at <= now) {
+            self.begin(sim, now, fault);
+        }
+    }
+
+    fn say(&self, sim: &Sim<'_>, what: impl std::fmt::Display) {
+        self.stage.trace.say_at(sim.elapsed().as_millis(), what);
+    }
+
+    fn begin(&mut self, sim: &mut Sim<'_>, now: u64, fault: Fault) {
+        self.say(sim, format!("! {fault:?}"));
+        match fault {
+            Fault::Kill { host, down_ms } => self.crash(sim, host, None, now + down_ms),
+            Fault::Power { host, operations, seed, down_ms } => {
+                let Some(machine) = self.stage.machine(host) else { return };
+                if sim.is_host_running(host.to_string()) {
+                    machine.disk.disk().fail(Some(Failure::Dead(operations)));
+                    self.doomed.push((host, seed, down_ms));
+                }
+            }
+            Fault::Partition { a, b, one_way, ms } => {
+                match one_way {
+                    true => sim.partition_oneway(a.to_string(), b.to_string()),
+                    false => sim.partition(a.to_string(), b.to_string()),
+                }
+                self.ends.push((now + ms, End::Repair(a, b)));
+            }
+            Fault::Hold { a, b, ms } => {
+                sim.hold(a.to_string(), b.to_string());
+                self.ends.push((now + ms, End::Release(a, b)));
+            }
+            Fault::Slow { a, b, latency_ms, ms } => {
+                sim.set_link_latency(a.to_string(), b.to_string(), Duration::from_millis(latency_ms));
+                self.ends.push((now + ms, End::Fast(a, b)));
+            }
+            Fault::Rot { node, pick } => self.on_block(sim, node, pick, |machine, path| {
+                machine.disk.disk().tamper(path, |bytes| {
+                    let at = (pick >> 20) as usize % bytes.len().max(1);
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte ^= 1 << (pick % 8);
+                    }
+                });
+            }),
+            Fault::Unreadable { node, pick } => {
+                self.on_block(sim, node, pick, |machine, path| machine.disk.disk().make_unreadable(path));
+            }
+            Fault::DiskError { host, operations } => {
+                let doomed = self.doomed.iter().any(|(other, ..)| *other == host);
+                if let Some(machine) = self.stage.machine(host).filter(|_| !doomed) {
+                    machine.disk.disk().fail(Some(Failure::Once(operations, ErrorKind::Other)));
+                }
+            }
+            Fault::Full { node, ms } => {
+                if let Some(machine) = self.stage.machine(Host::Node(node)) {
+                    let disk = machine.disk.disk();
+                    disk.limit(Some(disk.used()));
+                    self.ends.push((now + ms, End::Room(node)));
+                }
+            }
+            Fault::Clock { seconds } => {
+                self.wrong_by += seconds;
+                set_clock_wrong_by(self.wrong_by);
+            }
+            Fault::LoseDisk { node, down_ms } => {
+                self.crash(sim, Host::Node(node), None, now + down_ms);
+                if let Some(machine) = self.stage.machine(Host::Node(node)) {
+                    machine.renew();
+                }
+            }
+        }
+    }
+
+    /// Does something to a block of a node, if it has one.
+    fn on_block(&self, sim: &Sim<'_>, node: u32, pick: u64, harm: impl FnOnce(&Machine, &std::path::Path)) {
+        let Some(machine) = self.stage.machine(Host::Node(node)) else { return };
+        let mut files = machine.disk.disk().files();
+        files.retain(|path| path.extension().is_some_and(|e| e == "block"));
+        if !files.is_empty() {
+            let path = &files[pick as usize % files.len()];
+            self.say(sim, format!("! {} of node{node}", path.display()));
+            harm(machine, path);
+        }
+    }
+
+    /// Ends a host's processes. With a seed it loses power: what was not synced may be gone.
+    fn crash(&mut self, sim: &mut Sim<'_>, host: Host, power: Option<u64>, again: u64) {
+        let Some(machine) = self.stage.machine(host) else { return };
+        if !sim.is_host_running(host.to_string()) {
+            return;
+        }
+        self.doomed.retain(|(other, ..)| *other != host);
+        let disk = machine.disk.disk();
+        // What the dying process still does, it does to the disk that was.
+        machine.disk.replace(match power {
+            Some(seed) => disk.after_power_failure(seed),
+            None => disk.copied(),
+        });
+        sim.crash(host.to_string());
+        self.ends.push((again, End::Start(host)));
+    }
+
+    /// Takes the power from hosts whose disk has stopped.
+    fn lose_power(&mut self, sim: &mut Sim<'_>, now: u64) {
+        let dead = |(host, ..): &(Host, u64, u64)| {
+            self.stage.machine(*host).is_some_and(|machine| machine.disk.disk().is_dead())
+        };
+        if let Some((host, seed, down_ms)) = self.doomed.iter().copied().find(dead) {
+            self.say(sim, format!("! {host} loses power"));
+            self.crash(sim, host, Some(seed | 1), now + down_ms);
+        }
+    }
+
+    fn end(&self, sim: &mut Sim<'_>, end: End) {
+        self.say(sim, format!("! over: {end:?}"));
+        match end {
+            End::Start(host) => {
+                if !sim.is_host_running(host.to_string()) {
+                    sim.bounce(host.to_string());
+                }
+            }
+            End::Repair(a, b) => sim.repair(a.to_string(), b.to_string()),
+            End::Release(a, b) => sim.release(a.to_string(), b.to_string()),
+            End::Fast(a, b) => sim.set_link_latency(a.to_string(), b.to_string(), MOST_LATENCY),
+            End::Room(node) => {
+                if let Some(machine) = self.stage.machine(Host::Node(node)) {
+                    machine.disk.disk().limit(None);
+                }
+            }
+        }
+    }
+
+    /// Ends all that goes wrong.
+    fn mend(&mut self, sim: &mut Sim<'_>) {
+        for (_, end) in std::mem::take(&mut self.ends) {
+            self.end(sim, end);
+        }
+        self.doomed.clear();
+        for machine in &self.stage.machines {
+            machine.disk.disk().fail(None);
+        }
+        self.stage.mended.store(true, Ordering::Relaxed);
+        self.say(sim, "all is mended");
+    }
+}

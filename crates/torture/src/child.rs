@@ -1,0 +1,84 @@
+//! A process for each history: what a process keeps for itself (how many runtimes it made, which keys its hash tables
+//! have) is the same each time, and a history that hangs or crashes takes nobody along.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use kintsu_wire::ambient::Mended;
+
+use crate::history::History;
+use crate::play::{self, Outcome, failed};
+
+/// The first argument of a child; then come the seed, the numbers that are left out, and whether the log is wanted.
+const CHILD: &str = "--play-one";
+/// What the last line begins with.
+const OUTCOME: &str = "OUTCOME ";
+/// Real time after which a history counts as hung.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// How a history is played.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// What the program logs is in the trace.
+    pub logged: bool,
+    /// A mended fault is put back: `deletes`, `wipes` or `reports`.
+    pub back: Option<&'static str>,
+}
+
+/// The fault of a name.
+fn mended(name: &str) -> Option<Mended> {
+    match name {
+        "deletes" => Some(Mended::DeletesUnfenced),
+        "wipes" => Some(Mended::WipesUnrecorded),
+        "reports" => Some(Mended::ReportsBelieved),
+        _ => None,
+    }
+}
+
+/// Plays a history in another process, which must call [`child`] first thing.
+pub fn play(seed: u64, left_out: &BTreeSet<usize>, options: Options) -> Outcome {
+    let left_out: Vec<String> = left_out.iter().map(usize::to_string).collect();
+    let run = || {
+        let mut command = Command::new(std::env::current_exe()?);
+        let back = options.back.unwrap_or_default();
+        let logged = if options.logged { "log" } else { "" };
+        command.args([CHILD, &seed.to_string(), &left_out.join(","), logged, back]);
+        command.stderr(Stdio::inherit()).output()
+    };
+    let output = match run() {
+        Ok(output) => output,
+        Err(error) => return failed(format!("no process: {error}")),
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut trace: Vec<String> = text.lines().map(str::to_owned).collect();
+    let last = trace.pop_if(|line| line.starts_with(OUTCOME));
+    let told = last.as_deref().and_then(|line| line.strip_prefix(OUTCOME)?.split_once(' '));
+    let Some((lasted_ms, failure)) = told.and_then(|(ms, why)| Some((ms.parse().ok()?, why))) else {
+        return Outcome { trace, ..failed(format!("the process ended: {}", output.status)) };
+    };
+    let failure = (!failure.is_empty()).then(|| failure.to_owned());
+    Outcome { failure, trace, lasted: Duration::from_millis(lasted_ms) }
+}
+
+/// Plays the history that the arguments ask for, if they do, and ends the process.
+pub fn child() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, first, seed, left_out, logged, back] = &arguments[..] else { return };
+    if first != CHILD {
+        return;
+    }
+    let left_out = left_out.split(',').filter_map(|number| number.parse().ok()).collect();
+    let Ok(seed) = seed.parse() else { std::process::exit(2) };
+    std::thread::spawn(|| {
+        // In real time, which no simulation touches.
+        std::thread::sleep(LONGEST);
+        println!("{OUTCOME}0 no end within {LONGEST:?} of real time");
+        std::process::exit(1);
+    });
+    let outcome = play::play(History::of(seed).without(&left_out), !logged.is_empty(), mended(back));
+    let trace: String = outcome.trace.into_iter().map(|line| line + "\n").collect();
+    let why = outcome.failure.unwrap_or_default().replace('\n', " ");
+    println!("{trace}{OUTCOME}{} {why}", outcome.lasted.as_millis());
+    std::process::exit(0);
+}

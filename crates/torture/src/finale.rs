@@ -1,0 +1,115 @@
+//! What must hold when all is mended: the nodes come back, repairs succeed, every object is there with its bytes, and
+//! everything can be deleted.
+
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kintsu_client::{Client, ClientError};
+use kintsu_wire::message::{JobReport, NodeState, Repair, RepairTarget};
+use tokio::time::{Instant, sleep};
+
+use crate::census;
+use crate::history::History;
+use crate::stage::Stage;
+use crate::writer::{check_read, finish};
+
+/// How long the cluster may take to come to rest after each thing.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Holds the cluster to its promises; the first that is broken is noted.
+pub async fn hold(stage: &Stage, history: &History) {
+    stage.done.store(true, Ordering::Relaxed);
+    while !stage.mended.load(Ordering::Relaxed) {
+        sleep(PAUSE).await;
+    }
+    let outcome = async {
+        let client = stage.client().await.map_err(|e| e.to_string())?;
+        let client = &client;
+        until("all nodes are there", || alive(client, history.nodes)).await?;
+        if !history.rots() {
+            until("no block has vanished", || vanished(stage, client)).await?;
+        }
+        until("all is repaired", || repaired(stage, client)).await?;
+        let names = stage.model().names();
+        for name in &names {
+            if !check_read(stage, client, name, None).await {
+                return Err(format!("{name} cannot be read although all is repaired"));
+            }
+        }
+        for name in &names {
+            until("all is removed", || removed(client, name)).await?;
+        }
+        until("all blocks are deleted", || deleted(stage, client)).await
+    };
+    if let Err(why) = outcome.await {
+        stage.fail(why);
+    }
+}
+
+/// Waits until `look` finds nothing to complain of; says what it complained of last.
+async fn until<F: Future<Output = Result<(), String>>>(
+    what: &str,
+    look: impl Fn() -> F,
+) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let Err(why) = look().await else { return Ok(()) };
+        if Instant::now() > end {
+            return Err(format!("waited {PATIENCE:?} until {what}: {why}"));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// All nodes are alive.
+pub async fn alive(client: &Client, nodes: u32) -> Result<(), String> {
+    let list = client.nodes().await.map_err(|e| e.to_string())?.nodes;
+    let alive = list.iter().filter(|n| matches!(n.state, NodeState::Alive | NodeState::Draining)).count();
+    if alive == nodes as usize { Ok(()) } else { Err(format!("{alive} of {nodes}")) }
+}
+
+/// No block has gone that should be there, before anybody has looked.
+async fn vanished(stage: &Stage, client: &Client) -> Result<(), String> {
+    let wrong = census::vanished(stage, client).await.map_err(|e| e.to_string())?;
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+}
+
+/// A scrub finds what is rotten and a repair of all mends the rest; then all blocks must be there.
+async fn repaired(stage: &Stage, client: &Client) -> Result<(), String> {
+    clean("scrub", finish(client.scrub(None).await).await)?;
+    clean("repair", finish(client.repair_by(Repair::new(RepairTarget::All)).await).await)?;
+    let wrong = census::missing(stage, client).await.map_err(|e| e.to_string())?;
+    stage.trace.say(format!("census: {wrong:?}"));
+    if wrong.is_empty() { Ok(()) } else { Err(format!("a repair says done, but {}", wrong.join("; "))) }
+}
+
+fn clean(what: &str, report: Result<Option<JobReport>, ClientError>) -> Result<(), String> {
+    match report {
+        Ok(Some(report)) if report.failed.is_empty() => Ok(()),
+        other => Err(format!("{what}: {other:?}")),
+    }
+}
+
+async fn removed(client: &Client, name: &str) -> Result<(), String> {
+    match client.remove(name).await {
+        Ok(_) | Err(ClientError::NotFound(_)) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+async fn deleted(stage: &Stage, client: &Client) -> Result<(), String> {
+    let status = client.status().await.map_err(|e| e.to_string())?;
+    let left = census::left_over(stage);
+    if (status.objects, status.stripes, status.puts_pending, status.garbage) == (0, 0, 0, 0)
+        && left.is_empty()
+    {
+        return Ok(());
+    }
+    // A put whose outcome nobody was told may have become visible only now.
+    for object in client.list("", None, 1000).await.map_err(|e| e.to_string())?.objects {
+        removed(client, &object.name).await?;
+    }
+    Err(format!("{status:?}, files {left:?}"))
+}

@@ -1,0 +1,237 @@
+//! What clients do and what goes wrong meanwhile, made from a seed before anything runs: so that parts can be left out.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::dice::Dice;
+
+/// Names that each writer has.
+pub const NAMES: u64 = 3;
+/// Faults come within so many milliseconds.
+const FAULTS_MS: u64 = 6_000;
+
+/// A host: the coordinator, a node, or the clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// The coordinator.
+    Coordinator,
+    /// A node's agent.
+    Node(u32),
+    /// The clients.
+    Clients,
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Coordinator => f.write_str("coordinator"),
+            Self::Node(node) => write!(f, "node{node}"),
+            Self::Clients => f.write_str("clients"),
+        }
+    }
+}
+
+/// One step of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Op {
+    /// Puts or replaces an object of the writer's.
+    Put { name: u64, len: usize, offline: bool },
+    /// Removes one.
+    Remove { name: u64 },
+    /// Reads an object of any writer's: all, or a range in thousandths.
+    Get { writer: u64, name: u64, range: Option<(u64, u64)> },
+    /// Repairs all that is lost.
+    Repair,
+    /// Makes the parity of an object of the writer's.
+    Encode { name: u64 },
+    /// Says falsely that the blocks of an object of the writer's are bad.
+    Accuse { name: u64 },
+    /// Verifies all blocks.
+    Scrub,
+    /// Empties a node onto others.
+    Drain { node: u32 },
+    /// Deletes the blocks of a node.
+    Wipe { node: u32 },
+    /// Does nothing.
+    Pause { ms: u64 },
+}
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Fault {
+    /// A process dies; what it wrote is still there.
+    Kill { host: Host, down_ms: u64 },
+    /// A host loses power before its next disk operation of this number: what was not synced may be gone, or half there.
+    Power { host: Host, operations: u64, seed: u64, down_ms: u64 },
+    /// Packets between two hosts are lost, both ways or one.
+    Partition { a: Host, b: Host, one_way: bool, ms: u64 },
+    /// Packets between two hosts come later, in order.
+    Hold { a: Host, b: Host, ms: u64 },
+    /// A slow link.
+    Slow { a: Host, b: Host, latency_ms: u64, ms: u64 },
+    /// A byte of a block changes.
+    Rot { node: u32, pick: u64 },
+    /// A block cannot be read any more.
+    Unreadable { node: u32, pick: u64 },
+    /// One disk operation fails.
+    DiskError { host: Host, operations: u64 },
+    /// A disk is full for a while.
+    Full { node: u32, ms: u64 },
+    /// The time of day jumps.
+    Clock { seconds: i64 },
+    /// A node's disk is replaced by an empty one.
+    LoseDisk { node: u32, down_ms: u64 },
+}
+
+/// All that one seed makes.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// The seed, which also moves the network and the processes' own randomness.
+    pub seed: u64,
+    /// Nodes.
+    pub nodes: u32,
+    /// What each client does.
+    pub writers: Vec<Vec<Op>>,
+    /// When what goes wrong, in milliseconds.
+    pub faults: Vec<(u64, Fault)>,
+}
+
+impl Fault {
+    /// Whether blocks are gone after it that were durable.
+    fn destroys(&self) -> bool {
+        matches!(self, Self::Rot { .. } | Self::Unreadable { .. } | Self::LoseDisk { .. })
+    }
+}
+
+impl History {
+    /// The history of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let nodes = dice.within(6, 8) as u32;
+        // Blocks are destroyed on these only: a stripe loses no more than its code bears.
+        let first = dice.below(u64::from(nodes)) as u32;
+        let victims = [first, (first + 1 + dice.below(u64::from(nodes) - 1) as u32) % nodes];
+        // What has no parity bears no loss: where objects are encoded later, nothing is destroyed.
+        let destructive = dice.percent(75);
+        let writers = dice.within(1, 3);
+        let writers = (0..writers).map(|_| ops(&mut dice, writers, nodes, victims, destructive)).collect();
+        let count = dice.within(1, 10);
+        let mut faults: Vec<_> =
+            (0..count).map(|_| (dice.below(FAULTS_MS), fault(&mut dice, nodes, victims))).collect();
+        faults.retain(|(_, fault)| destructive || !fault.destroys());
+        faults.sort_by_key(|(at, _)| *at);
+        Self { seed, nodes, writers, faults }
+    }
+
+    /// Whether blocks become bad without anybody having to notice.
+    pub fn rots(&self) -> bool {
+        let rots = |fault: &Fault| matches!(fault, Fault::Rot { .. } | Fault::Unreadable { .. });
+        self.faults.iter().any(|(_, fault)| rots(fault))
+    }
+
+    /// Steps and faults.
+    pub fn len(&self) -> usize {
+        self.writers.iter().map(Vec::len).sum::<usize>() + self.faults.len()
+    }
+
+    /// Whether nothing happens in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The same without the steps and faults of these numbers: the steps come first, one client after the other.
+    pub fn without(&self, left_out: &BTreeSet<usize>) -> Self {
+        let mut number = 0..;
+        let mut stays = || number.next().is_none_or(|n| !left_out.contains(&n));
+        let mut shorter = self.clone();
+        shorter.writers.iter_mut().for_each(|ops| ops.retain(|_| stays()));
+        shorter.faults.retain(|_| stays());
+        shorter
+    }
+}
+
+fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2], destructive: bool) -> Vec<Op> {
+    let count = dice.within(6, 18);
+    (0..count)
+        .map(|_| match dice.below(100) {
+            0..35 => Op::Put {
+                name: dice.below(NAMES),
+                len: if dice.percent(10) { 0 } else { dice.below(40_000) as usize },
+                offline: !destructive && dice.percent(30),
+            },
+            35..45 => Op::Remove { name: dice.below(NAMES) },
+            45..70 => Op::Get {
+                writer: dice.below(writers),
+                name: dice.below(NAMES),
+                range: dice.percent(50).then(|| (dice.below(1000), dice.below(1000))),
+            },
+            70..74 => Op::Repair,
+            74..76 => Op::Encode { name: dice.below(NAMES) },
+            76..78 => Op::Accuse { name: dice.below(NAMES) },
+            78..81 => Op::Scrub,
+            // One node only: nothing takes a drain back, and the others must be enough for the code.
+            81..84 => Op::Drain { node: (victims[0] + victims[1]) % nodes },
+            84..87 if destructive => Op::Wipe { node: victims[dice.below(2) as usize] },
+            _ => Op::Pause { ms: dice.within(50, 1500) },
+        })
+        .collect()
+}
+
+fn fault(dice: &mut Dice, nodes: u32, victims: [u32; 2]) -> Fault {
+    let victim = victims[dice.below(2) as usize];
+    let any = |dice: &mut Dice| Host::Node(dice.below(u64::from(nodes)) as u32);
+    let server = |dice: &mut Dice| if dice.percent(25) { Host::Coordinator } else { any(dice) };
+    let pair = |dice: &mut Dice| {
+        let a = match dice.below(10) {
+            0..4 => Host::Coordinator,
+            4..6 => Host::Clients,
+            _ => any(dice),
+        };
+        loop {
+            let b = any(dice);
+            if b != a {
+                return (a, b);
+            }
+        }
+    };
+    match dice.below(100) {
+        0..16 => Fault::Kill { host: server(dice), down_ms: dice.within(0, 4000) },
+        16..40 => Fault::Power {
+            host: server(dice),
+            operations: dice.within(1, 60),
+            seed: dice.next(),
+            down_ms: dice.within(0, 4000),
+        },
+        40..50 => {
+            let (a, b) = pair(dice);
+            Fault::Partition { a, b, one_way: dice.percent(40), ms: dice.within(100, 6000) }
+        }
+        50..58 => {
+            let (a, b) = pair(dice);
+            Fault::Hold { a, b, ms: dice.within(100, 6000) }
+        }
+        58..64 => {
+            let (a, b) = pair(dice);
+            Fault::Slow { a, b, latency_ms: dice.within(50, 900), ms: dice.within(500, 6000) }
+        }
+        64..74 => Fault::Rot { node: victim, pick: dice.next() },
+        74..79 => Fault::Unreadable { node: victim, pick: dice.next() },
+        79..87 => Fault::DiskError { host: server(dice), operations: dice.within(1, 40) },
+        87..91 => Fault::Full { node: dice.below(u64::from(nodes)) as u32, ms: dice.within(500, 4000) },
+        91..94 => Fault::Clock { seconds: dice.below(2_000_000) as i64 - 1_000_000 },
+        _ => Fault::LoseDisk { node: victim, down_ms: dice.within(0, 3000) },
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {} nodes", self.seed, self.nodes)?;
+        for (writer, ops) in self.writers.iter().enumerate() {
+            writeln!(f, "  client {writer}:")?;
+            ops.iter().try_for_each(|op| writeln!(f, "    {op:?}"))?;
+        }
+        self.faults.iter().try_for_each(|(at, fault)| writeln!(f, "  after {at} ms: {fault:?}"))
+    }
+}

@@ -1,0 +1,199 @@
+//! The hosts: a coordinator, nodes and clients, each with a disk and a place in the simulated network.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kintsu_agent::{Agent, AgentConfig};
+use kintsu_client::{Client, ClientError, Options};
+use kintsu_coordinator::{Config, Coordinator};
+use kintsu_dag::{NodeId, RackId};
+use kintsu_store::FileStore;
+use kintsu_wire::message::BadBlock;
+use kintsu_wire::{Credentials, TrustedNetwork, connect_coordinator};
+use turmoil::Sim;
+
+use crate::history::{History, Host};
+use crate::medium::Slot;
+use crate::model::Model;
+use crate::trace::Trace;
+
+/// Where a node's blocks are on its disk.
+pub const STORE: &str = "/store";
+
+const TOKEN: &str = "tortured";
+const CONTROL_PORT: u16 = 7401;
+const DATA_PORT: u16 = 7402;
+const COORDINATOR_PORT: u16 = 7400;
+/// How long a process that ended stays away before it is started again.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// A machine.
+pub struct Machine {
+    pub host: Host,
+    pub addr: IpAddr,
+    pub disk: Slot,
+    dir: PathBuf,
+    /// Whether its folder takes the place of one that is gone.
+    replaced: AtomicBool,
+}
+
+/// What all hosts, the clients and whoever makes things go wrong share.
+pub struct Stage {
+    pub trace: Trace,
+    pub machines: Vec<Arc<Machine>>,
+    pub trusted: TrustedNetwork,
+    model: Mutex<Model>,
+    failed: Mutex<Option<String>>,
+    /// The clients are through: everything is to be mended.
+    pub done: AtomicBool,
+    /// Everything is mended.
+    pub mended: AtomicBool,
+}
+
+impl Stage {
+    /// The hosts of a history, with their addresses in this simulation and their folders in `dir`.
+    pub fn new(history: &History, sim: &Sim<'_>, dir: &Path, trace: Trace) -> anyhow::Result<Arc<Self>> {
+        let hosts = [Host::Coordinator].into_iter().chain((0..history.nodes).map(Host::Node));
+        let machine = |host: Host| {
+            let (addr, dir) = (sim.lookup(host.to_string()), dir.join(host.to_string()));
+            Arc::new(Machine { host, addr, disk: Slot::default(), dir, replaced: AtomicBool::new(false) })
+        };
+        Ok(Arc::new(Self {
+            trace,
+            machines: hosts.map(machine).collect(),
+            trusted: "192.168.0.0/16".parse()?,
+            model: Mutex::default(),
+            failed: Mutex::default(),
+            done: AtomicBool::new(false),
+            mended: AtomicBool::new(false),
+        }))
+    }
+
+    /// The machine of the coordinator or of a node.
+    pub fn machine(&self, host: Host) -> Option<&Arc<Machine>> {
+        self.machines.iter().find(|machine| machine.host == host)
+    }
+
+    pub fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A promise was broken; the first one counts.
+    pub fn fail(&self, why: String) {
+        self.trace.say(format!("FAILED: {why}"));
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+
+    /// The first promise that was broken.
+    pub fn failed(&self) -> Option<String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn coordinator(&self) -> SocketAddr {
+        SocketAddr::new(self.machines[0].addr, COORDINATOR_PORT)
+    }
+
+    /// A new client.
+    pub async fn client(&self) -> Result<Client, ClientError> {
+        let options = Options {
+            token: Some(TOKEN.into()),
+            call_timeout: Duration::from_secs(15),
+            patience: Duration::from_secs(20),
+        };
+        Client::connect(&self.coordinator().to_string(), options).await
+    }
+
+    /// Tells the coordinator that a block is bad, as a client does that could not read it.
+    pub async fn accuse(&self, client: &Client, bad: BadBlock) -> Result<(), String> {
+        let credentials = Credentials::token(TOKEN).map_err(|e| e.to_string())?;
+        if let Some(cluster) = client.status().await.map_err(|e| e.to_string())?.cluster {
+            credentials.join(cluster).map_err(|e| e.to_string())?;
+        }
+        let coordinator = connect_coordinator(self.coordinator(), &credentials).map_err(|e| e.to_string())?;
+        coordinator.clone().report_bad(bad).await.map(drop).map_err(|status| status.message().to_owned())
+    }
+
+    /// One life of a machine: its process, started again whenever it ends.
+    pub async fn live(self: Arc<Self>, machine: Arc<Machine>) -> turmoil::Result {
+        loop {
+            match machine.host {
+                Host::Coordinator => self.coordinate(&machine).await,
+                Host::Node(node) => self.serve(&machine, NodeId(node)).await,
+                Host::Clients => return Ok(()),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn coordinate(&self, machine: &Arc<Machine>) {
+        let config = Config {
+            token: Some(TOKEN.into()),
+            trusted: Some(self.trusted),
+            heartbeat: Duration::from_millis(300),
+            dead_after: Duration::from_millis(1000),
+            grace: Duration::from_millis(1500),
+            lease: Duration::from_secs(3),
+            grant: 3,
+            cache_bytes: 1 << 20,
+            metadata_copies: 0,
+            medium: Some(Arc::new(Seat(machine.clone()))),
+            ..Config::new(&machine.dir, self.coordinator())
+        };
+        match Coordinator::start(config).await {
+            Ok(running) => {
+                self.trace.say("coordinator started");
+                let ended = running.wait().await.map(drop);
+                self.trace.say(format!("coordinator ended: {ended:?}"));
+            }
+            Err(error) => self.trace.say(format!("coordinator did not start: {error}")),
+        }
+    }
+
+    async fn serve(&self, machine: &Arc<Machine>, node: NodeId) {
+        let config = AgentConfig {
+            node: Some(node),
+            rack: RackId(node.0),
+            replace: machine.replaced.load(Ordering::Relaxed),
+            listen_control: SocketAddr::new(machine.addr, CONTROL_PORT),
+            listen_data: SocketAddr::new(machine.addr, DATA_PORT),
+            token: Some(TOKEN.into()),
+            trusted: Some(self.trusted),
+            ..AgentConfig::new(&machine.dir, self.coordinator().to_string())
+        };
+        if let Err(error) = std::fs::create_dir_all(&machine.dir) {
+            return self.fail(format!("{}: {error}", machine.dir.display()));
+        }
+        let disk = machine.disk.disk();
+        let open = move |_: &Path| Ok(Arc::new(FileStore::open_simulated(&disk, Path::new(STORE))?) as _);
+        match Agent::start_on(config, open).await {
+            Ok(running) => {
+                machine.replaced.store(false, Ordering::Relaxed);
+                self.trace.say(format!("{} joined", machine.host));
+                running.wait().await;
+                self.trace.say(format!("{} ended", machine.host));
+            }
+            Err(error) => self.trace.say(format!("{} did not start: {error}", machine.host)),
+        }
+    }
+}
+
+impl Machine {
+    /// Empties folder and disk: a new one was put in.
+    pub fn renew(&self) {
+        self.disk.replace(Default::default());
+        let _ = std::fs::remove_dir_all(&self.dir);
+        self.replaced.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The disk in the machine, whichever it is just now.
+struct Seat(Arc<Machine>);
+
+impl kintsu_coordinator::Medium for Seat {
+    fn open(&self) -> std::io::Result<Box<dyn redb::StorageBackend>> {
+        self.0.disk.open()
+    }
+}

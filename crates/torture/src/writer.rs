@@ -1,0 +1,205 @@
+//! A client that goes through its steps and holds what it is told against the model.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kintsu_client::{Client, ClientError, Jobs, PutOptions};
+use kintsu_dag::NodeId;
+use kintsu_wire::message::{BadBlock, Encoding, FaultKind, JobEvent, JobReport, NodeAction, RepairTarget};
+use tokio::time::timeout;
+
+use crate::history::Op;
+use crate::model::{State, Version};
+use crate::stage::Stage;
+
+/// The code of all objects.
+pub const CODE: &str = "rs:n=5,k=3";
+/// Bytes of a cell.
+const CELL: u32 = 4 << 10;
+/// How long one step may take: whatever waits has a limit, and these limits are shorter.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// One client.
+pub struct Writer {
+    pub stage: Arc<Stage>,
+    pub number: u64,
+    pub seed: u64,
+}
+
+/// How an object of a writer is called.
+fn name(writer: u64, name: u64) -> String {
+    format!("w{writer}-{name}")
+}
+
+impl Writer {
+    /// Goes through all steps.
+    pub async fn run(self, ops: Vec<Op>) {
+        let client = match self.stage.client().await {
+            Ok(client) => client,
+            Err(error) => return self.stage.fail(format!("no client: {error}")),
+        };
+        for (step, op) in ops.into_iter().enumerate() {
+            if timeout(PATIENCE, self.step(&client, step as u64, op)).await.is_err() {
+                self.stage.fail(format!("no end: {op:?} of client {} within {PATIENCE:?}", self.number));
+            }
+        }
+    }
+
+    fn say(&self, what: impl std::fmt::Display) {
+        self.stage.trace.say(format!("client {}: {what}", self.number));
+    }
+
+    async fn step(&self, client: &Client, step: u64, op: Op) {
+        match op {
+            Op::Put { name: number, len, offline } => {
+                let seed = self.seed ^ (self.number << 56) ^ (step << 40);
+                let (name, version) = (name(self.number, number), Version { seed, len });
+                self.stage.model().begin(&name, Some(version));
+                let put = put(client, &name, version, offline).await;
+                self.say(format!("put {name}, {len} bytes: {}", short(&put)));
+                self.written(&name, put.err());
+            }
+            Op::Remove { name: number } => {
+                let name = name(self.number, number);
+                let reading = self.stage.model().read(&name);
+                self.stage.model().begin(&name, None);
+                let removed = client.remove(&name).await.map(drop);
+                self.say(format!("remove {name}: {}", short(&removed)));
+                if let Err(ClientError::NotFound(_)) = removed {
+                    self.stage.model().acknowledged(&name);
+                    let legal = self.stage.model().legal(&name, &reading);
+                    // The remove itself may be what is seen.
+                    if !legal[..legal.len() - 1].contains(&None) {
+                        self.stage.fail(format!("{name} is there and cannot be removed: not found"));
+                    }
+                } else {
+                    self.written(&name, removed.err());
+                }
+            }
+            Op::Get { writer, name: number, range } => {
+                check_read(&self.stage, client, &name(writer, number), range).await;
+            }
+            Op::Repair => {
+                let report =
+                    finish(client.repair_by(kintsu_wire::message::Repair::new(RepairTarget::All)).await)
+                        .await;
+                self.say(format!("repair: {}", told(&report)));
+            }
+            Op::Encode { name: number } => {
+                let report = finish(client.encode(&name(self.number, number)).await).await;
+                self.say(format!("encode {}: {}", name(self.number, number), told(&report)));
+            }
+            Op::Accuse { name: number } => {
+                let name = name(self.number, number);
+                let Ok(view) = client.stripes(&name, 0, 1000).await else { return };
+                for place in view.stripes.iter().flat_map(|stripe| stripe.blocks.iter().flatten()) {
+                    let (kind, detail) = (FaultKind::Corrupt, "as somebody says".into());
+                    let bad = BadBlock { id: place.id, node: place.node, kind, detail };
+                    let told = self.stage.accuse(client, bad).await;
+                    self.say(format!("{} on {} is said to be bad: {told:?}", place.id, place.node));
+                }
+            }
+            Op::Scrub => {
+                let report = finish(client.scrub(None).await).await;
+                self.say(format!("scrub: {}", told(&report)));
+            }
+            Op::Drain { node } => self.command(client, node, NodeAction::Drain).await,
+            Op::Wipe { node } => self.command(client, node, NodeAction::Wipe).await,
+            Op::Pause { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
+        }
+    }
+
+    async fn command(&self, client: &Client, node: u32, action: NodeAction) {
+        let report = finish(client.command_node(NodeId(node), action).await).await;
+        self.say(format!("{action:?} node{node}: {}", told(&report)));
+    }
+
+    fn written(&self, name: &str, error: Option<ClientError>) {
+        let mut model = self.stage.model();
+        match error {
+            None => model.acknowledged(name),
+            Some(ClientError::Placement(_) | ClientError::Full(_) | ClientError::Invalid(_)) => {
+                model.refused(name);
+            }
+            Some(_) => model.unknown(name),
+        }
+    }
+}
+
+/// Puts a version.
+pub async fn put(client: &Client, name: &str, version: Version, offline: bool) -> Result<(), ClientError> {
+    let encoding = if offline { Encoding::Offline } else { Encoding::Online };
+    let options = PutOptions {
+        block_bytes: Some(2 * u64::from(CELL)),
+        cell_bytes: Some(CELL),
+        encoding,
+        replace: true,
+        ..PutOptions::new(CODE)
+    };
+    client.put(Arc::new(Bytes::from(version.bytes())), name, options, |_, _| {}).await.map(drop)
+}
+
+/// Reads and compares; returns whether something was seen.
+pub async fn check_read(stage: &Stage, client: &Client, name: &str, range: Option<(u64, u64)>) -> bool {
+    let reading = stage.model().read(name);
+    let (mut out, mut from, mut upto) = (Vec::new(), 0, None);
+    let outcome = async {
+        let range = match range {
+            None => None,
+            Some((a, b)) => {
+                let size = client.info(name).await?.size;
+                (from, upto) = ((a.min(b) * size / 1000) as usize, Some((a.max(b) * size / 1000) as usize));
+                Some(from as u64..upto.unwrap_or(from) as u64)
+            }
+        };
+        client.get(name, range, &mut out, |_, _| {}).await
+    }
+    .await;
+    let legal = stage.model().legal(name, &reading);
+    let seen = |state: &State| match (&outcome, state) {
+        (Err(ClientError::NotFound(_)), state) => state.is_none(),
+        (_, None) => out.is_empty() && outcome.is_err(),
+        (_, Some(version)) => {
+            let bytes = version.bytes();
+            let wanted = bytes.get(from..upto.unwrap_or(bytes.len()));
+            wanted.is_some_and(|bytes| if outcome.is_ok() { bytes == out } else { bytes.starts_with(&out) })
+                || (outcome.is_err() && out.is_empty())
+        }
+    };
+    let what = range.map_or(String::new(), |_| format!(" {from}..{}", upto.unwrap_or(0)));
+    stage.trace.say(format!("get {name}{what}: {} bytes, {}", out.len(), short(&outcome.as_ref().map(drop))));
+    if !legal.iter().any(seen) {
+        let outcome = short(&outcome.as_ref().map(drop));
+        stage.fail(format!("get {name}{what}: {} bytes, {outcome}; expected one of {legal:?}", out.len()));
+    }
+    outcome.is_ok() || matches!(outcome, Err(ClientError::NotFound(_)))
+}
+
+/// Follows a job to its end; none: nobody told how it ended.
+pub async fn finish(jobs: Result<Jobs, ClientError>) -> Result<Option<JobReport>, ClientError> {
+    let mut jobs = jobs?;
+    while let Some(event) = jobs.next().await? {
+        if let JobEvent::Ended(report) = event {
+            return Ok(Some(report));
+        }
+    }
+    Ok(None)
+}
+
+fn short<T, E: std::fmt::Debug>(result: &Result<T, E>) -> String {
+    match result {
+        Ok(_) => "done".into(),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+fn told(report: &Result<Option<JobReport>, ClientError>) -> String {
+    match report {
+        Ok(Some(report)) => {
+            format!("{} blocks, failed {:?}, bad {:?}", report.blocks, report.failed, report.bad)
+        }
+        Ok(None) => "no report".into(),
+        Err(error) => format!("{error:?}"),
+    }
+}
