@@ -2,7 +2,7 @@
 
 use kintsu_dag::{BlockIndex, NodeId, Sink};
 
-use crate::rebuild::carried;
+use crate::proved::carried;
 use crate::{Plan, PlanError, StripeView};
 
 /// Copies a block from its home to a node that holds no block of the stripe yet.

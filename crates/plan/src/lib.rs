@@ -2,8 +2,8 @@
 //! from placed graphs to the programs that nodes run.
 //!
 //! Nothing here reads a clock, draws random numbers or does I/O.
-
-//! Every graph is proved before it is returned.
+//!
+//! Every graph is proved before it is returned, and only a proved graph ([`Proved`]) becomes programs.
 
 mod account;
 mod apart;
@@ -23,6 +23,7 @@ mod pace;
 mod place;
 mod predict;
 mod program;
+mod proved;
 mod rates;
 mod read;
 mod rebuild;
@@ -50,6 +51,7 @@ pub use predict::predicted;
 pub use program::{
     BlockBinding, DIGEST_UNKNOWN, JobId, Lane, MOST_STEP_BYTES, Pace, Peer, Plan, Program, Window,
 };
+pub use proved::Proved;
 pub use rates::Rates;
 pub use read::{read, read_by};
 pub use recovery::{Assignment, Recovery, Schedule, Shares, Waiting, choose_requestors};

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
-use kintsu_dag::{BlockId, BlockIndex, NodeId, Placed, Task, Vertex};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, Task, Vertex};
 use serde::{Deserialize, Serialize};
+
+use crate::Proved;
 
 /// The id of one attempt at one operation. It names the streams between the nodes and is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -17,11 +19,11 @@ impl std::fmt::Display for JobId {
     }
 }
 
-/// One placed graph and its share of the slices.
+/// One proved graph with its places, and its share of the slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lane {
     /// The graph and its places.
-    pub placed: Placed,
+    pub placed: Proved,
     /// Weight of this lane among the plan's lanes: slices are dealt in proportion.
     pub share: u32,
 }

@@ -6,7 +6,7 @@
 
 use kintsu_dag::{BlockIndex, NodeId, Sink};
 
-use crate::rebuild::{carried, proved};
+use crate::proved::{carried, proved};
 use crate::repair::rebuild;
 use crate::{Method, Plan, PlanError, StripeView, Topology};
 

@@ -1,4 +1,4 @@
-//! From lost blocks to the linear map that rebuilds them, and the proof that every plan passes.
+//! From lost blocks to the linear map that rebuilds them.
 //!
 //! A lost block and another one that share no helper are rebuilt independently: the map falls into [`Part`]s (two
 //! lost blocks in two local groups of an LRC are two repairs of r helpers each). This module knows no shapes and
@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_algebra::Matrix;
 use kintsu_code::CodeError;
-use kintsu_dag::{BlockIndex, DagError, Ecdag, NodeId, Placed, Sink, Vertex};
+use kintsu_dag::{BlockIndex, DagError, Ecdag, Vertex};
 
-use crate::{Lane, Plan, PlanError, StripeView};
+use crate::{PlanError, StripeView};
 
 /// The graph that computes `lost` blocks from available blocks, preferring earlier ones of `preference`. Blocks
 /// without bytes count as zeros.
@@ -188,51 +188,4 @@ pub(crate) fn union(graphs: Vec<Ecdag>) -> Result<Ecdag, DagError> {
         }
     }
     Ok(whole)
-}
-
-/// The move of one block: which block, from where, to where, and what is done with it there.
-pub(crate) type Move = (BlockIndex, NodeId, NodeId, Sink);
-
-/// The plan that moves blocks as they are. Its vertices are whole blocks even where the code has sub-blocks. Its
-/// graph computes nothing, so there is nothing to prove.
-pub(crate) fn carried(view: &StripeView, moves: impl IntoIterator<Item = Move>) -> Plan {
-    let mut placed = Placed {
-        graph: Ecdag::new(view.code.n(), 1),
-        load_at: BTreeMap::new(),
-        compute_at: BTreeMap::new(),
-        persist_at: BTreeMap::new(),
-    };
-    for (block, from, to, sink) in moves {
-        placed.load_at.insert(Vertex(block.0.into()), from);
-        placed.persist_at.insert(Vertex(block.0.into()), (to, sink));
-    }
-    Plan::new(vec![Lane { placed, share: 1 }])
-}
-
-/// A plan of these lanes with equal shares. Proves each graph, and checks that it computes the symbols of exactly
-/// these blocks.
-///
-/// # Errors
-/// `Graph` when a graph does not.
-pub(crate) fn proved(
-    view: &StripeView,
-    lanes: Vec<Placed>,
-    computed: &[BlockIndex],
-) -> Result<Plan, PlanError> {
-    let mut absent = view.absent();
-    absent.retain(|block| usize::from(block.0) < view.code.k());
-    let mut expected: Vec<Vertex> = computed.iter().flat_map(|block| view.symbols(*block)).collect();
-    expected.sort_unstable();
-    for placed in &lanes {
-        placed.graph.prove_shortened(view.code.generator(), &absent)?;
-        let targets = placed.graph.targets();
-        if targets != expected {
-            return Err(PlanError::Graph(DagError::Invalid {
-                what: "targets".into(),
-                expected: format!("{expected:?}"),
-                got: format!("{targets:?}"),
-            }));
-        }
-    }
-    Ok(Plan::new(lanes.into_iter().map(|placed| Lane { placed, share: 1 }).collect()))
 }

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, RackId, Sink, chain, star, tree};
 
 use crate::own_graph::place_own;
-use crate::rebuild::{Part, decode, parts, proved, union};
+use crate::proved::proved;
+use crate::rebuild::{Part, decode, parts, union};
 use crate::weighted::weighted;
 use crate::{Method, Plan, PlanError, StripeView, Topology};
 

@@ -10,10 +10,11 @@ use std::num::NonZeroU64;
 use kintsu_dag::{BlockIndex, NodeId, Placed};
 
 use crate::predict::predicted;
+use crate::proved::proved;
 use crate::rebuild::{decode, parts, union};
 use crate::repair::{Rebuilt, persist, rebuild_by};
 use crate::widest::widest;
-use crate::{Lane, Method, Plan, PlanError, StripeView, Topology};
+use crate::{Method, PlanError, StripeView, Topology};
 
 /// As [`crate::repair::rebuild`], along the best path by rate.
 pub(crate) fn weighted(
@@ -38,10 +39,11 @@ pub(crate) fn weighted(
     let placed =
         Placed { graph: union(graphs)?, load_at, compute_at: BTreeMap::new(), persist_at: BTreeMap::new() };
     let apart = Along { placed, helpers, is_best };
+    let lost: Vec<BlockIndex> = goals.iter().map(|(block, _)| *block).collect();
     let time = |placed: &Placed| {
         let mut placed = placed.clone();
         persist(view, &mut placed, goals);
-        let plan = Plan::new(vec![Lane { placed, share: 1 }]);
+        let plan = proved(view, vec![placed], &lost)?;
         predicted(&plan, topology, view.layout.longest(view.code.k()))
     };
     let better = time(&apart.placed)? < time(&together.placed)?;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Sink, Vertex};
 
-use crate::rebuild::{carried, proved, shorten};
+use crate::proved::{carried, proved};
+use crate::rebuild::shorten;
 use crate::{Plan, PlanError, StripeView, Topology};
 
 /// The client encodes: it loads the data blocks, computes the parity blocks and sends all of them

@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId, Placed, over_tree};
 
-use crate::rebuild::{Part, decode, parts, proved};
+use crate::proved::proved;
+use crate::rebuild::{Part, decode, parts};
 use crate::repair::{by_method, persist};
 use crate::weighted::any_will_do;
 use crate::{PlanError, Repair, RepairPlan, StripeView, Topology};

@@ -1,0 +1,81 @@
+//! Placed graphs that were proved: only these can be lanes of a plan, and so only these become programs.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use kintsu_dag::{BlockIndex, DagError, Ecdag, NodeId, Placed, Sink, Vertex};
+
+use crate::{Lane, Plan, PlanError, StripeView};
+
+/// A placed graph that computes what it should, or computes nothing. It cannot be changed, and only this file makes it.
+///
+/// What is not proved is no lane, and a plan consists of lanes:
+///
+/// ```compile_fail,E0423
+/// fn lane(placed: kintsu_dag::Placed) -> kintsu_plan::Lane {
+///     kintsu_plan::Lane { placed: kintsu_plan::Proved(placed), share: 1 }
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// fn lane(placed: kintsu_dag::Placed) -> kintsu_plan::Lane {
+///     kintsu_plan::Lane { placed, share: 1 }
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proved(Placed);
+
+impl Deref for Proved {
+    type Target = Placed;
+
+    fn deref(&self) -> &Placed {
+        &self.0
+    }
+}
+
+/// The move of one block: which block, from where, to where, and what is done with it there.
+pub(crate) type Move = (BlockIndex, NodeId, NodeId, Sink);
+
+/// The plan that moves blocks as they are. Its vertices are whole blocks even where the code has sub-blocks. Its
+/// graph computes nothing, so there is nothing to prove.
+pub(crate) fn carried(view: &StripeView, moves: impl IntoIterator<Item = Move>) -> Plan {
+    let mut placed = Placed {
+        graph: Ecdag::new(view.code.n(), 1),
+        load_at: BTreeMap::new(),
+        compute_at: BTreeMap::new(),
+        persist_at: BTreeMap::new(),
+    };
+    for (block, from, to, sink) in moves {
+        placed.load_at.insert(Vertex(block.0.into()), from);
+        placed.persist_at.insert(Vertex(block.0.into()), (to, sink));
+    }
+    Plan::new(vec![Lane { placed: Proved(placed), share: 1 }])
+}
+
+/// A plan of these lanes with equal shares. Proves each graph, and checks that it computes the symbols of exactly
+/// these blocks.
+///
+/// # Errors
+/// `Graph` when a graph does not.
+pub(crate) fn proved(
+    view: &StripeView,
+    lanes: Vec<Placed>,
+    computed: &[BlockIndex],
+) -> Result<Plan, PlanError> {
+    let mut absent = view.absent();
+    absent.retain(|block| usize::from(block.0) < view.code.k());
+    let mut expected: Vec<Vertex> = computed.iter().flat_map(|block| view.symbols(*block)).collect();
+    expected.sort_unstable();
+    for placed in &lanes {
+        placed.graph.prove_shortened(view.code.generator(), &absent)?;
+        let targets = placed.graph.targets();
+        if targets != expected {
+            return Err(PlanError::Graph(DagError::Invalid {
+                what: "targets".into(),
+                expected: format!("{expected:?}"),
+                got: format!("{targets:?}"),
+            }));
+        }
+    }
+    Ok(Plan::new(lanes.into_iter().map(|placed| Lane { placed: Proved(placed), share: 1 }).collect()))
+}
