@@ -121,8 +121,62 @@ impl History {
         let mut faults: Vec<_> =
             (0..count).map(|_| (dice.below(FAULTS_MS), fault(&mut dice, nodes, victims))).collect();
         faults.retain(|(_, fault)| destructive || !fault.destroys());
-        faults.sort_by_key(|(at, _)| *at);
-        Self { seed, nodes, writers, faults }
+        let mut history = Self { seed, nodes, writers, faults };
+        match dice.below(4) {
+            0 if destructive => history.wipe_amid_puts(&mut dice, victims),
+            1 if destructive => history.disturb_repairs(&mut dice, victims),
+            _ => {}
+        }
+        history.faults.sort_by_key(|(at, _)| *at);
+        history
+    }
+
+    /// A node is wiped while objects are slowly written to it, and the coordinator dies about then.
+    fn wipe_amid_puts(&mut self, dice: &mut Dice, victims: [u32; 2]) {
+        let at = dice.within(1000, 2000);
+        let put = |dice: &mut Dice| Op::Put { name: dice.below(NAMES), len: 40_000, offline: false };
+        let before = dice.within(50, 600);
+        let writing = vec![Op::Pause { ms: at - before }, put(dice), put(dice)];
+        self.writers.push(writing);
+        self.writers.push(vec![Op::Pause { ms: at }, Op::Wipe { node: victims[0] }]);
+        let slow = dice.below(u64::from(self.nodes)) as u32;
+        let latency_ms = dice.within(50, 300);
+        self.faults.retain(|(_, fault)| !fault.destroys());
+        let slow = Fault::Slow { a: Host::Clients, b: Host::Node(slow), latency_ms, ms: 4000 };
+        let kill = Fault::Kill { host: Host::Coordinator, down_ms: dice.below(300) };
+        // The node answers late, so that there is time between its wipe and the record of it.
+        let (b, latency_ms) = (Host::Node(victims[0]), dice.within(60, 250));
+        let late = Fault::Slow { a: Host::Coordinator, b, latency_ms, ms: 3000 };
+        // Clients begin after 130 ms or so.
+        let dies = at + 130 + latency_ms + dice.below(latency_ms);
+        self.faults.extend([(at - before - 50, slow), (at, late), (dies, kill)]);
+    }
+
+    /// A disk is lost, and nodes die while it is repaired, again and again.
+    fn disturb_repairs(&mut self, dice: &mut Dice, victims: [u32; 2]) {
+        let mut steps = Vec::new();
+        for name in 0..NAMES {
+            steps.push(Op::Put { name, len: 40_000, offline: false });
+        }
+        self.faults.retain(|(_, fault)| !fault.destroys());
+        let mut at = 1000;
+        steps.push(Op::Pause { ms: 700 });
+        for _ in 0..4 {
+            self.faults.push((at, Fault::LoseDisk { node: victims[dice.below(2) as usize], down_ms: 0 }));
+            let host = Host::Node(dice.below(u64::from(self.nodes)) as u32);
+            self.faults.push((at + dice.within(50, 400), Fault::Kill { host, down_ms: dice.below(1200) }));
+            let b = Host::Node(dice.below(u64::from(self.nodes)) as u32);
+            let latency_ms = dice.within(20, 300);
+            self.faults.push((at, Fault::Slow { a: Host::Coordinator, b, latency_ms, ms: 800 }));
+            steps.extend([
+                Op::Pause { ms: dice.within(50, 300) },
+                Op::Repair,
+                Op::Pause { ms: 300 },
+                Op::Repair,
+            ]);
+            at += dice.within(600, 1200);
+        }
+        self.writers.push(steps);
     }
 
     /// Whether blocks become bad without anybody having to notice.
