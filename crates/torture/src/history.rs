@@ -51,8 +51,8 @@ pub enum Op {
     Scrub,
     /// Empties a node onto others.
     Drain { node: u32 },
-    /// Deletes the blocks of a node.
-    Wipe { node: u32 },
+    /// Deletes the blocks of a node; whoever asked waits so long for the end.
+    Wipe { node: u32, patience_ms: u64 },
     /// Does nothing.
     Pause { ms: u64 },
 }
@@ -138,7 +138,7 @@ impl History {
         let before = dice.within(50, 600);
         let writing = vec![Op::Pause { ms: at - before }, put(dice), put(dice)];
         self.writers.push(writing);
-        self.writers.push(vec![Op::Pause { ms: at }, Op::Wipe { node: victims[0] }]);
+        self.writers.push(vec![Op::Pause { ms: at }, Op::Wipe { node: victims[0], patience_ms: 60 }]);
         let slow = dice.below(u64::from(self.nodes)) as u32;
         let latency_ms = dice.within(50, 300);
         self.faults.retain(|(_, fault)| !fault.destroys());
@@ -227,7 +227,10 @@ fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2], destructive
             78..81 => Op::Scrub,
             // One node only: nothing takes a drain back, and the others must be enough for the code.
             81..84 => Op::Drain { node: (victims[0] + victims[1]) % nodes },
-            84..87 if destructive => Op::Wipe { node: victims[dice.below(2) as usize] },
+            84..87 if destructive => {
+                let node = victims[dice.below(2) as usize];
+                Op::Wipe { node, patience_ms: if dice.percent(70) { 60_000 } else { dice.within(5, 300) } }
+            }
             _ => Op::Pause { ms: dice.within(50, 1500) },
         })
         .collect()
