@@ -51,8 +51,8 @@ pub enum Op {
     Scrub,
     /// Empties a node onto others.
     Drain { node: u32 },
-    /// Deletes the blocks of a node.
-    Wipe { node: u32 },
+    /// Deletes the blocks of a node; whoever asked waits so long for the end.
+    Wipe { node: u32, patience_ms: u64 },
     /// Does nothing.
     Pause { ms: u64 },
 }
@@ -121,8 +121,62 @@ impl History {
         let mut faults: Vec<_> =
             (0..count).map(|_| (dice.below(FAULTS_MS), fault(&mut dice, nodes, victims))).collect();
         faults.retain(|(_, fault)| destructive || !fault.destroys());
-        faults.sort_by_key(|(at, _)| *at);
-        Self { seed, nodes, writers, faults }
+        let mut history = Self { seed, nodes, writers, faults };
+        match dice.below(4) {
+            0 if destructive => history.wipe_amid_puts(&mut dice, victims),
+            1 if destructive => history.disturb_repairs(&mut dice, victims),
+            _ => {}
+        }
+        history.faults.sort_by_key(|(at, _)| *at);
+        history
+    }
+
+    /// A node is wiped while objects are slowly written to it, and the coordinator dies about then.
+    fn wipe_amid_puts(&mut self, dice: &mut Dice, victims: [u32; 2]) {
+        let at = dice.within(1000, 2000);
+        let put = |dice: &mut Dice| Op::Put { name: dice.below(NAMES), len: 40_000, offline: false };
+        let before = dice.within(50, 600);
+        let writing = vec![Op::Pause { ms: at - before }, put(dice), put(dice)];
+        self.writers.push(writing);
+        self.writers.push(vec![Op::Pause { ms: at }, Op::Wipe { node: victims[0], patience_ms: 60 }]);
+        let slow = dice.below(u64::from(self.nodes)) as u32;
+        let latency_ms = dice.within(50, 300);
+        self.faults.retain(|(_, fault)| !fault.destroys());
+        let slow = Fault::Slow { a: Host::Clients, b: Host::Node(slow), latency_ms, ms: 4000 };
+        let kill = Fault::Kill { host: Host::Coordinator, down_ms: dice.below(300) };
+        // The node answers late, so that there is time between its wipe and the record of it.
+        let (b, latency_ms) = (Host::Node(victims[0]), dice.within(60, 250));
+        let late = Fault::Slow { a: Host::Coordinator, b, latency_ms, ms: 3000 };
+        // Clients begin after 130 ms or so.
+        let dies = at + 130 + latency_ms + dice.below(latency_ms);
+        self.faults.extend([(at - before - 50, slow), (at, late), (dies, kill)]);
+    }
+
+    /// A disk is lost, and nodes die while it is repaired, again and again.
+    fn disturb_repairs(&mut self, dice: &mut Dice, victims: [u32; 2]) {
+        let mut steps = Vec::new();
+        for name in 0..NAMES {
+            steps.push(Op::Put { name, len: 40_000, offline: false });
+        }
+        self.faults.retain(|(_, fault)| !fault.destroys());
+        let mut at = 1000;
+        steps.push(Op::Pause { ms: 700 });
+        for _ in 0..4 {
+            self.faults.push((at, Fault::LoseDisk { node: victims[dice.below(2) as usize], down_ms: 0 }));
+            let host = Host::Node(dice.below(u64::from(self.nodes)) as u32);
+            self.faults.push((at + dice.within(50, 400), Fault::Kill { host, down_ms: dice.below(1200) }));
+            let b = Host::Node(dice.below(u64::from(self.nodes)) as u32);
+            let latency_ms = dice.within(20, 300);
+            self.faults.push((at, Fault::Slow { a: Host::Coordinator, b, latency_ms, ms: 800 }));
+            steps.extend([
+                Op::Pause { ms: dice.within(50, 300) },
+                Op::Repair,
+                Op::Pause { ms: 300 },
+                Op::Repair,
+            ]);
+            at += dice.within(600, 1200);
+        }
+        self.writers.push(steps);
     }
 
     /// Whether blocks become bad without anybody having to notice.
@@ -173,7 +227,10 @@ fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2], destructive
             78..81 => Op::Scrub,
             // One node only: nothing takes a drain back, and the others must be enough for the code.
             81..84 => Op::Drain { node: (victims[0] + victims[1]) % nodes },
-            84..87 if destructive => Op::Wipe { node: victims[dice.below(2) as usize] },
+            84..87 if destructive => {
+                let node = victims[dice.below(2) as usize];
+                Op::Wipe { node, patience_ms: if dice.percent(70) { 60_000 } else { dice.within(5, 300) } }
+            }
             _ => Op::Pause { ms: dice.within(50, 1500) },
         })
         .collect()

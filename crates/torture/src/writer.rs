@@ -105,7 +105,12 @@ impl Writer {
                 self.say(format!("scrub: {}", told(&report)));
             }
             Op::Drain { node } => self.command(client, node, NodeAction::Drain).await,
-            Op::Wipe { node } => self.command(client, node, NodeAction::Wipe).await,
+            Op::Wipe { node, patience_ms } => {
+                let wiping = self.command(client, node, NodeAction::Wipe);
+                if timeout(Duration::from_millis(patience_ms), wiping).await.is_err() {
+                    self.say(format!("Wipe node{node}: nobody waits for it any more"));
+                }
+            }
             Op::Pause { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
         }
     }
