@@ -1,14 +1,11 @@
-//! Empties a node: each of its blocks is copied to another node as it is, without decoding; one that
-//! cannot be read any more is left to repair. Puts that were given this node before write to it until they end:
-//! they are waited for, and what they commit is moved too.
+//! Empties a node, as [`crate::engine::drain`] decides: reads, plans, copies, commits, and tells how that ended.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_plan::{PlanError, StripeView, copy, place_lost};
-use kintsu_wire::message::{BlockRef, FaultKind, JobEvent};
+use kintsu_plan::{StripeView, copy};
+use kintsu_wire::message::{BlockRef, JobEvent};
 
 use super::doubts::doubt;
 use super::guard::guarded;
@@ -16,14 +13,13 @@ use super::run::{Job, run};
 use super::ticks::{AUTOMATIC_SLICE, mend_now};
 use super::{Listener, asks};
 use crate::cluster::{Cluster, lock};
+use crate::engine::drain::{Drain, Found, Move, Passed, Ran, Used};
 use crate::engine::repair::Tally;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Landing, LostBlock, Meta, Snapshot};
+use crate::meta::{Meta, Snapshot};
 
 /// Rows of a page.
 const PAGE: usize = 256;
-/// Attempts for one block.
-const ATTEMPTS: u32 = 4;
 
 /// Moves all blocks of a node elsewhere and reports to `listener`.
 pub async fn drain(cluster: Arc<Cluster>, node: NodeId, listener: Listener) {
@@ -31,73 +27,59 @@ pub async fn drain(cluster: Arc<Cluster>, node: NodeId, listener: Listener) {
     asks::tell(&listener, end).await;
 }
 
-/// One drain, as far as it has come.
-#[derive(Default)]
-struct Drain {
-    tally: Tally,
-    failed: BTreeMap<BlockId, String>,
-    done: u64,
-    used: Arc<Used>,
-}
-
-/// Blocks that a drain gave to each node.
-type Used = Mutex<BTreeMap<NodeId, u64>>;
-
 async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) -> Result<JobEvent> {
     let started_ms = cluster.now_ms();
-    let mut drain = Drain::default();
+    let (mut drain, used) = (Drain::default(), Arc::default());
     loop {
         // Looked at before the blocks: what these puts commit meanwhile is moved below, or the next time.
         let puts = cluster.meta.off(move |meta| meta.snapshot()?.puts_on(node)).await?;
-        drain.pass(cluster, node, listener).await?;
-        if puts == 0 {
-            break;
+        pass(cluster, node, &mut drain, &used, listener).await?;
+        let draining = cluster.members().node(node).is_some_and(|m| m.record.draining);
+        match drain.passed(puts, draining) {
+            Passed::Ended => break,
+            Passed::Revoked => return Err(conflict(node, "a node that is not drained any more".into())),
+            Passed::Wait => {
+                let (done, note) = (drain.done(), format!("waiting for {puts} puts that write to {node}"));
+                // A slow listener misses progress, never the end.
+                let _ = listener.try_send(Ok(JobEvent::Progress { done, total: done, note }));
+                tokio::time::sleep(cluster.config.heartbeat / 2).await;
+            }
         }
-        if !cluster.members().node(node).is_some_and(|m| m.record.draining) {
-            return Err(conflict(node, "a node that is not drained any more".into()));
-        }
-        let note = format!("waiting for {puts} puts that write to {node}");
-        // A slow listener misses progress, never the end.
-        let _ = listener.try_send(Ok(JobEvent::Progress { done: drain.done, total: drain.done, note }));
-        tokio::time::sleep(cluster.config.heartbeat / 2).await;
     }
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
-    let mut report = drain.tally.report("drain", None, &cluster.nodes().0, seconds);
-    report.failed = drain.failed.into_iter().map(|(id, why)| format!("{id}: {why}")).collect();
+    let (tally, failed) = drain.end();
+    let mut report = tally.report("drain", None, &cluster.nodes().0, seconds);
+    report.failed = failed;
     Ok(JobEvent::Ended(report))
 }
 
-impl Drain {
-    /// Moves what is placed on the node now, but for what failed before.
-    async fn pass(&mut self, cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) -> Result<()> {
-        let tallies = cluster.meta.off(|meta| meta.snapshot()?.tallies()).await?;
-        let total = self.done + tallies.get(&node).map_or(0, |t| t.0);
-        let mut after = None;
-        loop {
-            let page = cluster.meta.off(move |meta| meta.snapshot()?.placed(node, after, PAGE)).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = Some(last.stripe);
-            let (used, failed) = (&self.used, &self.failed);
-            let due: Vec<BlockId> = page.into_iter().filter(|id| !failed.contains_key(id)).collect();
-            let mut moves = futures::stream::iter(due)
-                .map(|id| async move {
-                    let mut tally = Tally::default();
-                    (id, move_block(cluster, id, node, used, &mut tally).await, tally)
-                })
-                .buffer_unordered(cluster.config.parallel.max(1));
-            let mut failures = Vec::new();
-            while let Some((id, moved, cost)) = moves.next().await {
-                self.tally.add(&cost);
-                self.done += 1;
-                if let Err(error) = moved {
-                    failures.push((id, error.to_string()));
-                }
-                let (done, note) = (self.done, "moving blocks".into());
-                // A slow listener misses progress, never the end.
-                let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
-            }
-            drop(moves);
-            self.failed.extend(failures);
+/// Moves what is placed on the node now, but for what failed before.
+async fn pass(
+    cluster: &Arc<Cluster>,
+    node: NodeId,
+    drain: &mut Drain,
+    used: &Arc<Mutex<Used>>,
+    listener: &Listener,
+) -> Result<()> {
+    let tallies = cluster.meta.off(|meta| meta.snapshot()?.tallies()).await?;
+    drain.begin(tallies.get(&node).map_or(0, |t| t.0));
+    let mut after = None;
+    loop {
+        let page = cluster.meta.off(move |meta| meta.snapshot()?.placed(node, after, PAGE)).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.stripe);
+        let mut moves = futures::stream::iter(drain.due(page))
+            .map(|id| async move {
+                let mut tally = Tally::default();
+                (id, move_block(cluster, id, node, used, &mut tally).await, tally)
+            })
+            .buffer_unordered(cluster.config.parallel.max(1));
+        while let Some((id, moved, cost)) = moves.next().await {
+            let failed = moved.err().map(|error| error.to_string());
+            let (done, total) = drain.moved(id, failed, &cost);
+            // A slow listener misses progress, never the end.
+            let note = "moving blocks".into();
+            let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
         }
     }
 }
@@ -106,42 +88,39 @@ async fn move_block(
     cluster: &Arc<Cluster>,
     id: BlockId,
     from: NodeId,
-    used: &Arc<Used>,
+    used: &Arc<Mutex<Used>>,
     tally: &mut Tally,
 ) -> Result<()> {
     let slot = cluster.slots.clone().acquire_owned().await;
     let _slot = slot.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
-    let mut barred: Vec<NodeId> = Vec::new();
-    let mut last = String::new();
-    for _ in 0..ATTEMPTS {
+    let mut block = Move::new(id, from);
+    while block.begins() {
         let Some((stripe, mut label)) = cluster.load(id.stripe).await? else { return Ok(()) };
-        let Some(block) = stripe.record.block(id.index).filter(|b| b.node == from).copied() else {
-            return Ok(());
+        let view = match block.read(Some(&stripe)) {
+            Found::Settled => return Ok(()),
+            Found::Lost => {
+                mend_now(cluster, vec![id], None);
+                return Err(conflict(from, "a block that is lost; it is being repaired".into()));
+            }
+            Found::Copy(view) => view,
         };
-        if block.lost {
-            mend_now(cluster, vec![id], None);
-            return Err(conflict(from, "a block that is lost; it is being repaired".into()));
-        }
-        let view = stripe.view(|_, block| block.digest.is_some());
-        let (worker, bars, given) = (cluster.clone(), barred.clone(), used.clone());
+        let (worker, machine, given) = (cluster.clone(), block.clone(), used.clone());
         let planning = move |meta: &Meta| {
-            let to = target(&worker, &meta.snapshot()?, &view, id, &bars, &given)?;
+            let to = target(&worker, &meta.snapshot()?, &machine, &view, id, &given)?;
             let plan = copy(&view, id.index, to)?;
             Ok((view, to, plan))
         };
         let (view, to, plan) = cluster.meta.off(planning).await?;
-        let expect = stripe.expect();
-        let generation = stripe.record.generation;
         // Held until the block has its home, or what was written is recorded as garbage.
         let Ok(writing) = cluster.claim(vec![(to, id)]).await? else {
-            last = format!("{to} still deletes an earlier file of {id}");
+            block.refused(to);
             tokio::time::sleep(cluster.config.heartbeat / 2).await;
             continue;
         };
         if let Some(home) = label.homes.get_mut(usize::from(id.index.0)) {
             *home = Some(to);
         }
-        let label = label.pack();
+        let (label, expect, generation) = (label.pack(), stripe.expect(), stripe.record.generation);
         let job = Job {
             plan: &plan,
             view: &view,
@@ -154,64 +133,44 @@ async fn move_block(
         };
         let (programs, conducted) = run(cluster, job).await?;
         tally.attempt(&programs, &conducted.outcomes);
-        let mut written = conducted.outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
-        let held =
-            written.find(|h| h.id == id && h.generation == generation && Some(h.digest) == block.digest);
-        if let Some(digest) = held.map(|h| h.digest) {
-            let landing = Landing { index: id.index, from, to, digest };
-            let (moved, _writing) = cluster
-                .meta
-                .off(move |meta| {
+        match block.ran(&stripe, to, &conducted.outcomes, conducted.fault.as_ref()) {
+            Ran::Landed(landing) => {
+                let land = move |meta: &Meta| {
                     let moved = meta.rehome_if(id.stripe, generation, &[landing], || writing.check())?;
                     Ok((moved, writing))
-                })
-                .await?;
-            tally.blocks += moved.len() as u64;
-            cluster.sweep.notify_one();
-            return Ok(());
-        }
-        let rubble = (to, BlockRef { id, generation });
-        cluster.meta.off(move |meta| meta.trash(&[rubble])).await?;
-        last = conducted.fault.as_ref().map_or("no durable block".into(), ToString::to_string);
-        match conducted.fault {
-            Some(fault) if fault.node == from && fault.block == Some(id) => {
-                if matches!(
-                    fault.kind,
-                    FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale | FaultKind::Io
-                ) {
-                    let lost = LostBlock { id, node: from, why: fault.kind };
-                    doubt(cluster, lost).await?;
+                };
+                let (moved, _writing) = cluster.meta.off(land).await?;
+                tally.blocks += moved.len() as u64;
+                cluster.sweep.notify_one();
+                return Ok(());
+            }
+            Ran::Again { doubt: bad, wait } => {
+                let rubble = (to, BlockRef { id, generation });
+                cluster.meta.off(move |meta| meta.trash(&[rubble])).await?;
+                if let Some(bad) = bad {
+                    doubt(cluster, bad).await?;
+                }
+                if wait {
+                    tokio::time::sleep(cluster.config.heartbeat / 2).await;
                 }
             }
-            Some(fault) if fault.node != from => barred.push(fault.node),
-            _ => tokio::time::sleep(cluster.config.heartbeat / 2).await,
         }
     }
-    Err(conflict(from, format!("{ATTEMPTS} failed attempts: {last}")))
+    Err(conflict(from, block.gave_up()))
 }
 
-/// A node for the block: the one least used by this drain. Blocking.
+/// A node for the block. Blocking.
 fn target(
     cluster: &Cluster,
     snapshot: &Snapshot,
+    block: &Move,
     view: &StripeView,
     id: BlockId,
-    barred: &[NodeId],
-    used: &Used,
+    used: &Mutex<Used>,
 ) -> Result<NodeId> {
     let sweeping = cluster.sweeping(snapshot, id.stripe)?;
-    let (mut topology, _) = cluster.nodes();
-    for (node, known) in &mut topology.nodes {
-        known.usable &= !sweeping.contains(node) && !barred.contains(node);
-    }
-    let mut used = lock(used);
-    let chosen = place_lost(view, &topology, &[id.index], &mut |node| used.get(&node).copied().unwrap_or(0))?;
-    let Some(&to) = chosen.first() else {
-        let (expected, got) = ("one more usable node".into(), "none".into());
-        return Err(PlanError::Placement { expected, got }.into());
-    };
-    *used.entry(to).or_default() += 1;
-    Ok(to)
+    let (topology, _) = cluster.nodes();
+    Ok(block.target(view, topology, &sweeping, &mut lock(used))?)
 }
 
 fn conflict(node: NodeId, got: String) -> CoordinatorError {

@@ -3,6 +3,7 @@
 //! - [`members`]: who is alive; `gate`: when the coordinator may delete and repair by itself.
 //! - `leases`: which puts still live; `places`: who may write and delete where.
 //! - [`repair`]: what is mended, how, and for whom.
+//! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
 //! - `damage`: what can be read while nodes are gone.
 //! - `rebuild`: what metadata can be made from blocks.
 //!
@@ -13,6 +14,8 @@
 
 pub(crate) mod assign;
 pub(crate) mod damage;
+pub(crate) mod drain;
+pub(crate) mod encode;
 pub(crate) mod gate;
 pub(crate) mod leases;
 pub mod members;
