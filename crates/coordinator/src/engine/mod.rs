@@ -1,16 +1,16 @@
 //! Everything that decides, as pure state machines: events in, commands or answers out.
 //!
-//! - [`members`]: who is alive; `gate`: when the coordinator may delete and repair by itself.
-//! - `leases`: which puts still live; `places`: who may write and delete where.
-//! - [`repair`]: what is mended, how, and for whom.
+//! - [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically.
+//! - `leases`: which puts are still under way; `places`: which job may write or delete where.
+//! - [`repair`]: what is repaired, how, and for whom.
 //! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
 //! - `damage`: what can be read while nodes are gone.
 //! - `rebuild`: what metadata can be made from blocks.
 //!
-//! What this is not: it has no clock (time comes in as milliseconds), no randomness (not even the order of a hash map), no
-//! I/O, no locks, and it knows no store: of the metadata it sees records ([`crate::meta::record`]) and changes
-//! ([`crate::meta::change`]), which are values. The layering task (`xtask/src/layers.rs`) checks that. The driver carries out
-//! what is decided here and tells how it ended.
+//! The engine has no clock (times are arguments, in milliseconds), no randomness (not even the order of a hash map), no
+//! I/O, no locks and no store: of the metadata it sees only values, records (`meta/record.rs`) and changes
+//! (`meta/change.rs`). The layering task (`xtask/src/layers.rs`) checks this. The driver carries out the decisions and
+//! reports their results.
 
 pub(crate) mod assign;
 pub(crate) mod damage;
