@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use kintsu_torture::{Options, child, play};
 
-/// Seeds that once failed.
-const ONCE_FAILED: &[u64] = &[];
+/// Seeds that once failed. 134: a list that a node had made before it was wiped took the flags from its blocks again. 4 and 40 find mended
+/// faults that are put back (`reports`, `wipes`).
+const ONCE_FAILED: &[u64] = &[4, 40, 134];
 
 const SEEDS: std::ops::Range<u64> = 0..200;
 

@@ -108,6 +108,8 @@ async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>
             }
         }
     }
+    // A list that the node began to tell before is of blocks that are gone now: it has to begin anew.
+    cluster.reports().remove(&node);
     let lost = cluster.meta.off(move |meta| meta.wipe(node)).await?;
     cluster.members().set_wiping(node, false);
     tracing::warn!("{node} was wiped: {lost} blocks lost");
@@ -132,7 +134,7 @@ mod tests {
     use crate::handlers::command_node;
     use crate::handlers::tests::{cluster, enlist, put, registration, silence};
     use crate::live::Live;
-    use kintsu_wire::message::{NodeAction, NodeCommand, Register};
+    use kintsu_wire::message::{BlockPage, HeldBlock, NodeAction, NodeCommand, Register};
     use tokio::sync::mpsc;
 
     fn command(node: NodeId, force: bool) -> NodeCommand {
@@ -208,6 +210,48 @@ mod tests {
         assert!(error.to_string().contains("wiped meanwhile"), "{error}");
         drop(writing);
         live.check("a").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_list_that_was_made_before_a_wipe_does_not_count_after_it() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let index = kintsu_dag::BlockIndex(0);
+        let block = record.blocks[0].unwrap();
+        let node = block.node;
+        let known = live.cluster.members().node(node).unwrap().record.clone();
+        // It registers again, and is wiped before its list has come.
+        let incarnation = known.incarnation;
+        let again = Register {
+            node: Some(node),
+            rack: known.rack,
+            control: known.control,
+            data: known.data,
+            dir: known.dir.clone(),
+            cluster: Some(live.cluster.id),
+            folder: known.folder.unwrap(),
+            incarnation,
+            ..registration(node.0, node.0)
+        };
+        crate::handlers::register::handle(&live.cluster, again).await.unwrap();
+        live.cluster.meta.change_node(node, |record| record.wiping = true).unwrap();
+        erase(&live.cluster, node, None).await.unwrap();
+        let id = kintsu_dag::BlockId { stripe, index };
+        let (len, digest) = (16 << 10, block.digest.unwrap());
+        let held = HeldBlock { id, generation: record.generation, len, digest };
+        let page = BlockPage {
+            node,
+            incarnation,
+            number: 0,
+            upto: None,
+            blocks: vec![held],
+            damaged: Vec::new(),
+            aside: Vec::new(),
+            labels: Vec::new(),
+        };
+        let late = crate::handlers::report_blocks::handle(&live.cluster, page).await;
+        assert!(late.unwrap_err().to_string().contains("out of turn"));
+        assert_eq!(live.cluster.meta.snapshot().unwrap().tallies().unwrap()[&node], (1, 1));
     }
 
     #[tokio::test]
