@@ -73,9 +73,9 @@ pub struct Cluster {
     gate: Mutex<Gate>,
     rebuild: Mutex<Rebuild>,
     reports: Mutex<Reports>,
-    members: Mutex<Members>,
-    queue: Mutex<Queue>,
-    recovery: Mutex<Recovery>,
+    pub(crate) members: Mutex<Members>,
+    pub(crate) queue: Mutex<Queue>,
+    pub(crate) recovery: Mutex<Recovery>,
     rates: Mutex<Arc<Rates>>,
     paces: Mutex<Paces>,
     laggards: Mutex<Laggards>,
@@ -83,7 +83,7 @@ pub struct Cluster {
     auto: Mutex<Auto>,
     asks: Mutex<Asks>,
     damage: Mutex<Damage>,
-    codes: Mutex<HashMap<u16, Labelled>>,
+    pub(crate) codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<HashSet<Place>>,
     unknown: Mutex<HashMap<NodeId, Unknown>>,
@@ -309,6 +309,8 @@ impl Cluster {
         if let Some(code) = lock(&self.codes).get(&key) {
             return Ok(code.clone());
         }
+        #[cfg(test)]
+        assert!(crate::driver::may_block(), "a code is proved on an asynchronous thread");
         let snapshot = self.meta.snapshot()?;
         let record = snapshot.code(key)?;
         let corrupt = |got: String| bad_code(&record.name, got);

@@ -23,6 +23,8 @@ mod mend;
 mod missing;
 mod pacing;
 mod pages;
+#[cfg(test)]
+mod planning_tests;
 mod quarantine;
 mod rebuild;
 mod run;
@@ -38,6 +40,8 @@ pub use doubts::report;
 pub use drain::drain;
 pub use encode::encode;
 pub use pages::Source;
+#[cfg(test)]
+pub use planning_tests::may_block;
 pub use quarantine::{Unknown, purge, settle_quarantine, welcome};
 pub use rebuild::{Rebuild, rebuild};
 pub use scrub::scrub;

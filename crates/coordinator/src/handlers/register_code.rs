@@ -140,7 +140,9 @@ mod tests {
         for distance in [3, 2] {
             register(&cluster, Definition { distance, ..definition() }).await.unwrap();
             let key = cluster.meta.snapshot().unwrap().registered(NAME).unwrap().unwrap();
-            assert_eq!(cluster.code(key).unwrap().distance(), distance);
+            let worker = cluster.clone();
+            let code = cluster.meta.off(move |_| worker.code(key)).await.unwrap();
+            assert_eq!(code.distance(), distance);
             keys.push(key);
             let ticket = begin_put::handle(&cluster, mine("a")).await.unwrap();
             abort_put::handle(&cluster, PutRef { put: ticket.put }).await.unwrap();
