@@ -20,11 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Asks, Copies, Rebuild, Unknown};
+use crate::driver::{Asks, Copies, Rebuild};
 use crate::engine::gate::Gate;
 use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
 use crate::engine::places::{Place, Places};
+use crate::engine::quarantine::Waiting;
 use crate::engine::repair::{Auto, Laggards, Paces, Queue};
 use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
@@ -86,7 +87,7 @@ pub struct Cluster {
     codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<HashSet<Place>>,
-    unknown: Mutex<HashMap<NodeId, Unknown>>,
+    unknown: Mutex<Waiting>,
     wipes: Mutex<BTreeSet<NodeId>>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
@@ -257,7 +258,7 @@ impl Cluster {
     }
 
     /// The blocks that will be set aside once the gate is open.
-    pub fn unknown(&self) -> MutexGuard<'_, HashMap<NodeId, Unknown>> {
+    pub fn unknown(&self) -> MutexGuard<'_, Waiting> {
         lock(&self.unknown)
     }
 

@@ -4,6 +4,7 @@
 //! - `sweep`: agents delete what nobody needs;
 //! - `asks`: carries out the commands of the repair queue;
 //! - `pages`: finds the stripes that an ask is about, and has them given to nodes;
+//! - `commit`: the commit of a put;
 //! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
 //! - `quarantine`: blocks that the metadata do not know;
 //! - `rebuild`: metadata from blocks;
@@ -11,6 +12,7 @@
 //! - `run`: programs on agents.
 
 mod asks;
+mod commit;
 mod copies;
 mod damage;
 pub mod doubts;
@@ -32,13 +34,14 @@ mod ticks;
 mod wipe;
 
 pub use asks::{Asks, ask};
+pub use commit::commit;
 pub use copies::{Copied, Copies, copies, last_copy};
 pub use damage::readable;
 pub use doubts::report;
 pub use drain::drain;
 pub use encode::encode;
 pub use pages::Source;
-pub use quarantine::{Unknown, purge, settle_quarantine, welcome};
+pub use quarantine::{purge, settle_quarantine, welcome};
 pub use rebuild::{Rebuild, rebuild};
 pub use scrub::scrub;
 pub use sweep::sweep;

@@ -16,8 +16,9 @@ use super::guard::guarded;
 use super::ticks::mend_now;
 use crate::answer::answer;
 use crate::cluster::Cluster;
+use crate::engine::census::{Proof, differs};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{BlockRecord, LostBlock, Meta, Proof, StripeRecord};
+use crate::meta::{LostBlock, Meta};
 
 /// How long a node may take to read a block.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,7 +63,7 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     // What has moved or is gone by now is nobody's loss.
     let at_home = move |meta: &Meta| {
         let stripe = meta.snapshot()?.stripe(id.stripe)?;
-        Ok(stripe.filter(|s| s.block(id.index).is_some_and(|b| b.node == node && b.digest.is_some())))
+        Ok(stripe.filter(|stripe| stripe.at_home(id.index, node).is_some()))
     };
     let Some(stripe) = cluster.meta.off(at_home).await? else { return Ok(false) };
     let held = match verify(cluster, node, BlockRef { id, generation: stripe.generation }).await? {
@@ -148,26 +149,6 @@ pub async fn reverify_node(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
         }
         after = last;
         reverify(cluster, blocks).await?;
-    }
-}
-
-/// How a block that was read whole differs from what is recorded, if it does.
-pub fn differs(
-    stripe: &StripeRecord,
-    recorded: &BlockRecord,
-    k: usize,
-    held: &HeldBlock,
-) -> Option<(FaultKind, String)> {
-    let len = stripe.layout.block_len(k, held.id.index);
-    if held.generation != stripe.generation {
-        let (expected, got) = (stripe.generation, held.generation);
-        Some((FaultKind::Stale, format!("expected generation {expected}, got {got}")))
-    } else if held.len != len {
-        Some((FaultKind::Corrupt, format!("expected {len} bytes, got {}", held.len)))
-    } else if Some(held.digest) != recorded.digest {
-        Some((FaultKind::Corrupt, "expected the recorded digest, got another one".into()))
-    } else {
-        None
     }
 }
 

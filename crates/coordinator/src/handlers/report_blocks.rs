@@ -5,7 +5,7 @@
 //! node gets its home here. Unknown blocks are never deleted: they are set aside on the node, once the gate is
 //! open.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use kintsu_wire::message::{BlockPage, BlockRef, Done, FaultKind, HeldBlock, Look
 use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::driver;
+use crate::engine::quarantine::Unknown;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Meta, NodeRecord, Noted, Range};
 
@@ -64,7 +65,7 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
     };
     let turn = cluster.registering.acquire().await;
     let _turn = turn.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
-    let damaged: HashSet<BlockId> = damaged.iter().map(|bad| bad.id).collect();
+    let damaged: BTreeSet<BlockId> = damaged.iter().map(|bad| bad.id).collect();
     let late = if ran { look_again(cluster, node, range, &blocks, &damaged).await? } else { Late::default() };
     let blocks: Vec<HeldBlock> = blocks.into_iter().chain(late.found).collect();
     let worker = cluster.clone();
@@ -121,7 +122,7 @@ async fn look_again(
     node: NodeId,
     range: Range,
     blocks: &[HeldBlock],
-    damaged: &HashSet<BlockId>,
+    damaged: &BTreeSet<BlockId>,
 ) -> Result<Late> {
     let (listed, bad) = (blocks.to_vec(), damaged.clone());
     let find = move |meta: &Meta| {
@@ -183,7 +184,7 @@ fn ended(cluster: &Arc<Cluster>, node: NodeId, report: Report, aside: Vec<kintsu
         tracing::warn!("{node} holds {unknown_count} blocks of {blocks} that the metadata do not know");
     }
     if !unknown.is_empty() || !aside.is_empty() {
-        let found = driver::Unknown { node, blocks: unknown, count: unknown_count, of: blocks };
+        let found = Unknown { node, blocks: unknown, count: unknown_count, of: blocks };
         cluster.spawn(driver::settle_quarantine(cluster.clone(), found, aside));
     }
 }
