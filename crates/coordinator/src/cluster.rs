@@ -3,7 +3,7 @@
 //!
 //! A lock is held only for a moment, never across an await or a disk access.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +21,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::driver::{Asks, Copies, Rebuild};
+use crate::engine::doubt::Doubts;
 use crate::engine::gate::Gate;
 use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
-use crate::engine::places::{Place, Places};
+use crate::engine::places::Places;
 use crate::engine::quarantine::Waiting;
 use crate::engine::repair::{Auto, Laggards, Paces, Queue};
 use crate::engine::stripe::Stripe;
+use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
 use crate::handlers::report_blocks::Reports;
 use crate::handlers::status::Damage;
@@ -86,9 +88,9 @@ pub struct Cluster {
     damage: Mutex<Damage>,
     codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
-    verifying: Mutex<HashSet<Place>>,
+    verifying: Mutex<Doubts>,
     unknown: Mutex<Waiting>,
-    wipes: Mutex<BTreeSet<NodeId>>,
+    wipes: Mutex<Wipes>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
     next_job: AtomicU64,
@@ -253,7 +255,7 @@ impl Cluster {
     }
 
     /// The blocks that nodes are reading once more because somebody reported them as bad.
-    pub fn verifying(&self) -> MutexGuard<'_, HashSet<Place>> {
+    pub fn verifying(&self) -> MutexGuard<'_, Doubts> {
         lock(&self.verifying)
     }
 
@@ -263,7 +265,7 @@ impl Cluster {
     }
 
     /// The nodes that are being wiped now.
-    pub fn wipes(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+    pub fn wipes(&self) -> MutexGuard<'_, Wipes> {
         lock(&self.wipes)
     }
 

@@ -46,7 +46,7 @@ pub use rebuild::{Rebuild, rebuild};
 pub use scrub::scrub;
 pub use sweep::sweep;
 pub use ticks::{AUTOMATIC_SLICE, ticks};
-pub use wipe::{wipe, would_cost};
+pub use wipe::order as order_wipe;
 
 use kintsu_wire::message::JobEvent;
 use tokio::sync::mpsc;

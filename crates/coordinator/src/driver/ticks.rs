@@ -54,7 +54,8 @@ async fn tick(cluster: &Arc<Cluster>) -> Result<()> {
         return Ok(());
     }
     // Not before: older metadata may order a wipe that was completed long ago.
-    super::wipe::go_on(cluster);
+    let due = cluster.wipes().due(&cluster.members());
+    due.into_iter().for_each(|node| super::wipe::go_on(cluster, node));
     start_due_repairs(cluster).await
 }
 

@@ -6,6 +6,7 @@
 //! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
 //! - `census`: what the blocks that a node holds are to the metadata.
 //! - `quarantine`: what becomes of blocks that the metadata do not know; `scrub`: what a scrub finds.
+//! - `doubt`: whether a block that somebody found bad is lost; `wipe`: when a node is wiped.
 //! - `damage`: what can be read while nodes are gone.
 //! - `rebuild`: what metadata can be made from blocks.
 //!
@@ -18,6 +19,7 @@ pub(crate) mod assign;
 pub(crate) mod census;
 pub(crate) mod commit;
 pub(crate) mod damage;
+pub(crate) mod doubt;
 pub(crate) mod drain;
 pub(crate) mod encode;
 pub(crate) mod gate;
@@ -30,3 +32,4 @@ pub mod repair;
 pub(crate) mod scrub;
 pub(crate) mod slow;
 pub(crate) mod stripe;
+pub(crate) mod wipe;

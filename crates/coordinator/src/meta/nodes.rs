@@ -10,6 +10,7 @@ use super::change::{Landing, LostBlock};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::engine::census::{self, Census, Comparison, Proof};
+use crate::engine::wipe;
 use crate::error::{CoordinatorError, Result};
 
 /// Most blocks of a node that one transaction of [`Meta::wipe`] flags.
@@ -113,8 +114,7 @@ impl Meta {
             let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
             t.garbage.retain_in(from..=to, |_, ()| false)?;
             if let Some(mut record) = t.node(node)? {
-                record.wiping = false;
-                record.epoch += 1;
+                wipe::ended(&mut record);
                 t.set_node(node, &record)?;
             }
             Ok(())
