@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::Config;
 use crate::driver::{Asks, Copies, Rebuild};
 use crate::engine::doubt::Doubts;
+use crate::engine::enroll::Reports;
 use crate::engine::gate::Gate;
 use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
@@ -31,7 +32,6 @@ use crate::engine::repair::{Auto, Laggards, Paces, Queue};
 use crate::engine::stripe::Stripe;
 use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
-use crate::handlers::report_blocks::Reports;
 use crate::handlers::status::Damage;
 use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
 

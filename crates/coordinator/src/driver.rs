@@ -6,6 +6,7 @@
 //! - `pages`: finds the stripes that an ask is about, and has them given to nodes;
 //! - `commit`: the commit of a put;
 //! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
+//! - `enroll`: agents register, and report their blocks;
 //! - `quarantine`: blocks that the metadata do not know;
 //! - `rebuild`: metadata from blocks;
 //! - `copies`: copies of the metadata on agents;
@@ -18,6 +19,7 @@ mod damage;
 pub mod doubts;
 mod drain;
 mod encode;
+mod enroll;
 mod guard;
 #[cfg(test)]
 mod labels_tests;
@@ -40,8 +42,9 @@ pub use damage::readable;
 pub use doubts::report;
 pub use drain::drain;
 pub use encode::encode;
+pub use enroll::{register, report_blocks};
 pub use pages::Source;
-pub use quarantine::{purge, settle_quarantine, welcome};
+pub use quarantine::{purge, welcome};
 pub use rebuild::{Rebuild, rebuild};
 pub use scrub::scrub;
 pub use sweep::sweep;

@@ -59,7 +59,6 @@ pub use enroll::{Applicant, Enrolled};
 pub use failure::Failure;
 pub use found::{Noted, Shown};
 pub use history::{Behind, MOST_BOOTS};
-pub use nodes::Range;
 pub use puts::{Granted, NewPut};
 pub use record::{
     BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,

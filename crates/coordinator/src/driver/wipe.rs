@@ -138,7 +138,7 @@ async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>
         }
     }
     // A list that the node began to tell before is of blocks that are gone now: it has to begin anew.
-    cluster.reports().remove(&node);
+    cluster.reports().forget(node);
     let lost = cluster.meta.off(move |meta| meta.wipe(node)).await?;
     cluster.members().set_wiping(node, false);
     tracing::warn!("{node} was wiped: {lost} blocks lost");

@@ -1,6 +1,6 @@
 //! Everything that decides, as pure state machines: events in, commands or answers out.
 //!
-//! - [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically.
+//! - `enroll`: how agents register; [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically.
 //! - `leases`: which puts are still under way; `commit`: whether a put can become visible; `places`: which job may write or delete where.
 //! - [`repair`]: what is repaired, how, and for whom.
 //! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
@@ -22,6 +22,7 @@ pub(crate) mod damage;
 pub(crate) mod doubt;
 pub(crate) mod drain;
 pub(crate) mod encode;
+pub(crate) mod enroll;
 pub(crate) mod gate;
 pub(crate) mod leases;
 pub mod members;

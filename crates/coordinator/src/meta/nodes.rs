@@ -10,29 +10,12 @@ use super::change::{Landing, LostBlock};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
 use crate::engine::census::{self, Census, Comparison, Proof};
+use crate::engine::enroll::Range;
 use crate::engine::wipe;
 use crate::error::{CoordinatorError, Result};
 
 /// Most blocks of a node that one transaction of [`Meta::wipe`] flags.
 const WIPE_BATCH: usize = 8192;
-
-/// The stripes that a page of a node's blocks covers: those after `after`, up to and including `upto`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Range {
-    /// The last stripe of the previous page; `None` for the first page.
-    pub after: Option<StripeId>,
-    /// The last stripe of the page; `None` for the last page.
-    pub upto: Option<StripeId>,
-}
-
-impl Range {
-    /// The first and last stripe id of the range; `None` if it is empty.
-    fn ids(self) -> Option<(u64, u64)> {
-        let first = self.after.map_or(Some(0), |after| after.0.checked_add(1))?;
-        let last = self.upto.map_or(u64::MAX, |upto| upto.0);
-        (first <= last).then_some((first, last))
-    }
-}
 
 impl Meta {
     /// Changes what is recorded of a node, if it is known.

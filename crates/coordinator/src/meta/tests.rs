@@ -11,6 +11,7 @@ use redb::ReadableTable;
 
 use super::*;
 use crate::engine::commit::{Evidence, Told};
+use crate::engine::enroll::Range;
 
 const N: u8 = 4;
 const K: u8 = 2;
