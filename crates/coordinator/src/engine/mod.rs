@@ -2,6 +2,7 @@
 //!
 //! - `enroll`: how agents register; [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically.
 //! - `leases`: which puts are still under way; `commit`: whether a put can become visible; `places`: which job may write or delete where.
+//! - `tick`: what is due when time has passed.
 //! - [`repair`]: what is repaired, how, and for whom.
 //! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
 //! - `census`: what the blocks that a node holds are to the metadata.
@@ -33,4 +34,5 @@ pub mod repair;
 pub(crate) mod scrub;
 pub(crate) mod slow;
 pub(crate) mod stripe;
+pub(crate) mod tick;
 pub(crate) mod wipe;
