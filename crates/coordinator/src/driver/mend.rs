@@ -39,7 +39,7 @@ pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>,
         }
     };
     let mut rounds = Rounds::new(wanted);
-    while let Some(blocks) = rounds.next() {
+    while let Some(blocks) = rounds.begin() {
         rounds.ended(at.mend(blocks, &order).await);
     }
     rounds.end()
@@ -230,7 +230,7 @@ async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend, waits: &mut Waits) -> Res
     loop {
         let (error, awaited) = match plan_now(cluster, mend).await? {
             Planned::Attempt(attempt) => return Ok(*attempt),
-            Planned::Later(error, awaited) if waits.next() => (error, awaited),
+            Planned::Later(error, awaited) if waits.again() => (error, awaited),
             Planned::Later(error, _) | Planned::Never(error) => {
                 return Err(missing::explain(cluster, mend, error).await);
             }

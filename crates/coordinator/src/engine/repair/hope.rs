@@ -23,7 +23,7 @@ impl Waits {
     }
 
     /// Whether it may wait once more.
-    pub fn next(&mut self) -> bool {
+    pub fn again(&mut self) -> bool {
         let more = self.0 > 0;
         self.0 = self.0.saturating_sub(1);
         more
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn it_waits_until_a_silent_node_would_count_as_dead_and_no_longer() {
         let mut waits = Waits::new(100, 500);
-        assert_eq!((0..99).filter(|_| waits.next()).count(), 14);
-        assert!(!waits.next());
+        assert_eq!((0..99).filter(|_| waits.again()).count(), 14);
+        assert!(!waits.again());
     }
 }

@@ -22,7 +22,7 @@ impl Rounds {
     }
 
     /// The blocks to repair next; [`Rounds::ended`] follows.
-    pub fn next(&mut self) -> Option<Vec<BlockIndex>> {
+    pub fn begin(&mut self) -> Option<Vec<BlockIndex>> {
         self.left.pop_front()
     }
 
@@ -66,7 +66,7 @@ mod tests {
     fn rounds(outcomes: &[Outcome]) -> (Vec<Vec<u8>>, Outcome) {
         let mut rounds = Rounds::new([1, 2].map(BlockIndex).to_vec());
         let (mut seen, mut outcomes) = (Vec::new(), outcomes.iter());
-        while let Some(blocks) = rounds.next() {
+        while let Some(blocks) = rounds.begin() {
             seen.push(blocks.iter().map(|block| block.0).collect());
             rounds.ended(outcomes.next().unwrap().clone());
         }
