@@ -96,7 +96,8 @@ impl Client {
     /// Learns once which cluster this is: agents refuse callers that do not show it.
     pub(crate) async fn join(&self) -> Result<(), ClientError> {
         if self.shared.credentials.cluster().is_none() {
-            let info = self.call_patiently(|mut c| async move { c.cluster(Nothing {}).await }).await?;
+            let info =
+                self.call_patiently(|mut c| async move { c.objects.cluster(Nothing {}).await }).await?;
             self.shared.credentials.join(info.cluster).map_err(|e| ClientError::Invalid(e.to_string()))?;
         }
         Ok(())
@@ -118,7 +119,7 @@ impl Client {
         let lookup = Lookup { name: name.to_owned(), first, limit };
         self.call(|mut c| {
             let lookup = lookup.clone();
-            async move { c.lookup(lookup).await }
+            async move { c.objects.lookup(lookup).await }
         })
         .await
     }
@@ -133,7 +134,7 @@ impl Client {
         let lookup = Lookup { name: name.to_owned(), first, limit };
         self.call_patiently(|mut c| {
             let lookup = lookup.clone();
-            async move { c.lookup(lookup).await }
+            async move { c.objects.lookup(lookup).await }
         })
         .await
     }
@@ -146,7 +147,7 @@ impl Client {
         let list = List { prefix: prefix.to_owned(), after: after.map(str::to_owned), limit };
         self.call(|mut c| {
             let list = list.clone();
-            async move { c.list(list).await }
+            async move { c.objects.list(list).await }
         })
         .await
     }
@@ -159,7 +160,7 @@ impl Client {
         let remove = Remove { name: name.to_owned() };
         self.call(|mut c| {
             let remove = remove.clone();
-            async move { c.remove(remove).await }
+            async move { c.objects.remove(remove).await }
         })
         .await
     }
@@ -169,7 +170,7 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn nodes(&self) -> Result<NodeList, ClientError> {
-        self.call(|mut c| async move { c.nodes(Nothing {}).await }).await
+        self.call(|mut c| async move { c.objects.nodes(Nothing {}).await }).await
     }
 
     /// All nodes as addresses.
@@ -181,7 +182,8 @@ impl Client {
             data: node.data,
             alive: matches!(node.state, NodeState::Alive | NodeState::Draining),
         };
-        let list: NodeList = self.call_patiently(|mut c| async move { c.nodes(Nothing {}).await }).await?;
+        let list: NodeList =
+            self.call_patiently(|mut c| async move { c.objects.nodes(Nothing {}).await }).await?;
         Ok(by_id(list.nodes.into_iter().map(address).collect()))
     }
 
@@ -190,7 +192,7 @@ impl Client {
     /// # Errors
     /// `NotFound` for an unknown node, or whatever keeps the coordinator from answering.
     pub async fn quarantine(&self, node: Option<NodeId>) -> Result<QuarantineList, ClientError> {
-        self.call(|mut c| async move { c.quarantine(Quarantine { node }).await }).await
+        self.call(|mut c| async move { c.operation.quarantine(Quarantine { node }).await }).await
     }
 
     /// Makes a node move a block from its quarantine back to its place.
@@ -201,7 +203,7 @@ impl Client {
         let name = name.to_owned();
         self.call(|mut c| {
             let name = name.clone();
-            async move { c.restore_block(RestoreBlock { node, name }).await }
+            async move { c.operation.restore_block(RestoreBlock { node, name }).await }
         })
         .await
     }
@@ -212,7 +214,9 @@ impl Client {
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn confirm_quarantine(&self, node: NodeId) -> Result<(), ClientError> {
-        self.call(|mut c| async move { c.confirm_quarantine(NodeRef { node }).await }).await.map(drop)
+        self.call(|mut c| async move { c.operation.confirm_quarantine(NodeRef { node }).await })
+            .await
+            .map(drop)
     }
 
     /// Forgets a node that is gone for good.
@@ -220,7 +224,7 @@ impl Client {
     /// # Errors
     /// `NotFound`; a node that lives or on which blocks are placed; or whatever keeps the coordinator from answering.
     pub async fn forget_node(&self, node: NodeId) -> Result<(), ClientError> {
-        self.call(|mut c| async move { c.forget_node(NodeRef { node }).await }).await.map(drop)
+        self.call(|mut c| async move { c.operation.forget_node(NodeRef { node }).await }).await.map(drop)
     }
 
     /// Progress of a rebuild of the metadata from blocks.
@@ -228,7 +232,7 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn rebuild(&self) -> Result<RebuildStatus, ClientError> {
-        self.call(|mut c| async move { c.rebuild(Nothing {}).await }).await
+        self.call(|mut c| async move { c.operation.rebuild(Nothing {}).await }).await
     }
 
     /// Ends the rebuild of the metadata from blocks: blocks that were not found until now count as unknown.
@@ -237,7 +241,7 @@ impl Client {
     /// No rebuild is active; nodes are still reporting their blocks; or whatever keeps the coordinator from
     /// answering.
     pub async fn finish_rebuild(&self) -> Result<RebuildStatus, ClientError> {
-        self.call(|mut c| async move { c.finish_rebuild(Nothing {}).await }).await
+        self.call(|mut c| async move { c.operation.finish_rebuild(Nothing {}).await }).await
     }
 
     /// The cluster in numbers.
@@ -245,7 +249,7 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn status(&self) -> Result<ClusterStatus, ClientError> {
-        self.call(|mut c| async move { c.status(Nothing {}).await }).await
+        self.call(|mut c| async move { c.operation.status(Nothing {}).await }).await
     }
 
     /// Waits until the coordinator has been told of abandoned puts, for a few seconds at most. Call it before the

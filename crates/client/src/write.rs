@@ -90,7 +90,7 @@ impl Client {
         let mut ticket = self
             .call(|mut c| {
                 let begin = begin.clone();
-                async move { c.begin_put(begin).await }
+                async move { c.objects.begin_put(begin).await }
             })
             .await?;
         let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
@@ -109,7 +109,7 @@ impl Client {
             let commit = CommitPut { put: ticket.put, stripes: writes.untold.clone() };
             let reply = self.call_patiently(|mut c| {
                 let commit = commit.clone();
-                async move { c.commit_put(commit).await }
+                async move { c.objects.commit_put(commit).await }
             });
             let refused = match reply.await? {
                 CommitReply::Visible(object) => {

@@ -74,7 +74,7 @@ impl Put {
         let request = MoreStripes { put: self.put, from, written: std::mem::take(untold) };
         let reply = self.client.call_patiently(|mut c| {
             let request = request.clone();
-            async move { c.more_stripes(request).await }
+            async move { c.objects.more_stripes(request).await }
         });
         let StripeGrants { stripes, nodes } = reply.await?;
         if stripes.is_empty() {
@@ -266,7 +266,7 @@ impl StripeWrite {
         client
             .call_patiently(|mut c| {
                 let request = request.clone();
-                async move { c.move_stripe(request).await }
+                async move { c.objects.move_stripe(request).await }
             })
             .await
     }
