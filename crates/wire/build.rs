@@ -13,12 +13,10 @@ fn main() {
         ("backup", "Backup", "CopyChunk", true),
     ];
     let objects = [
-        ("cluster", "Nothing", "ClusterInfo", false),
-        ("nodes", "Nothing", "NodeList", false),
         ("begin_put", "BeginPut", "PutTicket", false),
         ("more_stripes", "MoreStripes", "StripeGrants", false),
         ("renew_put", "PutRef", "Done", false),
-        ("move_stripe", "MoveStripe", "StripeGrant", false),
+        ("move_stripe", "MoveStripe", "StripeGrants", false),
         ("commit_put", "CommitPut", "CommitReply", false),
         ("abort_put", "PutRef", "Done", false),
         ("lookup", "Lookup", "ObjectView", false),
@@ -30,6 +28,7 @@ fn main() {
     ];
     let operation = [
         ("status", "Nothing", "ClusterStatus", false),
+        ("nodes", "Nothing", "NodeList", false),
         ("command_node", "NodeCommand", "JobEvent", true),
         ("forget_node", "NodeRef", "Done", false),
         ("encode", "Encode", "JobEvent", true),

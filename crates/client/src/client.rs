@@ -8,17 +8,16 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_runtime::{Conductor, DataPlane};
 use kintsu_wire::message::{
-    ClusterStatus, HeldBlock, List, ListPage, Lookup, NodeAddress, NodeInfo, NodeList, NodeRef, NodeState,
-    Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, RebuildStatus, Remove, RestoreBlock,
+    ClusterStatus, HeldBlock, List, ListPage, Lookup, NodeList, NodeRef, Nothing, ObjectInfo, ObjectView,
+    Quarantine, QuarantineList, RebuildStatus, Remove, RestoreBlock,
 };
-use kintsu_wire::{CoordinatorChannel, Credentials, connect_coordinator};
+use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, connect_coordinator};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Response, Status};
 
 use crate::ClientError;
 use crate::error::is_unsent;
-use crate::stripe::{Nodes, by_id};
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -93,14 +92,9 @@ impl Client {
         Self { slice_bytes: slice_bytes.filter(|bytes| *bytes > 0), ..self.clone() }
     }
 
-    /// Learns once which cluster this is: agents refuse callers that do not show it.
-    pub(crate) async fn join(&self) -> Result<(), ClientError> {
-        if self.shared.credentials.cluster().is_none() {
-            let info =
-                self.call_patiently(|mut c| async move { c.objects.cluster(Nothing {}).await }).await?;
-            self.shared.credentials.join(info.cluster).map_err(|e| ClientError::Invalid(e.to_string()))?;
-        }
-        Ok(())
+    /// The coordinator has said which cluster this is: agents refuse callers that do not show it.
+    pub(crate) fn join(&self, cluster: ClusterId) -> Result<(), ClientError> {
+        self.shared.credentials.join(cluster).map_err(|e| ClientError::Invalid(e.to_string()))
     }
 
     /// A summary of an object.
@@ -117,11 +111,13 @@ impl Client {
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn stripes(&self, name: &str, first: u64, limit: u64) -> Result<ObjectView, ClientError> {
         let lookup = Lookup { name: name.to_owned(), first, limit };
-        self.call(|mut c| {
+        let view = self.call(|mut c| {
             let lookup = lookup.clone();
             async move { c.objects.lookup(lookup).await }
-        })
-        .await
+        });
+        let view: ObjectView = view.await?;
+        self.join(view.cluster)?;
+        Ok(view)
     }
 
     /// As [`Client::stripes`], but waits for a coordinator that is away for a while.
@@ -132,11 +128,13 @@ impl Client {
         limit: u64,
     ) -> Result<ObjectView, ClientError> {
         let lookup = Lookup { name: name.to_owned(), first, limit };
-        self.call_patiently(|mut c| {
+        let view = self.call_patiently(|mut c| {
             let lookup = lookup.clone();
             async move { c.objects.lookup(lookup).await }
-        })
-        .await
+        });
+        let view: ObjectView = view.await?;
+        self.join(view.cluster)?;
+        Ok(view)
     }
 
     /// A page of the objects whose names begin with `prefix`, in order, after the name `after`.
@@ -170,21 +168,7 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn nodes(&self) -> Result<NodeList, ClientError> {
-        self.call(|mut c| async move { c.objects.nodes(Nothing {}).await }).await
-    }
-
-    /// All nodes as addresses.
-    pub(crate) async fn node_addresses(&self) -> Result<Nodes, ClientError> {
-        let address = |node: NodeInfo| NodeAddress {
-            id: node.id,
-            rack: node.rack,
-            control: node.control,
-            data: node.data,
-            alive: matches!(node.state, NodeState::Alive | NodeState::Draining),
-        };
-        let list: NodeList =
-            self.call_patiently(|mut c| async move { c.objects.nodes(Nothing {}).await }).await?;
-        Ok(by_id(list.nodes.into_iter().map(address).collect()))
+        self.call(|mut c| async move { c.operation.nodes(Nothing {}).await }).await
     }
 
     /// What is set aside on the nodes, or on one: blocks that the metadata do not know, and damaged ones.

@@ -94,9 +94,10 @@ impl Client {
             })
             .await?;
         let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
+        self.join(ticket.cluster)?;
         let code = received_code(&options.code, ticket.definition.take()).await?;
         let nodes = by_id(ticket.nodes);
-        let label = ticket.cluster.zip(ticket.label);
+        let label = (ticket.cluster, ticket.label);
         let put = Put::new(self.clone(), ticket.put, source.clone(), code, options.encoding, label, nodes);
         let mut writes = Writes { put: Arc::new(put), total: size, untold: Vec::new(), progress: &progress };
         tokio::select! {

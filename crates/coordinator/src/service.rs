@@ -148,12 +148,10 @@ impl Membership for Service {
 }
 
 impl Objects for Service {
-    inquiry!(cluster, ClusterInfo);
-    inquiry!(nodes, NodeList);
     unary!(begin_put, BeginPut, PutTicket);
     unary!(more_stripes, MoreStripes, StripeGrants);
     unary!(renew_put, PutRef, Done);
-    unary!(move_stripe, MoveStripe, StripeGrant);
+    unary!(move_stripe, MoveStripe, StripeGrants);
     unary!(commit_put, CommitPut, CommitReply);
     unary!(abort_put, PutRef, Done);
     unary!(lookup, Lookup, ObjectView);
@@ -171,6 +169,7 @@ impl Operation for Service {
     type ScrubStream = Events;
 
     inquiry!(status, ClusterStatus);
+    inquiry!(nodes, NodeList);
     job!(command_node, NodeCommand);
     unary!(forget_node, NodeRef, Done);
     job!(encode, Encode);

@@ -142,7 +142,8 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     beats.abort();
     let peak_memory_bytes = memory(pid, "VmHWM")?;
     let copy = copy(&dir, &mut coordinator, pid, progress).await?;
-    let cluster = coordinator.objects.cluster(Nothing {}).await?.into_inner().cluster;
+    let cluster = coordinator.operation.status(Nothing {}).await?.into_inner().cluster;
+    let cluster = cluster.context("the id of the cluster")?;
     child.kill().await?;
     let objects = filled.objects.len() as u64;
     let rebuild = rebuild::measure(&dir, cluster, Arc::new(filled), progress).await?;
