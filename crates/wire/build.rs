@@ -4,40 +4,46 @@
 use tonic_build::manual::{Builder, Method, Service};
 
 fn main() {
-    let coordinator = [
-        ("cluster", "Nothing", "ClusterInfo", false),
+    // The coordinator's services, by who calls them. A method that two of them have is the same.
+    let membership = [
         ("register", "Register", "Registered", false),
         ("report_blocks", "BlockPage", "Done", false),
         ("heartbeat", "Heartbeat", "HeartbeatReply", false),
-        ("quarantine", "Quarantine", "QuarantineList", false),
-        ("restore_block", "RestoreBlock", "HeldBlock", false),
-        ("confirm_quarantine", "NodeRef", "Done", false),
-        ("rebuild", "Nothing", "RebuildStatus", false),
-        ("finish_rebuild", "Nothing", "RebuildStatus", false),
-        ("forget_node", "NodeRef", "Done", false),
+        ("report_bad", "BadBlock", "Done", false),
+        ("backup", "Backup", "CopyChunk", true),
+    ];
+    let objects = [
         ("begin_put", "BeginPut", "PutTicket", false),
         ("more_stripes", "MoreStripes", "StripeGrants", false),
         ("renew_put", "PutRef", "Done", false),
-        ("move_stripe", "MoveStripe", "StripeGrant", false),
+        ("move_stripe", "MoveStripe", "StripeGrants", false),
         ("commit_put", "CommitPut", "CommitReply", false),
         ("abort_put", "PutRef", "Done", false),
         ("lookup", "Lookup", "ObjectView", false),
         ("list", "List", "ListPage", false),
         ("remove", "Remove", "ObjectInfo", false),
         ("report_bad", "BadBlock", "Done", false),
-        ("register_code", "RegisterCode", "RegisteredCode", false),
         ("find_code", "CodeName", "Definition", false),
-        ("remove_code", "CodeName", "Done", false),
-        ("codes", "Nothing", "CodeList", false),
-        ("set_rates", "Rates", "Done", false),
         ("rates", "Nothing", "Rates", false),
-        ("nodes", "Nothing", "NodeList", false),
+    ];
+    let operation = [
         ("status", "Nothing", "ClusterStatus", false),
-        ("backup", "Backup", "CopyChunk", true),
+        ("nodes", "Nothing", "NodeList", false),
         ("command_node", "NodeCommand", "JobEvent", true),
+        ("forget_node", "NodeRef", "Done", false),
         ("encode", "Encode", "JobEvent", true),
         ("repair", "Repair", "JobEvent", true),
         ("scrub", "Scrub", "JobEvent", true),
+        ("quarantine", "Quarantine", "QuarantineList", false),
+        ("restore_block", "RestoreBlock", "HeldBlock", false),
+        ("confirm_quarantine", "NodeRef", "Done", false),
+        ("register_code", "RegisterCode", "RegisteredCode", false),
+        ("remove_code", "CodeName", "Done", false),
+        ("codes", "Nothing", "CodeList", false),
+        ("set_rates", "Rates", "Done", false),
+        ("backup", "Backup", "CopyChunk", true),
+        ("rebuild", "Nothing", "RebuildStatus", false),
+        ("finish_rebuild", "Nothing", "RebuildStatus", false),
     ];
     let agent = [
         ("run", "RunPrograms", "RunEvent", true),
@@ -57,7 +63,12 @@ fn main() {
         ("copies", "Nothing", "CopyList", false),
         ("read_copy", "ReadCopy", "CopyChunk", true),
     ];
-    Builder::new().compile(&[service("Coordinator", &coordinator), service("Agent", &agent)]);
+    Builder::new().compile(&[
+        service("Membership", &membership),
+        service("Objects", &objects),
+        service("Operation", &operation),
+        service("Agent", &agent),
+    ]);
 }
 
 fn service(name: &str, methods: &[(&str, &str, &str, bool)]) -> Service {

@@ -13,7 +13,7 @@ use kintsu_runtime::{DataPlane, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::net::TcpListener;
 use kintsu_wire::{
-    CoordinatorChannel, Credentials, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
+    Credentials, MembershipChannel, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
 };
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -167,7 +167,7 @@ impl Agent {
         check_listen(config.listen_control, false, token, config.trusted)?;
         check_listen(config.listen_data, false, token, config.trusted)?;
         let credentials = token.map_or(Ok(Credentials::none()), Credentials::token)?;
-        let coordinator = connect_coordinator(&config.coordinator, &credentials)?;
+        let coordinator = connect_coordinator(&config.coordinator, &credentials)?.membership;
         let dir = std::path::absolute(&config.dir).unwrap_or(config.dir);
         let config = AgentConfig { dir, ..config };
         let opened = config.clone();
@@ -246,7 +246,7 @@ pub struct AgentHandle {
 /// Registers the agent and keeps it in the cluster.
 async fn join(
     shared: Arc<Shared>,
-    coordinator: CoordinatorChannel,
+    coordinator: MembershipChannel,
 ) -> Result<(NodeId, JoinHandle<()>), AgentError> {
     let registered = membership::register(&shared, coordinator.clone()).await?;
     let node = registered.node;
@@ -342,7 +342,7 @@ fn incarnation() -> u64 {
 fn serve(
     shared: Arc<Shared>,
     listener: TcpListener,
-    coordinator: &CoordinatorChannel,
+    coordinator: &MembershipChannel,
     credentials: &Credentials,
 ) -> JoinHandle<()> {
     let end = shared.end.clone();

@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use kintsu_wire::CoordinatorChannel;
+use kintsu_wire::MembershipChannel;
 use kintsu_wire::copy::{COPY_SUM_BYTES, CheckedCopy, CopyCheck, CopyHeader, CopySum};
 use kintsu_wire::message::{Backup, CopyChunk, KeptCopy};
 use tokio::io::AsyncWriteExt;
@@ -33,7 +33,7 @@ const HEAD_BYTES: u64 = 65 << 10;
 ///
 /// # Errors
 /// The coordinator does not send it, or not completely; the disk fails. The copies kept before stay then.
-pub async fn keep(dir: &Path, coordinator: CoordinatorChannel, number: u64) -> Result<KeptCopy, Status> {
+pub async fn keep(dir: &Path, coordinator: MembershipChannel, number: u64) -> Result<KeptCopy, Status> {
     let (dir, folder) = (dir.to_owned(), dir.join(FOLDER));
     let made = folder.clone();
     off(move || make(&dir, &made)).await.map_err(|e| failed("cannot make", &folder, &e))?;
@@ -79,7 +79,7 @@ fn make(dir: &Path, folder: &Path) -> io::Result<()> {
 }
 
 /// Writes the copy to `aside`, durably.
-async fn get(mut coordinator: CoordinatorChannel, number: u64, aside: &Path) -> Result<CheckedCopy, Status> {
+async fn get(mut coordinator: MembershipChannel, number: u64, aside: &Path) -> Result<CheckedCopy, Status> {
     let unwritten = |e: io::Error| failed("cannot write", aside, &e);
     let mut pieces = coordinator.backup(Backup { number: Some(number) }).await?.into_inner();
     let mut file = tokio::fs::File::create(aside).await.map_err(unwritten)?;

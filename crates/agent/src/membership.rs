@@ -7,7 +7,7 @@ use std::time::Duration;
 use kintsu_dag::StripeId;
 use kintsu_store::{BlockMeta, BlockStore, Listing, StoreError};
 use kintsu_wire::message::{BadBlock, BlockPage, DiskUsage, FaultKind, Heartbeat, Register, Registered};
-use kintsu_wire::{CoordinatorChannel, other_cluster};
+use kintsu_wire::{MembershipChannel, other_cluster, words};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -39,7 +39,7 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 /// The coordinator's reason when it refuses for good.
 pub async fn register(
     shared: &Arc<Shared>,
-    coordinator: CoordinatorChannel,
+    coordinator: MembershipChannel,
 ) -> Result<Registered, AgentError> {
     let address = &shared.config.coordinator;
     let refused = |detail| AgentError::Refused { coordinator: address.clone(), detail };
@@ -57,9 +57,7 @@ pub async fn register(
                 }
                 Code::AlreadyExists if taken < TRIES_WHILE_TAKEN => taken += 1,
                 _ => {
-                    return Err(
-                        foreign(shared, &status).unwrap_or_else(|| refused(status.message().to_owned()))
-                    );
+                    return Err(foreign(shared, &status).unwrap_or_else(|| refused(words(&status))));
                 }
             },
         }
@@ -87,7 +85,7 @@ impl From<Status> for Failure {
 
 async fn try_register(
     shared: &Arc<Shared>,
-    mut coordinator: CoordinatorChannel,
+    mut coordinator: MembershipChannel,
     listing: &Listing,
 ) -> Result<Registered, Failure> {
     let Identity { folder, node, cluster, seen } = shared.identity();
@@ -124,7 +122,7 @@ async fn try_register(
 /// Reports all blocks to the coordinator, page by page.
 async fn report(
     shared: &Shared,
-    coordinator: &mut CoordinatorChannel,
+    coordinator: &mut MembershipChannel,
     registered: &Registered,
     listing: &Listing,
 ) -> Result<(), Status> {
@@ -220,7 +218,7 @@ fn foreign(shared: &Shared, refusal: &Status) -> Option<AgentError> {
 }
 
 /// Sends heartbeats until the agent ends; registers again when the coordinator demands it.
-pub async fn keep_alive(shared: Arc<Shared>, coordinator: CoordinatorChannel, mut registered: Registered) {
+pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut registered: Registered) {
     let mut remembered = Instant::now();
     let mut complained: Option<Instant> = None;
     let mut failed = None;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_runtime::from_store;
 use kintsu_store::{BlockStore, Reason, StoreError};
-use kintsu_wire::CoordinatorChannel;
+use kintsu_wire::MembershipChannel;
 use kintsu_wire::message::{BadBlock, Fault, FaultKind, HeldBlock};
 
 use crate::service::held;
@@ -54,7 +54,7 @@ pub fn now_unix() -> u64 {
 /// temporary disk error changes nothing.
 pub async fn look_into(
     store: Arc<dyn BlockStore>,
-    mut coordinator: CoordinatorChannel,
+    mut coordinator: MembershipChannel,
     node: NodeId,
     fault: Fault,
 ) {

@@ -9,7 +9,7 @@ use kintsu_dag::NodeId;
 use kintsu_plan::Program;
 use kintsu_runtime::{Context, StoreLocal, run};
 use kintsu_store::{BlockStore, StoreError};
-use kintsu_wire::CoordinatorChannel;
+use kintsu_wire::MembershipChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
     AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind,
@@ -32,12 +32,12 @@ const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(
 /// Serves one agent.
 pub struct Service {
     shared: Arc<Shared>,
-    coordinator: CoordinatorChannel,
+    coordinator: MembershipChannel,
 }
 
 impl Service {
     /// The service of an agent.
-    pub fn new(shared: Arc<Shared>, coordinator: CoordinatorChannel) -> Self {
+    pub fn new(shared: Arc<Shared>, coordinator: MembershipChannel) -> Self {
         Self { shared, coordinator }
     }
 
@@ -225,7 +225,7 @@ struct Work {
 /// Runs the programs of one job to their end, and reports. When the caller is gone, they are aborted.
 async fn conduct(
     shared: Arc<Shared>,
-    coordinator: CoordinatorChannel,
+    coordinator: MembershipChannel,
     work: Work,
     events: mpsc::Sender<Result<RunEvent, Status>>,
 ) {

@@ -46,7 +46,6 @@ impl Attempt<'_> {
         plan: &Plan,
         local: ClientLocal,
     ) -> Result<(Ran, Option<Fault>), ClientError> {
-        self.client.join().await?;
         let programs = plan.programs(&ProgramContext {
             job: new_job()?,
             view: self.view,

@@ -34,10 +34,11 @@ struct State {
 }
 
 impl Avoid {
-    pub(crate) fn new(nodes: Nodes) -> Self {
+    /// `rates`: those of the links, if the coordinator has told them already.
+    pub(crate) fn new(nodes: Nodes, rates: Option<Rates>) -> Self {
         let (shunned, bad) = (BTreeSet::new(), BTreeSet::new());
         let state = Mutex::new(State { nodes, shunned, bad, desperate: false });
-        Self { state, rates: OnceCell::new() }
+        Self { state, rates: OnceCell::new_with(rates) }
     }
 
     /// Whether a block may be read on a node, as far as this read knows.
@@ -60,7 +61,7 @@ impl Avoid {
         Topology { nodes, rates: self.rates.get().cloned().unwrap_or_default() }
     }
 
-    /// Fetches the rates of links once. If the coordinator does not answer, the read goes on without them.
+    /// Fetches the rates of links, if they are not known yet. If the coordinator does not answer, the read goes on without them.
     pub(crate) async fn learn_rates(&self, ask: impl Future<Output = Result<Rates, ClientError>>) {
         let asked = async {
             match tokio::time::timeout(RATES_WITHIN, ask).await {
@@ -140,7 +141,7 @@ mod tests {
             alive,
         };
         let block = |i| BlockId { stripe: StripeId(1), index: BlockIndex(i) };
-        let avoid = Avoid::new(by_id(vec![node(1, true), node(2, true), node(3, false)]));
+        let avoid = Avoid::new(by_id(vec![node(1, true), node(2, true), node(3, false)]), None);
         assert!(avoid.usable(block(0), NodeId(1)) && !avoid.usable(block(0), NodeId(3)));
         assert!(avoid.blame(&fault(FaultKind::Corrupt, 1, Some(block(0)))));
         assert!(!avoid.blame(&fault(FaultKind::Corrupt, 1, Some(block(0)))));

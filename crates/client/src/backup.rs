@@ -27,7 +27,8 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn backup(&self) -> Result<Backup, ClientError> {
-        let pieces = self.call(|mut c| async move { c.backup(message::Backup::default()).await }).await?;
+        let pieces =
+            self.call(|mut c| async move { c.operation.backup(message::Backup::default()).await }).await?;
         Ok(Backup { client: self.clone(), pieces, check: CopyCheck::default(), stripes: 0 })
     }
 }

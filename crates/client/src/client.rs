@@ -8,17 +8,16 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_runtime::{Conductor, DataPlane};
 use kintsu_wire::message::{
-    ClusterStatus, HeldBlock, List, ListPage, Lookup, NodeAddress, NodeInfo, NodeList, NodeRef, NodeState,
-    Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, RebuildStatus, Remove, RestoreBlock,
+    ClusterStatus, HeldBlock, List, ListPage, Lookup, NodeList, NodeRef, Nothing, ObjectInfo, ObjectView,
+    Quarantine, QuarantineList, RebuildStatus, Remove, RestoreBlock,
 };
-use kintsu_wire::{CoordinatorChannel, Credentials, connect_coordinator};
+use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, connect_coordinator};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Response, Status};
 
 use crate::ClientError;
 use crate::error::is_unsent;
-use crate::stripe::{Nodes, by_id};
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -93,13 +92,9 @@ impl Client {
         Self { slice_bytes: slice_bytes.filter(|bytes| *bytes > 0), ..self.clone() }
     }
 
-    /// Learns once which cluster this is: agents refuse callers that do not show it.
-    pub(crate) async fn join(&self) -> Result<(), ClientError> {
-        if self.shared.credentials.cluster().is_none() {
-            let info = self.call_patiently(|mut c| async move { c.cluster(Nothing {}).await }).await?;
-            self.shared.credentials.join(info.cluster).map_err(|e| ClientError::Invalid(e.to_string()))?;
-        }
-        Ok(())
+    /// The coordinator has said which cluster this is: agents refuse callers that do not show it.
+    pub(crate) fn join(&self, cluster: ClusterId) -> Result<(), ClientError> {
+        self.shared.credentials.join(cluster).map_err(|e| ClientError::Invalid(e.to_string()))
     }
 
     /// A summary of an object.
@@ -116,11 +111,13 @@ impl Client {
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn stripes(&self, name: &str, first: u64, limit: u64) -> Result<ObjectView, ClientError> {
         let lookup = Lookup { name: name.to_owned(), first, limit };
-        self.call(|mut c| {
+        let view = self.call(|mut c| {
             let lookup = lookup.clone();
-            async move { c.lookup(lookup).await }
-        })
-        .await
+            async move { c.objects.lookup(lookup).await }
+        });
+        let view: ObjectView = view.await?;
+        self.join(view.cluster)?;
+        Ok(view)
     }
 
     /// As [`Client::stripes`], but waits for a coordinator that is away for a while.
@@ -131,11 +128,13 @@ impl Client {
         limit: u64,
     ) -> Result<ObjectView, ClientError> {
         let lookup = Lookup { name: name.to_owned(), first, limit };
-        self.call_patiently(|mut c| {
+        let view = self.call_patiently(|mut c| {
             let lookup = lookup.clone();
-            async move { c.lookup(lookup).await }
-        })
-        .await
+            async move { c.objects.lookup(lookup).await }
+        });
+        let view: ObjectView = view.await?;
+        self.join(view.cluster)?;
+        Ok(view)
     }
 
     /// A page of the objects whose names begin with `prefix`, in order, after the name `after`.
@@ -146,7 +145,7 @@ impl Client {
         let list = List { prefix: prefix.to_owned(), after: after.map(str::to_owned), limit };
         self.call(|mut c| {
             let list = list.clone();
-            async move { c.list(list).await }
+            async move { c.objects.list(list).await }
         })
         .await
     }
@@ -159,7 +158,7 @@ impl Client {
         let remove = Remove { name: name.to_owned() };
         self.call(|mut c| {
             let remove = remove.clone();
-            async move { c.remove(remove).await }
+            async move { c.objects.remove(remove).await }
         })
         .await
     }
@@ -169,20 +168,7 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn nodes(&self) -> Result<NodeList, ClientError> {
-        self.call(|mut c| async move { c.nodes(Nothing {}).await }).await
-    }
-
-    /// All nodes as addresses.
-    pub(crate) async fn node_addresses(&self) -> Result<Nodes, ClientError> {
-        let address = |node: NodeInfo| NodeAddress {
-            id: node.id,
-            rack: node.rack,
-            control: node.control,
-            data: node.data,
-            alive: matches!(node.state, NodeState::Alive | NodeState::Draining),
-        };
-        let list: NodeList = self.call_patiently(|mut c| async move { c.nodes(Nothing {}).await }).await?;
-        Ok(by_id(list.nodes.into_iter().map(address).collect()))
+        self.call(|mut c| async move { c.operation.nodes(Nothing {}).await }).await
     }
 
     /// What is set aside on the nodes, or on one: blocks that the metadata do not know, and damaged ones.
@@ -190,7 +176,7 @@ impl Client {
     /// # Errors
     /// `NotFound` for an unknown node, or whatever keeps the coordinator from answering.
     pub async fn quarantine(&self, node: Option<NodeId>) -> Result<QuarantineList, ClientError> {
-        self.call(|mut c| async move { c.quarantine(Quarantine { node }).await }).await
+        self.call(|mut c| async move { c.operation.quarantine(Quarantine { node }).await }).await
     }
 
     /// Makes a node move a block from its quarantine back to its place.
@@ -201,7 +187,7 @@ impl Client {
         let name = name.to_owned();
         self.call(|mut c| {
             let name = name.clone();
-            async move { c.restore_block(RestoreBlock { node, name }).await }
+            async move { c.operation.restore_block(RestoreBlock { node, name }).await }
         })
         .await
     }
@@ -212,7 +198,9 @@ impl Client {
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn confirm_quarantine(&self, node: NodeId) -> Result<(), ClientError> {
-        self.call(|mut c| async move { c.confirm_quarantine(NodeRef { node }).await }).await.map(drop)
+        self.call(|mut c| async move { c.operation.confirm_quarantine(NodeRef { node }).await })
+            .await
+            .map(drop)
     }
 
     /// Forgets a node that is gone for good.
@@ -220,7 +208,7 @@ impl Client {
     /// # Errors
     /// `NotFound`; a node that lives or on which blocks are placed; or whatever keeps the coordinator from answering.
     pub async fn forget_node(&self, node: NodeId) -> Result<(), ClientError> {
-        self.call(|mut c| async move { c.forget_node(NodeRef { node }).await }).await.map(drop)
+        self.call(|mut c| async move { c.operation.forget_node(NodeRef { node }).await }).await.map(drop)
     }
 
     /// Progress of a rebuild of the metadata from blocks.
@@ -228,7 +216,7 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn rebuild(&self) -> Result<RebuildStatus, ClientError> {
-        self.call(|mut c| async move { c.rebuild(Nothing {}).await }).await
+        self.call(|mut c| async move { c.operation.rebuild(Nothing {}).await }).await
     }
 
     /// Ends the rebuild of the metadata from blocks: blocks that were not found until now count as unknown.
@@ -237,7 +225,7 @@ impl Client {
     /// No rebuild is active; nodes are still reporting their blocks; or whatever keeps the coordinator from
     /// answering.
     pub async fn finish_rebuild(&self) -> Result<RebuildStatus, ClientError> {
-        self.call(|mut c| async move { c.finish_rebuild(Nothing {}).await }).await
+        self.call(|mut c| async move { c.operation.finish_rebuild(Nothing {}).await }).await
     }
 
     /// The cluster in numbers.
@@ -245,7 +233,7 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn status(&self) -> Result<ClusterStatus, ClientError> {
-        self.call(|mut c| async move { c.status(Nothing {}).await }).await
+        self.call(|mut c| async move { c.operation.status(Nothing {}).await }).await
     }
 
     /// Waits until the coordinator has been told of abandoned puts, for a few seconds at most. Call it before the

@@ -18,7 +18,7 @@ impl Client {
         let reply: RegisteredCode = self
             .call(|mut c| {
                 let request = request.clone();
-                async move { c.register_code(request).await }
+                async move { c.operation.register_code(request).await }
             })
             .await?;
         Ok(reply.new)
@@ -32,7 +32,7 @@ impl Client {
         let request = CodeName { name: name.to_owned() };
         self.call(|mut c| {
             let request = request.clone();
-            async move { c.find_code(request).await }
+            async move { c.objects.find_code(request).await }
         })
         .await
     }
@@ -42,7 +42,7 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn codes(&self) -> Result<Vec<CodeInfo>, ClientError> {
-        let list: CodeList = self.call(|mut c| async move { c.codes(Nothing {}).await }).await?;
+        let list: CodeList = self.call(|mut c| async move { c.operation.codes(Nothing {}).await }).await?;
         Ok(list.codes)
     }
 
@@ -55,7 +55,7 @@ impl Client {
         let Done {} = self
             .call(|mut c| {
                 let request = request.clone();
-                async move { c.remove_code(request).await }
+                async move { c.operation.remove_code(request).await }
             })
             .await?;
         Ok(())

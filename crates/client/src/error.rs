@@ -47,7 +47,7 @@ pub enum ClientError {
 impl ClientError {
     /// Turns the coordinator's answer into an error; names `endpoint` if there was no answer at all.
     pub(crate) fn from_status(endpoint: &str, status: &Status) -> Self {
-        let message = status.message().to_owned();
+        let message = kintsu_wire::words(status);
         if is_transport(status) {
             return Self::unreachable(endpoint, &message);
         }

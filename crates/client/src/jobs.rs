@@ -86,7 +86,7 @@ impl Client {
         let encode = Encode { name: name.to_owned() };
         self.job(move |mut c| {
             let encode = encode.clone();
-            Box::pin(async move { c.encode(encode).await })
+            Box::pin(async move { c.operation.encode(encode).await })
         })
         .await
     }
@@ -113,7 +113,7 @@ impl Client {
     pub async fn repair_by(&self, repair: Repair) -> Result<Jobs, ClientError> {
         self.job(move |mut c| {
             let repair = repair.clone();
-            Box::pin(async move { c.repair(repair).await })
+            Box::pin(async move { c.operation.repair(repair).await })
         })
         .await
     }
@@ -123,7 +123,7 @@ impl Client {
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn scrub(&self, node: Option<NodeId>) -> Result<Jobs, ClientError> {
-        self.job(move |mut c| Box::pin(async move { c.scrub(Scrub { node }).await })).await
+        self.job(move |mut c| Box::pin(async move { c.operation.scrub(Scrub { node }).await })).await
     }
 
     /// Stops, starts, wipes or drains a node. A wipe that would make objects unreadable is refused.
@@ -145,7 +145,7 @@ impl Client {
     async fn command(&self, command: NodeCommand) -> Result<Jobs, ClientError> {
         self.job(move |mut c| {
             let command = command.clone();
-            Box::pin(async move { c.command_node(command).await })
+            Box::pin(async move { c.operation.command_node(command).await })
         })
         .await
     }

@@ -43,7 +43,7 @@ impl Lease {
 async fn renew(client: Client, put: PutRef, every: Duration, tell: oneshot::Sender<ClientError>) {
     loop {
         tokio::time::sleep(every).await;
-        match client.call(|mut c| async move { c.renew_put(put).await }).await {
+        match client.call(|mut c| async move { c.objects.renew_put(put).await }).await {
             Ok(_) => {}
             // A lease does not expire while the coordinator is away: its time continues when the coordinator is
             // back.
@@ -66,7 +66,7 @@ impl Drop for Lease {
         }
         let (client, put) = (self.client.clone(), self.put);
         self.client.farewell(async move {
-            if let Err(error) = client.call(|mut c| async move { c.abort_put(put).await }).await {
+            if let Err(error) = client.call(|mut c| async move { c.objects.abort_put(put).await }).await {
                 tracing::debug!("an abandoned put was not undone at once: {error}");
             }
         });

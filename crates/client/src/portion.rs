@@ -204,7 +204,7 @@ impl Portion {
         let bad = BadBlock { id, node: fault.node, kind: fault.kind, detail: fault.detail.clone() };
         let told = self.client.call(|mut c| {
             let bad = bad.clone();
-            async move { c.report_bad(bad).await }
+            async move { c.objects.report_bad(bad).await }
         });
         if let Err(error) = told.await {
             tracing::warn!("{id} on {} is bad and could not be reported: {error}", bad.node);

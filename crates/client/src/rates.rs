@@ -14,7 +14,7 @@ impl Client {
         let Done {} = self
             .call(|mut c| {
                 let rates = rates.clone();
-                async move { c.set_rates(rates).await }
+                async move { c.operation.set_rates(rates).await }
             })
             .await?;
         Ok(())
@@ -25,6 +25,6 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn rates(&self) -> Result<Rates, ClientError> {
-        self.call(|mut c| async move { c.rates(Nothing {}).await }).await
+        self.call(|mut c| async move { c.objects.rates(Nothing {}).await }).await
     }
 }

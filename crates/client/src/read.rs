@@ -119,7 +119,7 @@ impl Client {
         let counters = Arc::new(Counters::default());
         let mut reader = Reader {
             code: received_code(&first.object.code, first.definition).await?,
-            avoid: Arc::new(Avoid::new(by_id(first.nodes))),
+            avoid: Arc::new(Avoid::new(by_id(first.nodes), first.rates)),
             object: first.object,
             at: range.start,
             end: range.end,

@@ -90,13 +90,14 @@ impl Client {
         let mut ticket = self
             .call(|mut c| {
                 let begin = begin.clone();
-                async move { c.begin_put(begin).await }
+                async move { c.objects.begin_put(begin).await }
             })
             .await?;
         let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
+        self.join(ticket.cluster)?;
         let code = received_code(&options.code, ticket.definition.take()).await?;
         let nodes = by_id(ticket.nodes);
-        let label = ticket.cluster.zip(ticket.label);
+        let label = (ticket.cluster, ticket.label);
         let put = Put::new(self.clone(), ticket.put, source.clone(), code, options.encoding, label, nodes);
         let mut writes = Writes { put: Arc::new(put), total: size, untold: Vec::new(), progress: &progress };
         tokio::select! {
@@ -109,7 +110,7 @@ impl Client {
             let commit = CommitPut { put: ticket.put, stripes: writes.untold.clone() };
             let reply = self.call_patiently(|mut c| {
                 let commit = commit.clone();
-                async move { c.commit_put(commit).await }
+                async move { c.objects.commit_put(commit).await }
             });
             let refused = match reply.await? {
                 CommitReply::Visible(object) => {

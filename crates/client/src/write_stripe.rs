@@ -32,7 +32,7 @@ pub(crate) struct Put {
     source: Arc<dyn ReadAt>,
     code: Arc<dyn Code>,
     encoding: Encoding,
-    label: Option<(ClusterId, ObjectLabel)>,
+    label: (ClusterId, ObjectLabel),
     nodes: Mutex<Nodes>,
     /// Nodes that failed in any of the stripes.
     failed: Mutex<BTreeSet<NodeId>>,
@@ -46,7 +46,7 @@ impl Put {
         source: Arc<dyn ReadAt>,
         code: Arc<dyn Code>,
         encoding: Encoding,
-        label: Option<(ClusterId, ObjectLabel)>,
+        label: (ClusterId, ObjectLabel),
         nodes: Nodes,
     ) -> Self {
         let (nodes, failed) = (Mutex::new(nodes), Mutex::default());
@@ -60,8 +60,8 @@ impl Put {
 
     /// The label of a stripe's blocks.
     fn label(&self, grant: &StripeGrant, offset: u64) -> Vec<u8> {
-        let Some((cluster, object)) = &self.label else { return Vec::new() };
-        let (cluster, object, homes) = (*cluster, object.clone(), grant.homes.clone());
+        let (cluster, object) = self.label.clone();
+        let homes = grant.homes.clone();
         Label { cluster, object, offset, layout: grant.layout, homes }.pack()
     }
 
@@ -74,7 +74,7 @@ impl Put {
         let request = MoreStripes { put: self.put, from, written: std::mem::take(untold) };
         let reply = self.client.call_patiently(|mut c| {
             let request = request.clone();
-            async move { c.more_stripes(request).await }
+            async move { c.objects.more_stripes(request).await }
         });
         let StripeGrants { stripes, nodes } = reply.await?;
         if stripes.is_empty() {
@@ -160,7 +160,6 @@ impl StripeWrite {
             match self.move_stripe(&avoid).await {
                 Ok(grant) => {
                     self.grant = grant;
-                    *lock(&self.put.nodes) = self.put.client.node_addresses().await?;
                     return self.write().await;
                 }
                 Err(ClientError::Placement(why)) => refused = why,
@@ -243,8 +242,6 @@ impl StripeWrite {
             match self.move_stripe(avoid).await {
                 Ok(grant) => {
                     self.grant = grant;
-                    // A node may be new, or may have restarted at another address.
-                    *lock(&self.put.nodes) = self.put.client.node_addresses().await?;
                     return Ok(());
                 }
                 Err(ClientError::Placement(why)) => refused = Some(why),
@@ -262,13 +259,15 @@ impl StripeWrite {
     async fn move_stripe(&self, avoid: &BTreeSet<NodeId>) -> Result<StripeGrant, ClientError> {
         let avoid = avoid.iter().copied().collect();
         let request = MoveStripe { put: self.put.put, stripe: self.grant.id, avoid };
-        let client = &self.put.client;
-        client
-            .call_patiently(|mut c| {
-                let request = request.clone();
-                async move { c.move_stripe(request).await }
-            })
-            .await
+        let reply = self.put.client.call_patiently(|mut c| {
+            let request = request.clone();
+            async move { c.objects.move_stripe(request).await }
+        });
+        let StripeGrants { stripes, nodes } = reply.await?;
+        // A node may be new, or may have restarted at another address.
+        *lock(&self.put.nodes) = by_id(nodes);
+        let moved = stripes.into_iter().next();
+        moved.ok_or_else(|| ClientError::Corrupt("expected a stripe in another place, got none".into()))
     }
 
     /// Whether a node of this stripe has failed in another stripe.

@@ -3,7 +3,7 @@
 //!
 //! A lock is held only for a moment, never across an await or a disk access.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,15 +20,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Asks, Copies, Rebuild, Unknown};
+use crate::driver::{Asks, Copies, Rebuild};
+use crate::engine::doubt::Doubts;
+use crate::engine::enroll::Reports;
 use crate::engine::gate::Gate;
 use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
-use crate::engine::places::{Place, Places};
+use crate::engine::places::Places;
+use crate::engine::quarantine::Waiting;
 use crate::engine::repair::{Auto, Laggards, Paces, Queue};
 use crate::engine::stripe::Stripe;
+use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
-use crate::handlers::report_blocks::Reports;
 use crate::handlers::status::Damage;
 use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
 
@@ -85,9 +88,9 @@ pub struct Cluster {
     damage: Mutex<Damage>,
     pub(crate) codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
-    verifying: Mutex<HashSet<Place>>,
-    unknown: Mutex<HashMap<NodeId, Unknown>>,
-    wipes: Mutex<BTreeSet<NodeId>>,
+    verifying: Mutex<Doubts>,
+    unknown: Mutex<Waiting>,
+    wipes: Mutex<Wipes>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
     next_job: AtomicU64,
@@ -252,17 +255,17 @@ impl Cluster {
     }
 
     /// The blocks that nodes are reading once more because somebody reported them as bad.
-    pub fn verifying(&self) -> MutexGuard<'_, HashSet<Place>> {
+    pub fn verifying(&self) -> MutexGuard<'_, Doubts> {
         lock(&self.verifying)
     }
 
     /// The blocks that will be set aside once the gate is open.
-    pub fn unknown(&self) -> MutexGuard<'_, HashMap<NodeId, Unknown>> {
+    pub fn unknown(&self) -> MutexGuard<'_, Waiting> {
         lock(&self.unknown)
     }
 
     /// The nodes that are being wiped now.
-    pub fn wipes(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+    pub fn wipes(&self) -> MutexGuard<'_, Wipes> {
         lock(&self.wipes)
     }
 

@@ -3,7 +3,6 @@
 pub mod abort_put;
 pub mod backup;
 pub mod begin_put;
-pub mod cluster;
 pub mod codes;
 pub mod command_node;
 pub mod commit_put;

@@ -52,16 +52,13 @@ use redb::{
 use crate::config::Medium;
 use crate::error::{CoordinatorError, Result};
 
-pub use blocks::Proof;
 pub use change::{Landing, LostBlock, Parity};
 pub use codes::missing as missing_code;
 pub use commit::Commit;
 pub use enroll::{Applicant, Enrolled};
 pub use failure::Failure;
-pub use fence::{Doubt, Evidence, Refusal, Told};
 pub use found::{Noted, Shown};
 pub use history::{Behind, MOST_BOOTS};
-pub use nodes::{Comparison, Range, Stray};
 pub use puts::{Granted, NewPut};
 pub use record::{
     BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,

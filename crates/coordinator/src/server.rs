@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_wire::net::TcpListener;
-use kintsu_wire::{Credentials, channel, check_listen, guard_coordinator};
+use kintsu_wire::{Credentials, channel, check_listen};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -147,10 +147,9 @@ pub(crate) fn serve(
     credentials: &Credentials,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {
-    let service = guard_coordinator(Service::new(door), credentials);
-    let incoming = channel::incoming(listener);
+    let routes = channel::coordinator_routes(Arc::new(Service::new(door)));
     let (stop, signal) = (stop.clone(), stop.clone().cancelled_owned());
-    let server = channel::server().add_service(service).serve_with_incoming_shutdown(incoming, signal);
+    let server = channel::serve(routes, credentials.clone(), listener, signal);
     tokio::spawn(async move {
         let late = async {
             stop.cancelled().await;

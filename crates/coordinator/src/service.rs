@@ -1,10 +1,12 @@
-//! The gRPC service: passes each method to its handler.
+//! The gRPC services for agents, clients and operators: each method is passed to its handler.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use kintsu_wire::coordinator::coordinator_server::Coordinator;
+use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::*;
+use kintsu_wire::objects::objects_server::Objects;
+use kintsu_wire::operation::operation_server::Operation;
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
@@ -31,13 +33,13 @@ impl Door {
     }
 }
 
-/// The service of one coordinator.
+/// The services of one coordinator.
 pub struct Service {
     door: Arc<Door>,
 }
 
 impl Service {
-    /// The service that answers the calls of this door.
+    /// The services that answer the calls of this door.
     pub fn new(door: Arc<Door>) -> Self {
         Self { door }
     }
@@ -108,13 +110,21 @@ macro_rules! job {
     };
 }
 
-impl Coordinator for Service {
-    type BackupStream = Pieces;
-    type CommandNodeStream = Events;
-    type EncodeStream = Events;
-    type RepairStream = Events;
-    type ScrubStream = Events;
+macro_rules! copy {
+    () => {
+        type BackupStream = Pieces;
 
+        fn backup<'a: 'b, 'b>(&'a self, request: Request<Backup>) -> Answer<'b, Pieces> {
+            Box::pin(async move {
+                let (reader, pieces) = mpsc::channel(handlers::backup::PIECES);
+                handlers::backup::handle(self.cluster()?, request.into_inner(), reader).await?;
+                Ok(Response::new(Box::pin(ReceiverStream::new(pieces)) as Pieces))
+            })
+        }
+    };
+}
+
+impl Membership for Service {
     fn register<'a: 'b, 'b>(&'a self, request: Request<Register>) -> Answer<'b, Registered> {
         Box::pin(async move {
             self.note(&request);
@@ -132,42 +142,47 @@ impl Coordinator for Service {
         })
     }
 
-    fn backup<'a: 'b, 'b>(&'a self, request: Request<Backup>) -> Answer<'b, Pieces> {
-        Box::pin(async move {
-            let (reader, pieces) = mpsc::channel(handlers::backup::PIECES);
-            handlers::backup::handle(self.cluster()?, request.into_inner(), reader).await?;
-            Ok(Response::new(Box::pin(ReceiverStream::new(pieces)) as Pieces))
-        })
-    }
-
     unary!(report_blocks, BlockPage, Done);
-    unary!(quarantine, Quarantine, QuarantineList);
-    unary!(restore_block, RestoreBlock, HeldBlock);
-    unary!(confirm_quarantine, NodeRef, Done);
-    unary!(forget_node, NodeRef, Done);
+    unary!(report_bad, BadBlock, Done);
+    copy!();
+}
+
+impl Objects for Service {
     unary!(begin_put, BeginPut, PutTicket);
     unary!(more_stripes, MoreStripes, StripeGrants);
     unary!(renew_put, PutRef, Done);
-    unary!(move_stripe, MoveStripe, StripeGrant);
+    unary!(move_stripe, MoveStripe, StripeGrants);
     unary!(commit_put, CommitPut, CommitReply);
     unary!(abort_put, PutRef, Done);
     unary!(lookup, Lookup, ObjectView);
     unary!(list, List, ListPage);
     unary!(remove, Remove, ObjectInfo);
     unary!(report_bad, BadBlock, Done);
-    unary!(register_code, RegisterCode, RegisteredCode);
     unary!(find_code, CodeName, Definition);
-    unary!(remove_code, CodeName, Done);
-    unary!(set_rates, Rates, Done);
-    inquiry!(cluster, ClusterInfo);
     inquiry!(rates, Rates);
-    inquiry!(rebuild, RebuildStatus);
-    inquiry!(finish_rebuild, RebuildStatus);
-    inquiry!(codes, CodeList);
-    inquiry!(nodes, NodeList);
+}
+
+impl Operation for Service {
+    type CommandNodeStream = Events;
+    type EncodeStream = Events;
+    type RepairStream = Events;
+    type ScrubStream = Events;
+
     inquiry!(status, ClusterStatus);
+    inquiry!(nodes, NodeList);
     job!(command_node, NodeCommand);
+    unary!(forget_node, NodeRef, Done);
     job!(encode, Encode);
     job!(repair, Repair);
     job!(scrub, Scrub);
+    unary!(quarantine, Quarantine, QuarantineList);
+    unary!(restore_block, RestoreBlock, HeldBlock);
+    unary!(confirm_quarantine, NodeRef, Done);
+    unary!(register_code, RegisterCode, RegisteredCode);
+    unary!(remove_code, CodeName, Done);
+    inquiry!(codes, CodeList);
+    unary!(set_rates, Rates, Done);
+    copy!();
+    inquiry!(rebuild, RebuildStatus);
+    inquiry!(finish_rebuild, RebuildStatus);
 }

@@ -112,8 +112,9 @@ impl Stage {
         if let Some(cluster) = client.status().await.map_err(|e| e.to_string())?.cluster {
             credentials.join(cluster).map_err(|e| e.to_string())?;
         }
-        let coordinator = connect_coordinator(self.coordinator(), &credentials).map_err(|e| e.to_string())?;
-        coordinator.clone().report_bad(bad).await.map(drop).map_err(|status| status.message().to_owned())
+        let mut coordinator =
+            connect_coordinator(self.coordinator(), &credentials).map_err(|e| e.to_string())?;
+        coordinator.objects.report_bad(bad).await.map(drop).map_err(|status| status.message().to_owned())
     }
 
     /// One life of a machine: its process, started again whenever it ends.

@@ -1,16 +1,22 @@
 //! Channels to coordinators and agents, and the servers at their other ends, with one set of
 //! limits: both sides notice within seconds that the other one is gone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tonic::service::interceptor::InterceptedService;
+use tonic::service::Routes;
+use tonic::service::interceptor::{InterceptedService, InterceptorLayer};
 use tonic::transport::{Channel, Endpoint, Server};
 
 use crate::agent::agent_client::AgentClient;
 use crate::agent::agent_server::{Agent, AgentServer};
-use crate::coordinator::coordinator_client::CoordinatorClient;
-use crate::coordinator::coordinator_server::{Coordinator, CoordinatorServer};
+use crate::membership::membership_client::MembershipClient;
+use crate::membership::membership_server::{Membership, MembershipServer};
 use crate::net::{self, TcpListener};
+use crate::objects::objects_client::ObjectsClient;
+use crate::objects::objects_server::{Objects, ObjectsServer};
+use crate::operation::operation_client::OperationClient;
+use crate::operation::operation_server::{Operation, OperationServer};
 use crate::security::{Credentials, Incoming, Outgoing};
 use crate::{MAX_MESSAGE_BYTES, WireError};
 
@@ -18,11 +24,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client of an agent; cheap to clone, all clones share a connection.
-pub type AgentChannel = AgentClient<InterceptedService<Channel, Outgoing>>;
+type Shown = InterceptedService<Channel, Outgoing>;
 
-/// A client of a coordinator; cheap to clone, all clones share a connection.
-pub type CoordinatorChannel = CoordinatorClient<InterceptedService<Channel, Outgoing>>;
+/// A client of an agent; cheap to clone, all clones share a connection.
+pub type AgentChannel = AgentClient<Shown>;
+
+/// An agent's client of a coordinator; cheap to clone, all clones share a connection.
+pub type MembershipChannel = MembershipClient<Shown>;
+
+/// A client of a coordinator's services; cheap to clone, all services and clones share a connection.
+#[derive(Debug, Clone)]
+pub struct CoordinatorChannel {
+    /// What agents call.
+    pub membership: MembershipChannel,
+    /// What clients call.
+    pub objects: ObjectsClient<Shown>,
+    /// What operators call.
+    pub operation: OperationClient<Shown>,
+}
 
 /// A channel to the agent at `addr` (`host:port`). Connects at the first call, and again after
 /// a connection broke; a call in between fails with `Unavailable`.
@@ -49,9 +68,17 @@ pub fn connect_coordinator(
     credentials: &Credentials,
 ) -> Result<CoordinatorChannel, WireError> {
     let channel = InterceptedService::new(channel(&addr.to_string())?, Outgoing::new(credentials));
-    Ok(CoordinatorClient::new(channel)
-        .max_decoding_message_size(MAX_MESSAGE_BYTES)
-        .max_encoding_message_size(MAX_MESSAGE_BYTES))
+    Ok(CoordinatorChannel {
+        membership: MembershipClient::new(channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        objects: ObjectsClient::new(channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        operation: OperationClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES),
+    })
 }
 
 /// Wraps an agent's service with checks of version, token, cluster and size. Once the agent belongs to a cluster,
@@ -66,16 +93,40 @@ pub fn guard_agent<T: Agent>(
     InterceptedService::new(server, Incoming::members_only(credentials))
 }
 
-/// Wraps a coordinator's service with checks of version, token, cluster and size. A caller that does not know the
-/// cluster yet need not show it.
-pub fn guard_coordinator<T: Coordinator>(
-    service: T,
-    credentials: &Credentials,
-) -> InterceptedService<CoordinatorServer<T>, Incoming> {
-    let server = CoordinatorServer::new(service)
+/// The service for agents, to be served by [`serve`].
+pub fn membership_routes<T: Membership>(service: Arc<T>) -> Routes {
+    Routes::new(
+        MembershipServer::from_arc(service)
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES),
+    )
+}
+
+/// The three services of a coordinator, to be served by [`serve`].
+pub fn coordinator_routes<T: Membership + Objects + Operation>(service: Arc<T>) -> Routes {
+    let objects = ObjectsServer::from_arc(service.clone())
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    InterceptedService::new(server, Incoming::new(credentials))
+    let operation = OperationServer::from_arc(service.clone())
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    membership_routes(service).add_service(objects).add_service(operation)
+}
+
+/// Serves a coordinator's services on a listener until `end`, with checks of version, token and cluster before every call,
+/// also of methods that do not exist: so a peer of another version is told that it is one. A caller that does not know the
+/// cluster yet need not show it.
+///
+/// # Errors
+/// The listener fails.
+pub async fn serve(
+    routes: Routes,
+    credentials: Credentials,
+    listener: impl Into<TcpListener>,
+    end: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    let mut server = server().layer(InterceptorLayer::new(Incoming::new(&credentials)));
+    server.add_routes(routes).serve_with_incoming_shutdown(incoming(listener), end).await
 }
 
 /// A server with the time limits of this protocol, without services yet; see [`incoming`].
@@ -108,6 +159,25 @@ fn channel(addr: &str) -> Result<Channel, WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Nothing;
+    use crate::security::words;
+    use tonic::Code;
+
+    #[tokio::test]
+    async fn whoever_may_not_call_is_refused_before_the_call_is_looked_up() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let secret = Credentials::token("secret").unwrap();
+        tokio::spawn(serve(Routes::default(), secret.clone(), listener, std::future::pending()));
+        let call = async |shown: &Credentials| {
+            let mut peer = connect_agent(addr, shown).unwrap();
+            peer.shutdown(Nothing {}).await.unwrap_err()
+        };
+        assert_eq!(call(&Credentials::none()).await.code(), Code::Unauthenticated);
+        let unknown = call(&secret).await;
+        assert_eq!(unknown.code(), Code::Unimplemented);
+        assert!(words(&unknown).contains("version"), "{unknown:?}");
+    }
 
     #[tokio::test]
     async fn addresses_are_host_and_port() {

@@ -17,14 +17,14 @@ pub mod net;
 pub mod security;
 
 pub use channel::{
-    AgentChannel, CoordinatorChannel, connect_agent, connect_coordinator, guard_agent, guard_coordinator,
+    AgentChannel, CoordinatorChannel, MembershipChannel, connect_agent, connect_coordinator, guard_agent,
 };
 pub use error::WireError;
 pub use identity::{ClusterId, FolderId, Seen};
-pub use security::{Credentials, TrustedNetwork, check_listen, other_cluster};
+pub use security::{Credentials, TrustedNetwork, check_listen, other_cluster, words};
 
 /// The version of both protocols. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
 pub const VERSION_KEY: &str = "kintsu-protocol";
@@ -35,10 +35,22 @@ pub const CLUSTER_KEY: &str = "kintsu-cluster";
 /// The largest control message in bytes; larger ones are refused before they are read.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
-/// The coordinator's gRPC service.
+/// The coordinator's gRPC service for agents: they join the cluster, and tell what they hold.
 #[allow(missing_docs, clippy::all)]
-pub mod coordinator {
-    include!(concat!(env!("OUT_DIR"), "/kintsu.Coordinator.rs"));
+pub mod membership {
+    include!(concat!(env!("OUT_DIR"), "/kintsu.Membership.rs"));
+}
+
+/// The coordinator's gRPC service for clients: they read and write objects.
+#[allow(missing_docs, clippy::all)]
+pub mod objects {
+    include!(concat!(env!("OUT_DIR"), "/kintsu.Objects.rs"));
+}
+
+/// The coordinator's gRPC service for operators: they look after the cluster.
+#[allow(missing_docs, clippy::all)]
+pub mod operation {
+    include!(concat!(env!("OUT_DIR"), "/kintsu.Operation.rs"));
 }
 
 /// The agent's gRPC service.

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, VERSION_KEY, WireError};
 
@@ -260,6 +260,18 @@ pub fn other_cluster(refusal: &Status) -> Option<ClusterId> {
     refusal.metadata().get(CLUSTER_KEY)?.to_str().ok()?.parse().ok()
 }
 
+/// What a peer's refusal says. A peer that does not know a call has no words for that.
+pub fn words(refusal: &Status) -> String {
+    match refusal.message() {
+        "" if refusal.code() == Code::Unimplemented => {
+            format!(
+                "it does not know this call: expected version {PROTOCOL_VERSION} of the protocol, got another one"
+            )
+        }
+        words => words.to_owned(),
+    }
+}
+
 impl Interceptor for Incoming {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let text = |key: &str| request.metadata().get(key).and_then(|v| v.to_str().ok());
@@ -343,9 +355,17 @@ mod tests {
         let mut request = Request::new(());
         request.metadata_mut().insert(VERSION_KEY, "7".parse().unwrap());
         let status = Incoming::new(&Credentials::none()).call(request).unwrap_err();
-        assert!(status.message().contains("expected 4, got 7"), "{}", status.message());
+        assert!(
+            status.message().contains(&format!("expected {PROTOCOL_VERSION}, got 7")),
+            "{}",
+            status.message()
+        );
         let status = Incoming::new(&Credentials::none()).call(Request::new(())).unwrap_err();
-        assert!(status.message().contains("expected 4, got none"), "{}", status.message());
+        assert!(
+            status.message().contains(&format!("expected {PROTOCOL_VERSION}, got none")),
+            "{}",
+            status.message()
+        );
     }
 
     #[test]

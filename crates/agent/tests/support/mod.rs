@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_dag::{NodeId, RackId};
-use kintsu_wire::coordinator::coordinator_server::Coordinator;
+use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::*;
-use kintsu_wire::{ClusterId, Credentials, Seen, channel, guard_coordinator};
+use kintsu_wire::{ClusterId, Credentials, Seen, channel};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Guards against hangs only.
@@ -59,10 +59,8 @@ impl Registry {
     pub async fn serve(self: &Arc<Self>, credentials: &Credentials) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let service = guard_coordinator(Desk(self.clone()), credentials);
-        tokio::spawn(
-            channel::server().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)),
-        );
+        let routes = channel::membership_routes(Arc::new(Desk(self.clone())));
+        tokio::spawn(channel::serve(routes, credentials.clone(), listener, std::future::pending()));
         addr
     }
 
@@ -88,14 +86,8 @@ pub async fn agents(dir: &Path, coordinator: SocketAddr, count: u32) -> Vec<Agen
 
 struct Desk(Arc<Registry>);
 
-type Jobs = ReceiverStream<Result<JobEvent, Status>>;
-
-fn other<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("only a registry"))
-}
-
 #[tonic::async_trait]
-impl Coordinator for Desk {
+impl Membership for Desk {
     async fn register(&self, request: Request<Register>) -> Result<Response<Registered>, Status> {
         let register = request.into_inner();
         let mut registered = self.0.registered.lock().unwrap();
@@ -125,102 +117,13 @@ impl Coordinator for Desk {
         Ok(Response::new(Done {}))
     }
 
-    async fn cluster(&self, _: Request<Nothing>) -> Result<Response<ClusterInfo>, Status> {
-        other()
-    }
-    async fn quarantine(&self, _: Request<Quarantine>) -> Result<Response<QuarantineList>, Status> {
-        other()
-    }
-    async fn restore_block(&self, _: Request<RestoreBlock>) -> Result<Response<HeldBlock>, Status> {
-        other()
-    }
-    async fn confirm_quarantine(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn rebuild(&self, _: Request<Nothing>) -> Result<Response<RebuildStatus>, Status> {
-        other()
-    }
-    async fn finish_rebuild(&self, _: Request<Nothing>) -> Result<Response<RebuildStatus>, Status> {
-        other()
-    }
-    async fn forget_node(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
-        other()
-    }
-
     async fn report_bad(&self, request: Request<BadBlock>) -> Result<Response<Done>, Status> {
         self.0.bad.lock().unwrap().push(request.into_inner());
         Ok(Response::new(Done {}))
     }
 
-    async fn begin_put(&self, _: Request<BeginPut>) -> Result<Response<PutTicket>, Status> {
-        other()
-    }
-    async fn renew_put(&self, _: Request<PutRef>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn move_stripe(&self, _: Request<MoveStripe>) -> Result<Response<StripeGrant>, Status> {
-        other()
-    }
-    async fn more_stripes(&self, _: Request<MoreStripes>) -> Result<Response<StripeGrants>, Status> {
-        other()
-    }
-    async fn commit_put(&self, _: Request<CommitPut>) -> Result<Response<CommitReply>, Status> {
-        other()
-    }
-    async fn abort_put(&self, _: Request<PutRef>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn lookup(&self, _: Request<Lookup>) -> Result<Response<ObjectView>, Status> {
-        other()
-    }
-    async fn register_code(&self, _: Request<RegisterCode>) -> Result<Response<RegisteredCode>, Status> {
-        other()
-    }
-    async fn find_code(&self, _: Request<CodeName>) -> Result<Response<Definition>, Status> {
-        other()
-    }
-    async fn remove_code(&self, _: Request<CodeName>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn set_rates(&self, _: Request<Rates>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn rates(&self, _: Request<Nothing>) -> Result<Response<Rates>, Status> {
-        other()
-    }
-    async fn codes(&self, _: Request<Nothing>) -> Result<Response<CodeList>, Status> {
-        other()
-    }
-    async fn list(&self, _: Request<List>) -> Result<Response<ListPage>, Status> {
-        other()
-    }
-    async fn remove(&self, _: Request<Remove>) -> Result<Response<ObjectInfo>, Status> {
-        other()
-    }
-    async fn nodes(&self, _: Request<Nothing>) -> Result<Response<NodeList>, Status> {
-        other()
-    }
-    async fn status(&self, _: Request<Nothing>) -> Result<Response<ClusterStatus>, Status> {
-        other()
-    }
     type BackupStream = ReceiverStream<Result<CopyChunk, Status>>;
     async fn backup(&self, _: Request<Backup>) -> Result<Response<Self::BackupStream>, Status> {
-        other()
-    }
-    type CommandNodeStream = Jobs;
-    async fn command_node(&self, _: Request<NodeCommand>) -> Result<Response<Jobs>, Status> {
-        other()
-    }
-    type EncodeStream = Jobs;
-    async fn encode(&self, _: Request<Encode>) -> Result<Response<Jobs>, Status> {
-        other()
-    }
-    type RepairStream = Jobs;
-    async fn repair(&self, _: Request<Repair>) -> Result<Response<Jobs>, Status> {
-        other()
-    }
-    type ScrubStream = Jobs;
-    async fn scrub(&self, _: Request<Scrub>) -> Result<Response<Jobs>, Status> {
-        other()
+        Err(Status::unimplemented("only a registry"))
     }
 }

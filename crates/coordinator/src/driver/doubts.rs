@@ -1,8 +1,5 @@
-//! Blocks that somebody found bad: their nodes read them once more, and only what that shows is recorded.
-//!
-//! A block that its node reads as recorded is not flagged, whoever reported it, and loses its flag if it has
-//! one. A node that does not answer changes nothing: heartbeats decide about nodes. A few blocks at once are read
-//! again, and each of them once at a time.
+//! Has nodes read blocks again that somebody found bad, and records what that shows ([`crate::engine::doubt`]).
+//! Only a few blocks at once are read again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,26 +7,26 @@ use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::ambient::{Mended, is_back};
-use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock, Verified};
+use kintsu_wire::message::{BlockRef, Fault, HeldBlock};
 
 use super::guard::guarded;
 use super::ticks::mend_now;
 use crate::answer::answer;
 use crate::cluster::Cluster;
+use crate::engine::census::Proof;
+use crate::engine::doubt::{self, Shown};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{BlockRecord, LostBlock, Meta, Proof, StripeRecord};
+use crate::meta::{LostBlock, Meta};
 
 /// How long a node may take to read a block.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Reports that wait; further ones are dropped, and a scrub finds what they were about.
-const WAITING: usize = 10_000;
 /// Flagged blocks of a page.
 const PAGE: usize = 1024;
 
 /// Looks into reports of bad blocks, and has mended at once what is bad. Returns without waiting for that.
 pub fn report(cluster: &Arc<Cluster>, suspects: Vec<LostBlock>) {
     for suspect in suspects {
-        if cluster.verifying().len() >= WAITING {
+        if cluster.verifying().is_full() {
             tracing::warn!("too many reports of bad blocks at once: that of {} is dropped", suspect.id);
             return;
         }
@@ -51,7 +48,7 @@ pub fn report(cluster: &Arc<Cluster>, suspects: Vec<LostBlock>) {
 /// The node cannot be reached: nothing is changed.
 pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     let LostBlock { id, node, .. } = suspect;
-    if !cluster.verifying().insert((node, id)) {
+    if !cluster.verifying().begin((node, id)) {
         return Ok(false);
     }
     let _once = Once { cluster, place: (node, id) };
@@ -62,28 +59,25 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     // What has moved or is gone by now is nobody's loss.
     let at_home = move |meta: &Meta| {
         let stripe = meta.snapshot()?.stripe(id.stripe)?;
-        Ok(stripe.filter(|s| s.block(id.index).is_some_and(|b| b.node == node && b.digest.is_some())))
+        Ok(stripe.filter(|stripe| stripe.at_home(id.index, node).is_some()))
     };
     let Some(stripe) = cluster.meta.off(at_home).await? else { return Ok(false) };
-    let held = match verify(cluster, node, BlockRef { id, generation: stripe.generation }).await? {
-        Ok(held) => held,
-        Err((why, detail)) => {
-            // Its agent may have set it aside already: then it is missing, but that is not why.
-            let set_aside = why == FaultKind::Missing && !Proof::Header.clears(suspect.why);
-            let why = if set_aside { suspect.why } else { why };
-            return flag(cluster, LostBlock { id, node, why }, &detail).await;
+    let shown = match verify(cluster, node, BlockRef { id, generation: stripe.generation }).await? {
+        Err(fault) => doubt::unread(suspect, fault),
+        Ok(held) => {
+            let stripe = cluster.load(id.stripe).await?.map(|(stripe, _)| stripe);
+            doubt::reread(suspect, &held, stripe.as_ref())
         }
     };
-    // Reading took a while: what is recorded by now counts.
-    let Some((stripe, _)) = cluster.load(id.stripe).await? else { return Ok(false) };
-    let Some(recorded) = stripe.record.block(id.index).filter(|b| b.node == node) else { return Ok(false) };
-    match differs(&stripe.record, recorded, stripe.code.k(), &held) {
-        Some((why, detail)) => flag(cluster, LostBlock { id, node, why }, &detail).await,
-        None => {
+    match shown {
+        Shown::Lost(lost, detail) => flag(cluster, lost, &detail).await,
+        Shown::Sound => {
             tracing::info!("{id} on {node} was reported ({:?}), but is sound", suspect.why);
             cluster.meta.off(move |meta| meta.mark_found(&[(id, node)], Proof::Read)).await?;
             Ok(false)
         }
+        Shown::Elsewhere => Ok(false),
+        Shown::Nothing(fault) => Err(CoordinatorError::Unavailable { node, reason: fault.to_string() }),
     }
 }
 
@@ -151,43 +145,11 @@ pub async fn reverify_node(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     }
 }
 
-/// How a block that was read whole differs from what is recorded, if it does.
-pub fn differs(
-    stripe: &StripeRecord,
-    recorded: &BlockRecord,
-    k: usize,
-    held: &HeldBlock,
-) -> Option<(FaultKind, String)> {
-    let len = stripe.layout.block_len(k, held.id.index);
-    if held.generation != stripe.generation {
-        let (expected, got) = (stripe.generation, held.generation);
-        Some((FaultKind::Stale, format!("expected generation {expected}, got {got}")))
-    } else if held.len != len {
-        Some((FaultKind::Corrupt, format!("expected {len} bytes, got {}", held.len)))
-    } else if Some(held.digest) != recorded.digest {
-        Some((FaultKind::Corrupt, "expected the recorded digest, got another one".into()))
-    } else {
-        None
-    }
-}
-
-/// The block as its node has it, or what is wrong with it there.
-async fn verify(
-    cluster: &Arc<Cluster>,
-    node: NodeId,
-    block: BlockRef,
-) -> Result<Result<HeldBlock, (FaultKind, String)>> {
+/// The block as its node has it, or why the node cannot read it.
+async fn verify(cluster: &Arc<Cluster>, node: NodeId, block: BlockRef) -> Result<Result<HeldBlock, Fault>> {
     let mut agent = cluster.agent(node)?;
     let late = format!("it did not read {} in time", block.id);
-    let Verified { result } = answer(node, PATIENCE, &late, agent.verify(block)).await?;
-    use FaultKind::{Corrupt, Io, Mismatch, Missing, Stale};
-    match result {
-        Ok(held) => Ok(Ok(held)),
-        Err(fault) if matches!(fault.kind, Corrupt | Missing | Stale | Mismatch | Io) => {
-            Ok(Err((fault.kind, fault.detail)))
-        }
-        Err(fault) => Err(CoordinatorError::Unavailable { node, reason: fault.to_string() }),
-    }
+    Ok(answer(node, PATIENCE, &late, agent.verify(block)).await?.result)
 }
 
 async fn flag(cluster: &Arc<Cluster>, lost: LostBlock, detail: &str) -> Result<bool> {
@@ -206,6 +168,6 @@ struct Once<'a> {
 
 impl Drop for Once<'_> {
     fn drop(&mut self) {
-        self.cluster.verifying().remove(&self.place);
+        self.cluster.verifying().end(self.place);
     }
 }

@@ -1,13 +1,12 @@
-//! Mends one stripe: attempt after attempt, until its blocks have homes again or nothing is left to
-//! try. Metadata change last, in one transaction, when the data are durable.
+//! Repairs one stripe, as [`crate::engine::repair`] decides: attempt after attempt, until its blocks have homes again or nothing is
+//! left to try. Metadata change last, in one transaction, when the data are durable.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::{PlanError, Recovery, Topology};
-use kintsu_wire::message::{BadBlock, BlockRef, Fault, FaultKind, Label};
+use kintsu_wire::message::{BadBlock, BlockRef, Fault, Label};
 
 use super::pacing::{Pacing, run_on};
 use super::run::Job;
@@ -16,42 +15,40 @@ use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
 use crate::engine::damage::unavailable;
 use crate::engine::places::Place;
-use crate::engine::repair::{Attempt, Circumstances, Mend, Order, Outcome, Tally, Verdict};
+use crate::engine::repair::{
+    Attempt, Circumstances, Hope, Mend, Order, Outcome, Planned, Rounds, Tally, Verdict, Waits,
+    plan as plan_next,
+};
 use crate::engine::stripe::Stripe;
 use crate::error::Result;
 use crate::meta::{Landing, Meta};
 
-/// Mends those of the `wanted` blocks of a stripe that still cannot be read. Where they cannot all be
-/// mended together, for want of nodes or of blocks to read, as many as possible are mended one by one.
+/// Repairs those of the `wanted` blocks of a stripe that still cannot be read.
 ///
-/// The stripe is read once, here; what this repair commits is added to what was read, and each commit compares it with what
-/// is recorded then.
+/// The stripe is read once, here. What this repair commits is added to what was read. Each commit compares it with what is
+/// recorded then.
 pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
     #[cfg(test)]
     assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
     let mut at = match cluster.load(id).await {
-        Ok(Some((stripe, label))) => Patient { cluster, stripe, label, waits: Waits::new(cluster) },
+        Ok(Some((stripe, label))) => Patient { cluster, stripe, label, waits: waits(cluster) },
         Ok(None) => return Outcome::default(),
         Err(error) => {
             let failed = Some(unread(cluster, id, &error.to_string()).await);
             return Outcome { failed, ..Outcome::default() };
         }
     };
-    let together = at.mend(wanted.clone(), &order).await;
-    if wanted.len() == 1 || together.failed.is_none() || !together.mended.is_empty() {
-        return together;
+    let mut rounds = Rounds::new(wanted);
+    while let Some(blocks) = rounds.begin() {
+        rounds.ended(at.mend(blocks, &order).await);
     }
-    let (mut sum, whole) = (together, wanted.len());
-    let reason = sum.failed.take();
-    for index in wanted {
-        let one = at.mend(vec![index], &order).await;
-        sum.mended.extend(one.mended);
-        sum.tally.add(&one.tally);
-        sum.bad.extend(one.bad);
-        sum.around.extend(one.around);
-    }
-    sum.failed = reason.filter(|_| sum.mended.len() < whole);
-    sum
+    rounds.end()
+}
+
+/// How often the repair of one stripe may wait for news of nodes.
+fn waits(cluster: &Cluster) -> Waits {
+    let (heartbeat, dead_after) = (cluster.config.heartbeat, cluster.config.dead_after);
+    Waits::new(heartbeat.as_millis() as u64, dead_after.as_millis() as u64)
 }
 
 /// The stripe that is being mended, as it was read and as this repair has changed it since.
@@ -125,10 +122,9 @@ impl Patient<'_> {
                     return Ok(());
                 }
             };
-            if let Err(Barred((node, id))) = claims.add(cluster, mend.places(&attempt)).await? {
-                let detail = format!("it still deletes an earlier file of {id}, or is being wiped");
-                let fault = Fault { kind: FaultKind::Stalled, node, block: None, detail };
-                if let Verdict::Failed(reason) = mend.ended(&[], attempt.start, Some(&fault)) {
+            if let Err(Barred(place)) = claims.add(cluster, mend.places(&attempt)).await? {
+                let (fault, verdict) = mend.barred(place, attempt.start);
+                if let Verdict::Failed(reason) = verdict {
                     outcome.failed = Some(self.describe(&reason));
                     return Ok(());
                 }
@@ -228,39 +224,17 @@ impl Claims {
     }
 }
 
-/// How often the planning of one stripe may still wait for news of nodes.
-struct Waits(u32);
-
-impl Waits {
-    /// Long enough that a node which was not reached is either heard of or taken for dead.
-    fn new(cluster: &Cluster) -> Self {
-        let (heartbeat, dead_after) = (cluster.config.heartbeat, cluster.config.dead_after);
-        let rounds = (2 * heartbeat + dead_after).as_millis() * 2 / heartbeat.as_millis().max(1);
-        Self(u32::try_from(rounds).unwrap_or(u32::MAX))
-    }
-}
-
-/// How planning an attempt ended.
-enum Planned {
-    Attempt(Box<Attempt>),
-    /// Not now, but perhaps when these are heard of.
-    Later(PlanError, Vec<NodeId>),
-    /// Not as things are.
-    Never(PlanError),
-}
-
-/// Plans the next attempt. It waits only for nodes whose return would help: those that were not reached lately, and
-/// those that have to delete a file first. Without such hope it fails at once, and says which blocks are missing.
+/// Plans the next attempt, and waits for news of nodes as long as that may help. Without such hope it fails at once, and says
+/// which blocks are missing.
 async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend, waits: &mut Waits) -> Result<Attempt> {
     loop {
         let (error, awaited) = match plan_now(cluster, mend).await? {
             Planned::Attempt(attempt) => return Ok(*attempt),
-            Planned::Later(error, awaited) if waits.0 > 0 => (error, awaited),
+            Planned::Later(error, awaited) if waits.again() => (error, awaited),
             Planned::Later(error, _) | Planned::Never(error) => {
                 return Err(missing::explain(cluster, mend, error).await);
             }
         };
-        waits.0 -= 1;
         cluster.waits.fetch_add(1, Ordering::Relaxed);
         let names: Vec<_> = awaited.iter().map(NodeId::to_string).collect();
         let note = format!("waiting for news of {}: {error}", names.join(", "));
@@ -286,58 +260,16 @@ async fn plan_now(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Planned> {
             fresh_key: worker.next_job().0,
         };
         let mut part = worker.recovery().part(next.id());
-        let planned = match next.plan(circumstances, &mut part) {
-            Ok(attempt) => {
-                let requestors = attempt.plan.requestors.iter().copied();
-                worker.recovery().used(next.id(), attempt.helpers(), requestors);
-                Planned::Attempt(Box::new(attempt))
-            }
-            Err(error @ (PlanError::Unrecoverable { .. } | PlanError::Placement { .. })) => {
-                let awaited = hope(&worker, &next, &topology, &sweeping, &part);
-                let error = next.order().explain(error);
-                if awaited.is_empty() { Planned::Never(error) } else { Planned::Later(error, awaited) }
-            }
-            Err(error) => Planned::Never(next.order().explain(error)),
-        };
+        let planned = plan_next(&mut next, circumstances, &mut part, || Hope::new(&worker.members()));
+        if let Planned::Attempt(attempt) = &planned {
+            let requestors = attempt.plan.requestors.iter().copied();
+            worker.recovery().used(next.id(), attempt.helpers(), requestors);
+        }
         Ok((next, planned))
     };
     let (next, planned) = cluster.meta.off(look).await?;
     *mend = next;
     Ok(planned)
-}
-
-/// The nodes whose return would make a plan possible; none when it would not.
-fn hope(
-    cluster: &Cluster,
-    mend: &Mend,
-    topology: &Topology,
-    sweeping: &BTreeSet<NodeId>,
-    part: &Recovery,
-) -> Vec<NodeId> {
-    let (suspects, there): (BTreeMap<NodeId, bool>, BTreeSet<NodeId>) = {
-        let members = cluster.members();
-        let there = || members.iter().filter(|(_, m)| m.holds());
-        let suspects = there().filter(|(_, m)| m.suspect).map(|(id, m)| (id, !m.record.draining));
-        (suspects.collect(), there().map(|(id, _)| id).collect())
-    };
-    let mut awaited: BTreeSet<NodeId> = suspects.keys().copied().collect();
-    awaited.extend(sweeping.iter().filter(|node| there.contains(node)));
-    if awaited.is_empty() {
-        return Vec::new();
-    }
-    let mut best = topology.clone();
-    for (node, known) in &mut best.nodes {
-        known.usable |= suspects.get(node).is_some_and(|usable| *usable);
-    }
-    let best = mend.order().narrow(best);
-    let circumstances = Circumstances {
-        topology: &best,
-        sweeping: &BTreeSet::new(),
-        readable: &|node| there.contains(&node),
-        slow: &[],
-        fresh_key: 0,
-    };
-    if mend.could(circumstances, part) { awaited.into_iter().collect() } else { Vec::new() }
 }
 
 /// Why a stripe could not be read, with the name of the object that it concerns if that can be.
@@ -358,7 +290,7 @@ mod tests {
     use super::*;
     use crate::driver::{Source, ask};
     use crate::handlers::tests::{cluster, put, silence};
-    use kintsu_wire::message::{DiskUsage, JobEvent, JobReport};
+    use kintsu_wire::message::{DiskUsage, FaultKind, JobEvent, JobReport};
     use tokio::sync::mpsc;
 
     /// One stripe of rs:n=4,k=2 on five nodes: the homes of its blocks, and the node without one.

@@ -1,8 +1,5 @@
 //! Blocks that the metadata do not know: set aside on their nodes, taken back when they are wanted after all, purged after a
-//! long time.
-//!
-//! Nothing is moved before the gate is open, and nothing is purged on a node where many blocks looked unknown at once
-//! until an operator confirms.
+//! long time, as [`crate::engine::quarantine`] decides. Nothing is moved before the gate is open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +9,7 @@ use kintsu_wire::message::{AsideBlock, BlockRef, HeldBlock, Purge, SetAside, Tak
 use tonic::Status;
 
 use crate::cluster::Cluster;
+use crate::engine::quarantine::{self, Unknown};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Landing, Meta};
 
@@ -23,43 +21,19 @@ const LOOKED: usize = 8192;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often nodes are told to purge.
 const PURGE_EVERY: Duration = Duration::from_secs(600);
-/// More unknown blocks than this, and more than one in a hundred, are no accident of a single block.
-const FEW: u64 = 10;
-const ONE_IN: u64 = 100;
-
-/// Blocks on a node that the metadata do not know.
-#[derive(Debug, Clone)]
-pub struct Unknown {
-    /// Which node.
-    pub node: NodeId,
-    /// Which blocks, as far as they are remembered.
-    pub blocks: Vec<BlockRef>,
-    /// How many there are.
-    pub count: u64,
-    /// Of so many that the node holds.
-    pub of: u64,
-}
-
-impl Unknown {
-    /// Whether so many look unknown at once that rather the metadata may be wrong.
-    fn many(&self) -> bool {
-        self.count > FEW && self.count.saturating_mul(ONE_IN) > self.of
-    }
-}
-
 /// Takes back what the metadata miss of a node's quarantine, then, once the gate is open, sets aside what they do not
 /// know.
 pub async fn settle_quarantine(cluster: Arc<Cluster>, unknown: Unknown, aside: Vec<AsideBlock>) {
     let node = unknown.node;
     take_back(&cluster, node, aside).await;
     // Whoever waits already takes the newest list: a node that registers again and again has one of each.
-    if unknown.blocks.is_empty() || cluster.unknown().insert(node, unknown).is_some() {
+    if !cluster.unknown().add(unknown) {
         return;
     }
     while !cluster.gate().is_open() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let Some(unknown) = cluster.unknown().remove(&node) else { return };
+    let Some(unknown) = cluster.unknown().take(node) else { return };
     if let Err(error) = set_aside(&cluster, unknown).await {
         tracing::warn!("unknown blocks stay where they are on {node}: {error}");
     }
@@ -109,22 +83,14 @@ pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> 
 /// The node cannot be reached, the disk fails.
 pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
     let node = unknown.node;
-    let (mut still, mut known) = (Vec::new(), 0);
+    let mut still = Vec::new();
     for batch in unknown.blocks.chunks(LOOKED) {
-        let (looked, writing) = (batch.len(), cluster.written_to(node));
+        let writing = cluster.written_to(node);
         let batch: Vec<BlockRef> = batch.iter().filter(|file| !writing.contains(&file.id)).copied().collect();
-        let unknown = cluster.meta.off(move |meta| meta.snapshot()?.unknown(node, &batch)).await?;
-        known += looked - unknown.len();
-        still.extend(unknown);
+        still.extend(cluster.meta.off(move |meta| meta.snapshot()?.unknown(node, &batch)).await?);
     }
-    // Metadata may have been made anew from blocks meanwhile. Of those that were not remembered as many are known now.
-    let share = |count: u64| count.saturating_mul(still.len() as u64) / (still.len() + known).max(1) as u64;
-    let unknown = Unknown { count: share(unknown.count), blocks: still, ..unknown };
-    if unknown.blocks.is_empty() {
-        return Ok(());
-    }
-    if unknown.many() {
-        let count = unknown.count;
+    let Some(unknown) = unknown.still(still) else { return Ok(()) };
+    if let Some(count) = unknown.held() {
         tracing::error!(
             "{count} of {} blocks of {node} are unknown to the metadata: nothing of it is purged until `kintsu quarantine \
              confirm {}`",
@@ -155,10 +121,7 @@ pub async fn purge(cluster: Arc<Cluster>) {
         if !cluster.gate().is_open() {
             continue;
         }
-        let nodes: Vec<NodeId> = {
-            let members = cluster.members();
-            members.iter().filter(|(_, m)| m.up && m.record.held == 0).map(|(node, _)| node).collect()
-        };
+        let nodes = quarantine::purging(&cluster.members());
         for node in nodes {
             let worker = cluster.clone();
             cluster.spawn(async move {
@@ -212,15 +175,14 @@ mod tests {
         let settle =
             |stripe| settle_quarantine(cluster.clone(), unknown(NodeId(1), &[file(stripe)]), Vec::new());
         let first = tokio::spawn(settle(900));
-        while cluster.unknown().is_empty() {
+        for _ in 0..100 {
             tokio::task::yield_now().await;
         }
         settle(901).await;
-        assert_eq!(cluster.unknown()[&NodeId(1)].blocks, [file(901)]);
         assert!(!first.is_finished());
         cluster.gate().catch_up();
         first.await.unwrap();
-        assert!(cluster.unknown().is_empty());
+        assert!(cluster.unknown().take(NodeId(1)).is_none());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,11 +231,5 @@ mod tests {
         let snapshot = live.cluster.meta.snapshot().unwrap();
         assert_eq!((snapshot.why_lost(back).unwrap(), snapshot.totals().unwrap().lost), (None, 1));
         assert!(live.file(node, back.stripe, back.index.0).exists());
-    }
-
-    #[test]
-    fn a_few_unknown_blocks_are_an_accident_and_many_are_not() {
-        let many = |count, of| Unknown { node: NodeId(0), blocks: Vec::new(), count, of }.many();
-        assert!(!many(10, 10) && many(11, 11) && many(11, 1099) && !many(11, 1100) && many(12, 1100));
     }
 }

@@ -1,6 +1,5 @@
-//! Time passes: silent nodes die, leases run out, repairs that are due start.
+//! Time passes: does what is due then ([`crate::engine::tick`]).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +8,11 @@ use kintsu_dag::NodeId;
 use super::doubts::reverify_node;
 use super::guard::guarded;
 use super::pages::Source;
-use super::{ask, asks};
+use super::{ask, asks, wipe};
 use crate::cluster::Cluster;
 use crate::engine::members::Change;
 use crate::engine::repair::Order;
+use crate::engine::tick::{Due, Machines, Ticks};
 use crate::error::{CoordinatorError, Result};
 
 /// Slice of repairs that nobody gave one for: the one that suits the plan.
@@ -23,78 +23,66 @@ pub async fn ticks(cluster: Arc<Cluster>) {
     let period = (cluster.config.heartbeat / 2).max(Duration::from_millis(20));
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut starts = HashMap::new();
+    let mut ticks = Ticks::default();
     loop {
         interval.tick().await;
-        look_again(&cluster, &mut starts);
-        if let Err(error) = guarded(tick(&cluster)).await {
+        if let Err(error) = guarded(tick(&cluster, &mut ticks)).await {
             tracing::error!("{error}");
         }
     }
 }
 
-async fn tick(cluster: &Arc<Cluster>) -> Result<()> {
+async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
     let now_ms = cluster.now_ms();
-    let changes = cluster.members().tick(now_ms);
-    for change in changes {
-        match change {
-            Change::Down(node) => {
-                tracing::warn!("{node} is dead");
-                cluster.auto().nodes_changed();
-            }
-            Change::Overdue(node) => tracing::warn!("{node} stays away: its blocks will be repaired"),
-            Change::Up(_) => {}
-        }
-    }
-    undo_late_puts(cluster, now_ms).await;
-    if cluster.gate().tick(now_ms) {
-        tracing::warn!("not all blocks were reported in time; what is missing counts as lost from now on");
-    }
-    if !cluster.gate().is_open() {
-        return Ok(());
-    }
-    // Not before: older metadata may order a wipe that was completed long ago.
-    super::wipe::go_on(cluster);
-    start_due_repairs(cluster).await
-}
-
-/// Undoes the puts whose leases have run out. One that cannot be undone now keeps no other, and is tried again.
-async fn undo_late_puts(cluster: &Arc<Cluster>, now_ms: u64) {
-    let late = cluster.leases().expired(now_ms);
-    for put in late {
-        match cluster.meta.off(move |meta| meta.abort_put(put)).await {
-            Ok(true) => tracing::info!("put {put} was not renewed: it is undone"),
-            // It ended before: it was committed or given up.
-            Ok(false) | Err(CoordinatorError::Conflict { .. }) => {}
-            Err(error) => {
-                tracing::error!("put {put} was not renewed, but cannot be undone: {error}");
-                cluster.leases().put_back(put, now_ms);
-            }
-        }
-        cluster.sweep.notify_one();
-    }
-}
-
-/// Has nodes that have started since the last look read again what only reading can clear.
-fn look_again(cluster: &Arc<Cluster>, starts: &mut HashMap<NodeId, u64>) {
-    let living: Vec<(NodeId, u64)> = {
-        let members = cluster.members();
-        members.iter().filter(|(_, m)| m.holds()).map(|(id, m)| (id, m.record.incarnation)).collect()
+    let due = {
+        let (mut members, mut leases, mut gate) = (cluster.members(), cluster.leases(), cluster.gate());
+        let (mut auto, wipes) = (cluster.auto(), cluster.wipes());
+        let (members, leases, gate) = (&mut *members, &mut *leases, &mut *gate);
+        ticks.tick(now_ms, Machines { members, leases, gate, auto: &mut auto, wipes: &wipes })
     };
-    for (node, start) in living {
-        if starts.insert(node, start) != Some(start) {
-            let worker = cluster.clone();
-            cluster.spawn(async move {
-                if let Err(error) = guarded(reverify_node(&worker, node)).await {
-                    tracing::warn!("lost blocks of {node} were not read again: {error}");
-                }
-            });
+    for due in due {
+        match due {
+            Due::Reread(node) => {
+                let worker = cluster.clone();
+                cluster.spawn(async move {
+                    if let Err(error) = guarded(reverify_node(&worker, node)).await {
+                        tracing::warn!("lost blocks of {node} were not read again: {error}");
+                    }
+                });
+            }
+            Due::Tell(Change::Down(node)) => tracing::warn!("{node} is dead"),
+            Due::Tell(Change::Overdue(node)) => {
+                tracing::warn!("{node} stays away: its blocks will be repaired");
+            }
+            Due::Tell(Change::Up(_)) => {}
+            Due::Undo(put) => undo(cluster, put, now_ms).await,
+            Due::Opened => {
+                tracing::warn!(
+                    "not all blocks were reported in time; what is missing counts as lost from now on"
+                );
+            }
+            Due::Wipe(node) => wipe::go_on(cluster, node),
+            Due::Repairs(overdue) => start_due_repairs(cluster, overdue).await?,
         }
     }
+    Ok(())
 }
 
-async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
-    let overdue: Vec<_> = cluster.members().overdue().iter().copied().collect();
+/// Undoes a put whose lease has run out. One that cannot be undone now is tried again.
+async fn undo(cluster: &Arc<Cluster>, put: u64, now_ms: u64) {
+    match cluster.meta.off(move |meta| meta.abort_put(put)).await {
+        Ok(true) => tracing::info!("put {put} was not renewed: it is undone"),
+        // It ended before: it was committed or given up.
+        Ok(false) | Err(CoordinatorError::Conflict { .. }) => {}
+        Err(error) => {
+            tracing::error!("put {put} was not renewed, but cannot be undone: {error}");
+            cluster.leases().put_back(put, now_ms);
+        }
+    }
+    cluster.sweep.notify_one();
+}
+
+async fn start_due_repairs(cluster: &Arc<Cluster>, overdue: Vec<NodeId>) -> Result<()> {
     let nodes = overdue.clone();
     let (lost, placed) = cluster
         .meta
@@ -112,10 +100,10 @@ async fn start_due_repairs(cluster: &Arc<Cluster>) -> Result<()> {
     Ok(())
 }
 
-/// Has these blocks mended at once, where they are if their nodes live. Where nobody listens, and repairs may not start
-/// by themselves yet, they wait as lost blocks do.
+/// Has these blocks repaired at once, on the nodes where they are if these live. If nobody listens and repairs may not start
+/// by themselves yet, the blocks stay flagged, and are repaired later.
 pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listener: Option<super::Listener>) {
-    if listener.is_none() && !cluster.gate().is_open() {
+    if !cluster.gate().may_repair(listener.is_some()) {
         return;
     }
     let order = Order { slice_bytes: AUTOMATIC_SLICE, in_place: true, ..Order::default() };
@@ -144,7 +132,7 @@ mod tests {
             let here = kintsu_wire::message::Register { incarnation: 2, ..registration(node, node % 2) };
             enlist(&cluster, here).await.unwrap();
         }
-        tick(&cluster).await.unwrap();
+        tick(&cluster, &mut Ticks::default()).await.unwrap();
         assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap(), puts[..1], "the others are undone");
         assert_eq!(cluster.queue().asks(), 1, "repairs are due");
         assert_eq!(cluster.leases().expired(u64::MAX), puts[..1], "it is tried again");
@@ -160,7 +148,7 @@ mod tests {
         // Its caller vanished before its lease could end.
         cluster.leases().grant(visible, 0);
         begin_put::handle(&cluster, begin("b", 60)).await.unwrap();
-        tick(&cluster).await.unwrap();
+        tick(&cluster, &mut Ticks::default()).await.unwrap();
         assert!(cluster.meta.snapshot().unwrap().puts().unwrap().is_empty());
         assert!(cluster.leases().expired(u64::MAX).is_empty());
     }

@@ -1,8 +1,8 @@
-//! Wipes a node: it is recorded already that it will be, and nothing is read from it or written to it. Its agent
-//! deletes all blocks, however long that takes; then its blocks are flagged lost and the record of the wipe goes.
+//! Wipes a node, as [`crate::engine::wipe`] decides. The wipe is recorded first: from then on nothing is read from the node
+//! or written to it. Its agent deletes all blocks, however long that takes. Then its blocks are flagged lost, and the record
+//! of the wipe is removed.
 //!
-//! What ends in between is completed by the ticks: a living node that is to be wiped, and that nobody wipes, is wiped
-//! again. Blocks cannot have come there meanwhile.
+//! A wipe that is interrupted is completed by the ticks. Blocks cannot have come there meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,53 @@ use super::guard::guarded;
 use super::{Listener, asks};
 use crate::cluster::Cluster;
 use crate::engine::damage::Harm;
+use crate::engine::wipe::{ordered, refused};
 use crate::error::{CoordinatorError, Result};
 
 /// How often whoever asked hears that the wipe goes on.
 const NEWS: Duration = Duration::from_secs(1);
 
-/// What could not be read any more if a node lost all its blocks now.
+/// Has all blocks of a living node deleted. The wipe is recorded before anything is deleted; so it is completed later
+/// if the coordinator or the agent ends meanwhile.
 ///
 /// # Errors
-/// The disk fails.
-pub async fn would_cost(cluster: &Arc<Cluster>, node: NodeId) -> Result<Harm> {
+/// The node is not alive; the wipe costs objects and is not forced; the disk fails.
+pub async fn order(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Listener) -> Result<()> {
+    if !cluster.members().readable(node) {
+        let reason = "expected a living node: start it first".into();
+        return Err(CoordinatorError::Unavailable { node, reason });
+    }
+    if !cluster.members().wiping(node) {
+        // One at a time: with two wipes at once, each must count the blocks that the other deletes.
+        let _turn = cluster.judging.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+        let harm = would_cost(cluster, node).await?;
+        if let Some(got) = refused(&harm, force) {
+            return Err(CoordinatorError::Conflict {
+                what: format!("wipe of {node}"),
+                expected: "blocks that the rest of the cluster can do without (--force wipes it anyway)"
+                    .into(),
+                got,
+            });
+        }
+        if !is_back(Mended::WipesUnrecorded) {
+            // From now on nothing is read from the node or written to it, also after a restart.
+            cluster.members().set_wiping(node, true);
+            cluster.places().wiped(node);
+            if let Err(error) = cluster.meta.off(move |meta| meta.change_node(node, ordered)).await {
+                cluster.members().set_wiping(node, false);
+                return Err(error);
+            }
+            if harm.stripes > 0 {
+                tracing::warn!("{node} is wiped although that costs {harm}");
+            }
+        }
+    }
+    cluster.spawn(wipe(cluster.clone(), node, Some(listener)));
+    Ok(())
+}
+
+/// What could not be read any more if a node lost all its blocks now.
+async fn would_cost(cluster: &Arc<Cluster>, node: NodeId) -> Result<Harm> {
     let gone = cluster.members().down();
     let worker = cluster.clone();
     cluster.meta.off(move |meta| needing(&worker, &meta.snapshot()?, node, gone)).await
@@ -33,7 +70,7 @@ pub async fn would_cost(cluster: &Arc<Cluster>, node: NodeId) -> Result<Harm> {
 
 /// Wipes a node that is recorded as to be wiped, and reports to `listener`. When it is being wiped already, this
 /// waits for the end of that.
-pub async fn wipe(cluster: Arc<Cluster>, node: NodeId, listener: Option<Listener>) {
+async fn wipe(cluster: Arc<Cluster>, node: NodeId, listener: Option<Listener>) {
     let started_ms = cluster.now_ms();
     let wiped = guarded(turn(&cluster, node, listener.as_ref())).await;
     if let Err(error) = &wiped {
@@ -45,23 +82,15 @@ pub async fn wipe(cluster: Arc<Cluster>, node: NodeId, listener: Option<Listener
     asks::tell(&listener, wiped.map(|()| JobEvent::Ended(report))).await;
 }
 
-/// Completes wipes that were interrupted, as far as their nodes are there.
-pub fn go_on(cluster: &Arc<Cluster>) {
-    let due: Vec<NodeId> = {
-        let members = cluster.members();
-        members.iter().filter(|(_, m)| m.up && m.record.wiping).map(|(id, _)| id).collect()
-    };
-    for node in due {
-        if !cluster.wipes().contains(&node) {
-            tracing::info!("{node} was to be wiped: that goes on");
-            cluster.spawn(wipe(cluster.clone(), node, None));
-        }
-    }
+/// Completes a wipe that was interrupted.
+pub fn go_on(cluster: &Arc<Cluster>, node: NodeId) {
+    tracing::info!("{node} was to be wiped: that goes on");
+    cluster.spawn(wipe(cluster.clone(), node, None));
 }
 
 async fn turn(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>) -> Result<()> {
     loop {
-        let first = cluster.wipes().insert(node);
+        let first = cluster.wipes().begin(node);
         if first {
             let _once = Once { cluster, node };
             let erased = erase(cluster, node, listener).await;
@@ -109,7 +138,7 @@ async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>
         }
     }
     // A list that the node began to tell before is of blocks that are gone now: it has to begin anew.
-    cluster.reports().remove(&node);
+    cluster.reports().forget(node);
     let lost = cluster.meta.off(move |meta| meta.wipe(node)).await?;
     cluster.members().set_wiping(node, false);
     tracing::warn!("{node} was wiped: {lost} blocks lost");
@@ -124,7 +153,7 @@ struct Once<'a> {
 
 impl Drop for Once<'_> {
     fn drop(&mut self) {
-        self.cluster.wipes().remove(&self.node);
+        self.cluster.wipes().end(self.node);
     }
 }
 
@@ -180,7 +209,7 @@ mod tests {
         let (live, dir) = live.reopen().await;
         let cluster = &live.cluster;
         assert!(!cluster.nodes().1.contains(&node), "nothing is read from it");
-        go_on(cluster);
+        go_on(cluster, node);
         live.until("it is settled", |cluster| !recorded(cluster, node)).await;
         assert_eq!(cluster.meta.snapshot().unwrap().tallies().unwrap()[&node], (1, 1));
         live.until("it is used again", |cluster| cluster.nodes().1.contains(&node)).await;

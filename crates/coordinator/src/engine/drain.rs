@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{PlanError, StripeView, Topology, place_lost};
-use kintsu_wire::message::{Fault, FaultKind, RunOutcome};
+use kintsu_wire::message::{Fault, RunOutcome};
 
+use super::doubt::is_reason;
 use super::repair::Tally;
 use super::stripe::Stripe;
 use crate::meta::change::{Landing, LostBlock};
@@ -179,11 +180,9 @@ impl Move {
             return Ran::Landed(Landing { index: id.index, from, to, digest: held.digest });
         }
         self.last = fault.map_or("no durable block".into(), ToString::to_string);
-        use FaultKind::{Corrupt, Io, Missing, Stale};
         match fault {
             Some(fault) if fault.node == from && fault.block == Some(id) => {
-                let bad = matches!(fault.kind, Corrupt | Missing | Stale | Io);
-                let doubt = bad.then_some(LostBlock { id, node: from, why: fault.kind });
+                let doubt = is_reason(fault.kind).then_some(LostBlock { id, node: from, why: fault.kind });
                 Ran::Again { doubt, wait: false }
             }
             Some(fault) if fault.node != from => {
@@ -206,7 +205,7 @@ mod tests {
     use crate::engine::stripe::tests::stripe;
     use kintsu_dag::{BlockIndex, RackId};
     use kintsu_plan::Node;
-    use kintsu_wire::message::HeldBlock;
+    use kintsu_wire::message::{FaultKind, HeldBlock};
 
     fn block(index: u8) -> BlockId {
         BlockId { stripe: stripe("rs:n=4,k=2", &[]).id, index: BlockIndex(index) }

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{PlanError, StripeView, Topology, place_lost};
-use kintsu_wire::message::{Fault, FaultKind, RunOutcome};
+use kintsu_wire::message::{Fault, RunOutcome};
 
+use super::doubt::is_reason;
 use super::places::Place;
 use super::repair::Tally;
 use super::stripe::Stripe;
@@ -145,7 +146,6 @@ impl Encode {
         outcomes: &[RunOutcome],
         fault: Option<&Fault>,
     ) -> Ran {
-        use FaultKind::{Corrupt, Io, Missing, Stale};
         let made = made(stripe, &placing.places, outcomes);
         if made.len() == placing.places.len() {
             return Ran::Made(made);
@@ -157,7 +157,7 @@ impl Encode {
         self.last = fault.to_string();
         self.shunned.insert(fault.node);
         let data = |id: &BlockId| id.stripe == stripe.id && usize::from(id.index.0) < stripe.code.k();
-        let bad = fault.block.filter(data).filter(|_| matches!(fault.kind, Corrupt | Missing | Stale | Io));
+        let bad = fault.block.filter(data).filter(|_| is_reason(fault.kind));
         let doubt = bad.map(|id| LostBlock { id, node: fault.node, why: fault.kind });
         Ran::Again { doubt, wait: true }
     }
@@ -217,7 +217,7 @@ mod tests {
     use crate::engine::stripe::tests::stripe;
     use kintsu_dag::RackId;
     use kintsu_plan::{Layout, LayoutKind, Node};
-    use kintsu_wire::message::HeldBlock;
+    use kintsu_wire::message::{FaultKind, HeldBlock};
 
     /// Two data blocks and two parity blocks that are not made yet, on nodes 0 to 3 of 6.
     fn plain() -> (Stripe, Topology, BTreeSet<NodeId>) {

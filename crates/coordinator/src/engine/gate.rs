@@ -85,6 +85,11 @@ impl Gate {
         self.open && self.is_trusted()
     }
 
+    /// Whether repairs may start now: those that somebody waits for always may.
+    pub fn may_repair(&self, asked: bool) -> bool {
+        asked || self.is_open()
+    }
+
     /// What holds the coordinator back, and what to do about it; for people.
     pub fn reasons(&self) -> Vec<String> {
         let mut out = Vec::new();
@@ -124,7 +129,7 @@ mod tests {
     #[test]
     fn it_opens_when_nearly_all_blocks_are_reported_and_not_before() {
         let mut gate = gate(&[5000, 5000, 10], None);
-        assert!(!gate.is_open());
+        assert!(!gate.is_open() && !gate.may_repair(false) && gate.may_repair(true));
         assert!(!gate.reported(NodeId(0)) && !gate.reported(NodeId(0)));
         assert!(gate.reasons()[0].contains("5010 of 10010"), "{:?}", gate.reasons());
         assert!(gate.reported(NodeId(1)) && gate.is_open());

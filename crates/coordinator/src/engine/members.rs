@@ -16,7 +16,7 @@ use kintsu_dag::NodeId;
 use kintsu_plan::{Node, Topology};
 use kintsu_wire::message::{DiskUsage, NodeAddress, NodeInfo, NodeState};
 
-use crate::meta::record::NodeRecord;
+use crate::meta::record::{Fence, NodeRecord};
 
 /// Times of a [`Members`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,6 +274,12 @@ impl Members {
     /// Whether a node lives.
     pub fn readable(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|m| m.up)
+    }
+
+    /// Whether a node with this fence is as it will be: it has reported its blocks since that start, or it is not there.
+    pub fn has_come(&self, node: NodeId, fence: Option<Fence>) -> bool {
+        let member = self.members.get(&node).filter(|m| m.up);
+        member.is_none_or(|m| fence.is_none_or(|fence| fence.incarnation == m.record.incarnation))
     }
 
     /// The nodes from which nothing can be read.

@@ -1,9 +1,13 @@
 //! Everything that decides, as pure state machines: events in, commands or answers out.
 //!
-//! - [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically.
-//! - `leases`: which puts are still under way; `places`: which job may write or delete where.
+//! - `enroll`: how agents register; [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically.
+//! - `leases`: which puts are still under way; `commit`: whether a put can become visible; `places`: which job may write or delete where.
+//! - `tick`: what is due when time has passed.
 //! - [`repair`]: what is repaired, how, and for whom.
 //! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
+//! - `census`: what the blocks that a node holds are to the metadata.
+//! - `quarantine`: what becomes of blocks that the metadata do not know; `scrub`: what a scrub finds.
+//! - `doubt`: whether a block that somebody found bad is lost; `wipe`: when a node is wiped.
 //! - `damage`: what can be read while nodes are gone.
 //! - `rebuild`: what metadata can be made from blocks.
 //!
@@ -13,14 +17,22 @@
 //! reports their results.
 
 pub(crate) mod assign;
+pub(crate) mod census;
+pub(crate) mod commit;
 pub(crate) mod damage;
+pub(crate) mod doubt;
 pub(crate) mod drain;
 pub(crate) mod encode;
+pub(crate) mod enroll;
 pub(crate) mod gate;
 pub(crate) mod leases;
 pub mod members;
 pub(crate) mod places;
+pub(crate) mod quarantine;
 pub(crate) mod rebuild;
 pub mod repair;
+pub(crate) mod scrub;
 pub(crate) mod slow;
 pub(crate) mod stripe;
+pub(crate) mod tick;
+pub(crate) mod wipe;

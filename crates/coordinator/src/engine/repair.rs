@@ -2,6 +2,7 @@
 //!
 //! - [`Queue`]: which stripes are to be mended, for whom, and how many at once.
 //! - [`Mend`]: one stripe, from the first plan over faults and re-planning to the blocks' new homes.
+//! - [`Rounds`]: its blocks together, or one by one; [`Waits`] and [`Hope`]: whether it waits for news of nodes.
 //! - [`Pace`] and [`suspects`]: whether a repair is so slow that it is worth going around whoever holds it up, and
 //!   who that is; [`Laggards`]: who lately did.
 //! - [`Auto`]: when repairs start without being asked.
@@ -11,20 +12,24 @@
 //! they order and tells them how it ended.
 
 mod auto;
+mod hope;
 mod laggards;
 mod losses;
 mod mend;
 mod pace;
 mod queue;
+mod rounds;
 mod suspects;
 mod tally;
 
 pub use auto::Auto;
+pub use hope::{Hope, Planned, Waits, plan};
 pub use laggards::Laggards;
 pub use losses::Losses;
 pub use mend::{Absent, Attempt, Circumstances, Mend, Verdict};
 pub use pace::{Pace, Paces, Slow};
 pub use queue::{AskId, Asked, Command, Outcome, Queue, Want};
+pub use rounds::Rounds;
 pub use suspects::suspects;
 pub use tally::Tally;
 

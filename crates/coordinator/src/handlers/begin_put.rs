@@ -74,8 +74,8 @@ fn begin(
         stripes: granted.stripes.into_iter().map(grant).collect(),
         definition,
         nodes: cluster.members().addresses(),
-        cluster: Some(cluster.id),
-        label: Some(ObjectLabel { id: put, ..label }),
+        cluster: cluster.id,
+        label: ObjectLabel { id: put, ..label },
     })
 }
 

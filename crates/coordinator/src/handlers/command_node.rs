@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::ambient::{Mended, is_back};
 use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing};
 
 use crate::answer::answer;
@@ -35,7 +34,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
         }
         NodeAction::Stop => stop(cluster, node).await.map(|()| "stop")?,
         NodeAction::Start => start(cluster, node).await.map(|()| "start")?,
-        NodeAction::Wipe => return wipe(cluster, node, request.force, listener).await,
+        NodeAction::Wipe => return driver::order_wipe(cluster, node, request.force, listener).await,
     };
     let report = JobReport { kind: kind.into(), ..JobReport::default() };
     // The caller may be gone.
@@ -78,49 +77,6 @@ async fn start(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    Ok(())
-}
-
-/// Has all blocks of the node deleted. The wipe is recorded before anything is deleted; so it is completed later
-/// if the coordinator or the agent ends meanwhile.
-async fn wipe(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: Listener) -> Result<()> {
-    if !cluster.members().readable(node) {
-        let reason = "expected a living node: start it first".into();
-        return Err(CoordinatorError::Unavailable { node, reason });
-    }
-    if !cluster.members().wiping(node) {
-        // One at a time: with two wipes at once, each must count the blocks that the other deletes.
-        let _turn = cluster.judging.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
-        let harm = driver::would_cost(cluster, node).await?;
-        if harm.stripes > 0 && !force {
-            return Err(CoordinatorError::Conflict {
-                what: format!("wipe of {node}"),
-                expected: "blocks that the rest of the cluster can do without (--force wipes it anyway)"
-                    .into(),
-                got: harm.to_string(),
-            });
-        }
-        if is_back(Mended::WipesUnrecorded) {
-            cluster.spawn(driver::wipe(cluster.clone(), node, Some(listener)));
-            return Ok(());
-        }
-        // From now on nothing is read from the node or written to it, also after a restart.
-        cluster.members().set_wiping(node, true);
-        cluster.places().wiped(node);
-        // With a new epoch, puts under way check at their commit what they wrote there.
-        let intend = |record: &mut NodeRecord| {
-            record.wiping = true;
-            record.epoch += 1;
-        };
-        if let Err(error) = record(cluster, node, intend).await {
-            cluster.members().set_wiping(node, false);
-            return Err(error);
-        }
-        if harm.stripes > 0 {
-            tracing::warn!("{node} is wiped although that costs {harm}");
-        }
-    }
-    cluster.spawn(driver::wipe(cluster.clone(), node, Some(listener)));
     Ok(())
 }
 

@@ -4,88 +4,24 @@
 //! Nodes that were restarted or wiped after the put wrote to them are asked whether they still have the blocks. If
 //! one does not, nothing becomes visible, and the client is told which stripes to write again.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use kintsu_code::Code;
-use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_wire::message::{
-    BlockRef, CommitPut, CommitReply, HeldBlock, LookBlocks, RefusedStripe, WrittenStripe,
-};
+use kintsu_wire::message::{CommitPut, CommitReply, RefusedStripe};
 
 use super::begin_put::grant;
 use crate::cluster::Cluster;
-use crate::error::{CoordinatorError, Result};
-use crate::meta::{Commit, Doubt, Evidence, Fence, Meta, Refusal, Told};
-
-/// How many times the commit is tried. After each failed try, the doubtful nodes are asked.
-const ROUNDS: usize = 5;
-/// Most blocks that one call asks an agent about.
-const LOOK_BATCH: usize = 1000;
-/// How long an agent may take to check a batch.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::driver;
+use crate::engine::commit::Refusal;
+use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: CommitPut) -> Result<CommitReply> {
-    let (put, worker) = (request.put, cluster.clone());
-    let commit = async move {
-        let committed = commit(&worker, put, request.stripes.into()).await;
-        if matches!(committed, Ok(CommitReply::Visible(_)) | Err(CoordinatorError::Exists { .. })) {
-            worker.leases().end(put);
-            // The blocks of a replaced object, or of this put, may have become garbage.
-            worker.sweep.notify_one();
-        }
-        committed
-    };
-    cluster.whole(commit).await
-}
-
-async fn commit(cluster: &Arc<Cluster>, put: u64, written: Arc<[WrittenStripe]>) -> Result<CommitReply> {
-    let mut told: Arc<BTreeMap<NodeId, Told>> = Arc::default();
-    let mut restless = None;
-    for _ in 0..ROUNDS {
-        let down = cluster.members().down();
-        let (now, worker, written, known) =
-            (cluster.unix_seconds(), cluster.clone(), written.clone(), told.clone());
-        let tried = move |meta: &Meta| {
-            // The code is needed only if nodes are dead.
-            let code = OnceCell::new();
-            let bearable = |lost: &[BlockIndex]| {
-                let code = code.get_or_init(|| code_of(&worker, meta, put).ok().flatten());
-                code.as_ref().is_some_and(|code| code.recoverable(lost))
-            };
-            let evidence = Evidence { down: &down, told: &known, bearable: &bearable };
-            meta.try_commit(put, &written, now, &evidence)
-        };
-        match cluster.meta.off(tried).await? {
-            Commit::Visible(object) => return Ok(CommitReply::Visible(object)),
-            Commit::Refused(refusals) => {
-                tracing::info!("put {put}: {} stripes must be written again", refusals.len());
-                return Ok(CommitReply::Refused(refusals.into_iter().map(refused).collect()));
-            }
-            Commit::Unsure(doubts) => {
-                restless = doubts.first().map(|doubt| doubt.node);
-                let answers = doubts.into_iter().map(|doubt| ask(cluster, doubt));
-                let answers = futures::future::join_all(answers).await;
-                told = Arc::new(answers.into_iter().collect());
-                if cluster.stop.is_cancelled() {
-                    break;
-                }
-            }
-        }
-    }
-    Err(CoordinatorError::Conflict {
-        what: format!("commit of put {put}"),
-        expected: "nodes that are not restarted while they are asked for its blocks".into(),
-        got: format!("{} restarted again and again", restless.map_or("one".into(), |node| node.to_string())),
+    let CommitPut { put, stripes } = request;
+    let committed = cluster.whole(driver::commit(cluster.clone(), put, stripes.into())).await?;
+    Ok(match committed {
+        Ok(object) => CommitReply::Visible(object),
+        Err(refusals) => CommitReply::Refused(refusals.into_iter().map(refused).collect()),
     })
-}
-
-/// The code of a put under way.
-fn code_of(cluster: &Arc<Cluster>, meta: &Meta, put: u64) -> Result<Option<Arc<dyn Code>>> {
-    meta.snapshot()?.put(put)?.map(|put| cluster.code(put.code)).transpose()
 }
 
 fn refused(refusal: Refusal) -> RefusedStripe {
@@ -93,89 +29,16 @@ fn refused(refusal: Refusal) -> RefusedStripe {
     RefusedStripe { offset: stripe.offset, grant: grant(stripe), node, detail }
 }
 
-/// Asks a node which of these blocks it still holds exactly as they were written.
-async fn ask(cluster: &Arc<Cluster>, doubt: Doubt) -> (NodeId, Told) {
-    let Doubt { node, fence, blocks } = doubt;
-    let mut told = Told { fence, there: HashSet::new(), missing: HashMap::new() };
-    let mut silent = registered(cluster, node, fence).await.err();
-    for batch in blocks.chunks(LOOK_BATCH) {
-        let found = match &silent {
-            None => look(cluster, node, batch).await,
-            Some(reason) => Err(String::clone(reason)),
-        };
-        match found {
-            Ok(found) => {
-                for (want, got) in batch.iter().zip(found) {
-                    match got {
-                        Some(got) if got == *want => drop(told.there.insert(want.id)),
-                        got => drop(told.missing.insert(want.id, difference(node, want, got.as_ref()))),
-                    }
-                }
-            }
-            Err(reason) => {
-                let detail =
-                    format!("{node} was started again or wiped after it was written to, and {reason}");
-                told.missing.extend(batch.iter().map(|want| (want.id, detail.clone())));
-                silent = Some(reason);
-            }
-        }
-    }
-    (node, told)
-}
-
-/// Waits until a restarted node can be asked: it must register and report its blocks first.
-async fn registered(cluster: &Arc<Cluster>, node: NodeId, fence: Option<Fence>) -> Result<(), String> {
-    let until = cluster.now_ms() + PATIENCE.as_millis() as u64;
-    let known = || {
-        let members = cluster.members();
-        let member = members.node(node).filter(|member| member.up);
-        member.is_none_or(|member| fence.is_none_or(|fence| fence.incarnation == member.record.incarnation))
-    };
-    while !known() {
-        if cluster.now_ms() > until || cluster.stop.is_cancelled() {
-            return Err("has not reported its blocks yet".into());
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
-}
-
-async fn look(
-    cluster: &Arc<Cluster>,
-    node: NodeId,
-    blocks: &[HeldBlock],
-) -> Result<Vec<Option<HeldBlock>>, String> {
-    let mut agent = cluster.agent(node).map_err(|e| e.to_string())?;
-    let wanted = blocks.iter().map(|b| BlockRef { id: b.id, generation: b.generation }).collect();
-    let looking = tokio::time::timeout(PATIENCE, agent.look(LookBlocks { blocks: wanted }));
-    let found = match cluster.stop.run_until_cancelled(looking).await {
-        Some(Ok(Ok(found))) => found.into_inner().blocks,
-        Some(Ok(Err(status))) => return Err(format!("cannot be asked for its blocks: {}", status.message())),
-        Some(Err(_)) => return Err(format!("did not answer within {PATIENCE:?}")),
-        None => return Err("cannot be asked: the coordinator ends".into()),
-    };
-    if found.len() == blocks.len() {
-        return Ok(found);
-    }
-    Err(format!("answered for {} blocks, expected {}", found.len(), blocks.len()))
-}
-
-fn difference(node: NodeId, want: &HeldBlock, got: Option<&HeldBlock>) -> String {
-    let what = match got {
-        None => "it does not have the block any more",
-        Some(_) => "it has another block in its place",
-    };
-    format!("{} on {node}: {node} was started again or wiped after it was written to, and {what}", want.id)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::CoordinatorError;
     use crate::handlers::tests::{
         begin, cluster, enlist, registration, reopen, silence, until, visible, written,
     };
     use crate::handlers::{begin_put, lookup, register};
-    use kintsu_wire::message::{Encoding, Lookup, Register};
+    use kintsu_dag::NodeId;
+    use kintsu_wire::message::{Encoding, Lookup, Register, WrittenStripe};
 
     #[tokio::test]
     async fn an_object_is_visible_after_its_commit_and_not_before() {

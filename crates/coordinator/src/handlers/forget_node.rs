@@ -20,7 +20,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
     }
     cluster.meta.off(move |meta| meta.forget_node(node)).await?;
     // If its agent comes back just now, it must register again.
-    cluster.reports().remove(&node);
+    cluster.reports().forget(node);
     cluster.members().forget(node);
     tracing::info!("{node} is forgotten");
     Ok(Done {})

@@ -1,8 +1,10 @@
-//! Says where an object is: returns the object, a page of its stripes, and all nodes. Reads one snapshot.
+//! Says where an object is: returns the object, a page of its stripes, and all nodes; and if a block of the page cannot be
+//! read, what the client needs to decode it. Reads one snapshot.
 
 use std::sync::Arc;
 
-use kintsu_wire::message::{Lookup, ObjectView};
+use kintsu_plan::Rates;
+use kintsu_wire::message::{Lookup, ObjectView, StripeInfo};
 
 use crate::cluster::Cluster;
 use crate::error::Result;
@@ -23,5 +25,32 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectVie
             Ok((snapshot.object_info(&name)?, stripes, definition))
         })
         .await?;
-    Ok(ObjectView { object, stripes, definition, nodes: cluster.members().addresses() })
+    let (down, nodes) = {
+        let members = cluster.members();
+        (members.down(), members.addresses())
+    };
+    let rates = cluster.rates();
+    let absent =
+        |stripe: &StripeInfo| stripe.blocks.iter().flatten().any(|b| b.lost || down.contains(&b.node));
+    let rates = (rates.is_empty() || stripes.iter().any(absent)).then(|| Rates::clone(&rates));
+    Ok(ObjectView { object, stripes, definition, nodes, cluster: cluster.id, rates })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{cluster, put, silence};
+
+    #[tokio::test]
+    async fn rates_come_along_when_a_block_cannot_be_read() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        put(&cluster, "a", 48).await;
+        let view = || handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 9 });
+        assert_eq!(view().await.unwrap().rates, Some(Rates::default()), "there are none");
+        let rates = Rates::even((0..4).map(kintsu_dag::NodeId), std::num::NonZeroU64::new(1000).unwrap());
+        cluster.set_rates(rates.clone());
+        assert_eq!(view().await.unwrap().rates, None);
+        silence(&cluster, &[2]);
+        assert_eq!(view().await.unwrap().rates, Some(rates));
+    }
 }

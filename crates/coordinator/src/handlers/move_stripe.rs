@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use kintsu_wire::message::{MoveStripe, StripeGrant};
+use kintsu_wire::message::{MoveStripe, StripeGrants};
 
 use super::begin_put::{grant, homes};
 use crate::cluster::Cluster;
 use crate::error::Result;
 
 /// See the head of this file.
-pub async fn handle(cluster: &Arc<Cluster>, request: MoveStripe) -> Result<StripeGrant> {
+pub async fn handle(cluster: &Arc<Cluster>, request: MoveStripe) -> Result<StripeGrants> {
     let MoveStripe { put, stripe, avoid } = request;
     let mut placed = homes(cluster, avoid);
     let worker = cluster.clone();
@@ -27,7 +27,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MoveStripe) -> Result<Strip
         worker.sweep.notify_one();
         Ok(moved)
     };
-    cluster.whole(moving).await.map(grant)
+    let moved = cluster.whole(moving).await?;
+    Ok(StripeGrants { stripes: vec![grant(moved)], nodes: cluster.members().addresses() })
 }
 
 #[cfg(test)]
@@ -44,7 +45,9 @@ mod tests {
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
         let (put, stripe) = (ticket.put, ticket.stripes[0].id);
         let avoid = vec![NodeId(0), NodeId(1)];
-        let moved = handle(&cluster, MoveStripe { put, stripe, avoid: avoid.clone() }).await.unwrap();
+        let reply = handle(&cluster, MoveStripe { put, stripe, avoid: avoid.clone() }).await.unwrap();
+        let moved = &reply.stripes[0];
+        assert_eq!((reply.stripes.len(), reply.nodes.len()), (1, 6));
         assert!(moved.id != stripe && !moved.homes.iter().flatten().any(|node| avoid.contains(node)));
         let again = handle(&cluster, MoveStripe { put, stripe, avoid: avoid.clone() }).await;
         assert!(matches!(again, Err(CoordinatorError::NotFound { .. })));

@@ -4,129 +4,26 @@
 //! Refused: an agent of another cluster, a folder that is not the node's, a second live agent of one folder. If an
 //! agent remembers more than these metadata contain, the metadata count as older: from then on nothing is deleted.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use kintsu_dag::NodeId;
 use kintsu_wire::message::{Register, Registered};
 
-use super::report_blocks::Report;
 use crate::cluster::Cluster;
-use crate::error::{CoordinatorError, Result};
-use crate::meta::{Applicant, Meta, NodeRecord};
-
-/// How long an agent that may be a rival has to accept a connection.
-const ANSWER: Duration = Duration::from_secs(1);
+use crate::driver;
+use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registered> {
-    if let Some(other) = request.cluster.filter(|other| *other != cluster.id) {
-        tracing::warn!(
-            "{} belongs to cluster {other}, not to this one, {}: refused",
-            request.dir,
-            cluster.id
-        );
-        return Err(CoordinatorError::Conflict {
-            what: format!("registration of {}", request.dir),
-            expected: format!("a folder of cluster {}", cluster.id),
-            got: format!("one of cluster {other}; nothing was changed"),
-        });
-    }
-    if let Some(node) = request.node {
-        check_rival(cluster, node, request.control, request.incarnation).await?;
-    }
-    look_back(cluster, &request).await?;
-    let Register { rack, control, data, dir, incarnation, .. } = request;
-    let mut record = NodeRecord::new(rack, control, data, dir, incarnation);
-    (record.name, record.rack_name) = (request.name, request.rack_name);
-    let Register { node, folder, replace, moved, .. } = request;
-    let applicant = Applicant { node, folder, replace, moved, record };
-    let enrolled = cluster.meta.off(move |meta| meta.enroll(applicant)).await?;
-    let node = enrolled.node;
-    if enrolled.replaced {
-        tracing::warn!("{node} has another folder from now on: {folder}");
-    }
-    cluster.reports().insert(node, Report::new(enrolled.record, enrolled.ran, request.blocks));
-    let heartbeat_ms = cluster.config.heartbeat.as_millis() as u64;
-    let labels = cluster.is_rebuilding();
-    if labels && cluster.rebuild().begins(node) {
-        // It reports its blocks again: what it reported before may have moved since.
-        cluster.meta.off(move |meta| meta.forget_found_on(node)).await?;
-    }
-    Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen: cluster.seen(), labels })
-}
-
-/// Refuses to replace an agent that still accepts connections.
-async fn check_rival(cluster: &Cluster, node: NodeId, control: SocketAddr, incarnation: u64) -> Result<()> {
-    let rival = {
-        let members = cluster.members();
-        let rival = members.rival(node, control, incarnation, cluster.now_ms());
-        rival.map(|m| (m.record.control, m.record.dir.clone()))
-    };
-    let Some((address, dir)) = rival else { return Ok(()) };
-    match tokio::time::timeout(ANSWER, kintsu_wire::net::TcpStream::connect(address)).await {
-        Ok(Ok(_)) => Err(CoordinatorError::Exists {
-            what: "node id",
-            name: node.0.to_string(),
-            hint: format!(": a live agent on {dir} at {address} has it"),
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Checks whether the agent remembers more than these metadata contain. If so, they count as older from now on.
-async fn look_back(cluster: &Arc<Cluster>, request: &Register) -> Result<()> {
-    let (seen, next_stripe) = (request.seen, request.next_stripe);
-    let who = request.node.map_or_else(|| request.dir.clone(), |node| format!("{node} ({})", request.dir));
-    let look = move |meta: &Meta| {
-        let snapshot = meta.snapshot()?;
-        let unknown = seen.map(|seen| snapshot.holds(seen)).transpose()?.is_some_and(|holds| !holds);
-        let beyond = next_stripe > snapshot.next_stripe()?;
-        if !unknown && !beyond {
-            return Ok(None);
-        }
-        let what = if unknown { "remembers later metadata" } else { "holds blocks of later stripes" };
-        let why = format!(
-            "the metadata are older than what agents hold: {who} {what}; was an older copy restored?"
-        );
-        let start = seen.filter(|_| unknown).map(|seen| (seen.boot, seen.nonce));
-        let news = meta.fall_behind(&why, start, next_stripe)?;
-        Ok(Some((why, news)))
-    };
-    if let Some((why, news)) = cluster.meta.off(look).await? {
-        if cluster.config.accept_older {
-            tracing::warn!("{why} The metadata are accepted as they are.");
-            return cluster.meta.off(|meta| meta.accept_older()).await.map(drop);
-        }
-        let rebuilding = cluster.is_rebuilding();
-        if news && !rebuilding {
-            tracing::error!("{why}");
-        }
-        cluster.gate().fall_behind(why);
-        cluster.outrun(seen.map_or(0, |seen| seen.boot));
-        if cluster.config.restore.is_some() && !rebuilding {
-            complete(cluster).await?;
-        }
-    }
-    Ok(())
-}
-
-/// The metadata come from a copy and lack what was committed after it: starts a rebuild of that from the blocks.
-async fn complete(cluster: &Arc<Cluster>) -> Result<()> {
-    tracing::warn!("what was committed after the copy is rebuilt from the blocks of all agents");
-    cluster.meta.off(|meta| meta.begin_rebuild()).await?;
-    cluster.gate().set_rebuilding(true);
-    // Agents that registered before must report their labels too.
-    cluster.members().recall();
-    Ok(())
+    driver::register(cluster, request).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::CoordinatorError;
     use crate::handlers::heartbeat;
     use crate::handlers::tests::{cluster, enlist, put, registration, reopen, silence};
+    use kintsu_dag::NodeId;
     use kintsu_wire::message::{DiskUsage, Heartbeat, NodeState};
     use kintsu_wire::{ClusterId, FolderId, Seen};
 

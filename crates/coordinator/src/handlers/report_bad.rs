@@ -4,17 +4,17 @@
 
 use std::sync::Arc;
 
-use kintsu_wire::message::{BadBlock, Done, FaultKind};
+use kintsu_wire::message::{BadBlock, Done};
 
 use crate::cluster::Cluster;
 use crate::driver;
+use crate::engine::doubt::is_reason;
 use crate::error::Result;
 use crate::meta::LostBlock;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BadBlock) -> Result<Done> {
-    use FaultKind::{Corrupt, Io, Missing, Stale};
-    if matches!(request.kind, Corrupt | Missing | Stale | Io) {
+    if is_reason(request.kind) {
         tracing::info!("{} on {} is reported: {}", request.id, request.node, request.detail);
         let suspect = LostBlock { id: request.id, node: request.node, why: request.kind };
         driver::report(cluster, vec![suspect]);
@@ -28,6 +28,7 @@ mod tests {
     use crate::driver::doubts::{doubt, reverify_node};
     use crate::live::Live;
     use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+    use kintsu_wire::message::FaultKind;
 
     fn report(stripe: StripeId, index: u8, node: NodeId, kind: FaultKind) -> BadBlock {
         BadBlock {

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::DIGEST_UNKNOWN;
 use kintsu_wire::ambient::{Mended, is_back};
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind};
 use redb::{ReadableTable, ReadableTableMetadata};
@@ -11,23 +10,8 @@ use redb::{ReadableTable, ReadableTableMetadata};
 use super::change::{Landing, LostBlock, Parity};
 use super::write::Tables;
 use super::{Meta, Snapshot, record, tables};
+use crate::engine::census::Proof;
 use crate::error::{CoordinatorError, Result};
-
-/// The proof that a block is as recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof {
-    /// Its header was read. This clears blocks that were flagged as missing or as another generation.
-    Header,
-    /// All its bytes were read and verified. This clears every block.
-    Read,
-}
-
-impl Proof {
-    /// Whether a block that was flagged for this reason counts as sound now.
-    pub fn clears(self, why: FaultKind) -> bool {
-        self == Self::Read || matches!(why, FaultKind::Missing | FaultKind::Stale)
-    }
-}
 
 impl Meta {
     /// Flags those of these blocks lost that still have the given home; returns them.
@@ -125,7 +109,7 @@ impl Meta {
                     }
                     continue;
                 };
-                if is_placeholder(block) {
+                if block.is_placeholder() {
                     block.digest = Some(l.digest);
                 }
                 if block.digest != Some(l.digest) {
@@ -356,11 +340,6 @@ impl Snapshot {
     }
 }
 
-/// Whether a block was not found when the metadata were rebuilt from blocks: its place and its digest are unknown.
-pub fn is_placeholder(block: &record::BlockRecord) -> bool {
-    block.lost && block.digest == Some(DIGEST_UNKNOWN)
-}
-
 /// If a block lands on a node that was only guessed as the home of a placeholder of the same stripe, moves the
 /// placeholder to the block's old home.
 fn make_room(t: &mut Tables<'_>, id: StripeId, stripe: &mut record::StripeRecord, l: &Landing) -> Result<()> {
@@ -369,7 +348,7 @@ fn make_room(t: &mut Tables<'_>, id: StripeId, stripe: &mut record::StripeRecord
     };
     let generation = stripe.generation;
     let slot = stripe.blocks.get_mut(usize::from(taken.0)).and_then(Option::as_mut);
-    let Some(other) = slot.filter(|b| taken != l.index && is_placeholder(b)) else { return Ok(()) };
+    let Some(other) = slot.filter(|b| taken != l.index && b.is_placeholder()) else { return Ok(()) };
     t.flag(id, taken, other, None)?;
     t.unsettle(id, taken, generation, l.to)?;
     t.garbage.remove((l.to.0, id.0, taken.0, generation))?;

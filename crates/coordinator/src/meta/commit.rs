@@ -1,6 +1,6 @@
 //! The commit of a put: all its stripes become an object in one transaction, or none of them does.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_wire::message::{DigestBytes, Encoding, FaultKind, ObjectInfo, WrittenStripe};
@@ -8,11 +8,12 @@ use redb::ReadableTable;
 
 use super::Meta;
 use super::blocks::byte_of;
-use super::fence::{self, Doubt, Evidence, Judgement, Refusal};
+use super::fence;
 use super::objects::{add_object, drop_object, info};
 use super::puts::{discard, invalid, pending, taken, told, unknown};
 use super::record::{self, BlockRecord, CodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord};
 use super::write::Tables;
+use crate::engine::commit::{Doubt, Evidence, Judgement, Refusal};
 use crate::error::{CoordinatorError, Result};
 
 /// The outcome of a commit.
@@ -136,7 +137,7 @@ fn show(
     id: u64,
     put: PendingPut,
     last: &Last<'_>,
-    lost: &HashSet<BlockId>,
+    lost: &BTreeSet<BlockId>,
     created: u64,
 ) -> Result<()> {
     let encoded = put.encoding == Encoding::Online;

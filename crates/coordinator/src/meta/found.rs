@@ -376,7 +376,7 @@ impl NodeRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::Range;
+    use crate::engine::enroll::Range;
     use crate::meta::tests::open;
     use kintsu_dag::{BlockId, BlockIndex};
     use kintsu_plan::{DIGEST_UNKNOWN, Layout, LayoutKind};

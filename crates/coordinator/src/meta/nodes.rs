@@ -1,61 +1,21 @@
 //! Nodes: their records, and comparing the blocks that they hold with those that they should hold.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use kintsu_dag::{BlockId, NodeId, StripeId};
-use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind, HeldBlock};
+use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock};
 use redb::ReadableTable;
 
-use super::blocks::{Proof, is_placeholder};
 use super::change::{Landing, LostBlock};
 use super::record::{self, NodeRecord};
 use super::{Meta, Snapshot, tables};
+use crate::engine::census::{self, Census, Comparison, Proof};
+use crate::engine::enroll::Range;
+use crate::engine::wipe;
 use crate::error::{CoordinatorError, Result};
 
 /// Most blocks of a node that one transaction of [`Meta::wipe`] flags.
 const WIPE_BATCH: usize = 8192;
-
-/// The stripes that a page of a node's blocks covers: those after `after`, up to and including `upto`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Range {
-    /// The last stripe of the previous page; `None` for the first page.
-    pub after: Option<StripeId>,
-    /// The last stripe of the page; `None` for the last page.
-    pub upto: Option<StripeId>,
-}
-
-impl Range {
-    /// The first and last stripe id of the range; `None` if it is empty.
-    fn ids(self) -> Option<(u64, u64)> {
-        let first = self.after.map_or(Some(0), |after| after.0.checked_add(1))?;
-        let last = self.upto.map_or(u64::MAX, |upto| upto.0);
-        (first <= last).then_some((first, last))
-    }
-}
-
-/// A block that is lost at its home, but is whole and as recorded on a node, usually another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stray {
-    /// The block.
-    pub file: BlockRef,
-    /// Its home, where it is lost.
-    pub home: NodeId,
-    /// Its digest.
-    pub digest: DigestBytes,
-}
-
-/// The differences between the blocks that a node holds and the blocks that the metadata place on it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Comparison {
-    /// Blocks placed there that are missing, or have another generation, length or digest.
-    pub lost: Vec<LostBlock>,
-    /// Blocks flagged lost that are there as recorded.
-    pub found: Vec<(BlockId, NodeId)>,
-    /// Blocks that are there, but not placed there.
-    pub unknown: Vec<BlockRef>,
-    /// Blocks that are there as recorded, and lost at their homes.
-    pub strays: Vec<Stray>,
-}
 
 impl Meta {
     /// Changes what is recorded of a node, if it is known.
@@ -137,8 +97,7 @@ impl Meta {
             let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
             t.garbage.retain_in(from..=to, |_, ()| false)?;
             if let Some(mut record) = t.node(node)? {
-                record.wiping = false;
-                record.epoch += 1;
+                wipe::ended(&mut record);
                 t.set_node(node, &record)?;
             }
             Ok(())
@@ -180,12 +139,11 @@ impl Snapshot {
         node: NodeId,
         range: Range,
         held: &[HeldBlock],
-        damaged: &HashSet<BlockId>,
+        damaged: &BTreeSet<BlockId>,
     ) -> Result<Comparison> {
         let Some((first, last)) = range.ids() else { return Ok(Comparison::default()) };
-        let mut rest: HashMap<BlockId, &HeldBlock> = held.iter().map(|b| (b.id, b)).collect();
         let by_node = self.txn.open_table(tables::BY_NODE)?;
-        let mut out = Comparison::default();
+        let mut census = Census::new(node, held, damaged);
         let mut codes: HashMap<u16, usize> = HashMap::new();
         for row in by_node.range((node.0, first)..=(node.0, last))? {
             let (key, index) = row?;
@@ -193,39 +151,15 @@ impl Snapshot {
             let id = BlockId { stripe: StripeId(key.value().1), index };
             let Some(stripe) = self.stripe(id.stripe)? else { continue };
             let Some(block) = stripe.block(index) else { continue };
-            let k = self.data_blocks(stripe.code, &mut codes)?;
-            let why = match rest.get(&id) {
-                None if damaged.contains(&id) => Some(FaultKind::Corrupt),
-                None => Some(FaultKind::Missing),
-                // A file of another generation also stays in `rest`, as an unknown file.
-                Some(b) if b.generation != stripe.generation => Some(FaultKind::Stale),
-                Some(b) => {
-                    let whole = b.len == stripe.layout.block_len(k, index);
-                    if whole && is_placeholder(block) {
-                        // This block was not found when the metadata were rebuilt from blocks. Now its digest is
-                        // known.
-                        let file = BlockRef { id, generation: b.generation };
-                        out.strays.push(Stray { file, home: node, digest: b.digest });
-                        rest.remove(&id);
-                        continue;
-                    }
-                    let same = whole && Some(b.digest) == block.digest;
-                    rest.remove(&id);
-                    (!same).then_some(FaultKind::Corrupt)
-                }
-            };
-            match why {
-                Some(why) if !block.lost => out.lost.push(LostBlock { id, node, why }),
-                None if block.lost => out.found.push((id, node)),
-                _ => {}
+            census.placed(id, &stripe, block, self.data_blocks(stripe.code, &mut codes)?);
+        }
+        for held in census.rest() {
+            if let Some(stripe) = self.stripe(held.id.stripe)? {
+                let k = self.data_blocks(stripe.code, &mut codes)?;
+                census.elsewhere(census::stray(&stripe, k, held));
             }
         }
-        for block in rest.values() {
-            out.strays.extend(self.stray(block, &mut codes)?);
-        }
-        out.unknown = rest.values().map(|b| BlockRef { id: b.id, generation: b.generation }).collect();
-        out.unknown.sort_unstable_by_key(|b| (b.id, b.generation));
-        Ok(out)
+        Ok(census.end())
     }
 
     /// The home at which this block is lost, if `node` holds it as recorded and may become its home.
@@ -233,10 +167,9 @@ impl Snapshot {
     /// # Errors
     /// The disk fails.
     pub fn misses(&self, node: NodeId, held: &HeldBlock) -> Result<Option<NodeId>> {
-        let Some(Stray { home, .. }) = self.stray(held, &mut HashMap::new())? else { return Ok(None) };
         let Some(stripe) = self.stripe(held.id.stripe)? else { return Ok(None) };
-        let taken = stripe.made().any(|(_, b)| b.node == node && !is_placeholder(b));
-        Ok((home == node || !taken).then_some(home))
+        let k = self.data_blocks(stripe.code, &mut HashMap::new())?;
+        Ok(census::missed_at(node, &stripe, k, held))
     }
 
     /// Those of these files that are unknown: not at their home, not part of a put, not garbage.
@@ -266,19 +199,6 @@ impl Snapshot {
             return Ok(k);
         }
         Ok(*known.entry(code).or_insert(usize::from(self.code(code)?.k)))
-    }
-
-    /// The block, if it is as recorded and lost at its home.
-    fn stray(&self, held: &HeldBlock, codes: &mut HashMap<u16, usize>) -> Result<Option<Stray>> {
-        let Some(stripe) = self.stripe(held.id.stripe)?.filter(|s| s.generation == held.generation) else {
-            return Ok(None);
-        };
-        let Some(block) = stripe.block(held.id.index).filter(|b| b.lost) else { return Ok(None) };
-        let k = self.data_blocks(stripe.code, codes)?;
-        let known = block.digest == Some(held.digest) || is_placeholder(block);
-        let same = known && held.len == stripe.layout.block_len(k, held.id.index);
-        let file = BlockRef { id: held.id, generation: held.generation };
-        Ok(same.then_some(Stray { file, home: block.node, digest: held.digest }))
     }
 }
 

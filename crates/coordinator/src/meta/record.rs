@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::{Division, Layout, LayoutKind};
+use kintsu_plan::{DIGEST_UNKNOWN, Division, Layout, LayoutKind};
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{DigestBytes, Encoding};
 use serde::Serialize;
@@ -57,6 +57,13 @@ pub struct BlockRecord {
     pub digest: Option<DigestBytes>,
     /// It cannot be read at its home: it must be repaired.
     pub lost: bool,
+}
+
+impl BlockRecord {
+    /// Whether it was not found when the metadata were rebuilt from blocks: its place and its digest are unknown.
+    pub fn is_placeholder(&self) -> bool {
+        self.lost && self.digest == Some(DIGEST_UNKNOWN)
+    }
 }
 
 /// A visible stripe.
@@ -164,6 +171,11 @@ impl StripeRecord {
     /// The block at `index`, if that is in range and not empty.
     pub fn block(&self, index: BlockIndex) -> Option<&BlockRecord> {
         self.blocks.get(usize::from(index.0))?.as_ref()
+    }
+
+    /// The block at `index`, if it was made and its home is this node.
+    pub fn at_home(&self, index: BlockIndex, node: NodeId) -> Option<&BlockRecord> {
+        self.block(index).filter(|b| b.node == node && b.digest.is_some())
     }
 
     /// The blocks that were made, with their indices.

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use redb::ReadableTable;
 
 use super::*;
+use crate::engine::commit::{Evidence, Told};
+use crate::engine::enroll::Range;
 
 const N: u8 = 4;
 const K: u8 = 2;
@@ -292,7 +294,7 @@ fn what_a_node_holds_is_compared_with_what_it_should_hold() {
     ];
     let node = NodeId(0);
     let comparison =
-        meta.snapshot().unwrap().compare(node, Range::default(), &there, &HashSet::new()).unwrap();
+        meta.snapshot().unwrap().compare(node, Range::default(), &there, &Default::default()).unwrap();
     let lost: Vec<_> = comparison.lost.iter().map(|l| (l.id.stripe, l.why)).collect();
     use FaultKind::{Corrupt, Missing, Stale};
     assert_eq!(lost, [(ids[1], Corrupt), (ids[2], Stale), (ids[3], Corrupt), (ids[4], Missing)]);
@@ -309,7 +311,8 @@ fn what_a_node_holds_is_compared_with_what_it_should_hold() {
 
     // The node comes back with all its blocks: headers show that a block is there, not that its bytes are sound.
     let all: Vec<_> = ids.iter().map(|&id| held(id, 1, 8, digest(id, 0))).collect();
-    let comparison = meta.snapshot().unwrap().compare(node, Range::default(), &all, &HashSet::new()).unwrap();
+    let comparison =
+        meta.snapshot().unwrap().compare(node, Range::default(), &all, &Default::default()).unwrap();
     assert_eq!(comparison.lost, []);
     meta.reconcile(node, Range::default(), &comparison, &all, &HashSet::new()).unwrap();
     let still: Vec<_> = meta.snapshot().unwrap().lost(None, 10).unwrap();
@@ -533,7 +536,7 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
         .iter()
         .map(|d| {
             let there = d.blocks.iter().map(|b| b.id).collect();
-            (d.node, Told { fence: d.fence, there, missing: Default::default() })
+            (d.node, Told { there, ..Told::nothing(d) })
         })
         .collect();
     let evidence = Evidence { told: &told, ..evidence };

@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use futures::Stream;
 use kintsu_dag::NodeId;
-use kintsu_plan::Rates;
-use kintsu_wire::coordinator::coordinator_server::Coordinator;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello};
+use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::*;
-use kintsu_wire::{CoordinatorChannel, Credentials, channel, connect_coordinator, guard_coordinator};
+use kintsu_wire::{Credentials, MembershipChannel, channel, connect_coordinator};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until};
@@ -196,29 +195,23 @@ async fn pump(
 /// Takes the registrations of agents in place of the coordinator.
 pub struct Front {
     net: Arc<Net>,
-    behind: CoordinatorChannel,
+    behind: MembershipChannel,
 }
 
 impl Front {
     /// Listens in front of a coordinator.
     pub async fn serve(net: Arc<Net>, coordinator: SocketAddr) -> SocketAddr {
-        let behind = connect_coordinator(coordinator, &Credentials::none()).unwrap();
+        let behind = connect_coordinator(coordinator, &Credentials::none()).unwrap().membership;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let service = guard_coordinator(Self { net, behind }, &Credentials::none());
-        tokio::spawn(channel::server().add_service(service).serve_with_incoming(channel::incoming(listener)));
+        let routes = channel::membership_routes(Arc::new(Self { net, behind }));
+        tokio::spawn(channel::serve(routes, Credentials::none(), listener, std::future::pending()));
         addr
     }
 }
 
-fn other<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("only for agents"))
-}
-
-type Events = Pin<Box<dyn Stream<Item = Result<JobEvent, Status>> + Send>>;
-
 #[tonic::async_trait]
-impl Coordinator for Front {
+impl Membership for Front {
     async fn register(&self, request: Request<Register>) -> Result<Response<Registered>, Status> {
         let mut register = request.into_inner();
         let node = register.node.expect("agents of a test have ids");
@@ -241,96 +234,8 @@ impl Coordinator for Front {
         self.behind.clone().report_bad(request.into_inner()).await
     }
 
-    async fn cluster(&self, _: Request<Nothing>) -> Result<Response<ClusterInfo>, Status> {
-        other()
-    }
-    async fn quarantine(&self, _: Request<Quarantine>) -> Result<Response<QuarantineList>, Status> {
-        other()
-    }
-    async fn restore_block(&self, _: Request<RestoreBlock>) -> Result<Response<HeldBlock>, Status> {
-        other()
-    }
-    async fn confirm_quarantine(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn rebuild(&self, _: Request<Nothing>) -> Result<Response<RebuildStatus>, Status> {
-        other()
-    }
-    async fn finish_rebuild(&self, _: Request<Nothing>) -> Result<Response<RebuildStatus>, Status> {
-        other()
-    }
-    async fn forget_node(&self, _: Request<NodeRef>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn begin_put(&self, _: Request<BeginPut>) -> Result<Response<PutTicket>, Status> {
-        other()
-    }
-    async fn renew_put(&self, _: Request<PutRef>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn move_stripe(&self, _: Request<MoveStripe>) -> Result<Response<StripeGrant>, Status> {
-        other()
-    }
-    async fn more_stripes(&self, _: Request<MoreStripes>) -> Result<Response<StripeGrants>, Status> {
-        other()
-    }
-    async fn commit_put(&self, _: Request<CommitPut>) -> Result<Response<CommitReply>, Status> {
-        other()
-    }
-    async fn abort_put(&self, _: Request<PutRef>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn lookup(&self, _: Request<Lookup>) -> Result<Response<ObjectView>, Status> {
-        other()
-    }
-    async fn register_code(&self, _: Request<RegisterCode>) -> Result<Response<RegisteredCode>, Status> {
-        other()
-    }
-    async fn find_code(&self, _: Request<CodeName>) -> Result<Response<Definition>, Status> {
-        other()
-    }
-    async fn remove_code(&self, _: Request<CodeName>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn codes(&self, _: Request<Nothing>) -> Result<Response<CodeList>, Status> {
-        other()
-    }
-    async fn list(&self, _: Request<List>) -> Result<Response<ListPage>, Status> {
-        other()
-    }
-    async fn remove(&self, _: Request<Remove>) -> Result<Response<ObjectInfo>, Status> {
-        other()
-    }
-    async fn nodes(&self, _: Request<Nothing>) -> Result<Response<NodeList>, Status> {
-        other()
-    }
-    async fn status(&self, _: Request<Nothing>) -> Result<Response<ClusterStatus>, Status> {
-        other()
-    }
-    async fn set_rates(&self, _: Request<Rates>) -> Result<Response<Done>, Status> {
-        other()
-    }
-    async fn rates(&self, _: Request<Nothing>) -> Result<Response<Rates>, Status> {
-        other()
-    }
     type BackupStream = Pin<Box<dyn Stream<Item = Result<CopyChunk, Status>> + Send>>;
     async fn backup(&self, _: Request<Backup>) -> Result<Response<Self::BackupStream>, Status> {
-        other()
-    }
-    type CommandNodeStream = Events;
-    async fn command_node(&self, _: Request<NodeCommand>) -> Result<Response<Events>, Status> {
-        other()
-    }
-    type EncodeStream = Events;
-    async fn encode(&self, _: Request<Encode>) -> Result<Response<Events>, Status> {
-        other()
-    }
-    type RepairStream = Events;
-    async fn repair(&self, _: Request<Repair>) -> Result<Response<Events>, Status> {
-        other()
-    }
-    type ScrubStream = Events;
-    async fn scrub(&self, _: Request<Scrub>) -> Result<Response<Events>, Status> {
-        other()
+        Err(Status::unimplemented("no copies of the metadata here"))
     }
 }

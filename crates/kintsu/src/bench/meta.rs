@@ -134,7 +134,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
         progress(&format!("registering agent {} of {NODES}", node + 1));
         let blocks = filled.held(node);
         let started = Instant::now();
-        coordinator.register(registration(node, &blocks)).await?;
+        coordinator.membership.register(registration(node, &blocks)).await?;
         report(&mut coordinator, node, &blocks).await?;
         registers.push(started.elapsed().as_secs_f64());
     }
@@ -142,7 +142,8 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     beats.abort();
     let peak_memory_bytes = memory(pid, "VmHWM")?;
     let copy = copy(&dir, &mut coordinator, pid, progress).await?;
-    let cluster = coordinator.cluster(Nothing {}).await?.into_inner().cluster;
+    let cluster = coordinator.operation.status(Nothing {}).await?.into_inner().cluster;
+    let cluster = cluster.context("the id of the cluster")?;
     child.kill().await?;
     let objects = filled.objects.len() as u64;
     let rebuild = rebuild::measure(&dir, cluster, Arc::new(filled), progress).await?;
@@ -175,7 +176,7 @@ async fn copy(
     // Resets the counter of the largest resident memory.
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
     let started = Instant::now();
-    let mut pieces = coordinator.backup(Backup::default()).await?.into_inner();
+    let mut pieces = coordinator.operation.backup(Backup::default()).await?.into_inner();
     let mut file = std::fs::File::create(&path)?;
     while let Some(piece) = pieces.message().await? {
         file.write_all(&piece.bytes)?;
@@ -356,7 +357,7 @@ async fn start(
     let ready: serde_json::Value = serde_json::from_str(&line).context("the coordinator did not start")?;
     let endpoint = ready["listen"].as_str().unwrap_or_default();
     let mut coordinator = kintsu_wire::connect_coordinator(endpoint, &kintsu_wire::Credentials::none())?;
-    coordinator.status(Nothing {}).await?;
+    coordinator.operation.status(Nothing {}).await?;
     Ok((child, coordinator, started.elapsed().as_secs_f64()))
 }
 
@@ -404,7 +405,7 @@ async fn report(coordinator: &mut CoordinatorChannel, node: u32, blocks: &[HeldB
             aside: Vec::new(),
             labels: Vec::new(),
         };
-        coordinator.report_blocks(page).await?;
+        coordinator.membership.report_blocks(page).await?;
     }
     Ok(())
 }
@@ -421,7 +422,7 @@ async fn beat(mut coordinator: CoordinatorChannel) {
                 failed: None,
             };
             // The next heartbeat makes up for a late one.
-            let _ = coordinator.heartbeat(beat).await;
+            let _ = coordinator.membership.heartbeat(beat).await;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
@@ -439,10 +440,10 @@ async fn latencies(
         progress(&format!("calls: {i} of {CALLS}"));
         let name = objects[i * 7919 % objects.len()].name.clone();
         let started = Instant::now();
-        coordinator.lookup(Lookup { name: name.clone(), first: 0, limit: 1 }).await?;
+        coordinator.objects.lookup(Lookup { name: name.clone(), first: 0, limit: 1 }).await?;
         stat.push(started.elapsed());
         let started = Instant::now();
-        coordinator.list(List { prefix: "bench/".into(), after: Some(name), limit: 1000 }).await?;
+        coordinator.objects.list(List { prefix: "bench/".into(), after: Some(name), limit: 1000 }).await?;
         ls.push(started.elapsed());
         let started = Instant::now();
         put_one(coordinator, i).await?;
@@ -470,7 +471,7 @@ async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> anyhow::Resu
         cell_bytes: Some(CELL_BYTES),
         replace: false,
     };
-    let ticket = coordinator.begin_put(begin).await?.into_inner();
+    let ticket = coordinator.objects.begin_put(begin).await?.into_inner();
     let written = |s: &kintsu_wire::message::StripeGrant| WrittenStripe {
         id: s.id,
         digests: s
@@ -481,7 +482,7 @@ async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> anyhow::Resu
             .collect(),
     };
     let stripes = ticket.stripes.iter().map(written).collect();
-    coordinator.commit_put(CommitPut { put: ticket.put, stripes }).await?;
+    coordinator.objects.commit_put(CommitPut { put: ticket.put, stripes }).await?;
     Ok(())
 }
 

@@ -22,13 +22,6 @@ pub struct HeldBlock {
     pub digest: DigestBytes,
 }
 
-/// Which cluster this is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterInfo {
-    /// Its id.
-    pub cluster: ClusterId,
-}
-
 /// An agent starts and introduces itself. The list of its blocks follows in [`BlockPage`]s.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Register {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use kintsu_code::Definition;
 use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
-use kintsu_plan::Layout;
+use kintsu_plan::{Layout, Rates};
 use serde::{Deserialize, Serialize};
 
 use super::{DigestBytes, ObjectLabel};
@@ -81,12 +81,10 @@ pub struct PutTicket {
     pub definition: Option<Definition>,
     /// All nodes.
     pub nodes: Vec<NodeAddress>,
-    /// The cluster, for the labels of the blocks.
-    #[serde(default)]
-    pub cluster: Option<ClusterId>,
+    /// The cluster, which agents want to be shown, and for the labels of the blocks.
+    pub cluster: ClusterId,
     /// The object's part of the blocks' labels.
-    #[serde(default)]
-    pub label: Option<ObjectLabel>,
+    pub label: ObjectLabel,
 }
 
 /// A client needs the next stripes of its put, and reports those that it has written. Repeating this call is
@@ -245,6 +243,11 @@ pub struct ObjectView {
     pub definition: Option<Definition>,
     /// All nodes.
     pub nodes: Vec<NodeAddress>,
+    /// The cluster, which agents want to be shown.
+    pub cluster: ClusterId,
+    /// The rates of links that the cluster was told, if the client may need them: a block cannot be read, or none are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rates: Option<Rates>,
 }
 
 /// A page of names.

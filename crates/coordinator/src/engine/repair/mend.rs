@@ -24,6 +24,7 @@ use kintsu_plan::{
 use kintsu_wire::message::{DigestBytes, Fault, FaultKind, GoneAround, RunOutcome};
 
 use super::Order;
+use crate::engine::places::Place;
 use crate::engine::slow;
 use crate::engine::stripe::Stripe;
 use crate::meta::change::{Landing, LostBlock};
@@ -310,6 +311,14 @@ impl Mend {
                 self.differs(format!("expected {want} durable blocks, got {have} and no fault"))
             }
         }
+    }
+
+    /// Nobody may write to a place of the planned attempt now: as if its node had stalled.
+    pub fn barred(&mut self, (node, id): Place, start: u64) -> (Fault, Verdict) {
+        let detail = format!("it still deletes an earlier file of {id}, or is being wiped");
+        let fault = Fault { kind: FaultKind::Stalled, node, block: None, detail };
+        let verdict = self.ended(&[], start, Some(&fault));
+        (fault, verdict)
     }
 
     /// What can be read, and what is to be made.

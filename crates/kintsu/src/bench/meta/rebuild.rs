@@ -56,7 +56,7 @@ pub(super) async fn measure(
     let agents = futures::future::try_join_all(agents).await?;
     let mut coordinator = kintsu_wire::connect_coordinator(&listen, &kintsu_wire::Credentials::none())?;
     let (all, status) = loop {
-        let status = coordinator.rebuild(Nothing {}).await?.into_inner();
+        let status = coordinator.operation.rebuild(Nothing {}).await?.into_inner();
         progress(&format!("objects back: {} of {}", status.shown, filled.objects.len()));
         ensure!(
             status.incomplete == 0,
@@ -70,7 +70,7 @@ pub(super) async fn measure(
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
     let memory_bytes = super::memory(pid, "VmHWM")?;
-    let totals = coordinator.status(Nothing {}).await?.into_inner();
+    let totals = coordinator.operation.status(Nothing {}).await?.into_inner();
     let (stripes, degraded) = (totals.stripes, totals.degraded_stripes);
     let expected = filled.stripes.len() as u64;
     ensure!(

@@ -1,0 +1,131 @@
+//! Commits a put, as [`crate::engine::commit`] decides: tries the transaction, and asks the nodes that may have lost blocks.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_wire::message::{BlockRef, HeldBlock, LookBlocks, ObjectInfo, WrittenStripe};
+
+use crate::cluster::Cluster;
+use crate::engine::commit::{Committing, Doubt, Evidence, Refusal, Told};
+use crate::error::{CoordinatorError, Result};
+use crate::meta::{Commit, Fence, Meta};
+
+/// Most blocks that one call asks an agent about.
+const LOOK_BATCH: usize = 1000;
+/// How long an agent may take to check a batch.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Makes a put visible, or says which stripes must be written again. A put that has ended has no lease.
+///
+/// # Errors
+/// Those of [`Meta::try_commit`]; nodes are restarted again and again while they are asked.
+pub async fn commit(
+    cluster: Arc<Cluster>,
+    put: u64,
+    written: Arc<[WrittenStripe]>,
+) -> Result<Result<ObjectInfo, Vec<Refusal>>> {
+    let committed = tries(&cluster, put, written).await;
+    if matches!(committed, Ok(Ok(_)) | Err(CoordinatorError::Exists { .. })) {
+        cluster.leases().end(put);
+        // The blocks of a replaced object, or of this put, may have become garbage.
+        cluster.sweep.notify_one();
+    }
+    committed
+}
+
+async fn tries(
+    cluster: &Arc<Cluster>,
+    put: u64,
+    written: Arc<[WrittenStripe]>,
+) -> Result<Result<ObjectInfo, Vec<Refusal>>> {
+    let mut committing = Committing::default();
+    while committing.begins() {
+        let down = cluster.members().down();
+        let (now, worker, written, known) =
+            (cluster.unix_seconds(), cluster.clone(), written.clone(), committing.told().clone());
+        let tried = move |meta: &Meta| {
+            // The code is needed only if nodes are dead.
+            let code = OnceCell::new();
+            let bearable = |lost: &[BlockIndex]| {
+                let code = code.get_or_init(|| code_of(&worker, meta, put).ok().flatten());
+                code.as_ref().is_some_and(|code| code.recoverable(lost))
+            };
+            let evidence = Evidence { down: &down, told: &known, bearable: &bearable };
+            meta.try_commit(put, &written, now, &evidence)
+        };
+        match cluster.meta.off(tried).await? {
+            Commit::Visible(object) => return Ok(Ok(object)),
+            Commit::Refused(refusals) => {
+                tracing::info!("put {put}: {} stripes must be written again", refusals.len());
+                return Ok(Err(refusals));
+            }
+            Commit::Unsure(doubts) => {
+                let answers = doubts.into_iter().map(|doubt| ask(cluster, doubt));
+                committing.heard(futures::future::join_all(answers).await);
+                if cluster.stop.is_cancelled() {
+                    break;
+                }
+            }
+        }
+    }
+    Err(CoordinatorError::Conflict {
+        what: format!("commit of put {put}"),
+        expected: "nodes that are not restarted while they are asked for its blocks".into(),
+        got: committing.gave_up(),
+    })
+}
+
+/// The code of a put under way.
+fn code_of(cluster: &Arc<Cluster>, meta: &Meta, put: u64) -> Result<Option<Arc<dyn Code>>> {
+    meta.snapshot()?.put(put)?.map(|put| cluster.code(put.code)).transpose()
+}
+
+/// Asks a node which of these blocks it still holds exactly as they were written.
+async fn ask(cluster: &Arc<Cluster>, doubt: Doubt) -> Told {
+    let mut told = Told::nothing(&doubt);
+    let mut silent = registered(cluster, doubt.node, doubt.fence).await.err();
+    for batch in doubt.blocks.chunks(LOOK_BATCH) {
+        let found = match silent.take() {
+            None => look(cluster, doubt.node, batch).await,
+            Some(reason) => Err(reason),
+        };
+        told.heard(batch, found.as_deref().map_err(String::as_str));
+        silent = found.err();
+    }
+    told
+}
+
+/// Waits until a restarted node can be asked: it must register and report its blocks first.
+async fn registered(cluster: &Arc<Cluster>, node: NodeId, fence: Option<Fence>) -> Result<(), String> {
+    let until = cluster.now_ms() + PATIENCE.as_millis() as u64;
+    while !cluster.members().has_come(node, fence) {
+        if cluster.now_ms() > until || cluster.stop.is_cancelled() {
+            return Err("has not reported its blocks yet".into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+async fn look(
+    cluster: &Arc<Cluster>,
+    node: NodeId,
+    blocks: &[HeldBlock],
+) -> Result<Vec<Option<HeldBlock>>, String> {
+    let mut agent = cluster.agent(node).map_err(|e| e.to_string())?;
+    let wanted = blocks.iter().map(|b| BlockRef { id: b.id, generation: b.generation }).collect();
+    let looking = tokio::time::timeout(PATIENCE, agent.look(LookBlocks { blocks: wanted }));
+    let found = match cluster.stop.run_until_cancelled(looking).await {
+        Some(Ok(Ok(found))) => found.into_inner().blocks,
+        Some(Ok(Err(status))) => return Err(format!("cannot be asked for its blocks: {}", status.message())),
+        Some(Err(_)) => return Err(format!("did not answer within {PATIENCE:?}")),
+        None => return Err("cannot be asked: the coordinator ends".into()),
+    };
+    if found.len() == blocks.len() {
+        return Ok(found);
+    }
+    Err(format!("answered for {} blocks, expected {}", found.len(), blocks.len()))
+}
