@@ -45,7 +45,7 @@ pub use encode::encode;
 pub use enroll::{register, report_blocks};
 pub use pages::Source;
 pub use quarantine::{purge, welcome};
-pub use rebuild::{Rebuild, rebuild};
+pub use rebuild::rebuild;
 pub use scrub::scrub;
 pub use sweep::sweep;
 pub use ticks::{AUTOMATIC_SLICE, ticks};
