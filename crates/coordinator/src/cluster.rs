@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Asks, Copies, Rebuild};
+use crate::driver::{Asks, Copies};
 use crate::engine::doubt::Doubts;
 use crate::engine::enroll::Reports;
 use crate::engine::gate::Gate;
@@ -28,6 +28,7 @@ use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
 use crate::engine::places::Places;
 use crate::engine::quarantine::Waiting;
+use crate::engine::rebuild::Rebuild;
 use crate::engine::repair::{Auto, Laggards, Paces, Queue};
 use crate::engine::stripe::Stripe;
 use crate::engine::wipe::Wipes;

@@ -49,7 +49,7 @@ pub use pages::Source;
 #[cfg(test)]
 pub use planning_tests::may_block;
 pub use quarantine::{purge, welcome};
-pub use rebuild::{Rebuild, rebuild};
+pub use rebuild::rebuild;
 pub use scrub::scrub;
 pub use sweep::sweep;
 pub use ticks::{AUTOMATIC_SLICE, ticks};

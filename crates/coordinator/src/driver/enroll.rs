@@ -166,7 +166,7 @@ pub async fn report_blocks(cluster: &Arc<Cluster>, page: BlockPage) -> Result<()
             }
             let unknown_blocks = enroll::unknown_of(&blocks, &unknown);
             let noted = meta.note_found(node, &unknown_blocks, &labels.into_iter().collect())?;
-            worker.rebuild().noted(node, noted);
+            worker.rebuild().noted(node, noted.blocks, noted.without_label);
             // Late blocks: their stripes became visible meanwhile.
             if noted.late > 0 { compare() } else { Ok((lost, unknown)) }
         })

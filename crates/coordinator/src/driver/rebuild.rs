@@ -5,20 +5,20 @@
 //! agents are asked before each pass, and without an answer of each there is none. Nothing is deleted before an operator
 //! has ended the rebuild.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_code::{Code, USER};
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{CodeLabel, DigestBytes, Incomplete, Nothing, RebuildStatus};
+use kintsu_wire::message::{CodeLabel, DigestBytes, Incomplete, Nothing};
 
 use super::guard::guarded;
 use crate::answer::answer;
 use crate::cluster::Cluster;
-use crate::engine::rebuild::{Wanted, assemble};
+use crate::engine::rebuild::{Pass, Ranges, Wanted, assemble, is_in};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{CodeRecord, Meta, Noted, Shown};
+use crate::meta::{CodeRecord, Meta, Shown};
 
 /// Agents come together: a pass waits for so long after the last one.
 const QUIET: Duration = Duration::from_secs(1);
@@ -28,86 +28,6 @@ const MOST_WAITS: u32 = 20;
 const AGAIN: Duration = Duration::from_secs(2);
 /// How long an agent may take to tell what it remembers as removed.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Incomplete objects that are told by name.
-const NAMED: usize = 1000;
-
-/// Ranges of ids of removed objects: first and last.
-type Ranges = Vec<(u64, u64)>;
-
-/// How far a rebuild is.
-#[derive(Debug, Default)]
-pub struct Rebuild {
-    /// What each node told: blocks, and blocks without labels.
-    told: BTreeMap<NodeId, (u64, u64)>,
-    /// The nodes that have told all.
-    done: BTreeSet<NodeId>,
-    /// What each node remembers as removed, by its start.
-    removed: HashMap<NodeId, (u64, Ranges)>,
-    /// How often a node has told all.
-    tellings: u64,
-    /// So many of these are worked in.
-    worked_in: u64,
-    shown: u64,
-    dropped: u64,
-    incomplete: Vec<Incomplete>,
-    incomplete_count: u64,
-    waiting: Option<String>,
-}
-
-impl Rebuild {
-    /// A node begins to tell. Whether it told something before.
-    pub fn begins(&mut self, node: NodeId) -> bool {
-        self.done.remove(&node);
-        self.told.insert(node, (0, 0)).is_some()
-    }
-
-    /// A node has told of some blocks.
-    pub fn noted(&mut self, node: NodeId, noted: Noted) {
-        let told = self.told.entry(node).or_default();
-        (told.0, told.1) = (told.0 + noted.blocks, told.1 + noted.without_label);
-    }
-
-    /// A node has told of all its blocks.
-    pub fn ends(&mut self, node: NodeId) {
-        self.done.insert(node);
-        self.tellings += 1;
-    }
-
-    /// Whether a node has told of all its blocks.
-    pub fn has_told(&self, node: NodeId) -> bool {
-        self.done.contains(&node)
-    }
-
-    /// Whether all news are worked in.
-    pub fn is_settled(&self) -> bool {
-        self.worked_in == self.tellings
-    }
-
-    /// A pass is done that began when nodes had told all so often. Who told in between may have told more.
-    fn passed(&mut self, tellings: u64, outcome: &mut Outcome) {
-        self.shown += outcome.shown;
-        self.dropped += outcome.dropped.len() as u64;
-        self.incomplete = std::mem::take(&mut outcome.incomplete);
-        self.incomplete_count = outcome.incomplete_count;
-        self.waiting = None;
-        self.worked_in = tellings;
-    }
-
-    /// For people.
-    pub fn status(&self, active: bool) -> RebuildStatus {
-        RebuildStatus {
-            active,
-            agents: self.done.len() as u64,
-            blocks: self.told.values().map(|told| told.0).sum(),
-            without_label: self.told.values().map(|told| told.1).sum(),
-            shown: self.shown,
-            removed: self.dropped,
-            incomplete: self.incomplete_count,
-            first_incomplete: self.incomplete.clone(),
-            waiting: self.waiting.clone(),
-        }
-    }
-}
 
 /// Runs until the coordinator ends.
 pub async fn rebuild(cluster: Arc<Cluster>) {
@@ -127,18 +47,9 @@ pub async fn rebuild(cluster: Arc<Cluster>) {
         }
         if let Err(error) = guarded(pass(&cluster)).await {
             tracing::warn!("rebuilding has to wait: {error}");
-            cluster.rebuild().waiting = Some(error.to_string());
+            cluster.rebuild().waits(error.to_string());
         }
     }
-}
-
-/// What a pass came to.
-#[derive(Default)]
-struct Outcome {
-    shown: u64,
-    dropped: Vec<String>,
-    incomplete: Vec<Incomplete>,
-    incomplete_count: u64,
 }
 
 /// Shows all objects that are complete now.
@@ -146,18 +57,18 @@ struct Outcome {
 /// # Errors
 /// An agent does not tell what it remembers as removed; the disk fails.
 pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
-    let tellings = cluster.rebuild().tellings;
+    let tellings = cluster.rebuild().tellings();
     let removed = removed(cluster).await?;
     let worker = cluster.clone();
-    let mut outcome = cluster.meta.off(move |meta| build(&worker, meta, &removed)).await?;
-    let status = {
-        let mut rebuild = cluster.rebuild();
-        rebuild.passed(tellings, &mut outcome);
-        rebuild.status(true)
-    };
-    for name in &outcome.dropped {
+    let pass = cluster.meta.off(move |meta| build(&worker, meta, &removed)).await?;
+    for name in &pass.dropped {
         tracing::warn!("{name:?} is removed: an agent remembers that it is gone");
     }
+    let status = {
+        let mut rebuild = cluster.rebuild();
+        rebuild.passed(tellings, pass);
+        rebuild.status(true)
+    };
     tracing::warn!(
         "rebuilding: {} agents, {} blocks, {} objects back, {} incomplete (`kintsu rebuild` shows them, `kintsu rebuild \
          finish` ends it)",
@@ -176,43 +87,20 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
         let members = cluster.members();
         members.iter().filter(|(_, m)| m.up).map(|(node, m)| (node, m.record.incarnation)).collect()
     };
-    for (node, start) in living {
-        if cluster.rebuild().removed.get(&node).is_some_and(|known| known.0 == start) {
-            continue;
-        }
+    let unasked = cluster.rebuild().unasked(living);
+    for (node, start) in unasked {
         let mut agent = cluster.agent(node)?;
         let late = "it does not tell which objects are removed";
         let ranges = answer(node, PATIENCE, late, agent.removed(Nothing {})).await?.ranges;
-        cluster.rebuild().removed.insert(node, (start, ranges));
+        cluster.rebuild().remembers(node, start, ranges);
     }
     let own = cluster.meta.off(|meta| meta.snapshot()?.graves(0, usize::MAX)).await?;
-    let mut ranges: Ranges = own.into_iter().map(|(_, object)| (object, object)).collect();
-    ranges.extend(cluster.rebuild().removed.values().flat_map(|(_, ranges)| ranges.iter().copied()));
-    Ok(merged(ranges))
-}
-
-/// The same ids as ranges in order that do not touch.
-fn merged(mut ranges: Ranges) -> Ranges {
-    ranges.retain(|(first, last)| first <= last);
-    ranges.sort_unstable();
-    let mut out: Ranges = Vec::with_capacity(ranges.len());
-    for (first, last) in ranges {
-        match out.last_mut() {
-            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
-            _ => out.push((first, last)),
-        }
-    }
-    out
-}
-
-fn is_in(ranges: &Ranges, id: u64) -> bool {
-    let before = ranges.partition_point(|(first, _)| *first <= id);
-    before.checked_sub(1).is_some_and(|at| ranges[at].1 >= id)
+    Ok(cluster.rebuild().removed(own.into_iter().map(|(_, object)| object)))
 }
 
 /// One pass over all that was found. Blocking.
-fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Outcome> {
-    let mut outcome = Outcome { dropped: meta.drop_buried(removed)?, ..Outcome::default() };
+fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
+    let mut pass = Pass::new(meta.drop_buried(removed)?);
     let mut codes = Codes::default();
     for id in meta.snapshot()?.found_objects()? {
         let snapshot = meta.snapshot()?;
@@ -253,18 +141,13 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Outcome> {
                 let now = cluster.now_ms();
                 let mut members = cluster.members();
                 unheard.into_iter().for_each(|(node, record)| members.unheard(node, record, now));
-                outcome.shown += 1;
+                pass.shown += 1;
             }
-            Err(missing) => {
-                outcome.incomplete_count += 1;
-                if outcome.incomplete.len() < NAMED {
-                    outcome.incomplete.push(Incomplete { name, version: id, size, missing });
-                }
-            }
+            Err(missing) => pass.incomplete(Incomplete { name, version: id, size, missing }),
         }
     }
     meta.settle()?;
-    Ok(outcome)
+    Ok(pass)
 }
 
 /// The codes that labels tell of, each proved once a pass.
@@ -299,33 +182,6 @@ fn prove(label: &CodeLabel) -> Result<Arc<dyn Code>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn merged_ranges_hold_the_same_ids(ranges in prop::collection::vec((0u64..40, 0u64..40), 0..12)) {
-            let merged = merged(ranges.clone());
-            for id in 0..42 {
-                let held = ranges.iter().any(|(first, last)| (*first..=*last).contains(&id));
-                prop_assert_eq!(is_in(&merged, id), held, "{}", id);
-            }
-            prop_assert!(merged.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
-        }
-    }
-
-    #[test]
-    fn a_node_that_tells_again_during_a_pass_is_worked_in_by_the_next_one() {
-        let mut rebuild = Rebuild::default();
-        assert!(rebuild.is_settled() && !rebuild.begins(NodeId(1)));
-        rebuild.ends(NodeId(1));
-        let at_the_begin = rebuild.tellings;
-        assert!(rebuild.begins(NodeId(1)) && !rebuild.is_settled());
-        rebuild.ends(NodeId(1));
-        rebuild.passed(at_the_begin, &mut Outcome::default());
-        assert!(!rebuild.is_settled());
-        rebuild.passed(rebuild.tellings, &mut Outcome::default());
-        assert!(rebuild.is_settled());
-    }
 
     #[test]
     fn a_code_counts_only_if_it_means_the_generator_of_the_label() {

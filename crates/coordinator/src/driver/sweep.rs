@@ -1,19 +1,18 @@
 //! Has agents delete what nobody needs. A row of garbage goes only when its node has said that the file is gone.
 //!
-//! Each node is swept by a task of its own, one at a time, so that a slow node holds up nobody else. A node that
-//! fails is left alone for a time that grows. What is being written is never swept, and what is being swept is never
-//! written to: see [`crate::engine::places`].
+//! Each node is swept by a task of its own, so that a slow node holds up nobody else, when [`crate::engine::sweep`] says so.
+//! What is being written is never swept, and what is being swept is never written to: see [`crate::engine::places`].
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kintsu_dag::{BlockId, NodeId};
+use kintsu_dag::NodeId;
 use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 
 use super::guard::guarded;
 use crate::answer::answer;
 use crate::cluster::{Cluster, lock};
+use crate::engine::sweep::{Stuck, Sweeps};
 use crate::error::{CoordinatorError, Result};
 
 /// Files that one call deletes.
@@ -24,26 +23,11 @@ const GRAVES: usize = 16_384;
 const PERIOD: Duration = Duration::from_secs(2);
 /// How long an agent may take for a batch.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A node that failed is left alone for so long, twice as long after each failure,
-const FIRST_REST_MS: u64 = 500;
-/// but no longer than this.
-const LONGEST_REST_MS: u64 = 60_000;
-
-/// What is known of the sweeps of one node.
-#[derive(Debug, Clone, Copy, Default)]
-struct State {
-    busy: bool,
-    failures: u32,
-    not_before_ms: u64,
-    /// It was told of the removed objects up to this number since the start.
-    told: u64,
-}
-
-type States = Arc<Mutex<HashMap<NodeId, State>>>;
+type Shared = Arc<Mutex<Sweeps>>;
 
 /// Runs until the coordinator ends.
 pub async fn sweep(cluster: Arc<Cluster>) {
-    let states = States::default();
+    let sweeps = Shared::default();
     loop {
         tokio::select! {
             () = cluster.sweep.notified() => {}
@@ -58,36 +42,19 @@ pub async fn sweep(cluster: Arc<Cluster>) {
             Err(error) => tracing::error!("{error}"),
         }
         let (_, living) = cluster.nodes();
-        living.into_iter().for_each(|node| begin(&cluster, &states, node));
+        living.into_iter().for_each(|node| begin(&cluster, &sweeps, node));
     }
 }
 
 /// Starts the sweep of a node, unless one runs or the node has to be left alone.
-fn begin(cluster: &Arc<Cluster>, states: &States, node: NodeId) {
-    let told = {
-        let mut states = lock(states);
-        let state = states.entry(node).or_default();
-        if state.busy || cluster.now_ms() < state.not_before_ms {
-            return;
-        }
-        state.busy = true;
-        state.told
-    };
-    let (worker, states) = (cluster.clone(), states.clone());
+fn begin(cluster: &Arc<Cluster>, sweeps: &Shared, node: NodeId) {
+    let Some(mut told) = lock(sweeps).begin(node, cluster.now_ms()) else { return };
+    let (worker, sweeps) = (cluster.clone(), sweeps.clone());
     cluster.spawn(async move {
-        let mut told = told;
         let swept = guarded(sweep_node(&worker, node, &mut told)).await;
-        let mut states = lock(&states);
-        let state = states.entry(node).or_default();
-        (state.busy, state.told) = (false, told);
-        match swept {
-            Ok(()) => state.failures = 0,
-            Err(error) => {
-                let rest_ms = (FIRST_REST_MS << state.failures.min(10)).min(LONGEST_REST_MS);
-                state.failures += 1;
-                state.not_before_ms = worker.now_ms() + rest_ms;
-                tracing::info!("garbage stays on {node} for now: {error}");
-            }
+        lock(&sweeps).ended(node, told, swept.is_err(), worker.now_ms());
+        if let Err(error) = swept {
+            tracing::info!("garbage stays on {node} for now: {error}");
         }
     });
 }
@@ -97,27 +64,21 @@ fn begin(cluster: &Arc<Cluster>, states: &States, node: NodeId) {
 /// # Errors
 /// The node cannot be reached, is too slow, or could not delete some files; those stay garbage.
 pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
-    let mut failed: HashSet<BlockId> = HashSet::new();
-    let mut reason = String::new();
+    let mut stuck = Stuck::default();
     while cluster.gate().is_open() {
         // Held until it is committed that the files are gone.
-        let (blocks, _sweeping) = cluster.claim_garbage(node, BATCH, failed.clone()).await?;
+        let without = stuck.files().iter().copied().collect();
+        let (blocks, _sweeping) = cluster.claim_garbage(node, BATCH, without).await?;
         if blocks.is_empty() {
             break;
         }
         bury(cluster, node, told).await?;
-        let deleted = call(cluster, node, blocks, Vec::new()).await?;
-        for (block, why) in deleted.failed {
-            failed.insert(block.id);
-            reason = why;
-        }
-        let gone = deleted.gone;
+        let deleted = call(cluster, node, blocks.clone(), Vec::new()).await?;
+        let silent = || unavailable(node, "it did not say what became of all files".into());
+        let gone = stuck.answered(&blocks, deleted).ok_or_else(silent)?;
         cluster.meta.off(move |meta| meta.swept(node, &gone)).await?;
     }
-    match failed.len() {
-        0 => Ok(()),
-        count => Err(unavailable(node, format!("{count} files could not be deleted: {reason}"))),
-    }
+    stuck.why().map_or(Ok(()), |why| Err(unavailable(node, why)))
 }
 
 /// Tells a node of the objects that were removed since it was told last, before it deletes blocks of them.
@@ -138,15 +99,8 @@ async fn call(
     removed: Vec<u64>,
 ) -> Result<Deleted> {
     let mut agent = cluster.agent(node)?;
-    let asked: HashSet<BlockRef> = blocks.iter().copied().collect();
     let request = DeleteBlocks { blocks, removed, number: cluster.next_job().0 };
-    let late = "it did not delete in time";
-    let mut deleted = answer(node, PATIENCE, late, agent.delete(request)).await?;
-    deleted.gone.retain(|file| asked.contains(file));
-    if deleted.gone.len() + deleted.failed.len() < asked.len() {
-        return Err(unavailable(node, "it did not say what became of all files".into()));
-    }
-    Ok(deleted)
+    answer(node, PATIENCE, "it did not delete in time", agent.delete(request)).await
 }
 
 fn unavailable(node: NodeId, reason: String) -> CoordinatorError {
@@ -160,7 +114,7 @@ mod tests {
     use crate::handlers::tests::{enlist, registration};
     use crate::live::Live;
     use crate::meta::Landing;
-    use kintsu_dag::BlockIndex;
+    use kintsu_dag::{BlockId, BlockIndex};
     use kintsu_wire::message::{Nothing, Register, Remove};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,7 +150,7 @@ mod tests {
         let id = BlockId { stripe, index: BlockIndex(0) };
         let file = BlockRef { id, generation: record.generation };
         live.cluster.meta.trash(&[(to, file)]).unwrap();
-        let (files, sweeping) = live.cluster.claim_garbage(to, 10, HashSet::new()).await.unwrap();
+        let (files, sweeping) = live.cluster.claim_garbage(to, 10, Default::default()).await.unwrap();
         assert_eq!(files, [file]);
         assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_err(), "it is being swept");
         drop(sweeping);
@@ -242,18 +196,18 @@ mod tests {
         let other = record.blocks[0].unwrap().node;
         let spare = BlockId { stripe: kintsu_dag::StripeId(stripe.0 + 100), index: BlockIndex(0) };
         let rubble = BlockRef { id: spare, generation: 1 };
-        let states = States::default();
+        let sweeps = Shared::default();
         // Twice: a second round must not wait for the end of the first.
         for _ in 0..2 {
             live.cluster.meta.trash(&[(hung, rubble), (other, rubble)]).unwrap();
-            begin(&live.cluster, &states, hung);
-            begin(&live.cluster, &states, other);
+            begin(&live.cluster, &sweeps, hung);
+            begin(&live.cluster, &sweeps, other);
             live.until("the other node is swept", |cluster| {
                 let swept = !cluster.meta.snapshot().unwrap().is_garbage(other, spare).unwrap();
-                swept && !lock(&states)[&other].busy
+                swept && !lock(&sweeps).is_busy(other)
             })
             .await;
-            assert!(lock(&states)[&hung].busy, "the hung node is still waited for");
+            assert!(lock(&sweeps).is_busy(hung), "the hung node is still waited for");
         }
     }
 }

@@ -6,10 +6,11 @@
 //! - [`repair`]: what is repaired, how, and for whom.
 //! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
 //! - `census`: what the blocks that a node holds are to the metadata.
+//! - `sweep`: when garbage is deleted.
 //! - `quarantine`: what becomes of blocks that the metadata do not know; `scrub`: what a scrub finds.
 //! - `doubt`: whether a block that somebody found bad is lost; `wipe`: when a node is wiped.
 //! - `damage`: what can be read while nodes are gone.
-//! - `rebuild`: what metadata can be made from blocks.
+//! - `rebuild`: what metadata can be made from blocks, and how far that is.
 //!
 //! The engine has no clock (times are arguments, in milliseconds), no randomness (not even the order of a hash map), no
 //! I/O, no locks and no store: of the metadata it sees only values, records (`meta/record.rs`) and changes
@@ -34,5 +35,6 @@ pub mod repair;
 pub(crate) mod scrub;
 pub(crate) mod slow;
 pub(crate) mod stripe;
+pub(crate) mod sweep;
 pub(crate) mod tick;
 pub(crate) mod wipe;

@@ -7,6 +7,10 @@
 //!
 //! What this is not: a judge of bytes. A block counts as there if its header is sound.
 
+mod progress;
+
+pub use progress::{Pass, Ranges, Rebuild, is_in};
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_code::Code;

@@ -20,13 +20,9 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<RebuildStatus> {
         return Err(refused("a rebuild under way", "none".into()));
     }
     let living: Vec<NodeId> = cluster.members().iter().filter(|(_, m)| m.up).map(|(node, _)| node).collect();
-    if let Some(node) = living.into_iter().find(|node| !cluster.rebuild().has_told(*node)) {
-        return Err(refused("block reports from all living nodes", format!("none from {node} yet")));
-    }
-    if !cluster.rebuild().is_settled() {
-        let waiting = cluster.rebuild().status(true).waiting;
-        let got = waiting.unwrap_or_else(|| "reports that have just come: try again in a moment".into());
-        return Err(refused("all reports of agents to be processed", got));
+    let unfinished = cluster.rebuild().unfinished(&living);
+    if let Some((expected, got)) = unfinished {
+        return Err(refused(expected, got));
     }
     cluster.meta.off(|meta| meta.end_rebuild()).await?;
     cluster.gate().catch_up();
