@@ -42,7 +42,17 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
     (record.name, record.rack_name) = (request.name, request.rack_name);
     let Register { node, folder, replace, moved, .. } = request;
     let applicant = Applicant { node, folder, replace, moved, record };
-    let enrolled = cluster.meta.off(move |meta| meta.enroll(applicant)).await?;
+    let worker = cluster.clone();
+    let enroll = move |meta: &Meta| {
+        let enrolled = meta.enroll(applicant)?;
+        if enrolled.replaced {
+            // Repairs may have written to the folder that is gone. They must not commit that after the new folder's
+            // list was compared.
+            worker.places().wiped(enrolled.node);
+        }
+        Ok(enrolled)
+    };
+    let enrolled = cluster.meta.off(enroll).await?;
     let node = enrolled.node;
     if enrolled.replaced {
         tracing::warn!("{node} has another folder from now on: {folder}");
@@ -127,6 +137,7 @@ mod tests {
     use super::*;
     use crate::handlers::heartbeat;
     use crate::handlers::tests::{cluster, enlist, put, registration, reopen, silence};
+    use kintsu_dag::{BlockId, BlockIndex, StripeId};
     use kintsu_wire::message::{DiskUsage, Heartbeat, NodeState};
     use kintsu_wire::{ClusterId, FolderId, Seen};
 
@@ -180,6 +191,22 @@ mod tests {
         enlist(&cluster, second).await.unwrap();
         assert!(!heartbeat::handle(&cluster, beat(1, 3)).await.unwrap().register_again);
         silence(&cluster, &[1]);
+    }
+
+    #[tokio::test]
+    async fn what_was_written_to_a_folder_that_was_replaced_is_not_committed() {
+        let (_dir, cluster) = cluster(3, 1).await;
+        let id = BlockId { stripe: StripeId(1), index: BlockIndex(0) };
+        let writing = cluster.claim(vec![(NodeId(1), id)]).await.unwrap().unwrap();
+        enlist(&cluster, Register { incarnation: 2, ..registration(1, 0) }).await.unwrap();
+        writing.check().unwrap();
+        let folder = FolderId([77; 16]);
+        let new = Register { incarnation: 3, folder, replace: true, ..registration(1, 0) };
+        enlist(&cluster, new).await.unwrap();
+        assert!(writing.check().is_err());
+        drop(writing);
+        let again = cluster.claim(vec![(NodeId(1), id)]).await.unwrap().unwrap();
+        again.check().unwrap();
     }
 
     #[tokio::test]
