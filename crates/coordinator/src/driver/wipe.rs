@@ -250,7 +250,7 @@ mod tests {
             labels: Vec::new(),
         };
         let late = crate::handlers::report_blocks::handle(&live.cluster, page).await;
-        assert!(late.unwrap_err().to_string().contains("out of turn"));
+        assert!(late.unwrap_err().to_string().contains("out of order"));
         assert_eq!(live.cluster.meta.snapshot().unwrap().tallies().unwrap()[&node], (1, 1));
     }
 
