@@ -54,6 +54,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
     };
     let enrolled = cluster.meta.off(enroll).await?;
     let node = enrolled.node;
+    cluster.members().called(node);
     if enrolled.replaced {
         tracing::warn!("{node} has another folder from now on: {folder}");
     }
@@ -135,8 +136,8 @@ async fn complete(cluster: &Arc<Cluster>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::heartbeat;
-    use crate::handlers::tests::{cluster, enlist, put, registration, reopen, silence};
+    use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen, silence};
+    use crate::handlers::{begin_put, heartbeat};
     use kintsu_dag::{BlockId, BlockIndex, StripeId};
     use kintsu_wire::message::{DiskUsage, Heartbeat, NodeState};
     use kintsu_wire::{ClusterId, FolderId, Seen};
@@ -249,6 +250,28 @@ mod tests {
         handle(&after, ahead).await.unwrap();
         handle(&after, late).await.unwrap();
         assert!(!after.gate().is_behind(), "also after the next start");
+    }
+
+    #[tokio::test]
+    async fn a_put_gets_no_id_before_agents_have_said_whether_it_is_in_use() {
+        let (dir, first) = cluster(4, 2).await;
+        drop(first);
+        let cluster = reopen(&dir);
+        let putting = tokio::spawn({
+            let cluster = cluster.clone();
+            async move { begin_put::handle(&cluster, begin("a", 16)).await }
+        });
+        // The metadata are older: an agent holds a block of stripe 40.
+        for node in 0..4 {
+            tokio::task::yield_now().await;
+            assert!(!putting.is_finished());
+            let next_stripe = if node == 3 { 41 } else { 0 };
+            enlist(&cluster, Register { incarnation: 2, next_stripe, ..registration(node, node % 2) })
+                .await
+                .unwrap();
+        }
+        let ticket = putting.await.unwrap().unwrap();
+        assert!(ticket.stripes[0].id > StripeId(40), "{:?}", ticket.stripes);
     }
 
     #[tokio::test]
