@@ -249,7 +249,12 @@ impl Machine {
     pub fn name(&self, there: bool) {
         let dir = if self.is_away() { self.dir.with_extension("away") } else { self.dir.clone() };
         let (file, away) = (dir.join("node.json"), dir.join("node.json.away"));
-        let _ = if there { std::fs::rename(away, file) } else { std::fs::rename(file, away) };
+        let _ = match there {
+            true => std::fs::rename(away, file),
+            // Another one may have been written since it was taken away.
+            false if away.exists() => Ok(()),
+            false => std::fs::rename(file, away),
+        };
     }
 }
 
