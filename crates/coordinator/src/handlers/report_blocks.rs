@@ -15,6 +15,7 @@ use kintsu_wire::message::{BlockPage, BlockRef, Done, FaultKind, HeldBlock, Look
 use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::driver;
+use crate::engine::places::Place;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Meta, NodeRecord, Noted, Range};
 
@@ -76,7 +77,16 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
                 let mut comparison = meta.snapshot()?.compare(node, range, &blocks, &damaged)?;
                 // A block that was placed there after `look_again` asked was also written after the list was made.
                 comparison.lost.retain(|lost| !ran || late.asked.contains(&lost.id));
-                meta.reconcile(node, range, &comparison, &blocks, &keep)
+                // A block that is being deleted does not get its home here.
+                let strays = comparison.strays.iter().map(|stray| (node, stray.file.id));
+                let taken: Vec<Place> = {
+                    let mut places = worker.places();
+                    strays.filter(|place| places.write(&[*place]).is_ok()).collect()
+                };
+                comparison.strays.retain(|stray| taken.contains(&(node, stray.file.id)));
+                let reconciled = meta.reconcile(node, range, &comparison, &blocks, &keep);
+                worker.places().written(&taken);
+                reconciled
             };
             let (lost, unknown) = compare()?;
             if unknown.is_empty() || !worker.is_rebuilding() {
@@ -203,6 +213,7 @@ mod tests {
     use crate::handlers::register;
     use crate::handlers::tests::page;
     use crate::live::Live;
+    use crate::meta::LostBlock;
     use kintsu_wire::message::Register;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -233,5 +244,29 @@ mod tests {
         handle(&live.cluster, page(node, known.incarnation, Vec::new())).await.unwrap();
         assert_eq!(live.cluster.meta.snapshot().unwrap().totals().unwrap().lost, 0);
         live.check("a").await;
+    }
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_block_that_is_being_deleted_does_not_get_its_home_there() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let block = record.blocks[0].unwrap();
+        let (from, to) = (block.node, live.spare(&record));
+        let id = BlockId { stripe, index: kintsu_dag::BlockIndex(0) };
+        let file = BlockRef { id, generation: record.generation };
+        live.copy(from, to, stripe, 0);
+        live.cluster.meta.trash(&[(to, file)]).unwrap();
+        let (_, sweeping) = live.cluster.claim_garbage(to, 10, HashSet::new()).await.unwrap();
+        live.cluster.meta.mark_lost(&[LostBlock { id, node: from, why: FaultKind::Corrupt }]).unwrap();
+        let known = live.cluster.members().node(to).unwrap().record.clone();
+        let len = record.layout.block_len(2, id.index);
+        let held = HeldBlock { id, generation: record.generation, len, digest: block.digest.unwrap() };
+        let home = || live.cluster.meta.snapshot().unwrap().stripe(stripe).unwrap().unwrap().blocks[0];
+        for (guard, expected) in [(Some(sweeping), from), (None, to)] {
+            let report = Report::new(known.clone(), false, 1);
+            live.cluster.reports().insert(to, report);
+            handle(&live.cluster, page(to, known.incarnation, vec![held.clone()])).await.unwrap();
+            assert_eq!(home().unwrap().node, expected);
+            drop(guard);
+        }
     }
 }
