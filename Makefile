@@ -1,5 +1,6 @@
 # make demo   builds, runs a 20-node cluster, loses nodes, reads, recovers, prints a table
 # make test   passes every test; says at the end what this machine lacks
+# make torture  plays 10,000 histories of the tortured cluster
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
 
 DEMO_DIR ?= demo-data
@@ -7,13 +8,16 @@ DEMO_DIR ?= demo-data
 DEMO_FILE ?= $(firstword $(wildcard $(shell rustc --print sysroot)/lib/librustc_driver-*.so))
 KINTSU = $(or $(CARGO_TARGET_DIR),target)/release/kintsu
 
-.PHONY: demo test bench build setup
+.PHONY: demo test torture bench build setup
 
 demo: build
 	@exec $(KINTSU) demo --file "$(DEMO_FILE)" --dir "$(DEMO_DIR)"
 
 test: setup
 	@KINTSU_BIN="$(abspath $(or $(CARGO_TARGET_DIR),target)/debug/kintsu)" scripts/test.sh
+
+torture:
+	cargo run --profile torture --locked -p kintsu-torture -- --seeds 0..10000 --jobs $(shell nproc)
 
 bench: build setup
 	$(KINTSU) bench kernel

@@ -128,7 +128,10 @@ impl Cluster {
         }
         let boot = start.boot;
         let snapshot = meta.snapshot()?;
-        let placed = snapshot.tallies()?.into_iter().map(|(node, (placed, _))| (node, placed)).collect();
+        let tallies = snapshot.tallies()?;
+        let known = snapshot.nodes()?;
+        let placed = |node: &NodeId| tallies.get(node).map_or(0, |tally| tally.0);
+        let placed = known.keys().chain(tallies.keys()).map(|node| (*node, placed(node))).collect();
         let behind = snapshot.behind()?.map(|behind| behind.why);
         let ms = |d: std::time::Duration| d.as_millis() as u64;
         let patience = Patience { dead_after_ms: ms(config.dead_after), grace_ms: ms(config.grace) };

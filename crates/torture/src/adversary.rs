@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kintsu_store::simdisk::Failure;
+use kintsu_store::simdisk::{Failure, SimDisk};
 use kintsu_wire::ambient::simulation::set_clock_wrong_by;
 use turmoil::Sim;
 
@@ -13,7 +13,7 @@ use crate::history::{Fault, Host};
 use crate::stage::{Machine, Stage};
 
 /// What messages take on a link that is well, at most.
-pub const MOST_LATENCY: Duration = Duration::from_millis(8);
+pub const MOST_LATENCY: Duration = Duration::from_millis(15);
 
 /// Makes things go wrong.
 pub struct Adversary {
@@ -25,6 +25,8 @@ pub struct Adversary {
     /// Hosts that will lose power when their disk stops: the seed of what is left, and for how long.
     doomed: Vec<(Host, u64, u64)>,
     wrong_by: i64,
+    /// A copy of the coordinator's disk, and how much of its history an agent had recorded then.
+    copy: Option<(SimDisk, u64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,12 +36,16 @@ enum End {
     Release(Host, Host),
     Fast(Host, Host),
     Room(u32),
+    /// Its own disk is back.
+    Mount(Host),
+    /// Its `node.json` is back.
+    Name(u32),
 }
 
 impl Adversary {
     pub fn new(stage: Arc<Stage>, mut faults: Vec<(u64, Fault)>) -> Self {
         faults.reverse();
-        Self { stage, faults, ends: Vec::new(), doomed: Vec::new(), wrong_by: 0 }
+        Self { stage, faults, ends: Vec::new(), doomed: Vec::new(), wrong_by: 0, copy: None }
     }
 
     /// Does what is due.
@@ -48,11 +54,11 @@ impl Adversary {
         self.lose_power(sim, now);
         while let Some(end) = self.ends.iter().position(|(at, _)| *at <= now) {
             let (_, end) = self.ends.remove(end);
-            self.end(sim, end);
+            self.end(sim, now, end);
         }
         if self.stage.done.load(Ordering::Relaxed) {
             if !self.stage.mended.load(Ordering::Relaxed) {
-                self.mend(sim);
+                self.mend(sim, now);
             }
             return;
         }
@@ -120,10 +126,54 @@ impl Adversary {
                 set_clock_wrong_by(self.wrong_by);
             }
             Fault::LoseDisk { node, down_ms } => {
+                // A new folder would become a member of the other cluster.
+                if self.stage.machines[0].is_away() {
+                    return;
+                }
                 self.crash(sim, Host::Node(node), None, now + down_ms);
                 if let Some(machine) = self.stage.machine(Host::Node(node)) {
                     machine.renew();
                 }
+            }
+            // A folder that has not joined yet would become a member of the other cluster, or of this one.
+            Fault::WrongFolder { .. } | Fault::LoseName { .. }
+                if self.stage.machines.iter().any(|machine| machine.is_new()) => {}
+            Fault::WrongFolder { host, ms } => {
+                self.crash(sim, host, None, now);
+                let Some(machine) = self.stage.machine(host).filter(|machine| !machine.is_away()) else {
+                    return;
+                };
+                machine.unmount();
+                if host == Host::Coordinator {
+                    self.stage.model().muddle(true);
+                }
+                self.ends.push((now + ms, End::Mount(host)));
+            }
+            Fault::LoseName { node, ms } => {
+                self.crash(sim, Host::Node(node), None, now);
+                if let Some(machine) =
+                    self.stage.machine(Host::Node(node)).filter(|machine| !machine.is_away())
+                {
+                    machine.name(false);
+                    self.ends.push((now + ms, End::Name(node)));
+                }
+            }
+            Fault::CopyMetadata => {
+                let coordinator = &self.stage.machines[0];
+                let recorded = self.stage.machines.iter().map(|machine| machine.recorded()).max();
+                self.copy = (!coordinator.is_away())
+                    .then(|| (coordinator.disk.disk().copied(), recorded.unwrap_or(0)));
+            }
+            Fault::OlderMetadata { down_ms } => {
+                let Some((copy, recorded)) = self.copy.take() else { return };
+                // Nobody could tell that it is older.
+                let know = self.stage.machines.iter().filter(|machine| machine.recorded() > recorded);
+                if know.count() + 3 < self.stage.machines.len() {
+                    return self.say(sim, "! too few agents know newer metadata");
+                }
+                self.crash(sim, Host::Coordinator, None, now + down_ms);
+                self.stage.machines[0].disk.replace(copy);
+                self.stage.model().grow_older();
             }
         }
     }
@@ -168,7 +218,7 @@ impl Adversary {
         }
     }
 
-    fn end(&self, sim: &mut Sim<'_>, end: End) {
+    fn end(&mut self, sim: &mut Sim<'_>, now: u64, end: End) {
         self.say(sim, format!("! over: {end:?}"));
         match end {
             End::Start(host) => {
@@ -184,17 +234,42 @@ impl Adversary {
                     machine.disk.disk().limit(None);
                 }
             }
+            End::Mount(host) => {
+                self.crash(sim, host, None, now);
+                if let Some(machine) = self.stage.machine(host) {
+                    machine.mount();
+                }
+                if host == Host::Coordinator {
+                    let mut model = self.stage.model();
+                    let older = model.is_older();
+                    model.muddle(older);
+                }
+            }
+            End::Name(node) => {
+                self.crash(sim, Host::Node(node), None, now);
+                if let Some(machine) = self.stage.machine(Host::Node(node)) {
+                    machine.name(true);
+                }
+            }
         }
     }
 
     /// Ends all that goes wrong.
-    fn mend(&mut self, sim: &mut Sim<'_>) {
-        for (_, end) in std::mem::take(&mut self.ends) {
-            self.end(sim, end);
+    fn mend(&mut self, sim: &mut Sim<'_>, now: u64) {
+        while !self.ends.is_empty() {
+            let (_, end) = self.ends.remove(0);
+            self.end(sim, now, end);
         }
         self.doomed.clear();
         for machine in &self.stage.machines {
             machine.disk.disk().fail(None);
+            machine.disk.disk().limit(None);
+        }
+        if self.stage.model().is_older() {
+            // An operator completes the metadata from the blocks.
+            self.stage.rebuild.store(true, Ordering::Relaxed);
+            self.crash(sim, Host::Coordinator, None, now);
+            self.end(sim, now, End::Start(Host::Coordinator));
         }
         self.stage.mended.store(true, Ordering::Relaxed);
         self.say(sim, "all is mended");

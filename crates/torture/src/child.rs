@@ -14,6 +14,8 @@ use crate::play::{self, Outcome, failed};
 const CHILD: &str = "--play-one";
 /// What the last line begins with.
 const OUTCOME: &str = "OUTCOME ";
+/// More bytes than a history takes.
+const KEPT: &str = "4000000000";
 /// Real time after which a history counts as hung.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -44,7 +46,9 @@ pub fn play(seed: u64, left_out: &BTreeSet<usize>, options: Options) -> Outcome 
         let back = options.back.unwrap_or_default();
         let logged = if options.logged { "log" } else { "" };
         command.args([CHILD, &seed.to_string(), &left_out.join(","), logged, back]);
-        command.stderr(Stdio::inherit()).output()
+        // Memory is not given back and taken again.
+        command.env("MALLOC_TRIM_THRESHOLD_", KEPT).env("MALLOC_MMAP_THRESHOLD_", KEPT);
+        command.env("MALLOC_TOP_PAD_", "33554432").stderr(Stdio::inherit()).output()
     };
     let output = match run() {
         Ok(output) => output,

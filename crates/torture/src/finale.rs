@@ -28,6 +28,10 @@ pub async fn hold(stage: &Stage, history: &History) {
         let client = stage.client().await.map_err(|e| e.to_string())?;
         let client = &client;
         until("all nodes are there", || alive(client, history.nodes)).await?;
+        if stage.model().is_older() {
+            until("the metadata are complete", || complete(client, history.nodes)).await?;
+            stage.model().muddle(false);
+        }
         if !history.rots() {
             until("no block has vanished", || vanished(stage, client)).await?;
         }
@@ -41,7 +45,7 @@ pub async fn hold(stage: &Stage, history: &History) {
         for name in &names {
             until("all is removed", || removed(client, name)).await?;
         }
-        until("all blocks are deleted", || deleted(stage, client)).await
+        until("all blocks are deleted", || deleted(stage, client, history)).await
     };
     if let Err(why) = outcome.await {
         stage.fail(why);
@@ -68,6 +72,15 @@ pub async fn alive(client: &Client, nodes: u32) -> Result<(), String> {
     let list = client.nodes().await.map_err(|e| e.to_string())?.nodes;
     let alive = list.iter().filter(|n| matches!(n.state, NodeState::Alive | NodeState::Draining)).count();
     if alive == nodes as usize { Ok(()) } else { Err(format!("{alive} of {nodes}")) }
+}
+
+/// Metadata that were older contain again what the blocks tell, and an operator has ended the rebuild.
+async fn complete(client: &Client, nodes: u32) -> Result<(), String> {
+    let status = client.rebuild().await.map_err(|e| e.to_string())?;
+    if status.agents < u64::from(nodes) || status.waiting.is_some() {
+        return Err(format!("{status:?}"));
+    }
+    client.finish_rebuild().await.map(drop).map_err(|e| e.to_string())
 }
 
 /// No block has gone that should be there, before anybody has looked.
@@ -99,13 +112,21 @@ async fn removed(client: &Client, name: &str) -> Result<(), String> {
     }
 }
 
-async fn deleted(stage: &Stage, client: &Client) -> Result<(), String> {
+async fn deleted(stage: &Stage, client: &Client, history: &History) -> Result<(), String> {
     let status = client.status().await.map_err(|e| e.to_string())?;
-    let left = census::left_over(stage);
+    let mut left = census::left_over(stage);
+    if history.fails_disks() {
+        // An unfinished file goes at the next start.
+        left.retain(|path| !path.ends_with(".tmp"));
+    }
     if (status.objects, status.stripes, status.puts_pending, status.garbage) == (0, 0, 0, 0)
         && left.is_empty()
     {
         return Ok(());
+    }
+    if stage.model().is_older() {
+        // What is of no version any more is set aside.
+        clean("scrub", finish(client.scrub(None).await).await)?;
     }
     // A put whose outcome nobody was told may have become visible only now.
     for object in client.list("", None, 1000).await.map_err(|e| e.to_string())?.objects {

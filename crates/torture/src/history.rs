@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::dice::Dice;
+use crate::kinds;
 
 /// Names that each writer has.
 pub const NAMES: u64 = 3;
@@ -49,8 +50,8 @@ pub enum Op {
     Accuse { name: u64 },
     /// Verifies all blocks.
     Scrub,
-    /// Empties a node onto others.
-    Drain { node: u32 },
+    /// Empties a node onto others; whoever asked waits so long for the end.
+    Drain { node: u32, patience_ms: u64 },
     /// Deletes the blocks of a node; whoever asked waits so long for the end.
     Wipe { node: u32, patience_ms: u64 },
     /// Does nothing.
@@ -83,6 +84,14 @@ pub enum Fault {
     Clock { seconds: i64 },
     /// A node's disk is replaced by an empty one.
     LoseDisk { node: u32, down_ms: u64 },
+    /// A host is started without its disk, on an empty folder; later the right one is back.
+    WrongFolder { host: Host, ms: u64 },
+    /// A node is started without `node.json`; later the file is back.
+    LoseName { node: u32, ms: u64 },
+    /// Somebody copies the metadata.
+    CopyMetadata,
+    /// The coordinator is started on that copy. At the end the metadata are completed from the blocks.
+    OlderMetadata { down_ms: u64 },
 }
 
 /// All that one seed makes.
@@ -100,7 +109,7 @@ pub struct History {
 
 impl Fault {
     /// Whether blocks are gone after it that were durable.
-    fn destroys(&self) -> bool {
+    pub fn destroys(&self) -> bool {
         matches!(self, Self::Rot { .. } | Self::Unreadable { .. } | Self::LoseDisk { .. })
     }
 }
@@ -122,67 +131,20 @@ impl History {
             (0..count).map(|_| (dice.below(FAULTS_MS), fault(&mut dice, nodes, victims))).collect();
         faults.retain(|(_, fault)| destructive || !fault.destroys());
         let mut history = Self { seed, nodes, writers, faults };
-        match dice.below(4) {
-            0 if destructive => history.wipe_amid_puts(&mut dice, victims),
-            1 if destructive => history.disturb_repairs(&mut dice, victims),
-            _ => {}
-        }
+        kinds::make(&mut history, &mut dice, victims, destructive);
         history.faults.sort_by_key(|(at, _)| *at);
         history
-    }
-
-    /// A node is wiped while objects are slowly written to it, and the coordinator dies about then.
-    fn wipe_amid_puts(&mut self, dice: &mut Dice, victims: [u32; 2]) {
-        let at = dice.within(1000, 2000);
-        let put = |dice: &mut Dice| Op::Put { name: dice.below(NAMES), len: 40_000, offline: false };
-        let before = dice.within(50, 600);
-        let writing = vec![Op::Pause { ms: at - before }, put(dice), put(dice)];
-        self.writers.push(writing);
-        self.writers.push(vec![Op::Pause { ms: at }, Op::Wipe { node: victims[0], patience_ms: 60 }]);
-        let slow = dice.below(u64::from(self.nodes)) as u32;
-        let latency_ms = dice.within(50, 300);
-        self.faults.retain(|(_, fault)| !fault.destroys());
-        let slow = Fault::Slow { a: Host::Clients, b: Host::Node(slow), latency_ms, ms: 4000 };
-        let kill = Fault::Kill { host: Host::Coordinator, down_ms: dice.below(300) };
-        // The node answers late, so that there is time between its wipe and the record of it.
-        let (b, latency_ms) = (Host::Node(victims[0]), dice.within(60, 250));
-        let late = Fault::Slow { a: Host::Coordinator, b, latency_ms, ms: 3000 };
-        // Clients begin after 130 ms or so.
-        let dies = at + 130 + latency_ms + dice.below(latency_ms);
-        self.faults.extend([(at - before - 50, slow), (at, late), (dies, kill)]);
-    }
-
-    /// A disk is lost, and nodes die while it is repaired, again and again.
-    fn disturb_repairs(&mut self, dice: &mut Dice, victims: [u32; 2]) {
-        let mut steps = Vec::new();
-        for name in 0..NAMES {
-            steps.push(Op::Put { name, len: 40_000, offline: false });
-        }
-        self.faults.retain(|(_, fault)| !fault.destroys());
-        let mut at = 1000;
-        steps.push(Op::Pause { ms: 700 });
-        for _ in 0..4 {
-            self.faults.push((at, Fault::LoseDisk { node: victims[dice.below(2) as usize], down_ms: 0 }));
-            let host = Host::Node(dice.below(u64::from(self.nodes)) as u32);
-            self.faults.push((at + dice.within(50, 400), Fault::Kill { host, down_ms: dice.below(1200) }));
-            let b = Host::Node(dice.below(u64::from(self.nodes)) as u32);
-            let latency_ms = dice.within(20, 300);
-            self.faults.push((at, Fault::Slow { a: Host::Coordinator, b, latency_ms, ms: 800 }));
-            steps.extend([
-                Op::Pause { ms: dice.within(50, 300) },
-                Op::Repair,
-                Op::Pause { ms: 300 },
-                Op::Repair,
-            ]);
-            at += dice.within(600, 1200);
-        }
-        self.writers.push(steps);
     }
 
     /// Whether blocks become bad without anybody having to notice.
     pub fn rots(&self) -> bool {
         let rots = |fault: &Fault| matches!(fault, Fault::Rot { .. } | Fault::Unreadable { .. });
         self.faults.iter().any(|(_, fault)| rots(fault))
+    }
+
+    /// Whether a disk fails so that not even an unfinished file can be removed.
+    pub fn fails_disks(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::DiskError { .. }))
     }
 
     /// Steps and faults.
@@ -206,6 +168,11 @@ impl History {
     }
 }
 
+/// The only node that is ever drained.
+pub fn drained(nodes: u32, victims: [u32; 2]) -> u32 {
+    (victims[0] + victims[1]) % nodes
+}
+
 fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2], destructive: bool) -> Vec<Op> {
     let count = dice.within(6, 18);
     (0..count)
@@ -226,7 +193,7 @@ fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2], destructive
             76..78 => Op::Accuse { name: dice.below(NAMES) },
             78..81 => Op::Scrub,
             // One node only: nothing takes a drain back, and the others must be enough for the code.
-            81..84 => Op::Drain { node: (victims[0] + victims[1]) % nodes },
+            81..84 => Op::Drain { node: drained(nodes, victims), patience_ms: 60_000 },
             84..87 if destructive => {
                 let node = victims[dice.below(2) as usize];
                 Op::Wipe { node, patience_ms: if dice.percent(70) { 60_000 } else { dice.within(5, 300) } }

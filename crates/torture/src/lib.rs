@@ -1,7 +1,7 @@
 //! The whole cluster tortured: the real coordinator, agents and clients in one thread, on a simulated network, simulated
 //! disks and a simulated clock, everything from one seed.
 //!
-//! A seed makes a [`History`]: what clients ask for, and what goes wrong meanwhile (`history.rs`). It is played
+//! A seed makes a [`History`]: what clients ask for, and what goes wrong meanwhile (`history.rs`, `kinds.rs`). It is played
 //! ([`play()`]) in a process of its own, on a stage of hosts (`stage.rs`), where a model knows what every name may stand for (`model.rs`). At the end
 //! all faults are mended and the cluster is held to its promises (`finale.rs`). A history that fails is made shorter
 //! (`shrink.rs`). The same seed gives the same trace, byte for byte.
@@ -15,6 +15,7 @@ mod child;
 mod dice;
 mod finale;
 mod history;
+mod kinds;
 mod medium;
 mod model;
 mod play;

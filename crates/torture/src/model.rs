@@ -1,6 +1,9 @@
 //! What every name may stand for. A name has one writer, which does one thing after the other, and any readers.
 //!
 //! A write whose outcome nobody was told may become visible at any later time, or never.
+//!
+//! While the coordinator has not its own metadata, a read may see any version, or none. When older metadata were completed
+//! from blocks, what was removed after them may be back; what was put must be, unless it has no bytes.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +27,15 @@ impl Version {
 
 /// All names.
 #[derive(Debug, Default)]
-pub struct Model(BTreeMap<String, Name>);
+pub struct Model {
+    names: BTreeMap<String, Name>,
+    /// How often the coordinator got other metadata, or its own back.
+    changes: u64,
+    /// It has not its own.
+    muddled: bool,
+    /// It once got older ones.
+    older: bool,
+}
 
 #[derive(Debug, Default)]
 struct Name {
@@ -40,6 +51,7 @@ struct Name {
 pub struct Reading {
     legal: Vec<State>,
     begun: usize,
+    changes: u64,
 }
 
 impl Name {
@@ -50,7 +62,7 @@ impl Name {
 
 impl Model {
     fn name(&mut self, name: &str) -> &mut Name {
-        self.0.entry(name.to_owned()).or_default()
+        self.names.entry(name.to_owned()).or_default()
     }
 
     /// A put or a remove begins.
@@ -81,18 +93,51 @@ impl Model {
 
     /// Names that were ever written.
     pub fn names(&self) -> Vec<String> {
-        self.0.keys().cloned().collect()
+        self.names.keys().cloned().collect()
+    }
+
+    /// The coordinator gets metadata that are not its own, or its own are back.
+    pub fn muddle(&mut self, muddled: bool) {
+        self.changes += 1;
+        self.muddled = muddled;
+    }
+
+    /// The coordinator gets older metadata.
+    pub fn grow_older(&mut self) {
+        self.muddle(true);
+        self.older = true;
+    }
+
+    /// Whether the coordinator once got older metadata.
+    pub fn is_older(&self) -> bool {
+        self.older
+    }
+
+    /// Whether the coordinator had not its own metadata at some time since the read began.
+    pub fn is_muddled(&self, reading: &Reading) -> bool {
+        self.muddled || self.changes != reading.changes
     }
 
     /// A read begins.
     pub fn read(&mut self, name: &str) -> Reading {
+        let (changes, older) = (self.changes, self.older);
         let name = self.name(name);
-        Reading { legal: name.legal(), begun: name.begun.len() }
+        let mut legal = name.legal();
+        // An object without bytes has no blocks that could tell of it.
+        if older && name.current.is_none_or(|version| version.len == 0) {
+            legal.push(None);
+            legal.extend(&name.begun);
+        }
+        Reading { legal, begun: name.begun.len(), changes }
     }
 
     /// What the read may have seen, now that it has ended.
     pub fn legal(&mut self, name: &str, reading: &Reading) -> Vec<State> {
-        let begun = &self.name(name).begun[reading.begun..];
-        reading.legal.iter().chain(begun).copied().collect()
+        let muddled = self.is_muddled(reading);
+        let begun = &self.name(name).begun;
+        if muddled {
+            return [None].into_iter().chain(begun.iter().copied()).collect();
+        }
+        reading.legal.iter().chain(&begun[reading.begun..]).copied().collect()
     }
 }

@@ -18,7 +18,7 @@ use crate::stage::Stage;
 use crate::trace::{Logged, Trace};
 use crate::writer::Writer;
 
-const TICK: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(10);
 /// Simulated time after which a history counts as endless.
 const LONGEST: Duration = Duration::from_secs(900);
 const EPOCH_S: u64 = 1_750_000_000;

@@ -11,6 +11,7 @@ use kintsu_client::{Client, ClientError, Options};
 use kintsu_coordinator::{Config, Coordinator};
 use kintsu_dag::{NodeId, RackId};
 use kintsu_store::FileStore;
+use kintsu_store::simdisk::SimDisk;
 use kintsu_wire::message::BadBlock;
 use kintsu_wire::{Credentials, TrustedNetwork, connect_coordinator};
 use turmoil::Sim;
@@ -38,6 +39,10 @@ pub struct Machine {
     dir: PathBuf,
     /// Whether its folder takes the place of one that is gone.
     replaced: AtomicBool,
+    /// Whether its folder has joined the cluster.
+    joined: AtomicBool,
+    /// Its own disk, while another one is in its place.
+    away: Mutex<Option<SimDisk>>,
 }
 
 /// What all hosts, the clients and whoever makes things go wrong share.
@@ -51,6 +56,8 @@ pub struct Stage {
     pub done: AtomicBool,
     /// Everything is mended.
     pub mended: AtomicBool,
+    /// The coordinator completes its metadata from blocks when it starts.
+    pub rebuild: AtomicBool,
 }
 
 impl Stage {
@@ -59,7 +66,9 @@ impl Stage {
         let hosts = [Host::Coordinator].into_iter().chain((0..history.nodes).map(Host::Node));
         let machine = |host: Host| {
             let (addr, dir) = (sim.lookup(host.to_string()), dir.join(host.to_string()));
-            Arc::new(Machine { host, addr, disk: Slot::default(), dir, replaced: AtomicBool::new(false) })
+            let (disk, away) = (Slot::default(), Mutex::default());
+            let (replaced, joined) = (AtomicBool::new(false), AtomicBool::new(host == Host::Coordinator));
+            Arc::new(Machine { host, addr, disk, dir, replaced, joined, away })
         };
         Ok(Arc::new(Self {
             trace,
@@ -69,6 +78,7 @@ impl Stage {
             failed: Mutex::default(),
             done: AtomicBool::new(false),
             mended: AtomicBool::new(false),
+            rebuild: AtomicBool::new(false),
         }))
     }
 
@@ -140,6 +150,7 @@ impl Stage {
             grant: 3,
             cache_bytes: 1 << 20,
             metadata_copies: 0,
+            rebuild: self.rebuild.load(Ordering::Relaxed),
             medium: Some(Arc::new(Seat(machine.clone()))),
             ..Config::new(&machine.dir, self.coordinator())
         };
@@ -157,7 +168,7 @@ impl Stage {
         let config = AgentConfig {
             node: Some(node),
             rack: RackId(node.0),
-            replace: machine.replaced.load(Ordering::Relaxed),
+            replace: machine.replaced.load(Ordering::Relaxed) && !machine.is_away(),
             listen_control: SocketAddr::new(machine.addr, CONTROL_PORT),
             listen_data: SocketAddr::new(machine.addr, DATA_PORT),
             token: Some(TOKEN.into()),
@@ -171,7 +182,10 @@ impl Stage {
         let open = move |_: &Path| Ok(Arc::new(FileStore::open_simulated(&disk, Path::new(STORE))?) as _);
         match Agent::start_on(config, open).await {
             Ok(running) => {
-                machine.replaced.store(false, Ordering::Relaxed);
+                if !machine.is_away() {
+                    machine.replaced.store(false, Ordering::Relaxed);
+                    machine.joined.store(true, Ordering::Relaxed);
+                }
                 self.trace.say(format!("{} joined", machine.host));
                 running.wait().await;
                 self.trace.say(format!("{} ended", machine.host));
@@ -182,11 +196,66 @@ impl Stage {
 }
 
 impl Machine {
-    /// Empties folder and disk: a new one was put in.
+    /// Empties folder and disk: a new one was put in. Nothing happens while its own disk is away.
     pub fn renew(&self) {
-        self.disk.replace(Default::default());
-        let _ = std::fs::remove_dir_all(&self.dir);
-        self.replaced.store(true, Ordering::Relaxed);
+        if !self.is_away() {
+            self.disk.replace(Default::default());
+            let _ = std::fs::remove_dir_all(&self.dir);
+            self.replaced.store(true, Ordering::Relaxed);
+            self.joined.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether another disk is in the place of its own.
+    pub fn is_away(&self) -> bool {
+        self.own().is_some()
+    }
+
+    /// Whether its folder has not joined yet.
+    pub fn is_new(&self) -> bool {
+        !self.joined.load(Ordering::Relaxed)
+    }
+
+    fn own(&self) -> MutexGuard<'_, Option<SimDisk>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An empty folder and disk take the place of its own.
+    pub fn unmount(&self) {
+        let mut own = self.own();
+        if own.is_none() {
+            *own = Some(self.disk.disk());
+            self.disk.replace(Default::default());
+            let _ = std::fs::rename(&self.dir, self.dir.with_extension("away"));
+        }
+    }
+
+    /// Its own disk is back.
+    pub fn mount(&self) {
+        if let Some(own) = self.own().take() {
+            self.disk.replace(own);
+            let _ = std::fs::remove_dir_all(&self.dir);
+            let _ = std::fs::rename(self.dir.with_extension("away"), &self.dir);
+        }
+    }
+
+    /// How much of the metadata's history its agent has recorded.
+    pub fn recorded(&self) -> u64 {
+        let text = std::fs::read_to_string(self.dir.join("node.json")).unwrap_or_default();
+        let number = text.split("\"history\":").nth(1).unwrap_or_default();
+        number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+    }
+
+    /// Takes `node.json` away, or brings it back.
+    pub fn name(&self, there: bool) {
+        let dir = if self.is_away() { self.dir.with_extension("away") } else { self.dir.clone() };
+        let (file, away) = (dir.join("node.json"), dir.join("node.json.away"));
+        let _ = match there {
+            true => std::fs::rename(away, file),
+            // Another one may have been written since it was taken away.
+            false if away.exists() => Ok(()),
+            false => std::fs::rename(file, away),
+        };
     }
 }
 

@@ -10,7 +10,7 @@ use kintsu_wire::message::{BadBlock, Encoding, FaultKind, JobEvent, JobReport, N
 use tokio::time::timeout;
 
 use crate::history::Op;
-use crate::model::{State, Version};
+use crate::model::{Reading, State, Version};
 use crate::stage::Stage;
 
 /// The code of all objects.
@@ -55,10 +55,11 @@ impl Writer {
             Op::Put { name: number, len, offline } => {
                 let seed = self.seed ^ (self.number << 56) ^ (step << 40);
                 let (name, version) = (name(self.number, number), Version { seed, len });
+                let reading = self.stage.model().read(&name);
                 self.stage.model().begin(&name, Some(version));
                 let put = put(client, &name, version, offline).await;
                 self.say(format!("put {name}, {len} bytes: {}", short(&put)));
-                self.written(&name, put.err());
+                self.written(&name, &reading, put.err());
             }
             Op::Remove { name: number } => {
                 let name = name(self.number, number);
@@ -66,7 +67,9 @@ impl Writer {
                 self.stage.model().begin(&name, None);
                 let removed = client.remove(&name).await.map(drop);
                 self.say(format!("remove {name}: {}", short(&removed)));
-                if let Err(ClientError::NotFound(_)) = removed {
+                if let Err(ClientError::NotFound(_)) = removed
+                    && !self.stage.model().is_muddled(&reading)
+                {
                     self.stage.model().acknowledged(&name);
                     let legal = self.stage.model().legal(&name, &reading);
                     // The remove itself may be what is seen.
@@ -74,7 +77,7 @@ impl Writer {
                         self.stage.fail(format!("{name} is there and cannot be removed: not found"));
                     }
                 } else {
-                    self.written(&name, removed.err());
+                    self.written(&name, &reading, removed.err());
                 }
             }
             Op::Get { writer, name: number, range } => {
@@ -104,27 +107,35 @@ impl Writer {
                 let report = finish(client.scrub(None).await).await;
                 self.say(format!("scrub: {}", told(&report)));
             }
-            Op::Drain { node } => self.command(client, node, NodeAction::Drain).await,
+            Op::Drain { node, patience_ms } => {
+                self.command(client, node, NodeAction::Drain, patience_ms).await;
+            }
             Op::Wipe { node, patience_ms } => {
-                let wiping = self.command(client, node, NodeAction::Wipe);
-                if timeout(Duration::from_millis(patience_ms), wiping).await.is_err() {
-                    self.say(format!("Wipe node{node}: nobody waits for it any more"));
-                }
+                self.command(client, node, NodeAction::Wipe, patience_ms).await;
             }
             Op::Pause { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
         }
     }
 
-    async fn command(&self, client: &Client, node: u32, action: NodeAction) {
-        let report = finish(client.command_node(NodeId(node), action).await).await;
-        self.say(format!("{action:?} node{node}: {}", told(&report)));
+    async fn command(&self, client: &Client, node: u32, action: NodeAction, patience_ms: u64) {
+        let commanded = async { finish(client.command_node(NodeId(node), action).await).await };
+        match timeout(Duration::from_millis(patience_ms), commanded).await {
+            Ok(report) => self.say(format!("{action:?} node{node}: {}", told(&report))),
+            Err(_) => self.say(format!("{action:?} node{node}: nobody waits for it any more")),
+        }
     }
 
-    fn written(&self, name: &str, error: Option<ClientError>) {
+    fn written(&self, name: &str, reading: &Reading, error: Option<ClientError>) {
         let mut model = self.stage.model();
+        // The coordinator of an empty folder takes objects without bytes, and forgets them.
+        let strange = model.is_muddled(reading) && !model.is_older();
         match error {
+            None if strange => model.unknown(name),
             None => model.acknowledged(name),
-            Some(ClientError::Placement(_) | ClientError::Full(_) | ClientError::Invalid(_)) => {
+            // What one coordinator refused may come back when its older metadata are completed from blocks.
+            Some(ClientError::Placement(_) | ClientError::Full(_) | ClientError::Invalid(_))
+                if !model.is_older() =>
+            {
                 model.refused(name);
             }
             Some(_) => model.unknown(name),

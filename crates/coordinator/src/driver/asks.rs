@@ -64,6 +64,7 @@ pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
                 cluster.spawn(async move { fetch(&worker, id).await });
             }
             Command::Start(stripe, blocks, order) => {
+                tracing::debug!("{stripe}: repair of {blocks:?} starts");
                 let worker = cluster.clone();
                 cluster.spawn(async move {
                     let mended = guarded(async { Ok(mend::mend(&worker, stripe, blocks, order).await) });
@@ -90,6 +91,7 @@ fn end(cluster: &Arc<Cluster>, stripe: kintsu_dag::StripeId, outcome: &Outcome) 
     if let Some(reason) = &outcome.failed {
         tracing::warn!("not repaired: {reason}");
     }
+    tracing::debug!("{stripe}: {:?} mended, {:?}", outcome.mended, outcome.failed);
     cluster.recovery().release(stripe);
     let commands = cluster.queue().ended(stripe, outcome);
     act(cluster, commands);

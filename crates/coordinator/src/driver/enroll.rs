@@ -14,6 +14,7 @@ use super::quarantine::settle_quarantine;
 use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::engine::enroll::{self, Late, Older, OutOfTurn, Page, Range, Reported};
+use crate::engine::places::Place;
 use crate::engine::quarantine::Unknown;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Applicant, Meta, NodeRecord};
@@ -51,8 +52,19 @@ pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Regis
     (record.name, record.rack_name) = (request.name, request.rack_name);
     let Register { node, folder, replace, moved, .. } = request;
     let applicant = Applicant { node, folder, replace, moved, record };
-    let enrolled = cluster.meta.off(move |meta| meta.enroll(applicant)).await?;
+    let worker = cluster.clone();
+    let enroll = move |meta: &Meta| {
+        let enrolled = meta.enroll(applicant)?;
+        if enrolled.replaced {
+            // Repairs may have written to the folder that is gone. They must not commit that after the new folder's
+            // list was compared.
+            worker.places().wiped(enrolled.node);
+        }
+        Ok(enrolled)
+    };
+    let enrolled = cluster.meta.off(enroll).await?;
     let node = enrolled.node;
+    cluster.members().called(node);
     if enrolled.replaced {
         tracing::warn!("{node} has another folder from now on: {folder}");
     }
@@ -158,7 +170,16 @@ pub async fn report_blocks(cluster: &Arc<Cluster>, page: BlockPage) -> Result<()
                 if let Some(late) = &late {
                     late.spare(&mut comparison);
                 }
-                meta.reconcile(node, range, &comparison, &blocks, &keep)
+                // A block that is being deleted does not get its home here.
+                let strays = comparison.strays.iter().map(|stray| (node, stray.file.id));
+                let taken: Vec<Place> = {
+                    let mut places = worker.places();
+                    strays.filter(|place| places.write(&[*place]).is_ok()).collect()
+                };
+                comparison.strays.retain(|stray| taken.contains(&(node, stray.file.id)));
+                let reconciled = meta.reconcile(node, range, &comparison, &blocks, &keep);
+                worker.places().written(&taken);
+                reconciled
             };
             let (lost, unknown) = compare()?;
             if unknown.is_empty() || !worker.is_rebuilding() {

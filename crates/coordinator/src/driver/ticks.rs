@@ -139,6 +139,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_put_in_older_metadata_is_not_undone_and_a_rebuild_leaves_its_blocks_alone() {
+        let (dir, first) = cluster(4, 2).await;
+        begin_put::handle(&first, begin("a", 60)).await.unwrap();
+        drop(first);
+        let cluster = reopen_with(&dir, |config| config.lease = Duration::ZERO);
+        // An agent holds blocks of later stripes.
+        let later =
+            kintsu_wire::message::Register { incarnation: 2, next_stripe: 1000, ..registration(0, 0) };
+        enlist(&cluster, later).await.unwrap();
+        tick(&cluster, &mut Ticks::default()).await.unwrap();
+        assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap().len(), 1);
+        cluster.meta.begin_rebuild().unwrap();
+        let totals = cluster.meta.snapshot().unwrap().totals().unwrap();
+        assert_eq!((totals.puts, totals.garbage), (0, 0));
+    }
+
+    #[tokio::test]
     async fn a_put_that_was_committed_keeps_no_other_put() {
         let (dir, first) = cluster(4, 2).await;
         let done = put(&first, "a", 60).await;

@@ -236,7 +236,7 @@ mod tests {
         let landing = crate::meta::Landing { index, from: block.node, to, digest: block.digest.unwrap() };
         let check = || writing.check();
         let error = live.cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
-        assert!(error.to_string().contains("wiped meanwhile"), "{error}");
+        assert!(error.to_string().contains("wiped or replaced meanwhile"), "{error}");
         drop(writing);
         live.check("a").await;
     }

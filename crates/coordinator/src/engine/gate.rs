@@ -28,19 +28,21 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Closed, until the nodes with these placed blocks have reported. `behind`: why the metadata count as older than
-    /// what agents hold, if they do.
+    /// Closed, until the nodes with these placed blocks have reported. Where no block is placed all nodes must report: the
+    /// metadata may be older. `behind`: why they count as older than what agents hold, if they do.
     pub fn new(placed: BTreeMap<NodeId, u64>, grace_ms: u64, behind: Option<String>) -> Self {
         let total = placed.values().sum();
         let wait_ms = WAIT_MS.saturating_add(grace_ms);
-        Self { awaited: placed, placed: total, wait_ms, open: total == 0, behind, rebuilding: false }
+        let open = placed.is_empty();
+        Self { awaited: placed, placed: total, wait_ms, open, behind, rebuilding: false }
     }
 
     /// A node has told of all its blocks. Whether that opened the gate.
     pub fn reported(&mut self, node: NodeId) -> bool {
         self.awaited.remove(&node);
         let missing: u64 = self.awaited.values().sum();
-        let enough = missing.saturating_mul(1000) <= self.placed.saturating_mul(1000 - REPORTED_PER_MILLE);
+        let most = self.placed.saturating_mul(1000 - REPORTED_PER_MILLE);
+        let enough = missing.saturating_mul(1000) <= most && (self.placed > 0 || self.awaited.is_empty());
         enough && !std::mem::replace(&mut self.open, true)
     }
 
@@ -134,6 +136,14 @@ mod tests {
         assert!(gate.reasons()[0].contains("5010 of 10010"), "{:?}", gate.reasons());
         assert!(gate.reported(NodeId(1)) && gate.is_open());
         assert!(!gate.reported(NodeId(2)) && gate.reasons().is_empty());
+    }
+
+    #[test]
+    fn nodes_without_blocks_are_waited_for_where_no_block_is_placed() {
+        let mut empty = gate(&[0, 0], None);
+        assert!(!empty.is_open() && !empty.reported(NodeId(1)));
+        assert!(empty.reported(NodeId(0)) && empty.is_open());
+        assert!(gate(&[0, 5], None).reported(NodeId(1)), "elsewhere they are not");
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct Member {
     pub failed: Option<String>,
     /// It has told this start of the coordinator what it holds.
     pub reported: bool,
+    /// It has called this start of the coordinator to register.
+    pub called: bool,
 }
 
 impl Member {
@@ -60,6 +62,7 @@ impl Member {
             suspect: false,
             failed: None,
             reported: false,
+            called: false,
         }
     }
 
@@ -134,7 +137,7 @@ impl Members {
     /// A node has told all that it holds; `record` is from when it began to.
     pub fn enrolled(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) -> Option<Change> {
         self.overdue.remove(&node);
-        let mut member = Member { reported: true, ..Member::new(record, true, now_ms) };
+        let mut member = Member { reported: true, called: true, ..Member::new(record, true, now_ms) };
         let old = self.members.remove(&node);
         if let Some(old) = &old {
             member.usage = old.usage;
@@ -182,6 +185,18 @@ impl Members {
         member.up = true;
         self.overdue.remove(&node);
         Ok(Some(Change::Up(node)))
+    }
+
+    /// A node has called to register: what it remembers of the metadata was compared.
+    pub fn called(&mut self, node: NodeId) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.called = true;
+        }
+    }
+
+    /// Whether a node that is taken for alive has not called yet.
+    pub fn awaits_calls(&self) -> bool {
+        self.members.values().any(|m| m.up && !m.called)
     }
 
     /// A node that nobody has heard of yet, but that has blocks.

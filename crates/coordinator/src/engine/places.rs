@@ -6,8 +6,8 @@
 //! places like a sweep.
 //!
 //! Invariants: a place is never claimed for writing and for sweeping at once; several jobs may write to
-//! one place (the node's store lets one of them through), one sweep sweeps it; a claim that was taken when its node was
-//! wiped is void: what was written under it may be gone.
+//! one place (the node's store lets one of them through), one sweep sweeps it; a claim that was taken before its node was
+//! wiped, or got another folder, is void: what was written under it may be gone.
 //!
 //! What this is not: durable. After a restart nobody writes and nobody sweeps, and the rows of garbage
 //! are all there is.
@@ -23,7 +23,7 @@ pub type Place = (NodeId, BlockId);
 #[derive(Debug, Default)]
 pub struct Places {
     claims: BTreeMap<Place, Claim>,
-    /// How often each node was wiped since the start.
+    /// How often each node was wiped or replaced since the start.
     wipes: BTreeMap<NodeId, u64>,
 }
 
@@ -86,12 +86,12 @@ impl Places {
         writes.filter(|((at, _), _)| *at == node).map(|((_, id), _)| *id).collect()
     }
 
-    /// A node is about to be wiped: what was written there under the claims of now does not count.
+    /// A node is about to be wiped, or has got another folder: what was written there under the claims of now does not count.
     pub fn wiped(&mut self, node: NodeId) {
         *self.wipes.entry(node).or_default() += 1;
     }
 
-    /// How often a node was wiped: a claim is void when this has grown since it was taken.
+    /// How often a node was wiped or replaced: a claim is void when this has grown since it was taken.
     pub fn wipes(&self, node: NodeId) -> u64 {
         self.wipes.get(&node).copied().unwrap_or(0)
     }

@@ -66,7 +66,10 @@ impl Ticks {
             }
             due.push(Due::Tell(change));
         }
-        due.extend(leases.expired(now_ms).into_iter().map(Due::Undo));
+        // In older metadata such a put may have been committed since.
+        if gate.is_trusted() {
+            due.extend(leases.expired(now_ms).into_iter().map(Due::Undo));
+        }
         if gate.tick(now_ms) {
             due.push(Due::Opened);
         }
@@ -123,7 +126,7 @@ mod tests {
             assert_eq!(all.tick(1), []);
             all.1.seen(NODE, 7, Default::default(), None, 30_000).unwrap();
             let open = [Due::Undo(5), Due::Opened, Due::Wipe(NODE), Due::Repairs(Vec::new())];
-            assert_eq!(all.tick(30_001), open[..if behind.is_none() { 4 } else { 2 }]);
+            assert_eq!(all.tick(30_001), if behind.is_none() { &open[..] } else { &open[1..2] });
         }
     }
 }

@@ -19,6 +19,7 @@ const NAME_BYTES: usize = 1024;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
     check_name(&request.name)?;
+    agents_called(cluster).await;
     let registered = match request.code.starts_with(USER) {
         true => Some(cluster.registered(request.code.clone()).await?),
         false => None,
@@ -27,6 +28,17 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
     // Runs to its end even if the caller disconnects.
     let begun = cluster.meta.off(move |meta| begin(&worker, meta, request, registered)).await;
     cluster.unless_ending(begun).await
+}
+
+/// Waits until all nodes that are taken for alive have called since the start; for two heartbeats after the start at most. If
+/// the metadata are older than what agents hold, those calls tell. Before, an id could be given that is in use: the new
+/// blocks would take the place of others.
+pub async fn agents_called(cluster: &Cluster) {
+    let heartbeat = cluster.config.heartbeat;
+    let end_ms = 2 * heartbeat.as_millis() as u64;
+    while cluster.now_ms() < end_ms && cluster.members().awaits_calls() {
+        tokio::time::sleep(heartbeat / 16).await;
+    }
 }
 
 type Registered = (Arc<dyn Code>, Definition);

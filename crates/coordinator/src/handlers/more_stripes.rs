@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use kintsu_wire::message::{MoreStripes, StripeGrants};
 
-use super::begin_put::{grant, homes};
+use super::begin_put::{agents_called, grant, homes};
 use crate::cluster::Cluster;
 use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: MoreStripes) -> Result<StripeGrants> {
     let MoreStripes { put, from, written } = request;
+    agents_called(cluster).await;
     let mut placed = homes(cluster, Vec::new());
     let batch = cluster.config.grant.max(1);
     let worker = cluster.clone();

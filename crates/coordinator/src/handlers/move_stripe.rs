@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use kintsu_wire::message::{MoveStripe, StripeGrants};
 
-use super::begin_put::{grant, homes};
+use super::begin_put::{agents_called, grant, homes};
 use crate::cluster::Cluster;
 use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: MoveStripe) -> Result<StripeGrants> {
     let MoveStripe { put, stripe, avoid } = request;
+    agents_called(cluster).await;
     let mut placed = homes(cluster, avoid);
     let worker = cluster.clone();
     let moving = async move {

@@ -21,9 +21,9 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Register) -> Result<Registe
 mod tests {
     use super::*;
     use crate::error::CoordinatorError;
-    use crate::handlers::heartbeat;
-    use crate::handlers::tests::{cluster, enlist, put, registration, reopen, silence};
-    use kintsu_dag::NodeId;
+    use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen, silence};
+    use crate::handlers::{begin_put, heartbeat};
+    use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
     use kintsu_wire::message::{DiskUsage, Heartbeat, NodeState};
     use kintsu_wire::{ClusterId, FolderId, Seen};
 
@@ -80,6 +80,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_written_to_a_folder_that_was_replaced_is_not_committed() {
+        let (_dir, cluster) = cluster(3, 1).await;
+        let id = BlockId { stripe: StripeId(1), index: BlockIndex(0) };
+        let writing = cluster.claim(vec![(NodeId(1), id)]).await.unwrap().unwrap();
+        enlist(&cluster, Register { incarnation: 2, ..registration(1, 0) }).await.unwrap();
+        writing.check().unwrap();
+        let folder = FolderId([77; 16]);
+        let new = Register { incarnation: 3, folder, replace: true, ..registration(1, 0) };
+        enlist(&cluster, new).await.unwrap();
+        assert!(writing.check().is_err());
+        drop(writing);
+        let again = cluster.claim(vec![(NodeId(1), id)]).await.unwrap().unwrap();
+        again.check().unwrap();
+    }
+
+    #[tokio::test]
     async fn what_an_agent_lacks_is_lost() {
         let (_dir, cluster) = cluster(4, 1).await;
         put(&cluster, "a", 48).await;
@@ -119,6 +135,28 @@ mod tests {
         handle(&after, ahead).await.unwrap();
         handle(&after, late).await.unwrap();
         assert!(!after.gate().is_behind(), "also after the next start");
+    }
+
+    #[tokio::test]
+    async fn a_put_gets_no_id_before_agents_have_said_whether_it_is_in_use() {
+        let (dir, first) = cluster(4, 2).await;
+        drop(first);
+        let cluster = reopen(&dir);
+        let putting = tokio::spawn({
+            let cluster = cluster.clone();
+            async move { begin_put::handle(&cluster, begin("a", 16)).await }
+        });
+        // The metadata are older: an agent holds a block of stripe 40.
+        for node in 0..4 {
+            tokio::task::yield_now().await;
+            assert!(!putting.is_finished());
+            let next_stripe = if node == 3 { 41 } else { 0 };
+            enlist(&cluster, Register { incarnation: 2, next_stripe, ..registration(node, node % 2) })
+                .await
+                .unwrap();
+        }
+        let ticket = putting.await.unwrap().unwrap();
+        assert!(ticket.stripes[0].id > StripeId(40), "{:?}", ticket.stripes);
     }
 
     #[tokio::test]

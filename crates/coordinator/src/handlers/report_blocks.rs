@@ -20,11 +20,15 @@ pub async fn handle(cluster: &Arc<Cluster>, page: BlockPage) -> Result<Done> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::handlers::register;
     use crate::handlers::tests::page;
     use crate::live::Live;
-    use kintsu_wire::message::Register;
+    use crate::meta::LostBlock;
+    use kintsu_dag::BlockId;
+    use kintsu_wire::message::{BlockRef, FaultKind, HeldBlock, Register};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_a_running_agent_wrote_after_it_made_its_list_is_not_lost() {
@@ -54,5 +58,29 @@ mod tests {
         handle(&live.cluster, page(node, known.incarnation, Vec::new())).await.unwrap();
         assert_eq!(live.cluster.meta.snapshot().unwrap().totals().unwrap().lost, 0);
         live.check("a").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_block_that_is_being_deleted_does_not_get_its_home_there() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let block = record.blocks[0].unwrap();
+        let (from, to) = (block.node, live.spare(&record));
+        let id = BlockId { stripe, index: kintsu_dag::BlockIndex(0) };
+        let file = BlockRef { id, generation: record.generation };
+        live.copy(from, to, stripe, 0);
+        live.cluster.meta.trash(&[(to, file)]).unwrap();
+        let (_, sweeping) = live.cluster.claim_garbage(to, 10, HashSet::new()).await.unwrap();
+        live.cluster.meta.mark_lost(&[LostBlock { id, node: from, why: FaultKind::Corrupt }]).unwrap();
+        let known = live.cluster.members().node(to).unwrap().record.clone();
+        let len = record.layout.block_len(2, id.index);
+        let held = HeldBlock { id, generation: record.generation, len, digest: block.digest.unwrap() };
+        let home = || live.cluster.meta.snapshot().unwrap().stripe(stripe).unwrap().unwrap().blocks[0];
+        for (guard, expected) in [(Some(sweeping), from), (None, to)] {
+            live.cluster.reports().begin(to, known.clone(), false, 1);
+            handle(&live.cluster, page(to, known.incarnation, vec![held.clone()])).await.unwrap();
+            assert_eq!(home().unwrap().node, expected);
+            drop(guard);
+        }
     }
 }

@@ -56,13 +56,18 @@ pub struct Shown {
 
 impl Meta {
     /// Begins to rebuild the metadata from blocks, until [`Meta::end_rebuild`]. If there is no object yet, the
-    /// counters of ids are moved beyond all ids that existing blocks may have.
+    /// counters of ids are moved beyond all ids that existing blocks may have. Puts under way are forgotten: in an older
+    /// copy they may have been committed since, and then their blocks tell of them.
     ///
     /// # Errors
     /// The disk fails.
     pub fn begin_rebuild(&self) -> Result<()> {
         self.write(|t| {
-            if t.settings.get(REBUILDING)?.is_none() && t.objects.is_empty()? {
+            let begins = t.settings.get(REBUILDING)?.is_none();
+            if begins {
+                super::puts::forget_all(t)?;
+            }
+            if begins && t.objects.is_empty()? {
                 for (name, leap) in
                     [(tables::COUNT_STRIPE, LEAP), (tables::COUNT_PUT, LEAP), (tables::COUNT_NODE, NODE_LEAP)]
                 {

@@ -163,6 +163,13 @@ impl Meta {
     }
 }
 
+/// Forgets all puts under way. Their blocks do not become garbage; they are unknown from now on.
+pub(super) fn forget_all(t: &mut Tables<'_>) -> Result<()> {
+    t.puts.retain(|_, _| false)?;
+    t.put_stripes.retain(|_, _| false)?;
+    Ok(())
+}
+
 impl Snapshot {
     /// The ids of all puts under way.
     ///
