@@ -103,11 +103,17 @@ struct Ask {
     total_bytes: u64,
 }
 
+/// The blocks that each ask waits for, and their bytes.
+type Watchers = BTreeMap<AskId, (BTreeSet<BlockIndex>, u64)>;
+
 #[derive(Debug)]
 struct Entry {
     order: Order,
-    watchers: BTreeMap<AskId, (BTreeSet<BlockIndex>, u64)>,
-    running: Option<BTreeSet<BlockIndex>>,
+    watchers: Watchers,
+    /// Those that came after the work began. Blocks that were flagged since may have been repaired before that, so the
+    /// end of this work says nothing about them.
+    late: Watchers,
+    running: bool,
     nodes: BTreeSet<NodeId>,
     overtaken: u32,
 }
@@ -177,12 +183,14 @@ impl Queue {
                 Entry {
                     order: order.clone(),
                     watchers: BTreeMap::new(),
-                    running: None,
+                    late: BTreeMap::new(),
+                    running: false,
                     nodes: want.nodes,
                     overtaken: 0,
                 }
             });
-            let (blocks, bytes) = entry.watchers.entry(id).or_insert_with(|| {
+            let watchers = if entry.running { &mut entry.late } else { &mut entry.watchers };
+            let (blocks, bytes) = watchers.entry(id).or_insert_with(|| {
                 ask.open += 1;
                 Default::default()
             });
@@ -195,11 +203,10 @@ impl Queue {
 
     /// The work on a stripe has ended.
     pub fn ended(&mut self, stripe: StripeId, outcome: &Outcome) -> Vec<Command> {
-        let Some(mut entry) = self.entries.remove(&stripe) else { return Vec::new() };
-        let Some(tried) = entry.running.take() else {
-            self.entries.insert(stripe, entry);
+        if !self.entries.get(&stripe).is_some_and(|entry| entry.running) {
             return Vec::new();
-        };
+        }
+        let Some(entry) = self.entries.remove(&stripe) else { return Vec::new() };
         self.running -= 1;
         self.parts -= entry.nodes.len();
         for node in &entry.nodes {
@@ -208,20 +215,19 @@ impl Queue {
             }
         }
         self.load.retain(|_, load| *load > 0);
-        let (served, rest): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            entry.watchers.into_iter().partition(|(_, (blocks, _))| blocks.is_subset(&tried));
         let mut commands = Vec::new();
-        for (id, (blocks, bytes)) in &served {
+        for (id, (blocks, bytes)) in &entry.watchers {
             let Some(ask) = self.asks.get_mut(id) else { continue };
             ask.hear(blocks, *bytes, outcome);
             commands.push(Command::Progress(*id, ask.done_bytes, ask.total_bytes));
         }
-        if !rest.is_empty() {
-            // Blocks that were asked for while it ran, beyond those it mended: once more.
-            self.entries.insert(stripe, Entry { watchers: rest, ..entry });
+        let Entry { watchers, late, .. } = entry;
+        if !late.is_empty() {
+            let late = Entry { watchers: late, late: BTreeMap::new(), running: false, ..entry };
+            self.entries.insert(stripe, late);
             self.waiting.push_front(stripe);
         }
-        for id in served.into_keys() {
+        for id in watchers.into_keys() {
             commands.extend(self.settle(id));
         }
         commands.extend(self.start());
@@ -231,16 +237,16 @@ impl Queue {
     /// Blocks waiting for or under repair.
     pub fn pending(&self) -> u64 {
         let blocks = |entry: &Entry| {
-            let mut all: BTreeSet<BlockIndex> = entry.running.clone().unwrap_or_default();
-            all.extend(entry.watchers.values().flat_map(|(blocks, _)| blocks));
-            all.len() as u64
+            let watchers = entry.watchers.values().chain(entry.late.values());
+            watchers.flat_map(|(blocks, _)| blocks).collect::<BTreeSet<_>>().len() as u64
         };
         self.entries.values().map(blocks).sum()
     }
 
     /// The asks that wait for a stripe: bytes done, bytes known.
     pub fn standing(&self, stripe: StripeId) -> Vec<(AskId, u64, u64)> {
-        let watchers = self.entries.get(&stripe).into_iter().flat_map(|entry| entry.watchers.keys());
+        let entry = self.entries.get(&stripe).into_iter();
+        let watchers = entry.flat_map(|entry| entry.watchers.keys().chain(entry.late.keys()));
         let known = watchers.filter_map(|id| Some((*id, self.asks.get(id)?)));
         known.map(|(id, ask)| (id, ask.done_bytes, ask.total_bytes)).collect()
     }
@@ -312,7 +318,7 @@ impl Queue {
             *self.load.entry(*node).or_default() += 1;
         }
         let command = Command::Start(stripe, blocks.iter().copied().collect(), entry.order.clone());
-        (entry.running, entry.overtaken) = (Some(blocks), 0);
+        (entry.running, entry.overtaken) = (true, 0);
         self.running += 1;
         Some(command)
     }

@@ -28,7 +28,7 @@ fn mended(blocks: &[BlockIndex]) -> Outcome {
 }
 
 #[test]
-fn asks_for_one_stripe_share_the_work() {
+fn asks_for_one_stripe_share_the_work_unless_it_has_begun() {
     let mut queue = Queue::new(2, 2);
     let (first, commands) = queue.ask(ORDER, false);
     assert_eq!(commands, [Command::Fetch(first)]);
@@ -41,11 +41,15 @@ fn asks_for_one_stripe_share_the_work() {
     assert_eq!(queue.pending(), 2);
     let commands = queue.ended(StripeId(1), &mended(&[BlockIndex(0)]));
     let finished: Vec<_> = commands.iter().filter(|c| matches!(c, Command::Finish(..))).collect();
-    assert_eq!(finished.len(), 2);
+    // What was asked for after the work began may have been flagged after it was repaired: once more.
+    assert_eq!(finished.len(), 1);
     assert!(commands.contains(&Command::Start(StripeId(1), vec![BlockIndex(0), BlockIndex(3)], ORDER)));
     let commands = queue.ended(StripeId(1), &mended(&[BlockIndex(3)]));
-    assert!(matches!(&commands[..], [Command::Progress(..), Command::Finish(id, asked)]
-        if *id == third && asked.tally.blocks == 1));
+    let ends = |command: &Command| match command {
+        Command::Finish(id, asked) => Some((*id, asked.tally.blocks)),
+        _ => None,
+    };
+    assert_eq!(commands.iter().filter_map(ends).collect::<Vec<_>>(), [(second, 0), (third, 1)]);
     assert_eq!((queue.pending(), queue.asks()), (0, 0));
 }
 
