@@ -1,8 +1,9 @@
-//! Blocks that somebody found bad: their nodes read them once more, and only what that shows is recorded.
+//! Blocks that were reported as bad: their nodes read them once more, and only the result of that is
+//! recorded.
 //!
-//! A block that its node reads as recorded is not flagged, whoever reported it, and loses its flag if it has
-//! one. A node that does not answer changes nothing: heartbeats decide about nodes. A few blocks at once are read
-//! again, and each of them once at a time.
+//! If the node reads the block as recorded, the block is not flagged, and loses its flag if it has one. If
+//! the node does not answer, nothing changes: only heartbeats decide whether a node is alive. Few blocks are
+//! read again at the same time, and no block twice at the same time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,16 +22,16 @@ use crate::meta::{BlockRecord, LostBlock, Meta, Proof, StripeRecord};
 
 /// How long a node may take to read a block.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Reports that wait; further ones are dropped, and a scrub finds what they were about.
+/// Most reports that may wait. Further ones are dropped: a scrub will find their blocks.
 const WAITING: usize = 10_000;
-/// Flagged blocks of a page.
+/// Flagged blocks per page.
 const PAGE: usize = 1024;
 
-/// Looks into reports of bad blocks, and has mended at once what is bad. Returns without waiting for that.
+/// Has reported blocks read again, and the bad ones repaired at once. Returns without waiting for either.
 pub fn report(cluster: &Arc<Cluster>, suspects: Vec<LostBlock>) {
     for suspect in suspects {
         if cluster.verifying().len() >= WAITING {
-            tracing::warn!("too many reports of bad blocks at once: that of {} is dropped", suspect.id);
+            tracing::warn!("too many reports of bad blocks at once: the one about {} is dropped", suspect.id);
             return;
         }
         let worker = cluster.clone();
@@ -44,8 +45,8 @@ pub fn report(cluster: &Arc<Cluster>, suspects: Vec<LostBlock>) {
     }
 }
 
-/// Has a block's node read it once more; flags it lost when it is bad, and takes the flag off when it is
-/// sound. Returns whether the block is lost now, where this was looked into (and not by somebody else already).
+/// Has the node of a block read it once more. Flags the block lost if it is bad; removes its flag if it is
+/// sound. Returns whether this call found it lost; false also if another call is reading it already.
 ///
 /// # Errors
 /// The node cannot be reached: nothing is changed.
@@ -56,10 +57,10 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     }
     let _once = Once { cluster, place: (node, id) };
     if is_back(Mended::ReportsBelieved) {
-        return flag(cluster, suspect, "as is said").await;
+        return flag(cluster, suspect, "as reported").await;
     }
     let _turn = cluster.doubts.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
-    // What has moved or is gone by now is nobody's loss.
+    // A block that has moved or is gone by now is not lost.
     let at_home = move |meta: &Meta| {
         let stripe = meta.snapshot()?.stripe(id.stripe)?;
         Ok(stripe.filter(|s| s.block(id.index).is_some_and(|b| b.node == node && b.digest.is_some())))
@@ -68,13 +69,14 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     let held = match verify(cluster, node, BlockRef { id, generation: stripe.generation }).await? {
         Ok(held) => held,
         Err((why, detail)) => {
-            // Its agent may have set it aside already: then it is missing, but that is not why.
+            // The agent may have set the block aside already. Then the block is missing, but the reported
+            // fault is the reason.
             let set_aside = why == FaultKind::Missing && !Proof::Header.clears(suspect.why);
             let why = if set_aside { suspect.why } else { why };
             return flag(cluster, LostBlock { id, node, why }, &detail).await;
         }
     };
-    // Reading took a while: what is recorded by now counts.
+    // Reading took a while, so the block is compared with what is recorded now.
     let Some((stripe, _)) = cluster.load(id.stripe).await? else { return Ok(false) };
     let Some(recorded) = stripe.record.block(id.index).filter(|b| b.node == node) else { return Ok(false) };
     match differs(&stripe.record, recorded, stripe.code.k(), &held) {
@@ -87,8 +89,8 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     }
 }
 
-/// Has nodes read blocks again that are flagged lost, and takes the flag from those that are sound; returns
-/// these. Those that are bad indeed are mended at once. Nodes that cannot be reached change nothing.
+/// Has nodes read blocks again that are flagged lost, and removes the flag from those that are sound; returns
+/// these. Those that are bad are repaired at once. If a node cannot be reached, its blocks stay as they are.
 ///
 /// # Errors
 /// The disk fails.
@@ -120,7 +122,7 @@ pub async fn reverify(cluster: &Arc<Cluster>, blocks: Vec<(BlockId, NodeId)>) ->
     Ok(sound)
 }
 
-/// As [`reverify`], for all blocks of a node that are flagged for what only reading them can disprove.
+/// As [`reverify`], for all blocks of a node whose flag only reading them can clear.
 ///
 /// # Errors
 /// The disk fails.
@@ -151,7 +153,7 @@ pub async fn reverify_node(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     }
 }
 
-/// How a block that was read whole differs from what is recorded, if it does.
+/// How a block that was read in full differs from its record, if it does.
 pub fn differs(
     stripe: &StripeRecord,
     recorded: &BlockRecord,
@@ -171,7 +173,7 @@ pub fn differs(
     }
 }
 
-/// The block as its node has it, or what is wrong with it there.
+/// Has a node read a block: returns what it holds, or what is wrong with it.
 async fn verify(
     cluster: &Arc<Cluster>,
     node: NodeId,

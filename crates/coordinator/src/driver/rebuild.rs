@@ -1,9 +1,9 @@
-//! Makes metadata anew from what agents hold. After agents have told of their blocks, a pass shows every object that
-//! can be read, object by object, the newest ones first.
+//! Rebuilds metadata from the blocks that agents hold. After agents have reported their blocks, a pass makes
+//! every object visible that can be read, one object after another, the newest first.
 //!
-//! An object that any agent remembers as removed stays away; one that is visible nevertheless is removed. So all living
-//! agents are asked before each pass, and without an answer of each there is none. Nothing is deleted before an operator
-//! has ended the rebuild.
+//! An object that any agent remembers as removed does not become visible; if it is visible already, it is
+//! removed. So each pass first asks all living agents, and does not begin until each of them has answered.
+//! Nothing is deleted until an operator has ended the rebuild.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,32 +20,32 @@ use crate::engine::rebuild::{Wanted, assemble};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{CodeRecord, Meta, Noted, Shown};
 
-/// Agents come together: a pass waits for so long after the last one.
+/// How long a pass waits after a report: agents often report at about the same time.
 const QUIET: Duration = Duration::from_secs(1);
-/// But no longer than so many times as long while others are still telling.
+/// While agents are still reporting, a pass waits again, up to this many times.
 const MOST_WAITS: u32 = 20;
-/// How soon a pass that could not be made is tried again.
+/// Delay before a pass that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How long an agent may take to tell what it remembers as removed.
+/// How long an agent may take to say which objects it remembers as removed.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Incomplete objects that are told by name.
+/// Most incomplete objects that are named.
 const NAMED: usize = 1000;
 
 /// Ranges of ids of removed objects: first and last.
 type Ranges = Vec<(u64, u64)>;
 
-/// How far a rebuild is.
+/// The progress of a rebuild.
 #[derive(Debug, Default)]
 pub struct Rebuild {
-    /// What each node told: blocks, and blocks without labels.
+    /// What each node has reported: blocks, and blocks without labels.
     told: BTreeMap<NodeId, (u64, u64)>,
-    /// The nodes that have told all.
+    /// The nodes that have reported all their blocks.
     done: BTreeSet<NodeId>,
-    /// What each node remembers as removed, by its start.
+    /// The objects that each node remembers as removed, and the start (incarnation) of the node that said so.
     removed: HashMap<NodeId, (u64, Ranges)>,
-    /// How often a node has told all.
+    /// How many complete reports have come, from all nodes.
     tellings: u64,
-    /// So many of these are worked in.
+    /// How many of these reports the passes have covered.
     worked_in: u64,
     shown: u64,
     dropped: u64,
@@ -55,35 +55,36 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// A node begins to tell. Whether it told something before.
+    /// A node begins a report. Returns whether it has reported something before.
     pub fn begins(&mut self, node: NodeId) -> bool {
         self.done.remove(&node);
         self.told.insert(node, (0, 0)).is_some()
     }
 
-    /// A node has told of some blocks.
+    /// A node has reported some blocks.
     pub fn noted(&mut self, node: NodeId, noted: Noted) {
         let told = self.told.entry(node).or_default();
         (told.0, told.1) = (told.0 + noted.blocks, told.1 + noted.without_label);
     }
 
-    /// A node has told of all its blocks.
+    /// A node has reported all its blocks.
     pub fn ends(&mut self, node: NodeId) {
         self.done.insert(node);
         self.tellings += 1;
     }
 
-    /// Whether a node has told of all its blocks.
+    /// Whether a node has reported all its blocks.
     pub fn has_told(&self, node: NodeId) -> bool {
         self.done.contains(&node)
     }
 
-    /// Whether all news are worked in.
+    /// Whether the passes have covered all reports.
     pub fn is_settled(&self) -> bool {
         self.worked_in == self.tellings
     }
 
-    /// A pass is done that began when nodes had told all so often. Who told in between may have told more.
+    /// A pass has ended. `tellings` is the number of complete reports when it began: it may not cover later
+    /// ones.
     fn passed(&mut self, tellings: u64, outcome: &mut Outcome) {
         self.shown += outcome.shown;
         self.dropped += outcome.dropped.len() as u64;
@@ -93,7 +94,7 @@ impl Rebuild {
         self.worked_in = tellings;
     }
 
-    /// For people.
+    /// The status, for operators.
     pub fn status(&self, active: bool) -> RebuildStatus {
         RebuildStatus {
             active,
@@ -109,7 +110,7 @@ impl Rebuild {
     }
 }
 
-/// Runs until the coordinator ends.
+/// Makes passes until the coordinator ends.
 pub async fn rebuild(cluster: Arc<Cluster>) {
     loop {
         tokio::select! {
@@ -132,7 +133,7 @@ pub async fn rebuild(cluster: Arc<Cluster>) {
     }
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Default)]
 struct Outcome {
     shown: u64,
@@ -141,10 +142,10 @@ struct Outcome {
     incomplete_count: u64,
 }
 
-/// Shows all objects that are complete now.
+/// Makes all objects visible that are complete now.
 ///
 /// # Errors
-/// An agent does not tell what it remembers as removed; the disk fails.
+/// An agent does not say which objects it remembers as removed; the disk fails.
 pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
     let tellings = cluster.rebuild().tellings;
     let removed = removed(cluster).await?;
@@ -156,7 +157,7 @@ pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
         rebuild.status(true)
     };
     for name in &outcome.dropped {
-        tracing::warn!("{name:?} is removed: an agent remembers that it is gone");
+        tracing::warn!("{name:?} is removed: an agent remembers its removal");
     }
     tracing::warn!(
         "rebuilding: {} agents, {} blocks, {} objects back, {} incomplete (`kintsu rebuild` shows them, `kintsu rebuild \
@@ -170,7 +171,7 @@ pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
     Ok(())
 }
 
-/// The objects that are gone, as the metadata and all living agents remember: ranges in order.
+/// The objects that the metadata or any living agent remember as removed, as ordered ranges of ids.
 async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
     let living: Vec<(NodeId, u64)> = {
         let members = cluster.members();
@@ -181,7 +182,7 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
             continue;
         }
         let mut agent = cluster.agent(node)?;
-        let late = "it does not tell which objects are removed";
+        let late = "it did not say which objects are removed";
         let ranges = answer(node, PATIENCE, late, agent.removed(Nothing {})).await?.ranges;
         cluster.rebuild().removed.insert(node, (start, ranges));
     }
@@ -191,7 +192,7 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
     Ok(merged(ranges))
 }
 
-/// The same ids as ranges in order that do not touch.
+/// The same ids as ordered ranges that neither overlap nor touch.
 fn merged(mut ranges: Ranges) -> Ranges {
     ranges.retain(|(first, last)| first <= last);
     ranges.sort_unstable();
@@ -210,7 +211,7 @@ fn is_in(ranges: &Ranges, id: u64) -> bool {
     before.checked_sub(1).is_some_and(|at| ranges[at].1 >= id)
 }
 
-/// One pass over all that was found. Blocking.
+/// Does the work of one pass, over all objects that were found. Blocking.
 fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Outcome> {
     let mut outcome = Outcome { dropped: meta.drop_buried(removed)?, ..Outcome::default() };
     let mut codes = Codes::default();
@@ -222,7 +223,7 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Outcome> {
         }
         let Some((object, found)) = snapshot.found(id)? else { continue };
         if snapshot.object_id(&object.name)?.is_some_and(|known| known > id) {
-            // An older version: its blocks stay where they are, unknown.
+            // An older version: its blocks stay where they are, and stay unknown.
             continue;
         }
         let nodes: BTreeSet<NodeId> = snapshot.nodes()?.into_keys().collect();
@@ -267,7 +268,7 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The codes that labels tell of, each proved once a pass.
+/// The codes that labels name, each proved once per pass.
 #[derive(Default)]
 struct Codes(HashMap<(String, DigestBytes), Result<Arc<dyn Code>, String>>);
 
@@ -278,7 +279,7 @@ impl Codes {
     }
 }
 
-/// The code of a label, if it still means the generator that the label tells.
+/// The code of a label, if its name still means the generator that the label records.
 fn prove(label: &CodeLabel) -> Result<Arc<dyn Code>, String> {
     let name = &label.name;
     let code = match (&label.definition, name.starts_with(USER)) {
@@ -293,7 +294,7 @@ fn prove(label: &CodeLabel) -> Result<Arc<dyn Code>, String> {
     if (&now.name, now.n, now.k, now.w, now.generator) == (name, label.n, label.k, label.w, label.generator) {
         return Ok(code);
     }
-    Err(format!("code {name}: expected the generator that the blocks tell of, got another one by this name"))
+    Err(format!("code {name}: expected the generator in the blocks' labels, got another one by this name"))
 }
 
 #[cfg(test)]
