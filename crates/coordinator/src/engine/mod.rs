@@ -1,11 +1,13 @@
 //! Everything that decides, as pure state machines: events in, commands or answers out.
 //!
-//! - [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically.
-//! - `leases`: which puts are still under way; `places`: which job may write or delete where.
-//! - [`repair`]: what is repaired, how, and for whom.
-//! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
-//! - `damage`: what can be read while nodes are gone.
-//! - `rebuild`: what metadata can be made from blocks.
+//! - [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically;
+//! - `leases`: which puts are still under way; `places`: which job may write or delete where;
+//! - [`repair`]: which blocks are repaired, how, and for whom; `assign`: which nodes take part in the
+//!   repairs;
+//! - `slow`: how slow nodes are avoided; `stripe`: one stripe as it was read;
+//! - `drain`: how a node is emptied; `encode`: how stripes get their parity;
+//! - `damage`: which stripes can be read while nodes are gone;
+//! - `rebuild`: which metadata can be rebuilt from blocks.
 //!
 //! The engine has no clock (times are arguments, in milliseconds), no randomness (not even the order of a hash map), no
 //! I/O, no locks and no store: of the metadata it sees only values, records (`meta/record.rs`) and changes
