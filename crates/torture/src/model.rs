@@ -1,12 +1,13 @@
-//! What every name may stand for. A name has one writer, which does one thing after the other, and any readers.
+//! The model: which versions of an object a name may stand for. A name has one writer, which does one thing
+//! after the other, and any number of readers.
 //!
-//! A write whose outcome nobody was told may become visible at any later time, or never.
+//! A write whose outcome the client did not learn may become visible at any later time, or never.
 
 use std::collections::BTreeMap;
 
 use crate::dice::content;
 
-/// A version of an object; none: the name stands for nothing.
+/// A version of an object; `None` if there is no object of this name.
 pub type State = Option<Version>;
 
 /// What was put.
@@ -32,11 +33,11 @@ struct Name {
     /// Writes whose outcome is not known.
     limbo: Vec<State>,
     under_way: Option<State>,
-    /// All that were ever begun.
+    /// All writes that were ever begun.
     begun: Vec<State>,
 }
 
-/// A read that began.
+/// A read that has begun.
 pub struct Reading {
     legal: Vec<State>,
     begun: usize,
@@ -60,7 +61,7 @@ impl Model {
         name.begun.push(state);
     }
 
-    /// It was acknowledged.
+    /// The write was acknowledged.
     pub fn acknowledged(&mut self, name: &str) {
         let name = self.name(name);
         if let Some(state) = name.under_way.take() {
@@ -68,12 +69,12 @@ impl Model {
         }
     }
 
-    /// It changed nothing.
+    /// The write changed nothing.
     pub fn refused(&mut self, name: &str) {
         self.name(name).under_way = None;
     }
 
-    /// It may have happened, or may happen yet.
+    /// The write may have happened, or may still happen.
     pub fn unknown(&mut self, name: &str) {
         let name = self.name(name);
         name.limbo.extend(name.under_way.take());

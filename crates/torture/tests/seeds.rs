@@ -1,12 +1,12 @@
-//! The histories of a few hundred seeds, and those that once failed. Has its own `main`, because the usual runner of
-//! tests waits by clocks that are simulated here.
+//! The histories of a few hundred seeds, and those that failed once. This test has its own `main`, because
+//! the usual test runner waits by clocks that are simulated here.
 
 use std::collections::BTreeSet;
 
 use kintsu_torture::{Options, child, play};
 
-/// Seeds that once failed. 134: a list that a node had made before it was wiped took the flags from its blocks again. 4 and 40 find mended
-/// faults that are put back (`reports`, `wipes`).
+/// Seeds that failed once. 134: a list of blocks that a node had made before it was wiped removed the lost
+/// flags of its blocks. 4 and 40: they find fixed faults that are put back (`reports`, `wipes`).
 const ONCE_FAILED: &[u64] = &[4, 40, 134];
 
 const SEEDS: std::ops::Range<u64> = 0..200;
