@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::engine::damage::Harm;
 use crate::error::{CoordinatorError, Result};
 
-/// How often whoever asked hears that the wipe goes on.
+/// How often the listener is told that the wipe goes on.
 const NEWS: Duration = Duration::from_secs(1);
 
 /// What could not be read any more if a node lost all its blocks now.
@@ -112,7 +112,7 @@ async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>
     cluster.reports().remove(&node);
     let lost = cluster.meta.off(move |meta| meta.wipe(node)).await?;
     cluster.members().set_wiping(node, false);
-    tracing::warn!("{node} was wiped: {lost} blocks lost");
+    tracing::warn!("{node} was wiped: {lost} block{} lost", if lost == 1 { "" } else { "s" });
     Ok(())
 }
 
@@ -268,7 +268,7 @@ mod tests {
         assert!(message.contains("--force") && !recorded(&cluster, NodeId(2)), "{message}");
         command_node::handle(&cluster, command(NodeId(2), true), listener).await.unwrap();
         assert!(recorded(&cluster, NodeId(2)));
-        // Its agent cannot be reached: the wipe stays recorded, and whoever asked hears of it.
+        // Its agent cannot be reached: the wipe stays recorded, and the listener gets the error.
         let error = events.recv().await.unwrap().unwrap_err();
         assert!(error.message().contains("N2"), "{error}");
         assert!(recorded(&cluster, NodeId(2)));
