@@ -91,11 +91,16 @@ impl Gate {
         if let Some(why) = self.behind.as_ref().filter(|_| !self.rebuilding) {
             out.push(format!(
                 "{why}. Reads go on, nothing is deleted. Put the newer metadata back; or start the coordinator with \
-                 --rebuild, which adds what the blocks describe; or with --accept-older to go on without what is missing"
+                 --rebuild, which adds what the blocks describe; or with --accept-older to go on without what \
+                 is missing"
             ));
         }
         if self.rebuilding {
-            out.push("the metadata are being rebuilt from blocks: nothing is deleted until `kintsu rebuild finish` (`kintsu rebuild` shows the progress)".into());
+            out.push(
+                "the metadata are being rebuilt from blocks: nothing is deleted until `kintsu rebuild finish` \
+                 (`kintsu rebuild` shows the progress)"
+                    .into(),
+            );
         }
         if !self.open {
             let missing: u64 = self.awaited.values().sum();
