@@ -5,9 +5,9 @@
 //! of other repairs that run now or ended lately. Repairs that run at once share links. If more repairs run
 //! than when a rate was measured, proportionally less is expected. If fewer run, the expectation does not
 //! grow, because not every link was shared. The more repairs run, the longer a rate is measured, because each
-//! gets its turns on a link less often. A repair that is slow from its start, with no other to compare with,
-//! goes on. A node that all repairs together keep busy does not count as slow ([`Paces::is_busy`]), because
-//! its link already carries much of what it can.
+//! repair gets its turns on a link less often. A repair that is slow from its start, with no other to compare
+//! with, goes on. A node that all repairs together keep busy does not count as slow ([`Paces::is_busy`]),
+//! because its link already carries much of what it can.
 //!
 //! Invariants: no verdict before the rate was too low for [`LONG_MS`] without a break; no verdict if the rest
 //! takes hardly longer than making a new plan; a change of helpers that did not help lowers the expected
@@ -100,10 +100,11 @@ impl Paces {
         }
     }
 
-    /// Whether all repairs together keep a node busy. If the cluster was `told` the rate of the node's link,
-    /// in bytes per millisecond, all repairs must get a good part of that. Otherwise the others must get as
-    /// good a part of what they get through the busiest node. A repair that began too recently to be measured
-    /// counts with its rate so far, but at least with the rate of this one.
+    /// Whether all repairs together keep a node busy. `told` is the rate of the node's link in bytes per
+    /// millisecond, if the cluster was told one: then the node is busy if all repairs through it get at least
+    /// `told / BUSY`. Otherwise it is busy if the other repairs get at least `1 / BUSY` as much through it as
+    /// through the busiest node. A repair that began too recently to be measured counts with its rate so far,
+    /// but at least with the rate of `repair`.
     pub fn is_busy(&self, node: NodeId, repair: u64, told: Option<f64>) -> bool {
         let own = self.running.get(&repair).and_then(|running| running.rate).unwrap_or(0.0);
         let mut through: BTreeMap<NodeId, f64> = BTreeMap::new();
