@@ -82,7 +82,7 @@ def test_what_is_read_is_not_copied():
 
 
 def peak_kib():
-    """The most memory this process has had, in KiB, and from now on anew."""
+    """The most memory this process has used since the last call, in KiB."""
     with open("/proc/self/status") as status:
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
     with open("/proc/self/clear_refs", "w") as refs:

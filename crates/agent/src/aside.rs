@@ -34,7 +34,7 @@ pub async fn set_aside(store: Arc<dyn BlockStore>, blocks: Vec<BlockRef>) -> Res
     .await
 }
 
-/// All that is set aside.
+/// Lists all blocks that are set aside.
 ///
 /// # Errors
 /// The disk fails.
@@ -55,10 +55,10 @@ pub async fn list(shared: &Shared) -> Result<Vec<AsideBlock>, Status> {
     .await
 }
 
-/// Moves a block back to its place and reads it whole; a damaged one is set aside again.
+/// Moves a block back to its place and reads all of it; a damaged one is set aside again.
 ///
 /// # Errors
-/// No block of that name; a sound block at its place; damage; the disk fails.
+/// There is no block of that name; a sound block is at its place; the block is damaged; the disk fails.
 pub async fn take_back(store: Arc<dyn BlockStore>, name: String) -> Result<HeldBlock, Status> {
     off(move || {
         let meta = store.take_back(&name)?;

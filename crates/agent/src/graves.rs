@@ -21,7 +21,7 @@ use crate::identity::replace;
 
 /// The file in the agent's directory.
 const FILE: &str = "removed";
-/// The file is written anew when it has this many lines more than twice the number of ranges.
+/// The file is rewritten when it has this many lines more than twice the number of ranges.
 const SPARE_LINES: usize = 1024;
 
 /// The removed objects that an agent remembers, durably.
@@ -109,7 +109,7 @@ impl Graves {
             replace(&self.dir, FILE, lines(&all).as_bytes())?;
             inner.lines = all.0.len();
         } else {
-            // After a failure the end of the file is unknown, so everything is written anew.
+            // After a failure the end of the file is unknown, so the whole file is rewritten.
             let lines = std::mem::replace(&mut inner.lines, usize::MAX);
             self.append(&mut inner.file, &new)?;
             inner.lines = lines + new.0.len();

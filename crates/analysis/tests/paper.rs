@@ -192,8 +192,8 @@ fn xorbas_has_the_same_distance_and_mostly_a_higher_cost() {
     assert_eq!(lower, [(16, 12, 6), (18, 14, 7)]);
 }
 
-/// Section 4: where Azure-LRC+1 has a lower NRC than Optimal-LRC, its d is lower too, but for corner cases:
-/// there d is the same.
+/// Section 4: where Azure-LRC+1 has a lower NRC than Optimal-LRC, its d is lower too, except in corner cases,
+/// where d is the same.
 #[test]
 fn azure_plus1_below_optimal_pays_in_distance_but_for_corner_cases() {
     let both: Vec<_> = shapes(PLUS1).into_iter().filter(|&shape| row(OPTIMAL, shape).is_some()).collect();

@@ -25,7 +25,7 @@ impl Client {
     /// Fetches a consistent copy of all metadata, taken now.
     ///
     /// # Errors
-    /// Whatever keeps the coordinator from answering.
+    /// The coordinator does not answer.
     pub async fn backup(&self) -> Result<Backup, ClientError> {
         let pieces =
             self.call(|mut c| async move { c.operation.backup(message::Backup::default()).await }).await?;

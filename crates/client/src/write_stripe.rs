@@ -151,7 +151,7 @@ impl StripeWrite {
         node: NodeId,
         detail: String,
     ) -> Result<WrittenStripe, ClientError> {
-        tracing::info!("writing {} anew: {detail}", self.grant.id);
+        tracing::info!("rewriting {}: {detail}", self.grant.id);
         let failed = lock(&self.put.failed).clone();
         let mut others = failed.clone();
         others.insert(node);
@@ -229,7 +229,7 @@ impl StripeWrite {
     /// that failed in this one, then only the one that failed now: a long put meets many failures, and nodes come
     /// back.
     async fn place_anew(&mut self, fault: Fault) -> Result<(), ClientError> {
-        tracing::info!("writing {}: {fault}; placing the stripe anew", self.grant.id);
+        tracing::info!("writing {}: {fault}; the stripe gets new places", self.grant.id);
         let mut last = BTreeSet::new();
         if !fault.node.is_client() && fault.kind != FaultKind::Aborted {
             last.insert(fault.node);

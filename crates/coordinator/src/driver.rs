@@ -1,16 +1,20 @@
 //! The driver: does the I/O that the state machines order, and tells them how it ended.
 //!
-//! - `ticks`: time passes for members, leases and automatic repairs;
-//! - `sweep`: agents delete what nobody needs;
-//! - `asks`: carries out the commands of the repair queue;
-//! - `pages`: finds the stripes that an ask is about, and has them given to nodes;
-//! - `commit`: the commit of a put;
-//! - `mend`, `encode`, `drain`, `scrub`: one piece of long work each;
-//! - `enroll`: agents register, and report their blocks;
-//! - `quarantine`: blocks that the metadata do not know;
-//! - `rebuild`: metadata from blocks;
-//! - `copies`: copies of the metadata on agents;
-//! - `run`: programs on agents.
+//! - `ticks`: tells members, leases and automatic repairs that time has passed;
+//! - `sweep`: has agents delete garbage;
+//! - `asks`: carries out the commands of the repair queue and reports to listeners;
+//! - `pages`: finds the stripes of a repair job, and has the engine assign them to nodes;
+//! - `commit`: commits a put;
+//! - `mend` (repair of a stripe), `encode`, `drain`, `scrub`, `wipe`: one kind of long work each;
+//! - `pacing`: runs the attempts of a repair, and ends one that slow nodes delay;
+//! - `missing`: says which blocks a repair lacks;
+//! - `doubts`: has blocks that were reported as bad read again;
+//! - `damage`: finds which stripes cannot be read while nodes are gone;
+//! - `enroll`: registers agents, and compares their blocks with the metadata;
+//! - `quarantine`: sets aside, takes back and purges blocks that the metadata do not know;
+//! - `rebuild`: rebuilds metadata from blocks;
+//! - `copies`: stores copies of the metadata on agents;
+//! - `run`: runs programs on agents; `guard`: turns a panic into an error.
 
 mod asks;
 mod commit;

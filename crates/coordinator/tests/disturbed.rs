@@ -50,13 +50,13 @@ async fn half(method: Method) -> Half {
 }
 
 impl Half {
-    /// Checks that the repair finishes with the right bytes, went around one of `culprits`, and moved little
+    /// Checks that the repair finishes with the right bytes, avoided one of `culprits`, and moved little
     /// twice.
     async fn finishes_around(mut self, culprits: &[NodeId]) {
         let report = self.repair.await.unwrap();
         assert_eq!(report.failed, [""; 0]);
         assert_eq!(report.blocks, 1);
-        let first = report.around.first().unwrap_or_else(|| panic!("it went around no node: {report:?}"));
+        let first = report.around.first().unwrap_or_else(|| panic!("it avoided no node: {report:?}"));
         assert!(culprits.contains(&first.node), "{:?}", report.around);
         assert!(first.upto > BLOCK / 4 && first.upto < BLOCK, "the repair continues where it was: {first:?}");
         let once = K * BLOCK;

@@ -87,7 +87,7 @@ impl Site {
         String::from_utf8(out.stdout).unwrap()
     }
 
-    /// Folders of data, and entries.
+    /// The folders of data and the entries that are left.
     fn left(&self) -> Vec<PathBuf> {
         let inside = |folder: &Path| -> Vec<PathBuf> {
             std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()

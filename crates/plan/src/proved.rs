@@ -7,9 +7,10 @@ use kintsu_dag::{BlockIndex, DagError, Ecdag, NodeId, Placed, Sink, Vertex};
 
 use crate::{Lane, Plan, PlanError, StripeView};
 
-/// A placed graph that computes what it should, or computes nothing. It cannot be changed, and only this file makes it.
+/// A placed graph that computes what it should, or computes nothing. It cannot be changed, and only this file
+/// creates it.
 ///
-/// What is not proved is no lane, and a plan consists of lanes:
+/// A graph that was not proved cannot be a lane, and a plan consists of lanes:
 ///
 /// ```compile_fail,E0423
 /// fn lane(placed: kintsu_dag::Placed) -> kintsu_plan::Lane {
@@ -52,11 +53,11 @@ pub(crate) fn carried(view: &StripeView, moves: impl IntoIterator<Item = Move>) 
     Plan::new(vec![Lane { placed: Proved(placed), share: 1 }])
 }
 
-/// A plan of these lanes with equal shares. Proves each graph, and checks that it computes the symbols of exactly
-/// these blocks.
+/// A plan of these lanes with equal shares. Proves each graph, and checks that it computes exactly the
+/// symbols of these blocks.
 ///
 /// # Errors
-/// `Graph` when a graph does not.
+/// `Graph` if a graph does not pass.
 pub(crate) fn proved(
     view: &StripeView,
     lanes: Vec<Placed>,

@@ -1,7 +1,7 @@
 //! The queues between a lane and its edges and sinks: batches in one direction, room in the other.
 //!
-//! Room is counted in slices; `budget.rs` limits how many bytes these may be. Invariant: what is in a queue, with
-//! whoever fills it and whoever empties it, never exceeds its room.
+//! Room is counted in slices; `budget.rs` limits how many bytes these may be. Invariant: what is in a queue,
+//! and with the tasks that fill and empty it, never exceeds its room.
 
 use std::sync::Arc;
 

@@ -79,7 +79,7 @@ pub(crate) enum View<'a> {
     Data(Bytes),
     /// Bytes that are not shared and may be overwritten.
     Own(BytesMut),
-    /// Bytes that stay with whoever lends them.
+    /// Bytes that still belong to the lender.
     Lent(&'a [u8]),
 }
 

@@ -296,7 +296,7 @@ impl BlockSink for StoreSink {
 
 impl Drop for StoreSink {
     fn drop(&mut self) {
-        // Drop the writer first, so that the block is free for whoever waits for the key.
+        // Drop the writer first, so that the block is free for a run that waits for the key.
         drop(self.partial.take());
         if let Some(unfinished) = &self.claim {
             unfinished.release(self.key);

@@ -1,4 +1,4 @@
-//! Whoever makes things go wrong, at their times, and mends them in the end.
+//! Lets the faults of a history happen at their times, and ends all of them at last.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -12,17 +12,18 @@ use turmoil::Sim;
 use crate::history::{Fault, Host};
 use crate::stage::{Machine, Stage};
 
-/// What messages take on a link that is well, at most.
+/// The longest time that a message takes on a link without faults.
 pub const MOST_LATENCY: Duration = Duration::from_millis(15);
 
-/// Makes things go wrong.
+/// Lets faults happen.
 pub struct Adversary {
     stage: Arc<Stage>,
-    /// By time, the last first.
+    /// The faults by time, the last one first.
     faults: Vec<(u64, Fault)>,
-    /// What ends, and when.
+    /// When which fault ends.
     ends: Vec<(u64, End)>,
-    /// Hosts that will lose power when their disk stops: the seed of what is left, and for how long.
+    /// Hosts that will lose power when their disk stops, each with the seed of what is left on the disk and
+    /// the time for which it is down.
     doomed: Vec<(Host, u64, u64)>,
     wrong_by: i64,
     /// A copy of the coordinator's disk, and how much of its history an agent had recorded then.
@@ -48,7 +49,7 @@ impl Adversary {
         Self { stage, faults, ends: Vec::new(), doomed: Vec::new(), wrong_by: 0, copy: None }
     }
 
-    /// Does what is due.
+    /// Begins and ends the faults that are due.
     pub fn act(&mut self, sim: &mut Sim<'_>) {
         let now = sim.elapsed().as_millis() as u64;
         self.lose_power(sim, now);
@@ -198,7 +199,7 @@ impl Adversary {
         }
         self.doomed.retain(|(other, ..)| *other != host);
         let disk = machine.disk.disk();
-        // What the dying process still does, it does to the disk that was.
+        // What the dying process still writes goes to the old disk.
         machine.disk.replace(match power {
             Some(seed) => disk.after_power_failure(seed),
             None => disk.copied(),
@@ -207,7 +208,7 @@ impl Adversary {
         self.ends.push((again, End::Start(host)));
     }
 
-    /// Takes the power from hosts whose disk has stopped.
+    /// Cuts the power of hosts whose disk has stopped.
     fn lose_power(&mut self, sim: &mut Sim<'_>, now: u64) {
         let dead = |(host, ..): &(Host, u64, u64)| {
             self.stage.machine(*host).is_some_and(|machine| machine.disk.disk().is_dead())
@@ -254,7 +255,7 @@ impl Adversary {
         }
     }
 
-    /// Ends all that goes wrong.
+    /// Ends all faults.
     fn mend(&mut self, sim: &mut Sim<'_>, now: u64) {
         while !self.ends.is_empty() {
             let (_, end) = self.ends.remove(0);
@@ -272,6 +273,6 @@ impl Adversary {
             self.end(sim, now, End::Start(Host::Coordinator));
         }
         self.stage.mended.store(true, Ordering::Relaxed);
-        self.say(sim, "all is mended");
+        self.say(sim, "all faults are over");
     }
 }

@@ -1,4 +1,4 @@
-//! Looking at the blocks themselves, behind the back of everybody.
+//! Inspects the blocks on the disks themselves; no process notices it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,20 +10,21 @@ use kintsu_store::{BlockStore, FileStore};
 use crate::history::Host;
 use crate::stage::{STORE, Stage};
 
-/// Blocks that are not where the metadata say that they are. Nobody had to read them to know: whatever takes a block away
-/// is recorded, but for rot.
+/// Blocks that are not where the metadata say. Except for rot, everything that removes a block is recorded,
+/// so there should be none, even before anything reads the blocks.
 pub async fn vanished(stage: &Stage, client: &Client) -> Result<Vec<String>, ClientError> {
     let wrong = missing(stage, client).await?;
     Ok(wrong.into_iter().filter(|why| why.ends_with("is not in this store")).collect())
 }
 
-/// What is wrong with the blocks of all objects: each must be where the metadata say, whole and the right one.
+/// What is wrong with the blocks of all objects: each must be where the metadata say, complete, and the right
+/// one.
 pub async fn missing(stage: &Stage, client: &Client) -> Result<Vec<String>, ClientError> {
     let mut wrong = Vec::new();
     let mut stores = BTreeMap::new();
     for object in client.list("", None, 1000).await?.objects {
         for stripe in client.stripes(&object.name, 0, 1000).await?.stripes {
-            // What has no digest was not made yet: the parity of an object that is encoded later.
+            // A block without a digest was not made yet: it is parity of an object that is encoded later.
             for place in stripe.blocks.iter().flatten().filter(|place| place.digest.is_some()) {
                 let store = stores.entry(place.node).or_insert_with(|| store(stage, place.node));
                 let found = store.as_ref().map(|store| store.verify(place.id));
@@ -45,7 +46,7 @@ pub async fn missing(stage: &Stage, client: &Client) -> Result<Vec<String>, Clie
     Ok(wrong)
 }
 
-/// The block files that there are.
+/// The block files on all disks.
 pub fn left_over(stage: &Stage) -> Vec<String> {
     let mut left = Vec::new();
     for machine in stage.machines.iter().filter(|machine| machine.host != Host::Coordinator) {

@@ -1,5 +1,5 @@
-//! A process for each history: what a process keeps for itself (how many runtimes it made, which keys its hash tables
-//! have) is the same each time, and a history that hangs or crashes takes nobody along.
+//! A process for each history. What a process keeps for itself (how many runtimes it has made, which keys its
+//! hash tables have) is then the same each time, and a history that hangs or crashes does not affect others.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -10,9 +10,10 @@ use kintsu_wire::ambient::Mended;
 use crate::history::History;
 use crate::play::{self, Outcome, failed};
 
-/// The first argument of a child; then come the seed, the numbers that are left out, and whether the log is wanted.
+/// The first argument of a child; the seed, the numbers of the steps and faults to leave out, and whether the
+/// log is wanted follow.
 const CHILD: &str = "--play-one";
-/// What the last line begins with.
+/// The beginning of the last line.
 const OUTCOME: &str = "OUTCOME ";
 /// More bytes than a history takes.
 const KEPT: &str = "4000000000";
@@ -22,13 +23,13 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// How a history is played.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// What the program logs is in the trace.
+    /// Whether the trace contains what the program logs.
     pub logged: bool,
-    /// A mended fault is put back: `deletes`, `wipes` or `reports`.
+    /// A fixed fault that is put back: `deletes`, `wipes` or `reports`.
     pub back: Option<&'static str>,
 }
 
-/// The fault of a name.
+/// The fixed fault of this name.
 fn mended(name: &str) -> Option<Mended> {
     match name {
         "deletes" => Some(Mended::DeletesUnfenced),
@@ -65,7 +66,7 @@ pub fn play(seed: u64, left_out: &BTreeSet<usize>, options: Options) -> Outcome 
     Outcome { failure, trace, lasted: Duration::from_millis(lasted_ms) }
 }
 
-/// Plays the history that the arguments ask for, if they do, and ends the process.
+/// If the arguments ask for a history, plays it and ends the process.
 pub fn child() {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, first, seed, left_out, logged, back] = &arguments[..] else { return };
@@ -75,7 +76,7 @@ pub fn child() {
     let left_out = left_out.split(',').filter_map(|number| number.parse().ok()).collect();
     let Ok(seed) = seed.parse() else { std::process::exit(2) };
     std::thread::spawn(|| {
-        // In real time, which no simulation touches.
+        // This thread waits in real time, which no simulation controls.
         std::thread::sleep(LONGEST);
         println!("{OUTCOME}0 no end within {LONGEST:?} of real time");
         std::process::exit(1);

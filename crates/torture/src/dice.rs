@@ -1,6 +1,6 @@
-//! Numbers that a seed gives (splitmix64).
+//! Random numbers from a seed (splitmix64).
 
-/// A die that falls the same way for the same seed.
+/// A die that gives the same numbers for the same seed.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
@@ -17,17 +17,17 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `most`, which is not 0.
+    /// A number below `most`, which is not 0.
     pub fn below(&mut self, most: u64) -> u64 {
         self.next() % most
     }
 
-    /// Within the range.
+    /// A number from `least` to `most`.
     pub fn within(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }
 
-    /// True so many times of a hundred.
+    /// True with a probability of `chance` percent.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }

@@ -1,5 +1,5 @@
-//! What must hold when all is mended: the nodes come back, repairs succeed, every object is there with its bytes, and
-//! everything can be deleted.
+//! What must hold when all faults have ended: the nodes come back, repairs succeed, every object has its
+//! bytes, and everything can be deleted.
 
 use std::future::Future;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,11 @@ use crate::history::History;
 use crate::stage::Stage;
 use crate::writer::{check_read, finish};
 
-/// How long the cluster may take to come to rest after each thing.
+/// How long each of these may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Holds the cluster to its promises; the first that is broken is noted.
+/// Checks that the cluster keeps its promises; the first broken one is recorded.
 pub async fn hold(stage: &Stage, history: &History) {
     stage.done.store(true, Ordering::Relaxed);
     while !stage.mended.load(Ordering::Relaxed) {
@@ -52,7 +52,7 @@ pub async fn hold(stage: &Stage, history: &History) {
     }
 }
 
-/// Waits until `look` finds nothing to complain of; says what it complained of last.
+/// Waits until `look` finds nothing wrong; otherwise returns what it found last.
 async fn until<F: Future<Output = Result<(), String>>>(
     what: &str,
     look: impl Fn() -> F,
@@ -67,7 +67,7 @@ async fn until<F: Future<Output = Result<(), String>>>(
     }
 }
 
-/// All nodes are alive.
+/// Checks that all nodes are alive.
 pub async fn alive(client: &Client, nodes: u32) -> Result<(), String> {
     let list = client.nodes().await.map_err(|e| e.to_string())?.nodes;
     let alive = list.iter().filter(|n| matches!(n.state, NodeState::Alive | NodeState::Draining)).count();
@@ -83,13 +83,13 @@ async fn complete(client: &Client, nodes: u32) -> Result<(), String> {
     client.finish_rebuild().await.map(drop).map_err(|e| e.to_string())
 }
 
-/// No block has gone that should be there, before anybody has looked.
+/// Checks that no block has vanished, before anything reads the blocks.
 async fn vanished(stage: &Stage, client: &Client) -> Result<(), String> {
     let wrong = census::vanished(stage, client).await.map_err(|e| e.to_string())?;
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// A scrub finds what is rotten and a repair of all mends the rest; then all blocks must be there.
+/// A scrub finds rotten blocks, and a repair of everything repairs the rest. Then all blocks must be there.
 async fn repaired(stage: &Stage, client: &Client) -> Result<(), String> {
     clean("scrub", finish(client.scrub(None).await).await)?;
     clean("repair", finish(client.repair_by(Repair::new(RepairTarget::All)).await).await)?;
@@ -128,7 +128,7 @@ async fn deleted(stage: &Stage, client: &Client, history: &History) -> Result<()
         // What is of no version any more is set aside.
         clean("scrub", finish(client.scrub(None).await).await)?;
     }
-    // A put whose outcome nobody was told may have become visible only now.
+    // A put whose outcome the client did not learn may have become visible only now.
     for object in client.list("", None, 1000).await.map_err(|e| e.to_string())?.objects {
         removed(client, &object.name).await?;
     }

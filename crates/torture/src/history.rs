@@ -1,4 +1,5 @@
-//! What clients do and what goes wrong meanwhile, made from a seed before anything runs: so that parts can be left out.
+//! Histories: what clients do, and what goes wrong meanwhile. A history is made from a seed before anything
+//! runs, so that parts of it can be left out.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +9,7 @@ use crate::kinds;
 
 /// Names that each writer has.
 pub const NAMES: u64 = 3;
-/// Faults come within so many milliseconds.
+/// Faults begin within this time, in milliseconds.
 const FAULTS_MS: u64 = 6_000;
 
 /// A host: the coordinator, a node, or the clients.
@@ -36,23 +37,23 @@ impl fmt::Display for Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
-    /// Puts or replaces an object of the writer's.
+    /// Puts or replaces an object of this writer.
     Put { name: u64, len: usize, offline: bool },
-    /// Removes one.
+    /// Removes an object of this writer.
     Remove { name: u64 },
-    /// Reads an object of any writer's: all, or a range in thousandths.
+    /// Reads an object of any writer: all of it, or a range in thousandths.
     Get { writer: u64, name: u64, range: Option<(u64, u64)> },
-    /// Repairs all that is lost.
+    /// Repairs all lost blocks.
     Repair,
-    /// Makes the parity of an object of the writer's.
+    /// Makes the parity of an object of this writer.
     Encode { name: u64 },
-    /// Says falsely that the blocks of an object of the writer's are bad.
+    /// Reports falsely that the blocks of an object of this writer are bad.
     Accuse { name: u64 },
     /// Verifies all blocks.
     Scrub,
     /// Empties a node onto others; whoever asked waits so long for the end.
     Drain { node: u32, patience_ms: u64 },
-    /// Deletes the blocks of a node; whoever asked waits so long for the end.
+    /// Deletes the blocks of a node; the client waits for the end for at most this time.
     Wipe { node: u32, patience_ms: u64 },
     /// Does nothing.
     Pause { ms: u64 },
@@ -62,15 +63,16 @@ pub enum Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Fault {
-    /// A process dies; what it wrote is still there.
+    /// A process is killed; everything that it wrote is still there.
     Kill { host: Host, down_ms: u64 },
-    /// A host loses power before its next disk operation of this number: what was not synced may be gone, or half there.
+    /// A host loses power before its disk operation of this number, counted from now. What was not synced may
+    /// be gone or incomplete.
     Power { host: Host, operations: u64, seed: u64, down_ms: u64 },
     /// Packets between two hosts are lost, both ways or one.
     Partition { a: Host, b: Host, one_way: bool, ms: u64 },
-    /// Packets between two hosts come later, in order.
+    /// Packets between two hosts are held back and arrive later, in order.
     Hold { a: Host, b: Host, ms: u64 },
-    /// A slow link.
+    /// A link is slow.
     Slow { a: Host, b: Host, latency_ms: u64, ms: u64 },
     /// A byte of a block changes.
     Rot { node: u32, pick: u64 },
@@ -94,21 +96,21 @@ pub enum Fault {
     OlderMetadata { down_ms: u64 },
 }
 
-/// All that one seed makes.
+/// The history of one seed.
 #[derive(Debug, Clone)]
 pub struct History {
-    /// The seed, which also moves the network and the processes' own randomness.
+    /// The seed. The network and the randomness of the processes depend on it too.
     pub seed: u64,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u32,
     /// What each client does.
     pub writers: Vec<Vec<Op>>,
-    /// When what goes wrong, in milliseconds.
+    /// The faults, each with its time in milliseconds.
     pub faults: Vec<(u64, Fault)>,
 }
 
 impl Fault {
-    /// Whether blocks are gone after it that were durable.
+    /// Whether it destroys durable blocks.
     pub fn destroys(&self) -> bool {
         matches!(self, Self::Rot { .. } | Self::Unreadable { .. } | Self::LoseDisk { .. })
     }
@@ -119,10 +121,11 @@ impl History {
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let nodes = dice.within(6, 8) as u32;
-        // Blocks are destroyed on these only: a stripe loses no more than its code bears.
+        // Blocks are destroyed only on these nodes, so a stripe does not lose more than its code tolerates.
         let first = dice.below(u64::from(nodes)) as u32;
         let victims = [first, (first + 1 + dice.below(u64::from(nodes) - 1) as u32) % nodes];
-        // What has no parity bears no loss: where objects are encoded later, nothing is destroyed.
+        // A stripe without parity tolerates no loss: so if some objects are encoded later, nothing is
+        // destroyed.
         let destructive = dice.percent(75);
         let writers = dice.within(1, 3);
         let writers = (0..writers).map(|_| ops(&mut dice, writers, nodes, victims, destructive)).collect();
@@ -136,7 +139,7 @@ impl History {
         history
     }
 
-    /// Whether blocks become bad without anybody having to notice.
+    /// Whether blocks become bad although nothing need notice it.
     pub fn rots(&self) -> bool {
         let rots = |fault: &Fault| matches!(fault, Fault::Rot { .. } | Fault::Unreadable { .. });
         self.faults.iter().any(|(_, fault)| rots(fault))
@@ -147,7 +150,7 @@ impl History {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::DiskError { .. }))
     }
 
-    /// Steps and faults.
+    /// Number of steps and faults.
     pub fn len(&self) -> usize {
         self.writers.iter().map(Vec::len).sum::<usize>() + self.faults.len()
     }
@@ -157,7 +160,8 @@ impl History {
         self.len() == 0
     }
 
-    /// The same without the steps and faults of these numbers: the steps come first, one client after the other.
+    /// The same history without the steps and faults of these numbers. The steps are counted first, one
+    /// client after the other.
     pub fn without(&self, left_out: &BTreeSet<usize>) -> Self {
         let mut number = 0..;
         let mut stays = || number.next().is_none_or(|n| !left_out.contains(&n));
@@ -192,7 +196,7 @@ fn ops(dice: &mut Dice, writers: u64, nodes: u32, victims: [u32; 2], destructive
             74..76 => Op::Encode { name: dice.below(NAMES) },
             76..78 => Op::Accuse { name: dice.below(NAMES) },
             78..81 => Op::Scrub,
-            // One node only: nothing takes a drain back, and the others must be enough for the code.
+            // Only one node is drained: no drain is revoked, and the other nodes must be enough for the code.
             81..84 => Op::Drain { node: drained(nodes, victims), patience_ms: 60_000 },
             84..87 if destructive => {
                 let node = victims[dice.below(2) as usize];

@@ -1,13 +1,14 @@
-//! The whole cluster tortured: the real coordinator, agents and clients in one thread, on a simulated network, simulated
-//! disks and a simulated clock, everything from one seed.
+//! A test of the whole cluster under faults: the real coordinator, agents and clients run in one thread, on a
+//! simulated network, simulated disks and a simulated clock, everything from one seed.
 //!
-//! A seed makes a [`History`]: what clients ask for, and what goes wrong meanwhile (`history.rs`, `kinds.rs`). It is played
-//! ([`play()`]) in a process of its own, on a stage of hosts (`stage.rs`), where a model knows what every name may stand for (`model.rs`). At the end
-//! all faults are mended and the cluster is held to its promises (`finale.rs`). A history that fails is made shorter
-//! (`shrink.rs`). The same seed gives the same trace, byte for byte.
+//! A seed makes a [`History`]: what clients do, and what goes wrong meanwhile (`history.rs`). It is played
+//! ([`play()`]) in a process of its own, on a stage of hosts (`stage.rs`). A model knows which versions every
+//! name may stand for (`model.rs`). At the end all faults end, and the cluster must keep its promises
+//! (`finale.rs`). A failing history is made shorter (`shrink.rs`). The same seed gives the same trace, byte
+//! for byte.
 //!
-//! What is not simulated: `node.json` and the list of removed objects of an agent lie in a real directory, in memory
-//! where there is such a file system; a crash loses nothing of them.
+//! Not simulated: `node.json` and the list of removed objects of an agent are in a real directory (in memory,
+//! if the system has such a file system). A crash loses nothing of them.
 
 mod adversary;
 mod census;

@@ -16,22 +16,22 @@ struct Arguments {
     /// The seeds: one, or a range such as 0..1000.
     #[arg(long, default_value = "0..1000")]
     seeds: String,
-    /// Leaves these steps and faults out, by number.
+    /// Leaves out these steps and faults, by number.
     #[arg(long, value_delimiter = ',')]
     without: Vec<usize>,
-    /// Prints the history and the trace of each, with what the program logs.
+    /// Prints the history and the trace of each, including what the program logs.
     #[arg(long)]
     trace: bool,
-    /// Goes on after a failure; nothing is made shorter then.
+    /// Continues after a failure; no history is made shorter then.
     #[arg(long)]
     all: bool,
-    /// Histories that are played at once, each on one core.
+    /// How many histories are played at once, each on one core.
     #[arg(long, default_value_t = 1)]
     jobs: u64,
-    /// Puts a mended fault back, to see which seed finds it.
+    /// Puts a fixed fault back, to see which seed finds it.
     #[arg(long, value_parser = BACK)]
     put_back: Option<String>,
-    /// How often a failing history is tried to be made shorter.
+    /// Most attempts to make a failing history shorter.
     #[arg(long, default_value_t = 200)]
     shrink: usize,
 }
@@ -46,13 +46,13 @@ fn seeds(text: &str) -> anyhow::Result<std::ops::Range<u64>> {
     }
 }
 
-/// The real time: the simulation has the other clocks.
+/// The real time: the simulation replaces the other clocks.
 fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What is known so far.
+/// The results so far.
 struct Tally {
     begun: Duration,
     told: Duration,

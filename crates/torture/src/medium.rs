@@ -13,7 +13,7 @@ use redb::{BackendError, StorageBackend};
 /// Name of the metadata's file.
 const FILE: &str = "/metadata";
 
-/// The disk that a host has just now: another one after each crash.
+/// The disk that a host has at present: after each crash it gets another one.
 #[derive(Default)]
 pub struct Slot(Mutex<SimDisk>);
 
@@ -68,7 +68,7 @@ impl StorageBackend for Backend {
         self.on(|file| file.write(data, offset))
     }
 
-    // Each life of a coordinator has the disk alone: the one before was on another copy.
+    // Each start of a coordinator has the disk for itself: the start before worked on another copy.
 
     fn try_lock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
         Ok(true)

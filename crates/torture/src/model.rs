@@ -1,6 +1,7 @@
-//! What every name may stand for. A name has one writer, which does one thing after the other, and any readers.
+//! The model: which versions of an object a name may stand for. A name has one writer, which does one thing
+//! after the other, and any number of readers.
 //!
-//! A write whose outcome nobody was told may become visible at any later time, or never.
+//! A write whose outcome the client did not learn may become visible at any later time, or never.
 //!
 //! While the coordinator has not its own metadata, a read may see any version, or none. When older metadata were completed
 //! from blocks, what was removed after them may be back; what was put must be, unless it has no bytes.
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::dice::content;
 
-/// A version of an object; none: the name stands for nothing.
+/// A version of an object; `None` if there is no object of this name.
 pub type State = Option<Version>;
 
 /// What was put.
@@ -43,11 +44,11 @@ struct Name {
     /// Writes whose outcome is not known.
     limbo: Vec<State>,
     under_way: Option<State>,
-    /// All that were ever begun.
+    /// All writes that were ever begun.
     begun: Vec<State>,
 }
 
-/// A read that began.
+/// A read that has begun.
 pub struct Reading {
     legal: Vec<State>,
     begun: usize,
@@ -72,7 +73,7 @@ impl Model {
         name.begun.push(state);
     }
 
-    /// It was acknowledged.
+    /// The write was acknowledged.
     pub fn acknowledged(&mut self, name: &str) {
         let name = self.name(name);
         if let Some(state) = name.under_way.take() {
@@ -80,12 +81,12 @@ impl Model {
         }
     }
 
-    /// It changed nothing.
+    /// The write changed nothing.
     pub fn refused(&mut self, name: &str) {
         self.name(name).under_way = None;
     }
 
-    /// It may have happened, or may happen yet.
+    /// The write may have happened, or may still happen.
     pub fn unknown(&mut self, name: &str) {
         let name = self.name(name);
         name.limbo.extend(name.under_way.take());

@@ -1,4 +1,4 @@
-//! Plays one history, in a process and a thread of its own (`child.rs`), where nothing but its seed counts.
+//! Plays one history, in a process (`child.rs`) and a thread of its own, so that it depends only on its seed.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(900);
 const EPOCH_S: u64 = 1_750_000_000;
 
-/// What came of a history.
+/// The result of a history.
 #[derive(Debug)]
 pub struct Outcome {
     /// The first promise that was broken.
@@ -40,8 +40,8 @@ fn panics() -> Vec<String> {
     std::mem::take(&mut PANICS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Plays a history; with `logged`, what the program logs is in the trace. To be called once in a process: randomness is
-/// caught for all of it, and tokio counts its runtimes.
+/// Plays a history. With `logged`, the trace contains what the program logs. Call this only once in a
+/// process: randomness is replaced for the whole process, and tokio counts its runtimes.
 pub(crate) fn play(history: History, logged: bool, back: Option<Mended>) -> Outcome {
     let folder = match folder() {
         Ok(folder) => folder,
@@ -52,7 +52,7 @@ pub(crate) fn play(history: History, logged: bool, back: Option<Mended>) -> Outc
         PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(info.to_string());
     }));
     let dir = folder.path().to_owned();
-    // Hash tables of a new thread take their keys from the randomness that was set.
+    // The hash tables of a new thread take their keys from the randomness that was set above.
     let played = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
         let _clocks = mad_turmoil::time::SimClocksGuard::init();
         kintsu_wire::ambient::simulation::put_back(back);

@@ -1,11 +1,12 @@
-//! Makes a history that fails shorter, as long as it fails in the same way.
+//! Makes a failing history shorter, as long as it fails in the same way.
 
 use std::collections::BTreeSet;
 
 use crate::child::{Options, play};
 use crate::history::History;
 
-/// What can be left out of the history of a seed that fails so, and how the rest fails; `tries` limits the search.
+/// The steps and faults that can be left out of a failing history, and how the rest of it fails; `tries`
+/// limits the search.
 pub fn shrink(seed: u64, failure: &str, options: Options, mut tries: usize) -> (BTreeSet<usize>, String) {
     let all = History::of(seed).len();
     let (mut left_out, mut why) = (BTreeSet::new(), failure.to_owned());
@@ -29,7 +30,7 @@ pub fn shrink(seed: u64, failure: &str, options: Options, mut tries: usize) -> (
     (left_out, why)
 }
 
-/// The first words of a failure: what they say of names and numbers differs.
+/// The first words of a failure, without the names and numbers after them.
 fn kind(failure: &str) -> String {
     failure.chars().take_while(|c| !c.is_ascii_digit()).take(24).collect()
 }

@@ -21,14 +21,14 @@ use crate::medium::Slot;
 use crate::model::Model;
 use crate::trace::Trace;
 
-/// Where a node's blocks are on its disk.
+/// The folder of a node's blocks on its disk.
 pub const STORE: &str = "/store";
 
 const TOKEN: &str = "tortured";
 const CONTROL_PORT: u16 = 7401;
 const DATA_PORT: u16 = 7402;
 const COORDINATOR_PORT: u16 = 7400;
-/// How long a process that ended stays away before it is started again.
+/// How long after its end a process is started again.
 const AGAIN: Duration = Duration::from_millis(300);
 
 /// A machine.
@@ -37,7 +37,7 @@ pub struct Machine {
     pub addr: IpAddr,
     pub disk: Slot,
     dir: PathBuf,
-    /// Whether its folder takes the place of one that is gone.
+    /// Whether its folder replaces one that is gone.
     replaced: AtomicBool,
     /// Whether its folder has joined the cluster.
     joined: AtomicBool,
@@ -45,16 +45,16 @@ pub struct Machine {
     away: Mutex<Option<SimDisk>>,
 }
 
-/// What all hosts, the clients and whoever makes things go wrong share.
+/// The state that all hosts, the clients and the adversary share.
 pub struct Stage {
     pub trace: Trace,
     pub machines: Vec<Arc<Machine>>,
     pub trusted: TrustedNetwork,
     model: Mutex<Model>,
     failed: Mutex<Option<String>>,
-    /// The clients are through: everything is to be mended.
+    /// The clients have ended: now all faults are to end.
     pub done: AtomicBool,
-    /// Everything is mended.
+    /// All faults have ended.
     pub mended: AtomicBool,
     /// The coordinator completes its metadata from blocks when it starts.
     pub rebuild: AtomicBool,
@@ -91,7 +91,7 @@ impl Stage {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A promise was broken; the first one counts.
+    /// A promise was broken; only the first one is kept.
     pub fn fail(&self, why: String) {
         self.trace.say(format!("FAILED: {why}"));
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
@@ -116,7 +116,7 @@ impl Stage {
         Client::connect(&self.coordinator().to_string(), options).await
     }
 
-    /// Tells the coordinator that a block is bad, as a client does that could not read it.
+    /// Reports a block as bad to the coordinator, as a client does that could not read it.
     pub async fn accuse(&self, client: &Client, bad: BadBlock) -> Result<(), String> {
         let credentials = Credentials::token(TOKEN).map_err(|e| e.to_string())?;
         if let Some(cluster) = client.status().await.map_err(|e| e.to_string())?.cluster {
@@ -127,7 +127,7 @@ impl Stage {
         coordinator.objects.report_bad(bad).await.map(drop).map_err(|status| status.message().to_owned())
     }
 
-    /// One life of a machine: its process, started again whenever it ends.
+    /// Runs a machine: starts its process again whenever it ends.
     pub async fn live(self: Arc<Self>, machine: Arc<Machine>) -> turmoil::Result {
         loop {
             match machine.host {
@@ -196,7 +196,7 @@ impl Stage {
 }
 
 impl Machine {
-    /// Empties folder and disk: a new one was put in. Nothing happens while its own disk is away.
+    /// Empties folder and disk, as if a new disk was put in.
     pub fn renew(&self) {
         if !self.is_away() {
             self.disk.replace(Default::default());
@@ -259,7 +259,7 @@ impl Machine {
     }
 }
 
-/// The disk in the machine, whichever it is just now.
+/// The disk that is in the machine at present.
 struct Seat(Arc<Machine>);
 
 impl kintsu_coordinator::Medium for Seat {

@@ -1,4 +1,4 @@
-//! What happened, line by line, with simulated times.
+//! The trace: what happened, line by line, with simulated times.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,17 +16,17 @@ impl Trace {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line, with the time of the host that runs.
+    /// Adds a line, with the time of the running host.
     pub fn say(&self, line: impl fmt::Display) {
         self.say_at(turmoil::sim_elapsed().unwrap_or_default().as_millis(), line);
     }
 
-    /// Adds a line.
+    /// Adds a line with this time.
     pub fn say_at(&self, ms: u128, line: impl fmt::Display) {
         self.lines().push(format!("{:>4}.{:03} {line}", ms / 1000, ms % 1000));
     }
 
-    /// All lines; the folder of this run is called `DIR` in them, because it is another one each time.
+    /// Takes all lines. The name of this run's folder is replaced by `DIR`, because it differs in each run.
     pub fn take(&self, dir: &std::path::Path) -> Vec<String> {
         let dir = dir.display().to_string();
         std::mem::take(&mut *self.lines()).into_iter().map(|line| line.replace(&dir, "DIR")).collect()

@@ -1,4 +1,4 @@
-//! A client that goes through its steps and holds what it is told against the model.
+//! A client that goes through its steps and compares what it is told with the model.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::stage::Stage;
 pub const CODE: &str = "rs:n=5,k=3";
 /// Bytes of a cell.
 const CELL: u32 = 4 << 10;
-/// How long one step may take: whatever waits has a limit, and these limits are shorter.
+/// How long one step may take; every wait of the cluster has a shorter limit.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// One client.
@@ -27,7 +27,7 @@ pub struct Writer {
     pub seed: u64,
 }
 
-/// How an object of a writer is called.
+/// The name of an object of a writer.
 fn name(writer: u64, name: u64) -> String {
     format!("w{writer}-{name}")
 }
@@ -72,7 +72,7 @@ impl Writer {
                 {
                     self.stage.model().acknowledged(&name);
                     let legal = self.stage.model().legal(&name, &reading);
-                    // The remove itself may be what is seen.
+                    // The last legal state is the remove itself, which does not count here.
                     if !legal[..legal.len() - 1].contains(&None) {
                         self.stage.fail(format!("{name} is there and cannot be removed: not found"));
                     }
@@ -97,10 +97,10 @@ impl Writer {
                 let name = name(self.number, number);
                 let Ok(view) = client.stripes(&name, 0, 1000).await else { return };
                 for place in view.stripes.iter().flat_map(|stripe| stripe.blocks.iter().flatten()) {
-                    let (kind, detail) = (FaultKind::Corrupt, "as somebody says".into());
+                    let (kind, detail) = (FaultKind::Corrupt, "as a client says".into());
                     let bad = BadBlock { id: place.id, node: place.node, kind, detail };
                     let told = self.stage.accuse(client, bad).await;
-                    self.say(format!("{} on {} is said to be bad: {told:?}", place.id, place.node));
+                    self.say(format!("{} on {} is reported as bad: {told:?}", place.id, place.node));
                 }
             }
             Op::Scrub => {
@@ -121,7 +121,7 @@ impl Writer {
         let commanded = async { finish(client.command_node(NodeId(node), action).await).await };
         match timeout(Duration::from_millis(patience_ms), commanded).await {
             Ok(report) => self.say(format!("{action:?} node{node}: {}", told(&report))),
-            Err(_) => self.say(format!("{action:?} node{node}: nobody waits for it any more")),
+            Err(_) => self.say(format!("{action:?} node{node}: the client waits no longer")),
         }
     }
 
@@ -156,7 +156,7 @@ pub async fn put(client: &Client, name: &str, version: Version, offline: bool) -
     client.put(Arc::new(Bytes::from(version.bytes())), name, options, |_, _| {}).await.map(drop)
 }
 
-/// Reads and compares; returns whether something was seen.
+/// Reads an object and compares it with the model; returns whether the read had a result.
 pub async fn check_read(stage: &Stage, client: &Client, name: &str, range: Option<(u64, u64)>) -> bool {
     let reading = stage.model().read(name);
     let (mut out, mut from, mut upto) = (Vec::new(), 0, None);
@@ -192,7 +192,7 @@ pub async fn check_read(stage: &Stage, client: &Client, name: &str, range: Optio
     outcome.is_ok() || matches!(outcome, Err(ClientError::NotFound(_)))
 }
 
-/// Follows a job to its end; none: nobody told how it ended.
+/// Follows a job to its end; `None` if its end was not reported.
 pub async fn finish(jobs: Result<Jobs, ClientError>) -> Result<Option<JobReport>, ClientError> {
     let mut jobs = jobs?;
     while let Some(event) = jobs.next().await? {

@@ -1,5 +1,5 @@
-//! The histories of a few hundred seeds, and those that once failed. Has its own `main`, because the usual runner of
-//! tests waits by clocks that are simulated here.
+//! The histories of a few hundred seeds, and those that failed once. This test has its own `main`, because
+//! the usual test runner waits by clocks that are simulated here.
 
 use std::collections::BTreeSet;
 

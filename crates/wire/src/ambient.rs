@@ -1,8 +1,9 @@
-//! What a program takes from its surroundings without being handed it: threads for work that blocks, and the time of day.
+//! What a program uses without receiving it as an argument: threads for work that blocks, and the time of
+//! day.
 //!
-//! In production these are tokio's blocking threads and the system's clock. Inside a simulation (feature `sim`) there is
-//! one thread and a simulated clock, so that a run depends on its seed alone. Monotonic time is `tokio::time::Instant`,
-//! which a simulation stops by itself.
+//! In production these are tokio's blocking threads and the system's clock. Inside a simulation (feature
+//! `sim`) there is one thread and a simulated clock, so that a run depends on its seed alone. Monotonic time
+//! is `tokio::time::Instant`, which a simulation controls without help from here.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,8 +18,8 @@ pub fn simulated() -> bool {
     false
 }
 
-/// Runs work that blocks away from the asynchronous threads. In a simulation it is a task of its own, which runs
-/// in one go.
+/// Runs blocking work outside the asynchronous threads. In a simulation the work becomes a task of its own,
+/// which runs without a pause.
 pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     if simulated() {
         return tokio::spawn(async move { work() });
@@ -38,18 +39,18 @@ pub fn since_epoch() -> Duration {
     now.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Faults that were mended. A simulation can put them back, to show that it finds them.
+/// Faults that were fixed. A simulation can put them back, to show that it finds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mended {
-    /// Blocks are deleted although somebody writes them anew.
+    /// Blocks are deleted even while somebody writes them again.
     DeletesUnfenced,
-    /// A wipe is recorded when it is done, not before.
+    /// A wipe is recorded only after it is done.
     WipesUnrecorded,
-    /// A report of a bad block is believed, and the flag stays.
+    /// A report of a bad block is believed without reading the block again, and the flag stays.
     ReportsBelieved,
 }
 
-/// Whether a mended fault is back; never outside a simulation.
+/// Whether a fixed fault is back; never outside a simulation.
 #[inline]
 pub fn is_back(fault: Mended) -> bool {
     #[cfg(feature = "sim")]
@@ -61,7 +62,7 @@ pub fn is_back(fault: Mended) -> bool {
     }
 }
 
-/// The clock of a simulation, which can be set, and the mended faults that are back in it.
+/// The clock of a simulation, which can be set, and the fixed faults that are back in it.
 #[cfg(feature = "sim")]
 pub mod simulation {
     use std::cell::Cell;
@@ -74,7 +75,7 @@ pub mod simulation {
         static BACK: Cell<Option<Mended>> = const { Cell::new(None) };
     }
 
-    /// Puts a mended fault back, on this thread.
+    /// Puts a fixed fault back, on this thread.
     pub fn put_back(fault: Option<Mended>) {
         BACK.set(fault);
     }
@@ -83,7 +84,7 @@ pub mod simulation {
         BACK.get() == Some(fault)
     }
 
-    /// Lets the time of day of this thread's simulation be wrong by so many seconds.
+    /// Makes the time of day in this thread's simulation wrong by this many seconds.
     pub fn set_clock_wrong_by(seconds: i64) {
         WRONG_BY_S.set(seconds);
     }

@@ -1,6 +1,6 @@
 //! TCP as this program uses it: tokio's, or inside a simulation (feature `sim`) the simulated network's.
 //!
-//! Without the feature the types are tokio's own, so that nothing is paid for the choice.
+//! Without the feature the types are tokio's own, so that the choice costs nothing.
 
 #[cfg(feature = "sim")]
 mod either;
@@ -16,8 +16,8 @@ pub use tonic::transport::server::TcpIncoming as Incoming;
 
 use tonic::transport::{Channel, Endpoint};
 
-/// The connections that a listener accepts, for a server. They do not hold small messages back, which a server over a
-/// plain stream of connections would.
+/// The connections that a listener accepts, for a server. Small messages are sent at once; a server over a
+/// plain stream of connections would hold them back.
 pub(crate) fn incoming(listener: TcpListener) -> Incoming {
     #[cfg(feature = "sim")]
     return Incoming::new(listener);
@@ -34,7 +34,8 @@ pub(crate) fn connect_lazily(endpoint: &Endpoint) -> Channel {
     endpoint.connect_lazy()
 }
 
-/// Lets what is written leave at once, and wait in queues of ours rather than in the socket's beyond `unsent_bytes`.
+/// Sends written data at once. If more than `unsent_bytes` are not sent yet, further data wait in queues of
+/// this program and not in the socket's.
 ///
 /// # Errors
 /// The operating system refuses.

@@ -24,9 +24,9 @@ pub(crate) struct Survived {
 }
 
 impl Survived {
-    /// Counts for `code` with its blocks dealt to racks (none: nodes alone), trying at most `max_patterns` losses.
-    /// Sizes at which all losses of the code are decodable need no trying. Where counts would exceed 2^120, fewer
-    /// losses are counted.
+    /// Counts for `code`. `dealt` lists the blocks in each rack; without racks only nodes fail. At most
+    /// `max_patterns` losses are tried. Loss sizes at which every loss is decodable need no trial. Where
+    /// counts would exceed 2^120, fewer losses are counted.
     ///
     /// # Errors
     /// `Distance` when counting disproves the code's claim.
@@ -179,7 +179,7 @@ mod tests {
         racks.iter().map(|blocks| blocks.iter().map(|&b| BlockIndex(b)).collect()).collect()
     }
 
-    /// Every combination, each by the rank of the generator.
+    /// Counts by checking the rank of the generator for every combination.
     fn by_rank(code: &dyn Code, dealt: &[Vec<BlockIndex>], down: usize, failed: usize) -> u128 {
         let sets = |of: usize, size: usize| {
             (0u32..1 << of).filter(move |set: &u32| set.count_ones() as usize == size)

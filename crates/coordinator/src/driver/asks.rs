@@ -1,4 +1,4 @@
-//! Carries out what the repair queue orders, and keeps who asked for what.
+//! Carries out the commands of the repair queue. Keeps what each repair job is about and who listens to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::engine::assign::Dealt;
 use crate::engine::repair::{AskId, Asked, Command, Order, Outcome};
 use crate::error::Result;
 
-/// The asks under way.
+/// The repair jobs under way.
 pub type Asks = HashMap<AskId, Asking>;
 
-/// One ask, as far as the queue need not know it.
+/// The part of a repair job that the queue need not know.
 pub struct Asking {
     order: Order,
     source: Source,
@@ -26,12 +26,11 @@ pub struct Asking {
     started_ms: u64,
     automatic: bool,
     errors: Vec<String>,
-    /// What its pages gave to nodes so far.
+    /// What its pages have assigned to nodes so far.
     dealt: Dealt,
 }
 
-/// Asks for repairs. Whoever listens hears of progress and of the end; when it goes away the
-/// repairs go on.
+/// Starts a repair job. `listener` gets its progress and its end. The job goes on if the listener goes away.
 pub fn ask(cluster: &Arc<Cluster>, source: Source, order: Order, listener: Option<Listener>) -> AskId {
     let automatic = matches!(source, Source::Overdue(_));
     let urgent = matches!(source, Source::Blocks(_));
@@ -78,7 +77,7 @@ pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
             Command::Progress(id, done, total) => {
                 if let Some(listener) = cluster.asks().get(&id).and_then(|a| a.listener.as_ref()) {
                     let note = "repairing".into();
-                    // A slow listener misses progress, never the end.
+                    // A slow listener may miss progress, but never the end.
                     let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
                 }
             }
@@ -131,7 +130,7 @@ fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
     if asking.automatic {
         cluster.auto().ended(now_ms, !asked.failed.is_empty());
         if asked.tally.blocks > 0 {
-            tracing::info!("{} blocks repaired without being asked", asked.tally.blocks);
+            tracing::info!("blocks repaired automatically: {}", asked.tally.blocks);
         }
     }
     let Some(listener) = asking.listener else { return };
@@ -146,26 +145,26 @@ fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
             let bound = kintsu_wire::ambient::blocking(move || losses.bound(&topology)).await;
             report.bound_seconds = bound.ok().flatten();
         }
-        // Whoever asked may be gone.
+        // The listener may be gone.
         let _ = listener.send(Ok(JobEvent::Ended(report))).await;
     });
 }
 
-/// Tells whoever waits for this stripe what its repair is doing.
+/// Tells the listeners of all jobs that wait for this stripe what its repair is doing.
 pub fn note(cluster: &Cluster, stripe: kintsu_dag::StripeId, note: &str) {
     let standing = cluster.queue().standing(stripe);
     let asks = cluster.asks();
     for (id, done, total) in standing {
         if let Some(listener) = asks.get(&id).and_then(|asking| asking.listener.as_ref()) {
-            // A slow listener misses progress, never the end.
+            // A slow listener may miss progress, but never the end.
             let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note: note.into() }));
         }
     }
 }
 
-/// Sends the error of long work, or its end, to whoever listens.
+/// Sends the end of long work, or its error, to the listener.
 pub async fn tell(listener: &Listener, end: Result<JobEvent>) {
-    // Whoever asked may be gone.
+    // The listener may be gone.
     let _ = listener.send(end.map_err(Status::from)).await;
 }
 

@@ -1,7 +1,9 @@
-//! Copies of the metadata on agents: taken from time to time if something was committed since, and at a clean end.
+//! Copies of the metadata on agents. A copy is made regularly if something was committed since the last one,
+//! and at a clean shutdown.
 //!
-//! One snapshot is offered under a number; agents are told the number, get the copy by a call of their own, check it
-//! and keep it. It goes to agents of different racks where there are such. Whoever fails is replaced by another one.
+//! A snapshot is offered under a number. Agents are told the number, fetch the copy with a call of their own,
+//! check it and keep it. The copies go to agents in different racks where possible. If an agent does not take
+//! the copy, another agent is asked.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,29 +22,29 @@ use crate::cluster::{Cluster, lock};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Meta, Snapshot};
 
-/// How long an agent may take to get and keep a copy.
+/// How long an agent may take to fetch and store a copy.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The same while the coordinator waits to end.
+/// The same limit for the last copy, when the coordinator shuts down.
 const LAST_PATIENCE: Duration = Duration::from_secs(15);
-/// How soon it is tried again when no agent took one, and how soon a new cluster gets its first one.
+/// Delay before the next try if no agent took a copy, and before the first copy of a new cluster.
 const SOON: Duration = Duration::from_secs(30);
-/// Copies that are read at once, by agents and people.
+/// Most copies that agents and operators may read at once.
 const SERVED: usize = 4;
 
-/// A snapshot that is to be had as a copy.
+/// A snapshot that agents can fetch as a copy.
 pub struct Offer {
     pub header: CopyHeader,
     pub snapshot: Snapshot,
-    /// Transactions committed when it was taken.
+    /// Number of transactions that were committed when the snapshot was taken.
     history: u64,
 }
 
-/// What is known of copies.
+/// The state of the copies.
 pub struct Copies {
     credentials: Credentials,
-    /// Bounds the work of serving copies.
+    /// Limits how many copies are served at once.
     pub serving: Arc<Semaphore>,
-    /// Lets one copy at a time be given to agents.
+    /// Allows only one copy at a time to be given to agents.
     turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
@@ -50,7 +52,7 @@ pub struct Copies {
 #[derive(Default)]
 struct State {
     offer: Option<Arc<Offer>>,
-    /// What [`Meta::history`] says while nothing was committed since the last copy.
+    /// [`Meta::history`] at the last copy. While it has this value, nothing was committed since that copy.
     unchanged: Option<u64>,
     nodes: Vec<NodeId>,
 }
@@ -62,12 +64,12 @@ pub struct Copied {
     pub number: u64,
     /// The agents that keep it; empty when none took it.
     pub nodes: Vec<NodeId>,
-    /// Why others did not.
+    /// Why other agents did not take it.
     pub failed: Vec<String>,
 }
 
 impl Copied {
-    /// None, for want of time.
+    /// The result if no agent took a copy within `limit`.
     pub fn late(limit: Duration) -> Self {
         let failed = vec![format!("no agent has kept it within {} s", limit.as_secs())];
         Self { number: 0, nodes: Vec::new(), failed }
@@ -80,19 +82,20 @@ impl Copies {
         Self { credentials, serving, turn: tokio::sync::Mutex::default(), state: Mutex::default() }
     }
 
-    /// A snapshot of this moment, with the header of its copy.
+    /// Takes a snapshot now, and makes the header of its copy.
     ///
     /// # Errors
     /// The disk fails.
     pub fn take(&self, meta: &Meta, unix_seconds: u64) -> Result<Offer> {
-        // This first: what is committed in between is in the snapshot, and is copied once too often.
+        // The history is read before the snapshot is taken. If something is committed in between, it is in
+        // the copy, and only an unnecessary copy follows.
         let history = meta.history();
         let snapshot = meta.snapshot()?;
         let header = snapshot.copy_header(unix_seconds, self.credentials.cluster())?;
         Ok(Offer { header, snapshot, history })
     }
 
-    /// What agents may get under this number.
+    /// The snapshot that agents may fetch under this number.
     pub fn offered(&self, number: u64) -> Option<Arc<Offer>> {
         lock(&self.state).offer.clone().filter(|offer| offer.header.number == number)
     }
@@ -112,7 +115,7 @@ impl Copies {
     }
 }
 
-/// Runs until the coordinator ends.
+/// Makes copies until the coordinator ends.
 pub async fn copies(cluster: Arc<Cluster>) {
     let (count, every) = (cluster.config.metadata_copies, cluster.config.copy_every);
     if count == 0 {
@@ -133,7 +136,7 @@ pub async fn copies(cluster: Arc<Cluster>) {
     }
 }
 
-/// A last copy before the end; `None` when nothing was committed since the one before.
+/// Makes a last copy before the coordinator ends; `None` if none is needed or possible.
 pub async fn last_copy(cluster: &Arc<Cluster>) -> Option<Copied> {
     if cluster.config.metadata_copies == 0 || cluster.members().usable().is_empty() {
         return None;
@@ -146,7 +149,7 @@ pub async fn last_copy(cluster: &Arc<Cluster>) -> Option<Copied> {
 
 async fn copy(cluster: &Arc<Cluster>, patience: Duration) -> Result<Option<Copied>> {
     let _turn = cluster.copies.turn.lock().await;
-    // What is older than what agents hold, or not made anew to its end, takes the place of no better copy.
+    // Metadata that are older than what agents remember, or only partly rebuilt, must replace no better copy.
     if !cluster.gate().is_trusted() || !cluster.copies.changed(&cluster.meta) {
         return Ok(None);
     }
@@ -157,7 +160,7 @@ async fn copy(cluster: &Arc<Cluster>, patience: Duration) -> Result<Option<Copie
     // The store keeps old pages as long as the snapshot lives.
     lock(&cluster.copies.state).offer = None;
     if copied.nodes.is_empty() {
-        // A cluster without agents is no news.
+        // A cluster without agents is not worth a warning.
         if let Some(failure) = copied.failed.first() {
             let count = copied.failed.len();
             tracing::warn!("none of {count} agents took a copy of the metadata; the first: {failure}");
@@ -210,8 +213,8 @@ async fn keep(cluster: &Arc<Cluster>, node: NodeId, number: u64, patience: Durat
     Err(CoordinatorError::Unavailable { node, reason: format!("expected copy {number}, got {got}") })
 }
 
-/// The nodes in the order in which they are asked: one of each rack, then a second one of each, and so on. The
-/// same ones each time as long as they live, so that few nodes keep old copies.
+/// The order in which nodes are asked: one of each rack, then a second one of each rack, and so on. The order
+/// is the same each time while the same nodes are alive, so that few nodes keep old copies.
 fn spread(nodes: &[(NodeId, RackId)]) -> Vec<NodeId> {
     let mut racks: BTreeMap<RackId, u32> = BTreeMap::new();
     let turn = |&(node, rack): &(NodeId, RackId)| {

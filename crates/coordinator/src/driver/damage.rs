@@ -1,4 +1,5 @@
-//! Finds what can be read while nodes are away, and what more would be lost without one ([`crate::engine::damage`]).
+//! Finds which stripes can be read while nodes are gone, and which more could not be read without a given
+//! node ([`crate::engine::damage`]).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -11,7 +12,7 @@ use crate::meta::{Snapshot, StripeRecord};
 
 /// Rows of a page.
 const PAGE: usize = 8192;
-/// Objects that are told by name.
+/// Most objects that are named.
 const NAMED: usize = 3;
 
 /// Whether a stripe can be read while these nodes are gone.
@@ -22,8 +23,8 @@ pub fn readable(cluster: &Cluster, stripe: &StripeRecord, gone: &BTreeSet<NodeId
     Ok(damage::readable(stripe, cluster.code(stripe.code)?.as_ref(), gone))
 }
 
-/// The stripes that need the blocks of a node: with `gone` and without it they cannot be read. A scan over the blocks
-/// of the node, page by page. Blocking.
+/// The stripes that need the block of a node: they could not be read while this node and those in `gone` are
+/// gone. Scans the blocks of the node, page by page. Blocking.
 ///
 /// # Errors
 /// The metadata contradict themselves.

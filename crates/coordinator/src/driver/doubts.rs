@@ -1,5 +1,5 @@
-//! Has nodes read blocks again that somebody found bad, and records what that shows ([`crate::engine::doubt`]).
-//! Only a few blocks at once are read again.
+//! Has nodes read blocks again that were reported as bad, and records the results ([`crate::engine::doubt`]).
+//! Few blocks are read again at the same time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::meta::{LostBlock, Meta};
 
 /// How long a node may take to read a block.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Flagged blocks of a page.
+/// Flagged blocks per page.
 const PAGE: usize = 1024;
 
-/// Looks into reports of bad blocks, and has mended at once what is bad. Returns without waiting for that.
+/// Has reported blocks read again, and the bad ones repaired at once. Returns without waiting for either.
 pub fn report(cluster: &Arc<Cluster>, suspects: Vec<LostBlock>) {
     for suspect in suspects {
         if cluster.verifying().is_full() {
-            tracing::warn!("too many reports of bad blocks at once: that of {} is dropped", suspect.id);
+            tracing::warn!("too many reports of bad blocks at once: the one about {} is dropped", suspect.id);
             return;
         }
         let worker = cluster.clone();
@@ -41,8 +41,8 @@ pub fn report(cluster: &Arc<Cluster>, suspects: Vec<LostBlock>) {
     }
 }
 
-/// Has a block's node read it once more; flags it lost when it is bad, and takes the flag off when it is
-/// sound. Returns whether the block is lost now, where this was looked into (and not by somebody else already).
+/// Has the node of a block read it once more. Flags the block lost if it is bad; removes its flag if it is
+/// sound. Returns whether this call found it lost; false also if another call is reading it already.
 ///
 /// # Errors
 /// The node cannot be reached: nothing is changed.
@@ -53,10 +53,10 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     }
     let _once = Once { cluster, place: (node, id) };
     if is_back(Mended::ReportsBelieved) {
-        return flag(cluster, suspect, "as is said").await;
+        return flag(cluster, suspect, "as reported").await;
     }
     let _turn = cluster.doubts.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
-    // What has moved or is gone by now is nobody's loss.
+    // A block that has moved or is gone by now is not lost.
     let at_home = move |meta: &Meta| {
         let stripe = meta.snapshot()?.stripe(id.stripe)?;
         Ok(stripe.filter(|stripe| stripe.at_home(id.index, node).is_some()))
@@ -81,8 +81,8 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     }
 }
 
-/// Has nodes read blocks again that are flagged lost, and takes the flag from those that are sound; returns
-/// these. Those that are bad indeed are mended at once. Nodes that cannot be reached change nothing.
+/// Has nodes read blocks again that are flagged lost, and removes the flag from those that are sound; returns
+/// these. Those that are bad are repaired at once. If a node cannot be reached, its blocks stay as they are.
 ///
 /// # Errors
 /// The disk fails.
@@ -114,7 +114,7 @@ pub async fn reverify(cluster: &Arc<Cluster>, blocks: Vec<(BlockId, NodeId)>) ->
     Ok(sound)
 }
 
-/// As [`reverify`], for all blocks of a node that are flagged for what only reading them can disprove.
+/// As [`reverify`], for all blocks of a node whose flag only reading them can clear.
 ///
 /// # Errors
 /// The disk fails.
@@ -145,7 +145,7 @@ pub async fn reverify_node(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     }
 }
 
-/// The block as its node has it, or why the node cannot read it.
+/// Has a node read a block: returns what it holds, or what is wrong with it.
 async fn verify(cluster: &Arc<Cluster>, node: NodeId, block: BlockRef) -> Result<Result<HeldBlock, Fault>> {
     let mut agent = cluster.agent(node)?;
     let late = format!("it did not read {} in time", block.id);

@@ -1,4 +1,5 @@
-//! Empties a node, as [`crate::engine::drain`] decides: reads, plans, copies, commits, and tells how that ended.
+//! Empties a node. [`crate::engine::drain`] decides; this file reads, plans, copies and commits, and tells it
+//! the results.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +32,8 @@ async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) ->
     let started_ms = cluster.now_ms();
     let (mut drain, used) = (Drain::default(), Arc::default());
     loop {
-        // Looked at before the blocks: what these puts commit meanwhile is moved below, or the next time.
+        // The puts are counted before the blocks are listed: what these puts commit meanwhile is moved in
+        // this pass or in the next one.
         let puts = cluster.meta.off(move |meta| meta.snapshot()?.puts_on(node)).await?;
         pass(cluster, node, &mut drain, &used, listener).await?;
         let draining = cluster.members().node(node).is_some_and(|m| m.record.draining);
@@ -39,8 +41,8 @@ async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) ->
             Passed::Ended => break,
             Passed::Revoked => return Err(conflict(node, "a node that is not drained any more".into())),
             Passed::Wait => {
-                let (done, note) = (drain.done(), format!("waiting for {puts} puts that write to {node}"));
-                // A slow listener misses progress, never the end.
+                let (done, note) = (drain.done(), format!("waiting for puts to {node}: {puts} left"));
+                // A slow listener may miss progress, but never the end.
                 let _ = listener.try_send(Ok(JobEvent::Progress { done, total: done, note }));
                 tokio::time::sleep(cluster.config.heartbeat / 2).await;
             }
@@ -53,7 +55,7 @@ async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) ->
     Ok(JobEvent::Ended(report))
 }
 
-/// Moves what is placed on the node now, but for what failed before.
+/// Moves the blocks that are on the node now, except those that failed before.
 async fn pass(
     cluster: &Arc<Cluster>,
     node: NodeId,
@@ -77,7 +79,7 @@ async fn pass(
         while let Some((id, moved, cost)) = moves.next().await {
             let failed = moved.err().map(|error| error.to_string());
             let (done, total) = drain.moved(id, failed, &cost);
-            // A slow listener misses progress, never the end.
+            // A slow listener may miss progress, but never the end.
             let note = "moving blocks".into();
             let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
         }
@@ -111,7 +113,7 @@ async fn move_block(
             Ok((view, to, plan))
         };
         let (view, to, plan) = cluster.meta.off(planning).await?;
-        // Held until the block has its home, or what was written is recorded as garbage.
+        // The claim is held until the block has its new home, or what was written is recorded as garbage.
         let Ok(writing) = cluster.claim(vec![(to, id)]).await? else {
             block.refused(to);
             tokio::time::sleep(cluster.config.heartbeat / 2).await;
@@ -159,7 +161,7 @@ async fn move_block(
     Err(conflict(from, block.gave_up()))
 }
 
-/// A node for the block. Blocking.
+/// Chooses a node for the block. Blocking.
 fn target(
     cluster: &Cluster,
     snapshot: &Snapshot,
@@ -201,7 +203,7 @@ mod tests {
             let Some(Ok(JobEvent::Progress { note, .. })) = events.recv().await else {
                 panic!("it did not wait")
             };
-            assert_eq!(note, format!("waiting for 1 puts that write to {home}"));
+            assert_eq!(note, format!("waiting for puts to {home}: 1 left"));
             if commit {
                 let stripes = written(&ticket, Encoding::Online, 2);
                 commit_put::handle(&cluster, CommitPut { put, stripes }).await.unwrap();
@@ -215,7 +217,7 @@ mod tests {
                     other => panic!("expected a report, got {other:?}"),
                 }
             };
-            // No agent is there to move it: what counts is that the block was found.
+            // No agent runs that could move the block: the test only checks that the drain found it.
             assert_eq!(report.failed.len(), usize::from(commit), "{:?}", report.failed);
         }
     }

@@ -1,5 +1,6 @@
-//! Encodes an object where its data are (OpenEC's offline encoding), stripe by stripe, as [`crate::engine::encode`] decides.
-//! Each stripe is committed for itself, so that an interrupted encoding goes on with the stripes that are left.
+//! Encodes an object on the nodes that hold its data (OpenEC's offline encoding), stripe by stripe.
+//! [`crate::engine::encode`] decides. Each stripe is committed on its own, so that an interrupted encoding
+//! continues with the stripes that are left.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Meta, Snapshot};
 
-/// The smallest slice; data blocks are read in cells otherwise.
+/// The smallest slice in bytes; larger cells are read in slices of one cell, up to 1 MiB.
 const LEAST_SLICE_BYTES: u32 = 32 << 10;
 
 /// Encodes an object and reports to `listener`.
@@ -45,7 +46,7 @@ async fn encode_all(cluster: &Arc<Cluster>, name: &str, listener: &Listener) -> 
     while let Some((id, encoded, cost)) = stripes.next().await {
         let (done, total) = encoding.ended(id, encoded.map_err(|error| error.to_string()), &cost);
         let note = "encoding".into();
-        // A slow listener misses progress, never the end.
+        // A slow listener may miss progress, but never the end.
         let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
     }
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
@@ -55,13 +56,13 @@ async fn encode_all(cluster: &Arc<Cluster>, name: &str, listener: &Listener) -> 
     Ok(JobEvent::Ended(report))
 }
 
-/// Encodes one stripe, if it still has to be; returns its object bytes.
+/// Encodes one stripe, unless it is encoded already; returns the number of its object bytes.
 async fn encode_stripe(cluster: &Arc<Cluster>, id: StripeId, tally: &mut Tally) -> Result<u64> {
     let slot = cluster.slots.clone().acquire_owned().await;
     let _slot = slot.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
     let (mut touched, mut claims) = (Vec::new(), Vec::new());
     let ended = attempts(cluster, id, tally, &mut touched, &mut claims).await;
-    // What became a home is spared; the rest is rubble of attempts.
+    // Files that became homes stay; the others are left over from attempts and become garbage.
     cluster.meta.off(move |meta| meta.trash(&touched)).await?;
     drop(claims);
     cluster.sweep.notify_one();

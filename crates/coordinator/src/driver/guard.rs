@@ -1,4 +1,4 @@
-//! Turns a panic of long work into an error, so that whoever waits for its end hears of it.
+//! Turns a panic of long work into an error, so that those who wait for its end learn of it.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -12,17 +12,17 @@ use crate::error::{CoordinatorError, Result};
 /// # Errors
 /// Those of `work`; `Internal`.
 pub async fn guarded<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    // What is shared lies behind locks that stay usable: see `cluster::lock`.
+    // Shared state is behind locks that stay usable after a panic: see `cluster::lock`.
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(result) => result,
         Err(panic) => Err(CoordinatorError::Internal(message(&*panic))),
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without text".into())
 }
 
 #[cfg(test)]

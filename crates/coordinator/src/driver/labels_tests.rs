@@ -1,4 +1,5 @@
-//! Every block that is written says what it is part of, whoever writes it: a put, an encoding, a repair, a drain.
+//! Every block that is written has a label that says what it is part of, no matter what wrote it: a put, an
+//! encoding, a repair or a drain.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Repairs one stripe, as [`crate::engine::repair`] decides: attempt after attempt, until its blocks have homes again or nothing is
-//! left to try. Metadata change last, in one transaction, when the data are durable.
+//! Repairs one stripe, as [`crate::engine::repair`] decides, attempt after attempt, until its blocks have
+//! homes again or nothing is left to try. The metadata change last, in one transaction, when the data are
+//! durable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use crate::meta::{Landing, Meta};
 
 /// Repairs those of the `wanted` blocks of a stripe that still cannot be read.
 ///
-/// The stripe is read once, here. What this repair commits is added to what was read. Each commit compares it with what is
-/// recorded then.
+/// The record of the stripe is read once, here. What this repair commits is added to that copy, and each
+/// commit compares the copy with what is recorded then.
 pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
     #[cfg(test)]
     assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
@@ -51,7 +52,7 @@ fn waits(cluster: &Cluster) -> Waits {
     Waits::new(heartbeat.as_millis() as u64, dead_after.as_millis() as u64)
 }
 
-/// The stripe that is being mended, as it was read and as this repair has changed it since.
+/// The stripe that is being repaired: as it was read, with the changes of this repair.
 struct Patient<'a> {
     cluster: &'a Arc<Cluster>,
     stripe: Stripe,
@@ -88,14 +89,14 @@ impl Patient<'_> {
         outcome.around = mend.around().to_vec();
         let generation = mend.generation();
         let places: Vec<_> = mend.touched().map(|(node, id)| (node, BlockRef { id, generation })).collect();
-        // What became a home is spared; the rest is rubble of attempts.
+        // Files that became homes stay; the others are left over from attempts and become garbage.
         self.cluster.meta.off(move |meta| meta.trash(&places)).await?;
         drop(claims);
         self.cluster.sweep.notify_one();
         ended
     }
 
-    /// A failure with the name of the object that it concerns.
+    /// A reason for a failure, with the stripe and the name of its object.
     fn describe(&self, reason: &str) -> String {
         format!("stripe {} of {:?}: {reason}", self.stripe.id, self.label.object.name)
     }
@@ -116,7 +117,7 @@ impl Patient<'_> {
             let attempt = match (plan(cluster, mend, &mut self.waits).await, &last) {
                 (Ok(attempt), _) => attempt,
                 (Err(error), None) => return Err(error),
-                // What went wrong first is the reason that there is nothing left to try.
+                // The earlier fault is the reason that nothing is left to try, so the message names it too.
                 (Err(error), Some(fault)) => {
                     outcome.failed = Some(self.describe(&format!("{error}; after {fault}")));
                     return Ok(());
@@ -174,7 +175,8 @@ impl Patient<'_> {
         }
     }
 
-    /// Makes the blocks visible at their new homes, as far as nothing has changed since the stripe was read.
+    /// Makes the blocks visible at their new homes, except those whose record has changed since the stripe
+    /// was read.
     async fn land(
         &mut self,
         claims: &Claims,
@@ -203,7 +205,8 @@ fn label_at(label: &Label, places: impl IntoIterator<Item = Place>) -> Label {
     label
 }
 
-/// The places that a repair writes to, until it has ended and what is left over is recorded as garbage.
+/// The claims on the places that a repair writes to. They are held until the repair has ended and its
+/// leftovers are recorded as garbage.
 #[derive(Default)]
 struct Claims {
     held: Vec<Arc<Writing>>,
@@ -224,8 +227,8 @@ impl Claims {
     }
 }
 
-/// Plans the next attempt, and waits for news of nodes as long as that may help. Without such hope it fails at once, and says
-/// which blocks are missing.
+/// Plans the next attempt, and waits for news of nodes as long as that may help. If it cannot help, fails at
+/// once and says which blocks are missing.
 async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend, waits: &mut Waits) -> Result<Attempt> {
     loop {
         let (error, awaited) = match plan_now(cluster, mend).await? {
@@ -244,7 +247,7 @@ async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend, waits: &mut Waits) -> Res
     }
 }
 
-/// Plans away from the asynchronous threads and outside of all locks: it may take a while.
+/// Plans outside the asynchronous threads and without holding a lock, because planning may take a while.
 async fn plan_now(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Planned> {
     let (worker, mut next) = (cluster.clone(), mend.clone());
     let look = move |meta: &Meta| {
@@ -272,7 +275,7 @@ async fn plan_now(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Planned> {
     Ok(planned)
 }
 
-/// Why a stripe could not be read, with the name of the object that it concerns if that can be.
+/// Why a stripe could not be read, with the name of its object if that can be found.
 async fn unread(cluster: &Arc<Cluster>, id: StripeId, reason: &str) -> String {
     let name = move |meta: &crate::meta::Meta| {
         let snapshot = meta.snapshot()?;
@@ -326,7 +329,7 @@ mod tests {
         let lost = BlockId { stripe: StripeId(1), index: BlockIndex(3) };
         let lost = crate::meta::LostBlock { id: lost, node: homes[3], why: FaultKind::Corrupt };
         cluster.meta.mark_lost(&[lost]).unwrap();
-        // News of neither of these would help.
+        // Neither of these is a reason to wait: the node has no block of the stripe.
         cluster.members().suspect(spare);
         let rubble = BlockRef { id: BlockId { stripe: StripeId(1), index: BlockIndex(0) }, generation: 1 };
         cluster.meta.trash(&[(spare, rubble)]).unwrap();
@@ -358,7 +361,7 @@ mod tests {
             }
         };
         assert!(note.starts_with(&format!("waiting for news of {}, {}: ", unheard[0], unheard[1])), "{note}");
-        // They are dead after all: now nothing is left to wait for.
+        // Both nodes turn out to be dead: now there is nothing left to wait for.
         let now_ms = cluster.members().iter().map(|(_, m)| m.seen_ms).max().unwrap();
         let dead_ms = now_ms + cluster.config.dead_after.as_millis() as u64;
         {

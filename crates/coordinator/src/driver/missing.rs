@@ -1,4 +1,4 @@
-//! Says which blocks a repair misses, where they should be, and why they cannot be read there.
+//! Says which blocks a repair lacks, where they should be, and why they cannot be read there.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::engine::repair::{Absent, Mend};
 use crate::error::CoordinatorError;
 use crate::meta::Meta;
 
-/// The error of a repair that has no plan. Where blocks are missing it names them.
+/// The error of a repair that has no plan. If blocks are missing, it names them.
 pub async fn explain(cluster: &Arc<Cluster>, mend: &Mend, error: PlanError) -> CoordinatorError {
     if !matches!(error, PlanError::Unrecoverable { .. }) {
         return error.into();
@@ -23,7 +23,7 @@ pub async fn explain(cluster: &Arc<Cluster>, mend: &Mend, error: PlanError) -> C
         let snapshot = meta.snapshot()?;
         ids.into_iter().map(|id| snapshot.why_lost(id)).collect()
     };
-    // Without the reasons the places still help.
+    // If the reasons cannot be read, the places alone still help.
     let reasons: Vec<Option<FaultKind>> = cluster.meta.off(look).await.unwrap_or_default();
     let reasons = reasons.into_iter().chain(std::iter::repeat(None));
     let missing: Vec<String> =
@@ -41,7 +41,7 @@ fn describe(cluster: &Cluster, absent: &Absent, why: Option<FaultKind>) -> Strin
     format!("{} on {} ({reason})", absent.index, absent.node)
 }
 
-/// What is wrong with a node as a whole, if anything is.
+/// What is wrong with the whole node, if anything.
 fn state(cluster: &Cluster, node: NodeId) -> Option<String> {
     let now_ms = cluster.now_ms();
     let members = cluster.members();

@@ -1,5 +1,6 @@
-//! Runs attempts of a repair and watches their pace: an attempt that is held up by a helper that others can replace is
-//! ended, and the rest is planned around it. What is slow, and who is to blame, is decided in `repair`.
+//! Runs the attempts of a repair and watches their speed. If a slow helper delays an attempt and others can
+//! replace it, the attempt is ended and the rest is planned without that helper. `engine::repair` decides
+//! what is slow and which nodes are to blame.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,12 +15,13 @@ use super::run::{Job, run_watched};
 use crate::cluster::Cluster;
 use crate::engine::repair::{Attempt, Mend, Pace, Slow, suspects};
 
-/// How often the pace is looked at, in milliseconds.
+/// Time between two measurements of the speed, in milliseconds.
 const LOOK_MS: u64 = 250;
-/// Who is waited for is judged over so many looks at least, and over as long a time as the pace.
+/// The nodes that others wait for are judged over at least this many measurements, and over at least as long
+/// a time as the speed is measured.
 const LOOKS: usize = 5;
 
-/// The pace of one repair, as long as it lasts.
+/// Watches the speed of one repair, as long as it lasts.
 pub struct Pacing {
     cluster: Arc<Cluster>,
     pace: Pace,
@@ -29,7 +31,7 @@ pub struct Pacing {
 }
 
 impl Pacing {
-    /// A repair of blocks of `whole` bytes at most begins.
+    /// A repair begins whose blocks have at most `whole` bytes.
     pub fn new(cluster: &Arc<Cluster>, whole: u64) -> Self {
         let repair = cluster.next_job().0;
         cluster.paces().begun(repair);
@@ -46,7 +48,7 @@ impl Drop for Pacing {
     }
 }
 
-/// Runs an attempt to its end, or until it is worth going around whoever holds it up.
+/// Runs an attempt to its end, or until it is worth replanning without the nodes that delay it.
 ///
 /// # Errors
 /// The plan does not become programs.
@@ -66,7 +68,7 @@ pub async fn run_on(
         (slow, nodes) = pacing.hold_up(mend, attempt, seen) => {
             cancel.cancel();
             let ran = running.await;
-            // It may have come to its end all the same; then nobody was gone around.
+            // The attempt may have ended by itself meanwhile; then no node is to be avoided.
             if let Ok((_, Conducted { upto, fault: Some(_), .. })) = &ran {
                 let why = describe(slow, &nodes);
                 tracing::warn!("{}: {why}; the rest is planned around", mend.id());
@@ -85,7 +87,7 @@ pub async fn run_on(
 }
 
 impl Pacing {
-    /// Completes when an attempt is slow because of nodes that it could do without: those.
+    /// Completes when an attempt is slow because of nodes that it can do without; returns these nodes.
     async fn hold_up(
         &mut self,
         mend: &Mend,
@@ -104,11 +106,11 @@ impl Pacing {
             if let Some(slow) = slow {
                 let suspected = suspects(&looks[0], &now, &attempt.plan.requestors);
                 let (topology, _) = self.cluster.nodes();
-                // To see whether others can take a node's place is to plan again, so that comes last.
+                // Checking whether other nodes can replace these means planning again, so it comes last.
                 if !self.any_busy(&suspected, &topology) {
                     let (mend, attempt) = (mend.clone(), attempt.clone());
                     let plan = move || mend.could_spare(&attempt, &suspected, &topology);
-                    // If that panics there is nobody to go around.
+                    // If planning panics, no node is avoided.
                     let nodes = kintsu_wire::ambient::blocking(plan).await.unwrap_or_default();
                     if !nodes.is_empty() {
                         return (slow, nodes);
@@ -126,14 +128,14 @@ impl Pacing {
     /// Whether all repairs together keep one of these nodes busy.
     fn any_busy(&self, nodes: &[NodeId], topology: &Topology) -> bool {
         let paces = self.cluster.paces();
-        // What a node can take in and pass on.
+        // The rate that the cluster was told for the node, in bytes per millisecond.
         let told = |node| topology.rate(node, node).map(|rate| rate.get() as f64 / 1000.0);
         nodes.iter().any(|&node| paces.is_busy(node, self.repair, told(node)))
     }
 }
 
 fn describe(slow: Slow, nodes: &[NodeId]) -> String {
-    // Bytes a millisecond are kilobytes a second.
+    // Bytes per millisecond are kilobytes per second.
     let names: Vec<_> = nodes.iter().map(ToString::to_string).collect();
     format!(
         "slow: expected {:.0} KB/s of every block, got {:.0} KB/s; all waited for {}",

@@ -1,4 +1,4 @@
-//! Finds the stripes that an ask is about, page by page, by range scans: never all at once.
+//! Finds the stripes of a repair job page by page, with range scans: never all at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use crate::engine::repair::{Order, Want};
 use crate::error::Result;
 use crate::meta::{Meta, Snapshot, StripeRecord};
 
-/// Rows of a page.
+/// Rows per page.
 const PAGE: usize = 256;
 
-/// Rows of a page whose stripes' trees are planned together: the more there are, the more evenly links are loaded.
+/// Rows per page if the trees of its stripes are planned together: the larger the page, the more evenly the
+/// links are loaded.
 const PAGE_TOGETHER: usize = 1024;
 
-/// What an ask is about.
+/// What a repair job is to repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The blocks placed on a node that cannot be read there.
@@ -27,9 +28,9 @@ pub enum Source {
     Object(String),
     /// All blocks that cannot be read: those flagged lost, and those on the nodes that were down.
     Everything(Vec<NodeId>),
-    /// The same without being asked: only those flagged lost and those on overdue nodes.
+    /// What automatic repair covers: the blocks flagged lost, and those on the overdue nodes.
     Overdue(Vec<NodeId>),
-    /// These, as far as they are flagged lost.
+    /// Those of these blocks that are flagged lost.
     Blocks(Vec<BlockId>),
 }
 
@@ -38,7 +39,7 @@ pub enum Source {
 pub struct Place {
     /// For sources of several ranges: which one.
     part: usize,
-    /// The last stripe of the page before.
+    /// The last stripe of the previous page.
     after: Option<StripeId>,
     /// For objects: how many stripes were seen.
     seen: u64,
@@ -50,15 +51,15 @@ pub struct Page {
     pub next: Option<Place>,
 }
 
-/// A page as it was found: each stripe is read once, here.
+/// A page before its stripes are assigned to nodes. Each stripe is read once, here.
 #[derive(Default)]
 struct Found {
     due: Vec<Due>,
     next: Option<Place>,
 }
 
-/// The next page of a source, its stripes assigned to nodes. `dealt` is what earlier pages of the same ask gave
-/// to nodes, and comes back with this page counted too.
+/// The next page of a source, with its stripes assigned to nodes. `dealt` is what earlier pages of the same
+/// job assigned to nodes; it is returned with this page included.
 ///
 /// # Errors
 /// The object is gone; the disk fails.
@@ -78,7 +79,7 @@ pub async fn page(
         let topology = order.narrow(topology);
         let slow = worker.laggards().now(worker.now_ms());
         let scene = Scene { topology: &topology, readable: &readable, slow: &slow };
-        // The planning may take a while, and others repair meanwhile.
+        // Planning may take a while, so it works on a copy: other repairs go on meanwhile.
         let mut recovery = worker.recovery().clone();
         let (wants, assigned) = assign(&order, scene, &mut recovery, &mut dealt, due);
         worker.recovery().keep(&assigned);
@@ -113,7 +114,7 @@ struct Search<'a> {
     cluster: &'a Cluster,
     snapshot: &'a Snapshot,
     down: &'a BTreeSet<NodeId>,
-    /// Of a page.
+    /// Rows per page.
     rows: usize,
 }
 
@@ -151,8 +152,8 @@ impl Search<'_> {
         Ok(Found { due, next })
     }
 
-    /// The flagged blocks first, then node after node. A stripe that an earlier part has named is
-    /// not named again.
+    /// The flagged blocks first, then node after node. A stripe that an earlier part has returned is not
+    /// returned again.
     fn parts(&self, nodes: &[NodeId], gone: &BTreeSet<NodeId>, mut place: Place) -> Result<Found> {
         let mut page = match place.part.checked_sub(1) {
             None => self.flagged(gone, place.clone())?,
@@ -199,7 +200,7 @@ impl Search<'_> {
         Ok(Found { due, next: None })
     }
 
-    /// A stripe whose blocks are to be mended, if there are any.
+    /// A stripe and its blocks that are to be repaired; `None` if there are no such blocks.
     fn due(&self, id: StripeId, record: StripeRecord, blocks: Vec<BlockIndex>) -> Result<Option<Due>> {
         if blocks.is_empty() {
             return Ok(None);
@@ -243,7 +244,8 @@ mod tests {
         }
         let after = wants().await;
         assert_eq!((after.len(), stripes(&after, NodeId(2))), (before.len(), 0), "{after:?}");
-        // Of two, two cannot be had from one.
+        // A repair needs two helpers, and only one node is left that is not slow: so slow nodes take part
+        // again.
         for repair in [3, 4] {
             cluster.laggards().found(NodeId(1), repair, cluster.now_ms());
             cluster.laggards().found(NodeId(3), repair, cluster.now_ms());

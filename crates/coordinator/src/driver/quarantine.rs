@@ -1,5 +1,5 @@
-//! Blocks that the metadata do not know: set aside on their nodes, taken back when they are wanted after all, purged after a
-//! long time, as [`crate::engine::quarantine`] decides. Nothing is moved before the gate is open.
+//! Blocks that the metadata do not know. They are set aside on their nodes, taken back if the metadata turn
+//! out to need them, and purged after a long time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,21 @@ use crate::engine::quarantine::{self, Unknown};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Landing, Meta};
 
-/// Unknown blocks of one call.
+/// Most unknown blocks per call.
 const BATCH: usize = 250;
-/// Unknown blocks that are looked up at once.
+/// Most unknown blocks that are looked up at once.
 const LOOKED: usize = 8192;
-/// How often it is looked whether the gate is open.
+/// Time between two checks whether the gate is open.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often nodes are told to purge.
 const PURGE_EVERY: Duration = Duration::from_secs(600);
-/// Takes back what the metadata miss of a node's quarantine, then, once the gate is open, sets aside what they do not
-/// know.
+/// Takes back the blocks of a node's quarantine that the metadata miss. Then, once the gate is open, sets
+/// aside the blocks that the metadata do not know.
 pub async fn settle_quarantine(cluster: Arc<Cluster>, unknown: Unknown, aside: Vec<AsideBlock>) {
     let node = unknown.node;
     take_back(&cluster, node, aside).await;
-    // Whoever waits already takes the newest list: a node that registers again and again has one of each.
+    // If another task waits for this node already, that task takes the newest list. So a node that registers
+    // again and again has only one waiting task and one list.
     if !cluster.unknown().add(unknown) {
         return;
     }
@@ -39,7 +40,7 @@ pub async fn settle_quarantine(cluster: Arc<Cluster>, unknown: Unknown, aside: V
     }
 }
 
-/// What cannot be taken back keeps nothing else from it.
+/// If one block cannot be taken back, the others still are.
 async fn take_back(cluster: &Arc<Cluster>, node: NodeId, aside: Vec<AsideBlock>) {
     for block in aside {
         if let Err(error) = take_if_missed(cluster, node, block).await {
@@ -60,7 +61,7 @@ async fn take_if_missed(cluster: &Arc<Cluster>, node: NodeId, block: AsideBlock)
     welcome(cluster, node, &taken.map_err(unavailable(node))?.into_inner()).await
 }
 
-/// A whole block has come to its place on a node: where the metadata miss it, it counts as found there.
+/// A complete block is in its place on a node. If the metadata miss it, it is recorded as found there.
 ///
 /// # Errors
 /// The disk fails.
@@ -77,7 +78,7 @@ pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> 
     cluster.meta.off(found).await
 }
 
-/// Sets unknown blocks aside that nobody knows by now, as long as the gate is open.
+/// Sets aside those of these blocks that are still unknown, as long as the gate is open.
 ///
 /// # Errors
 /// The node cannot be reached, the disk fails.
@@ -92,7 +93,7 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
     let Some(unknown) = unknown.still(still) else { return Ok(()) };
     if let Some(count) = unknown.held() {
         tracing::error!(
-            "{count} of {} blocks of {node} are unknown to the metadata: nothing of it is purged until `kintsu quarantine \
+            "{count} of {} blocks of {node} are unknown to the metadata: its quarantine is not purged until `kintsu quarantine \
              confirm {}`",
             unknown.of,
             node.0
@@ -104,7 +105,7 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
         if !cluster.gate().is_open() {
             return Ok(());
         }
-        // Nobody writes there until the node has moved them.
+        // The claim keeps writers away until the node has moved the files.
         let (blocks, _claimed) = cluster.claim_unknown(node, batch.to_vec()).await?;
         if !blocks.is_empty() {
             cluster.agent(node)?.set_aside(SetAside { blocks }).await.map_err(unavailable(node))?;
@@ -113,7 +114,7 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
     Ok(())
 }
 
-/// Has nodes purge what has been set aside for long. Runs until the coordinator ends.
+/// Has nodes purge blocks that were set aside long ago. Runs until the coordinator ends.
 pub async fn purge(cluster: Arc<Cluster>) {
     loop {
         let keep = cluster.config.quarantine_keep;

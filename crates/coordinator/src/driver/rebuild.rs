@@ -1,9 +1,9 @@
-//! Makes metadata anew from what agents hold. After agents have told of their blocks, a pass shows every object that
-//! can be read, object by object, the newest ones first.
+//! Rebuilds metadata from the blocks that agents hold. After agents have reported their blocks, a pass makes
+//! every object visible that can be read, one object after another, the newest first.
 //!
-//! An object that any agent remembers as removed stays away; one that is visible nevertheless is removed. So all living
-//! agents are asked before each pass, and without an answer of each there is none. Nothing is deleted before an operator
-//! has ended the rebuild.
+//! An object that any agent remembers as removed does not become visible; if it is visible already, it is
+//! removed. So each pass first asks all living agents, and does not begin until each of them has answered.
+//! Nothing is deleted until an operator has ended the rebuild.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::engine::rebuild::{Pass, Ranges, Wanted, assemble, is_in};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{CodeRecord, Meta, Shown};
 
-/// Agents come together: a pass waits for so long after the last one.
+/// How long a pass waits after a report: agents often report at about the same time.
 const QUIET: Duration = Duration::from_secs(1);
-/// But no longer than so many times as long while others are still telling.
+/// While agents are still reporting, a pass waits again, up to this many times.
 const MOST_WAITS: u32 = 20;
-/// How soon a pass that could not be made is tried again.
+/// Delay before a pass that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How long an agent may take to tell what it remembers as removed.
+/// How long an agent may take to say which objects it remembers as removed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs until the coordinator ends.
+/// Makes passes until the coordinator ends.
 pub async fn rebuild(cluster: Arc<Cluster>) {
     loop {
         tokio::select! {
@@ -52,17 +52,17 @@ pub async fn rebuild(cluster: Arc<Cluster>) {
     }
 }
 
-/// Shows all objects that are complete now.
+/// Makes all objects visible that are complete now.
 ///
 /// # Errors
-/// An agent does not tell what it remembers as removed; the disk fails.
+/// An agent does not say which objects it remembers as removed; the disk fails.
 pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
     let tellings = cluster.rebuild().tellings();
     let removed = removed(cluster).await?;
     let worker = cluster.clone();
     let pass = cluster.meta.off(move |meta| build(&worker, meta, &removed)).await?;
     for name in &pass.dropped {
-        tracing::warn!("{name:?} is removed: an agent remembers that it is gone");
+        tracing::warn!("{name:?} is removed: an agent remembers its removal");
     }
     let status = {
         let mut rebuild = cluster.rebuild();
@@ -81,7 +81,7 @@ pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
     Ok(())
 }
 
-/// The objects that are gone, as the metadata and all living agents remember: ranges in order.
+/// The objects that the metadata or any living agent remember as removed, as ordered ranges of ids.
 async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
     let living: Vec<(NodeId, u64)> = {
         let members = cluster.members();
@@ -90,7 +90,7 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
     let unasked = cluster.rebuild().unasked(living);
     for (node, start) in unasked {
         let mut agent = cluster.agent(node)?;
-        let late = "it does not tell which objects are removed";
+        let late = "it did not say which objects are removed";
         let ranges = answer(node, PATIENCE, late, agent.removed(Nothing {})).await?.ranges;
         cluster.rebuild().remembers(node, start, ranges);
     }
@@ -98,7 +98,7 @@ async fn removed(cluster: &Arc<Cluster>) -> Result<Ranges> {
     Ok(cluster.rebuild().removed(own.into_iter().map(|(_, object)| object)))
 }
 
-/// One pass over all that was found. Blocking.
+/// Does the work of one pass, over all objects that were found. Blocking.
 fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
     let mut pass = Pass::new(meta.drop_buried(removed)?);
     let mut codes = Codes::default();
@@ -110,7 +110,7 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
         }
         let Some((object, found)) = snapshot.found(id)? else { continue };
         if snapshot.object_id(&object.name)?.is_some_and(|known| known > id) {
-            // An older version: its blocks stay where they are, unknown.
+            // An older version: its blocks stay where they are, and stay unknown.
             continue;
         }
         let nodes: BTreeSet<NodeId> = snapshot.nodes()?.into_keys().collect();
@@ -150,7 +150,7 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
     Ok(pass)
 }
 
-/// The codes that labels tell of, each proved once a pass.
+/// The codes that labels name, each proved once per pass.
 #[derive(Default)]
 struct Codes(HashMap<(String, DigestBytes), Result<Arc<dyn Code>, String>>);
 
@@ -161,7 +161,7 @@ impl Codes {
     }
 }
 
-/// The code of a label, if it still means the generator that the label tells.
+/// The code of a label, if its name still means the generator that the label records.
 fn prove(label: &CodeLabel) -> Result<Arc<dyn Code>, String> {
     let name = &label.name;
     let code = match (&label.definition, name.starts_with(USER)) {
@@ -176,7 +176,7 @@ fn prove(label: &CodeLabel) -> Result<Arc<dyn Code>, String> {
     if (&now.name, now.n, now.k, now.w, now.generator) == (name, label.n, label.k, label.w, label.generator) {
         return Ok(code);
     }
-    Err(format!("code {name}: expected the generator that the blocks tell of, got another one by this name"))
+    Err(format!("code {name}: expected the generator in the blocks' labels, got another one by this name"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Programs on agents: from a plan to how it ended.
+//! Runs a plan on agents: makes its programs, has them run, and returns how they ended.
 
 use std::sync::Arc;
 
@@ -21,18 +21,17 @@ pub struct Job<'a> {
     pub generation: u32,
     /// First byte of every block.
     pub start: u64,
-    /// Slice in bytes; 0 for what suits the plan.
+    /// Slice in bytes; 0 lets the plan choose.
     pub slice_bytes: u32,
     /// The recorded digests, by block index.
     pub expect: &'a [Option<DigestBytes>],
-    /// What the blocks say of themselves that it writes.
+    /// The label of the blocks that the plan writes.
     pub label: &'a [u8],
-    /// Joins attempts; 0 for none.
+    /// Joins attempts: one with the same key continues the earlier one; 0 for none.
     pub resume_key: u64,
 }
 
-/// Runs a plan on the agents. A node that could not be reached is not used again until it is
-/// heard of.
+/// Runs a plan on the agents. A node that could not be reached is not used until it is heard of again.
 ///
 /// # Errors
 /// The plan does not become programs.
@@ -40,8 +39,8 @@ pub async fn run(cluster: &Arc<Cluster>, job: Job<'_>) -> Result<(Vec<Program>, 
     run_watched(cluster, job, None, &cluster.stop).await
 }
 
-/// As [`run`]; `watcher` is told where the nodes stand, and `cancel` ends the run with an account of what was
-/// done.
+/// As [`run`]. `watcher` receives the progress of the nodes. `cancel` ends the run early; what was done until
+/// then is returned.
 ///
 /// # Errors
 /// As [`run`].

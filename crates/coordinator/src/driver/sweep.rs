@@ -1,7 +1,8 @@
-//! Has agents delete what nobody needs. A row of garbage goes only when its node has said that the file is gone.
+//! Has agents delete garbage. A row of garbage is removed only when the node has said that the file is gone.
 //!
-//! Each node is swept by a task of its own, so that a slow node holds up nobody else, when [`crate::engine::sweep`] says so.
-//! What is being written is never swept, and what is being swept is never written to: see [`crate::engine::places`].
+//! Each node is swept by a task of its own, so that a slow node does not delay the others. A node that fails
+//! is left alone for a time that grows with each failure. A place that is being written to is never swept,
+//! and a place that is being swept is never written to: see [`crate::engine::places`].
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,9 +16,9 @@ use crate::cluster::{Cluster, lock};
 use crate::engine::sweep::{Stuck, Sweeps};
 use crate::error::{CoordinatorError, Result};
 
-/// Files that one call deletes.
+/// Most files that one call deletes.
 const BATCH: usize = 250;
-/// Ids of removed objects that one call carries.
+/// Most ids of removed objects that one call carries.
 const GRAVES: usize = 16_384;
 /// How often nodes that could not be reached are tried again.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -25,7 +26,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(20);
 type Shared = Arc<Mutex<Sweeps>>;
 
-/// Runs until the coordinator ends.
+/// Sweeps the nodes until the coordinator ends.
 pub async fn sweep(cluster: Arc<Cluster>) {
     let sweeps = Shared::default();
     loop {
@@ -46,7 +47,7 @@ pub async fn sweep(cluster: Arc<Cluster>) {
     }
 }
 
-/// Starts the sweep of a node, unless one runs or the node has to be left alone.
+/// Starts the sweep of a node, unless one is running or the node is to be left alone.
 fn begin(cluster: &Arc<Cluster>, sweeps: &Shared, node: NodeId) {
     let Some(mut told) = lock(sweeps).begin(node, cluster.now_ms()) else { return };
     let (worker, sweeps) = (cluster.clone(), sweeps.clone());
@@ -59,14 +60,15 @@ fn begin(cluster: &Arc<Cluster>, sweeps: &Shared, node: NodeId) {
     });
 }
 
-/// Has one node delete all its garbage. `told` is the number of the last removed object that it was told of.
+/// Has one node delete all its garbage. `told` is the number of the last removed object that the node was
+/// told of.
 ///
 /// # Errors
 /// The node cannot be reached, is too slow, or could not delete some files; those stay garbage.
 pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
     let mut stuck = Stuck::default();
     while cluster.gate().is_open() {
-        // Held until it is committed that the files are gone.
+        // The claim is held until it is committed that the files are gone.
         let without = stuck.files().iter().copied().collect();
         let (blocks, _sweeping) = cluster.claim_garbage(node, BATCH, without).await?;
         if blocks.is_empty() {
@@ -81,7 +83,7 @@ pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut 
     stuck.why().map_or(Ok(()), |why| Err(unavailable(node, why)))
 }
 
-/// Tells a node of the objects that were removed since it was told last, before it deletes blocks of them.
+/// Tells a node which objects were removed since it was last told, before it deletes their blocks.
 async fn bury(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
     loop {
         let after = *told;
@@ -124,10 +126,10 @@ mod tests {
         let block = record.blocks[0].unwrap();
         let (from, to) = (block.node, live.spare(&record));
         let id = BlockId { stripe, index: BlockIndex(0) };
-        // One drain has written the block elsewhere, and not committed that yet.
+        // One drain has written the block to another node, and has not committed that yet.
         let writing = live.cluster.claim(vec![(to, id)]).await.unwrap().unwrap();
         live.copy(from, to, stripe, 0);
-        // Another one failed, and calls its target rubble: it is the same one.
+        // Another drain failed, and recorded the same place as garbage.
         live.cluster.meta.trash(&[(to, BlockRef { id, generation: record.generation })]).unwrap();
         sweep_node(&live.cluster, to, &mut 0).await.unwrap();
         assert!(live.file(to, stripe, 0).exists(), "the first drain's block was swept");
@@ -154,7 +156,7 @@ mod tests {
         assert_eq!(files, [file]);
         assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_err(), "it is being swept");
         drop(sweeping);
-        // The call may have timed out here and still go on at the node.
+        // The call may have timed out here while the node still works on it.
         assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_err(), "its row is still there");
         live.cluster.meta.swept(to, &files).unwrap();
         assert!(live.cluster.claim(vec![(to, id)]).await.unwrap().is_ok());
@@ -171,7 +173,7 @@ mod tests {
         std::fs::create_dir(&file).unwrap();
         remove::handle(&live.cluster, Remove { name: "a".into() }).await.unwrap();
         let error = sweep_node(&live.cluster, stuck, &mut 0).await.unwrap_err().to_string();
-        assert!(error.contains("1 files could not be deleted"), "{error}");
+        assert!(error.contains("1 of its files could not be deleted"), "{error}");
         sweep_node(&live.cluster, other, &mut 0).await.unwrap();
         let garbage = |node| live.cluster.meta.snapshot().unwrap().garbage(node, 10).unwrap().len();
         assert_eq!((garbage(stuck), garbage(other)), (1, 0));
@@ -188,7 +190,7 @@ mod tests {
     async fn a_node_that_does_not_answer_holds_up_no_other() {
         let live = Live::start(4).await;
         let (stripe, record) = live.put("a").await;
-        // It takes connections and says nothing.
+        // It accepts connections and never answers.
         let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hung = NodeId(9);
         let known = Register { control: mute.local_addr().unwrap(), ..registration(9, 9) };

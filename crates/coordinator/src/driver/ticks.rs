@@ -1,4 +1,4 @@
-//! Time passes: does what is due then ([`crate::engine::tick`]).
+//! Time passes: carries out what is due then ([`crate::engine::tick`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::engine::repair::Order;
 use crate::engine::tick::{Due, Machines, Ticks};
 use crate::error::{CoordinatorError, Result};
 
-/// Slice of repairs that nobody gave one for: the one that suits the plan.
+/// The slice of repairs whose request names none: the plan chooses it.
 pub const AUTOMATIC_SLICE: u32 = 0;
 
 /// Runs until the coordinator ends.

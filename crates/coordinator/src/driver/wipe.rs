@@ -19,7 +19,7 @@ use crate::engine::damage::Harm;
 use crate::engine::wipe::{ordered, refused};
 use crate::error::{CoordinatorError, Result};
 
-/// How often whoever asked hears that the wipe goes on.
+/// How often the listener is told that the wipe goes on.
 const NEWS: Duration = Duration::from_secs(1);
 
 /// Has all blocks of a living node deleted. The wipe is recorded before anything is deleted; so it is completed later
@@ -84,7 +84,7 @@ async fn wipe(cluster: Arc<Cluster>, node: NodeId, listener: Option<Listener>) {
 
 /// Completes a wipe that was interrupted.
 pub fn go_on(cluster: &Arc<Cluster>, node: NodeId) {
-    tracing::info!("{node} was to be wiped: that goes on");
+    tracing::info!("the interrupted wipe of {node} continues");
     cluster.spawn(wipe(cluster.clone(), node, None));
 }
 
@@ -124,7 +124,7 @@ async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>
                 break;
             }
             () = tokio::time::sleep(NEWS.min(cluster.config.heartbeat)) => {
-                // It may take as long as it likes, but not longer than it lives.
+                // The agent may take any time, as long as it is alive.
                 if !cluster.members().readable(node) {
                     return Err(unavailable("it went away; it is wiped when it is back".into()));
                 }
@@ -137,11 +137,11 @@ async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>
             }
         }
     }
-    // A list that the node began to tell before is of blocks that are gone now: it has to begin anew.
+    // A list of blocks that the node began to report before the wipe is out of date: it must begin again.
     cluster.reports().forget(node);
     let lost = cluster.meta.off(move |meta| meta.wipe(node)).await?;
     cluster.members().set_wiping(node, false);
-    tracing::warn!("{node} was wiped: {lost} blocks lost");
+    tracing::warn!("{node} was wiped: {lost} block{} lost", if lost == 1 { "" } else { "s" });
     Ok(())
 }
 
@@ -297,7 +297,7 @@ mod tests {
         assert!(message.contains("--force") && !recorded(&cluster, NodeId(2)), "{message}");
         command_node::handle(&cluster, command(NodeId(2), true), listener).await.unwrap();
         assert!(recorded(&cluster, NodeId(2)));
-        // Its agent cannot be reached: the wipe stays recorded, and whoever asked hears of it.
+        // Its agent cannot be reached: the wipe stays recorded, and the listener gets the error.
         let error = events.recv().await.unwrap().unwrap_err();
         assert!(error.message().contains("N2"), "{error}");
         assert!(recorded(&cluster, NodeId(2)));

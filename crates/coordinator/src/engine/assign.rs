@@ -1,7 +1,8 @@
-//! Which nodes have a part in mending the stripes of a page, decided for all of them together before any of them runs.
+//! Decides which nodes take part in repairing the stripes of a page, for all of these stripes together,
+//! before any of them runs.
 //!
-//! What is decided here is a preference: the nodes may have changed when a stripe's turn comes, and then its repair takes
-//! others. Where no assignment can be made the repair finds out why.
+//! An assignment is only a preference: if the nodes have changed when a stripe's turn comes, its repair takes
+//! other nodes. If no assignment can be made, the repair says why.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +13,18 @@ use super::repair::{Losses, Order, Want};
 use super::slow;
 use super::stripe::Stripe;
 
-/// What the pages of one ask have given to nodes so far.
+/// What the pages of one repair job have assigned to nodes so far.
 #[derive(Debug, Clone, Default)]
 pub struct Dealt {
     shares: Shares,
-    /// The stripes, for the bound of the time that they take.
+    /// The stripes, for the lower bound of the time that their repair takes.
     pub losses: Losses,
 }
 
-/// A stripe that is to be mended, as its page read it.
+/// A stripe that is to be repaired, as its page read it.
 #[derive(Debug, Clone)]
 pub struct Due {
-    /// What of it.
+    /// Which of its blocks.
     pub want: Want,
     /// The stripe.
     pub stripe: Stripe,
@@ -38,12 +39,12 @@ pub struct Scene<'a> {
     pub topology: &'a Topology,
     /// Nodes that blocks can be read from.
     pub readable: &'a BTreeSet<NodeId>,
-    /// Nodes that were found slow, the last found first.
+    /// Nodes that were found slow, the most recently found first.
     pub slow: &'a [NodeId],
 }
 
-/// Fills in which nodes have a part in mending each stripe, and puts the stripes in the order in which they are best
-/// begun. Returns them and the assignments, which `recovery` has noted.
+/// Fills in which nodes take part in repairing each stripe, and sorts the stripes into the order in which
+/// they should begin. Returns them and their assignments, which are also noted in `recovery`.
 pub fn assign(
     order: &Order,
     scene: Scene<'_>,
@@ -70,8 +71,8 @@ pub fn assign(
 }
 
 impl Due {
-    /// The stripe as its repair will see it: what cannot be read has no home, and nodes that keep a block of it or still
-    /// have to delete one must not get another.
+    /// The stripe as its repair will see it: a block that cannot be read has no home, and a node that keeps a
+    /// block of the stripe or still has to delete one must not get another.
     fn waiting(&self, readable: &BTreeSet<NodeId>) -> Waiting {
         let lost = &self.want.blocks;
         let view = self.stripe.view(|index, block| {
@@ -84,8 +85,8 @@ impl Due {
     }
 }
 
-/// The stripe without the blocks of as many of these slow nodes as it can spare: its repair goes around them, and must not
-/// lose for that what was planned for all together.
+/// The stripe without the blocks of these slow nodes, as far as it can spare them. Its repair will avoid
+/// these nodes, so the common plan must not rely on them.
 fn without(slow: &[NodeId], waiting: Waiting) -> Waiting {
     let spared = slow::without(&waiting.view, slow, |_, blocks| {
         let mut left = waiting.clone();
@@ -118,7 +119,7 @@ mod tests {
             let order = Order::default();
             let (wants, given) = assign(&order, scene, &mut recovery, &mut dealt, vec![due.clone()]);
             assert_eq!((wants[0].nodes.clone(), given.len()), (given[0].nodes(), 1));
-            // Node 0 lost it and cannot be read; node 5 still deletes a block of it.
+            // Node 0 lost its block and cannot be read; node 5 still has to delete a block of the stripe.
             assert_eq!(given[0].requestors[&BlockIndex(0)], NodeId(6));
             given[0].helpers.clone()
         };

@@ -1,4 +1,5 @@
-//! What the blocks that a node holds are to the metadata: at home, lost, found again, strays, or unknown.
+//! Compares the blocks that a node holds with the metadata: each block is at home, lost, found again, a
+//! stray, or unknown.
 //!
 //! Invariants: a block is lost only if the metadata place it on this very node; a block that the metadata do not place on
 //! the node is never lost there, only unknown; a block of another generation counts as lost and its file as unknown.
@@ -61,7 +62,8 @@ pub struct Census<'a> {
 }
 
 impl<'a> Census<'a> {
-    /// That of these blocks; `damaged` are there too, but their headers cannot be read.
+    /// The comparison of these blocks. The blocks in `damaged` are there too, but their headers cannot be
+    /// read.
     pub fn new(node: NodeId, held: &'a [HeldBlock], damaged: &'a BTreeSet<BlockId>) -> Self {
         let rest = held.iter().map(|b| (b.id, b)).collect();
         Self { node, rest, damaged, out: Comparison::default() }
@@ -94,12 +96,12 @@ impl<'a> Census<'a> {
         }
     }
 
-    /// The blocks that the metadata do not place on the node, after all that they do place there.
+    /// The blocks that the metadata do not place on the node; valid once all placed blocks were compared.
     pub fn rest(&self) -> impl Iterator<Item = &'a HeldBlock> + use<'a> {
         self.rest.values().copied().collect::<Vec<_>>().into_iter()
     }
 
-    /// One of the rest counts as a stray if it is one.
+    /// Adds one of the rest as a stray, if it is one.
     pub fn elsewhere(&mut self, stray: Option<Stray>) {
         self.out.strays.extend(stray);
     }
@@ -111,7 +113,7 @@ impl<'a> Census<'a> {
     }
 }
 
-/// A block that was read whole, compared with what is recorded.
+/// The comparison of a block that was read in full with its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read {
     /// As recorded.
@@ -124,7 +126,8 @@ pub enum Read {
     Unknown(BlockRef),
 }
 
-/// What a block is that a node has read whole; `stripe` with its number of data blocks is what is recorded, if any.
+/// Compares a block that a node has read in full with its record. `stripe` is the recorded stripe with its
+/// number of data blocks, if there is one.
 pub fn read(node: NodeId, held: &HeldBlock, stripe: Option<(&StripeRecord, usize)>) -> Read {
     let id = held.id;
     let recorded = stripe.and_then(|(stripe, k)| Some((stripe, stripe.at_home(id.index, node)?, k)));

@@ -1,13 +1,14 @@
-//! Whether a put can be committed, decided here and done elsewhere: which blocks must be checked first, what the nodes'
-//! answers show, and which stripes must be written again.
+//! Decides whether a put can be committed: which blocks must be checked first, what the answers of the nodes
+//! show, and which stripes must be written again. The driver does the work.
 //!
-//! A put remembers for each of its homes the [`Fence`] that the node had when the put got the home. If the fence has
-//! changed, the node was restarted or wiped and may have lost what the put wrote there: it is asked. A dead node cannot be
-//! asked: its blocks count as lost, where their stripes can be read without them. All other blocks are there, because a node
-//! acknowledges a block only when it is durable.
+//! A put remembers for each of its homes the [`Fence`] that the node had when the put got the home. If the
+//! fence has changed, the node was restarted or wiped and may have lost what the put wrote there. So it is
+//! asked. A dead node cannot be asked: its blocks count as lost, if their stripes can be read without them.
+//! All other blocks are there, because a node acknowledges a block only when it is durable.
 //!
-//! Invariants: an answer counts only as long as the fence of its node stays the same; a put is committed only if every
-//! block of it is known to be there, or can be borne as lost; the tries end after [`ROUNDS`].
+//! Invariants: an answer counts only as long as the fence of its node stays the same; a put is committed only
+//! if every block of it is known to be there, or may be lost without making its stripe unreadable; the tries
+//! end after [`ROUNDS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,13 +45,14 @@ pub struct Told {
 }
 
 impl Told {
-    /// The node has not answered yet.
+    /// An answer without any block: the node has not answered yet.
     pub fn nothing(doubt: &Doubt) -> Self {
         let (there, missing) = Default::default();
         Self { node: doubt.node, fence: doubt.fence, there, missing }
     }
 
-    /// It was asked about these blocks: what it has in the place of each, or why it could not be asked.
+    /// Notes the answer about these blocks: what the node has in the place of each, or why it could not be
+    /// asked.
     pub fn heard(&mut self, asked: &[HeldBlock], found: Result<&[Option<HeldBlock>], &str>) {
         let node = self.node;
         let gone =
@@ -74,7 +76,7 @@ impl Told {
     }
 }
 
-/// The commit of one put, as far as it has come.
+/// The progress of the commit of one put.
 #[derive(Debug, Clone, Default)]
 pub struct Committing {
     rounds: usize,
@@ -218,7 +220,7 @@ mod tests {
         (stripe, (0..4).map(|i| Some([i; 16])).collect())
     }
 
-    /// Judges the stripe with these nodes doubtful, and these of them down; any two blocks can be borne.
+    /// Judges the stripe with these nodes doubtful, and these of them down; any two blocks may be lost.
     fn judge(doubtful: &[u32], down: &[u32], told: &BTreeMap<NodeId, Told>) -> Judgement {
         let (stripe, digests) = granted();
         let doubtful = doubtful.iter().map(|n| (NodeId(*n), FENCE)).collect();

@@ -1,4 +1,4 @@
-//! What can be read while nodes are gone, and what more would be lost without one.
+//! Which stripes can be read while nodes are gone.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,14 +8,14 @@ use kintsu_dag::{BlockIndex, NodeId};
 
 use crate::meta::record::StripeRecord;
 
-/// What could not be read any more.
+/// The stripes and objects that could not be read any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Harm {
-    /// Stripes.
+    /// Number of stripes.
     pub stripes: u64,
-    /// Objects that have them.
+    /// Number of objects that these stripes belong to.
     pub objects: u64,
-    /// The names of the first few.
+    /// The names of the first few objects.
     pub names: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Blocks that somebody found bad, decided here and done elsewhere: which reports are looked into, and what the node's own
-//! reading of the block shows.
+//! Decides about blocks that were reported as bad: which reports are checked, and what it means when the node
+//! itself has read the block. The driver does the work.
 //!
-//! Invariants: a report alone makes no block lost; a node that does not answer does not make its block bad, because heartbeats
-//! decide about nodes; each block is read once at a time.
+//! Invariants: a report alone makes no block lost; if a node does not answer, its block does not count as
+//! bad, because only heartbeats decide about nodes; no block is read twice at the same time.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::places::Place;
 use super::stripe::Stripe;
 use crate::meta::change::LostBlock;
 
-/// Reports that wait; further ones are dropped, and a scrub finds what they were about.
+/// Most reports that may wait. Further ones are dropped: a scrub will find their blocks.
 const WAITING: usize = 10_000;
 
 /// Whether a fault of this kind on a block gives reason to read the block again.
@@ -22,7 +22,7 @@ pub fn is_reason(kind: FaultKind) -> bool {
     matches!(kind, Corrupt | Missing | Stale | Io)
 }
 
-/// The blocks that are being looked into.
+/// The blocks that are being checked.
 #[derive(Debug, Default)]
 pub struct Doubts(BTreeSet<Place>);
 
@@ -32,17 +32,17 @@ impl Doubts {
         self.0.len() >= WAITING
     }
 
-    /// A block is to be looked into. False if somebody does so already.
+    /// The check of a block begins. Returns false if the block is being checked already.
     pub fn begin(&mut self, place: Place) -> bool {
         self.0.insert(place)
     }
 
-    /// A block was looked into.
+    /// The check of a block has ended.
     pub fn end(&mut self, place: Place) {
         self.0.remove(&place);
     }
 
-    /// Whether no block is being looked into.
+    /// Whether no block is being checked.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -56,16 +56,17 @@ pub enum Shown {
     Lost(LostBlock, String),
     /// It is sound: a flag that it has is wrong.
     Sound,
-    /// It is at home elsewhere by now, or gone.
+    /// It has another home by now, or is gone.
     Elsewhere,
-    /// Nothing: its node could not look.
+    /// Nothing: its node could not read it.
     Nothing(Fault),
 }
 
 /// The node could not read the block.
 pub fn unread(suspect: LostBlock, fault: Fault) -> Shown {
     let why = match fault.kind {
-        // Its agent may have set it aside already: then it is missing, but that is not why.
+        // The agent may have set the block aside already. Then the block is missing, but the reported fault
+        // is the reason.
         FaultKind::Missing if !Proof::Header.clears(suspect.why) => suspect.why,
         FaultKind::Mismatch => fault.kind,
         kind if is_reason(kind) => kind,

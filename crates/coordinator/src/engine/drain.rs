@@ -1,11 +1,13 @@
-//! Emptying a node, decided here and done elsewhere: what is moved next, where to, what follows from an attempt, and when the
-//! drain has ended.
+//! Decides how a node is emptied: which block is moved next, where to, what follows from an attempt, and when
+//! the drain has ended. The driver does the work.
 //!
-//! Each block is copied to another node as it is, without decoding; one that cannot be read any more is left to repair. Puts
-//! that were given this node before write to it until they end: they are waited for, and what they commit is moved too.
+//! Each block is copied to another node as it is, without decoding. A block that cannot be read any more is
+//! left to repair. Puts that began before the drain may still write to this node: the drain waits for them,
+//! and moves what they commit too.
 //!
-//! Invariants: a block counts as moved only when it is durable at its new home with the recorded digest; a block that failed is
-//! not tried again by the same drain, so every pass ends; a drain ends only after a pass that began with no such put.
+//! Invariants: a block counts as moved only when it is durable at its new home with the recorded digest; a
+//! block that failed is not tried again by the same drain, so every pass ends; a drain ends only after a pass
+//! that began while no such put was under way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +20,13 @@ use super::repair::Tally;
 use super::stripe::Stripe;
 use crate::meta::change::{Landing, LostBlock};
 
-/// Attempts for one block.
+/// Most attempts for one block.
 const ATTEMPTS: u32 = 4;
 
-/// Blocks that a drain gave to each node.
+/// How many blocks a drain has given to each node.
 pub type Used = BTreeMap<NodeId, u64>;
 
-/// One drain, as far as it has come.
+/// The progress of one drain.
 #[derive(Debug, Default)]
 pub struct Drain {
     tally: Tally,
@@ -40,22 +42,22 @@ pub enum Passed {
     Ended,
     /// Wait a moment and begin another pass.
     Wait,
-    /// The node is not to be drained any more.
+    /// The drain was revoked.
     Revoked,
 }
 
 impl Drain {
-    /// A pass begins, over so many blocks.
+    /// A pass over `placed` blocks begins.
     pub fn begin(&mut self, placed: u64) {
         self.total = self.done + placed;
     }
 
-    /// Those of a page that are to be moved.
+    /// The blocks of a page that are to be moved: those that have not failed before.
     pub fn due(&self, page: Vec<BlockId>) -> Vec<BlockId> {
         page.into_iter().filter(|id| !self.failed.contains_key(id)).collect()
     }
 
-    /// A block was moved, or could not be: blocks done and known.
+    /// A block was moved, or could not be moved. Returns how many blocks are done, and how many are known.
     pub fn moved(&mut self, id: BlockId, failed: Option<String>, cost: &Tally) -> (u64, u64) {
         self.tally.add(cost);
         self.done += 1;
@@ -63,7 +65,7 @@ impl Drain {
         (self.done, self.total)
     }
 
-    /// A pass has ended that began with so many puts that write to the node.
+    /// A pass has ended. When it began, `puts` puts were writing to the node.
     pub fn passed(&self, puts: u64, draining: bool) -> Passed {
         match (puts, draining) {
             (0, _) => Passed::Ended,
@@ -83,7 +85,7 @@ impl Drain {
     }
 }
 
-/// One block on its way from the node.
+/// One block that is moved away from a node.
 #[derive(Debug, Clone)]
 pub struct Move {
     id: BlockId,
@@ -93,23 +95,24 @@ pub struct Move {
     last: String,
 }
 
-/// What is to be done about a block whose stripe was read.
+/// What to do about a block, now that its stripe was read.
 #[derive(Debug, Clone)]
 pub enum Found {
-    /// Nothing: it is gone, or elsewhere.
+    /// Nothing: the block is gone, or its home is elsewhere.
     Settled,
     /// It is flagged lost: have it repaired.
     Lost,
-    /// Plan a copy of it in this stripe, and run that.
+    /// Plan a copy of the block in this view of the stripe, and run that plan.
     Copy(StripeView),
 }
 
 /// What follows from an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ran {
-    /// It is durable there: make that its home.
+    /// The block is durable at its target: make that its home.
     Landed(Landing),
-    /// Record what was written as garbage, look into this block if there is one, and try again: at once or after a moment.
+    /// Record what was written as garbage. If there is a `doubt`, have that block read again. Then try again:
+    /// at once, or after a moment if `wait` is set.
     Again { doubt: Option<LostBlock>, wait: bool },
 }
 
@@ -119,13 +122,13 @@ impl Move {
         Self { id, from, barred: BTreeSet::new(), attempts: 0, last: String::new() }
     }
 
-    /// Whether there is another attempt; it begins with the stripe being read.
+    /// Whether there is another attempt. An attempt begins with reading the stripe.
     pub fn begins(&mut self) -> bool {
         self.attempts += 1;
         self.attempts <= ATTEMPTS
     }
 
-    /// The stripe was read.
+    /// What to do, now that the stripe was read.
     pub fn read(&self, stripe: Option<&Stripe>) -> Found {
         let here = |stripe: &&Stripe| stripe.record.block(self.id.index).is_some_and(|b| b.node == self.from);
         match stripe.filter(here) {
@@ -135,7 +138,8 @@ impl Move {
         }
     }
 
-    /// A node for it: the one that this drain used least, of those that need not delete a block of the stripe.
+    /// Chooses a node for the block: the one that this drain has used least, of those that have no block of
+    /// the stripe to delete.
     ///
     /// # Errors
     /// `Placement` when there is none.
@@ -159,7 +163,7 @@ impl Move {
         Ok(to)
     }
 
-    /// Nobody may write there now: wait a moment and try again.
+    /// The target cannot be written to now: wait a moment and try again.
     pub fn refused(&mut self, to: NodeId) {
         self.last = format!("{to} still deletes an earlier file of {}", self.id);
     }
@@ -223,7 +227,7 @@ mod tests {
         assert_eq!(drain.moved(block(0), None, &Tally::default()), (1, 2));
         assert_eq!(drain.moved(block(1), Some("no node".into()), &Tally::default()), (2, 2));
         assert_eq!((drain.passed(3, true), drain.passed(3, false)), (Passed::Wait, Passed::Revoked));
-        // What failed is not tried again.
+        // A block that failed is not tried again.
         drain.begin(2);
         assert_eq!(drain.due(vec![block(1), block(2)]), [block(2)]);
         assert_eq!(drain.moved(block(2), None, &Tally::default()), (3, 4));

@@ -1,5 +1,5 @@
-//! Encoding an object where its data are, decided here and done elsewhere: where the parity of a stripe goes, what follows from
-//! an attempt, and when to give up.
+//! Decides how an object is encoded on the nodes that hold its data: where the parity of a stripe goes, what
+//! follows from an attempt, and when to give up. The driver does the work.
 //!
 //! Invariants: parity is made only while all data blocks can be read; a stripe counts as encoded only when all of its parity
 //! is durable; a node that was at fault gets no parity of that stripe.
@@ -16,10 +16,10 @@ use super::repair::Tally;
 use super::stripe::Stripe;
 use crate::meta::change::{LostBlock, Parity};
 
-/// Attempts for one stripe.
+/// Most attempts for one stripe.
 const ATTEMPTS: u32 = 6;
 
-/// The encoding of one object, as far as it has come.
+/// The progress of encoding one object.
 #[derive(Debug)]
 pub struct Encoding {
     name: String,
@@ -30,12 +30,13 @@ pub struct Encoding {
 }
 
 impl Encoding {
-    /// That of an object of so many bytes.
+    /// Begins the encoding of an object of `total` bytes.
     pub fn new(name: &str, total: u64) -> Self {
         Self { name: name.into(), tally: Tally::default(), failed: Vec::new(), done: 0, total }
     }
 
-    /// The work on a stripe has ended: its bytes, or why it is not encoded. Returns the bytes done and known.
+    /// The work on a stripe has ended. `encoded` is the number of its bytes, or why it is not encoded.
+    /// Returns how many bytes are done, and how many there are.
     pub fn ended(&mut self, id: StripeId, encoded: Result<u64, String>, cost: &Tally) -> (u64, u64) {
         self.tally.add(cost);
         match encoded {
@@ -62,9 +63,9 @@ pub struct Encode {
 /// Why an attempt cannot be planned.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Refused {
-    /// There is no place, and nothing went wrong before.
+    /// There is no node for the parity, and no attempt has failed before.
     Plan(PlanError),
-    /// In words.
+    /// A reason in words.
     Because(String),
 }
 
@@ -82,18 +83,19 @@ pub struct Placing {
 pub enum Ran {
     /// All parity is durable: make it visible.
     Made(Vec<Parity>),
-    /// Look into this block if there is one, and try again: at once or after a moment.
+    /// If there is a `doubt`, have that block read again. Then try again: at once, or after a moment if
+    /// `wait` is set.
     Again { doubt: Option<LostBlock>, wait: bool },
 }
 
 impl Encode {
-    /// Whether there is another attempt; it begins with the stripe being read.
+    /// Whether there is another attempt. An attempt begins with reading the stripe.
     pub fn begins(&mut self) -> bool {
         self.attempts += 1;
         self.attempts <= ATTEMPTS
     }
 
-    /// The stripe was read: its object bytes if nothing is to be done about it.
+    /// The stripe was read. Returns the number of its object bytes if nothing is left to do for it.
     pub fn settled(&self, stripe: Option<&Stripe>) -> Option<u64> {
         match stripe {
             None => Some(0),
@@ -101,8 +103,8 @@ impl Encode {
         }
     }
 
-    /// Where the parity goes. `usable` are the nodes that can be read, `sweeping` those that still have to delete a block of
-    /// the stripe.
+    /// Chooses where the parity goes. `usable` are the nodes that can be read, `sweeping` the nodes that
+    /// still have to delete a block of the stripe.
     ///
     /// # Errors
     /// A data block cannot be read; no node is left for a parity block.
@@ -121,7 +123,7 @@ impl Encode {
         }
         let mut view = stripe.view(|_, _| true);
         let barred: BTreeSet<NodeId> = self.shunned.union(sweeping).copied().collect();
-        // What went wrong first is the reason that no node is left.
+        // If an attempt failed before, its fault is the reason that no node is left.
         let parity = place_parity(&mut view, topology, &barred).map_err(|e| match self.last.as_str() {
             "" => Refused::Plan(e),
             last => Refused::Because(format!("{e}; after {last}")),
@@ -133,7 +135,7 @@ impl Encode {
         Ok(Placing { view, places })
     }
 
-    /// Nobody may write to a place now: wait a moment and try again.
+    /// This place cannot be written to now: wait a moment and try again.
     pub fn barred(&mut self, (node, id): Place) {
         self.last = format!("{node} still deletes an earlier file of {id}");
     }
@@ -168,7 +170,8 @@ impl Encode {
     }
 }
 
-/// Keeps the planned homes of the parity blocks that can be used, and finds others for the rest.
+/// Keeps the planned homes of parity blocks that can be used, and finds others for the remaining parity
+/// blocks.
 fn place_parity(
     view: &mut StripeView,
     mut topology: Topology,
@@ -261,7 +264,7 @@ mod tests {
         let rot = Fault { kind: FaultKind::Corrupt, node: NodeId(1), block: Some(id), detail };
         let doubt = Some(LostBlock { id, node: NodeId(1), why: FaultKind::Corrupt });
         assert_eq!(encode.ran(&stripe, &placing, &[], Some(&rot)), Ran::Again { doubt, wait: true });
-        // Nobody is left: that is because of what went wrong.
+        // No node is left, and the message says which fault led to that.
         let refused = encode.place(&stripe, topology.clone(), &usable, &usable).unwrap_err();
         assert!(matches!(&refused, Refused::Because(why) if why.contains("; after ")), "{refused:?}");
         let fresh = Encode::default().place(&stripe, topology, &usable, &usable).unwrap_err();

@@ -1,8 +1,9 @@
-//! Agents that register, decided here and done elsewhere: whose turn a page of blocks is, what counts as lost although the
-//! agent ran on, and what follows if an agent remembers more than the metadata contain.
+//! Decides about agents that register: whether a page of blocks is the next one, which missing blocks count
+//! as lost although the agent kept running, and what follows if an agent remembers more than the metadata
+//! contain. The driver does the work.
 //!
-//! Invariants: pages count only in their order, from the start of the agent that registered last; a block that a running
-//! agent may have written after it made its list is not lost.
+//! Invariants: pages count only in their order, and only those of the agent's start that registered last; a
+//! block that a running agent may have written after it made its list is not lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +43,7 @@ pub struct Page {
     pub node: NodeId,
     /// The start of its agent.
     pub incarnation: u64,
-    /// Its place in the list.
+    /// Its number in the list.
     pub number: u64,
     /// Its last stripe; `None` for the last page.
     pub upto: Option<StripeId>,
@@ -80,14 +81,14 @@ pub struct Reported {
 }
 
 impl Reports {
-    /// A node has registered: a registration of it that is under way is void. `ran`: its agent is not new. `blocks`: how
-    /// many the agent says it holds.
+    /// A node has registered. An earlier registration of it that is under way becomes void. `ran`: its agent
+    /// is not new. `blocks`: how many the agent says it holds.
     pub fn begin(&mut self, node: NodeId, record: NodeRecord, ran: bool, blocks: u64) {
         let (next, after, lost, unknown, unknown_count) = Default::default();
         self.0.insert(node, Report { record, ran, blocks, next, after, lost, unknown, unknown_count });
     }
 
-    /// The registration of a node is void: it must begin anew.
+    /// The registration of a node is void: it must begin again.
     pub fn forget(&mut self, node: NodeId) {
         self.0.remove(&node);
     }
@@ -107,8 +108,8 @@ impl Reports {
         Ok((Range { after: report.after, upto: page.upto }, report.ran))
     }
 
-    /// A page was compared: so many of its blocks are lost, and these are unknown. After the last page the node has
-    /// reported all.
+    /// A page was compared: this many of its blocks are lost, and these are unknown. After the last page,
+    /// returns all that the node has reported.
     ///
     /// # Errors
     /// It is not the page that must come next any more.

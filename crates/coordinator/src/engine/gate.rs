@@ -1,20 +1,20 @@
-//! When a coordinator may delete and repair by itself: a pure state machine.
+//! Decides when a coordinator may delete and repair automatically: a pure state machine.
 //!
-//! After a start it knows what should be where, but not yet what is: it waits until nearly all placed blocks were
-//! reported by their nodes, or for as long as nodes may take to come. While its metadata are older than what agents
-//! remember, or are being made anew from blocks, it deletes nothing at all. Reads, and repairs that somebody asks for, are
-//! never held back.
+//! After a start, a coordinator knows where blocks should be, but not yet where they are. It waits until the
+//! nodes have reported nearly all placed blocks, or until the nodes have had enough time to come back. While
+//! its metadata are older than what agents remember, or are being rebuilt from blocks, it deletes nothing at
+//! all. Reads, and repairs that somebody asks for, are never held back.
 
 use std::collections::BTreeMap;
 
 use kintsu_dag::NodeId;
 
-/// Of a thousand placed blocks so many must be reported.
+/// How many of a thousand placed blocks must be reported.
 const REPORTED_PER_MILLE: u64 = 999;
-/// How long a start waits for nodes beside the grace time.
+/// How long the coordinator waits for nodes after a start, in addition to the grace time.
 const WAIT_MS: u64 = 30_000;
 
-/// See the head of this file.
+/// The gate, open or closed.
 #[derive(Debug, Clone)]
 pub struct Gate {
     /// Blocks placed on the nodes that have not reported since the start.
@@ -28,8 +28,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Closed, until the nodes with these placed blocks have reported. Where no block is placed all nodes must report: the
-    /// metadata may be older. `behind`: why they count as older than what agents hold, if they do.
+    /// A gate that is closed until the nodes with these placed blocks have reported. `behind` says why the
+    /// metadata count as older than what agents hold, if they do.
     pub fn new(placed: BTreeMap<NodeId, u64>, grace_ms: u64, behind: Option<String>) -> Self {
         let total = placed.values().sum();
         let wait_ms = WAIT_MS.saturating_add(grace_ms);
@@ -37,7 +37,7 @@ impl Gate {
         Self { awaited: placed, placed: total, wait_ms, open, behind, rebuilding: false }
     }
 
-    /// A node has told of all its blocks. Whether that opened the gate.
+    /// A node has reported all its blocks. Returns whether that opened the gate.
     pub fn reported(&mut self, node: NodeId) -> bool {
         self.awaited.remove(&node);
         let missing: u64 = self.awaited.values().sum();
@@ -46,7 +46,7 @@ impl Gate {
         enough && !std::mem::replace(&mut self.open, true)
     }
 
-    /// So much time has passed since the start. Whether that opened the gate.
+    /// This much time has passed since the start. Returns whether that opened the gate.
     pub fn tick(&mut self, since_start_ms: u64) -> bool {
         since_start_ms >= self.wait_ms && !std::mem::replace(&mut self.open, true)
     }
@@ -56,7 +56,7 @@ impl Gate {
         self.behind.get_or_insert(why);
     }
 
-    /// Metadata are being made anew from blocks, or that has ended.
+    /// A rebuild of the metadata from blocks has begun or ended.
     pub fn set_rebuilding(&mut self, rebuilding: bool) {
         self.rebuilding = rebuilding;
     }
@@ -66,7 +66,7 @@ impl Gate {
         (self.behind, self.rebuilding) = (None, false);
     }
 
-    /// Whether metadata are being made anew from blocks.
+    /// Whether metadata are being rebuilt from blocks.
     pub fn is_rebuilding(&self) -> bool {
         self.rebuilding
     }
@@ -77,12 +77,12 @@ impl Gate {
         self.behind.is_some()
     }
 
-    /// Whether these metadata are neither older than what agents hold nor being made anew.
+    /// Whether these metadata are neither older than what agents hold nor being rebuilt.
     pub fn is_trusted(&self) -> bool {
         self.behind.is_none() && !self.rebuilding
     }
 
-    /// Whether blocks may be deleted, set aside or purged, and repairs may start that nobody asked for.
+    /// Whether blocks may be deleted, set aside or purged, and whether repairs may start automatically.
     pub fn is_open(&self) -> bool {
         self.open && self.is_trusted()
     }
@@ -92,17 +92,17 @@ impl Gate {
         asked || self.is_open()
     }
 
-    /// What holds the coordinator back, and what to do about it; for people.
+    /// What holds the coordinator back, and what operators can do about it.
     pub fn reasons(&self) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(why) = self.behind.as_ref().filter(|_| !self.rebuilding) {
             out.push(format!(
                 "{why}. Reads go on, nothing is deleted. Put the newer metadata back; or start the coordinator with \
-                 --rebuild, which adds what the blocks themselves tell; or with --accept-older to go on without what is missing"
+                 --rebuild, which adds what the blocks describe; or with --accept-older to go on without what is missing"
             ));
         }
         if self.rebuilding {
-            out.push("the metadata are being made anew from blocks: nothing is deleted until `kintsu rebuild finish` (`kintsu rebuild` shows how far that is)".into());
+            out.push("the metadata are being rebuilt from blocks: nothing is deleted until `kintsu rebuild finish` (`kintsu rebuild` shows the progress)".into());
         }
         if !self.open {
             let missing: u64 = self.awaited.values().sum();
@@ -110,7 +110,7 @@ impl Gate {
             let more = if self.awaited.len() > nodes.len() { ", ..." } else { "" };
             out.push(format!(
                 "waiting after the start: {missing} of {} placed blocks are not reported yet ({}{more}); until then nothing \
-                 is deleted, and repaired only when asked for",
+                 is deleted, and blocks are repaired only on request",
                 self.placed,
                 nodes.join(", ")
             ));

@@ -1,6 +1,6 @@
 //! How long puts may still take: a pure table of deadlines.
 //!
-//! Leases are not durable: after a restart of the coordinator every put gets a whole new one.
+//! Leases are not durable: after a restart of the coordinator every put gets a full new lease.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// For these puts, each with a whole lease from now.
+    /// Leases for these puts, each with the full time from now.
     pub fn new(lease_ms: u64, puts: impl IntoIterator<Item = u64>, now_ms: u64) -> Self {
         let deadlines = puts.into_iter().map(|put| (put, now_ms + lease_ms)).collect();
         Self { deadlines, lease_ms }
@@ -23,7 +23,7 @@ impl Leases {
         self.deadlines.insert(put, now_ms + self.lease_ms);
     }
 
-    /// A put goes on. False when it has no lease any more.
+    /// A put goes on. Returns false if it has no lease any more.
     pub fn renew(&mut self, put: u64, now_ms: u64) -> bool {
         match self.deadlines.get_mut(&put) {
             Some(deadline) => {
@@ -34,7 +34,7 @@ impl Leases {
         }
     }
 
-    /// A put could not be undone: it is late again at once, unless it is renewed.
+    /// An expired put could not be undone: its lease ends again at once, unless it is renewed.
     pub fn put_back(&mut self, put: u64, now_ms: u64) {
         self.deadlines.entry(put).or_insert(now_ms);
     }
@@ -44,7 +44,7 @@ impl Leases {
         self.deadlines.remove(&put);
     }
 
-    /// Takes out the puts whose lease has run out.
+    /// Removes and returns the puts whose lease has run out.
     pub fn expired(&mut self, now_ms: u64) -> Vec<u64> {
         let late = self.deadlines.iter().filter(|(_, deadline)| **deadline <= now_ms);
         let late: Vec<u64> = late.map(|(put, _)| *put).collect();

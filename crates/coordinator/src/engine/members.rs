@@ -1,13 +1,13 @@
-//! Who is alive: a pure state machine over heartbeats and ticks.
+//! Which nodes are alive: a pure state machine over heartbeats and ticks.
 //!
-//! It reads no clock (the driver hands the time in), does no I/O and starts nothing: it answers
-//! what changed, and the driver acts on it.
+//! It reads no clock (the driver passes the time in), does no I/O and starts nothing. It returns what
+//! changed, and the driver acts on that.
 //!
-//! Alive -> Dead when heartbeats stay away for `dead_after_ms`; Stopped instead of Dead when
-//! that was asked for. A node that is Dead or Stopped for longer than `grace_ms` is *overdue*: its
-//! blocks are to be repaired without being asked. Any heartbeat of the recorded incarnation makes it
-//! Alive again, and so not overdue. A node known from an earlier run of the coordinator begins
-//! Alive, with as much time to show up as any other.
+//! A node is Dead if no heartbeat has come for `dead_after_ms`, or Stopped if it was told to stop. A node
+//! that is Dead or Stopped for longer than `grace_ms` is *overdue*: its blocks are repaired automatically.
+//! Any heartbeat of the recorded incarnation makes the node Alive again, and no longer overdue. A node known
+//! from an earlier run of the coordinator begins as Alive, and has as much time as any other to send a
+//! heartbeat.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,12 +18,12 @@ use kintsu_wire::message::{DiskUsage, NodeAddress, NodeInfo, NodeState};
 
 use crate::meta::record::{Fence, NodeRecord};
 
-/// Times of a [`Members`].
+/// The time limits of [`Members`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// A node without a heartbeat for so long is dead.
+    /// A node without a heartbeat for this long is dead.
     pub dead_after_ms: u64,
-    /// A node that is dead for so long is to be replaced.
+    /// A node that is dead or stopped for this long is overdue.
     pub grace_ms: u64,
 }
 
@@ -44,14 +44,14 @@ pub struct Member {
     pub suspect: bool,
     /// Why its folder cannot be used, as its agent says.
     pub failed: Option<String>,
-    /// It has told this start of the coordinator what it holds.
+    /// It has reported what it holds since the coordinator started.
     pub reported: bool,
     /// It has called this start of the coordinator to register.
     pub called: bool,
 }
 
 impl Member {
-    /// One that has not told yet what it holds.
+    /// A member that has not reported yet what it holds.
     fn new(record: NodeRecord, up: bool, now_ms: u64) -> Self {
         Self {
             record,
@@ -66,12 +66,12 @@ impl Member {
         }
     }
 
-    /// Whether blocks can be read from it: it lives, and is not about to lose them all.
+    /// Whether blocks can be read from it: it is alive and is not being wiped.
     pub fn holds(&self) -> bool {
         self.up && !self.record.wiping
     }
 
-    /// Its state for people.
+    /// Its state, for operators.
     pub fn state(&self) -> NodeState {
         if self.failed.is_some() && !self.record.stopped {
             return NodeState::Failed;
@@ -92,7 +92,7 @@ pub enum Change {
     Down(NodeId),
     /// It is there.
     Up(NodeId),
-    /// It is gone for so long that its blocks are to be repaired.
+    /// It has been gone for so long that its blocks are to be repaired.
     Overdue(NodeId),
 }
 
@@ -105,7 +105,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// The recorded nodes, all given the benefit of the doubt but those that were stopped.
+    /// The recorded nodes. At first all count as alive, except those that were stopped or were never heard
+    /// of.
     pub fn new(patience: Patience, records: BTreeMap<NodeId, NodeRecord>, now_ms: u64) -> Self {
         let member = |record: NodeRecord| {
             let up = !record.stopped && !record.is_unheard();
@@ -125,8 +126,9 @@ impl Members {
         self.members.iter().map(|(id, member)| (*id, member))
     }
 
-    /// The address of a member that seems to live and that a registration under its id would displace: whether it does
-    /// must be tried. A start at the same address is the same agent again.
+    /// A member that seems to be alive and that a registration under its id would displace. The caller must
+    /// find out whether it really is alive. A registration with the same address is a restart of the same
+    /// agent.
     pub fn rival(&self, node: NodeId, control: SocketAddr, incarnation: u64, now_ms: u64) -> Option<&Member> {
         self.members.get(&node).filter(|m| {
             let recent = m.up && now_ms.saturating_sub(m.seen_ms) < self.patience.dead_after_ms;
@@ -134,14 +136,14 @@ impl Members {
         })
     }
 
-    /// A node has told all that it holds; `record` is from when it began to.
+    /// A node has reported all that it holds. `record` is from the beginning of that report.
     pub fn enrolled(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) -> Option<Change> {
         self.overdue.remove(&node);
         let mut member = Member { reported: true, called: true, ..Member::new(record, true, now_ms) };
         let old = self.members.remove(&node);
         if let Some(old) = &old {
             member.usage = old.usage;
-            // What it was ordered meanwhile stays.
+            // Orders that came meanwhile stay in force.
             let NodeRecord { draining, wiping, held, .. } = old.record;
             (member.record.draining, member.record.wiping, member.record.held) = (draining, wiping, held);
         }
@@ -149,9 +151,12 @@ impl Members {
         (!old.is_some_and(|m| m.up)).then_some(Change::Up(node))
     }
 
-    /// A heartbeat has come; `failed` says why the node's folder cannot be used, if so: then its blocks count as
-    /// unavailable, as those of a dead node do. `Err` when nobody of that incarnation has registered since the coordinator's
-    /// start (what it knew before stays believed until then), and when a folder is back: what is in it must be told anew.
+    /// A heartbeat has come. `failed` says why the node's folder cannot be used, if so: then its blocks count
+    /// as unavailable, like those of a dead node.
+    ///
+    /// `Err` asks the node to register again: nobody of this incarnation has registered since the coordinator
+    /// started (until then its earlier record stays valid), or its folder can be used again and its content
+    /// must be reported.
     #[allow(clippy::result_unit_err)]
     pub fn seen(
         &mut self,
@@ -179,7 +184,7 @@ impl Members {
             return Err(());
         }
         if member.up || member.record.stopped {
-            // A stopped agent may still send a last one.
+            // A stopped agent may still send a last heartbeat.
             return Ok(None);
         }
         member.up = true;
@@ -199,7 +204,7 @@ impl Members {
         self.members.values().any(|m| m.up && !m.called)
     }
 
-    /// A node that nobody has heard of yet, but that has blocks.
+    /// Adds a node that has blocks but was not heard of yet.
     pub fn unheard(&mut self, node: NodeId, record: NodeRecord, now_ms: u64) {
         self.members.entry(node).or_insert(Member::new(record, false, now_ms));
     }
@@ -222,25 +227,26 @@ impl Members {
         Some(Change::Down(node))
     }
 
-    /// A node is being wiped: it gets no new blocks, and nothing is read from it; or that has ended.
+    /// The wipe of a node has begun or ended. During a wipe the node gets no new blocks, and nothing is read
+    /// from it.
     pub fn set_wiping(&mut self, node: NodeId, wiping: bool) {
         if let Some(member) = self.members.get_mut(&node) {
             member.record.wiping = wiping;
         }
     }
 
-    /// Whether a node is being wiped, or must be as soon as it is there.
+    /// Whether a node is being wiped, or must be wiped as soon as it is back.
     pub fn wiping(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|m| m.record.wiping)
     }
 
-    /// A node gets no new blocks from now on, or gets them again. Whether it was draining before.
+    /// A node gets no new blocks from now on, or gets them again. Returns whether it was draining before.
     pub fn set_draining(&mut self, node: NodeId, draining: bool) -> bool {
         let member = self.members.get_mut(&node);
         member.is_some_and(|m| std::mem::replace(&mut m.record.draining, draining))
     }
 
-    /// What was recorded of a node has changed.
+    /// The record of a node has changed.
     pub fn recorded(&mut self, node: NodeId, change: impl FnOnce(&mut NodeRecord)) {
         if let Some(member) = self.members.get_mut(&node) {
             change(&mut member.record);
@@ -260,7 +266,7 @@ impl Members {
         }
     }
 
-    /// Whether some node that is taken for alive is suspected not to be.
+    /// Whether some node counts as alive but is suspected to be dead.
     pub fn doubts(&self) -> bool {
         self.members.values().any(|m| m.up && m.suspect)
     }
@@ -286,7 +292,7 @@ impl Members {
         changes
     }
 
-    /// Whether a node lives.
+    /// Whether a node is alive.
     pub fn readable(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|m| m.up)
     }
@@ -302,13 +308,13 @@ impl Members {
         self.members.iter().filter(|(_, m)| !m.holds()).map(|(id, _)| *id).collect()
     }
 
-    /// The nodes whose blocks are to be repaired without being asked.
+    /// The nodes whose blocks are to be repaired automatically.
     pub fn overdue(&self) -> &BTreeSet<NodeId> {
         &self.overdue
     }
 
-    /// The nodes as planners see them: usable for new blocks are those alive, not
-    /// suspected and not draining.
+    /// The nodes as planners see them: usable for new blocks are those that are alive, not suspected, and
+    /// neither draining nor being wiped.
     pub fn topology(&self) -> Topology {
         let node = |m: &Member| Node {
             rack: m.record.rack,
@@ -335,7 +341,7 @@ impl Members {
         self.members.get(&node).map(|m| m.record.data)
     }
 
-    /// The nodes for people; `tallies` are the blocks placed and lost on each.
+    /// The nodes, for operators; `tallies` are the blocks placed and lost on each.
     pub fn infos(&self, tallies: &BTreeMap<NodeId, (u64, u64)>, now_ms: u64) -> Vec<NodeInfo> {
         let info = |(id, m): (&NodeId, &Member)| {
             let (placed_blocks, lost_blocks) = tallies.get(id).copied().unwrap_or_default();
@@ -458,7 +464,7 @@ pub(crate) mod tests {
         assert!(m.readable(NODE));
         assert!(
             m.seen(NODE, 7, DiskUsage::default(), None, 1010).is_err(),
-            "what it holds is to be told anew"
+            "it must report again what it holds"
         );
         assert!(m.readable(NODE) && m.tick(1059).is_empty());
         assert_eq!(m.tick(1060), [Change::Down(NODE)]);

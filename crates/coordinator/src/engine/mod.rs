@@ -1,16 +1,20 @@
 //! Everything that decides, as pure state machines: events in, commands or answers out.
 //!
-//! - `enroll`: how agents register; [`members`]: which nodes are alive; `gate`: when the coordinator may delete and repair automatically.
-//! - `leases`: which puts are still under way; `commit`: whether a put can become visible; `places`: which job may write or delete where.
-//! - `tick`: what is due when time has passed.
-//! - [`repair`]: what is repaired, how, and for whom.
-//! - `drain`: how a node is emptied; `encode`: how stripes get their parity.
-//! - `census`: what the blocks that a node holds are to the metadata.
+//! - `enroll`: how agents register; [`members`]: which nodes are alive; `gate`: when the coordinator may
+//!   delete and repair automatically;
+//! - `leases`: which puts are still under way; `commit`: whether a put can become visible; `places`: which
+//!   job may write or delete where;
+//! - `tick`: what is due when time has passed;
+//! - [`repair`]: which blocks are repaired, how, and for whom; `assign`: which nodes take part in the
+//!   repairs;
+//! - `slow`: how slow nodes are avoided; `stripe`: one stripe as it was read;
+//! - `drain`: how a node is emptied; `encode`: how stripes get their parity;
+//! - `census`: how the blocks that a node holds compare with the metadata;
 //! - `sweep`: when garbage is deleted.
-//! - `quarantine`: what becomes of blocks that the metadata do not know; `scrub`: what a scrub finds.
-//! - `doubt`: whether a block that somebody found bad is lost; `wipe`: when a node is wiped.
-//! - `damage`: what can be read while nodes are gone.
-//! - `rebuild`: what metadata can be made from blocks, and how far that is.
+//! - `quarantine`: what happens to blocks that the metadata do not know; `scrub`: what a scrub finds;
+//! - `doubt`: whether a block that was reported as bad is lost; `wipe`: when a node is wiped;
+//! - `damage`: which stripes can be read while nodes are gone;
+//! - `rebuild`: which metadata can be rebuilt from blocks.
 //!
 //! The engine has no clock (times are arguments, in milliseconds), no randomness (not even the order of a hash map), no
 //! I/O, no locks and no store: of the metadata it sees only values, records (`meta/record.rs`) and changes

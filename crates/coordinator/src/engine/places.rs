@@ -1,16 +1,16 @@
-//! Who may write or delete which block file: a pure state machine.
+//! Decides which job may write or delete which block file: a pure state machine.
 //!
-//! A *place* is a block on a node. Jobs claim the places that they write to, and keep the claim until their results are
-//! committed and what is left over is recorded as garbage. A sweep claims the places whose files it has deleted, from
-//! before it reads the rows of garbage until it has committed that they are gone. Whoever sets files aside claims their
-//! places like a sweep.
+//! A *place* is a block on a node. Jobs claim the places that they write to, and keep the claim until their
+//! results are committed and their leftovers are recorded as garbage. A sweep claims the places whose files
+//! it deletes: from before it reads the rows of garbage until it has committed that the files are gone. A job
+//! that sets files aside claims their places in the same way as a sweep.
 //!
-//! Invariants: a place is never claimed for writing and for sweeping at once; several jobs may write to
-//! one place (the node's store lets one of them through), one sweep sweeps it; a claim that was taken before its node was
-//! wiped, or got another folder, is void: what was written under it may be gone.
+//! Invariants: a place is never claimed for writing and for sweeping at once; several jobs may write to one
+//! place (the node's store lets only one of them succeed), but only one sweep may sweep it; a claim that was
+//! held when its node was wiped is void, because what was written under it may be gone.
 //!
-//! What this is not: durable. After a restart nobody writes and nobody sweeps, and the rows of garbage
-//! are all there is.
+//! Claims are not durable. After a restart nothing is being written or swept, and only the rows of garbage
+//! remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub struct Places {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
-    /// So many jobs write there.
+    /// This many jobs write there.
     Written(u32),
     Swept,
 }

@@ -1,7 +1,8 @@
-//! Blocks that the metadata do not know, decided here and done elsewhere: what is set aside, and where it may be purged.
+//! Decides about blocks that the metadata do not know: which are set aside, and on which nodes they may be
+//! purged. The driver does the work.
 //!
-//! Invariants: of the lists of one node only the newest waits; where many blocks looked unknown at once nothing is purged
-//! until an operator confirms, because then rather the metadata may be wrong.
+//! Invariants: of the lists of one node only the newest waits; if many blocks of a node looked unknown at
+//! once, nothing is purged there until an operator confirms, because the metadata may be wrong instead.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use kintsu_wire::message::BlockRef;
 
 use super::members::Members;
 
-/// More unknown blocks than this, and more than one in a hundred, are no accident of a single block.
+/// If a node has more unknown blocks than this, and more than one in [`ONE_IN`] of its blocks, the metadata
+/// are more likely wrong than the blocks.
 const FEW: u64 = 10;
 const ONE_IN: u64 = 100;
 
@@ -23,21 +25,21 @@ pub struct Unknown {
     pub blocks: Vec<BlockRef>,
     /// How many there are.
     pub count: u64,
-    /// Of so many that the node holds.
+    /// How many blocks the node holds.
     pub of: u64,
 }
 
 impl Unknown {
-    /// Only these of its blocks are still unknown: others may be written just now, or metadata may have been rebuilt from
-    /// blocks. Of the blocks that were not remembered the same share counts as known. `None` if nothing is left.
+    /// Keeps only `blocks`, which are still unknown: the others may be being written now, or their metadata
+    /// were rebuilt from blocks. Of the blocks that are only counted, the same share counts as known. `None`
+    /// if nothing is left.
     pub fn still(self, blocks: Vec<BlockRef>) -> Option<Self> {
         let looked = self.blocks.len().max(1) as u64;
         let count = self.count.saturating_mul(blocks.len() as u64) / looked;
         (!blocks.is_empty()).then_some(Self { blocks, count, ..self })
     }
 
-    /// How many unknown blocks keep the node from purging until an operator confirms; `None` for a few, which are an
-    /// accident.
+    /// How many unknown blocks keep the node from purging until an operator confirms; `None` if they are few.
     pub fn held(&self) -> Option<u64> {
         let many = self.count > FEW && self.count.saturating_mul(ONE_IN) > self.of;
         many.then_some(self.count)
@@ -49,19 +51,19 @@ impl Unknown {
 pub struct Waiting(BTreeMap<NodeId, Unknown>);
 
 impl Waiting {
-    /// A node has unknown blocks. Whether somebody must wait with them: nobody does if there are none, or if somebody waits
-    /// already, who then takes this list.
+    /// A node has unknown blocks. Returns whether a task must wait for the gate with them: not if there are
+    /// none, or if another task waits already, which then takes this list.
     pub fn add(&mut self, unknown: Unknown) -> bool {
         !unknown.blocks.is_empty() && self.0.insert(unknown.node, unknown).is_none()
     }
 
-    /// The wait is over: the newest list of a node.
+    /// The wait has ended: takes the newest list of a node.
     pub fn take(&mut self, node: NodeId) -> Option<Unknown> {
         self.0.remove(&node)
     }
 }
 
-/// The nodes that may purge what was set aside long ago: those that live and are not held.
+/// The nodes that may purge what was set aside long ago: those that are alive and not held back.
 pub fn purging(members: &Members) -> Vec<NodeId> {
     members.iter().filter(|(_, m)| m.up && m.record.held == 0).map(|(node, _)| node).collect()
 }

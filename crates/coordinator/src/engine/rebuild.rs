@@ -1,11 +1,11 @@
-//! Metadata from blocks: what was found of an object becomes its stripes, or the reason why it cannot. Pure.
+//! Rebuilds the stripes of an object from the blocks that were found, or says why that cannot be done. Pure.
 //!
-//! Of the stripes at one offset the one of the highest generation counts, then the one of the highest id, that can be
-//! decoded: stripes that were placed anew during a put have higher ids. A block that was not found gets the home that the
-//! label tells, if no other block of the stripe is there, and counts as lost; its digest is not known
-//! ([`DIGEST_UNKNOWN`]).
+//! Several stripes may have been found at one offset. Of those that can be decoded, the one with the highest
+//! generation counts, and then the one with the highest id: a stripe that a put has placed again has a higher
+//! id. A block that was not found gets the home that the label names, unless another block of the stripe is
+//! there. It counts as lost, and its digest is unknown ([`DIGEST_UNKNOWN`]).
 //!
-//! What this is not: a judge of bytes. A block counts as there if its header is sound.
+//! This file does not judge bytes: a block counts as found if its header is sound.
 
 mod progress;
 
@@ -26,7 +26,7 @@ use crate::meta::record::{BlockRecord, StripeRecord};
 pub struct FoundBlock {
     /// Which block of the stripe.
     pub index: BlockIndex,
-    /// Who holds it.
+    /// The node that holds it.
     pub node: NodeId,
     /// Its generation.
     pub generation: u32,
@@ -58,20 +58,20 @@ pub struct Wanted<'a> {
     pub id: u64,
     /// Its length in bytes.
     pub size: u64,
-    /// When it is encoded.
+    /// Whether it is encoded online or offline.
     pub encoding: Encoding,
     /// Its code.
     pub code: &'a dyn Code,
     /// The key of its code.
     pub key: u16,
-    /// The nodes that there are, for blocks whose homes are not known.
+    /// All known nodes: they serve as homes for blocks whose homes are unknown.
     pub nodes: &'a BTreeSet<NodeId>,
 }
 
 /// The stripes of an object in order, if what was found covers all of it and can be decoded.
 ///
 /// # Errors
-/// What is missing, for people.
+/// What is missing, as a message for operators.
 pub fn assemble(wanted: Wanted<'_>, found: &[FoundStripe]) -> Result<Vec<(StripeId, StripeRecord)>, String> {
     let mut at_offset: BTreeMap<u64, Vec<&FoundStripe>> = BTreeMap::new();
     for stripe in found {
@@ -101,7 +101,7 @@ pub fn assemble(wanted: Wanted<'_>, found: &[FoundStripe]) -> Result<Vec<(Stripe
     Ok(out)
 }
 
-/// What is recorded of a stripe from now on, if it can be decoded.
+/// The new record of a stripe, if it can be decoded.
 fn record(wanted: Wanted<'_>, stripe: &FoundStripe) -> Result<StripeRecord, String> {
     check(wanted, stripe)?;
     let generations: BTreeSet<u32> = stripe.blocks.iter().map(|b| b.generation).collect();
@@ -116,7 +116,7 @@ fn record(wanted: Wanted<'_>, stripe: &FoundStripe) -> Result<StripeRecord, Stri
     Err(reason)
 }
 
-/// Refuses a label that cannot be.
+/// Refuses a label that contradicts its object or its code.
 fn check(wanted: Wanted<'_>, stripe: &FoundStripe) -> Result<(), String> {
     let (layout, code) = (&stripe.layout, wanted.code);
     let most = layout.block_bytes.checked_mul(code.k() as u64);
@@ -163,8 +163,8 @@ fn of_generation(wanted: Wanted<'_>, stripe: &FoundStripe, generation: u32) -> R
     Ok(StripeRecord { owner, offset, code, generation, layout, encoded, blocks })
 }
 
-/// One block for each index, no two of them on one node: of several copies rather the one that is where the label
-/// says.
+/// Chooses one block for each index, no two of them on one node. Of several copies, it prefers the one on the
+/// node that the label names.
 fn chosen(
     stripe: &FoundStripe,
     generation: u32,
@@ -180,7 +180,7 @@ fn chosen(
         of.sort_by_key(|b| (stripe.homes[i] != Some(b.node), b.node));
         copies.push((i, of));
     }
-    // Those that can be in one place only come first.
+    // Blocks with only one copy choose first.
     copies.sort_by_key(|(_, of)| of.len());
     let (mut out, mut taken) = (BTreeMap::new(), BTreeSet::new());
     for (i, of) in copies {
@@ -208,14 +208,14 @@ impl<'a> Homes<'a> {
         Self { stripe, nodes, taken: there.values().map(|b| b.node).collect() }
     }
 
-    /// The home that the label tells, if it is free; else another node of the label, else any node without a block of
-    /// the stripe.
+    /// The home that the label names, if it is free; else another node of the label; else any node without a
+    /// block of the stripe.
     fn of(&mut self, index: usize) -> NodeId {
         let free = |node: &NodeId| !node.is_client() && !self.taken.contains(node);
         let own = self.stripe.homes[index].filter(free);
         let told = || self.stripe.homes.iter().flatten().copied().find(free);
         let known = || self.nodes.iter().copied().find(free);
-        // There are more ids of nodes than a stripe has blocks.
+        // There are more node ids than blocks in a stripe.
         let any = || (0..u32::MAX).map(NodeId).find(free);
         let node = own.or_else(told).or_else(known).or_else(any).unwrap_or(NodeId(0));
         self.taken.insert(node);

@@ -1,15 +1,16 @@
-//! Repairs, decided here and done elsewhere: pure state machines and their book-keeping.
+//! Decides about repairs: pure state machines and their bookkeeping. The driver does the work.
 //!
-//! - [`Queue`]: which stripes are to be mended, for whom, and how many at once.
-//! - [`Mend`]: one stripe, from the first plan over faults and re-planning to the blocks' new homes.
+//! - [`Queue`]: which stripes are repaired, for which jobs, and how many at once.
+//! - [`Mend`]: the repair of one stripe, from the first plan through faults and new plans to the blocks' new
+//!   homes.
 //! - [`Rounds`]: its blocks together, or one by one; [`Waits`] and [`Hope`]: whether it waits for news of nodes.
-//! - [`Pace`] and [`suspects`]: whether a repair is so slow that it is worth going around whoever holds it up, and
-//!   who that is; [`Laggards`]: who lately did.
-//! - [`Auto`]: when repairs start without being asked.
-//! - [`Tally`]: what was read and moved; [`Losses`]: how fast it could have been.
+//! - [`Pace`] and [`suspects`]: whether a repair is so slow that it is worth avoiding the nodes that delay
+//!   it, and which nodes these are; [`Laggards`]: which nodes have delayed repairs lately.
+//! - [`Auto`]: when repairs start automatically.
+//! - [`Tally`]: what was read and moved; [`Losses`]: how fast it could have been at best.
 //!
-//! Nothing here reads a clock, does I/O or touches metadata. The driver (`driver::mend`) runs what
-//! they order and tells them how it ended.
+//! Nothing here reads a clock, does I/O or touches metadata. The driver (`driver::mend`) runs what these
+//! machines order and tells them how it ended.
 
 mod auto;
 mod hope;
@@ -46,14 +47,14 @@ pub struct Order {
     pub method: Method,
     /// Slice in bytes.
     pub slice_bytes: u32,
-    /// Mend a block on the node it is on, where that lives (single rotten blocks); else requestors are
-    /// spread over nodes (recovery of whole nodes).
+    /// Repair a block on the node that has it, if that node is alive (single rotten blocks). Otherwise
+    /// requestors are spread over the nodes (recovery of whole nodes).
     pub in_place: bool,
-    /// Which helpers and requestors are taken.
+    /// How helpers and requestors are chosen.
     pub schedule: Schedule,
     /// The only nodes that may get blocks; `None`: all.
     pub requestors: Option<Arc<BTreeSet<NodeId>>>,
-    /// Stripes that one node may have a part in at once; 0 for the default.
+    /// Most stripes that one node may take part in at once; 0 for the default.
     pub per_node: u32,
 }
 
@@ -73,7 +74,7 @@ impl Order {
         topology
     }
 
-    /// Why a block has no place, with the requestors that were asked for.
+    /// Adds the requestors that were asked for to an error that says why a block has no place.
     pub fn explain(&self, error: PlanError) -> PlanError {
         match (error, &self.requestors) {
             (PlanError::Placement { expected, got }, Some(requestors)) => {

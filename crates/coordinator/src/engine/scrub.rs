@@ -1,4 +1,5 @@
-//! A scrub, decided here and done elsewhere: what a node's verification of all its blocks shows, and what is told of it.
+//! Decides about a scrub: what a node's verification of all its blocks shows, and what is reported of it. The
+//! driver does the work.
 //!
 //! Invariant: a block counts as missing only after its node has come to the end, and only if it was placed there before the
 //! scrub began.
@@ -15,7 +16,7 @@ use crate::meta::change::LostBlock;
 /// Blocks compared with the metadata at once.
 const BATCH: usize = 256;
 
-/// The scrub of one node, as far as it has come.
+/// The progress of the scrub of one node.
 #[derive(Debug)]
 pub struct Scrub {
     node: NodeId,
@@ -28,18 +29,19 @@ pub struct Scrub {
 }
 
 impl Scrub {
-    /// That of a node, which has not begun.
+    /// The scrub of a node, which has not begun.
     pub fn new(node: NodeId) -> Self {
         let (unseen, batch, bad, unknown) = Default::default();
         Self { node, unseen, batch, checked: 0, bytes: 0, bad, unknown }
     }
 
-    /// It begins: these blocks are placed there.
+    /// It begins. The metadata place these blocks on the node.
     pub fn begin(&mut self, placed: Vec<BlockId>) {
         self.unseen = placed.into_iter().collect();
     }
 
-    /// The node has verified one more block. Blocks to compare with the metadata, if there are enough.
+    /// The node has verified one more block. Returns blocks to compare with the metadata, if there are enough
+    /// of them.
     pub fn verified(&mut self, event: ScrubEvent) -> Option<Vec<HeldBlock>> {
         (self.checked, self.bytes) = (event.checked, event.bytes);
         match event.result {
@@ -73,7 +75,7 @@ impl Scrub {
         }
     }
 
-    /// The node has verified all that it holds: what it did not show is missing.
+    /// The node has verified all blocks that it holds: placed blocks that it did not report are missing.
     pub fn complete(&mut self) {
         let (node, kind) = (self.node, FaultKind::Missing);
         let detail = || "expected a block, got no file of it".into();
@@ -82,7 +84,7 @@ impl Scrub {
     }
 }
 
-/// What the scrubs of all nodes come to.
+/// The sum of the scrubs of all nodes.
 #[derive(Debug)]
 pub struct Scrubbed {
     report: JobReport,
@@ -95,7 +97,8 @@ impl Default for Scrubbed {
 }
 
 impl Scrubbed {
-    /// The scrub of a node has ended, with an error or without. The blocks of it that the metadata do not know.
+    /// The scrub of a node has ended, with an error or without. Returns the blocks of the node that the
+    /// metadata do not know.
     pub fn add(&mut self, scrub: Scrub, error: Option<String>) -> Unknown {
         let Scrub { node, checked, bytes, bad, unknown, .. } = scrub;
         self.report.blocks_checked += checked;
@@ -115,7 +118,8 @@ impl Scrubbed {
         self.report.bad.iter().map(|b| LostBlock { id: b.id, node: b.node, why: b.kind }).collect()
     }
 
-    /// These were flagged: they are to be repaired. What is gone or moved by now was no loss.
+    /// These blocks were flagged; returns those that are to be repaired. Blocks that are gone or have moved
+    /// by now do not count.
     pub fn flagged(&mut self, flagged: Vec<BlockId>) -> Vec<BlockId> {
         let flagged: BTreeSet<BlockId> = flagged.into_iter().collect();
         self.report.bad.retain(|bad| flagged.contains(&bad.id));

@@ -1,11 +1,11 @@
-//! To do without slow nodes as far as that is possible. Nobody is refused who is needed.
+//! Avoids slow nodes as far as possible. A slow node that is needed is used.
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::StripeView;
 
-/// What `attempt` makes without the blocks on as many of these slow nodes as possible, the first ones rather than the others.
-/// It is given how many nodes those are, and their blocks; `None` where it needs one of them. `None` when it
-/// cannot do without the first one either.
+/// The result of `attempt` without the blocks on as many of these slow nodes as possible, counted from the
+/// first. `attempt` gets the number of these nodes and the blocks on them, and returns `None` if it cannot do
+/// without them. The result is `None` if it cannot even do without the first node.
 pub fn without<T>(
     view: &StripeView,
     slow: &[NodeId],
@@ -33,7 +33,7 @@ mod tests {
         let spare = |most: usize| {
             without(&view, &slow, |count, blocks| (blocks.len() <= most).then(|| (count, blocks.to_vec())))
         };
-        // Node 7 holds nothing of it.
+        // Node 7 holds no block of the stripe.
         assert_eq!(spare(4), Some((4, [0, 1, 2].map(BlockIndex).to_vec())));
         assert_eq!(spare(2), Some((3, [0, 2].map(BlockIndex).to_vec())));
         assert_eq!(spare(1), Some((2, vec![BlockIndex(2)])));

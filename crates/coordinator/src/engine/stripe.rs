@@ -1,4 +1,5 @@
-//! One stripe as it was read once: what every decision about it goes by, and the only place where a record becomes a view.
+//! One stripe as it was read once. All decisions about a stripe start from this, and only here does a record
+//! become a view.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use kintsu_wire::message::DigestBytes;
 use crate::meta::change::Landing;
 use crate::meta::record::{BlockRecord, StripeRecord};
 
-/// See the head of this file.
+/// One stripe as it was read.
 #[derive(Debug, Clone)]
 pub struct Stripe {
-    /// Which.
+    /// Its id.
     pub id: StripeId,
     /// Its code.
     pub code: Arc<dyn Code>,
@@ -22,7 +23,8 @@ pub struct Stripe {
 }
 
 impl Stripe {
-    /// The stripe as a planner sees it: with the homes of those of its blocks, made or not, that `counts` says count.
+    /// The stripe as a planner sees it. A block, made or not, has a home in the view if `counts` returns true
+    /// for it.
     pub fn view(&self, counts: impl Fn(BlockIndex, &BlockRecord) -> bool) -> StripeView {
         let home = |(i, block): (usize, &Option<BlockRecord>)| {
             block.as_ref().filter(|block| counts(BlockIndex(i as u8), block)).map(|block| block.node)
@@ -46,7 +48,7 @@ impl Stripe {
         self.record.layout.longest(self.code.k())
     }
 
-    /// These blocks were recorded at their new homes: so it need not be read again.
+    /// Notes that these blocks were recorded at their new homes, so that the stripe need not be read again.
     pub fn landed(&mut self, landings: &[Landing]) {
         for landing in landings {
             let slot = self.record.blocks.get_mut(usize::from(landing.index.0)).and_then(Option::as_mut);

@@ -1,8 +1,8 @@
-//! What is due when time has passed: which nodes are dead, which puts are undone, which wipes go on, and whether repairs may
-//! be due.
+//! Decides what is due when time has passed: which nodes are dead, which puts are undone, which wipes
+//! continue, and whether repairs may be due.
 //!
-//! Invariant: while the gate is closed nothing is wiped and no repair starts by itself. Older metadata may order a wipe that
-//! was completed long ago.
+//! Invariant: while the gate is closed, nothing is wiped and no repair starts automatically, because older
+//! metadata may order a wipe that was completed long ago.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ use super::wipe::Wipes;
 pub enum Due {
     /// Have this node read its flagged blocks again: it has started since the last tick.
     Reread(NodeId),
-    /// Tell that this has changed.
+    /// Report this change.
     Tell(Change),
     /// Undo this put: its lease has run out.
     Undo(u64),
-    /// Tell that the gate is open although not all blocks were reported.
+    /// Report that the gate is open although not all blocks were reported.
     Opened,
     /// Complete the wipe of this node.
     Wipe(NodeId),
-    /// Look whether repairs are due, also for the blocks on these nodes.
+    /// Check whether repairs are due, including those of the blocks on these nodes.
     Repairs(Vec<NodeId>),
 }
 
-/// The machines that time passes for.
+/// The machines that are told the time.
 pub struct Machines<'a> {
     /// The nodes.
     pub members: &'a mut Members,
@@ -39,7 +39,7 @@ pub struct Machines<'a> {
     pub leases: &'a mut Leases,
     /// What may be deleted and repaired.
     pub gate: &'a mut Gate,
-    /// When repairs start by themselves.
+    /// When repairs start automatically.
     pub auto: &'a mut Auto,
     /// The wipes under way.
     pub wipes: &'a Wipes,

@@ -1,7 +1,9 @@
-//! Wipes, decided here and done elsewhere: whether one is refused, what is recorded of it, and which ones go on.
+//! Decides about wipes: whether one is refused, what is recorded of it, and which interrupted wipes continue.
+//! The driver does the work.
 //!
-//! Invariants: a wipe is recorded before anything is deleted, and until it has ended; a node is wiped once at a time; each
-//! wipe makes two epochs of its node, so that puts under way check at their commit what they wrote there.
+//! Invariants: a wipe is recorded before anything is deleted, and until it has ended; no node is wiped twice
+//! at the same time; each wipe begins two new epochs of its node, so that puts under way check when they
+//! commit whether their blocks are still there.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +18,8 @@ use crate::meta::record::NodeRecord;
 pub struct Wipes(BTreeSet<NodeId>);
 
 impl Wipes {
-    /// A node is to be wiped. False if it is being wiped already: then wait for that.
+    /// The wipe of a node begins. Returns false if the node is being wiped already: then wait for the end of
+    /// that wipe.
     pub fn begin(&mut self, node: NodeId) -> bool {
         self.0.insert(node)
     }

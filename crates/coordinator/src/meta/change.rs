@@ -1,4 +1,4 @@
-//! What happened to a block of a stripe, as whoever saw it tells the metadata: values, without a store.
+//! What happened to a block of a stripe, as it is told to the metadata: plain values, without a store.
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
 use kintsu_wire::message::{DigestBytes, FaultKind};
@@ -6,7 +6,7 @@ use kintsu_wire::message::{DigestBytes, FaultKind};
 /// A block that cannot be read at a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostBlock {
-    /// Which.
+    /// Which block.
     pub id: BlockId,
     /// Where it should be.
     pub node: NodeId,
@@ -19,15 +19,16 @@ pub struct LostBlock {
 pub struct Landing {
     /// Which block of the stripe.
     pub index: BlockIndex,
-    /// The home it was repaired or copied for: it must still be that one.
+    /// The home that the block had when its repair or copy began. If the home has changed, the block does not
+    /// become visible.
     pub from: NodeId,
     /// Its new home; may be the old one.
     pub to: NodeId,
-    /// The digest it was written with there: it must be the recorded one.
+    /// The digest that was written there: it must equal the recorded one.
     pub digest: DigestBytes,
 }
 
-/// A parity block that was made by an offline encoding.
+/// A parity block that an offline encoding made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parity {
     /// Which block of the stripe.

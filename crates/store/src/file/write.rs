@@ -85,8 +85,8 @@ impl FileWrite {
         Ok(())
     }
 
-    /// Keeps a small piece in memory if it continues the pieces kept; else writes those and starts anew with this
-    /// one.
+    /// Keeps a small piece in memory if it continues the pieces kept. Otherwise writes those, and starts
+    /// again with this one.
     fn gather(&mut self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
         let (start, bytes) = &self.gathered;
         if start + bytes.len() as u64 != offset || bytes.len() + data.len() > GATHER_BYTES {

@@ -1,4 +1,4 @@
-//! Sockets that are tokio's or the simulated network's, as chosen where they are made.
+//! Sockets of tokio or of the simulated network; which of them is decided when a socket is created.
 
 use std::io::{IoSlice, Result};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ pub enum TcpStream {
     Sim(turmoil::net::TcpStream),
 }
 
-/// The half of a connection that is read.
+/// The half of a connection to read from.
 #[derive(Debug)]
 pub enum OwnedReadHalf {
     /// Of the operating system.
@@ -31,7 +31,7 @@ pub enum OwnedReadHalf {
     Sim(turmoil::net::tcp::OwnedReadHalf),
 }
 
-/// The half of a connection that is written.
+/// The half of a connection to write to.
 #[derive(Debug)]
 pub enum OwnedWriteHalf {
     /// Of the operating system.
@@ -44,7 +44,7 @@ pub enum OwnedWriteHalf {
 pub enum TcpListener {
     /// From the operating system.
     Real(tokio::net::TcpListener),
-    /// From the simulated network; and the address of the host.
+    /// From the simulated network, with the address of the host.
     Sim(turmoil::net::TcpListener, IpAddr),
 }
 
@@ -58,7 +58,7 @@ impl TcpListener {
     /// Listens on an address. In a simulation it must be the host's own.
     ///
     /// # Errors
-    /// The address is taken, or none to listen on.
+    /// The address is in use, or the system refuses to listen on it.
     pub async fn bind(addr: SocketAddr) -> Result<Self> {
         if simulated() {
             let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), addr.port());
@@ -67,7 +67,7 @@ impl TcpListener {
         Ok(Self::Real(tokio::net::TcpListener::bind(addr).await?))
     }
 
-    /// The next connection and where it comes from.
+    /// The next connection, and the address that it comes from.
     ///
     /// # Errors
     /// The operating system's.
@@ -78,7 +78,7 @@ impl TcpListener {
         }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     ///
     /// # Errors
     /// The operating system's.
@@ -94,7 +94,7 @@ impl TcpStream {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody listens there, or cannot be reached.
+    /// Nobody listens there, or the host cannot be reached.
     pub async fn connect(addr: SocketAddr) -> Result<Self> {
         if simulated() {
             return turmoil::net::TcpStream::connect(addr).await.map(Self::Sim);
@@ -102,7 +102,7 @@ impl TcpStream {
         tokio::net::TcpStream::connect(addr).await.map(Self::Real)
     }
 
-    /// Its two halves; the connection is closed when both are dropped.
+    /// Splits it into its two halves; the connection is closed when both are dropped.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         match self {
             Self::Real(stream) => {

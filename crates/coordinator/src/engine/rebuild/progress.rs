@@ -18,7 +18,7 @@ pub struct Rebuild {
     told: BTreeMap<NodeId, (u64, u64)>,
     /// The nodes that have told all.
     done: BTreeSet<NodeId>,
-    /// What each node remembers as removed, by the start of its agent.
+    /// The objects that each node remembers as removed, and the start (incarnation) of the node that said so.
     removed: BTreeMap<NodeId, (u64, Ranges)>,
     /// How often a node has told all.
     tellings: u64,

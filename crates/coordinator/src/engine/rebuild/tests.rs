@@ -6,7 +6,7 @@ use std::sync::Arc;
 const CODES: [&str; 4] = ["rs:n=5,k=3", "azure-lrc:n=6,k=3,r=2", "clay:n=4,k=2,d=3", "replication:n=3"];
 const NODES: u32 = 9;
 
-/// An object as it was written, and which nodes are there.
+/// An object as it was written, and the nodes that are there.
 #[derive(Debug, Clone)]
 struct Scene {
     code: usize,
@@ -14,7 +14,7 @@ struct Scene {
     /// How many of its stripes are encoded, if it is offline.
     encoded: u64,
     size: u64,
-    /// Moves its stripes around.
+    /// Shifts the homes of its blocks.
     turn: u32,
     there: BTreeSet<u32>,
 }
@@ -32,7 +32,7 @@ struct World {
     encoding: Encoding,
 }
 
-/// What was written, on all nodes.
+/// The object with all blocks that were written.
 fn world(scene: &Scene) -> World {
     let code = kintsu_code::parse(CODES[scene.code]).unwrap();
     let kind = if scene.offline { LayoutKind::Contiguous } else { LayoutKind::Striped };
@@ -80,7 +80,7 @@ fn try_assemble(
     assemble(Wanted { id: 7, size, encoding, code, key: 3, nodes: &nodes }, found)
 }
 
-/// Whether the blocks that are there determine the stripe, counted out.
+/// Whether the blocks on the nodes in `there` determine the stripe; this follows from the code alone.
 fn decodable(world: &World, stripe: &FoundStripe, there: &BTreeSet<u32>) -> bool {
     let (code, layout) = (&world.code, stripe.layout);
     let mut seen = false;
@@ -162,7 +162,7 @@ fn what_is_missing_is_told() {
 fn a_block_that_moved_leaves_its_old_place_to_nobody_and_takes_no_second_place() {
     let (mut world, scene) = sample();
     let stripe = &mut world.stripes[0];
-    // Block 1 was mended on the node of block 3, which had lost that; block 4 is on two nodes.
+    // Block 1 was repaired on the node of block 3, after that node had lost block 3; block 4 is on two nodes.
     stripe.blocks.retain(|b| b.index.0 != 3);
     stripe.blocks[1].node = NodeId(3);
     let copy = FoundBlock { node: NodeId(8), ..stripe.blocks[3] };

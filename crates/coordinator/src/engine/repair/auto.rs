@@ -1,13 +1,13 @@
-//! When repairs start without being asked: a pure state machine.
+//! Decides when repairs start automatically: a pure state machine.
 //!
-//! One automatic ask at a time covers everything that is due: blocks on overdue nodes at once (they
-//! have had their grace), blocks flagged lost when the first of them has been so for the grace
-//! time. After an ask with failures the next one waits, unless a node came or went.
+//! One automatic job at a time repairs everything that is due: blocks on overdue nodes at once (these nodes
+//! have had their grace time), and blocks flagged lost once the first of them has been flagged for the grace
+//! time. After a job with failures the next one waits, unless a node came or went.
 
-/// Wait after an automatic ask that could not mend everything.
+/// Wait after an automatic job that could not repair everything, in milliseconds.
 const RETRY_MS: u64 = 30_000;
 
-/// Decides when the next automatic ask starts.
+/// Decides when the next automatic job starts.
 #[derive(Debug, Clone)]
 pub struct Auto {
     grace_ms: u64,
@@ -22,8 +22,8 @@ impl Auto {
         Self { grace_ms, running: false, not_before_ms: 0, lost_since_ms: None }
     }
 
-    /// Time has passed: `lost` blocks are flagged, `overdue` are placed on overdue nodes. Whether an ask
-    /// is to start now; it counts as running from then on.
+    /// Time has passed. `lost` blocks are flagged lost, and `overdue` blocks are on overdue nodes. Returns
+    /// whether a job is to start now; it counts as running from then on.
     pub fn tick(&mut self, now_ms: u64, lost: u64, overdue: u64) -> bool {
         if lost == 0 {
             self.lost_since_ms = None;
@@ -36,13 +36,13 @@ impl Auto {
         due
     }
 
-    /// The ask has ended.
+    /// The job has ended.
     pub fn ended(&mut self, now_ms: u64, failures: bool) {
         self.running = false;
         self.not_before_ms = if failures { now_ms + RETRY_MS } else { now_ms };
     }
 
-    /// A node came or went: what failed may go well now.
+    /// A node came or went: repairs that failed may succeed now.
     pub fn nodes_changed(&mut self) {
         self.not_before_ms = 0;
     }

@@ -1,4 +1,4 @@
-//! Whether a repair that cannot be planned now waits for news of nodes, and for which.
+//! Decides whether a repair that cannot be planned now waits for news of nodes, and of which nodes.
 //!
 //! It waits only for nodes whose return would help: those that were not reached lately, and those that have to delete a file
 //! first. It does not wait for ever: after some waits each such node was either heard of or counts as dead.
@@ -16,7 +16,8 @@ use crate::engine::members::Members;
 pub struct Waits(u32);
 
 impl Waits {
-    /// Each wait takes half a heartbeat: so many that a node which was not reached is either heard of or counts as dead.
+    /// Each wait takes half a heartbeat. There are enough waits for a node that was not reached to be either
+    /// heard of or declared dead.
     pub fn new(heartbeat_ms: u64, dead_after_ms: u64) -> Self {
         let rounds = (2 * heartbeat_ms + dead_after_ms) * 2 / heartbeat_ms.max(1);
         Self(u32::try_from(rounds).unwrap_or(u32::MAX))
@@ -35,13 +36,13 @@ impl Waits {
 pub enum Planned {
     /// It can be run.
     Attempt(Box<Attempt>),
-    /// Not now, but perhaps when these are heard of.
+    /// There is no plan now, but there may be one when these nodes are heard of.
     Later(PlanError, Vec<NodeId>),
-    /// Not as things are.
+    /// There is no plan, and waiting does not help.
     Never(PlanError),
 }
 
-/// The nodes that there are, and those of them of which news may come.
+/// The nodes that blocks can be read from, and those of them of which news may come.
 #[derive(Debug, Clone)]
 pub struct Hope {
     there: BTreeSet<NodeId>,
@@ -50,14 +51,14 @@ pub struct Hope {
 }
 
 impl Hope {
-    /// As the members are now.
+    /// The nodes as the members know them now.
     pub fn new(members: &Members) -> Self {
         let there = || members.iter().filter(|(_, m)| m.holds());
         let suspects = there().filter(|(_, m)| m.suspect).map(|(id, m)| (id, !m.record.draining));
         Self { suspects: suspects.collect(), there: there().map(|(id, _)| id).collect() }
     }
 
-    /// The nodes whose return would make a plan possible; none if it would not.
+    /// The nodes whose return would make a plan possible; empty if there is no plan even with them.
     fn awaited(
         &self,
         mend: &Mend,
@@ -148,7 +149,7 @@ mod tests {
         // Two of the three blocks that are left must be read.
         assert_eq!(later(planned(&[1, 2], &[], &[])), nodes(&[1, 2]));
         assert!(matches!(planned(&[4], &[], &[1, 2]), Planned::Never(_)), "nothing helps");
-        // Nobody may take the block before it has deleted a file.
+        // No node may take the block before it has deleted a file.
         assert_eq!(later(planned(&[], &[4, 5], &[])), nodes(&[4, 5]));
         assert!(matches!(planned(&[], &[], &[4, 5]), Planned::Never(_)));
     }

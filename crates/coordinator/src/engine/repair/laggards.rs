@@ -1,24 +1,24 @@
-//! The nodes that repairs lately had to go around because they were slow: others do without them for a while, where they
-//! can. What one repair alone found may be an accident of that repair; when a second one finds it too, it is believed.
-//! Nobody is taken for dead here, and nobody is refused who is needed.
+//! The nodes that repairs have lately avoided because they were slow. Other repairs avoid them too for a
+//! while, where they can. A node counts as slow only if two repairs have found it slow, since one repair
+//! alone may be wrong. A slow node does not count as dead, and it is used where it is needed.
 
 use std::collections::BTreeMap;
 
 use kintsu_dag::NodeId;
 
-/// How long a node is gone around after it was found slow, in milliseconds; twice as long each time in a row.
+/// How long a node is avoided after it was found slow, in milliseconds; this doubles each time in a row.
 const FIRST_MS: u64 = 30_000;
-/// The longest time.
+/// The longest time that a node is avoided, in milliseconds.
 const LONGEST_MS: u64 = 240_000;
-/// How long a first finding waits for a second, in milliseconds.
+/// The second repair must find a node slow within this time after the first one, in milliseconds.
 const DOUBT_MS: u64 = 30_000;
 
-/// Slow nodes, and those of which that is not sure yet.
+/// Slow nodes, and nodes that only one repair has found slow.
 #[derive(Debug, Clone, Default)]
 pub struct Laggards {
-    /// When each was last found slow, and until when it is gone around.
+    /// When each node was last found slow, and until when it is avoided.
     slow: BTreeMap<NodeId, (u64, u64)>,
-    /// Which repair found it so, and when.
+    /// The repair that found each node slow, and when.
     doubted: BTreeMap<NodeId, (u64, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl Laggards {
     /// A repair found a node slow.
     pub fn found(&mut self, node: NodeId, repair: u64, now_ms: u64) {
         let term = match self.slow.get(&node).copied() {
-            // Several repairs find the same thing at once: that is no relapse.
+            // Several repairs find the same node slow at once: that counts only once.
             Some((_, until)) if now_ms < until => return,
             Some((since, until)) if now_ms <= until + LONGEST_MS => (until - since) * 2,
             _ if self.is_first(node, repair, now_ms) => return,
@@ -35,13 +35,13 @@ impl Laggards {
         self.slow.insert(node, (now_ms, now_ms + term.min(LONGEST_MS)));
     }
 
-    /// Whether no other repair has lately found the same.
+    /// Whether no other repair has lately found this node slow.
     fn is_first(&mut self, node: NodeId, repair: u64, now_ms: u64) -> bool {
         let before = self.doubted.insert(node, (repair, now_ms));
         before.is_none_or(|(by, at)| by == repair || now_ms > at + DOUBT_MS)
     }
 
-    /// The nodes to go around now, those found last first.
+    /// The nodes to avoid now, the most recently found first.
     pub fn now(&self, now_ms: u64) -> Vec<NodeId> {
         let mut slow: Vec<_> = self.slow.iter().filter(|(_, (_, until))| now_ms < *until).collect();
         slow.sort_by_key(|(_, (since, _))| std::cmp::Reverse(*since));
@@ -67,7 +67,7 @@ mod tests {
         laggards.found(a, 4, FIRST_MS + 100);
         assert_eq!(laggards.now(3 * FIRST_MS), [a]);
         assert_eq!(laggards.now(3 * FIRST_MS + 100), []);
-        // Long after, it begins anew.
+        // Long after, the node is avoided for the shortest time again.
         let late = 3 * FIRST_MS + 2 * LONGEST_MS;
         laggards.found(a, 5, late);
         assert_eq!(laggards.now(late), []);
@@ -83,7 +83,7 @@ mod tests {
         laggards.found(node, 1, 0);
         laggards.found(node, 1, 10);
         assert_eq!(laggards.now(10), []);
-        // Another one, but too late.
+        // Another repair finds it too, but too late.
         laggards.found(node, 2, 11 + DOUBT_MS);
         assert_eq!(laggards.now(11 + DOUBT_MS), []);
         laggards.found(node, 3, 12 + DOUBT_MS);

@@ -1,16 +1,16 @@
-//! The stripes of a recovery, as far as a bound of the time that it takes needs them.
+//! The stripes of a recovery, recorded as far as a lower bound of its time needs them.
 //!
-//! A bound is told only where it is one: for stripes of codes that any k blocks decode, without sub-blocks, that lost one
-//! block each. Where there is any other stripe, or there are too many, none is told.
+//! The bound is valid only if each stripe lost one block and its code has no sub-blocks and is decoded from
+//! any k blocks. With any other stripe, or with too many stripes, there is no bound.
 
 use kintsu_dag::NodeId;
 use kintsu_plan::optimal::node::{Loss, bound};
 use kintsu_plan::{Topology, Waiting};
 
-/// Stripes that are remembered; a recovery of more has no bound.
+/// Most stripes that are remembered; a recovery of more stripes has no bound.
 const MOST: usize = 16 << 10;
 
-/// See the head of this file.
+/// The stripes of a recovery.
 #[derive(Debug, Clone, Default)]
 pub struct Losses {
     losses: Vec<Loss>,
@@ -18,7 +18,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// One more stripe.
+    /// Adds a stripe.
     pub fn add(&mut self, waiting: &Waiting) {
         match waiting.loss().filter(|_| self.losses.len() < MOST) {
             Some(loss) => self.losses.push(loss),
@@ -26,8 +26,8 @@ impl Losses {
         }
     }
 
-    /// The least time in seconds for any repairs of these stripes to the usable nodes; `None` where that is not
-    /// known. The work may take long.
+    /// The least time in seconds in which these stripes can be repaired to the usable nodes, by any method;
+    /// `None` if it is not known. Computing it may take long.
     pub fn bound(&self, topology: &Topology) -> Option<f64> {
         if self.incomplete || self.losses.is_empty() || topology.rates.is_empty() {
             return None;

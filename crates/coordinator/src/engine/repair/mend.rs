@@ -1,19 +1,20 @@
-//! One stripe's repair, from the first plan over faults and re-planning to its blocks' new homes: a
+//! The repair of one stripe, from the first plan through faults and new plans to the blocks' new homes: a
 //! pure state machine.
 //!
-//! Slices are independent, so an attempt that was interrupted at byte s is followed by one that
-//! begins at s, with the same requestors and resume key but other helpers. Only when a requestor itself
-//! is the culprit, or the result was wrong, does the repair start over.
+//! Slices are independent. So if an attempt was interrupted at byte s, the next one begins at s, with the
+//! same requestors and resume key but other helpers. The repair starts over only if a requestor itself
+//! failed, or if the result was wrong.
 //!
-//! A helper whose block is bad is not used again. One that was lost or stalled is not either, until nothing else is
-//! left: it may have been a false alarm. One that is only slow is gone around where others will do.
+//! A helper whose block is bad is not used again. A helper that was lost or stalled is used again only when
+//! nothing else is left, because that may have been a false alarm. A helper that is only slow is avoided
+//! where others can replace it.
 //!
 //! Invariants: a block gets a new home only after an attempt reported it durable there with the recorded
-//! digest; no two blocks of the stripe get the same home; every fault shrinks what may be used
-//! or counts towards [`ATTEMPTS_BEYOND_NODES`], so the repair ends.
+//! digest; no two blocks of the stripe get the same home; every fault reduces what may be used or counts
+//! towards [`ATTEMPTS_BEYOND_NODES`], so the repair ends.
 //!
-//! What this is not: a judge of the bytes. Agents compare a repaired block with `expect` before they
-//! make it visible; here the digest is compared once more, because metadata depend on it.
+//! This file does not judge bytes. Agents compare a repaired block with `expect` before they make it visible;
+//! here the digest is compared once more, because metadata depend on it.
 
 use std::collections::BTreeSet;
 
@@ -32,9 +33,9 @@ use crate::meta::record::BlockRecord;
 
 /// Attempts a repair may make beyond one for each block of the stripe.
 const ATTEMPTS_BEYOND_NODES: usize = 8;
-/// Times that a repair may turn from helpers that are slow.
+/// How often a repair may replace helpers that are slow.
 const TURNS: usize = 3;
-/// Results that may differ from the record before the repair is given up.
+/// The repair is given up after this many results that differ from the record.
 const MISMATCHES: u32 = 3;
 
 /// What the cluster looks like when an attempt is planned.
@@ -46,7 +47,7 @@ pub struct Circumstances<'a> {
     pub sweeping: &'a BTreeSet<NodeId>,
     /// Whether blocks can be read from a node.
     pub readable: &'a dyn Fn(NodeId) -> bool,
-    /// Nodes that were found slow, to be gone around where that is possible.
+    /// Nodes that were found slow, to be avoided where possible.
     pub slow: &'a [NodeId],
     /// A resume key that was never used.
     pub fresh_key: u64,
@@ -59,9 +60,9 @@ pub struct Attempt {
     pub view: StripeView,
     /// The plan.
     pub plan: RepairPlan,
-    /// First byte of every block that is not through yet.
+    /// First byte of every block that is not repaired yet.
     pub start: u64,
-    /// Joins it with the attempts before.
+    /// The key that joins this attempt with earlier ones, so that it continues them.
     pub resume_key: u64,
 }
 
@@ -92,7 +93,7 @@ pub struct Absent {
     pub node: NodeId,
     /// It was flagged lost before the repair.
     pub lost: bool,
-    /// The repair found it bad, or its node failed too often.
+    /// The repair does not use it: it was found bad, or its node failed.
     pub shunned: bool,
 }
 
@@ -103,10 +104,11 @@ pub struct Mend {
     wanted: Vec<BlockIndex>,
     order: Order,
     shunned_nodes: BTreeSet<NodeId>,
-    /// Those of them that were lost or stalled; they get another chance when nothing else is left.
+    /// Those of the shunned nodes that were lost or stalled; they get another chance when nothing else is
+    /// left.
     cut_off: BTreeSet<NodeId>,
     forgiven: bool,
-    /// Slow ones, the last found first.
+    /// Nodes found slow, the most recently found first.
     slow: Vec<NodeId>,
     turns: usize,
     around: Vec<GoneAround>,
@@ -118,7 +120,7 @@ pub struct Mend {
     bad: Vec<LostBlock>,
 }
 
-/// What the next attempt continues.
+/// The state that the next attempt continues.
 #[derive(Debug, Clone)]
 struct Going {
     requestors: Vec<NodeId>,
@@ -148,7 +150,7 @@ impl Mend {
         }
     }
 
-    /// Which stripe.
+    /// The id of the stripe.
     pub fn id(&self) -> StripeId {
         self.stripe.id
     }
@@ -168,17 +170,17 @@ impl Mend {
         self.stripe.expect()
     }
 
-    /// The blocks that turned out bad where they should be.
+    /// The blocks that turned out bad at their homes.
     pub fn bad(&self) -> &[LostBlock] {
         &self.bad
     }
 
-    /// Whom it went around, in this order.
+    /// The nodes that the repair avoided, in this order, with the reasons.
     pub fn around(&self) -> &[GoneAround] {
         &self.around
     }
 
-    /// The longest block's length.
+    /// The length of the longest block.
     pub fn whole(&self) -> u64 {
         self.stripe.longest()
     }
@@ -211,7 +213,7 @@ impl Mend {
     /// Whether an attempt could be planned in these circumstances; nothing changes.
     pub fn could(&self, at: Circumstances<'_>, recovery: &Recovery) -> bool {
         let mut dry = self.clone();
-        // Whether there is a plan does not depend on its shape.
+        // Whether there is a plan does not depend on the method, so any method will do.
         dry.order.method = Method::Conventional;
         dry.plan(at, &mut recovery.clone()).is_ok()
     }
@@ -262,8 +264,8 @@ impl Mend {
         Ok(Attempt { view, plan, start, resume_key })
     }
 
-    /// Those of these slow nodes, the likeliest first, that the rest of an attempt could do without: at least the
-    /// first, or none.
+    /// The longest beginning of `suspects` (likeliest first, helpers only) that the rest of an attempt could
+    /// do without; may be empty.
     pub fn could_spare(&self, attempt: &Attempt, suspects: &[NodeId], topology: &Topology) -> Vec<NodeId> {
         if self.turns >= TURNS {
             return Vec::new();
@@ -297,7 +299,7 @@ impl Mend {
         }));
     }
 
-    /// The attempt has ended, with a fault or without; all requestors are through up to byte `upto`.
+    /// The attempt has ended, with a fault or without. All requestors have finished up to byte `upto`.
     pub fn ended(&mut self, outcomes: &[RunOutcome], upto: u64, fault: Option<&Fault>) -> Verdict {
         let Some(going) = self.going.clone() else {
             return Verdict::Failed(format!("{}: an attempt ended that was not planned", self.stripe.id));
@@ -321,7 +323,7 @@ impl Mend {
         (fault, verdict)
     }
 
-    /// What can be read, and what is to be made.
+    /// The stripe with the homes of those blocks that can be read. The wanted blocks have no home.
     fn view(&self, readable: &dyn Fn(NodeId) -> bool) -> StripeView {
         self.stripe.view(|index, block| {
             let shunned = self.shunned_blocks.contains(&index) || self.shunned_nodes.contains(&block.node);
@@ -330,8 +332,8 @@ impl Mend {
         })
     }
 
-    /// Whether a node may get a block of this stripe: it is usable, was no culprit, has no such block
-    /// to delete, and none that stays there.
+    /// Whether a node may get a block of this stripe: it is usable, is not shunned, keeps no other block of
+    /// the stripe, and has none to delete.
     fn may_write(&self, node: NodeId, at: Circumstances<'_>) -> bool {
         let usable = at.topology.nodes.get(&node).is_some_and(|n| n.usable);
         usable
@@ -367,7 +369,8 @@ impl Mend {
         })
     }
 
-    /// Why there is no plan: that no node is left matters less than that the blocks are beyond repair.
+    /// The reason why there is no plan. If the blocks are beyond repair, that matters more than a lack of
+    /// nodes.
     fn deeper(&self, view: &StripeView, error: PlanError) -> PlanError {
         match read(view, &self.wanted, &[]) {
             Err(beyond @ PlanError::Unrecoverable { .. }) => beyond,
@@ -375,7 +378,7 @@ impl Mend {
         }
     }
 
-    /// The wanted blocks that are durable as recorded. `Err` for one that is not as recorded.
+    /// The wanted blocks that are durable as recorded. `Err` describes one that differs from its record.
     fn landings(&self, going: &Going, outcomes: &[RunOutcome]) -> Result<Vec<Landing>, String> {
         let mut out = Vec::new();
         for (&index, &to) in self.wanted.iter().zip(&going.requestors) {
@@ -384,7 +387,8 @@ impl Mend {
             let mut written = outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
             let Some(held) = written.rfind(|h| h.id == id) else { continue };
             let len = self.stripe.block_len(index);
-            // One that was not found when the metadata were made from blocks has no digest yet: what came is it.
+            // A block that was not found when the metadata were rebuilt has no recorded digest: any digest is
+            // accepted.
             let unknown = recorded.digest == Some(DIGEST_UNKNOWN);
             let as_recorded = unknown || Some(held.digest) == recorded.digest;
             let same = as_recorded && held.generation == self.stripe.record.generation;
@@ -400,7 +404,7 @@ impl Mend {
         Ok(out)
     }
 
-    /// Draws the consequences of a fault.
+    /// Decides what follows from a fault.
     fn blame(&mut self, going: &Going, upto: u64, fault: &Fault) -> Verdict {
         use FaultKind::{Aborted, Corrupt, Io, Mismatch, Missing, Stale};
         if self.attempts > self.stripe.record.blocks.len() + ATTEMPTS_BEYOND_NODES {
@@ -416,11 +420,11 @@ impl Mend {
             (Mismatch, _) => return self.differs(fault.to_string()),
             (Aborted, _) => {}
             (Corrupt | Missing | Stale, Some(block)) if block.stripe == self.stripe.id => {
-                // What a requestor left unfinished may be the rotten one: then from the beginning.
+                // The rotten block may be the unfinished one of a requestor. Then the repair starts over.
                 go_on &= !self.wanted.contains(&block.index);
                 self.spoil(block, fault);
             }
-            // The disk cannot read this block: its others may be sound.
+            // The disk cannot read this block; other blocks of the node may be sound.
             (Io, Some(block)) if self.is_home(block, fault.node) => self.spoil(block, fault),
             (kind, _) => {
                 go_on &= !going.requestors.contains(&fault.node);
@@ -438,14 +442,15 @@ impl Mend {
         Verdict::Again
     }
 
-    /// Whether a block of this stripe that others are made from should be on this node.
+    /// Whether this node is the home of the block, and the block belongs to this stripe and is not being
+    /// repaired.
     fn is_home(&self, id: BlockId, node: NodeId) -> bool {
         let recorded = self.stripe.record.blocks.get(usize::from(id.index.0)).copied().flatten();
         let made = recorded.is_some_and(|b| b.node == node && b.digest.is_some());
         id.stripe == self.stripe.id && made && !self.wanted.contains(&id.index)
     }
 
-    /// A helper's block is bad: it will not be used again, and is reported if it is at home there.
+    /// A helper's block is bad. It is not used again, and it is reported if the helper is its home.
     fn spoil(&mut self, id: BlockId, fault: &Fault) {
         let at_home = |b: &BlockRecord| b.node == fault.node && !b.lost;
         let recorded = self.stripe.record.blocks.get(usize::from(id.index.0)).copied().flatten();
@@ -457,8 +462,8 @@ impl Mend {
         }
     }
 
-    /// The result is not what was recorded: some helper's block is wrong in a way that its own
-    /// checksums do not show. From the beginning, with other helpers as far as there are.
+    /// The result differs from the record: the block of some helper is wrong in a way that its own checksums
+    /// do not show. The repair starts over.
     fn differs(&mut self, what: String) -> Verdict {
         self.going = None;
         self.mismatches += 1;
@@ -476,7 +481,7 @@ impl Mend {
     }
 }
 
-/// Where a block is.
+/// The home of a block.
 fn home(view: &StripeView, block: BlockIndex) -> Option<NodeId> {
     view.homes.get(usize::from(block.0)).copied().flatten()
 }

@@ -1,67 +1,69 @@
-//! Whether a repair under way has become so slow that it is worth going around whoever holds it up: numbers in,
-//! verdict out. Who that is, is found in `suspects`.
+//! Decides whether a repair has become so slow that it is worth avoiding the nodes that delay it: numbers in,
+//! verdict out. `suspects` finds out which nodes these are.
 //!
-//! What rate is to be expected is learnt, not configured: from the best that this repair has made, and from
-//! what others make and lately made. Repairs that run at once share links: when more run than did, as much less is
-//! expected, but when fewer do, not more, since not every link was shared. The more run, the longer a rate is
-//! measured: each has its turns on a link more seldom. A job that is slow as a whole finds nothing to compare itself
-//! with, and goes on. Nor is a node slow that all together keep busy ([`Paces::is_busy`]): what goes through it is
-//! much of what its link carries.
+//! The expected rate is learnt, not configured: from the best rate of this repair so far, and from the rates
+//! of other repairs that run now or ended lately. Repairs that run at once share links. If more repairs run
+//! than when a rate was measured, proportionally less is expected. If fewer run, the expectation does not
+//! grow, because not every link was shared. The more repairs run, the longer a rate is measured, because each
+//! repair gets its turns on a link less often. A repair that is slow from its start, with no other to compare
+//! with, goes on. A node that all repairs together keep busy does not count as slow ([`Paces::is_busy`]),
+//! because its link already carries much of what it can.
 //!
-//! Invariants: no verdict before [`LONG_MS`] of slowness on end; none when what is left takes hardly longer than
-//! to plan anew; a change that brought nothing lowers what is expected, so that slowness that nobody can mend is
-//! not chased again. Reads no clock.
+//! Invariants: no verdict before the rate was too low for [`LONG_MS`] without a break; no verdict if the rest
+//! takes hardly longer than making a new plan; a change of helpers that did not help lowers the expected
+//! rate, so that slowness that no change can cure is not chased again. Reads no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use kintsu_dag::NodeId;
 
-/// How long the rate of a repair that runs alone is measured over, in milliseconds.
+/// The window over which the rate of a repair that runs alone is measured, in milliseconds.
 const WINDOW_MS: u64 = 500;
-/// With more than so many at once it is measured no longer.
+/// Beyond this many repairs the window stops growing.
 const CROWD: usize = 32;
-/// How long it must have been low on end, in milliseconds.
+/// How long the rate must have been too low without a break, in milliseconds.
 const LONG_MS: u64 = 750;
-/// How long where nothing comes at all: whoever is cut off is found by its silence before that.
+/// The same if nothing comes at all, in milliseconds. It is longer, because a node that is cut off is
+/// detected by its silence before that.
 const STILL_MS: u64 = 3000;
-/// A repair is slow below one part in so many of what is expected.
+/// A repair is slow if its rate is below the expected rate divided by this.
 const SLOW: f64 = 3.0;
-/// A node is busy when other repairs get one part in so many, or more, of what it can do.
+/// A node is busy if the repairs through it get at least what it can carry divided by this.
 const BUSY: f64 = 5.0;
-/// What is left must take so many times longer as it goes than around.
+/// Re-plan only if continuing takes this many times longer.
 const WORTH: f64 = 2.0;
-/// What it takes to end an attempt and begin another, in milliseconds.
+/// The time that it takes to end an attempt and begin another, in milliseconds.
 const CHANGE_MS: f64 = 500.0;
-/// A change that did not make the repair so many times faster brought nothing.
+/// A change of helpers has helped only if the repair became this many times faster.
 const BETTER: f64 = 1.5;
-/// Repairs that have ended and are remembered, and for how long.
+/// How many ended repairs are remembered, and for how long.
 const REMEMBERED: usize = 32;
 const REMEMBERED_MS: u64 = 120_000;
 
-/// A repair is slow, and it is worth going around whoever is to blame.
+/// A repair is slow, and it is worth avoiding the nodes to blame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slow {
-    /// What it makes, in bytes of every block a millisecond.
+    /// Its rate, in bytes of every block per millisecond.
     pub rate: f64,
-    /// What it should make.
+    /// The rate that was expected.
     pub expected: f64,
 }
 
-/// What a repair made while so many ran.
+/// The rate of a repair while this many were running.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Made {
-    /// In bytes of every block a millisecond.
+    /// In bytes of every block per millisecond.
     rate: f64,
     running: usize,
 }
 
 impl Made {
-    /// What can be expected of it while `running` run.
+    /// The rate to expect of it while `running` repairs run.
     fn among(self, running: usize) -> f64 {
         self.rate * (self.running as f64 / running as f64).min(1.0)
     }
 
-    /// What it would be if all links had been shared by all.
+    /// The rate of a repair that runs alone, if all repairs had shared all links.
     fn alone(self) -> f64 {
         self.rate * self.running as f64
     }
@@ -77,11 +79,11 @@ pub struct Paces {
 /// A repair under way.
 #[derive(Debug, Clone, Default)]
 struct Running {
-    /// What it makes, measured for long enough.
+    /// Its rate, measured over a full window.
     rate: Option<f64>,
-    /// What it made in the time that there was.
+    /// Its rate over the time since it began, or over the last window.
     lately: f64,
-    /// Those that have a part in it.
+    /// Its helpers and requestors.
     nodes: Vec<NodeId>,
 }
 
@@ -98,9 +100,11 @@ impl Paces {
         }
     }
 
-    /// Whether a node does its part for all repairs together: they get a good part of what its link is `told` to
-    /// carry, in bytes a millisecond, or where nothing is told, the others get as much of it as of any node. Repairs that
-    /// began too lately for a rate are taken to make what they made since, and no less than this one.
+    /// Whether all repairs together keep a node busy. `told` is the rate of the node's link in bytes per
+    /// millisecond, if the cluster was told one: then the node is busy if all repairs through it get at least
+    /// `told / BUSY`. Otherwise it is busy if the other repairs get at least `1 / BUSY` as much through it as
+    /// through the busiest node. A repair that began too recently to be measured counts with its rate so far,
+    /// but at least with the rate of `repair`.
     pub fn is_busy(&self, node: NodeId, repair: u64, told: Option<f64>) -> bool {
         let own = self.running.get(&repair).and_then(|running| running.rate).unwrap_or(0.0);
         let mut through: BTreeMap<NodeId, f64> = BTreeMap::new();
@@ -117,17 +121,17 @@ impl Paces {
         all * BUSY >= can && others > 0.0
     }
 
-    /// How many run, this one counted.
+    /// How many repairs run, including this one.
     pub fn running(&self) -> usize {
         self.running.len().max(1)
     }
 
-    /// How long a rate is measured over, in milliseconds.
+    /// The window over which a rate is measured, in milliseconds.
     pub fn window_ms(&self) -> u64 {
         WINDOW_MS * self.running().min(CROWD) as u64
     }
 
-    /// What a repair makes now, and whether that was measured for long enough to be compared.
+    /// Notes the rate of a repair. `long` says that it was measured over a full window and can be compared.
     fn makes(&mut self, repair: u64, rate: f64, long: bool) {
         if let Some(known) = self.running.get_mut(&repair) {
             known.lately = rate;
@@ -135,7 +139,7 @@ impl Paces {
         }
     }
 
-    /// A repair has ended, having made so many bytes of every block in so many milliseconds.
+    /// A repair has ended. It repaired `made` bytes of every block in `took_ms`.
     pub fn ended(&mut self, repair: u64, now_ms: u64, made: u64, took_ms: u64) {
         let running = self.running();
         self.running.remove(&repair);
@@ -148,13 +152,13 @@ impl Paces {
         }
     }
 
-    /// The repairs under way but this one.
+    /// The other repairs under way.
     fn others(&self, repair: u64) -> impl Iterator<Item = &Running> {
         self.running.iter().filter(move |(other, _)| **other != repair).map(|(_, running)| running)
     }
 
-    /// What the others usually make: the median of those that run, if there are three or more; else of
-    /// those that ended lately.
+    /// The usual rate of other repairs: the median of those that run, if there are three or more; else the
+    /// median of those that ended lately.
     fn usual(&self, repair: u64, now_ms: u64) -> Option<f64> {
         let running: Vec<f64> = self.others(repair).filter_map(|other| other.rate).collect();
         if running.len() >= 3 {
@@ -170,22 +174,24 @@ fn median(mut rates: Vec<f64>) -> Option<f64> {
     rates.get(rates.len() / 2).copied()
 }
 
-/// The pace of one repair, over all its attempts.
+/// Measures the speed of one repair over all its attempts.
 #[derive(Debug, Clone)]
 pub struct Pace {
     repair: u64,
     end: u64,
     /// Where the attempt under way began.
     start: u64,
-    /// When, up to where it was through, and how many ran: as long as a rate is measured, and a little longer.
+    /// Measurements of one window and a little more: the time, the byte that the repair had reached, and how
+    /// many repairs ran.
     seen: VecDeque<(u64, u64, usize)>,
-    /// The best that it has made.
+    /// Its best rate so far.
     best: Option<Made>,
     /// Since when it has been slow.
     slow_since: Option<u64>,
-    /// What it made, as if alone, before it was last planned around somebody, until it is known what that brought.
+    /// Its rate, as if it ran alone, before its helpers were last changed. `None` once it is known whether
+    /// that helped.
     before: Option<f64>,
-    /// It was found out that what others make cannot be had here.
+    /// A change of helpers did not help: other repairs are no measure for this one any more.
     resigned: bool,
 }
 
@@ -212,12 +218,12 @@ impl Pace {
         self.slow_since = None;
     }
 
-    /// The last attempt was ended to go around somebody.
+    /// The last attempt was ended to avoid slow nodes.
     pub fn turned(&mut self, slow: Slow, rates: &Paces) {
         self.before = Some(slow.rate * rates.running() as f64);
     }
 
-    /// The repair is through up to byte `upto`.
+    /// The repair has reached byte `upto`. Returns a verdict if it is slow.
     pub fn note(&mut self, now_ms: u64, upto: u64, rates: &mut Paces) -> Option<Slow> {
         self.seen.push_back((now_ms, upto, rates.running()));
         let window = rates.window_ms();
@@ -231,11 +237,11 @@ impl Pace {
         if took < window || upto >= self.end {
             return None;
         }
-        // When others come or go meanwhile, the benefit of the doubt goes to the slower reading.
+        // If other repairs began or ended within the window, the count that expects less of this one is used.
         let ran = self.seen.iter().skip(1).map(|(.., ran)| *ran);
         let (fewest, most) = (ran.clone().min().unwrap_or(1), ran.max().unwrap_or(1));
         if from > self.start {
-            // Until the first slices are through, a rate says how long the way is.
+            // Until the first slices have arrived, the rate only shows how long the path is.
             self.learn(Made { rate, running: fewest }, most);
         }
         let usual = if self.resigned { None } else { rates.usual(self.repair, now_ms) };
@@ -252,10 +258,10 @@ impl Pace {
         (now_ms.saturating_sub(since) >= long && worth).then_some(Slow { rate, expected })
     }
 
-    /// What the repair makes while `running` run, for later comparison.
+    /// Notes the rate of the repair while `running` repairs run, for later comparison.
     fn learn(&mut self, made: Made, running: usize) {
         match self.before.take() {
-            // Nobody was to blame: this is what can be had.
+            // The change did not help, so no node was to blame: this is the best possible rate.
             Some(before) if made.alone() < before * BETTER => {
                 (self.best, self.resigned) = (Some(made), true);
             }
@@ -264,7 +270,7 @@ impl Pace {
     }
 }
 
-/// The one that promises more while `running` run.
+/// The one that promises the higher rate while `running` repairs run.
 fn better(one: Made, other: Made, running: usize) -> Made {
     if other.among(running) >= one.among(running) { other } else { one }
 }
@@ -274,7 +280,7 @@ mod tests {
     use super::*;
 
     const END: u64 = 64 << 20;
-    /// Between two looks, in milliseconds.
+    /// Time between two measurements, in milliseconds.
     const LOOK: u64 = 250;
 
     /// A repair in simulated time.
@@ -293,7 +299,7 @@ mod tests {
             Self { pace, rates, now: 0, upto: 0.0 }
         }
 
-        /// Goes on for so long at a rate (bytes a millisecond), or to the first verdict.
+        /// Runs for this long at a rate (bytes per millisecond), or until the first verdict.
         fn go(&mut self, ms: u64, rate: f64) -> Option<Slow> {
             for _ in 0..ms / LOOK {
                 self.now += LOOK;
@@ -334,7 +340,7 @@ mod tests {
     fn nor_near_the_end_nor_after_it() {
         let mut run = Run::new();
         assert_eq!(run.go(13_000, 5000.0), None);
-        // Half a mebibyte is left: a second as it goes.
+        // Half a mebibyte is left, which takes a second at this rate.
         run.upto = (END - (1 << 19)) as f64;
         assert_eq!(run.go(20_000, 500.0), None);
         assert_eq!(run.upto, END as f64);
@@ -350,7 +356,7 @@ mod tests {
             run.rates.ended(other, 0, END, 6000);
         }
         assert!(run.go(20_000, 300.0).is_some());
-        // What was long ago is no measure.
+        // A repair that ended long ago is no measure.
         let mut run = Run::new();
         run.rates.begun(2);
         run.rates.ended(2, 0, END, 6000);
@@ -387,7 +393,7 @@ mod tests {
 
     #[test]
     fn in_a_crowd_a_rate_is_measured_for_longer() {
-        // Bytes come a second at a time, every tenth second.
+        // Bytes come for one second in every ten.
         let mut run = Run::new();
         (2..=20).for_each(|other| run.rates.begun(other));
         for _ in 0..8 {
@@ -404,7 +410,7 @@ mod tests {
         let slow = run.go(60_000, 500.0).unwrap();
         run.turn(slow);
         assert_eq!(run.go(60_000, 500.0), None, "the change brought nothing");
-        // A change that helps keeps the measure, so that the next one who is slow is found too.
+        // A change that helps keeps the expected rate, so that the next slow node is found too.
         let mut run = Run::new();
         assert_eq!(run.go(2000, 5000.0), None);
         let slow = run.go(60_000, 500.0).unwrap();
@@ -425,18 +431,18 @@ mod tests {
         }
         let busy = |node, told| rates.is_busy(NodeId(node), 1, told);
         assert!(busy(1, Some(3000.0)) && busy(1, None));
-        // Its link carries more than that.
+        // Its link can carry much more than that.
         assert!(!busy(1, Some(4000.0)));
         assert!(!busy(2, Some(3000.0)) && !busy(2, None));
         assert!(busy(2, Some(300.0)));
-        // A node that nobody else uses is not busy, whatever this repair gets.
+        // A node that no other repair uses is not busy, however slow this repair is.
         assert!(!rates.is_busy(NodeId(3), 2, Some(1.0)) && !busy(9, None));
-        // What began a moment ago counts as much as this repair.
+        // A repair that began a moment ago counts with the rate of this one.
         assert!(!busy(2, Some(400.0)));
         rates.begun(5);
         rates.goes(5, vec![NodeId(2)]);
         assert!(rates.is_busy(NodeId(2), 1, Some(400.0)));
-        // And more where it made more.
+        // It counts with its own rate if that is higher.
         rates.makes(5, 100.0, false);
         assert!(rates.is_busy(NodeId(2), 1, Some(850.0)) && !rates.is_busy(NodeId(2), 1, Some(900.0)));
     }

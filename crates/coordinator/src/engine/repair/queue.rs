@@ -1,16 +1,17 @@
-//! Which stripes are to be mended, for whom, and how many at once: a pure state machine.
+//! Decides which stripes are repaired, for which jobs, and how many at once: a pure state machine.
 //!
-//! An *ask* is one wish (a user's call, a dead node, a rotten block); it names its stripes page by
-//! page, so that a node with a million blocks costs no memory here. A stripe is mended by one worker at a
-//! time; asks for the same stripe share the work, and each hears how its own blocks fared.
+//! A *job* (an [`AskId`] here) is one request for repairs: a user's call, a dead node, a rotten block. It
+//! names its stripes page by page, so that a node with a million blocks costs no memory here. A stripe is
+//! repaired by one worker at a time. Jobs that want the same stripe share the work, and each job is told what
+//! became of its own blocks.
 //!
-//! A node has a part in a few stripes at once, as helper or requestor: enough to keep its links full, and not so
-//! many that they wait for each other. A stripe that must wait for its nodes lets later ones go before it, but not for
-//! ever.
+//! A node takes part in a few stripes at once, as helper or requestor: enough to keep its links full, and not
+//! so many that they wait for each other. While a stripe waits for its nodes, later stripes may overtake it,
+//! but only a limited number of times.
 //!
-//! Invariants: at most `limit` stripes run ([`TOGETHER`] times that where they were planned together), and no node has a
-//! part in more of them than their orders allow; a stripe runs once at a time; every want of an ask is
-//! reported to it exactly once; an ask is finished exactly once, after its last page and want.
+//! Invariants: at most `limit` stripes run ([`TOGETHER`] times as many if they were planned together); no
+//! node takes part in more of them than their orders allow; a stripe runs once at a time; every want of a job
+//! is reported to it exactly once; a job is finished exactly once, after its last page and its last want.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,67 +20,68 @@ use kintsu_wire::message::{BadBlock, GoneAround};
 
 use super::{Order, Tally};
 
-/// Pages are fetched while an ask has fewer open stripes than this.
+/// Pages are fetched while a job has fewer open stripes than this.
 const OPEN_STRIPES: usize = 64;
-/// So many times more stripes are open, and run at once, in all and of a node on the mean, where their trees were planned
-/// together: then all links are loaded alike if many share each of them, and no stripe waits for another's nodes.
+/// If the trees of stripes were planned together, this many times more stripes are open, and run at once,
+/// both in total and per node on average. Then many stripes share each link, so all links are loaded alike,
+/// and no stripe waits for the nodes of another one.
 const TOGETHER: usize = 12;
-/// Failures, and nodes gone around, that an ask tells one by one; later failures are only counted.
+/// Most failures, and most avoided nodes, that a job reports one by one; further failures are only counted.
 const TOLD: usize = 100;
-/// Waiting stripes that are looked at for one whose nodes are free.
+/// How many waiting stripes are searched for one whose nodes are free.
 const LOOK_AHEAD: usize = 64;
-/// Stripes that may go before one that came earlier.
+/// How many later stripes may overtake a waiting one.
 const PATIENCE: u32 = 64;
 
-/// Names an ask.
+/// The id of a repair job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskId(pub u64);
 
-/// Blocks of one stripe that an ask wants mended.
+/// Blocks of one stripe that a job wants repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Want {
     /// Which stripe.
     pub stripe: StripeId,
     /// Which blocks of it.
     pub blocks: Vec<BlockIndex>,
-    /// Their length together.
+    /// Their total length.
     pub bytes: u64,
-    /// The nodes that will have a part in it, as far as that is known.
+    /// The nodes that will take part in it, as far as that is known.
     pub nodes: BTreeSet<NodeId>,
 }
 
 /// How the work on a stripe ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The blocks that are readable again by this work.
+    /// The blocks that were repaired.
     pub mended: Vec<BlockIndex>,
     /// What it cost.
     pub tally: Tally,
-    /// Why blocks could not be mended.
+    /// Why some blocks could not be repaired.
     pub failed: Option<String>,
     /// Blocks that turned out bad on the way.
     pub bad: Vec<BadBlock>,
-    /// Whom it went around.
+    /// The nodes that were avoided, with the reasons.
     pub around: Vec<GoneAround>,
 }
 
 /// What the driver is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Fetch the next page of this ask and answer with [`Queue::page`].
+    /// Fetch the next page of this job and answer with [`Queue::page`].
     Fetch(AskId),
-    /// Mend these blocks of this stripe and answer with [`Queue::ended`].
+    /// Repair these blocks of this stripe and answer with [`Queue::ended`].
     Start(StripeId, Vec<BlockIndex>, Order),
-    /// Tell whoever asked how far it is: bytes done, bytes known.
+    /// Report the progress of this job: bytes done, bytes known.
     Progress(AskId, u64, u64),
-    /// Tell whoever asked that everything is done.
+    /// Report the end of this job.
     Finish(AskId, Asked),
 }
 
-/// What has become of an ask.
+/// The result of a repair job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// How it was to be done.
+    /// How the repairs were to be done.
     pub order: Order,
     /// What it cost.
     pub tally: Tally,
@@ -87,7 +89,7 @@ pub struct Asked {
     pub failed: Vec<String>,
     /// Blocks that turned out bad on the way.
     pub bad: Vec<BadBlock>,
-    /// Whom it went around.
+    /// The nodes that were avoided, with the reasons.
     pub around: Vec<GoneAround>,
 }
 
@@ -125,7 +127,7 @@ pub struct Queue {
     per_node: u32,
     running: usize,
     load: BTreeMap<NodeId, u32>,
-    /// All of `load` together.
+    /// The sum of `load`.
     parts: usize,
     next: u64,
     asks: BTreeMap<AskId, Ask>,
@@ -134,8 +136,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue that runs at most `limit` stripes at once, of which any node has a part in `per_node`, where the
-    /// order does not say otherwise.
+    /// A queue that runs at most `limit` stripes at once. A node takes part in at most `per_node` of them,
+    /// unless the order says otherwise.
     pub fn new(limit: usize, per_node: u32) -> Self {
         Self {
             limit: limit.max(1),
@@ -150,7 +152,7 @@ impl Queue {
         }
     }
 
-    /// A new ask. An urgent one goes before all others.
+    /// Adds a job. The stripes of an urgent one go before all others.
     pub fn ask(&mut self, order: Order, urgent: bool) -> (AskId, Vec<Command>) {
         let id = AskId(self.next);
         self.next += 1;
@@ -170,7 +172,7 @@ impl Queue {
         (id, vec![Command::Fetch(id)])
     }
 
-    /// A page of an ask has come; `last` when there are no more.
+    /// A page of a job has come; `last` says that there are no more.
     pub fn page(&mut self, id: AskId, wants: Vec<Want>, last: bool) -> Vec<Command> {
         let Some(ask) = self.asks.get_mut(&id) else { return Vec::new() };
         (ask.fetching, ask.last_page) = (false, last);
@@ -243,7 +245,7 @@ impl Queue {
         self.entries.values().map(blocks).sum()
     }
 
-    /// The asks that wait for a stripe: bytes done, bytes known.
+    /// The jobs that wait for a stripe, each with its bytes done and bytes known.
     pub fn standing(&self, stripe: StripeId) -> Vec<(AskId, u64, u64)> {
         let entry = self.entries.get(&stripe).into_iter();
         let watchers = entry.flat_map(|entry| entry.watchers.keys().chain(entry.late.keys()));
@@ -251,12 +253,12 @@ impl Queue {
         known.map(|(id, ask)| (id, ask.done_bytes, ask.total_bytes)).collect()
     }
 
-    /// Asks under way.
+    /// Number of jobs under way.
     pub fn asks(&self) -> usize {
         self.asks.len()
     }
 
-    /// What an ask needs next: a page, its end, or workers.
+    /// What a job needs next: a page, its end, or workers.
     fn settle(&mut self, id: AskId) -> Vec<Command> {
         let mut commands = self.start();
         let Some(ask) = self.asks.get_mut(&id) else { return commands };
@@ -295,14 +297,15 @@ impl Queue {
         commands
     }
 
-    /// Whether one more stripe may run, and all its nodes may have one more part.
+    /// Whether this stripe may run now, and each of its nodes may take part in one more.
     fn is_free(&self, entry: &Entry) -> bool {
         let order = &entry.order;
         if self.running >= scaled(order, self.limit) {
             return false;
         }
         if order.per_node == 0 && order.together() {
-            // On the mean of the nodes: to hold back those of the busiest one would leave them for last.
+            // The limit applies to the average over the nodes. If it applied to the busiest node, the stripes
+            // of that node would be left for last.
             let nodes = self.load.len().max(entry.nodes.len());
             return self.parts + entry.nodes.len() <= nodes * scaled(order, self.per_node as usize);
         }
@@ -324,7 +327,7 @@ impl Queue {
     }
 }
 
-/// A limit for stripes of this order.
+/// The limit for stripes of this order.
 fn scaled(order: &Order, limit: usize) -> usize {
     if order.together() { limit.saturating_mul(TOGETHER) } else { limit }
 }

@@ -6,7 +6,7 @@ use kintsu_dag::BlockIndex;
 
 use super::Outcome;
 
-/// The repair of some blocks of a stripe, as far as it has come.
+/// The progress of repairing some blocks of a stripe.
 #[derive(Debug)]
 pub struct Rounds {
     wanted: Vec<BlockIndex>,
@@ -16,7 +16,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// These blocks are wanted.
+    /// Begins the repair of these blocks.
     pub fn new(wanted: Vec<BlockIndex>) -> Self {
         Self { left: VecDeque::from([wanted.clone()]), wanted, sum: None, apart: false }
     }
@@ -29,7 +29,8 @@ impl Rounds {
     /// The repair of these blocks has ended.
     pub fn ended(&mut self, outcome: Outcome) {
         let Some(sum) = &mut self.sum else {
-            // There are too few nodes, or too few blocks to read: as many as possible are repaired.
+            // There are too few nodes, or too few blocks to read: as many blocks as possible are repaired,
+            // one by one.
             self.apart = self.wanted.len() > 1 && outcome.failed.is_some() && outcome.mended.is_empty();
             if self.apart {
                 self.left = self.wanted.iter().map(|index| vec![*index]).collect();
@@ -43,7 +44,7 @@ impl Rounds {
         sum.around.extend(outcome.around);
     }
 
-    /// How it ended: if blocks are left over, for the reason why they could not be repaired together.
+    /// The outcome. If blocks are left over, its reason says why they could not be repaired together.
     pub fn end(self) -> Outcome {
         let mut sum = self.sum.unwrap_or_default();
         if self.apart && sum.mended.len() >= self.wanted.len() {

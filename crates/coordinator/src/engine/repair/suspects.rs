@@ -1,11 +1,12 @@
-//! Who holds a repair up: from what each node of it was found waiting for, the nodes at the root of the waiting.
+//! Finds the nodes that delay a repair, from what each of its nodes was waiting for.
 //!
-//! From a requestor it goes from each node to the one that it waits for most. That ends at a node that waits for itself
-//! (a slow disk or processor), at one that waits for several sides alike (a node slow both ways), or at two that wait for
-//! each other: one for slices from the other, and that one for room on the way. Then the link between them
-//! is the narrowest, and either end may be the reason; the end that waits elsewhere too is suspected first.
+//! The search starts at a requestor and goes from each node to the one that it waits for most. It ends at a
+//! node that waits for itself (a slow disk or processor), at a node that waits for several others alike (a
+//! node that is slow in both directions), or at two nodes that wait for each other: one for slices, the other
+//! for room to send. In the last case the link between the two is the narrowest one, and either end may be
+//! the cause; the end that also waits for others is suspected first.
 //!
-//! What this is not: a judge of whether the repair is slow at all; in every repair somebody is the slowest.
+//! This file does not judge whether the repair is slow at all: in every repair some node is the slowest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +14,11 @@ use kintsu_dag::NodeId;
 use kintsu_runtime::Observed;
 use kintsu_wire::message::{LaneStanding, Wait};
 
-/// From which part of its looks on a node counts as waiting for one thing, in percent.
+/// A node counts as waiting for one thing if it did so in at least this percentage of its samples.
 const MOSTLY: u64 = 60;
 
-/// The nodes that the repair waited for between two observations, the likeliest first: none of the
-/// `requestors`, since those cannot be gone around.
+/// The nodes that the repair waited for between two observations, the likeliest first. `requestors` are left
+/// out, because a repair cannot avoid them.
 pub fn suspects(before: &Observed, now: &Observed, requestors: &[NodeId]) -> Vec<NodeId> {
     let Some((lane, from)) = slowest_lane(now, requestors) else { return Vec::new() };
     let mut found = Waits::between(before, now, lane).root(from);
@@ -25,7 +26,7 @@ pub fn suspects(before: &Observed, now: &Observed, requestors: &[NodeId]) -> Vec
     found
 }
 
-/// The lane that is least far at a requestor, and that requestor.
+/// The lane that has made the least progress at a requestor, and that requestor.
 fn slowest_lane(now: &Observed, requestors: &[NodeId]) -> Option<(u16, NodeId)> {
     let of = |node: &NodeId| Some((*node, now.nodes.get(node)?));
     let standings = requestors.iter().filter_map(of);
@@ -33,7 +34,7 @@ fn slowest_lane(now: &Observed, requestors: &[NodeId]) -> Option<(u16, NodeId)> 
     lanes.min().map(|(_, lane, node)| (lane, node))
 }
 
-/// How often each node of a lane was found waiting for what.
+/// For each node of a lane: what it was waiting for, and how often.
 struct Waits(BTreeMap<NodeId, BTreeMap<Wait, u64>>);
 
 impl Waits {
@@ -53,7 +54,7 @@ impl Waits {
         Self(now.nodes.keys().map(|node| (*node, since(*node))).collect())
     }
 
-    /// What a node waits for most, if it is for one thing, and for what part of its looks in percent.
+    /// What a node mostly waits for, if it is one thing, and in what percentage of its samples.
     fn most(&self, node: NodeId) -> Option<(Wait, u64)> {
         let waits = self.0.get(&node)?;
         let all: u64 = waits.values().sum();
@@ -62,7 +63,7 @@ impl Waits {
         (part >= MOSTLY).then_some((*wait, part))
     }
 
-    /// The nodes at the root of what `from` waits for.
+    /// The nodes at the end of the search that starts at `from`.
     fn root(&self, from: NodeId) -> Vec<NodeId> {
         let (mut at, mut part, mut visited) = (from, 100, BTreeSet::new());
         while visited.insert(at) {
@@ -72,7 +73,7 @@ impl Waits {
                 Wait::From(next) | Wait::To(next) => next,
             };
             if visited.contains(&next) {
-                // They wait for each other: `next` for `at` in `part` of its looks.
+                // They wait for each other: `next` waits for `at` in `part` percent of its samples.
                 return if mostly < part { vec![at, next] } else { vec![next, at] };
             }
             (at, part) = (next, mostly);
@@ -145,7 +146,7 @@ mod tests {
         let chain: &[(u32, &[(Wait, u64)])] =
             &[(1, &[(To(n(2)), 20)]), (2, &[(To(R), 20)]), (9, &[(Own, 20)])];
         assert_eq!(found(chain), []);
-        // Its link: then it may also be the last helper.
+        // Its link is slow: then the last helper may be the cause too.
         let chain: &[(u32, &[(Wait, u64)])] =
             &[(1, &[(To(n(2)), 20)]), (2, &[(To(R), 20)]), (9, &[(From(n(2)), 20)])];
         assert_eq!(found(chain), [n(2)]);

@@ -1,4 +1,4 @@
-//! What long work read, moved and made, measured from what the agents reported.
+//! What a job read, moved and made, as the agents reported it.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ impl Tally {
         nodes.into_values().collect()
     }
 
-    /// The same as a report.
+    /// The tally as a report.
     pub fn report(&self, kind: &str, method: Option<Method>, topology: &Topology, seconds: f64) -> JobReport {
         let crosses = |(from, to): &(NodeId, NodeId)| topology.rack(*from) != topology.rack(*to);
         let nodes = self.nodes();

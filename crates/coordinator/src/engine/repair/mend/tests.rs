@@ -98,7 +98,7 @@ fn a_helper_whose_disk_cannot_read_a_block_spoils_that_block_and_not_its_node() 
     let second = plan(&mut mend, &topology, 2).unwrap();
     assert!(!second.plan.helpers.contains(&unread));
     assert_eq!(mend.absent(&|_| true).iter().map(|a| a.index).collect::<Vec<_>>(), [BlockIndex(0), unread]);
-    // An error of a requestor's disk is the requestor's.
+    // A requestor's disk error does not mean that a helper's block is bad.
     let requestor = second.plan.requestors[0];
     mend.ended(&[], 0, Some(&fault(FaultKind::Io, requestor, Some(0))));
     assert_eq!(mend.bad().len(), 1);
@@ -111,7 +111,7 @@ fn a_slow_helper_is_gone_around_and_needed_ones_are_not() {
     let first = plan(&mut mend, &topology, 1).unwrap();
     let node = |block: &BlockIndex| first.view.homes[usize::from(block.0)].unwrap();
     let helpers: Vec<_> = first.plan.helpers.iter().map(node).collect();
-    // Two of eight can be spared; who is no helper is none of its business.
+    // Two of eight helpers can be spared; a suspect that is no helper does not count.
     let suspects = [NodeId(11), helpers[4], helpers[1], helpers[0]];
     let slow = mend.could_spare(&first, &suspects, &topology);
     assert_eq!(slow, [helpers[4], helpers[1]]);
@@ -121,7 +121,7 @@ fn a_slow_helper_is_gone_around_and_needed_ones_are_not() {
     let second = plan(&mut mend, &topology, 2).unwrap();
     assert_eq!((second.start, second.resume_key), (300, 1));
     assert!(!second.plan.helpers.iter().any(|block| slow.contains(&node(block))));
-    // Now the others are slow: the latest are gone around, and the first ones are good enough again.
+    // Another helper is slow now, but the first two stay avoided, and no third one can be spared.
     let slow = mend.could_spare(&second, &[helpers[0]], &topology);
     assert_eq!(slow, []);
     let names: Vec<_> = mend.around().iter().map(|a| (a.node, a.upto, a.why.as_str())).collect();
@@ -142,7 +142,7 @@ fn it_does_not_turn_for_ever_and_what_others_found_slow_is_a_wish() {
         fresh_key: 1,
     };
     let attempt = mend.plan(at, &mut Recovery::new()).unwrap();
-    // Of these, the first two are spared, and block 2 has no home.
+    // The first two of the slow nodes are spared; block 2 has no home.
     assert_eq!(attempt.plan.helpers.iter().map(|b| b.0).collect::<BTreeSet<_>>(), (3..9).collect());
     for _ in 0..TURNS {
         assert_eq!(mend.could_spare(&attempt, &[NodeId(8)], &topology), [NodeId(8)]);
@@ -162,7 +162,8 @@ fn who_was_cut_off_gets_another_chance_when_nothing_else_is_left() {
         mend.ended(&[], 100 * turn, Some(&fault(FaultKind::Lost, node, None)));
         lost.push(node);
     }
-    // Five of six helpers are left: all are tried again, from where it was.
+    // Five helpers are left and six are needed: so all are tried again, and the repair continues where it
+    // was.
     let attempt = plan(&mut mend, &topology, 9).unwrap();
     assert_eq!((attempt.start, attempt.resume_key), (200, 0));
     for (turn, _) in (0..3).zip(&lost) {
@@ -170,7 +171,7 @@ fn who_was_cut_off_gets_another_chance_when_nothing_else_is_left() {
         let node = attempt.view.homes[usize::from(attempt.plan.helpers[0].0)].unwrap();
         mend.ended(&[], 200, Some(&fault(FaultKind::Lost, node, None)));
     }
-    // But not for ever.
+    // But only once more.
     assert!(plan(&mut mend, &topology, 20).is_err());
     assert_eq!(mend.around().len(), 6);
 }
@@ -271,14 +272,14 @@ proptest! {
             prop_assert!(turn < 40, "it does not end");
             let Ok(attempt) = plan(&mut mend, &topology, 100 + turn) else { break };
             let requestors = &attempt.plan.requestors;
-            // No two blocks on one node, counting those that stay.
+            // No node gets two blocks of the stripe, counting the blocks that stay.
             let mut homes: Vec<NodeId> = (0..9u8).filter(|i| !lost.contains(i)).map(|i| NodeId(i.into())).collect();
             homes.extend(requestors);
             let count = homes.len();
             homes.sort_unstable();
             homes.dedup();
             prop_assert_eq!(homes.len(), count);
-            // The slices that are through under a key are never asked for again, nor skipped.
+            // Slices that are finished under a resume key are neither repaired again nor skipped.
             let before = starts.insert(attempt.resume_key, attempt.start);
             prop_assert!(attempt.start >= before.unwrap_or(0));
             prop_assert!(attempt.start == 0 || before.is_some());
@@ -346,7 +347,7 @@ fn a_repair_of_a_whole_node_goes_along_the_trees_that_were_planned_together() {
         account.links.iter().map(|link| ((link.from, link.to), link.bytes)).collect::<BTreeMap<_, _>>(),
         sends
     );
-    // A slow helper is gone around.
+    // A slow helper is avoided.
     let slow = *assigned.helpers.first().unwrap();
     let around = mend.plan(Circumstances { slow: &[slow], ..at }, &mut recovery).unwrap();
     assert!(around.plan.helpers.iter().all(|block| around.view.homes[usize::from(block.0)] != Some(slow)));

@@ -83,7 +83,7 @@ fn a_stripe_whose_nodes_are_busy_is_overtaken_but_not_for_ever() {
     let mut page = vec![busy(0, 0), busy(1, 1), both];
     page.extend((2..200).map(|stripe| busy(stripe, stripe as u32 % 2)));
     assert_eq!(started(&queue.page(id, page, true)), [0, 1]);
-    // The two nodes never rest at the same time, until the first in line has waited long enough.
+    // The two nodes are never free at the same time, until the first in line has waited long enough.
     let (mut last, mut ends) = ([0, 1], 0);
     let turn = loop {
         let next = started(&queue.ended(StripeId(last[ends % 2]), &mended(&[BlockIndex(0)])));
@@ -111,14 +111,14 @@ fn more_stripes_run_where_their_trees_were_planned_together() {
         let (id, _) = queue.ask(order.clone(), false);
         let one = |stripe| Want { nodes: [NodeId(0)].into(), ..want(stripe, &[0]) };
         assert_eq!(started(&queue.page(id, (0..100).map(one).collect(), false)).len(), running, "{order:?}");
-        // Others wait until no more run than they may.
+        // Stripes of another job wait until fewer run than their own limit.
         let (other, _) = queue.ask(ORDER, true);
         let page = vec![Want { nodes: [NodeId(9)].into(), ..want(1000, &[0]) }];
         assert_eq!(started(&queue.page(other, page, true)), [0u64; 0]);
     }
 }
 
-/// Plays the driver: pages and endings come in the order that `choices` say.
+/// Plays the driver: pages and ends come in the order that `choices` gives.
 fn play(limit: usize, asks: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
     let mut queue = Queue::new(limit, PER_NODE);
     let (mut todo, mut pages, mut running) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
@@ -173,7 +173,7 @@ fn play(limit: usize, asks: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
     assert!(queue.load.is_empty() && queue.parts == 0);
     assert_eq!(finished.len(), wanted.len());
     for (id, count) in wanted {
-        // A stripe named by two pages of one ask is told once or twice, never less.
+        // A stripe that two pages of one job name is reported once or twice, but never less.
         assert!(told.get(&id).copied().unwrap_or(0) >= count);
     }
 }
