@@ -31,7 +31,7 @@ impl Meta {
         })
     }
 
-    /// Records the outcome of a [`Comparison`] of a page: flags lost blocks, removes the flags of blocks that are
+    /// Records the outcome of a `Comparison` of a page: flags lost blocks, removes the flags of blocks that are
     /// there, and gives strays their new home. Garbage that the node does not hold any more is forgotten. Nothing
     /// becomes garbage.
     ///
