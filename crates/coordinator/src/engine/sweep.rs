@@ -89,7 +89,7 @@ impl Stuck {
     /// Why garbage is left, if it is.
     pub fn why(&self) -> Option<String> {
         let count = self.files.len();
-        (count > 0).then(|| format!("{count} files could not be deleted: {}", self.reason))
+        (count > 0).then(|| format!("{count} of its files could not be deleted: {}", self.reason))
     }
 }
 
@@ -133,6 +133,6 @@ mod tests {
         assert_eq!(stuck.why(), None);
         assert_eq!(stuck.answered(&asked, deleted(&[1], &[2])), Some(vec![file(1)]));
         assert!(stuck.files().contains(&file(2).id));
-        assert_eq!(stuck.why().unwrap(), "1 files could not be deleted: busy");
+        assert_eq!(stuck.why().unwrap(), "1 of its files could not be deleted: busy");
     }
 }
