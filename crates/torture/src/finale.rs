@@ -32,6 +32,7 @@ pub async fn hold(stage: &Stage, history: &History) {
             until("the metadata are complete", || complete(client, history.nodes)).await?;
             stage.model().muddle(false);
         }
+        until("all blocks are reported", || reported(client)).await?;
         if !history.rots() {
             until("no block has vanished", || vanished(stage, client)).await?;
         }
@@ -81,6 +82,13 @@ async fn complete(client: &Client, nodes: u32) -> Result<(), String> {
         return Err(format!("{status:?}"));
     }
     client.finish_rebuild().await.map(drop).map_err(|e| e.to_string())
+}
+
+/// Checks that the coordinator waits for nothing. A node counts as alive for a while after a restart of the coordinator,
+/// also if it has not registered yet.
+async fn reported(client: &Client) -> Result<(), String> {
+    let waits = client.status().await.map_err(|e| e.to_string())?.held_back;
+    if waits.is_empty() { Ok(()) } else { Err(format!("{waits:?}")) }
 }
 
 /// Checks that no block has vanished, before anything reads the blocks.
