@@ -171,12 +171,11 @@ pub async fn report_blocks(cluster: &Arc<Cluster>, page: BlockPage) -> Result<()
                     late.spare(&mut comparison);
                 }
                 // A block that is being deleted does not get its home here.
-                let strays = comparison.strays.iter().map(|stray| (node, stray.file.id));
-                let taken: Vec<Place> = {
+                {
                     let mut places = worker.places();
-                    strays.filter(|place| places.write(&[*place]).is_ok()).collect()
-                };
-                comparison.strays.retain(|stray| taken.contains(&(node, stray.file.id)));
+                    comparison.strays.retain(|stray| places.write(&[(node, stray.file.id)]).is_ok());
+                }
+                let taken: Vec<Place> = comparison.strays.iter().map(|stray| (node, stray.file.id)).collect();
                 let reconciled = meta.reconcile(node, range, &comparison, &blocks, &keep);
                 worker.places().written(&taken);
                 reconciled
