@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::{NodeId, RackId};
-use kintsu_plan::JobId;
+use kintsu_plan::RunId;
 use kintsu_runtime::{DataPlane, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::net::TcpListener;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::deletes::Deletes;
 use crate::graves::Graves;
-use crate::identity::{Claim, Identity};
+use crate::identity::{FolderClaim, Identity};
 use crate::service::Service;
 use crate::{AgentError, identity, membership};
 
@@ -101,7 +101,7 @@ pub struct Shared {
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
     /// The cancellation token of each running job.
-    pub jobs: Mutex<HashMap<JobId, CancellationToken>>,
+    pub jobs: Mutex<HashMap<RunId, CancellationToken>>,
     /// Running programs and scrubs, so that a shutdown can wait for them.
     pub work: Mutex<JoinSet<()>>,
     pub plane: Arc<DataPlane>,
@@ -129,7 +129,7 @@ impl Shared {
     }
 
     /// The cancellation tokens of the running jobs.
-    pub fn jobs(&self) -> std::sync::MutexGuard<'_, HashMap<JobId, CancellationToken>> {
+    pub fn jobs(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, CancellationToken>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,7 +173,8 @@ impl Agent {
         let opened = config.clone();
         let open = move || {
             let store = open(&opened.dir)?;
-            let claim = Claim { node: opened.node, blocks: store.ids()?.len(), replace: opened.replace };
+            let claim =
+                FolderClaim { node: opened.node, blocks: store.ids()?.len(), replace: opened.replace };
             let identity = identity::open(&opened.dir, claim)?;
             let graves = Graves::open(&opened.dir)?;
             Ok::<_, AgentError>((store, identity, graves))
@@ -298,9 +299,11 @@ impl AgentHandle {
             // A task that panicked has ended too. A caller that does not take its replies is not waited for.
             if timeout(LAST_CALLS, &mut task).await.is_err() {
                 task.abort();
+                let _ = task.await;
             }
         }
         let Some(shared) = self.shared.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        shared.plane.close().await;
         let mut work = std::mem::take(&mut *shared.work());
         let _ = timeout(LAST_CALLS, async { while work.join_next().await.is_some() {} }).await;
         let local = shared.local.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -42,7 +42,7 @@ pub async fn list(shared: &Shared) -> Result<Vec<AsideBlock>, Status> {
     let store = shared.store.clone();
     off(move || {
         let now = now_unix();
-        let told = |aside: kintsu_store::Aside| AsideBlock {
+        let told = |aside: kintsu_store::QuarantinedFile| AsideBlock {
             name: aside.name,
             id: aside.id,
             held: aside.meta.as_ref().map(held),

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use kintsu_store::{BlockStore, Generation, Reason, StoreError};
-use kintsu_wire::ambient::{Mended, is_back};
+use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 
 use crate::graves::Graves;
@@ -44,7 +44,7 @@ impl Deletes {
         request: DeleteBlocks,
     ) -> Result<Deleted, Refused> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if request.number != 0 && request.number <= *last && !is_back(Mended::DeletesUnfenced) {
+        if request.number != 0 && request.number <= *last && !is_back(FixedFault::DeletesUnfenced) {
             return Err(Refused::Late { got: request.number, last: *last });
         }
         *last = request.number.max(*last);

@@ -41,7 +41,7 @@ struct Record {
 
 /// How a folder is to be opened.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim {
+pub struct FolderClaim {
     /// The node that it should belong to.
     pub node: Option<NodeId>,
     /// Whether there are blocks in it.
@@ -55,7 +55,7 @@ pub struct Claim {
 /// # Errors
 /// `Identity` when the record is unreadable or cannot be written; `OtherNode` when it names another node than the
 /// claim; `Unnamed` when there are blocks but no record.
-pub fn open(dir: &Path, claim: Claim) -> Result<Identity, AgentError> {
+pub fn open(dir: &Path, claim: FolderClaim) -> Result<Identity, AgentError> {
     let found = read(dir)?;
     if found.is_none() && claim.blocks > 0 && !(claim.replace && claim.node.is_some()) {
         return Err(AgentError::Unnamed { dir: dir.to_owned(), blocks: claim.blocks });
@@ -131,8 +131,8 @@ fn broken(path: &Path, detail: &dyn std::fmt::Display) -> AgentError {
 mod tests {
     use super::*;
 
-    fn claim(node: Option<u32>) -> Claim {
-        Claim { node: node.map(NodeId), blocks: 0, replace: false }
+    fn claim(node: Option<u32>) -> FolderClaim {
+        FolderClaim { node: node.map(NodeId), blocks: 0, replace: false }
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
     fn a_folder_of_an_older_version_keeps_its_node_and_gets_an_id() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), r#"{"node":5}"#).unwrap();
-        let first = open(dir.path(), Claim { blocks: 9, ..claim(None) }).unwrap();
+        let first = open(dir.path(), FolderClaim { blocks: 9, ..claim(None) }).unwrap();
         assert_eq!((first.node, first.cluster), (Some(NodeId(5)), None));
         assert_eq!(open(dir.path(), claim(Some(5))).unwrap(), first);
     }
@@ -165,15 +165,15 @@ mod tests {
     #[test]
     fn blocks_without_a_record_are_not_a_new_node() {
         let dir = tempfile::tempdir().unwrap();
-        let lost = Claim { blocks: 12, ..claim(None) };
+        let lost = FolderClaim { blocks: 12, ..claim(None) };
         let error = open(dir.path(), lost).unwrap_err();
         assert!(
             error.to_string().contains("12 blocks") && error.to_string().contains("--replace"),
             "{error}"
         );
-        assert!(open(dir.path(), Claim { replace: true, ..lost }).is_err(), "which node?");
+        assert!(open(dir.path(), FolderClaim { replace: true, ..lost }).is_err(), "which node?");
         assert!(!dir.path().join(FILE).exists());
-        let told = Claim { replace: true, node: Some(NodeId(4)), ..lost };
+        let told = FolderClaim { replace: true, node: Some(NodeId(4)), ..lost };
         assert_eq!(open(dir.path(), told).unwrap().node, Some(NodeId(4)));
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use kintsu_agent::{Agent, AgentConfig, AgentError, AgentHandle};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{
-    BlockBinding, JobId, Layout, LayoutKind, Method, Node, Plan, Program, ProgramContext, Repair, StripeView,
+    BlockBinding, Layout, LayoutKind, Method, Node, Plan, Program, ProgramContext, Repair, RunId, StripeView,
     Topology, encode_online, repair,
 };
 use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Limits, Observed};
@@ -81,7 +81,7 @@ impl Stage {
     fn programs(&self, plan: &Plan, job: u64) -> Vec<Program> {
         let peers = |node: NodeId| Some(self.agents.get(node.0 as usize)?.data());
         let context = ProgramContext {
-            job: JobId(job),
+            job: RunId(job),
             view: &self.view,
             generation: GENERATION,
             window: (0, u64::MAX),

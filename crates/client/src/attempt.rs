@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{JobId, Plan, ProgramContext, StripeView};
+use kintsu_plan::{Plan, ProgramContext, RunId, StripeView};
 use kintsu_runtime::{ClientLocal, Context, Limits, SentBlocks};
 use kintsu_wire::message::{DigestBytes, Fault, HeldBlock, NodeAddress};
 use tokio_util::sync::CancellationToken;
@@ -83,7 +83,7 @@ impl Attempt<'_> {
     }
 }
 
-fn new_job() -> Result<JobId, ClientError> {
+fn new_job() -> Result<RunId, ClientError> {
     let id = getrandom::u64().map_err(|e| ClientError::Io(format!("no random numbers: {e}")))?;
-    Ok(JobId(id))
+    Ok(RunId(id))
 }

@@ -16,12 +16,12 @@ use crate::error::is_transport;
 use crate::{Client, ClientError};
 
 type Answer = Result<Response<Streaming<JobEvent>>, Status>;
-type Ask = Box<dyn Fn(CoordinatorChannel) -> BoxFuture<'static, Answer> + Send + Sync>;
+type JobRequest = Box<dyn Fn(CoordinatorChannel) -> BoxFuture<'static, Answer> + Send + Sync>;
 
 /// The reports of a running job. Dropping it stops listening; the job continues.
 pub struct Jobs {
     client: Client,
-    ask: Ask,
+    request: JobRequest,
     events: Streaming<JobEvent>,
     ended: bool,
 }
@@ -54,16 +54,16 @@ impl Jobs {
                 broken => {
                     let reason = broken.and_then(Result::err).map(|status| status.message().to_owned());
                     tracing::info!("the job's reports stopped ({reason:?}); requesting the job again");
-                    self.ask_again().await?;
+                    self.request_again().await?;
                 }
             }
         }
     }
 
-    async fn ask_again(&mut self) -> Result<(), ClientError> {
+    async fn request_again(&mut self) -> Result<(), ClientError> {
         let mut backoff = Backoff::new(self.client.patience());
         while backoff.pause().await {
-            match (self.ask)(self.client.coordinator()).await {
+            match (self.request)(self.client.coordinator()).await {
                 Ok(response) => {
                     self.events = response.into_inner();
                     return Ok(());
@@ -152,9 +152,9 @@ impl Client {
 
     async fn job(
         &self,
-        ask: impl Fn(CoordinatorChannel) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        request: impl Fn(CoordinatorChannel) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
     ) -> Result<Jobs, ClientError> {
-        let events = self.call(&ask).await?;
-        Ok(Jobs { client: self.clone(), ask: Box::new(ask), events, ended: false })
+        let events = self.call(&request).await?;
+        Ok(Jobs { client: self.clone(), request: Box::new(request), events, ended: false })
     }
 }

@@ -173,7 +173,9 @@ impl<P: Fn(u64, u64)> Writes<'_, P> {
                     let why = format!("expected a stripe for 1 to {rest} bytes, got one for {data_bytes}");
                     return Err(ClientError::Corrupt(why));
                 }
-                under_way.push_back(Writer::start(StripeWrite::new(self.put.clone(), grant, offset).write()));
+                under_way.push_back(RunningWrite::start(
+                    StripeWrite::new(self.put.clone(), grant, offset).write(),
+                ));
                 (offset, granted) = (offset + data_bytes, granted + 1);
             }
             let Some(mut writer) = under_way.pop_front() else { break };
@@ -192,14 +194,14 @@ impl<P: Fn(u64, u64)> Writes<'_, P> {
             while under_way.len() < STRIPES_AT_ONCE {
                 let Some(RefusedStripe { grant, offset, node, detail }) = rest.next() else { break };
                 let write = StripeWrite::new(self.put.clone(), grant, offset);
-                under_way.push_back(Writer::start(write.write_anew(node, detail)));
+                under_way.push_back(RunningWrite::start(write.write_anew(node, detail)));
             }
             let Some(mut writer) = under_way.pop_front() else { return Ok(()) };
             self.end(&mut writer).await?;
         }
     }
 
-    async fn end(&mut self, writer: &mut Writer) -> Result<(), ClientError> {
+    async fn end(&mut self, writer: &mut RunningWrite) -> Result<(), ClientError> {
         let written = writer.end(|| (self.progress)(self.put.done().min(self.total), self.total)).await?;
         self.untold.push(written);
         Ok(())
@@ -207,9 +209,9 @@ impl<P: Fn(u64, u64)> Writes<'_, P> {
 }
 
 /// A stripe that is being written; dropping it ends it.
-struct Writer(JoinHandle<Result<WrittenStripe, ClientError>>);
+struct RunningWrite(JoinHandle<Result<WrittenStripe, ClientError>>);
 
-impl Writer {
+impl RunningWrite {
     fn start(write: impl Future<Output = Result<WrittenStripe, ClientError>> + Send + 'static) -> Self {
         Self(tokio::spawn(write))
     }
@@ -227,7 +229,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for RunningWrite {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -18,7 +18,7 @@ use kintsu_algebra::{Matrix, exp, inv, mul, pow};
 use kintsu_dag::BlockIndex;
 
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::rs::systematic;
 use crate::{Code, CodeError, recoverable};
@@ -49,7 +49,8 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let shape = Shape::new(n, k, params.number("r")?)?;
     let name = format!("azure-lrc:n={n},k={k},r={}", shape.r);
     let (groups, distance) = (shape.groups(), shape.distance());
-    let claim = |generator| Claim { name, n, k, w: 1, generator, groups, distance, own: Own::default() };
+    let claim =
+        |generator| UncheckedCode { name, n, k, w: 1, generator, groups, distance, own: Own::default() };
     if let Some(generator) = shape.tabulated() {
         return claim(generator).make(None);
     }

@@ -14,7 +14,7 @@ use kintsu_dag::BlockIndex;
 
 use crate::azure_lrc::Shape;
 use crate::distance::Certificate;
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::{Code, CodeError};
 
@@ -50,7 +50,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let generator = Matrix::from_fn(n, k, |i, j| if i < n - 1 { generator.row(i)[j] } else { sum(j) });
     let mut groups = shape.groups();
     groups.push((k + locals..n).map(|b| BlockIndex(b as u8)).collect());
-    let claim = |distance| Claim {
+    let claim = |distance| UncheckedCode {
         name: format!("azure-lrc-plus1:n={n},k={k},r={r}"),
         n,
         k,

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use kintsu_algebra::Matrix;
 use kintsu_dag::{Ecdag, Vertex};
 
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::{Code, CodeError};
 
@@ -58,7 +58,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let code = Butterfly { k, w: 1 << (k - 1), maps: maps(k) };
     let mut repairs: Vec<_> = (0..k).map(|f| code.repair_data(f)).collect();
     repairs.extend([code.repair_horizontal(), code.repair_butterfly()]);
-    let claim = Claim {
+    let claim = UncheckedCode {
         name: format!("butterfly:n={n},k={k}"),
         n,
         k,

@@ -24,7 +24,7 @@ use kintsu_dag::{BlockIndex, Ecdag};
 
 use crate::decode::validate;
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, LinearCode, Own};
+use crate::linear::{LinearCode, Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::{Code, CodeError};
 use graph::Graph;
@@ -82,7 +82,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let distance = n - k + 1;
     let (w, groups, own) = (shape.w, Vec::new(), Own::default());
     let certificate = Certificate { theorem: Theorem::Coupled(shape.clone()), split: 1 };
-    let code = Claim { name, n, k, w, generator, groups, distance, own }.check(Some(&certificate))?;
+    let code = UncheckedCode { name, n, k, w, generator, groups, distance, own }.check(Some(&certificate))?;
     Ok(Arc::new(Clay { code, shape, encode }))
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::decode_linear;
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, LinearCode, Own};
+use crate::linear::{LinearCode, Own, UncheckedCode};
 use crate::name::check_shape;
 use crate::{Code, CodeError};
 
@@ -120,7 +120,7 @@ impl Definition {
                 .collect::<Result<_, _>>()?,
             place: self.place.clone(),
         };
-        let claim = Claim {
+        let claim = UncheckedCode {
             name: self.name.clone(),
             n: self.n,
             k: self.k,

@@ -22,7 +22,7 @@ use kintsu_algebra::Matrix;
 use kintsu_dag::{BlockIndex, Ecdag, Vertex};
 
 use crate::distance::Certificate;
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::rs::{cauchy, cauchy_theorem};
 use crate::{Code, CodeError};
@@ -48,7 +48,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     }
     let code = Drc { n, k, rs: cauchy(n, k) };
     let own = Own { repairs: code.repairs()?, place: Some(code.racks()), ..Own::default() };
-    let claim = Claim {
+    let claim = UncheckedCode {
         name: format!("drc:n={n},k={k}"),
         n,
         k,

@@ -25,7 +25,7 @@ use kintsu_dag::Ecdag;
 
 use crate::decode::join_row;
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::rs::{cauchy, cauchy_theorem};
 use crate::{Code, CodeError};
@@ -50,7 +50,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
         return Err(CodeError::invalid("shape of hitchhiker-xor", expected, format!("n={n}, k={k}")));
     }
     let code = Hitchhiker { n, k, rs: cauchy(n, k), groups: groups(k, n - k) };
-    let claim = Claim {
+    let claim = UncheckedCode {
         name: format!("hitchhiker-xor:n={n},k={k}"),
         n,
         k,

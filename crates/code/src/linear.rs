@@ -37,7 +37,7 @@ pub(crate) struct Own {
 }
 
 /// A linear code before it is checked: the fields of [`from_generator`].
-pub(crate) struct Claim {
+pub(crate) struct UncheckedCode {
     pub(crate) name: String,
     pub(crate) n: usize,
     pub(crate) k: usize,
@@ -66,11 +66,12 @@ pub fn from_generator(
     claimed_distance: usize,
 ) -> Result<Arc<dyn Code>, CodeError> {
     let own = Own::default();
-    let claim = Claim { name: name.into(), n, k, w, generator, groups, distance: claimed_distance, own };
+    let claim =
+        UncheckedCode { name: name.into(), n, k, w, generator, groups, distance: claimed_distance, own };
     claim.make(None)
 }
 
-impl Claim {
+impl UncheckedCode {
     /// The code, if all claims hold.
     pub(crate) fn make(self, certificate: Option<&Certificate>) -> Result<Arc<dyn Code>, CodeError> {
         Ok(Arc::new(self.check(certificate)?))

@@ -25,7 +25,7 @@ use kintsu_algebra::{Matrix, inv, mul};
 use kintsu_dag::{Ecdag, Vertex};
 
 use crate::decode::join_row;
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::{Code, CodeError};
 
@@ -59,7 +59,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let data = (0..k).map(|f| code.repair_data(&generator, f));
     let parities = (0..k).map(|f| code.repair_parity(&generator, f));
     let repairs = data.chain(parities).collect::<Result<_, _>>()?;
-    let claim = Claim {
+    let claim = UncheckedCode {
         name: format!("miser:n={n},k={k}"),
         n,
         k,

@@ -20,7 +20,7 @@ use kintsu_algebra::{Matrix, add, exp, inv, mul, pow};
 use kintsu_dag::BlockIndex;
 
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::{Code, CodeError};
 
@@ -70,8 +70,16 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     };
     let groups = shape.members().into_iter().map(|g| g.iter().map(|&b| BlockIndex(b as u8)).collect());
     let groups = groups.collect();
-    let claim =
-        Claim { name, n, k, w: 1, generator, groups, distance: shape.distance(), own: Own::default() };
+    let claim = UncheckedCode {
+        name,
+        n,
+        k,
+        w: 1,
+        generator,
+        groups,
+        distance: shape.distance(),
+        own: Own::default(),
+    };
     claim.make(Some(&Certificate { theorem, split: 1 }))
 }
 

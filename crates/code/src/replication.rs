@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kintsu_algebra::Matrix;
 
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params, check_shape};
 use crate::{Code, CodeError};
 
@@ -24,8 +24,16 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     check_shape(n, 1)?;
     let generator = Matrix::from_fn(n, 1, |_, _| 1);
     let name = format!("replication:n={n}");
-    let claim =
-        Claim { name, n, k: 1, w: 1, generator, groups: Vec::new(), distance: n, own: Own::default() };
+    let claim = UncheckedCode {
+        name,
+        n,
+        k: 1,
+        w: 1,
+        generator,
+        groups: Vec::new(),
+        distance: n,
+        own: Own::default(),
+    };
     // Any single column without zeros is a Cauchy matrix with scaled rows.
     let theorem = Theorem::Cauchy { x: (1..n).map(|i| i as u8).collect(), y: vec![0] };
     claim.make(Some(&Certificate { theorem, split: 1 }))

@@ -24,7 +24,7 @@ use kintsu_algebra::{Matrix, div, exp};
 use kintsu_dag::Ecdag;
 
 use crate::decode::join_row;
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::{Code, CodeError};
 
@@ -49,7 +49,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     }
     let code = Rotated { k, m: n - k };
     let repairs = (0..k).map(|f| code.repair(f)).collect();
-    let claim = Claim {
+    let claim = UncheckedCode {
         name: format!("rotated-rs:n={n},k={k}"),
         n,
         k,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kintsu_algebra::{Matrix, exp, inv, pow};
 
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::{Code, CodeError};
 
@@ -37,8 +37,16 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
         }
     };
     let name = format!("rs:n={n},k={k}{suffix}");
-    let claim =
-        Claim { name, n, k, w: 1, generator, groups: Vec::new(), distance: n - k + 1, own: Own::default() };
+    let claim = UncheckedCode {
+        name,
+        n,
+        k,
+        w: 1,
+        generator,
+        groups: Vec::new(),
+        distance: n - k + 1,
+        own: Own::default(),
+    };
     claim.make(theorem.map(|theorem| Certificate { theorem, split: 1 }).as_ref())
 }
 

@@ -15,7 +15,7 @@ use kintsu_algebra::{Matrix, exp, pow};
 use kintsu_dag::BlockIndex;
 
 use crate::distance::{Certificate, Theorem};
-use crate::linear::{Claim, Own};
+use crate::linear::{Own, UncheckedCode};
 use crate::name::{Family, Key, Params};
 use crate::rs::systematic;
 use crate::{Code, CodeError};
@@ -67,6 +67,7 @@ fn make(params: &Params<'_>) -> Result<Arc<dyn Code>, CodeError> {
     let group = |blocks: &mut dyn Iterator<Item = usize>| blocks.map(|b| BlockIndex(b as u8)).collect();
     let groups = vec![group(&mut (0..r).chain([k])), group(&mut (r..k).chain([k + 1])), group(&mut (k..n))];
     let name = format!("xorbas:n={n},k={k},r={r}");
-    let claim = Claim { name, n, k, w: 1, generator, groups, distance: globals + 1, own: Own::default() };
+    let claim =
+        UncheckedCode { name, n, k, w: 1, generator, groups, distance: globals + 1, own: Own::default() };
     claim.make(Some(&Certificate { theorem, split: 1 }))
 }

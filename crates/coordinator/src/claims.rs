@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_wire::ambient::{Mended, is_back};
+use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::BlockRef;
 
 use crate::cluster::Cluster;
@@ -43,7 +43,7 @@ impl Cluster {
             }
             let mut claims = self.places();
             if let Err(place) = claims.write(&places)
-                && !is_back(Mended::DeletesUnfenced)
+                && !is_back(FixedFault::DeletesUnfenced)
             {
                 return Ok(Err(Barred(place)));
             }
@@ -55,7 +55,7 @@ impl Cluster {
         // exists.
         let row = move |meta: &Meta| {
             let snapshot = meta.snapshot()?;
-            for place in places.into_iter().filter(|_| !is_back(Mended::DeletesUnfenced)) {
+            for place in places.into_iter().filter(|_| !is_back(FixedFault::DeletesUnfenced)) {
                 if snapshot.is_garbage(place.0, place.1)? {
                     return Ok(Some(place));
                 }
@@ -83,7 +83,7 @@ impl Cluster {
         self.meta
             .off(move |meta| {
                 let mut without = without;
-                if is_back(Mended::DeletesUnfenced) {
+                if is_back(FixedFault::DeletesUnfenced) {
                     let files = meta.snapshot()?.garbage_but(node, limit, &without)?;
                     return Ok((files, Sweeping { cluster: cluster.clone(), places: Vec::new() }));
                 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kintsu_code::{Code, Definition};
 use kintsu_dag::{NodeId, StripeId};
-use kintsu_plan::{JobId, Rates, Recovery, Topology};
+use kintsu_plan::{Rates, Recovery, RunId, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::message::{CodeLabel, Label, ObjectLabel};
 use kintsu_wire::{AgentChannel, ClusterId, Credentials, Seen};
@@ -20,16 +20,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Asks, Copies};
+use crate::driver::{Copies, RepairJobs};
 use crate::engine::doubt::Doubts;
 use crate::engine::enroll::Reports;
 use crate::engine::gate::Gate;
 use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
 use crate::engine::places::Places;
-use crate::engine::quarantine::Waiting;
+use crate::engine::quarantine::DamagedStripe;
 use crate::engine::rebuild::Rebuild;
-use crate::engine::repair::{Auto, Laggards, Paces, Queue};
+use crate::engine::repair::{Auto, Queue, RepairSpeeds, SlowNodes};
 use crate::engine::stripe::Stripe;
 use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
@@ -37,7 +37,7 @@ use crate::handlers::status::Damage;
 use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
 
 /// Most operations that one start of a coordinator can number.
-const JOBS_A_BOOT: u64 = 1 << 40;
+const NUMBERS_A_BOOT: u64 = 1 << 40;
 /// Most blocks that are read again at the same time because somebody reported them as bad.
 const VERIFIED_AT_ONCE: usize = 4;
 
@@ -81,20 +81,20 @@ pub struct Cluster {
     pub(crate) queue: Mutex<Queue>,
     pub(crate) recovery: Mutex<Recovery>,
     rates: Mutex<Arc<Rates>>,
-    paces: Mutex<Paces>,
-    laggards: Mutex<Laggards>,
+    speeds: Mutex<RepairSpeeds>,
+    slow_nodes: Mutex<SlowNodes>,
     leases: Mutex<Leases>,
     auto: Mutex<Auto>,
-    asks: Mutex<Asks>,
+    repair_jobs: Mutex<RepairJobs>,
     damage: Mutex<Damage>,
     pub(crate) codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<Doubts>,
-    unknown: Mutex<Waiting>,
+    unknown: Mutex<DamagedStripe>,
     wipes: Mutex<Wipes>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
-    next_job: AtomicU64,
+    next_number: AtomicU64,
     started: Instant,
 }
 
@@ -148,11 +148,11 @@ impl Cluster {
             queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_node)),
             recovery: Mutex::default(),
             rates: Mutex::new(Arc::new(snapshot.rates()?)),
-            paces: Mutex::default(),
-            laggards: Mutex::default(),
+            speeds: Mutex::default(),
+            slow_nodes: Mutex::default(),
             leases: Mutex::new(Leases::new(ms(config.lease), snapshot.puts()?, 0)),
             auto: Mutex::new(Auto::new(patience.grace_ms)),
-            asks: Mutex::default(),
+            repair_jobs: Mutex::default(),
             damage: Mutex::default(),
             codes: Mutex::default(),
             places: Mutex::default(),
@@ -161,7 +161,7 @@ impl Cluster {
             wipes: Mutex::default(),
             #[cfg(test)]
             panics: Default::default(),
-            next_job: AtomicU64::new(boot * JOBS_A_BOOT),
+            next_number: AtomicU64::new(boot * NUMBERS_A_BOOT),
             copies: Copies::new(credentials.clone()),
             conductor: Conductor::new(credentials),
             sweep: Notify::new(),
@@ -213,7 +213,7 @@ impl Cluster {
     /// From now on jobs get numbers above those of start `boot`, which an agent remembers.
     pub fn outrun(&self, boot: u64) {
         if boot < MOST_BOOTS {
-            self.next_job.fetch_max((boot + 1) * JOBS_A_BOOT, Ordering::Relaxed);
+            self.next_number.fetch_max((boot + 1) * NUMBERS_A_BOOT, Ordering::Relaxed);
         }
     }
 
@@ -233,12 +233,12 @@ impl Cluster {
         lock(&self.recovery)
     }
 
-    pub fn paces(&self) -> MutexGuard<'_, Paces> {
-        lock(&self.paces)
+    pub fn speeds(&self) -> MutexGuard<'_, RepairSpeeds> {
+        lock(&self.speeds)
     }
 
-    pub fn laggards(&self) -> MutexGuard<'_, Laggards> {
-        lock(&self.laggards)
+    pub fn slow_nodes(&self) -> MutexGuard<'_, SlowNodes> {
+        lock(&self.slow_nodes)
     }
 
     pub fn leases(&self) -> MutexGuard<'_, Leases> {
@@ -249,8 +249,8 @@ impl Cluster {
         lock(&self.auto)
     }
 
-    pub fn asks(&self) -> MutexGuard<'_, Asks> {
-        lock(&self.asks)
+    pub fn repair_jobs(&self) -> MutexGuard<'_, RepairJobs> {
+        lock(&self.repair_jobs)
     }
 
     /// The places where something is being written or deleted.
@@ -264,7 +264,7 @@ impl Cluster {
     }
 
     /// The blocks that will be set aside once the gate is open.
-    pub fn unknown(&self) -> MutexGuard<'_, Waiting> {
+    pub fn unknown(&self) -> MutexGuard<'_, DamagedStripe> {
         lock(&self.unknown)
     }
 
@@ -298,8 +298,8 @@ impl Cluster {
     }
 
     /// A new number for a job or a resume key; no number is used twice, not even after a restart.
-    pub fn next_job(&self) -> JobId {
-        JobId(self.next_job.fetch_add(1, Ordering::Relaxed))
+    pub fn next_number(&self) -> RunId {
+        RunId(self.next_number.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The code of a stripe. The code's name must still mean the recorded generator. Blocking: a code is proved

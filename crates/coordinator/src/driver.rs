@@ -2,11 +2,11 @@
 //!
 //! - `ticks`: tells members, leases and automatic repairs that time has passed;
 //! - `sweep`: has agents delete garbage;
-//! - `asks`: carries out the commands of the repair queue and reports to listeners;
+//! - `repair_jobs`: carries out the commands of the repair queue and reports to listeners;
 //! - `pages`: finds the stripes of a repair job, and has the engine assign them to nodes;
 //! - `commit`: commits a put;
-//! - `mend` (repair of a stripe), `encode`, `drain`, `scrub`, `wipe`: one kind of long work each;
-//! - `pacing`: runs the attempts of a repair, and ends one that slow nodes delay;
+//! - `repair` (of one stripe), `encode`, `drain`, `scrub`, `wipe`: one kind of long work each;
+//! - `speed_watch`: runs the attempts of a repair, and ends one that slow nodes delay;
 //! - `missing`: says which blocks a repair lacks;
 //! - `doubts`: has blocks that were reported as bad read again;
 //! - `damage`: finds which stripes cannot be read while nodes are gone;
@@ -16,7 +16,6 @@
 //! - `copies`: stores copies of the metadata on agents;
 //! - `run`: runs programs on agents; `guard`: turns a panic into an error.
 
-mod asks;
 mod commit;
 mod copies;
 mod damage;
@@ -27,21 +26,21 @@ mod enroll;
 mod guard;
 #[cfg(test)]
 mod labels_tests;
-mod mend;
 mod missing;
-mod pacing;
 mod pages;
 #[cfg(test)]
 mod planning_tests;
 mod quarantine;
 mod rebuild;
+mod repair;
+mod repair_jobs;
 mod run;
 mod scrub;
+mod speed_watch;
 mod sweep;
 mod ticks;
 mod wipe;
 
-pub use asks::{Asks, ask};
 pub use commit::commit;
 pub use copies::{Copied, Copies, copies, last_copy};
 pub use damage::readable;
@@ -54,6 +53,7 @@ pub use pages::Source;
 pub use planning_tests::may_block;
 pub use quarantine::{purge, welcome};
 pub use rebuild::rebuild;
+pub use repair_jobs::{RepairJobs, start_repairs};
 pub use scrub::scrub;
 pub use sweep::sweep;
 pub use ticks::{AUTOMATIC_SLICE, ticks};

@@ -185,7 +185,7 @@ async fn end(
     };
     cluster.stop.cancel();
     // Progress reports of repairs end here; clients that follow a repair ask again.
-    cluster.asks().clear();
+    cluster.repair_jobs().clear();
     // If the server panicked, it has ended too.
     let _ = server.await;
     cluster.tasks.wait().await;

@@ -53,7 +53,7 @@ async fn a_dead_node_is_repaired_without_being_asked_after_the_grace_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rot_and_missing_files_are_found_by_a_scrub_and_mended_in_place() {
+async fn rot_and_missing_files_are_found_by_a_scrub_and_repaired_in_place() {
     let mut lab = Lab::start(7, 3, Duration::from_secs(600)).await;
     lab.put("a", SIZE, "rs:n=6,k=3", Encoding::Online).await;
     let clean = lab.scrub().await;
@@ -80,7 +80,7 @@ async fn rot_and_missing_files_are_found_by_a_scrub_and_mended_in_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rot_on_a_helper_is_mended_besides_what_was_repaired() {
+async fn rot_on_a_helper_is_repaired_besides_what_was_repaired() {
     let mut lab = Lab::start(8, 4, Duration::from_secs(600)).await;
     lab.put("a", SIZE, "rs:n=6,k=3", Encoding::Online).await;
     let stripe = lab.client.stripes("a", 0, 1).await.unwrap().stripes.remove(0);
@@ -121,7 +121,7 @@ async fn too_many_losses_are_told_and_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nodes_are_few_as_many_blocks_are_mended_as_have_a_place() {
+async fn where_nodes_are_few_as_many_blocks_are_repaired_as_have_a_place() {
     let mut lab = Lab::start(7, 7, Duration::from_secs(600)).await;
     lab.put("a", 60_000, "rs:n=6,k=3", Encoding::Online).await;
     let homes: Vec<_> = lab.client.stripes("a", 0, 1).await.unwrap().stripes.remove(0).blocks;

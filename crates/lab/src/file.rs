@@ -18,7 +18,7 @@ struct File {
     #[serde(default)]
     racks: Racks,
     #[serde(default)]
-    links: Links,
+    links: LinkSection,
     pairs: Option<Pairs>,
     #[serde(default)]
     change: Vec<ChangeEntry>,
@@ -39,7 +39,7 @@ impl Default for Racks {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct Links {
+struct LinkSection {
     node: Option<LinkEntry>,
     rack: Option<LinkEntry>,
     #[serde(default)]
@@ -119,7 +119,7 @@ pub fn parse(text: &str) -> Result<Spec> {
     Ok(spec)
 }
 
-fn links(spec: &mut Spec, links: &Links) -> Result<()> {
+fn links(spec: &mut Spec, links: &LinkSection) -> Result<()> {
     for NodeSpec { link, .. } in &mut spec.nodes {
         apply(link, links.node.as_ref())?;
     }

@@ -10,7 +10,7 @@ use crate::{Plan, PlanError, Topology};
 
 /// Bytes that go from one node to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Link {
+pub struct PairBytes {
     /// The sender.
     pub from: NodeId,
     /// The receiver.
@@ -25,7 +25,7 @@ pub struct Link {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Account {
     /// The links in use, by sender and receiver.
-    pub links: Vec<Link>,
+    pub links: Vec<PairBytes>,
     /// Blocks read by nodes (not what a client writes).
     pub blocks_read: u64,
     /// Bytes read by nodes.
@@ -93,7 +93,7 @@ impl Account {
     fn add(&mut self, topology: &Topology, from: NodeId, to: NodeId, bytes: u64) {
         let racks = (topology.rack(from), topology.rack(to));
         let across_racks = matches!(racks, (Some(a), Some(b)) if a != b);
-        self.links.push(Link { from, to, bytes, across_racks });
+        self.links.push(PairBytes { from, to, bytes, across_racks });
         self.bytes_moved += bytes;
         self.bytes_across_racks += if across_racks { bytes } else { 0 };
         *self.sent.entry(from).or_default() += bytes;

@@ -7,7 +7,7 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, NodeTasks, Sink, Task};
 
 use crate::apart::apart;
 use crate::{
-    BlockBinding, DIGEST_UNKNOWN, JobId, Layout, MOST_STEP_BYTES, Pace, Peer, Plan, PlanError, Program,
+    BlockBinding, DIGEST_UNKNOWN, Layout, MOST_STEP_BYTES, Peer, Plan, PlanError, Program, RunId, RunMode,
     StripeView, Window,
 };
 
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub struct ProgramContext<'a> {
     /// The attempt.
-    pub job: JobId,
+    pub job: RunId,
     /// The stripe that was planned for.
     pub view: &'a StripeView,
     /// Generation of the blocks that are read and written.
@@ -59,7 +59,7 @@ impl Plan {
                 for tasks in tasks {
                     let rate = self.rate_of(lane.share).filter(|_| waits_for_nobody(&tasks));
                     let program = program(context, number, window, tasks)?;
-                    programs.push(Program { serial: self.pace == Pace::Serial, rate, ..program });
+                    programs.push(Program { serial: self.run_mode == RunMode::Serial, rate, ..program });
                 }
                 number = number.wrapping_add(1);
             }
@@ -104,8 +104,8 @@ impl Plan {
     /// # Errors
     /// `Invalid` for graphs that do not fit the layout; `Graph` when a lane does not lower.
     pub fn step_bytes(&self, layout: &Layout, window_bytes: u64, slice_bytes: u32) -> Result<u32, PlanError> {
-        match (self.sub_blocks(layout)?, self.pace, slice_bytes) {
-            (1, Pace::WholeBlocks, _) => Ok(window_bytes.clamp(1, MOST_STEP_BYTES.into()) as u32),
+        match (self.sub_blocks(layout)?, self.run_mode, slice_bytes) {
+            (1, RunMode::WholeBlocks, _) => Ok(window_bytes.clamp(1, MOST_STEP_BYTES.into()) as u32),
             (1, _, 0) => self.slice_bytes(window_bytes),
             (1, _, given) => Ok(given),
             _ => Ok(layout.cell_bytes),

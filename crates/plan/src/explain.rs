@@ -43,7 +43,7 @@ pub struct Explanation {
     pub slice_bytes: u32,
     /// Slices in the longest block.
     pub slices: u64,
-    /// See [`Plan::held_rate`].
+    /// See [`Plan::rate_limit`].
     pub rate: Option<NonZeroU64>,
     /// Predicted timeslots when streamed in these slices, as Kintsu does.
     pub timeslots: f64,
@@ -121,7 +121,7 @@ pub fn explain(
         account: Account::of(&planned.plan, topology, block_bytes)?,
         slice_bytes: step,
         slices,
-        rate: planned.plan.held_rate(),
+        rate: planned.plan.rate_limit(),
         timeslots: planned.plan.timeslots(played)?,
         timeslots_whole_blocks: planned.plan.timeslots(1)?,
         compared: Comparison::of(view, topology, lost, &planned.requestors)?,

@@ -19,11 +19,11 @@ mod method;
 mod on_paper;
 pub mod optimal;
 mod own_graph;
-mod pace;
 mod place;
 mod predict;
 mod program;
 mod proved;
+mod rate_limit;
 mod rates;
 mod read;
 mod rebuild;
@@ -36,7 +36,7 @@ mod weighted;
 mod widest;
 mod write;
 
-pub use account::{Account, Link};
+pub use account::{Account, PairBytes};
 pub use assemble::ProgramContext;
 pub use compare::{Comparison, MethodTime};
 pub use copy::copy;
@@ -49,12 +49,12 @@ pub use on_paper::{dealt, even_cluster};
 pub use place::{Placement, place, place_lost};
 pub use predict::predicted;
 pub use program::{
-    BlockBinding, DIGEST_UNKNOWN, JobId, Lane, MOST_STEP_BYTES, Pace, Peer, Plan, Program, Window,
+    BlockBinding, DIGEST_UNKNOWN, Lane, MOST_STEP_BYTES, Peer, Plan, Program, RunId, RunMode, Window,
 };
 pub use proved::Proved;
 pub use rates::Rates;
 pub use read::{read, read_by};
-pub use recovery::{Assignment, Recovery, Schedule, Shares, Waiting, choose_requestors};
+pub use recovery::{Assignment, DamagedStripe, Recovery, Schedule, Shares, choose_requestors};
 pub use repair::{Repair, RepairPlan, repair};
 pub use slice_size::slice_bytes;
 pub use topology::{Node, StripeView, Topology};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Pace;
+use crate::RunMode;
 
 /// How a repair moves its slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -64,11 +64,11 @@ impl Method {
     }
 
     /// How its plans are run.
-    pub fn pace(self) -> Pace {
+    pub fn run_mode(self) -> RunMode {
         match self {
-            Self::PipeB => Pace::WholeBlocks,
-            Self::PipeS => Pace::Serial,
-            _ => Pace::Streamed,
+            Self::PipeB => RunMode::WholeBlocks,
+            Self::PipeS => RunMode::Serial,
+            _ => RunMode::Streamed,
         }
     }
 }

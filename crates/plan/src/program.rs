@@ -11,9 +11,9 @@ use crate::Proved;
 /// The id of one attempt at one operation. It names the streams between the nodes and is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct JobId(pub u64);
+pub struct RunId(pub u64);
 
-impl std::fmt::Display for JobId {
+impl std::fmt::Display for RunId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -30,7 +30,7 @@ pub struct Lane {
 
 /// How a plan is run. All but the default exist only as baselines for comparison (ECPipe, section 6.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pace {
+pub enum RunMode {
     /// In slices; a node overlaps all its tasks.
     #[default]
     Streamed,
@@ -50,19 +50,19 @@ pub struct Plan {
     /// The lanes; the slices are divided among them by share.
     pub lanes: Vec<Lane>,
     /// How the plan is run.
-    pub pace: Pace,
+    pub run_mode: RunMode,
     /// The rate that the plan's busiest link can carry, in bytes of each block a second; `None` where no rates are
     /// known.
     pub rate: Option<NonZeroU64>,
-    /// Whether nodes that wait for no other node are limited to the rate of the links ([`Plan::held_rate`]);
+    /// Whether nodes that wait for no other node are limited to the rate of the links ([`Plan::rate_limit`]);
     /// otherwise they start slices as fast as these leave. Only for streamed plans.
-    pub held: bool,
+    pub rate_limited: bool,
 }
 
 impl Plan {
     /// A plan of these lanes, streamed.
     pub fn new(lanes: Vec<Lane>) -> Self {
-        Self { lanes, pace: Pace::default(), rate: None, held: false }
+        Self { lanes, run_mode: RunMode::default(), rate: None, rate_limited: false }
     }
 }
 
@@ -153,7 +153,7 @@ pub struct Peer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// The attempt.
-    pub job: JobId,
+    pub job: RunId,
     /// The lane of the plan.
     pub lane: u16,
     /// The node that runs it.

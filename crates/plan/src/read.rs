@@ -73,5 +73,5 @@ pub fn read_by(
             placed.persist_at.extend(view.symbols(block).map(|symbol| (symbol, client)));
         }
     }
-    Plan { pace: method.pace(), ..proved(view, lanes, &lost)? }.held_to(topology)
+    Plan { run_mode: method.run_mode(), ..proved(view, lanes, &lost)? }.limited_to(topology)
 }

@@ -20,7 +20,7 @@ use crate::repair::along;
 use crate::{Method, PlanError, Repair, RepairPlan, StripeView, Topology, place_lost, repair};
 
 pub use schedule::Schedule;
-pub use window::{Assignment, Shares, Waiting, choose_requestors};
+pub use window::{Assignment, DamagedStripe, Shares, choose_requestors};
 
 /// When each node last helped, and what is assigned to which node.
 #[derive(Debug, Clone, Default)]

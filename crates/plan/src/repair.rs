@@ -45,8 +45,8 @@ pub struct RepairPlan {
 }
 
 impl RepairPlan {
-    fn held_to(self, topology: &Topology) -> Result<Self, PlanError> {
-        Ok(Self { plan: self.plan.held_to(topology)?, ..self })
+    fn limited_to(self, topology: &Topology) -> Result<Self, PlanError> {
+        Ok(Self { plan: self.plan.limited_to(topology)?, ..self })
     }
 }
 
@@ -68,9 +68,9 @@ pub fn repair(
     check_requestors(view, repair)?;
     let preference = helpers_by_preference(view, topology, repair, rank, excluded);
     if repair.method == Method::Optimal && !topology.rates.is_empty() {
-        return crate::optimal::plan(view, topology, repair, &preference)?.held_to(topology);
+        return crate::optimal::plan(view, topology, repair, &preference)?.limited_to(topology);
     }
-    by_method(view, topology, repair, &preference)?.held_to(topology)
+    by_method(view, topology, repair, &preference)?.limited_to(topology)
 }
 
 /// Plans the repair along these trees.
@@ -84,7 +84,7 @@ pub(crate) fn along(
     trees: &[crate::optimal::SharedTree],
 ) -> Result<RepairPlan, PlanError> {
     check_requestors(view, repair)?;
-    crate::optimal::over_trees(view, &repair.lost, &repair.requestors, trees)?.held_to(topology)
+    crate::optimal::over_trees(view, &repair.lost, &repair.requestors, trees)?.limited_to(topology)
 }
 
 /// Plans the repair by its method alone, from blocks of `preference`. The caller has checked the requestors. Here
@@ -99,7 +99,7 @@ pub(crate) fn by_method(
     let Rebuilt { mut lanes, helpers, path_is_best } =
         rebuild(view, topology, &goals, repair.method, preference, &[])?;
     lanes.iter_mut().for_each(|placed| persist(view, placed, &goals));
-    let plan = Plan { pace: repair.method.pace(), ..proved(view, lanes, &repair.lost)? };
+    let plan = Plan { run_mode: repair.method.run_mode(), ..proved(view, lanes, &repair.lost)? };
     let (lost, requestors) = (repair.lost.clone(), repair.requestors.clone());
     Ok(RepairPlan { plan, helpers, lost, requestors, path_is_best })
 }

@@ -219,12 +219,12 @@ impl Played {
 
 /// The tick until which each node's links are busy, out and in.
 #[derive(Default)]
-struct Links {
+struct BusyUntil {
     up: BTreeMap<NodeId, u64>,
     down: BTreeMap<NodeId, u64>,
 }
 
-impl Links {
+impl BusyUntil {
     /// When the links of a transfer that is ready at tick `ready` are free.
     fn free(&self, (from, to): &(NodeId, Vec<NodeId>), ready: u64) -> u64 {
         let busy = |links: &BTreeMap<NodeId, u64>, node| links.get(node).copied().unwrap_or(0);
@@ -245,7 +245,7 @@ fn play(mut lanes: Vec<Played>) -> u64 {
         let start = (0..lane.waiting.len()).filter(|&i| lane.waiting[i].0 == 0);
         queue.extend(start.map(|i| Reverse((0u64, lane.slice(i), number, i))));
     }
-    let mut links = Links::default();
+    let mut links = BusyUntil::default();
     let mut last = 0;
     while let Some(Reverse((ready, _, number, i))) = queue.pop() {
         let lane = &mut lanes[number];
@@ -284,7 +284,7 @@ fn play_in_step(mut lanes: Vec<Played>, period: usize) -> Option<u64> {
     };
     queue.extend(start(&lanes, held.remove(&0), 0));
     let mut left: usize = lanes.iter().map(|lane| lane.waiting.len()).sum();
-    let mut links = Links::default();
+    let mut links = BusyUntil::default();
     let (mut last, mut open) = (0, 0);
     while let Some(Reverse((ready, slice, number, i))) = queue.pop() {
         let free = links.free(lanes[number].ends(i), ready);

@@ -44,7 +44,7 @@ pub fn widest(
     if k == 0 || k > helpers {
         return None;
     }
-    let links = Links::new(helpers, rate);
+    let links = PairRates::new(helpers, rate);
     let mut levels: Vec<u64> = links.rates.iter().flatten().copied().collect();
     levels.sort_unstable();
     levels.dedup();
@@ -76,12 +76,12 @@ pub fn widest(
 }
 
 /// The rates of all links; the last row is of those to the requestor.
-struct Links {
+struct PairRates {
     /// `rates[to][from]`.
     rates: Vec<Vec<u64>>,
 }
 
-impl Links {
+impl PairRates {
     fn new(helpers: usize, rate: &dyn Fn(usize, Option<usize>) -> Option<NonZeroU64>) -> Self {
         let to = (0..helpers).map(Some).chain([None]);
         let of =
@@ -111,7 +111,7 @@ struct Search {
 }
 
 impl Search {
-    fn new(links: &Links, least: u64, k: usize) -> Self {
+    fn new(links: &PairRates, least: u64, k: usize) -> Self {
         let fast = |(to, row): (usize, &Vec<u64>)| {
             let mask =
                 row.iter().enumerate().filter(|(_, rate)| **rate >= least).map(|(from, _)| 1u64 << from);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, Task};
 use kintsu_plan::{
-    Account, DIGEST_UNKNOWN, JobId, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, StripeView,
+    Account, DIGEST_UNKNOWN, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, RunId, StripeView,
     Topology, copy, encode_offline, encode_online, place_lost, read, read_by, repair, write_plain,
 };
 use proptest::prelude::*;
@@ -452,7 +452,7 @@ fn blocks_of_sub_blocks_are_coded_cell_by_cell() {
             view.layout.w = w;
             let window = (start, u64::MAX);
             let context = ProgramContext {
-                job: JobId(1),
+                job: RunId(1),
                 view: &view,
                 generation: 1,
                 window,
@@ -477,7 +477,7 @@ fn programs_need_addresses() {
     let build = |known: bool, slice_bytes, expect: &[Option<[u8; 16]>]| {
         let address = |_| known.then(|| ([127, 0, 0, 1], 1).into());
         let context = ProgramContext {
-            job: JobId(1),
+            job: RunId(1),
             view: &view,
             generation: 1,
             window: (0, u64::MAX),
@@ -509,7 +509,7 @@ fn programs_need_addresses() {
     let moved = copy(&view, BlockIndex(0), free).unwrap();
     let address = |_| Some(([127, 0, 0, 1], 1).into());
     let context = ProgramContext {
-        job: JobId(1),
+        job: RunId(1),
         view: &view,
         generation: 1,
         window: (0, u64::MAX),

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId, Task};
 use kintsu_plan::{
-    Account, Layout, LayoutKind, MOST_STEP_BYTES, Method, Pace, Program, Rates, Repair, RepairPlan,
+    Account, Layout, LayoutKind, MOST_STEP_BYTES, Method, Program, Rates, Repair, RepairPlan, RunMode,
     StripeView, Topology, place_lost, predicted, repair,
 };
 use proptest::prelude::*;
@@ -112,7 +112,7 @@ fn paths_in_turns_escape_a_slow_edge() {
 fn who_waits_for_nobody_is_held_to_what_links_carry() {
     let mut topology = topology(1, 24);
     let rate_of = |method, topology: &Topology| {
-        planned("rs:n=9,k=6", topology, &[1], method).plan.held_rate().map(NonZeroU64::get)
+        planned("rs:n=9,k=6", topology, &[1], method).plan.rate_limit().map(NonZeroU64::get)
     };
     assert!(Method::ALL.into_iter().all(|method| rate_of(method, &topology).is_none()), "nothing is known");
     topology.rates = Rates::even(topology.nodes.keys().copied(), rate(6_000_000));
@@ -132,7 +132,7 @@ fn who_waits_for_nobody_is_held_to_what_links_carry() {
     assert!(later.iter().all(|program| program.rate.is_none()));
     let rates: Vec<u64> = first.iter().map(|program| program.rate.unwrap().get()).collect();
     assert_eq!(rates, [3_420_000, 570_000, 570_000, 570_000, 570_000]);
-    plan.pace = Pace::Serial;
+    plan.run_mode = RunMode::Serial;
     assert_eq!(plan.rate_of(1), None);
 }
 
@@ -305,7 +305,7 @@ fn the_baselines_differ_in_their_pace_alone() {
         let whole = run(&blocks, slice);
         assert!(whole.iter().all(|program| u64::from(program.window.step_bytes) == BLOCK && !program.serial));
     }
-    assert!(Method::ALL.into_iter().filter(|m| m.pace() == Pace::Streamed).eq(Method::STREAMED));
+    assert!(Method::ALL.into_iter().filter(|m| m.run_mode() == RunMode::Streamed).eq(Method::STREAMED));
     assert_eq!(blocks.plan.step_bytes(&view.layout, 1 << 40, 0).unwrap(), MOST_STEP_BYTES);
 }
 

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{
-    Assignment, Method, Rates, Recovery, Repair, Schedule, Shares, Topology, Waiting, choose_requestors,
+    Assignment, DamagedStripe, Method, Rates, Recovery, Repair, Schedule, Shares, Topology, choose_requestors,
 };
 use proptest::prelude::*;
 use support::{topology, waiting, without};
@@ -24,7 +24,7 @@ fn restricted(mut topology: Topology, requestors: &BTreeSet<NodeId>) -> Topology
 }
 
 /// Assigns in windows of eight.
-fn assigned(schedule: Schedule, topology: &Topology, stripes: &[Waiting]) -> Vec<Assignment> {
+fn assigned(schedule: Schedule, topology: &Topology, stripes: &[DamagedStripe]) -> Vec<Assignment> {
     let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
     let windows = stripes
         .chunks(8)
@@ -248,7 +248,7 @@ fn plans_made_with_parts_and_counted_are_those_made_with_the_whole() {
     let topology = without(topology, &[DEAD]);
     let (mut whole, mut parted) = (Recovery::new(), Recovery::new());
     for waiting in &stripes {
-        let Waiting { view, lost, .. } = waiting;
+        let DamagedStripe { view, lost, .. } = waiting;
         let planned = whole.choose(view, &topology, lost, Method::Pipeline, &[]).unwrap();
         let alike = parted.part(view.id).choose(view, &topology, lost, Method::Pipeline, &[]).unwrap();
         assert_eq!((&planned.helpers, &planned.requestors), (&alike.helpers, &alike.requestors));

@@ -11,8 +11,8 @@ use std::num::NonZeroU64;
 use kintsu_dag::NodeId;
 use kintsu_plan::optimal::node::{Loss, bound};
 use kintsu_plan::{
-    Account, Assignment, Method, Rates, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology,
-    Waiting,
+    Account, Assignment, DamagedStripe, Method, Rates, Recovery, Repair, RepairPlan, Schedule, Shares,
+    StripeView, Topology,
 };
 use support::{topology, waiting, without};
 
@@ -29,7 +29,7 @@ fn assigned(
     recovery: &mut Recovery,
     shares: &mut Shares,
     topology: &Topology,
-    window: &[Waiting],
+    window: &[DamagedStripe],
 ) -> Vec<Assignment> {
     let all = recovery.window(Schedule::Balanced, Method::Optimal, shares, topology, window);
     all.into_iter().map(Result::unwrap).collect()
@@ -82,8 +82,8 @@ fn busiest(plans: &[RepairPlan], topology: &Topology, bytes: u64) -> f64 {
     loads.into_iter().map(|((up, node), load)| load / rate(up, node)).fold(0.0, f64::max)
 }
 
-fn bound_of(stripes: &[Waiting], topology: &Topology, bytes: u64) -> f64 {
-    let loss = |waiting: &Waiting| Loss {
+fn bound_of(stripes: &[DamagedStripe], topology: &Topology, bytes: u64) -> f64 {
+    let loss = |waiting: &DamagedStripe| Loss {
         bytes,
         k: waiting.view.code.k(),
         helpers: waiting.view.homes.iter().flatten().copied().collect(),

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{JobId, Program};
+use kintsu_plan::{Program, RunId};
 use kintsu_wire::message::{Fault, FaultKind, JobRef, RunEvent, RunOutcome, RunPrograms, Standing};
 use kintsu_wire::{AgentChannel, Credentials, WireError, connect_agent};
 use tokio::sync::watch;
@@ -265,7 +265,7 @@ async fn follow(
 
 /// Tells an agent to end a job. A failure is only logged: the caller waits for the run's end with a timeout
 /// anyway.
-async fn abort(channel: &mut AgentChannel, job: JobId) {
+async fn abort(channel: &mut AgentChannel, job: RunId) {
     if let Err(status) = channel.abort(JobRef { job }).await {
         tracing::debug!("job {job} could not be told to end: {}", status.message());
     }

@@ -25,7 +25,7 @@ use crate::script::{OpKind, Script, part_bytes};
 use crate::send::Parcel;
 use crate::sink::Piece;
 use crate::slice::Slice;
-use crate::verdict::{Tracker, Verdict, Waiting};
+use crate::verdict::{FirstFault, Tracker, WaitState};
 
 /// After this many bytes of a vertex, finished slices are flushed even if the next step could start at once.
 const BATCH_BYTES: usize = 64 << 10;
@@ -49,8 +49,8 @@ pub(crate) struct Lane {
     pub fetches: Vec<Inlet>,
     pub sends: Vec<Outlet<Parcel>>,
     pub sinks: Vec<Outlet<Piece>>,
-    pub verdict: Arc<Verdict>,
-    pub waiting: Arc<Waiting>,
+    pub verdict: Arc<FirstFault>,
+    pub waiting: Arc<WaitState>,
     pub tracker: Arc<Tracker>,
     /// Least time between the starts of two steps.
     pub interval: Duration,
@@ -114,7 +114,7 @@ impl Lane {
                 self.flush()?;
                 self.waiting.on(1 + self.fetches.len() + i);
                 let taken = self.sends[i].take_room().await;
-                self.waiting.on(Waiting::SELF);
+                self.waiting.on(WaitState::SELF);
                 taken.ok_or_else(|| self.gone("an outgoing queue"))?;
             }
         }
@@ -132,7 +132,7 @@ impl Lane {
         for i in 0..self.sends.len() {
             self.waiting.on(1 + self.fetches.len() + i);
             let left = self.sends[i].drained().await;
-            self.waiting.on(Waiting::SELF);
+            self.waiting.on(WaitState::SELF);
             left.ok_or_else(|| self.gone("an outgoing queue"))?;
         }
         for sink in &mut self.sinks {
@@ -226,7 +226,7 @@ impl Lane {
             self.flush()?;
             self.waiting.on(1 + edge);
             let more = self.fetches[edge].more().await;
-            self.waiting.on(Waiting::SELF);
+            self.waiting.on(WaitState::SELF);
             more.ok_or_else(|| self.gone("an incoming queue"))?;
         }
     }

@@ -5,7 +5,7 @@
 //! program alone costs. The caller lends the input bytes; they are never copied.
 
 use kintsu_dag::{BlockId, BlockIndex, DagError, Ecdag, NodeId, Placed, Sink, StripeId, Vertex};
-use kintsu_plan::{BlockBinding, JobId, Program, Window};
+use kintsu_plan::{BlockBinding, Program, RunId, Window};
 use kintsu_wire::message::{Fault, FaultKind};
 
 use crate::fault::{fault, invalid};
@@ -122,7 +122,7 @@ fn program(mut graph: Ecdag) -> Result<Program, DagError> {
         BlockBinding { index, id, generation: 0, len: 0, unit_bytes: 0, expect: None, label: Vec::new() }
     };
     Ok(Program {
-        job: JobId(0),
+        job: RunId(0),
         lane: 0,
         node: HERE,
         window: Window::whole(0, 0, u32::from(w), w),

@@ -101,7 +101,7 @@ impl Reached {
 #[cfg(test)]
 mod tests {
     use kintsu_dag::{Sink, Vertex};
-    use kintsu_plan::{JobId, Window};
+    use kintsu_plan::{RunId, Window};
     use kintsu_wire::message::{FaultKind, LaneStanding};
 
     use super::*;
@@ -110,7 +110,7 @@ mod tests {
     fn program(node: u32, persists: bool) -> Program {
         let persist = Task::Persist { vertex: Vertex(0), sink: Sink::Block };
         Program {
-            job: JobId(1),
+            job: RunId(1),
             lane: 0,
             node: NodeId(node),
             window: Window::whole(100, 1000, 90, 1),

@@ -24,9 +24,9 @@ use crate::run::Context;
 use crate::script::{Edge, Persisted, Script, Source};
 use crate::send::{Outgoing, Parcel};
 use crate::shared_block::{SharedBlock, shared};
-use crate::sink::{Piece, Share, Writer};
+use crate::sink::{BlockWriter, Piece, Share};
 use crate::source::{CHUNK_BYTES, Reader};
-use crate::verdict::{Tracker, Verdict, Waiting};
+use crate::verdict::{FirstFault, Tracker, WaitState};
 
 /// The blocks that a run writes, by position in the stripe.
 pub(crate) type Sinks = BTreeMap<BlockIndex, (BlockBinding, Output)>;
@@ -40,7 +40,7 @@ type Part = BoxFuture<'static, Sent>;
 /// A running run.
 pub(crate) struct Running {
     pub node: NodeId,
-    pub verdict: Arc<Verdict>,
+    pub verdict: Arc<FirstFault>,
     pub tracker: Arc<Tracker>,
     /// Lanes, sources and edges; an outgoing edge returns its receiver and the bytes sent.
     pub parts: JoinSet<Vec<Sent>>,
@@ -106,7 +106,7 @@ impl Running {
             queues.insert(index, (sender, shares.iter().map(room).collect()));
             let (verdict, tracker) = (self.verdict.clone(), self.tracker.clone());
             let disk = context.limits.disk;
-            let writer = Writer { node: self.node, binding, disk, shares, verdict, tracker };
+            let writer = BlockWriter { node: self.node, binding, disk, shares, verdict, tracker };
             self.writers.spawn(writer.run(output, queue));
         }
         queues
@@ -121,7 +121,7 @@ impl Running {
         context: &Context,
     ) {
         let peers = |edges: &[Edge]| edges.iter().map(|edge| edge.peer).collect::<Vec<_>>();
-        let waiting = Waiting::new(self.node, &peers(&script.fetches), &peers(&script.sends));
+        let waiting = WaitState::new(self.node, &peers(&script.fetches), &peers(&script.sends));
         let waiting = Arc::new(waiting);
         self.tracker.runs(position, &waiting);
         let flow = if program.serial { Flow::Serial } else { Flow::Overlapped };
@@ -209,7 +209,7 @@ impl Running {
         edge: usize,
         program: &Program,
         script: &Script,
-        waiting: &Arc<Waiting>,
+        waiting: &Arc<WaitState>,
         context: &Context,
         parts: &mut Vec<Part>,
     ) -> Inlet {
@@ -245,7 +245,7 @@ impl Running {
         edge: usize,
         program: &Program,
         script: &Script,
-        waiting: &Arc<Waiting>,
+        waiting: &Arc<WaitState>,
         context: &Context,
         parts: &mut Vec<Part>,
     ) -> Outlet<Parcel> {

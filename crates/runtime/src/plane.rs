@@ -11,16 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::JobId;
+use kintsu_plan::RunId;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
 use kintsu_wire::net::{TcpListener, TcpStream, leave_at_once};
 use kintsu_wire::{Credentials, TrustedNetwork, WireError, check_listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::budget::Budget;
 use crate::fault::fault;
@@ -64,7 +63,7 @@ pub enum PlaneError {
 /// Which stream a connection carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct StreamKey {
-    pub job: JobId,
+    pub job: RunId,
     pub lane: u16,
     pub from: NodeId,
     pub to: NodeId,
@@ -76,7 +75,8 @@ pub struct DataPlane {
     addr: Option<SocketAddr>,
     meeting: Arc<Meeting>,
     pub(crate) budget: Budget,
-    _stop: DropGuard,
+    /// The task that accepts connections.
+    accepting: Mutex<JoinSet<()>>,
 }
 
 /// Connections without a program, and programs without a connection.
@@ -124,19 +124,23 @@ impl DataPlane {
         let listener = TcpListener::bind(addr).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let meeting = Arc::new(Meeting::default());
-        let stop = CancellationToken::new();
-        let accepting = accept(listener, meeting.clone(), credentials.clone());
-        let stopped = stop.clone();
-        tokio::spawn(async move { stopped.run_until_cancelled(accepting).await });
-        let budget = Budget::default();
-        Ok(Arc::new(Self { credentials, addr: Some(bound), meeting, budget, _stop: stop.drop_guard() }))
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, meeting.clone(), credentials.clone()));
+        let (budget, accepting) = (Budget::default(), Mutex::new(accepting));
+        Ok(Arc::new(Self { credentials, addr: Some(bound), meeting, budget, accepting }))
     }
 
     /// Only connects to others, with these credentials; does not listen.
     pub fn client(credentials: Credentials) -> Arc<Self> {
-        let stop = CancellationToken::new().drop_guard();
-        let (meeting, budget) = (Arc::default(), Budget::default());
-        Arc::new(Self { credentials, addr: None, meeting, budget, _stop: stop })
+        let (meeting, budget, accepting) = (Arc::default(), Budget::default(), Mutex::default());
+        Arc::new(Self { credentials, addr: None, meeting, budget, accepting })
+    }
+
+    /// Stops listening; the address is free afterwards, whoever still holds this. Accepted connections stay.
+    pub async fn close(&self) {
+        let mut accepting =
+            std::mem::take(&mut *self.accepting.lock().unwrap_or_else(PoisonError::into_inner));
+        accepting.shutdown().await;
     }
 
     /// Where it listens; `None` for a client.

@@ -27,7 +27,7 @@ use crate::plane::{DataPlane, StreamKey};
 use crate::pulse::{Pulse, Totals};
 use crate::script::part_bytes;
 use crate::slice::Slice;
-use crate::verdict::{FAREWELL, Verdict, Waiting};
+use crate::verdict::{FAREWELL, FirstFault, WaitState};
 
 /// Most slices that are handed on together.
 const MOST_TOGETHER: usize = 256;
@@ -50,8 +50,8 @@ pub(crate) struct Incoming {
     pub room: Arc<Semaphore>,
     /// Slices that the queue can hold.
     pub slices: usize,
-    pub verdict: Arc<Verdict>,
-    pub waiting: Arc<Waiting>,
+    pub verdict: Arc<FirstFault>,
+    pub waiting: Arc<WaitState>,
     /// Its place in `waiting`.
     pub place: usize,
     /// Bytes received from peers.

@@ -19,7 +19,7 @@ use crate::plane::DataPlane;
 use crate::script::{Persisted, Script, part_bytes};
 use crate::sent_blocks::SentBlocks;
 use crate::source::blocking;
-use crate::verdict::Verdict;
+use crate::verdict::FirstFault;
 
 /// Where and how programs run.
 #[derive(Clone)]
@@ -199,7 +199,7 @@ async fn finish(
 }
 
 /// A part that panicked is our bug; it fails the run, not the process.
-fn note_panic<T>(joined: Result<T, tokio::task::JoinError>, node: NodeId, verdict: &Verdict) -> Option<T> {
+fn note_panic<T>(joined: Result<T, tokio::task::JoinError>, node: NodeId, verdict: &FirstFault) -> Option<T> {
     joined
         .map_err(|error| verdict.fail(fault(FaultKind::Io, node, format!("a part of the run: {error}"))))
         .ok()
@@ -210,7 +210,7 @@ mod tests {
     use std::sync::Mutex;
 
     use kintsu_dag::{BlockId, BlockIndex, Sink, StripeId, Task, Vertex};
-    use kintsu_plan::{JobId, Window};
+    use kintsu_plan::{RunId, Window};
     use kintsu_wire::Credentials;
 
     use super::*;
@@ -268,7 +268,7 @@ mod tests {
             Task::Persist { vertex: c, sink: Sink::Block },
         ];
         let program = Program {
-            job: JobId(1),
+            job: RunId(1),
             lane: 0,
             node,
             window: Window::whole(0, LEN, 65_536, 1),

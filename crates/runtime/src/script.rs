@@ -92,7 +92,7 @@ impl Script {
     /// An `Invalid` fault that says what is wrong.
     pub fn new(program: &Program) -> Result<Self, Fault> {
         check_window(program)?;
-        let mut writer = Writer::new(program);
+        let mut writer = ScriptBuilder::new(program);
         for task in &kintsu_dag::fuse(&program.tasks) {
             writer.task(task)?;
         }
@@ -121,7 +121,7 @@ fn check_window(program: &Program) -> Result<(), Fault> {
 }
 
 /// A script under construction.
-struct Writer<'a> {
+struct ScriptBuilder<'a> {
     program: &'a Program,
     script: Script,
     slot_of: BTreeMap<Vertex, usize>,
@@ -130,7 +130,7 @@ struct Writer<'a> {
     persisted: BTreeSet<Vertex>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> ScriptBuilder<'a> {
     fn new(program: &'a Program) -> Self {
         let script = Script {
             window: program.window,
@@ -298,7 +298,7 @@ fn position<T>(list: &mut Vec<T>, fits: impl Fn(&T) -> bool, new: impl FnOnce() 
 mod tests {
     use super::*;
     use kintsu_dag::{BlockId, BlockIndex, StripeId};
-    use kintsu_plan::{JobId, Peer};
+    use kintsu_plan::{Peer, RunId};
 
     /// Fetches v0 from 1, loads v1, computes v2 = v0 + 3 v1 and v9 = v2 + v0, persists v2, sends v9
     /// and v1 to 7.
@@ -315,7 +315,7 @@ mod tests {
         let peer = |node: u32| Peer { node: NodeId(node), data: ([127, 0, 0, 1], 9).into() };
         let v = Vertex;
         Program {
-            job: JobId(1),
+            job: RunId(1),
             lane: 0,
             node: NodeId(5),
             window: Window::whole(0, 100, 10, 1),

@@ -27,7 +27,7 @@ use crate::pulse::{Pulse, timed};
 use crate::receive::say_farewell;
 use crate::sent_blocks::SentBlocks;
 use crate::slice::Slice;
-use crate::verdict::{FAREWELL, Verdict, Waiting};
+use crate::verdict::{FAREWELL, FirstFault, WaitState};
 
 /// Most slices in one system call. Each has two parts, and the kernel takes at most 1024 parts.
 const MOST_TOGETHER: usize = 256;
@@ -51,8 +51,8 @@ pub(crate) struct Outgoing {
     /// Where the peer listens, if it is we who connect.
     pub connect: Option<SocketAddr>,
     pub limits: Limits,
-    pub verdict: Arc<Verdict>,
-    pub waiting: Arc<Waiting>,
+    pub verdict: Arc<FirstFault>,
+    pub waiting: Arc<WaitState>,
     pub flow: Flow,
     /// Room in the queue, in slices; given back when a slice has left.
     pub room: Arc<Semaphore>,

@@ -15,7 +15,7 @@ use crate::fault::fault;
 use crate::local::{BlockSink, Delivery, Output};
 use crate::slice::Slice;
 use crate::source::blocking;
-use crate::verdict::{Tracker, Verdict};
+use crate::verdict::{FirstFault, Tracker};
 
 /// Most bytes that one call on a blocking thread writes.
 const TOGETHER_BYTES: usize = 512 << 10;
@@ -48,17 +48,17 @@ pub(crate) struct Share {
 }
 
 /// One block being written.
-pub(crate) struct Writer {
+pub(crate) struct BlockWriter {
     pub node: NodeId,
     pub binding: BlockBinding,
     pub disk: Duration,
     /// By position of the lane; `None` for a lane that writes nothing here.
     pub shares: Vec<Option<Share>>,
-    pub verdict: Arc<Verdict>,
+    pub verdict: Arc<FirstFault>,
     pub tracker: Arc<Tracker>,
 }
 
-impl Writer {
+impl BlockWriter {
     /// Writes everything from `queue`, or fails the run. Returns the sink, unless the sink itself failed.
     pub async fn run(
         mut self,

@@ -14,7 +14,7 @@ use crate::fault::fault;
 use crate::local::{BlockSource, Local};
 use crate::script::{Source, part_bytes};
 use crate::slice::{Buffer, Slice, is_zero};
-use crate::verdict::{Tracker, Verdict};
+use crate::verdict::{FirstFault, Tracker};
 
 /// A chunk is at least this long, so that each disk read is large.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
@@ -28,7 +28,7 @@ pub(crate) struct Reader {
     pub source: Source,
     pub window: Window,
     pub disk: Duration,
-    pub verdict: Arc<Verdict>,
+    pub verdict: Arc<FirstFault>,
     pub tracker: Arc<Tracker>,
     /// In a serial lane: one slice is read for each permit, and none ahead.
     pub demand: Option<Arc<Semaphore>>,

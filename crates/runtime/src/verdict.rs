@@ -19,12 +19,12 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The first fault of a run, which ends it.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct FirstFault {
     fault: Mutex<Option<Fault>>,
     ended: CancellationToken,
 }
 
-impl Verdict {
+impl FirstFault {
     /// Ends the run with this fault, unless another fault has ended it already.
     pub fn fail(&self, fault: Fault) {
         let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +75,7 @@ struct Progress {
     /// Steps done by each part that is tracked: the sinks, or the executor if there are none.
     parts: Vec<AtomicU64>,
     /// What the lane waits for now; set once the lane runs.
-    waiting: OnceLock<Arc<Waiting>>,
+    waiting: OnceLock<Arc<WaitState>>,
     /// What the lane waited for when sampled, and how often.
     waits: Mutex<BTreeMap<Wait, u64>>,
 }
@@ -105,7 +105,7 @@ impl Tracker {
     }
 
     /// A lane has started; `waiting` says what it waits for.
-    pub fn runs(&self, lane: usize, waiting: &Arc<Waiting>) {
+    pub fn runs(&self, lane: usize, waiting: &Arc<WaitState>) {
         let _ = self.lanes[lane].waiting.set(waiting.clone());
     }
 
@@ -171,13 +171,13 @@ fn step_start(window: &Window, nth: u64) -> u64 {
 /// What a lane waits for now (a peer or its own node), and the node at the root of the wait, which its keep-alives
 /// name.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitState {
     now: AtomicUsize,
     places: Vec<Wait>,
     roots: Vec<AtomicU32>,
 }
 
-impl Waiting {
+impl WaitState {
     /// The place of this node itself. The nodes that it receives from follow, then those that it sends to.
     pub const SELF: usize = 0;
 

@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_plan::{JobId, LayoutKind, Method, Program, Repair, encode_online, repair};
+use kintsu_plan::{LayoutKind, Method, Program, Repair, RunId, encode_online, repair};
 use kintsu_wire::frame::{self, Header, Hello, Kind};
 use kintsu_wire::message::FaultKind;
 use support::{SLICE, Site, quick, slices, within};
@@ -157,7 +157,7 @@ async fn idle_connections_do_not_keep_a_transfer_out() {
         for i in 0..600 {
             idle.push(TcpStream::connect(addr).await.unwrap());
             let mut parked = TcpStream::connect(addr).await.unwrap();
-            let job = JobId(1 << 40 | i);
+            let job = RunId(1 << 40 | i);
             let hello = Hello { job, lane: 0, from: NodeId(1), to: node, token: None, cluster: None };
             parked.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
             idle.push(parked);

@@ -114,7 +114,7 @@ async fn a_receiver_that_stores_other_bytes_than_it_got_is_found_by_its_sender()
         let programs: Vec<_> = programs
             .iter()
             .cloned()
-            .map(|program| Program { job: kintsu_plan::JobId(100 + index as u64), ..program })
+            .map(|program| Program { job: kintsu_plan::RunId(100 + index as u64), ..program })
             .collect();
         let (_, held) = put(&site, &programs, Some(liar)).await;
         for (node, held, objection) in held {

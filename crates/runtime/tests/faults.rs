@@ -298,7 +298,7 @@ async fn a_wrong_token_is_refused() {
     let plane = DataPlane::listen(any, Credentials::token("right").unwrap(), None).await.unwrap();
     for token in [None, Some("wrong".to_owned())] {
         let mut stream = TcpStream::connect(plane.addr().unwrap()).await.unwrap();
-        let job = kintsu_plan::JobId(1);
+        let job = kintsu_plan::RunId(1);
         let hello = Hello { job, lane: 0, from: NodeId(1), to: NodeId(2), token, cluster: None };
         stream.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
         let mut answer = Vec::new();

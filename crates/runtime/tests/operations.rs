@@ -108,7 +108,8 @@ async fn a_program_with_a_rate_begins_no_step_before_its_time() {
     let mut site = Site::new("rs:n=6,k=4", LayoutKind::Contiguous, 100_000, 5).await;
     site.store([0, 2, 3, 4, 5]);
     let (plan, requestors) = plan_repair(&mut site, &[1], Method::Cyclic, &|_| 0);
-    let programs = site.programs(&Plan { rate: NonZeroU64::new(800_000), held: true, ..plan }, ALL, 4000);
+    let programs =
+        site.programs(&Plan { rate: NonZeroU64::new(800_000), rate_limited: true, ..plan }, ALL, 4000);
     assert_eq!(programs.iter().filter(|program| program.rate.is_some()).count(), 3);
     let begun = Instant::now();
     site.succeed(&programs, None).await;
@@ -210,7 +211,7 @@ async fn zeros_are_not_sent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_blocks_are_parts_of_every_step() {
     use kintsu_dag::{Sink, Task, Vertex};
-    use kintsu_plan::{JobId, Peer, Program, Window};
+    use kintsu_plan::{Peer, Program, RunId, Window};
 
     // w = 2: node A reads both halves of every cell of block 0, node B swaps them into block 1.
     let site = Site::new("rs:n=3,k=2", LayoutKind::Contiguous, 100_000, 0).await;
@@ -226,7 +227,7 @@ async fn sub_blocks_are_parts_of_every_step() {
         label: Vec::new(),
     };
     let program = |node, tasks, sends, index| Program {
-        job: JobId(77),
+        job: RunId(77),
         lane: 0,
         node,
         window: Window::whole(0, 100_000, 16_384, 2),

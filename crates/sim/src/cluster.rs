@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::{Layout, LayoutKind, StripeView, Topology, Waiting, draw, place};
+use kintsu_plan::{DamagedStripe, Layout, LayoutKind, StripeView, Topology, draw, place};
 
 use crate::SimError;
 
@@ -121,8 +121,8 @@ impl Cluster {
     }
 
     /// A stripe as recoveries see it.
-    pub fn waiting(&self, stripe: &LostStripe) -> Waiting {
-        Waiting { view: self.view(stripe), lost: stripe.lost(), barred: BTreeSet::new() }
+    pub fn waiting(&self, stripe: &LostStripe) -> DamagedStripe {
+        DamagedStripe { view: self.view(stripe), lost: stripe.lost(), barred: BTreeSet::new() }
     }
 
     /// Full stripes of whole blocks.

@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use kintsu_dag::NodeId;
 
 use crate::fair::{Filling, Flow};
-use crate::job::{Job, JobFlow, Traffic};
+use crate::job::{RepairModel, StageFlow, Traffic};
 use crate::{Network, SimError};
 
 /// How many waiting repairs are searched for one whose nodes have room.
@@ -48,7 +48,7 @@ pub struct Played {
 /// `Invalid` for limits of zero; the first error of `jobs`.
 pub fn play(
     network: &Network,
-    jobs: impl Iterator<Item = Result<Job, SimError>>,
+    jobs: impl Iterator<Item = Result<RepairModel, SimError>>,
     limits: &Limits,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Played, SimError> {
@@ -77,7 +77,7 @@ struct Running {
     stages: std::vec::IntoIter<crate::job::Stage>,
     nodes: Vec<NodeId>,
     /// The flows of its stage: those that start after the pause, and the number of those that move now.
-    paused: Vec<JobFlow>,
+    paused: Vec<StageFlow>,
     moving: usize,
 }
 
@@ -85,13 +85,13 @@ struct Moving {
     job: usize,
     since: f64,
     left: f64,
-    flow: JobFlow,
+    flow: StageFlow,
 }
 
 struct Player<'a> {
     capacity: &'a [f64],
     limits: &'a Limits,
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<RepairModel>,
     jobs: Vec<Option<Running>>,
     free: Vec<usize>,
     busy: HashMap<NodeId, usize>,
@@ -105,7 +105,7 @@ struct Player<'a> {
 impl Player<'_> {
     fn play(
         &mut self,
-        jobs: impl Iterator<Item = Result<Job, SimError>>,
+        jobs: impl Iterator<Item = Result<RepairModel, SimError>>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SimError> {
         let mut jobs = jobs.fuse();
@@ -124,7 +124,10 @@ impl Player<'_> {
     }
 
     /// Starts jobs while there is room for them.
-    fn start(&mut self, jobs: &mut impl Iterator<Item = Result<Job, SimError>>) -> Result<(), SimError> {
+    fn start(
+        &mut self,
+        jobs: &mut impl Iterator<Item = Result<RepairModel, SimError>>,
+    ) -> Result<(), SimError> {
         let mut looked_at = 0;
         while self.jobs.len() - self.free.len() < self.limits.at_once {
             if looked_at == self.waiting.len() {
@@ -144,13 +147,13 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn has_room(&self, job: &Job) -> bool {
+    fn has_room(&self, job: &RepairModel) -> bool {
         self.limits.per_node.is_none_or(|most| {
             job.nodes.iter().all(|node| self.busy.get(node).is_none_or(|&repairs| repairs < most))
         })
     }
 
-    fn begin(&mut self, job: Job) {
+    fn begin(&mut self, job: RepairModel) {
         for node in job.nodes.iter().filter(|_| self.limits.per_node.is_some()) {
             *self.busy.entry(*node).or_default() += 1;
         }

@@ -24,7 +24,7 @@ pub enum Grain {
 
 /// Streams that move at one rate.
 #[derive(Debug, Clone, PartialEq)]
-pub struct JobFlow {
+pub struct StageFlow {
     /// The bytes to move.
     pub bytes: f64,
     /// An upper limit on its rate besides the links.
@@ -39,7 +39,7 @@ pub struct Stage {
     /// Seconds before they start.
     pub delay: f64,
     /// The flows; the stage ends with the last of them.
-    pub flows: Vec<JobFlow>,
+    pub flows: Vec<StageFlow>,
 }
 
 /// Payload that a repair moves, in bytes.
@@ -53,7 +53,7 @@ pub struct Traffic {
 
 /// A repair: stages one after the other.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Job {
+pub struct RepairModel {
     /// The stages.
     pub stages: Vec<Stage>,
     /// The nodes that send or receive.
@@ -62,7 +62,7 @@ pub struct Job {
     pub traffic: Traffic,
 }
 
-impl Job {
+impl RepairModel {
     /// The flows of a plan over blocks of `block_bytes`.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ struct LaneFlows<'a> {
 }
 
 impl LaneFlows<'_> {
-    fn count(&self, job: &mut Job) {
+    fn count(&self, job: &mut RepairModel) {
         for transfer in &self.transfers {
             let Way::Between(from, to) = transfer.way else { continue };
             job.nodes.extend([from, to]);
@@ -153,7 +153,7 @@ impl LaneFlows<'_> {
         let uses = loads.into_iter().map(|(link, weight)| Use { link, weight }).collect();
         let stage = stage(stages, 0);
         stage.delay = stage.delay.max(depth as f64 * self.overheads.hop());
-        stage.flows.push(JobFlow { bytes: filled * wire, limit, uses });
+        stage.flows.push(StageFlow { bytes: filled * wire, limit, uses });
     }
 
     /// Each transfer as a flow of its round.
@@ -168,7 +168,7 @@ impl LaneFlows<'_> {
             if between {
                 stage.delay = self.overheads.hop();
             }
-            stage.flows.push(JobFlow { bytes, limit: f64::INFINITY, uses });
+            stage.flows.push(StageFlow { bytes, limit: f64::INFINITY, uses });
         }
     }
 }

@@ -25,7 +25,7 @@ mod transfers;
 
 pub use cluster::{Cluster, Failure, LostStripe, Spread};
 pub use error::SimError;
-pub use job::{Grain, Job, JobFlow, Stage, Traffic};
+pub use job::{Grain, RepairModel, Stage, StageFlow, Traffic};
 pub use network::{Link, Network};
 pub use overheads::Overheads;
 pub use recovery::{Options, Outcome, Scheme, recover, requestors};

@@ -10,7 +10,7 @@ use std::slice::Chunks;
 use kintsu_dag::{BlockIndex, NodeId, RackId};
 use kintsu_plan::optimal::node;
 use kintsu_plan::{
-    Method, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology, Waiting,
+    DamagedStripe, Method, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology,
     even_cluster, repair,
 };
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Cluster, LostStripe};
 use crate::floor::floor;
 use crate::fluid::{Limits, play};
-use crate::job::{Grain, Job};
+use crate::job::{Grain, RepairModel};
 use crate::{Network, Overheads, SimError};
 
 /// How many streams keep the links of a node busy while others begin and end.
@@ -171,7 +171,8 @@ pub fn recover(
         Scheme::Ppr | Scheme::PushRep | Scheme::PushSur => Grain::Blocks,
     };
     let limits = limits(&topology, cluster, scheme, lost.len(), options);
-    let job = |plan| Job::of(&plan, &network, &topology, cluster.block_bytes, grain, &options.overheads);
+    let job =
+        |plan| RepairModel::of(&plan, &network, &topology, cluster.block_bytes, grain, &options.overheads);
     let jobs = std::iter::from_fn(|| {
         let stripe = planner.next(cluster)?;
         Some(planner.plan(&cluster.view(stripe), stripe).and_then(job))
@@ -320,7 +321,7 @@ impl<'a> Planner<'a> {
         let mut narrow = self.topology.clone();
         let requestors: BTreeSet<NodeId> = self.requestors.iter().copied().collect();
         narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= requestors.contains(id));
-        let mut waiting: Vec<Waiting> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
+        let mut waiting: Vec<DamagedStripe> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
         for topology in [&narrow, self.topology] {
             let (schedule, method) = (Schedule::Balanced, self.scheme.method());
             let assigned = self.recovery.window(schedule, method, &mut self.shares, topology, &waiting);

@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use kintsu_plan::{MOST_STEP_BYTES, Pace, Plan, Topology};
+use kintsu_plan::{MOST_STEP_BYTES, Plan, RunMode, Topology};
 use serde::Serialize;
 
 use crate::network::passed;
@@ -68,13 +68,15 @@ pub fn simulate(
     Ok(Simulated { seconds: overheads.start_seconds + seconds, links })
 }
 
-/// The slice size that follows from the plan's pace.
+/// The slice size that follows from the run mode of the plan.
 fn paced(plan: &Plan, block_bytes: u64, slice_bytes: u64) -> Result<u64, SimError> {
     let whole = plan.lanes.iter().all(|lane| lane.placed.graph.w() == 1);
-    match plan.pace {
-        Pace::WholeBlocks if whole => Ok(block_bytes.clamp(1, MOST_STEP_BYTES.into())),
-        Pace::WholeBlocks | Pace::Streamed => Ok(slice_bytes),
-        Pace::Serial => Err(SimError::invalid("pace", "a plan whose nodes overlap their tasks", "Serial")),
+    match plan.run_mode {
+        RunMode::WholeBlocks if whole => Ok(block_bytes.clamp(1, MOST_STEP_BYTES.into())),
+        RunMode::WholeBlocks | RunMode::Streamed => Ok(slice_bytes),
+        RunMode::Serial => {
+            Err(SimError::invalid("run mode", "a plan whose nodes overlap their tasks", "Serial"))
+        }
     }
 }
 

@@ -139,10 +139,10 @@ fn lanes_share_the_edges() {
 fn who_is_held_back_does_not_hold_up_others() {
     let topology = cluster(20, 1);
     let plan = planned("rs:n=14,k=10", 1, Method::Cyclic, &topology);
-    let rate = plan.held_rate().unwrap().get() as f64 / RATE as f64;
+    let rate = plan.rate_limit().unwrap().get() as f64 / RATE as f64;
     assert!((0.94..=0.95).contains(&rate), "{rate}");
     let held = slots(&plan, &topology, 900);
-    let free = slots(&Plan { held: false, ..plan.clone() }, &topology, 900);
+    let free = slots(&Plan { rate_limited: false, ..plan.clone() }, &topology, 900);
     // The last slice starts just before the end, and passes ten links that other slices use as well.
     assert!(held > 1.0 / rate * 0.99 && held < 1.0 / rate + 0.05, "{held}");
     assert!(free > 1.0, "{free}");
@@ -216,5 +216,5 @@ fn the_baselines_are_played_at_their_pace_or_refused() {
     let [blocks, serial] = [Method::PipeB, Method::PipeS].map(|m| planned("rs:n=9,k=6", 1, m, &topology));
     close(slots(&blocks, &topology, 100), 6.0);
     let refused = simulate(&serial, &topology, BLOCK, BLOCK / 100, &Overheads::default()).unwrap_err();
-    assert!(refused.to_string().contains("pace"), "{refused}");
+    assert!(refused.to_string().contains("run mode"), "{refused}");
 }

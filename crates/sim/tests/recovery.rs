@@ -9,8 +9,8 @@ use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{Layout, LayoutKind, Method, Rates, Repair, StripeView, Topology, even_cluster, repair};
 use kintsu_sim::fluid::{Limits, play};
 use kintsu_sim::{
-    Cluster, Failure, Grain, Job, Network, Options, Outcome, Overheads, Scheme, SimError, Spread, recover,
-    simulate,
+    Cluster, Failure, Grain, Network, Options, Outcome, Overheads, RepairModel, Scheme, SimError, Spread,
+    recover, simulate,
 };
 
 const RATE: u64 = 1_000_000;
@@ -44,7 +44,7 @@ fn recovered(cluster: &Cluster, failure: Failure, scheme: Scheme, options: &Opti
 
 fn fluid(plan: &kintsu_plan::Plan, topology: &Topology, grain: Grain, overheads: &Overheads) -> f64 {
     let network = Network::new(topology, overheads);
-    let job = Job::of(plan, &network, topology, BLOCK, grain, overheads).unwrap();
+    let job = RepairModel::of(plan, &network, topology, BLOCK, grain, overheads).unwrap();
     let limits = Limits { at_once: 1, per_node: None, tolerance: 0.0 };
     play(&network, [Ok(job)].into_iter(), &limits, &mut |_| {}).unwrap().seconds
 }

@@ -45,7 +45,7 @@ impl fmt::Display for Reason {
 
 /// A block that was set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Aside {
+pub struct QuarantinedFile {
     /// The name under which it is kept; unique among the blocks set aside in this store.
     pub name: String,
     /// Which block it was.
@@ -64,7 +64,7 @@ pub struct Aside {
 ///
 /// It says block, generation (left out where that was unknown), reason, time, and a number that makes it unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AsideName {
+pub(crate) struct QuarantinedName {
     pub(crate) id: BlockId,
     pub(crate) generation: Option<Generation>,
     pub(crate) reason: Reason,
@@ -72,7 +72,7 @@ pub(crate) struct AsideName {
     pub(crate) number: u64,
 }
 
-impl AsideName {
+impl QuarantinedName {
     /// Parses a name; `None` if it is not exactly of this form.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('.');
@@ -94,7 +94,7 @@ impl AsideName {
     }
 }
 
-impl fmt::Display for AsideName {
+impl fmt::Display for QuarantinedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.", self.id)?;
         if let Some(generation) = self.generation {
@@ -113,11 +113,11 @@ mod tests {
         let id = BlockId { stripe: StripeId(300), index: BlockIndex(2) };
         for reason in Reason::ALL {
             for generation in [None, Some(Generation(7))] {
-                let name = AsideName { id, generation, reason, at_unix: 1_764_345_600, number: 4 };
-                assert_eq!(AsideName::parse(&name.to_string()), Some(name));
+                let name = QuarantinedName { id, generation, reason, at_unix: 1_764_345_600, number: 4 };
+                assert_eq!(QuarantinedName::parse(&name.to_string()), Some(name));
             }
         }
-        let name = AsideName {
+        let name = QuarantinedName {
             id,
             generation: Some(Generation(7)),
             reason: Reason::Displaced,
@@ -135,7 +135,7 @@ mod tests {
             "s300.b2.g7.displaced.+5.4",
             "../s300.b2.g7.displaced.5.4",
         ] {
-            assert_eq!(AsideName::parse(stranger), None, "{stranger}");
+            assert_eq!(QuarantinedName::parse(stranger), None, "{stranger}");
         }
     }
 }

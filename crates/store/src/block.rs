@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kintsu_dag::BlockId;
 
-use crate::{Aside, BlockMeta, Digest, Generation, Held, Listing, Reason, StoreError, Usage};
+use crate::{BlockHead, BlockMeta, Digest, Generation, Listing, QuarantinedFile, Reason, StoreError, Usage};
 
 /// A keeper of blocks. All calls block; run them off the async threads.
 ///
@@ -49,7 +49,7 @@ pub trait BlockStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// `NotFound`; rot in what was read; `Io`.
-    fn look(&self, id: BlockId) -> Result<Held, StoreError>;
+    fn look(&self, id: BlockId) -> Result<BlockHead, StoreError>;
 
     /// The ids of all blocks, whatever their state, in order.
     ///
@@ -83,7 +83,7 @@ pub trait BlockStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Vanished`; `Io` if they cannot be listed.
-    fn aside(&self) -> Result<Vec<Aside>, StoreError>;
+    fn aside(&self) -> Result<Vec<QuarantinedFile>, StoreError>;
 
     /// Moves a block that was set aside back to its place. If a block is there already, it is read whole, and if
     /// it is damaged it is set aside as rotten. Durable on return.

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 
 use crate::{
-    BlockMeta, BlockRead, BlockStore, Digest, Generation, Held, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES,
-    Reason, StoreError, UNIT_BYTES, scrub,
+    BlockHead, BlockMeta, BlockRead, BlockStore, Digest, Generation, LEAST_UNIT_BYTES, Listing,
+    MOST_LABEL_BYTES, Reason, StoreError, UNIT_BYTES, scrub,
 };
 
 const UNITS: [usize; 2] = [UNIT_BYTES, LEAST_UNIT_BYTES];
@@ -342,7 +342,7 @@ fn labels_come_back_as_written(store: &dyn BlockStore) {
         let (id, len) = (block(13, i as u8), 5000 * (i % 3));
         let label = pattern(id, Generation(9), label_bytes);
         let meta = put_labelled(store, id, Generation(1), len, &label).unwrap();
-        assert_eq!(store.look(id).unwrap(), Held { meta, label: label.clone() });
+        assert_eq!(store.look(id).unwrap(), BlockHead { meta, label: label.clone() });
         assert_eq!(store.open(id, Generation(1)).unwrap().label(), label);
         assert_eq!(store.verify(id).unwrap(), meta);
         holds(store, id, Generation(1), len);

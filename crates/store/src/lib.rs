@@ -32,12 +32,12 @@ mod scrub;
 pub mod simdisk;
 mod sums;
 
-pub use aside::{Aside, Reason};
+pub use aside::{QuarantinedFile, Reason};
 pub use block::{BlockRead, BlockStore, BlockWrite};
 pub use error::StoreError;
 pub use file::{FileStore, block_path};
 pub use meta::{
-    BlockMeta, Digest, Generation, Held, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES, UNIT_BYTES, Usage,
+    BlockHead, BlockMeta, Digest, Generation, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES, UNIT_BYTES, Usage,
 };
 pub use scrub::{ScrubReport, scrub};
 pub use sums::UnitSums;

@@ -84,7 +84,7 @@ pub struct BlockMeta {
 
 /// What a block's file says without its data: the header, and the label that came with the block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct BlockHead {
     /// The header.
     pub meta: BlockMeta,
     /// The label, which means nothing to the store; empty for a block that was written without one.

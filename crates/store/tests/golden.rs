@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
-use kintsu_store::{BlockMeta, BlockStore, Digest, FileStore, Generation, Held, UNIT_BYTES, block_path};
+use kintsu_store::{BlockHead, BlockMeta, BlockStore, Digest, FileStore, Generation, UNIT_BYTES, block_path};
 
 /// Format version, stripe, bytes of data, bytes of a unit, digest.
 const FILES: [(u32, u64, usize, usize, &str); 3] = [
@@ -62,7 +62,7 @@ fn blocks_of_formats_1_and_2_are_listed_and_read() {
         };
         assert_eq!((listed, meta.digest.to_string()), (meta, digest.to_owned()));
         assert_eq!(store.verify(id).unwrap(), meta);
-        assert_eq!(store.look(id).unwrap(), Held { meta, label: Vec::new() });
+        assert_eq!(store.look(id).unwrap(), BlockHead { meta, label: Vec::new() });
         let mut read = vec![0; len];
         let mut reader = store.open(id, GENERATION).unwrap();
         reader.read_at(0, &mut read).unwrap();
@@ -97,7 +97,7 @@ fn writing_an_old_block_again_gives_it_the_new_format_and_a_label() {
         writer.write_at(0, &data(len)).unwrap();
         assert_eq!(writer.finish(Some(before.digest)).unwrap(), before);
         assert_eq!(version_of(&store, id), 3);
-        assert_eq!(store.look(id).unwrap(), Held { meta: before, label: b"label".to_vec() });
+        assert_eq!(store.look(id).unwrap(), BlockHead { meta: before, label: b"label".to_vec() });
         store.verify(id).unwrap();
     }
     assert_eq!(store.aside().unwrap(), [], "the same bytes with less said of them need not be kept");

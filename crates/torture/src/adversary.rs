@@ -58,8 +58,8 @@ impl Adversary {
             self.end(sim, now, end);
         }
         if self.stage.done.load(Ordering::Relaxed) {
-            if !self.stage.mended.load(Ordering::Relaxed) {
-                self.mend(sim, now);
+            if !self.stage.healed.load(Ordering::Relaxed) {
+                self.heal(sim, now);
             }
             return;
         }
@@ -256,7 +256,7 @@ impl Adversary {
     }
 
     /// Ends all faults.
-    fn mend(&mut self, sim: &mut Sim<'_>, now: u64) {
+    fn heal(&mut self, sim: &mut Sim<'_>, now: u64) {
         while !self.ends.is_empty() {
             let (_, end) = self.ends.remove(0);
             self.end(sim, now, end);
@@ -272,7 +272,7 @@ impl Adversary {
             self.crash(sim, Host::Coordinator, None, now);
             self.end(sim, now, End::Start(Host::Coordinator));
         }
-        self.stage.mended.store(true, Ordering::Relaxed);
+        self.stage.healed.store(true, Ordering::Relaxed);
         self.say(sim, "all faults are over");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use kintsu_wire::ambient::Mended;
+use kintsu_wire::ambient::FixedFault;
 
 use crate::history::History;
 use crate::play::{self, Outcome, failed};
@@ -30,11 +30,11 @@ pub struct Options {
 }
 
 /// The fixed fault of this name.
-fn mended(name: &str) -> Option<Mended> {
+fn fixed_fault(name: &str) -> Option<FixedFault> {
     match name {
-        "deletes" => Some(Mended::DeletesUnfenced),
-        "wipes" => Some(Mended::WipesUnrecorded),
-        "reports" => Some(Mended::ReportsBelieved),
+        "deletes" => Some(FixedFault::DeletesUnfenced),
+        "wipes" => Some(FixedFault::WipesUnrecorded),
+        "reports" => Some(FixedFault::ReportsBelieved),
         _ => None,
     }
 }
@@ -81,7 +81,7 @@ pub fn child() {
         println!("{OUTCOME}0 no end within {LONGEST:?} of real time");
         std::process::exit(1);
     });
-    let outcome = play::play(History::of(seed).without(&left_out), !logged.is_empty(), mended(back));
+    let outcome = play::play(History::of(seed).without(&left_out), !logged.is_empty(), fixed_fault(back));
     let trace: String = outcome.trace.into_iter().map(|line| line + "\n").collect();
     let why = outcome.failure.unwrap_or_default().replace('\n', " ");
     println!("{trace}{OUTCOME}{} {why}", outcome.lasted.as_millis());

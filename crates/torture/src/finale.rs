@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Checks that the cluster keeps its promises; the first broken one is recorded.
 pub async fn hold(stage: &Stage, history: &History) {
     stage.done.store(true, Ordering::Relaxed);
-    while !stage.mended.load(Ordering::Relaxed) {
+    while !stage.healed.load(Ordering::Relaxed) {
         sleep(PAUSE).await;
     }
     let outcome = async {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use kintsu_wire::ambient::Mended;
+use kintsu_wire::ambient::FixedFault;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tracing_subscriber::filter::LevelFilter;
@@ -42,7 +42,7 @@ fn panics() -> Vec<String> {
 
 /// Plays a history. With `logged`, the trace contains what the program logs. Call this only once in a
 /// process: randomness is replaced for the whole process, and tokio counts its runtimes.
-pub(crate) fn play(history: History, logged: bool, back: Option<Mended>) -> Outcome {
+pub(crate) fn play(history: History, logged: bool, back: Option<FixedFault>) -> Outcome {
     let folder = match folder() {
         Ok(folder) => folder,
         Err(error) => return failed(format!("no folder: {error}")),

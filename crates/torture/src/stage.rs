@@ -55,7 +55,7 @@ pub struct Stage {
     /// The clients have ended: now all faults are to end.
     pub done: AtomicBool,
     /// All faults have ended.
-    pub mended: AtomicBool,
+    pub healed: AtomicBool,
     /// The coordinator completes its metadata from blocks when it starts.
     pub rebuild: AtomicBool,
 }
@@ -77,7 +77,7 @@ impl Stage {
             model: Mutex::default(),
             failed: Mutex::default(),
             done: AtomicBool::new(false),
-            mended: AtomicBool::new(false),
+            healed: AtomicBool::new(false),
             rebuild: AtomicBool::new(false),
         }))
     }

@@ -41,7 +41,7 @@ pub fn since_epoch() -> Duration {
 
 /// Faults that were fixed. A simulation can put them back, to show that it finds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mended {
+pub enum FixedFault {
     /// Blocks are deleted even while somebody writes them again.
     DeletesUnfenced,
     /// A wipe is recorded only after it is done.
@@ -52,7 +52,7 @@ pub enum Mended {
 
 /// Whether a fixed fault is back; never outside a simulation.
 #[inline]
-pub fn is_back(fault: Mended) -> bool {
+pub fn is_back(fault: FixedFault) -> bool {
     #[cfg(feature = "sim")]
     return simulation::is_back(fault);
     #[cfg(not(feature = "sim"))]
@@ -68,19 +68,19 @@ pub mod simulation {
     use std::cell::Cell;
     use std::time::Duration;
 
-    use super::Mended;
+    use super::FixedFault;
 
     thread_local! {
         static WRONG_BY_S: Cell<i64> = const { Cell::new(0) };
-        static BACK: Cell<Option<Mended>> = const { Cell::new(None) };
+        static BACK: Cell<Option<FixedFault>> = const { Cell::new(None) };
     }
 
     /// Puts a fixed fault back, on this thread.
-    pub fn put_back(fault: Option<Mended>) {
+    pub fn put_back(fault: Option<FixedFault>) {
         BACK.set(fault);
     }
 
-    pub(super) fn is_back(fault: Mended) -> bool {
+    pub(super) fn is_back(fault: FixedFault) -> bool {
         BACK.get() == Some(fault)
     }
 

@@ -25,23 +25,23 @@ where
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = Writer<T>;
-    type Decoder = Reader<U>;
+    type Encoder = MessageEncoder<T>;
+    type Decoder = MessageDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        Writer(PhantomData)
+        MessageEncoder(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        Reader(PhantomData)
+        MessageDecoder(PhantomData)
     }
 }
 
 /// Encodes one message type.
 #[derive(Debug)]
-pub struct Writer<T>(PhantomData<T>);
+pub struct MessageEncoder<T>(PhantomData<T>);
 
-impl<T: Serialize> Encoder for Writer<T> {
+impl<T: Serialize> Encoder for MessageEncoder<T> {
     type Item = T;
     type Error = Status;
 
@@ -53,9 +53,9 @@ impl<T: Serialize> Encoder for Writer<T> {
 
 /// Decodes one message type.
 #[derive(Debug)]
-pub struct Reader<U>(PhantomData<U>);
+pub struct MessageDecoder<U>(PhantomData<U>);
 
-impl<U: DeserializeOwned> Decoder for Reader<U> {
+impl<U: DeserializeOwned> Decoder for MessageDecoder<U> {
     type Item = U;
     type Error = Status;
 

@@ -6,7 +6,7 @@
 
 use bytes::{Buf, BufMut};
 use kintsu_dag::{NodeId, Vertex};
-use kintsu_plan::JobId;
+use kintsu_plan::RunId;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Fault;
@@ -63,7 +63,7 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The attempt.
-    pub job: JobId,
+    pub job: RunId,
     /// The lane.
     pub lane: u16,
     /// Who sends slices.

@@ -1,7 +1,7 @@
 //! Frames arrive unchanged or are refused: every flipped bit, every cut, any bytes at all.
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId, Vertex};
-use kintsu_plan::{JobId, MOST_STEP_BYTES};
+use kintsu_plan::{MOST_STEP_BYTES, RunId};
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
 use kintsu_wire::message::{Fault, FaultKind};
 use kintsu_wire::{PROTOCOL_VERSION, WireError};
@@ -35,7 +35,7 @@ fn samples() -> Vec<Vec<u8>> {
     let slice = Kind::Slice { vertex: Vertex(9), offset: 1 << 40, zero: false };
     let payload: Vec<u8> = (0..77).collect();
     let hello = Hello {
-        job: JobId(5),
+        job: RunId(5),
         lane: 2,
         from: NodeId(1),
         to: NodeId::CLIENT,
@@ -76,7 +76,7 @@ fn every_cut_is_noticed() {
 #[test]
 fn hello_and_abort_come_out_as_they_went_in() {
     let hello = Hello {
-        job: JobId(u64::MAX),
+        job: RunId(u64::MAX),
         lane: 65535,
         from: NodeId(0),
         to: NodeId::CLIENT,

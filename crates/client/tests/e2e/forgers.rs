@@ -6,8 +6,8 @@ use std::sync::Arc;
 use kintsu_client::ClientError;
 use kintsu_dag::BlockId;
 use kintsu_store::{
-    Aside, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, FileStore, Generation, Held, Listing,
-    Reason, StoreError, Usage,
+    BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, FileStore, Generation, Listing,
+    QuarantinedFile, Reason, StoreError, Usage,
 };
 use kintsu_wire::message::Encoding;
 
@@ -52,7 +52,7 @@ impl BlockStore for Forger {
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {
         self.0.delete(id, generation)
     }
-    fn look(&self, id: BlockId) -> Result<Held, StoreError> {
+    fn look(&self, id: BlockId) -> Result<BlockHead, StoreError> {
         self.0.look(id)
     }
     fn ids(&self) -> Result<Vec<BlockId>, StoreError> {
@@ -67,7 +67,7 @@ impl BlockStore for Forger {
     fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError> {
         self.0.set_aside(id, reason, at_unix)
     }
-    fn aside(&self) -> Result<Vec<Aside>, StoreError> {
+    fn aside(&self) -> Result<Vec<QuarantinedFile>, StoreError> {
         self.0.aside()
     }
     fn take_back(&self, name: &str) -> Result<BlockMeta, StoreError> {

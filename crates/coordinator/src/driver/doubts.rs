@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_wire::ambient::{Mended, is_back};
+use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{BlockRef, Fault, HeldBlock};
 
 use super::guard::guarded;
-use super::ticks::mend_now;
+use super::ticks::repair_now;
 use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::engine::census::Proof;
@@ -33,7 +33,7 @@ pub fn report(cluster: &Arc<Cluster>, suspects: Vec<LostBlock>) {
         let worker = cluster.clone();
         cluster.spawn(async move {
             match guarded(doubt(&worker, suspect)).await {
-                Ok(true) => mend_now(&worker, vec![suspect.id], None),
+                Ok(true) => repair_now(&worker, vec![suspect.id], None),
                 Ok(false) => {}
                 Err(error) => tracing::warn!("{} may be bad: {error}", suspect.id),
             }
@@ -52,7 +52,7 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
         return Ok(false);
     }
     let _once = Once { cluster, place: (node, id) };
-    if is_back(Mended::ReportsBelieved) {
+    if is_back(FixedFault::ReportsBelieved) {
         return flag(cluster, suspect, "as reported").await;
     }
     let _turn = cluster.doubts.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
@@ -109,7 +109,7 @@ pub async fn reverify(cluster: &Arc<Cluster>, blocks: Vec<(BlockId, NodeId)>) ->
         }
     }
     if !bad.is_empty() {
-        mend_now(cluster, bad, None);
+        repair_now(cluster, bad, None);
     }
     Ok(sound)
 }

@@ -10,9 +10,9 @@ use kintsu_wire::message::{BlockRef, JobEvent};
 
 use super::doubts::doubt;
 use super::guard::guarded;
-use super::run::{Job, run};
-use super::ticks::{AUTOMATIC_SLICE, mend_now};
-use super::{Listener, asks};
+use super::run::{ReadyPlan, run};
+use super::ticks::{AUTOMATIC_SLICE, repair_now};
+use super::{Listener, repair_jobs};
 use crate::cluster::{Cluster, lock};
 use crate::engine::drain::{Drain, Found, Move, Passed, Ran, Used};
 use crate::engine::repair::Tally;
@@ -25,7 +25,7 @@ const PAGE: usize = 256;
 /// Moves all blocks of a node elsewhere and reports to `listener`.
 pub async fn drain(cluster: Arc<Cluster>, node: NodeId, listener: Listener) {
     let end = guarded(drain_all(&cluster, node, &listener)).await;
-    asks::tell(&listener, end).await;
+    repair_jobs::tell(&listener, end).await;
 }
 
 async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) -> Result<JobEvent> {
@@ -101,7 +101,7 @@ async fn move_block(
         let view = match block.read(Some(&stripe)) {
             Found::Settled => return Ok(()),
             Found::Lost => {
-                mend_now(cluster, vec![id], None);
+                repair_now(cluster, vec![id], None);
                 return Err(conflict(from, "a block that is lost; it is being repaired".into()));
             }
             Found::Copy(view) => view,
@@ -123,7 +123,7 @@ async fn move_block(
             *home = Some(to);
         }
         let (label, expect, generation) = (label.pack(), stripe.expect(), stripe.record.generation);
-        let job = Job {
+        let job = ReadyPlan {
             plan: &plan,
             view: &view,
             generation,

@@ -11,11 +11,11 @@ use kintsu_wire::message::{BlockRef, JobEvent, Label};
 
 use super::doubts::doubt;
 use super::guard::guarded;
-use super::run::{Job, run};
-use super::{Listener, asks};
+use super::run::{ReadyPlan, run};
+use super::{Listener, repair_jobs};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
-use crate::engine::encode::{Encode, Encoding, Placing, Ran, Refused};
+use crate::engine::encode::{EncodeProgress, Placing, Ran, Refused, StripeEncode};
 use crate::engine::repair::Tally;
 use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
@@ -27,14 +27,14 @@ const LEAST_SLICE_BYTES: u32 = 32 << 10;
 /// Encodes an object and reports to `listener`.
 pub async fn encode(cluster: Arc<Cluster>, name: String, listener: Listener) {
     let end = guarded(encode_all(&cluster, &name, &listener)).await;
-    asks::tell(&listener, end).await;
+    repair_jobs::tell(&listener, end).await;
 }
 
 async fn encode_all(cluster: &Arc<Cluster>, name: &str, listener: &Listener) -> Result<JobEvent> {
     let started_ms = cluster.now_ms();
     let wanted = name.to_owned();
     let object = cluster.meta.off(move |meta| meta.snapshot()?.object(&wanted)).await?;
-    let mut encoding = Encoding::new(name, object.size);
+    let mut encoding = EncodeProgress::new(name, object.size);
     let ids = object.ids(0, u64::MAX).into_iter().map(|(_, id)| id);
     let mut stripes = futures::stream::iter(ids)
         .map(|id| async move {
@@ -76,7 +76,7 @@ async fn attempts(
     touched: &mut Vec<(NodeId, BlockRef)>,
     claims: &mut Vec<Arc<Writing>>,
 ) -> Result<u64> {
-    let mut encode = Encode::default();
+    let mut encode = StripeEncode::default();
     while encode.begins() {
         let (stripe, label) = cluster.load(id).await?.unzip();
         if let Some(bytes) = encode.settled(stripe.as_ref()) {
@@ -98,7 +98,7 @@ async fn attempts(
         touched.extend(placing.places.iter().map(|&(node, id)| (node, BlockRef { id, generation })));
         let expect = stripe.expect();
         let label = Label { homes: placing.view.homes.clone(), ..label }.pack();
-        let job = Job {
+        let job = ReadyPlan {
             plan: &plan,
             view: &placing.view,
             generation,
@@ -135,7 +135,12 @@ async fn attempts(
 }
 
 /// Plans an attempt. Blocking.
-fn plan(cluster: &Cluster, snapshot: &Snapshot, encode: &Encode, stripe: &Stripe) -> Result<(Placing, Plan)> {
+fn plan(
+    cluster: &Cluster,
+    snapshot: &Snapshot,
+    encode: &StripeEncode,
+    stripe: &Stripe,
+) -> Result<(Placing, Plan)> {
     let (topology, usable) = cluster.nodes();
     let sweeping = cluster.sweeping(snapshot, stripe.id)?;
     let placing =

@@ -7,17 +7,17 @@ use kintsu_plan::PlanError;
 use kintsu_wire::message::FaultKind;
 
 use crate::cluster::Cluster;
-use crate::engine::repair::{Absent, Mend};
+use crate::engine::repair::{Absent, StripeRepair};
 use crate::error::CoordinatorError;
 use crate::meta::Meta;
 
 /// The error of a repair that has no plan. If blocks are missing, it names them.
-pub async fn explain(cluster: &Arc<Cluster>, mend: &Mend, error: PlanError) -> CoordinatorError {
+pub async fn explain(cluster: &Arc<Cluster>, repair: &StripeRepair, error: PlanError) -> CoordinatorError {
     if !matches!(error, PlanError::Unrecoverable { .. }) {
         return error.into();
     }
     let (_, usable) = cluster.nodes();
-    let (absent, stripe) = (mend.absent(&|node| usable.contains(&node)), mend.id());
+    let (absent, stripe) = (repair.absent(&|node| usable.contains(&node)), repair.id());
     let ids: Vec<BlockId> = absent.iter().map(|a| BlockId { stripe, index: a.index }).collect();
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;

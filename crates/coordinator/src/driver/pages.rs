@@ -36,7 +36,7 @@ pub enum Source {
 
 /// Where the next page of a source begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct PageStart {
     /// For sources of several ranges: which one.
     part: usize,
     /// The last stripe of the previous page.
@@ -48,14 +48,14 @@ pub struct Place {
 /// A page.
 pub struct Page {
     pub wants: Vec<Want>,
-    pub next: Option<Place>,
+    pub next: Option<PageStart>,
 }
 
 /// A page before its stripes are assigned to nodes. Each stripe is read once, here.
 #[derive(Default)]
 struct Found {
     due: Vec<Due>,
-    next: Option<Place>,
+    next: Option<PageStart>,
 }
 
 /// The next page of a source, with its stripes assigned to nodes. `dealt` is what earlier pages of the same
@@ -66,7 +66,7 @@ struct Found {
 pub async fn page(
     cluster: &Arc<Cluster>,
     source: Source,
-    place: Place,
+    place: PageStart,
     order: Order,
     mut dealt: Dealt,
 ) -> Result<(Page, Dealt)> {
@@ -77,7 +77,7 @@ pub async fn page(
         let Found { due, next } = find(&worker, &snapshot, &down, source, place, &order)?;
         let (topology, readable) = worker.nodes();
         let topology = order.narrow(topology);
-        let slow = worker.laggards().now(worker.now_ms());
+        let slow = worker.slow_nodes().now(worker.now_ms());
         let scene = Scene { topology: &topology, readable: &readable, slow: &slow };
         // Planning may take a while, so it works on a copy: other repairs go on meanwhile.
         let mut recovery = worker.recovery().clone();
@@ -93,7 +93,7 @@ fn find(
     snapshot: &Snapshot,
     down: &BTreeSet<NodeId>,
     source: Source,
-    place: Place,
+    place: PageStart,
     order: &Order,
 ) -> Result<Found> {
     let rows = if order.together() { PAGE_TOGETHER } else { PAGE };
@@ -122,7 +122,7 @@ impl Search<'_> {
     fn node(
         &self,
         node: NodeId,
-        place: Place,
+        place: PageStart,
         choose: &dyn Fn(&StripeRecord, BlockIndex) -> Vec<BlockIndex>,
     ) -> Result<Found> {
         let rows = self.snapshot.placed(node, place.after, self.rows)?;
@@ -134,11 +134,11 @@ impl Search<'_> {
             }
         }
         let next = rows.last().filter(|_| rows.len() == self.rows);
-        let next = next.map(|last| Place { after: Some(last.stripe), ..place });
+        let next = next.map(|last| PageStart { after: Some(last.stripe), ..place });
         Ok(Found { due, next })
     }
 
-    fn object(&self, name: &str, place: Place) -> Result<Found> {
+    fn object(&self, name: &str, place: PageStart) -> Result<Found> {
         let object = self.snapshot.object(name)?;
         let ids = object.ids(place.seen, self.rows as u64);
         let mut due = Vec::new();
@@ -148,13 +148,14 @@ impl Search<'_> {
                 due.extend(self.due(*id, stripe, blocks)?);
             }
         }
-        let next = (ids.len() == self.rows).then(|| Place { seen: place.seen + self.rows as u64, ..place });
+        let next =
+            (ids.len() == self.rows).then(|| PageStart { seen: place.seen + self.rows as u64, ..place });
         Ok(Found { due, next })
     }
 
     /// The flagged blocks first, then node after node. A stripe that an earlier part has returned is not
     /// returned again.
-    fn parts(&self, nodes: &[NodeId], gone: &BTreeSet<NodeId>, mut place: Place) -> Result<Found> {
+    fn parts(&self, nodes: &[NodeId], gone: &BTreeSet<NodeId>, mut place: PageStart) -> Result<Found> {
         let mut page = match place.part.checked_sub(1) {
             None => self.flagged(gone, place.clone())?,
             Some(i) if i < nodes.len() => {
@@ -167,13 +168,13 @@ impl Search<'_> {
             Some(_) => Found::default(),
         };
         if page.next.is_none() && place.part < nodes.len() {
-            place = Place { part: place.part + 1, after: None, seen: 0 };
+            place = PageStart { part: place.part + 1, after: None, seen: 0 };
             page.next = Some(place);
         }
         Ok(page)
     }
 
-    fn flagged(&self, gone: &BTreeSet<NodeId>, place: Place) -> Result<Found> {
+    fn flagged(&self, gone: &BTreeSet<NodeId>, place: PageStart) -> Result<Found> {
         let rows = self.snapshot.lost(place.after, self.rows)?;
         let mut due = Vec::new();
         let stripes: BTreeSet<StripeId> = rows.iter().map(|(id, _)| id.stripe).collect();
@@ -184,7 +185,7 @@ impl Search<'_> {
             }
         }
         let next = rows.last().filter(|_| rows.len() >= self.rows);
-        let next = next.map(|(last, _)| Place { after: Some(last.stripe), ..place });
+        let next = next.map(|(last, _)| PageStart { after: Some(last.stripe), ..place });
         Ok(Found { due, next })
     }
 
@@ -227,7 +228,7 @@ mod tests {
         let wants = async || {
             let dealt = Dealt::default();
             let source = Source::Node(NodeId(0));
-            page(&cluster, source, Place::default(), order.clone(), dealt).await.unwrap().0.wants
+            page(&cluster, source, PageStart::default(), order.clone(), dealt).await.unwrap().0.wants
         };
         let stripes = |wants: &[Want], node: NodeId| {
             let snapshot = cluster.meta.snapshot().unwrap();
@@ -240,15 +241,15 @@ mod tests {
         let before = wants().await;
         assert!(stripes(&before, NodeId(2)) > 0, "{before:?}");
         for repair in [1, 2] {
-            cluster.laggards().found(NodeId(2), repair, cluster.now_ms());
+            cluster.slow_nodes().found(NodeId(2), repair, cluster.now_ms());
         }
         let after = wants().await;
         assert_eq!((after.len(), stripes(&after, NodeId(2))), (before.len(), 0), "{after:?}");
         // A repair needs two helpers, and only one node is left that is not slow: so slow nodes take part
         // again.
         for repair in [3, 4] {
-            cluster.laggards().found(NodeId(1), repair, cluster.now_ms());
-            cluster.laggards().found(NodeId(3), repair, cluster.now_ms());
+            cluster.slow_nodes().found(NodeId(1), repair, cluster.now_ms());
+            cluster.slow_nodes().found(NodeId(3), repair, cluster.now_ms());
         }
         let most = wants().await;
         assert_eq!(most.len(), before.len());

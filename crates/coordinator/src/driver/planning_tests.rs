@@ -11,7 +11,7 @@ use kintsu_dag::{BlockIndex, Ecdag, NodeId, StripeId};
 use kintsu_plan::Method;
 use tokio::sync::mpsc;
 
-use super::{Source, ask};
+use super::{Source, start_repairs};
 use crate::cluster::{Cluster, lock};
 use crate::engine::repair::Order;
 use crate::handlers::tests::{cluster, put, silence};
@@ -130,7 +130,7 @@ async fn repairs_are_planned_where_they_hold_up_nobody() {
         silence(&cluster, &[0]);
         let order = Order { method, ..Order::default() };
         let (listener, mut events) = mpsc::channel(64);
-        ask(&cluster, Source::Node(NodeId(0)), order, Some(listener));
+        start_repairs(&cluster, Source::Node(NodeId(0)), order, Some(listener));
         while events.recv().await.is_some() {}
         let seen = seen.lock().unwrap();
         assert!(seen.plans > 0, "nothing was planned");

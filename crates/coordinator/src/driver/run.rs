@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::Cluster;
 
 /// A plan, ready to be run.
-pub struct Job<'a> {
+pub struct ReadyPlan<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// The stripe it was made for.
@@ -35,8 +35,11 @@ pub struct Job<'a> {
 ///
 /// # Errors
 /// The plan does not become programs.
-pub async fn run(cluster: &Arc<Cluster>, job: Job<'_>) -> Result<(Vec<Program>, Conducted), PlanError> {
-    run_watched(cluster, job, None, &cluster.stop).await
+pub async fn run(
+    cluster: &Arc<Cluster>,
+    ready: ReadyPlan<'_>,
+) -> Result<(Vec<Program>, Conducted), PlanError> {
+    run_watched(cluster, ready, None, &cluster.stop).await
 }
 
 /// As [`run`]. `watcher` receives the progress of the nodes. `cancel` ends the run early; what was done until
@@ -46,26 +49,26 @@ pub async fn run(cluster: &Arc<Cluster>, job: Job<'_>) -> Result<(Vec<Program>, 
 /// As [`run`].
 pub async fn run_watched(
     cluster: &Arc<Cluster>,
-    job: Job<'_>,
+    ready: ReadyPlan<'_>,
     watcher: Option<watch::Sender<Observed>>,
     cancel: &CancellationToken,
 ) -> Result<(Vec<Program>, Conducted), PlanError> {
     let peers = |node| cluster.data(node);
-    let programs = job.plan.programs(&ProgramContext {
-        job: cluster.next_job(),
-        view: job.view,
-        generation: job.generation,
-        window: (job.start, u64::MAX),
-        slice_bytes: job.slice_bytes,
-        expect: job.expect,
-        label: job.label,
+    let programs = ready.plan.programs(&ProgramContext {
+        job: cluster.next_number(),
+        view: ready.view,
+        generation: ready.generation,
+        window: (ready.start, u64::MAX),
+        slice_bytes: ready.slice_bytes,
+        expect: ready.expect,
+        label: ready.label,
         peers: &peers,
-        resume_key: job.resume_key,
+        resume_key: ready.resume_key,
     })?;
     let control = |node| cluster.control(node);
     let conducted = cluster.conductor.conduct(programs.clone(), &control, None, watcher, cancel).await;
     if let Some(fault) = &conducted.fault {
-        tracing::warn!("{}: {fault}", job.view.id);
+        tracing::warn!("{}: {fault}", ready.view.id);
         if fault.kind == FaultKind::Lost {
             cluster.members().suspect(fault.node);
         }

@@ -8,8 +8,8 @@ use kintsu_wire::message::{HeldBlock, JobEvent, Nothing};
 use tokio::sync::mpsc;
 
 use super::guard::guarded;
-use super::ticks::mend_now;
-use super::{Listener, asks, quarantine};
+use super::ticks::repair_now;
+use super::{Listener, quarantine, repair_jobs};
 use crate::cluster::Cluster;
 use crate::engine::census::{self, Proof, Read};
 use crate::engine::scrub::{Scrub, Scrubbed};
@@ -22,7 +22,7 @@ const PAGE: usize = 8192;
 /// Verifies the blocks of these nodes and reports to `listener`.
 pub async fn scrub(cluster: Arc<Cluster>, nodes: Vec<NodeId>, listener: Listener) {
     let end = guarded(scrub_all(&cluster, nodes, &listener)).await;
-    asks::tell(&listener, end).await;
+    repair_jobs::tell(&listener, end).await;
 }
 
 async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, listener: &Listener) -> Result<JobEvent> {
@@ -43,7 +43,7 @@ async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, listener: &Listen
     }
     let lost = sum.lost();
     let flagged = sum.flagged(cluster.meta.off(move |meta| meta.mark_lost(&lost)).await?);
-    mend(cluster, flagged, &mut sum, listener).await;
+    repair(cluster, flagged, &mut sum, listener).await;
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
     Ok(JobEvent::Ended(sum.end(seconds)))
 }
@@ -109,12 +109,12 @@ async fn compare(cluster: &Arc<Cluster>, node: NodeId, held: Vec<HeldBlock>) -> 
 }
 
 /// Has bad blocks repaired and adds that to the report.
-async fn mend(cluster: &Arc<Cluster>, blocks: Vec<BlockId>, sum: &mut Scrubbed, listener: &Listener) {
+async fn repair(cluster: &Arc<Cluster>, blocks: Vec<BlockId>, sum: &mut Scrubbed, listener: &Listener) {
     if blocks.is_empty() {
         return;
     }
     let (events, mut stream) = mpsc::channel(16);
-    mend_now(cluster, blocks, Some(events));
+    repair_now(cluster, blocks, Some(events));
     while let Some(event) = stream.recv().await {
         match event {
             Ok(JobEvent::Ended(repair)) => return sum.repaired(repair),

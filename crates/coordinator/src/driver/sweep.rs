@@ -101,7 +101,7 @@ async fn call(
     removed: Vec<u64>,
 ) -> Result<Deleted> {
     let mut agent = cluster.agent(node)?;
-    let request = DeleteBlocks { blocks, removed, number: cluster.next_job().0 };
+    let request = DeleteBlocks { blocks, removed, number: cluster.next_number().0 };
     answer(node, PATIENCE, "it did not delete in time", agent.delete(request)).await
 }
 

@@ -8,7 +8,7 @@ use kintsu_dag::NodeId;
 use super::doubts::reverify_node;
 use super::guard::guarded;
 use super::pages::Source;
-use super::{ask, asks, wipe};
+use super::{repair_jobs, start_repairs, wipe};
 use crate::cluster::Cluster;
 use crate::engine::members::Change;
 use crate::engine::repair::Order;
@@ -95,19 +95,23 @@ async fn start_due_repairs(cluster: &Arc<Cluster>, overdue: Vec<NodeId>) -> Resu
         .await?;
     if cluster.auto().tick(cluster.now_ms(), lost, placed) {
         let order = Order { slice_bytes: AUTOMATIC_SLICE, ..Order::default() };
-        asks::ask(cluster, Source::Overdue(overdue), order, None);
+        repair_jobs::start_repairs(cluster, Source::Overdue(overdue), order, None);
     }
     Ok(())
 }
 
 /// Has these blocks repaired at once, on the nodes where they are if these live. If nobody listens and repairs may not start
 /// by themselves yet, the blocks stay flagged, and are repaired later.
-pub fn mend_now(cluster: &Arc<Cluster>, blocks: Vec<kintsu_dag::BlockId>, listener: Option<super::Listener>) {
+pub fn repair_now(
+    cluster: &Arc<Cluster>,
+    blocks: Vec<kintsu_dag::BlockId>,
+    listener: Option<super::Listener>,
+) {
     if !cluster.gate().may_repair(listener.is_some()) {
         return;
     }
     let order = Order { slice_bytes: AUTOMATIC_SLICE, in_place: true, ..Order::default() };
-    ask(cluster, Source::Blocks(blocks), order, listener);
+    start_repairs(cluster, Source::Blocks(blocks), order, listener);
 }
 
 #[cfg(test)]
@@ -134,7 +138,7 @@ mod tests {
         }
         tick(&cluster, &mut Ticks::default()).await.unwrap();
         assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap(), puts[..1], "the others are undone");
-        assert_eq!(cluster.queue().asks(), 1, "repairs are due");
+        assert_eq!(cluster.queue().jobs(), 1, "repairs are due");
         assert_eq!(cluster.leases().expired(u64::MAX), puts[..1], "it is tried again");
     }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::ambient::{Mended, is_back};
+use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{JobEvent, JobReport, Nothing};
 
 use super::damage::needing;
 use super::guard::guarded;
-use super::{Listener, asks};
+use super::{Listener, repair_jobs};
 use crate::cluster::Cluster;
 use crate::engine::damage::Harm;
 use crate::engine::wipe::{ordered, refused};
@@ -44,7 +44,7 @@ pub async fn order(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: 
                 got,
             });
         }
-        if !is_back(Mended::WipesUnrecorded) {
+        if !is_back(FixedFault::WipesUnrecorded) {
             // From now on nothing is read from the node or written to it, also after a restart.
             cluster.members().set_wiping(node, true);
             cluster.places().wiped(node);
@@ -79,7 +79,7 @@ async fn wipe(cluster: Arc<Cluster>, node: NodeId, listener: Option<Listener>) {
     let Some(listener) = listener else { return };
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
     let report = JobReport { kind: "wipe".into(), seconds, ..JobReport::default() };
-    asks::tell(&listener, wiped.map(|()| JobEvent::Ended(report))).await;
+    repair_jobs::tell(&listener, wiped.map(|()| JobEvent::Ended(report))).await;
 }
 
 /// Completes a wipe that was interrupted.
@@ -108,7 +108,7 @@ async fn turn(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>)
 
 async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>) -> Result<()> {
     let records = cluster.meta.off(|meta| meta.snapshot()?.nodes()).await?;
-    if !records.get(&node).is_some_and(|record| record.wiping) && !is_back(Mended::WipesUnrecorded) {
+    if !records.get(&node).is_some_and(|record| record.wiping) && !is_back(FixedFault::WipesUnrecorded) {
         cluster.members().set_wiping(node, false);
         return Ok(());
     }

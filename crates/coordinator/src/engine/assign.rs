@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{NodeId, StripeId};
-use kintsu_plan::{Assignment, Recovery, Shares, Topology, Waiting};
+use kintsu_plan::{Assignment, DamagedStripe, Recovery, Shares, Topology};
 
 use super::repair::{Losses, Order, Want};
 use super::slow;
@@ -52,7 +52,7 @@ pub fn assign(
     dealt: &mut Dealt,
     due: Vec<Due>,
 ) -> (Vec<Want>, Vec<Assignment>) {
-    let waiting: Vec<Waiting> = due.iter().map(|due| due.waiting(scene.readable)).collect();
+    let waiting: Vec<DamagedStripe> = due.iter().map(|due| due.waiting(scene.readable)).collect();
     waiting.iter().for_each(|waiting| dealt.losses.add(waiting));
     let waiting: Vec<_> = waiting.into_iter().map(|waiting| without(scene.slow, waiting)).collect();
     let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, scene.topology, &waiting);
@@ -73,7 +73,7 @@ pub fn assign(
 impl Due {
     /// The stripe as its repair will see it: a block that cannot be read has no home, and a node that keeps a
     /// block of the stripe or still has to delete one must not get another.
-    fn waiting(&self, readable: &BTreeSet<NodeId>) -> Waiting {
+    fn waiting(&self, readable: &BTreeSet<NodeId>) -> DamagedStripe {
         let lost = &self.want.blocks;
         let view = self.stripe.view(|index, block| {
             let made = block.digest.is_some() && !lost.contains(&index);
@@ -81,13 +81,13 @@ impl Due {
         });
         let kept = self.stripe.record.made().filter(|(index, _)| !lost.contains(index));
         let barred = kept.map(|(_, block)| block.node).chain(self.sweeping.iter().copied()).collect();
-        Waiting { view, lost: lost.clone(), barred }
+        DamagedStripe { view, lost: lost.clone(), barred }
     }
 }
 
 /// The stripe without the blocks of these slow nodes, as far as it can spare them. Its repair will avoid
 /// these nodes, so the common plan must not rely on them.
-fn without(slow: &[NodeId], waiting: Waiting) -> Waiting {
+fn without(slow: &[NodeId], waiting: DamagedStripe) -> DamagedStripe {
     let spared = slow::without(&waiting.view, slow, |_, blocks| {
         let mut left = waiting.clone();
         blocks.iter().for_each(|block| left.view.homes[usize::from(block.0)] = None);

@@ -21,7 +21,7 @@ const ATTEMPTS: u32 = 6;
 
 /// The progress of encoding one object.
 #[derive(Debug)]
-pub struct Encoding {
+pub struct EncodeProgress {
     name: String,
     tally: Tally,
     failed: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Encoding {
     total: u64,
 }
 
-impl Encoding {
+impl EncodeProgress {
     /// Begins the encoding of an object of `total` bytes.
     pub fn new(name: &str, total: u64) -> Self {
         Self { name: name.into(), tally: Tally::default(), failed: Vec::new(), done: 0, total }
@@ -54,7 +54,7 @@ impl Encoding {
 
 /// One stripe that is to get its parity.
 #[derive(Debug, Clone, Default)]
-pub struct Encode {
+pub struct StripeEncode {
     shunned: BTreeSet<NodeId>,
     attempts: u32,
     last: String,
@@ -88,7 +88,7 @@ pub enum Ran {
     Again { doubt: Option<LostBlock>, wait: bool },
 }
 
-impl Encode {
+impl StripeEncode {
     /// Whether there is another attempt. An attempt begins with reading the stripe.
     pub fn begins(&mut self) -> bool {
         self.attempts += 1;
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_stripe_is_encoded_when_all_parity_is_durable() {
         let (stripe, topology, usable) = plain();
-        let mut encode = Encode::default();
+        let mut encode = StripeEncode::default();
         assert_eq!((encode.settled(None), encode.settled(Some(&stripe))), (Some(0), None));
         assert!(encode.begins());
         let placing = encode.place(&stripe, topology, &usable, &BTreeSet::new()).unwrap();
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_node_at_fault_is_shunned_and_its_bad_data_are_looked_into() {
         let (stripe, topology, usable) = plain();
-        let mut encode = Encode::default();
+        let mut encode = StripeEncode::default();
         let placing = encode.place(&stripe, topology.clone(), &usable, &BTreeSet::new()).unwrap();
         let detail = String::new();
         let lost = Fault { kind: FaultKind::Lost, node: NodeId(2), block: None, detail: detail.clone() };
@@ -267,14 +267,14 @@ mod tests {
         // No node is left, and the message says which fault led to that.
         let refused = encode.place(&stripe, topology.clone(), &usable, &usable).unwrap_err();
         assert!(matches!(&refused, Refused::Because(why) if why.contains("; after ")), "{refused:?}");
-        let fresh = Encode::default().place(&stripe, topology, &usable, &usable).unwrap_err();
+        let fresh = StripeEncode::default().place(&stripe, topology, &usable, &usable).unwrap_err();
         assert!(matches!(fresh, Refused::Plan(_)));
     }
 
     #[test]
     fn without_all_data_there_is_no_parity_and_after_six_attempts_no_more() {
         let (stripe, topology, mut usable) = plain();
-        let mut encode = Encode::default();
+        let mut encode = StripeEncode::default();
         usable.remove(&NodeId(1));
         let refused = encode.place(&stripe, topology, &usable, &BTreeSet::new()).unwrap_err();
         assert_eq!(refused, Refused::Because("all but b1 on N1 of 2 data blocks".into()));
@@ -283,7 +283,7 @@ mod tests {
         assert!(
             encode.gave_up().starts_with("gave up after 6 attempts: N2 still deletes an earlier file of ")
         );
-        let mut object = Encoding::new("a", 10);
+        let mut object = EncodeProgress::new("a", 10);
         assert_eq!(object.ended(stripe.id, Ok(4), &Tally::default()), (4, 10));
         assert_eq!(object.ended(stripe.id, Err("no".into()), &Tally::default()), (4, 10));
         assert_eq!(object.end().1, [format!("stripe {} of \"a\": no", stripe.id)]);

@@ -1,36 +1,36 @@
 //! Decides about repairs: pure state machines and their bookkeeping. The driver does the work.
 //!
 //! - [`Queue`]: which stripes are repaired, for which jobs, and how many at once.
-//! - [`Mend`]: the repair of one stripe, from the first plan through faults and new plans to the blocks' new
+//! - [`StripeRepair`]: the repair of one stripe, from the first plan through faults and new plans to the blocks' new
 //!   homes.
-//! - [`Rounds`]: its blocks together, or one by one; [`Waits`] and [`Hope`]: whether it waits for news of nodes.
-//! - [`Pace`] and [`suspects`]: whether a repair is so slow that it is worth avoiding the nodes that delay
-//!   it, and which nodes these are; [`Laggards`]: which nodes have delayed repairs lately.
+//! - [`Rounds`]: its blocks together, or one by one; [`WaitBudget`] and [`Hope`]: whether it waits for news of nodes.
+//! - [`RepairSpeed`] and [`suspects`]: whether a repair is so slow that it is worth avoiding the nodes that delay
+//!   it, and which nodes these are; [`SlowNodes`]: which nodes have delayed repairs lately.
 //! - [`Auto`]: when repairs start automatically.
 //! - [`Tally`]: what was read and moved; [`Losses`]: how fast it could have been at best.
 //!
-//! Nothing here reads a clock, does I/O or touches metadata. The driver (`driver::mend`) runs what these
+//! Nothing here reads a clock, does I/O or touches metadata. The driver (`driver::repair`) runs what these
 //! machines order and tells them how it ended.
 
 mod auto;
 mod hope;
-mod laggards;
 mod losses;
-mod mend;
-mod pace;
 mod queue;
 mod rounds;
+mod slow_nodes;
+mod speed;
+mod stripe_repair;
 mod suspects;
 mod tally;
 
 pub use auto::Auto;
-pub use hope::{Hope, Planned, Waits, plan};
-pub use laggards::Laggards;
+pub use hope::{Hope, Planned, WaitBudget, plan};
 pub use losses::Losses;
-pub use mend::{Absent, Attempt, Circumstances, Mend, Verdict};
-pub use pace::{Pace, Paces, Slow};
-pub use queue::{AskId, Asked, Command, Outcome, Queue, Want};
+pub use queue::{Command, Outcome, Queue, RepairJobId, RepairResult, Want};
 pub use rounds::Rounds;
+pub use slow_nodes::SlowNodes;
+pub use speed::{RepairSpeed, RepairSpeeds, Slow};
+pub use stripe_repair::{Absent, Attempt, Circumstances, StripeRepair, Verdict};
 pub use suspects::suspects;
 pub use tally::Tally;
 

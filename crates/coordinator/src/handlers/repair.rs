@@ -9,7 +9,7 @@ use kintsu_plan::{Method, Schedule, choose_requestors};
 use kintsu_wire::message::{Repair, RepairTarget, Requestors};
 
 use crate::cluster::{Cluster, unknown_node};
-use crate::driver::{AUTOMATIC_SLICE, Listener, Source, ask};
+use crate::driver::{AUTOMATIC_SLICE, Listener, Source, start_repairs};
 use crate::engine::repair::Order;
 use crate::error::{CoordinatorError, Result};
 
@@ -51,7 +51,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
         method => method,
     };
     let order = Order { method, slice_bytes, in_place: false, schedule, requestors, per_node };
-    ask(cluster, source, order, Some(listener));
+    start_repairs(cluster, source, order, Some(listener));
     Ok(())
 }
 
@@ -124,7 +124,7 @@ mod tests {
             let error = handle(&cluster, wrong, listener.clone()).await.unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
-        assert_eq!(cluster.queue().asks(), 0);
+        assert_eq!(cluster.queue().jobs(), 0);
     }
 
     #[tokio::test]

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_is_bad_indeed_is_mended_at_once() {
+    async fn what_is_bad_indeed_is_repaired_at_once() {
         let live = Live::start(5).await;
         let (stripe, record) = live.put("a").await;
         let (flipped, gone) = (record.blocks[0].unwrap().node, record.blocks[3].unwrap().node);
@@ -81,7 +81,7 @@ mod tests {
         handle(&live.cluster, report(stripe, 3, gone, FaultKind::Missing)).await.unwrap();
         live.until("both are repaired", |_| {
             let there = live.file(flipped, stripe, 0).exists() && live.file(gone, stripe, 3).exists();
-            there && lost(&live) == 0 && live.cluster.queue().asks() == 0
+            there && lost(&live) == 0 && live.cluster.queue().jobs() == 0
         })
         .await;
         live.check("a").await;
@@ -89,7 +89,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_block_that_its_disk_cannot_read_is_mended() {
+    async fn a_block_that_its_disk_cannot_read_is_repaired() {
         let live = Live::start(5).await;
         let (stripe, record) = live.put("a").await;
         let home = record.blocks[1].unwrap().node;
@@ -99,7 +99,7 @@ mod tests {
         std::os::unix::fs::symlink("/proc/self/mem", &file).unwrap();
         handle(&live.cluster, report(stripe, 1, home, FaultKind::Io)).await.unwrap();
         let whole = |file: &std::path::Path| file.symlink_metadata().is_ok_and(|meta| meta.is_file());
-        live.until("repaired", |_| whole(&file) && lost(&live) == 0 && live.cluster.queue().asks() == 0)
+        live.until("repaired", |_| whole(&file) && lost(&live) == 0 && live.cluster.queue().jobs() == 0)
             .await;
         live.check("a").await;
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_wire::ambient::{Mended, is_back};
+use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind};
 use redb::{ReadableTable, ReadableTableMetadata};
 
@@ -28,7 +28,7 @@ impl Meta {
     /// # Errors
     /// The disk fails.
     pub fn mark_found(&self, blocks: &[(BlockId, NodeId)], proof: Proof) -> Result<Vec<BlockId>> {
-        if is_back(Mended::ReportsBelieved) {
+        if is_back(FixedFault::ReportsBelieved) {
             return Ok(Vec::new());
         }
         self.flag_all(blocks.iter().map(|&(id, node)| (id, node, None)), proof)

@@ -42,7 +42,7 @@ enum Lane {
 
 /// The link of one node.
 #[derive(Default)]
-struct Link {
+struct NodeLink {
     /// Bytes per second in each direction; 0 for no limit.
     rate: AtomicU64,
     cut: AtomicBool,
@@ -50,7 +50,7 @@ struct Link {
     down: Way,
 }
 
-impl Link {
+impl NodeLink {
     /// Waits until this many bytes have passed in one direction.
     async fn pass(&self, way: &Way, bytes: usize) {
         self.whole().await;
@@ -79,11 +79,11 @@ impl Link {
 /// The links of all nodes.
 #[derive(Default)]
 pub struct Net {
-    links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
+    links: Mutex<BTreeMap<NodeId, Arc<NodeLink>>>,
 }
 
 impl Net {
-    fn link(&self, node: NodeId) -> Arc<Link> {
+    fn link(&self, node: NodeId) -> Arc<NodeLink> {
         self.links.lock().unwrap().entry(node).or_default().clone()
     }
 
@@ -174,7 +174,7 @@ fn listen() -> (TcpListener, SocketAddr) {
 async fn pump(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
-    ways: Vec<(Arc<Link>, Lane)>,
+    ways: Vec<(Arc<NodeLink>, Lane)>,
 ) {
     let mut chunk = vec![0; CHUNK];
     while let Ok(read) = from.read(&mut chunk).await {

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::generic::{self, Job, Unit, Vector};
+use super::generic::{self, PassRange, Unit, Vector};
 use super::tables::NibbleTables;
 use crate::arch::Arch;
 
@@ -91,7 +91,7 @@ impl Vector for Ymm {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 
-    unsafe fn run(job: &Job<'_, Self>) {
+    unsafe fn run(job: &PassRange<'_, Self>) {
         unsafe {
             match (job.outputs.len(), job.ones) {
                 (1, true) => run::<1, 8, true>(job),
@@ -108,6 +108,6 @@ impl Vector for Ymm {
 }
 
 #[target_feature(enable = "avx2")]
-unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &Job<'_, Ymm>) {
+unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &PassRange<'_, Ymm>) {
     unsafe { generic::run::<Ymm, ROWS, STRIP, ONES>(job) }
 }

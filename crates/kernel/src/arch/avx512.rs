@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::generic::{self, Job, Unit, Vector};
+use super::generic::{self, PassRange, Unit, Vector};
 use super::tables::bit_matrix;
 use crate::arch::Arch;
 
@@ -85,7 +85,7 @@ impl Vector for Zmm {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
     }
 
-    unsafe fn run(job: &Job<'_, Self>) {
+    unsafe fn run(job: &PassRange<'_, Self>) {
         unsafe {
             match (job.outputs.len(), job.ones) {
                 (1, true) => run::<1, 4, true>(job),
@@ -104,6 +104,6 @@ impl Vector for Zmm {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &Job<'_, Zmm>) {
+unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &PassRange<'_, Zmm>) {
     unsafe { generic::run::<Zmm, ROWS, STRIP, ONES>(job) }
 }

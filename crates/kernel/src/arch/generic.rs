@@ -73,11 +73,11 @@ pub(super) trait Vector: Copy + 'static {
     /// Hints that the cache line at `at`, which need not be valid, will be needed in the L2 cache.
     unsafe fn prefetch(at: *const u8);
     /// Runs a job with a strip width that suits its rows, with the instructions enabled.
-    unsafe fn run(job: &Job<'_, Self>);
+    unsafe fn run(job: &PassRange<'_, Self>);
 }
 
 /// One pass over one range of bytes.
-pub(super) struct Job<'a, V: Vector> {
+pub(super) struct PassRange<'a, V: Vector> {
     /// `columns.len() x outputs.len()` coefficients, column after column.
     pub tables: &'a [V::Table],
     /// Where the inputs start.
@@ -99,7 +99,7 @@ pub(super) struct Job<'a, V: Vector> {
 /// single input may also be the single output, because a strip is stored after it was loaded.
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector, const ROWS: usize, const STRIP: usize, const ONES: bool>(
-    job: &Job<'_, V>,
+    job: &PassRange<'_, V>,
 ) {
     let wide = STRIP * V::BYTES;
     let mut at = 0;
@@ -122,7 +122,7 @@ pub(super) unsafe fn run<V: Vector, const ROWS: usize, const STRIP: usize, const
 /// One strip at offset `at`; when `PARTIAL`, the bytes from there to the end, fewer than a vector.
 #[inline(always)]
 unsafe fn strip<V: Vector, const ROWS: usize, const STRIP: usize, const ONES: bool, const PARTIAL: bool>(
-    job: &Job<'_, V>,
+    job: &PassRange<'_, V>,
     at: usize,
 ) {
     let rest = job.len - at;
@@ -257,7 +257,7 @@ impl<T> Pass<T> {
             *to = output[start..start + len].as_mut_ptr();
         }
         let accumulate = mode == Mode::Accumulate;
-        let job = Job::<V> {
+        let job = PassRange::<V> {
             tables: &self.tables,
             columns,
             outputs: rows,
@@ -291,7 +291,7 @@ impl<V: Vector + std::fmt::Debug> Arch for Unit<V> {
 
     fn xor_into(&self, dst: &mut [u8], src: &[u8]) {
         let len = dst.len().min(src.len());
-        let job = Job::<V> {
+        let job = PassRange::<V> {
             tables: &[],
             columns: &[src.as_ptr()],
             outputs: &[dst.as_mut_ptr()],
@@ -305,7 +305,7 @@ impl<V: Vector + std::fmt::Debug> Arch for Unit<V> {
 
     fn scale_in_place(&self, c: u8, data: &mut [u8]) {
         let region = data.as_mut_ptr();
-        let job = Job::<V> {
+        let job = PassRange::<V> {
             tables: &[V::table(c)],
             columns: &[region.cast_const()],
             outputs: &[region],

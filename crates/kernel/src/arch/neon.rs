@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use super::generic::{self, Job, Unit, Vector};
+use super::generic::{self, PassRange, Unit, Vector};
 use super::tables::NibbleTables;
 use crate::arch::Arch;
 
@@ -83,7 +83,7 @@ impl Vector for Quad {
     #[inline(always)]
     unsafe fn prefetch(_at: *const u8) {} // left to the processor: no stable intrinsic
 
-    unsafe fn run(job: &Job<'_, Self>) {
+    unsafe fn run(job: &PassRange<'_, Self>) {
         unsafe {
             match (job.outputs.len(), job.ones) {
                 (1, true) => run::<1, 8, true>(job),
@@ -100,6 +100,6 @@ impl Vector for Quad {
 }
 
 #[target_feature(enable = "neon")]
-unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &Job<'_, Quad>) {
+unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &PassRange<'_, Quad>) {
     unsafe { generic::run::<Quad, ROWS, STRIP, ONES>(job) }
 }

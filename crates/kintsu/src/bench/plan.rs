@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{
-    JobId, Layout, LayoutKind, Method, Node, ProgramContext, Repair, StripeView, Topology, place, place_lost,
+    Layout, LayoutKind, Method, Node, ProgramContext, Repair, RunId, StripeView, Topology, place, place_lost,
     repair,
 };
 use serde::Serialize;
@@ -156,7 +156,7 @@ pub(super) fn once(
     let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
     let repaired = clock.elapsed();
     let context = ProgramContext {
-        job: JobId(1),
+        job: RunId(1),
         view,
         generation: 1,
         window: (0, u64::MAX),

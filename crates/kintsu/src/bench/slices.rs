@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_kernel::{Kernel, Mode};
 use kintsu_plan::{
-    JobId, Layout, LayoutKind, Method, Node as PlanNode, Plan, Program, ProgramContext, Repair, StripeView,
+    Layout, LayoutKind, Method, Node as PlanNode, Plan, Program, ProgramContext, Repair, RunId, StripeView,
     Topology, copy, repair,
 };
 use kintsu_runtime::{Context, DataPlane, Limits, StoreLocal, run as run_programs};
@@ -272,7 +272,7 @@ impl Site {
         self.jobs += 1;
         let peers = |node: NodeId| -> Option<SocketAddr> { self.nodes.get(node.0 as usize)?.plane.addr() };
         let programs = plan.programs(&ProgramContext {
-            job: JobId(self.jobs),
+            job: RunId(self.jobs),
             view: &self.view,
             generation: GENERATION,
             window: (0, u64::MAX),

@@ -4,7 +4,7 @@
 //! Rates are those of the paper; here they are multiplied by [`Experiment::scale`].
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{Method, Pace, Schedule};
+use kintsu_plan::{Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use crate::Spec;
@@ -91,9 +91,9 @@ pub enum Work {
         method: Method,
         /// How many.
         lost: usize,
-        /// The pace of the plan, which replaces the method's own pace. PPR in whole blocks is PPR in rounds, as
+        /// The run mode of the plan, which replaces the method's own. PPR in whole blocks is PPR in rounds, as
         /// published.
-        pace: Pace,
+        run_mode: RunMode,
     },
     /// A node loses all its blocks, and the coordinator repairs them.
     Recover(Recover),

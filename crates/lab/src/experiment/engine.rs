@@ -110,11 +110,11 @@ async fn sample(
             let to = single::requestors(&stored, &[block], prefer, repetition)?[0];
             single::copy_one(site, &stored, block, to, case.slice).await
         }
-        Work::Repair { method, lost, pace } => {
+        Work::Repair { method, lost, run_mode } => {
             let stored = site.stripe(&name, 0).await?;
             let lost = single::lost_blocks(&stored, *lost, repetition);
             let to = single::requestors(&stored, &lost, prefer, repetition)?;
-            let steps = single::Steps { slice: case.slice, pace: *pace };
+            let steps = single::Steps { slice: case.slice, run_mode: *run_mode };
             single::repair_one(site, &stored, &lost, &to, *method, steps).await
         }
         Work::Recover(recover) => recovery::sample(site, case, recover, &name).await,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_plan::Waiting;
+use kintsu_plan::DamagedStripe;
 use kintsu_plan::optimal::node::bound;
 use kintsu_wire::message::{NodeAction, Repair, RepairTarget, Requestors};
 
@@ -61,7 +61,7 @@ async fn least_seconds(site: &Site, recover: &Recover, object: &str, victim: Nod
         let mut view = stored.view;
         let Some(lost) = view.homes.iter().position(|home| *home == Some(victim)) else { continue };
         view.homes[lost] = None;
-        let waiting = Waiting { view, lost: vec![BlockIndex(lost as u8)], barred: BTreeSet::new() };
+        let waiting = DamagedStripe { view, lost: vec![BlockIndex(lost as u8)], barred: BTreeSet::new() };
         let Some(loss) = waiting.loss() else { return Ok(0.0) };
         losses.push(loss);
         topology = Some(stored.topology);

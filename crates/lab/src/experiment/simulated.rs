@@ -8,7 +8,7 @@
 //! are the same for every method, topology and block size.
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
-use kintsu_plan::{Layout, Method, Pace, Plan, Repair, StripeView, Topology, copy, repair};
+use kintsu_plan::{Layout, Method, Plan, Repair, RunMode, StripeView, Topology, copy, repair};
 use kintsu_sim::{Overheads, simulate};
 use kintsu_wire::frame::HEADER_BYTES;
 use serde::{Deserialize, Serialize};
@@ -58,9 +58,9 @@ impl Trial {
     /// # Errors
     /// When it cannot be planned or played.
     pub fn simulate(&self, spec: &Spec, case: &Case) -> Result<Option<f64>> {
-        let (method, pace) = match case.work {
-            Work::Direct => (None, Pace::Streamed),
-            Work::Repair { method, pace, .. } => (Some(method), pace),
+        let (method, run_mode) = match case.work {
+            Work::Direct => (None, RunMode::Streamed),
+            Work::Repair { method, run_mode, .. } => (Some(method), run_mode),
             _ => return Ok(None),
         };
         let view = StripeView {
@@ -70,7 +70,7 @@ impl Trial {
             homes: self.homes.clone(),
         };
         let topology = links(spec);
-        let plan = Plan { pace, ..planned(&view, &topology, &self.goals, method)? };
+        let plan = Plan { run_mode, ..planned(&view, &topology, &self.goals, method)? };
         played(&plan, &topology, &view, self.step_bytes)
     }
 }
@@ -102,12 +102,12 @@ pub fn planned(
     }
 }
 
-/// The simulator's time of a plan in a lab, in seconds; `None` for a pace that it does not play.
+/// The simulator's time of a plan in a lab, in seconds; `None` for a run mode that it does not play.
 ///
 /// # Errors
 /// When it cannot be played.
 pub fn played(plan: &Plan, topology: &Topology, view: &StripeView, step_bytes: u32) -> Result<Option<f64>> {
-    if plan.pace == Pace::Serial {
+    if plan.run_mode == RunMode::Serial {
         return Ok(None);
     }
     let block_bytes = view.layout.longest(view.code.k());
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_the_simulator_does_not_play_has_no_time() {
-        let serial = Work::Repair { method: Method::Pipeline, lost: 1, pace: Pace::Serial };
+        let serial = Work::Repair { method: Method::Pipeline, lost: 1, run_mode: RunMode::Serial };
         assert_eq!(seconds(serial), None);
         assert_eq!(seconds(Work::Write), None);
         assert!(seconds(one(Method::Pipeline)).unwrap() > seconds(Work::Direct).unwrap());

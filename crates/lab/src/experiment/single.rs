@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
-use kintsu_plan::{Account, JobId, MOST_STEP_BYTES, Method, Pace, Plan, ProgramContext, predicted};
+use kintsu_plan::{Account, MOST_STEP_BYTES, Method, Plan, ProgramContext, RunId, RunMode, predicted};
 use kintsu_wire::message::{BlockRef, DeleteBlocks};
 use tokio_util::sync::CancellationToken;
 
@@ -63,7 +63,7 @@ pub async fn copy_one(
     to: NodeId,
     slice: Slice,
 ) -> Result<Sample> {
-    run(site, stored, &[(block, to)], None, Steps { slice, pace: Pace::Streamed }).await
+    run(site, stored, &[(block, to)], None, Steps { slice, run_mode: RunMode::Streamed }).await
 }
 
 /// How slices are moved.
@@ -72,19 +72,19 @@ pub struct Steps {
     /// Bytes in a slice.
     pub slice: Slice,
     /// How the plan is run.
-    pub pace: Pace,
+    pub run_mode: RunMode,
 }
 
 impl Steps {
-    /// Sets the pace of the plan. With whole blocks, a block larger than one step is refused, because it would be
+    /// Sets the run mode of the plan. With whole blocks, a block larger than one step is refused, because it would be
     /// divided and the result would be another measurement.
-    fn paced(self, plan: Plan, stored: &Stored) -> Result<Plan> {
+    fn in_mode(self, plan: Plan, stored: &Stored) -> Result<Plan> {
         let block = stored.block_bytes();
-        if self.pace == Pace::WholeBlocks && block > u64::from(MOST_STEP_BYTES) {
+        if self.run_mode == RunMode::WholeBlocks && block > u64::from(MOST_STEP_BYTES) {
             let expected = format!("at most {MOST_STEP_BYTES} bytes");
             return Err(LabError::invalid("block sent whole", expected, block));
         }
-        Ok(Plan { pace: self.pace, ..plan })
+        Ok(Plan { run_mode: self.run_mode, ..plan })
     }
 }
 
@@ -116,7 +116,7 @@ async fn run(
     let meter = Meter::start(site).await?;
     let started = Instant::now();
     let view = &stored.view;
-    let plan = steps.paced(planned(view, &stored.topology, goals, method)?, stored)?;
+    let plan = steps.in_mode(planned(view, &stored.topology, goals, method)?, stored)?;
     let programs = plan.programs(&ProgramContext {
         job: new_job()?,
         view,
@@ -180,7 +180,7 @@ pub fn slice_bytes(slice: Slice) -> u32 {
     }
 }
 
-fn new_job() -> Result<JobId> {
+fn new_job() -> Result<RunId> {
     let id = getrandom::u64();
-    id.map(JobId).map_err(|e| LabError::invalid("random numbers", "some", e))
+    id.map(RunId).map_err(|e| LabError::invalid("random numbers", "some", e))
 }

@@ -11,13 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use kintsu_dag::NodeId;
 
 use super::window::Rules;
-use super::{Assignment, Shares, Waiting};
+use super::{Assignment, DamagedStripe, Shares};
 use crate::optimal::node::{self, Loss};
 use crate::place::welcoming;
 use crate::weighted::any_will_do;
 
 /// The stripes of the window that are planned together, each with its assignment; `None` for the others.
-pub(super) fn together(rules: &Rules<'_>, shares: &Shares, window: &[Waiting]) -> Vec<Option<Assignment>> {
+pub(super) fn together(
+    rules: &Rules<'_>,
+    shares: &Shares,
+    window: &[DamagedStripe],
+) -> Vec<Option<Assignment>> {
     let mut assigned = vec![None; window.len()];
     let rates = &rules.topology.rates;
     if !rules.schedule.together(rules.method) || rates.is_empty() || !rates.pairs.is_empty() {
@@ -46,7 +50,7 @@ pub(super) fn together(rules: &Rules<'_>, shares: &Shares, window: &[Waiting]) -
     assigned
 }
 
-impl Waiting {
+impl DamagedStripe {
     /// The loss of the stripe in the form that [`node::bound`] takes. `None` unless the bound covers all its
     /// repairs: one lost block without sub-blocks, of a code that rebuilds a block from any k others.
     pub fn loss(&self) -> Option<Loss> {
@@ -63,7 +67,7 @@ impl Waiting {
 
 /// The candidates for the stripe's trees; `None` if it cannot be planned together with others. Where the code
 /// fixes which blocks are read, the least loaded ones are offered first, and they count as helpers in `so_far`.
-fn loss(rules: &Rules<'_>, so_far: &mut Shares, common: &[NodeId], waiting: &Waiting) -> Option<Loss> {
+fn loss(rules: &Rules<'_>, so_far: &mut Shares, common: &[NodeId], waiting: &DamagedStripe) -> Option<Loss> {
     let view = &waiting.view;
     let [block] = waiting.lost[..] else { return None };
     view.check("lost blocks", &waiting.lost).ok().filter(|()| view.code.w() == 1)?;

@@ -27,7 +27,7 @@ const REVISIONS: usize = 3;
 
 /// A stripe that waits to be repaired.
 #[derive(Debug, Clone)]
-pub struct Waiting {
+pub struct DamagedStripe {
     /// The stripe; blocks that cannot be read have no home.
     pub view: StripeView,
     /// The blocks to rebuild.
@@ -113,7 +113,7 @@ impl Recovery {
         method: Method,
         shares: &mut Shares,
         topology: &Topology,
-        window: &[Waiting],
+        window: &[DamagedStripe],
     ) -> Vec<Result<Assignment, PlanError>> {
         let rates = topology.rates.up.values().chain(topology.rates.down.values());
         let fastest = rates.map(|rate| rate.get()).max().unwrap_or(1);
@@ -151,7 +151,7 @@ impl Recovery {
         &self,
         rules: &Rules<'_>,
         shares: &Shares,
-        waiting: &Waiting,
+        waiting: &DamagedStripe,
         turn: usize,
     ) -> Result<Assignment, PlanError> {
         let chosen = rules.requestors(waiting, shares)?;
@@ -168,7 +168,7 @@ impl Recovery {
         &self,
         rules: &Rules<'_>,
         shares: &mut Shares,
-        window: &[Waiting],
+        window: &[DamagedStripe],
         assigned: &mut [Result<Assignment, PlanError>],
     ) {
         for (waiting, assignment) in window.iter().zip(assigned) {
@@ -188,7 +188,7 @@ impl Recovery {
         &self,
         rules: &Rules<'_>,
         shares: &Shares,
-        waiting: &Waiting,
+        waiting: &DamagedStripe,
         assignment: &Assignment,
     ) -> Result<BTreeSet<NodeId>, PlanError> {
         let view = &waiting.view;
@@ -212,7 +212,7 @@ impl Recovery {
 
 impl Rules<'_> {
     /// The nodes with the fewest blocks so far relative to the rates of their downlinks, one for each lost block.
-    fn requestors(&self, waiting: &Waiting, shares: &Shares) -> Result<Vec<NodeId>, PlanError> {
+    fn requestors(&self, waiting: &DamagedStripe, shares: &Shares) -> Result<Vec<NodeId>, PlanError> {
         let mut topology = Cow::Borrowed(self.topology);
         for node in &waiting.barred {
             topology.to_mut().nodes.entry(*node).and_modify(|known| known.usable = false);

@@ -9,7 +9,8 @@ use kintsu_algebra::mul;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, RackId, Sink, StripeId, Task, Vertex};
 use kintsu_plan::{
-    JobId, Layout, LayoutKind, Node, Plan, Program, ProgramContext, StripeView, Topology, Waiting, place,
+    DamagedStripe, Layout, LayoutKind, Node, Plan, Program, ProgramContext, RunId, StripeView, Topology,
+    place,
 };
 
 /// Small codes without sub-blocks, of several families and matrices.
@@ -59,7 +60,7 @@ pub fn topology(racks: usize, nodes_per_rack: usize) -> Topology {
 }
 
 /// The stripes of a code that lose blocks when these nodes die.
-pub fn waiting(name: &str, topology: &Topology, stripes: u64, dead: &[NodeId]) -> Vec<Waiting> {
+pub fn waiting(name: &str, topology: &Topology, stripes: u64, dead: &[NodeId]) -> Vec<DamagedStripe> {
     let code = kintsu_code::parse(name).unwrap();
     let layout = layout(LayoutKind::Striped, 64, code.w(), 16, 1024 * code.k() as u64);
     let lost_of = |id| {
@@ -68,7 +69,7 @@ pub fn waiting(name: &str, topology: &Topology, stripes: u64, dead: &[NodeId]) -
         let lost: Vec<_> =
             (0..code.n()).filter(|&i| gone(&view.homes[i])).map(|i| BlockIndex(i as u8)).collect();
         lost.iter().for_each(|b| view.homes[usize::from(b.0)] = None);
-        Waiting { view, lost, barred: BTreeSet::new() }
+        DamagedStripe { view, lost, barred: BTreeSet::new() }
     };
     (0..stripes).map(lost_of).filter(|w| !w.lost.is_empty()).collect()
 }
@@ -125,7 +126,7 @@ pub fn blocks(view: &StripeView, object: &[u8]) -> Vec<Vec<u8>> {
 pub fn programs(plan: &Plan, view: &StripeView, window: (u64, u64), slice_bytes: u32) -> Vec<Program> {
     let address = |node: NodeId| Some(SocketAddr::from(([127, 0, 0, 1], 1000 + node.0 as u16)));
     let context = ProgramContext {
-        job: JobId(7),
+        job: RunId(7),
         view,
         generation: 3,
         window,

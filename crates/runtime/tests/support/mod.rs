@@ -12,7 +12,7 @@ use kintsu_algebra::mul;
 use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{
-    JobId, Layout, LayoutKind, Node as PlanNode, Plan, Program, ProgramContext, StripeView, Topology, place,
+    Layout, LayoutKind, Node as PlanNode, Plan, Program, ProgramContext, RunId, StripeView, Topology, place,
 };
 use kintsu_runtime::{
     BlockSource, ClientLocal, Context, DataPlane, Delivery, Limits, Local, StoreLocal, run,
@@ -175,7 +175,7 @@ impl Site {
         let expect: Vec<_> = self.blocks.iter().map(|block| Some(Digest::of_bytes(block).0)).collect();
         let peers = |node: NodeId| -> Option<SocketAddr> { self.nodes.get(&node)?.plane.addr() };
         let context = ProgramContext {
-            job: JobId(self.jobs.fetch_add(1, Ordering::Relaxed)),
+            job: RunId(self.jobs.fetch_add(1, Ordering::Relaxed)),
             view: &self.view,
             generation: GENERATION,
             window,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kintsu_dag::BlockId;
 
 use super::{block, empty, get, holds, put, put_labelled};
-use crate::{Aside, BlockStore, Generation, Held, Reason, StoreError, UNIT_BYTES};
+use crate::{BlockHead, BlockStore, Generation, QuarantinedFile, Reason, StoreError, UNIT_BYTES};
 
 pub(super) fn blocks_set_aside_are_gone_and_kept(store: &dyn BlockStore) {
     empty(store);
@@ -38,7 +38,7 @@ pub(super) fn what_was_set_aside_comes_back(store: &dyn BlockStore) {
     let meta = put_labelled(store, id, Generation(4), 70_000, b"label").unwrap();
     let name = store.set_aside(id, Reason::Unknown, 77).unwrap();
     assert_eq!(store.take_back(&name).unwrap(), meta);
-    assert_eq!(store.look(id).unwrap(), Held { meta, label: b"label".to_vec() });
+    assert_eq!(store.look(id).unwrap(), BlockHead { meta, label: b"label".to_vec() });
     holds(store, id, Generation(4), 70_000);
     assert_eq!(store.aside().unwrap(), []);
     let usage = store.usage().unwrap();
@@ -110,7 +110,9 @@ pub(super) fn other_content_is_never_overwritten(store: &dyn BlockStore) {
         assert_eq!(get(store, id, Generation(new.0)).unwrap(), new.1);
         assert_eq!(store.ids().unwrap(), [id]);
         let aside = store.aside().unwrap();
-        let [Aside { name, reason: Reason::Displaced, meta, .. }] = &aside[..] else { panic!("{aside:?}") };
+        let [QuarantinedFile { name, reason: Reason::Displaced, meta, .. }] = &aside[..] else {
+            panic!("{aside:?}")
+        };
         assert_eq!(*meta, Some(before.meta));
         store.delete(id, None).unwrap();
         store.take_back(name).unwrap();

@@ -13,7 +13,7 @@ use kintsu_dag::BlockId;
 use super::FileStore;
 use crate::contract::{block, get, pattern, put_in_units};
 use crate::simdisk::{Failure, SimDisk};
-use crate::{Aside, BlockStore, Generation, LEAST_UNIT_BYTES, Reason, StoreError, UNIT_BYTES};
+use crate::{BlockStore, Generation, LEAST_UNIT_BYTES, QuarantinedFile, Reason, StoreError, UNIT_BYTES};
 
 const LEN: usize = UNIT_BYTES + 3000;
 /// Random outcomes of a power failure tried for each operation, besides "only what was synced".
@@ -164,7 +164,7 @@ fn apply(store: &FileStore, step: Step) -> Result<(), StoreError> {
             other => other.map(drop),
         },
         Step::TakeBack(id) => {
-            let wanted = |aside: &Aside| aside.id == id && aside.reason == Reason::Unknown;
+            let wanted = |aside: &QuarantinedFile| aside.id == id && aside.reason == Reason::Unknown;
             match store.aside()?.into_iter().find(wanted) {
                 Some(aside) => match store.take_back(&aside.name) {
                     // The first attempt got this far.

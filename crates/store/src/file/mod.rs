@@ -30,7 +30,8 @@ use kintsu_dag::BlockId;
 
 use crate::disk::{Disk, RealDisk};
 use crate::{
-    Aside, BlockMeta, BlockRead, BlockStore, BlockWrite, Generation, Held, Listing, Reason, StoreError, Usage,
+    BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Generation, Listing, QuarantinedFile, Reason,
+    StoreError, Usage,
 };
 use names::Kind;
 use read::FileRead;
@@ -149,7 +150,7 @@ impl BlockStore for FileStore {
         Ok(existed)
     }
 
-    fn look(&self, id: BlockId) -> Result<Held, StoreError> {
+    fn look(&self, id: BlockId) -> Result<BlockHead, StoreError> {
         let outcome = read::held(&*self.shared.disk, &self.path(id), id);
         if let Err(StoreError::NotFound { .. }) = outcome {
             self.shared.check_root()?;
@@ -199,7 +200,7 @@ impl BlockStore for FileStore {
         Ok(name)
     }
 
-    fn aside(&self) -> Result<Vec<Aside>, StoreError> {
+    fn aside(&self) -> Result<Vec<QuarantinedFile>, StoreError> {
         self.shared.aside()
     }
 

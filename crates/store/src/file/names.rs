@@ -3,7 +3,7 @@
 //! The directory in the middle (`0c`) is the stripe's lowest byte in hex, so that no directory grows too long.
 //! Beside a block there may be a `.tmp` file, which is an unfinished write, and a `.bad` file, which is a block
 //! that an earlier version set aside. This version sets blocks aside in `quarantine`, under other names
-//! (`AsideName`). Files with other names are not ours and are never touched.
+//! (`QuarantinedName`). Files with other names are not ours and are never touched.
 
 use std::path::{Path, PathBuf};
 

@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use super::names::{self, Kind};
 use super::read;
 use super::shared::{Shared, State};
-use crate::aside::AsideName;
-use crate::{Aside, BlockMeta, Held, Reason, StoreError};
+use crate::aside::QuarantinedName;
+use crate::{BlockHead, BlockMeta, QuarantinedFile, Reason, StoreError};
 
 /// Parses the name of a block that was set aside, as a caller gave it.
-pub(super) fn parse(name: &str) -> Result<AsideName, StoreError> {
-    AsideName::parse(name).ok_or_else(|| no_such(name))
+pub(super) fn parse(name: &str) -> Result<QuarantinedName, StoreError> {
+    QuarantinedName::parse(name).ok_or_else(|| no_such(name))
 }
 
 /// There is no such block in the quarantine.
@@ -40,7 +40,7 @@ fn no_links(error: &io::Error) -> bool {
 
 impl Shared {
     /// Counts what is set aside; returns it.
-    pub(super) fn count_aside(&self, state: &mut State) -> Result<Vec<(AsideName, u64)>, StoreError> {
+    pub(super) fn count_aside(&self, state: &mut State) -> Result<Vec<(QuarantinedName, u64)>, StoreError> {
         let found = self.each_aside()?;
         state.aside = found.iter().map(|(name, len)| (name.to_string(), *len)).collect();
         let highest = found.iter().map(|(name, _)| name.number + 1).max().unwrap_or(0);
@@ -49,7 +49,7 @@ impl Shared {
     }
 
     /// The files in the quarantine that are ours, and their lengths, oldest first.
-    fn each_aside(&self) -> Result<Vec<(AsideName, u64)>, StoreError> {
+    fn each_aside(&self) -> Result<Vec<(QuarantinedName, u64)>, StoreError> {
         let dir = names::quarantine(&self.root);
         let entries = match self.disk.list(&dir) {
             // The folder is created when the first block is set aside.
@@ -58,13 +58,13 @@ impl Shared {
         };
         let ours = entries.into_iter().filter(|entry| !entry.is_dir);
         let mut found: Vec<_> =
-            ours.filter_map(|entry| Some((AsideName::parse(&entry.name)?, entry.len))).collect();
+            ours.filter_map(|entry| Some((QuarantinedName::parse(&entry.name)?, entry.len))).collect();
         found.sort_unstable_by_key(|(name, _)| (name.at_unix, *name));
         Ok(found)
     }
 
     /// What is set aside, oldest first.
-    pub(super) fn aside(&self) -> Result<Vec<Aside>, StoreError> {
+    pub(super) fn aside(&self) -> Result<Vec<QuarantinedFile>, StoreError> {
         self.check_root()?;
         let found = {
             let mut state = self.state();
@@ -72,14 +72,14 @@ impl Shared {
         };
         let dir = names::quarantine(&self.root);
         let known = found.into_iter().filter_map(|(name, bytes)| {
-            let AsideName { id, reason, at_unix, .. } = name;
+            let QuarantinedName { id, reason, at_unix, .. } = name;
             let name = name.to_string();
             let meta = match read::header(&*self.disk, &dir.join(&name), id) {
                 Ok(meta) => Some(meta),
                 Err(StoreError::NotFound { .. }) => return None,
                 Err(_unusable) => None,
             };
-            Some(Aside { name, id, reason, at_unix, bytes, meta })
+            Some(QuarantinedFile { name, id, reason, at_unix, bytes, meta })
         });
         Ok(known.collect())
     }
@@ -99,7 +99,7 @@ impl Shared {
             Err(gone @ StoreError::NotFound { .. }) => return Err(gone),
             Err(_) => None,
         };
-        let name = AsideName { id, generation, reason, at_unix, number: state.next_aside };
+        let name = QuarantinedName { id, generation, reason, at_unix, number: state.next_aside };
         self.put_aside(state, path, name)?;
         if let Err(error) = self.remove(path) {
             self.forget(state, &name.to_string());
@@ -114,10 +114,10 @@ impl Shared {
     /// # Errors
     /// `Stale` if what is there is later; `Invalid` if it is of a version that this software does not know; errors
     /// of the disk, also those that hide what is there.
-    pub(super) fn make_way(&self, state: &mut State, new: &Held) -> Result<(), StoreError> {
+    pub(super) fn make_way(&self, state: &mut State, new: &BlockHead) -> Result<(), StoreError> {
         let id = new.meta.id;
         let path = self.file(id, Kind::Block);
-        let Held { meta: there, label } = match read::held(&*self.disk, &path, id) {
+        let BlockHead { meta: there, label } = match read::held(&*self.disk, &path, id) {
             Err(StoreError::NotFound { .. }) => return Ok(()),
             Err(error) if error.is_damage() => return Ok(()),
             held => held?,
@@ -131,12 +131,16 @@ impl Shared {
         }
         let (generation, reason) = (Some(there.generation), Reason::Displaced);
         let at_unix = self.disk.now_unix();
-        self.put_aside(state, &path, AsideName { id, generation, reason, at_unix, number: state.next_aside })
+        self.put_aside(
+            state,
+            &path,
+            QuarantinedName { id, generation, reason, at_unix, number: state.next_aside },
+        )
     }
 
     /// Gives a file a name in the quarantine, durably. It keeps its old name too, unless the file system has no
     /// hard links.
-    fn put_aside(&self, state: &mut State, path: &Path, name: AsideName) -> Result<(), StoreError> {
+    fn put_aside(&self, state: &mut State, path: &Path, name: QuarantinedName) -> Result<(), StoreError> {
         let dir = names::quarantine(&self.root);
         let failed = |source| self.io_error(&dir, 0, source);
         match self.disk.create_dir(&dir) {
@@ -166,7 +170,7 @@ impl Shared {
     }
 
     /// Moves a file of the quarantine back to its block's place, which must be free. Durable on return.
-    pub(super) fn take_back(&self, name: AsideName) -> Result<BlockMeta, StoreError> {
+    pub(super) fn take_back(&self, name: QuarantinedName) -> Result<BlockMeta, StoreError> {
         let (id, name) = (name.id, name.to_string());
         let dir = names::quarantine(&self.root);
         let (from, to) = (dir.join(&name), self.file(id, Kind::Block));
@@ -197,7 +201,7 @@ impl Shared {
     }
 
     /// Deletes those blocks set aside that `chosen` selects; returns how many. Durable on return.
-    pub(super) fn purge(&self, chosen: impl Fn(&AsideName) -> bool) -> Result<u64, StoreError> {
+    pub(super) fn purge(&self, chosen: impl Fn(&QuarantinedName) -> bool) -> Result<u64, StoreError> {
         self.check_root()?;
         let dir = names::quarantine(&self.root);
         let mut purged = 0;

@@ -41,7 +41,7 @@ fn a_block_with_a_rotten_header_does_not_come_back() {
 }
 
 #[test]
-fn a_rotten_block_that_is_mended_in_place_is_replaced() {
+fn a_rotten_block_that_is_repaired_in_place_is_replaced() {
     let (disk, store) = simulated();
     let id = block(1, 1);
     put_labelled(&store, id, G, 5000, b"label").unwrap();

@@ -7,7 +7,7 @@ use kintsu_dag::BlockId;
 
 use crate::disk::{Disk, DiskFile};
 use crate::format::{self, HEADER_BYTES, Header, Layout};
-use crate::{BlockMeta, BlockRead, Generation, Held, StoreError, UNIT_BYTES};
+use crate::{BlockHead, BlockMeta, BlockRead, Generation, StoreError, UNIT_BYTES};
 
 /// Whole units are read in runs of this many bytes, so that they are checked while still in cache.
 const RUN_BYTES: usize = 8 * UNIT_BYTES;
@@ -159,7 +159,7 @@ pub(crate) fn header(disk: &dyn Disk, path: &Path, id: BlockId) -> Result<BlockM
 }
 
 /// Reads and checks header and label of the file at `path`, which should hold block `id`.
-pub(crate) fn held(disk: &dyn Disk, path: &Path, id: BlockId) -> Result<Held, StoreError> {
+pub(crate) fn held(disk: &dyn Disk, path: &Path, id: BlockId) -> Result<BlockHead, StoreError> {
     let Opened { file, header, page } = open_header(disk, path, id)?;
     let layout = Layout::of(&header)?;
     let mut rest = vec![0; layout.label_rest_bytes];
@@ -167,7 +167,7 @@ pub(crate) fn held(disk: &dyn Disk, path: &Path, id: BlockId) -> Result<Held, St
         fill(&*file, path, id, layout.label_rest_at(), &mut rest)?;
     }
     let label = format::decode_label(&header, &page, &rest)?;
-    Ok(Held { meta: header.meta, label })
+    Ok(BlockHead { meta: header.meta, label })
 }
 
 /// A file whose header page has been read and checked.

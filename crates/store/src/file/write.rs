@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::disk::DiskFile;
 use crate::format::{self, HEADER_BYTES, Layout};
 use crate::sums::UnitSums;
-use crate::{BlockMeta, BlockWrite, Digest, Generation, Held, StoreError};
+use crate::{BlockHead, BlockMeta, BlockWrite, Digest, Generation, StoreError};
 
 /// Pieces from this size on are written as they come; smaller ones are gathered.
 const SMALL_BYTES: usize = 32 * 1024;
@@ -25,7 +25,7 @@ const WRITEBACK_BYTES: u64 = 4 << 20;
 /// A block being written. Fields are dropped in order: the file goes before its claim does.
 pub(crate) struct FileWrite {
     temp: TempFile,
-    claim: Claim,
+    claim: WriteRight,
     generation: Generation,
     len: u64,
     unit_bytes: u32,
@@ -50,7 +50,7 @@ impl FileWrite {
     ) -> Result<Self, StoreError> {
         let layout = Layout::new(len, unit_bytes, label.len())?;
         shared.check_root()?;
-        let (claim, wipes) = Claim::take(shared, id)?;
+        let (claim, wipes) = WriteRight::take(shared, id)?;
         if let Ok(there) = read::header(&*shared.disk, &shared.file(id, Kind::Block), id)
             && there.generation > generation
         {
@@ -142,7 +142,7 @@ impl BlockWrite for FileWrite {
         tail.extend(format::encode_label_rest(&self.label));
         self.temp.write(self.layout.trailer_at, &tail)?;
         self.temp.write(0, &format::encode_header(&meta, &self.label))?;
-        let held = Held { meta, label: std::mem::take(&mut self.label) };
+        let held = BlockHead { meta, label: std::mem::take(&mut self.label) };
         self.temp.publish(&held, self.wipes)?;
         self.claim.shared.sync_shelf(names::shelf(id))?;
         Ok(meta)
@@ -150,12 +150,12 @@ impl BlockWrite for FileWrite {
 }
 
 /// The right to write a block, given back when dropped.
-struct Claim {
+struct WriteRight {
     shared: Arc<Shared>,
     id: BlockId,
 }
 
-impl Claim {
+impl WriteRight {
     /// Takes the right to write; also returns how often the store has been wiped.
     fn take(shared: &Arc<Shared>, id: BlockId) -> Result<(Self, u64), StoreError> {
         let mut state = shared.state();
@@ -166,7 +166,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for WriteRight {
     fn drop(&mut self) {
         self.shared.state().writing.remove(&self.id);
     }
@@ -218,7 +218,7 @@ impl TempFile {
     }
 
     /// Syncs the file and gives it the block's name; another block that had this name is set aside.
-    fn publish(&mut self, held: &Held, wipes: u64) -> Result<(), StoreError> {
+    fn publish(&mut self, held: &BlockHead, wipes: u64) -> Result<(), StoreError> {
         let id = held.meta.id;
         self.file.sync().map_err(|source| self.error(source))?;
         self.shared.check_root()?;

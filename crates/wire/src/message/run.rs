@@ -1,24 +1,24 @@
 //! Programs on agents: how they are started and what they report.
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_plan::{JobId, Program};
+use kintsu_plan::{Program, RunId};
 use serde::{Deserialize, Serialize};
 
 use super::{BlockRef, HeldBlock};
 
-/// Run these programs of one job; the reply streams until all have ended. Ending the call
+/// Run these programs of one run; the reply streams until all have ended. Ending the call
 /// (cancelling it) aborts them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunPrograms {
-    /// All for the same node and job; one for each lane.
+    /// All for the same node and run; one for each lane.
     pub programs: Vec<Program>,
 }
 
-/// Names the programs of one job.
+/// Names the programs of one run.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct JobRef {
-    /// Which job.
-    pub job: JobId,
+    /// Which run.
+    pub job: RunId,
 }
 
 /// What a run reports: its progress several times a second, and at last one end.
@@ -26,12 +26,12 @@ pub struct JobRef {
 pub enum RunEvent {
     /// The run goes on.
     Progress {
-        /// Which job.
-        job: JobId,
+        /// Which run.
+        job: RunId,
         /// Its progress, and what it waits for.
         standing: Standing,
     },
-    /// All programs of the job have ended here.
+    /// All programs of the run have ended here.
     Ended(RunOutcome),
 }
 
@@ -68,7 +68,7 @@ pub enum Wait {
     To(NodeId),
 }
 
-/// How a job ended on one node.
+/// How a run ended on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOutcome {
     /// Which node.

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use kintsu_dag::NodeId;
 use kintsu_plan::{PlanError, Recovery, Topology};
 
-use super::{Attempt, Circumstances, Mend};
+use super::{Attempt, Circumstances, StripeRepair};
 use crate::engine::members::Members;
 
 /// How often the planning of one stripe may still wait for news of nodes.
 #[derive(Debug)]
-pub struct Waits(u32);
+pub struct WaitBudget(u32);
 
-impl Waits {
+impl WaitBudget {
     /// Each wait takes half a heartbeat. There are enough waits for a node that was not reached to be either
     /// heard of or declared dead.
     pub fn new(heartbeat_ms: u64, dead_after_ms: u64) -> Self {
@@ -61,7 +61,7 @@ impl Hope {
     /// The nodes whose return would make a plan possible; empty if there is no plan even with them.
     fn awaited(
         &self,
-        mend: &Mend,
+        repair: &StripeRepair,
         topology: &Topology,
         sweeping: &BTreeSet<NodeId>,
         part: &Recovery,
@@ -75,7 +75,7 @@ impl Hope {
         for (node, known) in &mut best.nodes {
             known.usable |= self.suspects.get(node).is_some_and(|usable| *usable);
         }
-        let best = mend.order().narrow(best);
+        let best = repair.order().narrow(best);
         let circumstances = Circumstances {
             topology: &best,
             sweeping: &BTreeSet::new(),
@@ -83,25 +83,25 @@ impl Hope {
             slow: &[],
             fresh_key: 0,
         };
-        if mend.could(circumstances, part) { awaited.into_iter().collect() } else { Vec::new() }
+        if repair.could(circumstances, part) { awaited.into_iter().collect() } else { Vec::new() }
     }
 }
 
 /// Plans the next attempt; without a plan, says whether to wait. `hope` is asked for only then.
 pub fn plan(
-    mend: &mut Mend,
+    repair: &mut StripeRepair,
     at: Circumstances<'_>,
     part: &mut Recovery,
     hope: impl FnOnce() -> Hope,
 ) -> Planned {
-    match mend.plan(at, part) {
+    match repair.plan(at, part) {
         Ok(attempt) => Planned::Attempt(Box::new(attempt)),
         Err(error @ (PlanError::Unrecoverable { .. } | PlanError::Placement { .. })) => {
-            let awaited = hope().awaited(mend, at.topology, at.sweeping, part);
-            let error = mend.order().explain(error);
+            let awaited = hope().awaited(repair, at.topology, at.sweeping, part);
+            let error = repair.order().explain(error);
             if awaited.is_empty() { Planned::Never(error) } else { Planned::Later(error, awaited) }
         }
-        Err(error) => Planned::Never(mend.order().explain(error)),
+        Err(error) => Planned::Never(repair.order().explain(error)),
     }
 }
 
@@ -134,8 +134,8 @@ mod tests {
             slow: &[],
             fresh_key: 1,
         };
-        let mut mend = Mend::new(stripe("rs:n=4,k=2", &[]), vec![BlockIndex(0)], Order::default());
-        plan(&mut mend, at, &mut Recovery::default(), || Hope::new(&members))
+        let mut repair = StripeRepair::new(stripe("rs:n=4,k=2", &[]), vec![BlockIndex(0)], Order::default());
+        plan(&mut repair, at, &mut Recovery::default(), || Hope::new(&members))
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn it_waits_until_a_silent_node_would_count_as_dead_and_no_longer() {
-        let mut waits = Waits::new(100, 500);
+        let mut waits = WaitBudget::new(100, 500);
         assert_eq!((0..99).filter(|_| waits.again()).count(), 14);
         assert!(!waits.again());
     }

@@ -5,7 +5,7 @@
 
 use kintsu_dag::NodeId;
 use kintsu_plan::optimal::node::{Loss, bound};
-use kintsu_plan::{Topology, Waiting};
+use kintsu_plan::{DamagedStripe, Topology};
 
 /// Most stripes that are remembered; a recovery of more stripes has no bound.
 const MOST: usize = 16 << 10;
@@ -19,7 +19,7 @@ pub struct Losses {
 
 impl Losses {
     /// Adds a stripe.
-    pub fn add(&mut self, waiting: &Waiting) {
+    pub fn add(&mut self, waiting: &DamagedStripe) {
         match waiting.loss().filter(|_| self.losses.len() < MOST) {
             Some(loss) => self.losses.push(loss),
             None => self.incomplete = true,
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    fn waiting(code: &str, lost: &[u8]) -> Waiting {
+    fn waiting(code: &str, lost: &[u8]) -> DamagedStripe {
         let code = kintsu_code::parse(code).unwrap();
         let layout = Layout {
             kind: LayoutKind::Contiguous,
@@ -60,7 +60,7 @@ mod tests {
         let home = |i: usize| (!lost.contains(&(i as u8))).then_some(NodeId(i as u32));
         let homes = (0..code.n()).map(home).collect();
         let view = StripeView { id: StripeId(1), code, layout, homes };
-        Waiting { view, lost: lost.iter().map(|b| BlockIndex(*b)).collect(), barred: BTreeSet::new() }
+        DamagedStripe { view, lost: lost.iter().map(|b| BlockIndex(*b)).collect(), barred: BTreeSet::new() }
     }
 
     fn topology(rated: bool) -> Topology {

@@ -1,6 +1,6 @@
 //! Decides which stripes are repaired, for which jobs, and how many at once: a pure state machine.
 //!
-//! A *job* (an [`AskId`] here) is one request for repairs: a user's call, a dead node, a rotten block. It
+//! A *job* is one request for repairs: a user's call, a dead node, a rotten block. It
 //! names its stripes page by page, so that a node with a million blocks costs no memory here. A stripe is
 //! repaired by one worker at a time. Jobs that want the same stripe share the work, and each job is told what
 //! became of its own blocks.
@@ -35,7 +35,7 @@ const PATIENCE: u32 = 64;
 
 /// The id of a repair job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AskId(pub u64);
+pub struct RepairJobId(pub u64);
 
 /// Blocks of one stripe that a job wants repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Want {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The blocks that were repaired.
-    pub mended: Vec<BlockIndex>,
+    pub repaired: Vec<BlockIndex>,
     /// What it cost.
     pub tally: Tally,
     /// Why some blocks could not be repaired.
@@ -69,18 +69,18 @@ pub struct Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Fetch the next page of this job and answer with [`Queue::page`].
-    Fetch(AskId),
+    Fetch(RepairJobId),
     /// Repair these blocks of this stripe and answer with [`Queue::ended`].
     Start(StripeId, Vec<BlockIndex>, Order),
     /// Report the progress of this job: bytes done, bytes known.
-    Progress(AskId, u64, u64),
+    Progress(RepairJobId, u64, u64),
     /// Report the end of this job.
-    Finish(AskId, Asked),
+    Finish(RepairJobId, RepairResult),
 }
 
 /// The result of a repair job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RepairResult {
     /// How the repairs were to be done.
     pub order: Order,
     /// What it cost.
@@ -94,8 +94,8 @@ pub struct Asked {
 }
 
 #[derive(Debug)]
-struct Ask {
-    asked: Asked,
+struct RepairJob {
+    result: RepairResult,
     urgent: bool,
     fetching: bool,
     last_page: bool,
@@ -106,7 +106,7 @@ struct Ask {
 }
 
 /// The blocks that each ask waits for, and their bytes.
-type Watchers = BTreeMap<AskId, (BTreeSet<BlockIndex>, u64)>;
+type Watchers = BTreeMap<RepairJobId, (BTreeSet<BlockIndex>, u64)>;
 
 #[derive(Debug)]
 struct Entry {
@@ -130,7 +130,7 @@ pub struct Queue {
     /// The sum of `load`.
     parts: usize,
     next: u64,
-    asks: BTreeMap<AskId, Ask>,
+    jobs: BTreeMap<RepairJobId, RepairJob>,
     entries: BTreeMap<StripeId, Entry>,
     waiting: VecDeque<StripeId>,
 }
@@ -146,20 +146,25 @@ impl Queue {
             load: BTreeMap::new(),
             parts: 0,
             next: 1,
-            asks: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             entries: BTreeMap::new(),
             waiting: VecDeque::new(),
         }
     }
 
     /// Adds a job. The stripes of an urgent one go before all others.
-    pub fn ask(&mut self, order: Order, urgent: bool) -> (AskId, Vec<Command>) {
-        let id = AskId(self.next);
+    pub fn add(&mut self, order: Order, urgent: bool) -> (RepairJobId, Vec<Command>) {
+        let id = RepairJobId(self.next);
         self.next += 1;
-        let asked =
-            Asked { order, tally: Tally::default(), failed: Vec::new(), bad: Vec::new(), around: Vec::new() };
-        let ask = Ask {
-            asked,
+        let result = RepairResult {
+            order,
+            tally: Tally::default(),
+            failed: Vec::new(),
+            bad: Vec::new(),
+            around: Vec::new(),
+        };
+        let job = RepairJob {
+            result,
             urgent,
             fetching: true,
             last_page: false,
@@ -168,19 +173,19 @@ impl Queue {
             done_bytes: 0,
             total_bytes: 0,
         };
-        self.asks.insert(id, ask);
+        self.jobs.insert(id, job);
         (id, vec![Command::Fetch(id)])
     }
 
     /// A page of a job has come; `last` says that there are no more.
-    pub fn page(&mut self, id: AskId, wants: Vec<Want>, last: bool) -> Vec<Command> {
-        let Some(ask) = self.asks.get_mut(&id) else { return Vec::new() };
-        (ask.fetching, ask.last_page) = (false, last);
+    pub fn page(&mut self, id: RepairJobId, wants: Vec<Want>, last: bool) -> Vec<Command> {
+        let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
+        (job.fetching, job.last_page) = (false, last);
         for want in wants.into_iter().filter(|w| !w.blocks.is_empty()) {
-            ask.total_bytes += want.bytes;
-            let order = ask.asked.order.clone();
+            job.total_bytes += want.bytes;
+            let order = job.result.order.clone();
             let entry = self.entries.entry(want.stripe).or_insert_with(|| {
-                let put = if ask.urgent { VecDeque::push_front } else { VecDeque::push_back };
+                let put = if job.urgent { VecDeque::push_front } else { VecDeque::push_back };
                 put(&mut self.waiting, want.stripe);
                 Entry {
                     order: order.clone(),
@@ -193,7 +198,7 @@ impl Queue {
             });
             let watchers = if entry.running { &mut entry.late } else { &mut entry.watchers };
             let (blocks, bytes) = watchers.entry(id).or_insert_with(|| {
-                ask.open += 1;
+                job.open += 1;
                 Default::default()
             });
             blocks.extend(want.blocks);
@@ -219,9 +224,9 @@ impl Queue {
         self.load.retain(|_, load| *load > 0);
         let mut commands = Vec::new();
         for (id, (blocks, bytes)) in &entry.watchers {
-            let Some(ask) = self.asks.get_mut(id) else { continue };
-            ask.hear(blocks, *bytes, outcome);
-            commands.push(Command::Progress(*id, ask.done_bytes, ask.total_bytes));
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            job.hear(blocks, *bytes, outcome);
+            commands.push(Command::Progress(*id, job.done_bytes, job.total_bytes));
         }
         let Entry { watchers, late, .. } = entry;
         if !late.is_empty() {
@@ -246,29 +251,29 @@ impl Queue {
     }
 
     /// The jobs that wait for a stripe, each with its bytes done and bytes known.
-    pub fn standing(&self, stripe: StripeId) -> Vec<(AskId, u64, u64)> {
+    pub fn standing(&self, stripe: StripeId) -> Vec<(RepairJobId, u64, u64)> {
         let entry = self.entries.get(&stripe).into_iter();
         let watchers = entry.flat_map(|entry| entry.watchers.keys().chain(entry.late.keys()));
-        let known = watchers.filter_map(|id| Some((*id, self.asks.get(id)?)));
-        known.map(|(id, ask)| (id, ask.done_bytes, ask.total_bytes)).collect()
+        let known = watchers.filter_map(|id| Some((*id, self.jobs.get(id)?)));
+        known.map(|(id, job)| (id, job.done_bytes, job.total_bytes)).collect()
     }
 
     /// Number of jobs under way.
-    pub fn asks(&self) -> usize {
-        self.asks.len()
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
     }
 
     /// What a job needs next: a page, its end, or workers.
-    fn settle(&mut self, id: AskId) -> Vec<Command> {
+    fn settle(&mut self, id: RepairJobId) -> Vec<Command> {
         let mut commands = self.start();
-        let Some(ask) = self.asks.get_mut(&id) else { return commands };
-        if !ask.fetching && !ask.last_page && ask.open < scaled(&ask.asked.order, OPEN_STRIPES) {
-            ask.fetching = true;
+        let Some(job) = self.jobs.get_mut(&id) else { return commands };
+        if !job.fetching && !job.last_page && job.open < scaled(&job.result.order, OPEN_STRIPES) {
+            job.fetching = true;
             commands.push(Command::Fetch(id));
         }
-        if ask.last_page && ask.open == 0 && !ask.fetching {
-            let ask = self.asks.remove(&id).expect("it was just found");
-            commands.push(Command::Finish(id, ask.told()));
+        if job.last_page && job.open == 0 && !job.fetching {
+            let job = self.jobs.remove(&id).expect("it was just found");
+            commands.push(Command::Finish(id, job.told()));
         }
         commands
     }
@@ -332,27 +337,27 @@ fn scaled(order: &Order, limit: usize) -> usize {
     if order.together() { limit.saturating_mul(TOGETHER) } else { limit }
 }
 
-impl Ask {
+impl RepairJob {
     fn hear(&mut self, blocks: &BTreeSet<BlockIndex>, bytes: u64, outcome: &Outcome) {
         self.open -= 1;
         self.done_bytes += bytes;
-        let mended = outcome.mended.iter().filter(|b| blocks.contains(b)).count() as u64;
-        self.asked.tally.add(&Tally { blocks: mended, ..outcome.tally.clone() });
-        self.asked.bad.extend(outcome.bad.iter().cloned());
-        let room = TOLD.saturating_sub(self.asked.around.len());
-        self.asked.around.extend(outcome.around.iter().take(room).cloned());
+        let repaired = outcome.repaired.iter().filter(|b| blocks.contains(b)).count() as u64;
+        self.result.tally.add(&Tally { blocks: repaired, ..outcome.tally.clone() });
+        self.result.bad.extend(outcome.bad.iter().cloned());
+        let room = TOLD.saturating_sub(self.result.around.len());
+        self.result.around.extend(outcome.around.iter().take(room).cloned());
         match &outcome.failed {
-            Some(reason) if self.asked.failed.len() < TOLD => self.asked.failed.push(reason.clone()),
+            Some(reason) if self.result.failed.len() < TOLD => self.result.failed.push(reason.clone()),
             Some(_) => self.untold += 1,
             None => {}
         }
     }
 
-    fn told(mut self) -> Asked {
+    fn told(mut self) -> RepairResult {
         if self.untold > 0 {
-            self.asked.failed.push(format!("and {} more stripes", self.untold));
+            self.result.failed.push(format!("and {} more stripes", self.untold));
         }
-        self.asked
+        self.result
     }
 }
 

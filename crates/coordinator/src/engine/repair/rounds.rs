@@ -31,14 +31,14 @@ impl Rounds {
         let Some(sum) = &mut self.sum else {
             // There are too few nodes, or too few blocks to read: as many blocks as possible are repaired,
             // one by one.
-            self.apart = self.wanted.len() > 1 && outcome.failed.is_some() && outcome.mended.is_empty();
+            self.apart = self.wanted.len() > 1 && outcome.failed.is_some() && outcome.repaired.is_empty();
             if self.apart {
                 self.left = self.wanted.iter().map(|index| vec![*index]).collect();
             }
             self.sum = Some(outcome);
             return;
         };
-        sum.mended.extend(outcome.mended);
+        sum.repaired.extend(outcome.repaired);
         sum.tally.add(&outcome.tally);
         sum.bad.extend(outcome.bad);
         sum.around.extend(outcome.around);
@@ -47,7 +47,7 @@ impl Rounds {
     /// The outcome. If blocks are left over, its reason says why they could not be repaired together.
     pub fn end(self) -> Outcome {
         let mut sum = self.sum.unwrap_or_default();
-        if self.apart && sum.mended.len() >= self.wanted.len() {
+        if self.apart && sum.repaired.len() >= self.wanted.len() {
             sum.failed = None;
         }
         sum
@@ -58,9 +58,9 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    fn outcome(mended: &[u8], failed: Option<&str>) -> Outcome {
-        let mended = mended.iter().map(|index| BlockIndex(*index)).collect();
-        Outcome { mended, failed: failed.map(str::to_owned), ..Outcome::default() }
+    fn outcome(repaired: &[u8], failed: Option<&str>) -> Outcome {
+        let repaired = repaired.iter().map(|index| BlockIndex(*index)).collect();
+        Outcome { repaired, failed: failed.map(str::to_owned), ..Outcome::default() }
     }
 
     /// Repairs blocks 1 and 2 with these outcomes; the blocks of each round, and the end.

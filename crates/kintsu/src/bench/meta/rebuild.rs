@@ -10,8 +10,8 @@ use anyhow::{Context, ensure};
 use kintsu_agent::{Agent, AgentConfig};
 use kintsu_dag::{BlockId, NodeId, RackId};
 use kintsu_store::{
-    Aside, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, Generation, Held, Listing, Reason,
-    StoreError, UNIT_BYTES, Usage,
+    BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, Generation, Listing, QuarantinedFile,
+    Reason, StoreError, UNIT_BYTES, Usage,
 };
 use kintsu_wire::ClusterId;
 use kintsu_wire::message::{CodeLabel, Encoding, Label, Nothing, ObjectLabel};
@@ -166,12 +166,12 @@ impl BlockStore for Inventory {
         refused()
     }
 
-    fn look(&self, id: BlockId) -> Result<Held, StoreError> {
+    fn look(&self, id: BlockId) -> Result<BlockHead, StoreError> {
         let stripes = &self.filled.stripes;
         let at = stripes.binary_search_by_key(&id.stripe, |stripe| stripe.id);
         let stripe = at.ok().map(|at| &stripes[at]).filter(|stripe| stripe.on(self.node) == Some(id));
         let stripe = stripe.ok_or(StoreError::NotFound { id })?;
-        Ok(Held { meta: meta(id), label: self.label(stripe) })
+        Ok(BlockHead { meta: meta(id), label: self.label(stripe) })
     }
 
     fn ids(&self) -> Result<Vec<BlockId>, StoreError> {
@@ -190,7 +190,7 @@ impl BlockStore for Inventory {
         refused()
     }
 
-    fn aside(&self) -> Result<Vec<Aside>, StoreError> {
+    fn aside(&self) -> Result<Vec<QuarantinedFile>, StoreError> {
         Ok(Vec::new())
     }
 

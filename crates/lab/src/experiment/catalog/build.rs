@@ -1,7 +1,7 @@
 //! The pieces that experiments are made of.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{Method, Pace, Schedule};
+use kintsu_plan::{Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{Case, Point, Recover, Scene, Slice, Value, Work};
@@ -121,12 +121,12 @@ impl Case {
 
 /// The repair of one block.
 pub fn one(method: Method) -> Work {
-    paced(method, method.pace())
+    in_mode(method, method.run_mode())
 }
 
-/// The repair of one block by a method, at a pace.
-pub fn paced(method: Method, pace: Pace) -> Work {
-    Work::Repair { method, lost: 1, pace }
+/// The repair of one block by a method, in a run mode.
+pub fn in_mode(method: Method, run_mode: RunMode) -> Work {
+    Work::Repair { method, lost: 1, run_mode }
 }
 
 /// The recovery of a node.

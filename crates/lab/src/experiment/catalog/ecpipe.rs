@@ -3,7 +3,7 @@
 //! The paper's links carry 1 Gb/s; here they carry half of it by default, since all hosts share one machine's
 //! processors.
 
-use kintsu_plan::{Method, Pace, Schedule};
+use kintsu_plan::{Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Scene, Slice, Value, Work};
@@ -62,7 +62,7 @@ fn slice_size(size: Size) -> Result<Experiment> {
     let (at, auto) = (bytes(PAPER_SLICE_BYTES.into()), "automatic");
     let mut cases = vec![case(DIRECT, auto, block, Work::Direct)];
     cases.extend(THREE[..2].iter().map(|&(name, method)| case(name, &at, block, one(method)).slice(paper)));
-    cases.push(case(PPR_ROUNDS, auto, block, paced(Method::Ppr, Pace::WholeBlocks)));
+    cases.push(case(PPR_ROUNDS, auto, block, in_mode(Method::Ppr, RunMode::WholeBlocks)));
     cases.push(case(RP, auto, block, one(Method::Pipeline)));
     let sizes = [4u32 << 10, 8 << 10, 16 << 10, PAPER_SLICE_BYTES, 64 << 10, 128 << 10, 256 << 10, 1 << 20];
     for slice in if size.quick { vec![sizes[0], sizes[3], sizes[7]] } else { sizes.to_vec() } {
@@ -107,7 +107,7 @@ fn block_size(size: Size) -> Result<Experiment> {
     let cases = all.iter().flat_map(|mib| {
         let (x, block) = (bytes(mib << 20), mib << 20);
         let three = THREE.map(|(name, method)| case(name, &x, block, one(method)));
-        let rounds = case(PPR_ROUNDS, &x, block, paced(Method::Ppr, Pace::WholeBlocks));
+        let rounds = case(PPR_ROUNDS, &x, block, in_mode(Method::Ppr, RunMode::WholeBlocks));
         [case(DIRECT, &x, block, Work::Direct), rounds].into_iter().chain(three)
     });
     let claims = [all[0], all[all.len() - 1]].map(|mib| bytes(mib << 20)).into_iter().flat_map(|x| {
@@ -255,7 +255,7 @@ fn several_blocks(size: Size) -> Result<Experiment> {
     let (spec, requestor) = cluster(2, GIGABIT)?;
     let mut cases = vec![case(DIRECT, "1", block, Work::Direct)];
     for lost in 1..=4 {
-        let work = |method: Method| Work::Repair { method, lost, pace: method.pace() };
+        let work = |method: Method| Work::Repair { method, lost, run_mode: method.run_mode() };
         cases.push(case(CONVENTIONAL, lost.to_string(), block, work(Method::Conventional)));
         cases.push(case(RP, lost.to_string(), block, work(Method::Pipeline)));
     }

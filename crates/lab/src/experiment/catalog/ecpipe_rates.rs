@@ -1,7 +1,7 @@
 //! ECPipe (TOS'21) on links of different rates: Figs. 8(g)-(i) of section 6.1, and 9 of section 6.2 with its Table 1.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{Method, Pace};
+use kintsu_plan::{Method, RunMode};
 
 use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Scene, Value, Work};
 use super::build::*;
@@ -207,7 +207,7 @@ pub(super) fn region_spec(table: &Regions) -> Result<(Spec, Vec<NodeId>)> {
 fn regions(size: Size, table: &Regions, about: Experiment) -> Result<Experiment> {
     let (spec, requestors) = region_spec(table)?;
     let works = [
-        (PPR_ROUNDS, paced(Method::Ppr, Pace::WholeBlocks)),
+        (PPR_ROUNDS, in_mode(Method::Ppr, RunMode::WholeBlocks)),
         (PPR, one(Method::Ppr)),
         (FLAT, one(Method::Flat)),
         (WEIGHTED, one(Method::Weighted)),

@@ -1,6 +1,6 @@
 //! ECPipe (TOS'21), sections 6.3 and 6.4: ways to pipeline (Fig. 11(a)), and recovery of a node by (n, k) (Fig. 10(b)).
 
-use kintsu_plan::{Method, Pace, Schedule};
+use kintsu_plan::{Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{Baseline, Claim, Experiment, Measure, Point, Scene, Slice, Value, Work};
@@ -37,11 +37,11 @@ fn ways_to_pipeline(size: Size) -> Result<Experiment> {
     let mut cases = Vec::new();
     for mib in all {
         let (x, block) = (bytes(mib << 20), mib << 20);
-        let of = |name: &str, method, pace| case(name, &x, block, paced(method, pace));
+        let of = |name: &str, method, run_mode| case(name, &x, block, in_mode(method, run_mode));
         cases.push(case(DIRECT, &x, block, Work::Direct));
-        cases.push(of(PIPE_B, Method::Pipeline, Pace::WholeBlocks));
-        cases.push(of(PIPE_S, Method::Pipeline, Pace::Serial));
-        cases.push(of(RP, Method::Pipeline, Pace::Streamed));
+        cases.push(of(PIPE_B, Method::Pipeline, RunMode::WholeBlocks));
+        cases.push(of(PIPE_S, Method::Pipeline, RunMode::Serial));
+        cases.push(of(RP, Method::Pipeline, RunMode::Streamed));
     }
     let largest = bytes(all[all.len() - 1] << 20);
     let claims = vec![

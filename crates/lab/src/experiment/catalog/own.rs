@@ -2,7 +2,7 @@
 //! simulator compared with measurements, and the recovery of a whole node compared with its bound.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{Method, Pace, Schedule};
+use kintsu_plan::{Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{
@@ -48,9 +48,12 @@ fn smoke(_: Size) -> Result<Experiment> {
     let of = |name: &str, work| case(name, "RS(6,4)", block, work).code(&code);
     let mut cases = vec![of(DIRECT, Work::Direct)];
     cases.extend(THREE.map(|(name, method)| of(name, one(method))));
-    cases.push(of("two blocks", Work::Repair { method: Method::Pipeline, lost: 2, pace: Pace::Streamed }));
-    cases.push(of("slices one by one", paced(Method::Pipeline, Pace::Serial)));
-    cases.push(of("whole blocks", paced(Method::Pipeline, Pace::WholeBlocks)));
+    cases.push(of(
+        "two blocks",
+        Work::Repair { method: Method::Pipeline, lost: 2, run_mode: RunMode::Streamed },
+    ));
+    cases.push(of("slices one by one", in_mode(Method::Pipeline, RunMode::Serial)));
+    cases.push(of("whole blocks", in_mode(Method::Pipeline, RunMode::WholeBlocks)));
     cases.push(of("write", Work::Write));
     cases.push(of("read", Work::Read { lost: 0 }));
     cases.push(of("encode", Work::Encode { stripes: 2 }));

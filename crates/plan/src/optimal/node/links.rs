@@ -10,7 +10,7 @@ use crate::Topology;
 
 /// Nodes, racks and stripes by number. Links are numbered: uplinks of nodes, downlinks of nodes, uplinks of racks,
 /// downlinks of racks.
-pub(super) struct Links {
+pub(super) struct LinkNumbers {
     pub nodes: Vec<NodeId>,
     /// The rack of each node; a node without a rack gets one of its own.
     pub rack: Vec<usize>,
@@ -42,7 +42,7 @@ pub(super) struct Tree {
     pub edges: Vec<(usize, usize)>,
 }
 
-impl Links {
+impl LinkNumbers {
     pub fn of(losses: &[Loss], common: &[NodeId], topology: &Topology) -> Self {
         let mut numbers: BTreeMap<NodeId, usize> = BTreeMap::new();
         let named = losses.iter().flat_map(|loss| &loss.helpers);

@@ -39,7 +39,7 @@ pub struct Loss {
 
 /// How the stripes are repaired.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Schedule {
+pub struct RecoverySchedule {
     /// In the order of the losses.
     pub repairs: Vec<Assigned>,
     /// The numbers of the repairs in the order in which to start them: any stretch of the order loads all links
@@ -64,7 +64,7 @@ pub struct Assigned {
 /// no rates are known. The work is bounded: the more stripes, the fewer prices are tried. The result is a valid
 /// bound in any case. `common` are the nodes that may get blocks.
 pub fn bound(losses: &[Loss], common: &[NodeId], topology: &Topology) -> f64 {
-    let links = links::Links::of(losses, common, topology);
+    let links = links::LinkNumbers::of(losses, common, topology);
     price::bound(&links)
 }
 
@@ -73,7 +73,7 @@ pub fn bound(losses: &[Loss], common: &[NodeId], topology: &Topology) -> f64 {
 ///
 /// Where there are many more stripes than nodes, each stripe has one tree. Where there are few stripes, each has
 /// several trees with shares.
-pub fn plan(losses: &[Loss], common: &[NodeId], topology: &Topology) -> Option<Schedule> {
-    let links = links::Links::of(losses, common, topology);
+pub fn plan(losses: &[Loss], common: &[NodeId], topology: &Topology) -> Option<RecoverySchedule> {
+    let links = links::LinkNumbers::of(losses, common, topology);
     schedule::schedule(&links)
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::links::{Links, Tree};
+use super::links::{LinkNumbers, Tree};
 
 /// From how many repairs the next one is chosen.
 const IN_LINE: usize = 512;
@@ -19,7 +19,7 @@ const STEEPNESS: f64 = 1.0;
 const MAX_EXPONENT: f64 = 50.0;
 
 /// The numbers of the repairs in the order in which to start them.
-pub(super) fn order(links: &Links, trees: &[Vec<Tree>]) -> Vec<usize> {
+pub(super) fn order(links: &LinkNumbers, trees: &[Vec<Tree>]) -> Vec<usize> {
     let loads: Vec<Vec<(usize, f64)>> =
         trees.iter().enumerate().map(|(number, trees)| loads(links, number, trees)).collect();
     let mut total = vec![0.0; links.capacity.len()];
@@ -55,7 +55,7 @@ pub(super) fn order(links: &Links, trees: &[Vec<Tree>]) -> Vec<usize> {
 }
 
 /// Seconds for which a repair keeps each of its links busy.
-fn loads(links: &Links, number: usize, trees: &[Tree]) -> Vec<(usize, f64)> {
+fn loads(links: &LinkNumbers, number: usize, trees: &[Tree]) -> Vec<(usize, f64)> {
     let bytes = links.stripes[number].bytes / trees.len().max(1) as f64;
     let mut loads: BTreeMap<usize, f64> = BTreeMap::new();
     for tree in trees {

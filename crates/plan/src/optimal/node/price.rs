@@ -4,7 +4,7 @@
 //! a link is exponential in its load (multiplicative weights: Plotkin, Shmoys and Tardos, MOR'95; Young, SODA'95).
 //! The mean of these prices tends to the best prices as more trees are found. Any prices give a valid bound.
 
-use super::links::{Links, Stripe};
+use super::links::{LinkNumbers, Stripe};
 use super::requestors::Idle;
 use super::respond::{Response, respond};
 
@@ -21,7 +21,7 @@ const STEPS: std::ops::RangeInclusive<f64> = 0.01..=0.5;
 const FAR: f64 = 30.0;
 
 /// A lower bound in seconds on any schedule.
-pub(super) fn bound(links: &Links) -> f64 {
+pub(super) fn bound(links: &LinkNumbers) -> f64 {
     if !links.known || links.stripes.is_empty() {
         return 0.0;
     }
@@ -48,13 +48,13 @@ pub(super) fn bound(links: &Links) -> f64 {
 }
 
 /// What all links together earn in a second at these prices.
-fn spent(links: &Links, price: &[f64]) -> f64 {
+fn spent(links: &LinkNumbers, price: &[f64]) -> f64 {
     let earned = price.iter().zip(&links.capacity).filter(|(_, rate)| rate.is_finite());
     earned.map(|(price, rate)| price * rate).sum()
 }
 
 /// The bound that these prices give: the cost of the cheapest trees divided by what the links earn in a second.
-fn value(links: &Links, price: &[f64]) -> Option<f64> {
+fn value(links: &LinkNumbers, price: &[f64]) -> Option<f64> {
     let idle = Idle::new(links, &|node| price[links.down(node)]);
     let mut cost = 0.0;
     for stripe in &links.stripes {
@@ -65,7 +65,7 @@ fn value(links: &Links, price: &[f64]) -> Option<f64> {
 }
 
 fn answer(
-    links: &Links,
+    links: &LinkNumbers,
     stripe: &Stripe,
     idle: &Idle,
     price: &[f64],
@@ -90,7 +90,7 @@ struct Market {
 
 impl Market {
     /// `seconds` is a rough estimate of the time of all stripes together.
-    fn new(links: &Links, seconds: f64) -> Self {
+    fn new(links: &LinkNumbers, seconds: f64) -> Self {
         let rounds = (TREES as f64 / links.stripes.len() as f64).max(1.0);
         let used = links.capacity.iter().filter(|rate| rate.is_finite()).count() as f64;
         // At the end the exponent of the busiest link should be much larger than the logarithm of the number of
@@ -110,7 +110,7 @@ impl Market {
         }
     }
 
-    fn visit(&mut self, links: &Links, stripe: &Stripe) -> Option<()> {
+    fn visit(&mut self, links: &LinkNumbers, stripe: &Stripe) -> Option<()> {
         let place = |node: usize, children: usize| {
             let link = links.down(node);
             let seconds = children as f64 * stripe.bytes / links.capacity[link];
@@ -134,7 +134,7 @@ impl Market {
         Some(())
     }
 
-    fn priced(&self, links: &Links, link: usize) -> f64 {
+    fn priced(&self, links: &LinkNumbers, link: usize) -> f64 {
         (self.slope * (self.busy[link] - self.level)).exp() / links.capacity[link]
     }
 }

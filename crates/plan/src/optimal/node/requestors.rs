@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::links::{Links, Stripe};
+use super::links::{LinkNumbers, Stripe};
 
 /// The common requestors by how expensive or busy their downlinks are; rack by rack where racks have rates.
 pub(super) struct Idle {
@@ -13,7 +13,7 @@ pub(super) struct Idle {
 
 impl Idle {
     /// All common requestors, with the busyness of each node.
-    pub fn new(links: &Links, busy: &dyn Fn(usize) -> f64) -> Self {
+    pub fn new(links: &LinkNumbers, busy: &dyn Fn(usize) -> f64) -> Self {
         let racks = if links.racked { links.racks } else { 1 };
         let mut idle = Self { by_rack: vec![BTreeSet::new(); racks], common: vec![false; links.nodes.len()] };
         for &node in &links.common {
@@ -24,20 +24,20 @@ impl Idle {
     }
 
     /// Puts a node back with its new busyness, if it is a common requestor.
-    pub fn insert(&mut self, links: &Links, node: usize, busy: f64) {
+    pub fn insert(&mut self, links: &LinkNumbers, node: usize, busy: f64) {
         if self.common[node] {
             self.by_rack[rack(links, node)].insert((busy.max(0.0).to_bits(), node));
         }
     }
 
     /// Takes a node out by its old busyness.
-    pub fn remove(&mut self, links: &Links, node: usize, busy: f64) {
+    pub fn remove(&mut self, links: &LinkNumbers, node: usize, busy: f64) {
         self.by_rack[rack(links, node)].remove(&(busy.max(0.0).to_bits(), node));
     }
 
     /// Candidates for the stripe's block, among which the best one is: the idlest node, and where racks count, the
     /// idlest node of each rack with helpers and the idlest of all other racks.
-    pub fn shortlist(&self, links: &Links, stripe: &Stripe) -> Vec<usize> {
+    pub fn shortlist(&self, links: &LinkNumbers, stripe: &Stripe) -> Vec<usize> {
         let may = |node: &usize| !stripe.helpers.contains(node) && stripe.barred.binary_search(node).is_err();
         let first = |nodes: &BTreeSet<(u64, usize)>| nodes.iter().find(|(_, node)| may(node)).copied();
         if !links.racked {
@@ -51,6 +51,6 @@ impl Idle {
     }
 }
 
-fn rack(links: &Links, node: usize) -> usize {
+fn rack(links: &LinkNumbers, node: usize) -> usize {
     if links.racked { links.rack[node] } else { 0 }
 }

@@ -6,7 +6,7 @@
 //! where racks have prices; places are assigned afterwards. With racks the result can be a little less than any
 //! tree pays. That is enough for a bound ([`respond`]); [`best_path`] gives a real tree.
 
-use super::links::{Links, Stripe, Tree};
+use super::links::{LinkNumbers, Stripe, Tree};
 
 /// The least that a stripe pays.
 pub(super) struct Response {
@@ -29,7 +29,7 @@ struct Choice {
 /// `place(node, children)`. Where racks count, each rack that the data leave pays for its uplink and for the
 /// downlink of the rack `arrival`, which must be the cheapest of all. `None` for too few helpers or no requestor.
 pub(super) fn respond(
-    links: &Links,
+    links: &LinkNumbers,
     stripe: &Stripe,
     requestors: &[usize],
     price: &dyn Fn(usize) -> f64,
@@ -66,7 +66,7 @@ pub(super) fn respond(
 
 /// A cheap path that leaves each rack once; used where racks have prices.
 pub(super) fn best_path(
-    links: &Links,
+    links: &LinkNumbers,
     stripe: &Stripe,
     requestors: &[usize],
     price: &dyn Fn(usize) -> f64,
@@ -80,7 +80,7 @@ pub(super) fn best_path(
 /// cheapest: below a helper of the set, or, where racks count and the set is chosen rack by rack, below any
 /// helper. `leave` is what it costs to leave a rack other than the requestor's.
 fn choose(
-    links: &Links,
+    links: &LinkNumbers,
     stripe: &Stripe,
     requestors: &[usize],
     price: &dyn Fn(usize) -> f64,
@@ -113,7 +113,7 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn new(links: &Links, stripe: &Stripe, price: &dyn Fn(usize) -> f64) -> Self {
+    fn new(links: &LinkNumbers, stripe: &Stripe, price: &dyn Fn(usize) -> f64) -> Self {
         let mut all: Vec<(f64, usize)> =
             stripe.helpers.iter().map(|helper| (price(links.up(*helper)), *helper)).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -132,7 +132,7 @@ impl Sorted {
 
     /// The helper below which the k - 1 other places are cheapest, and what they cost there. If it is not among
     /// the cheapest k helpers, it replaces the most expensive of them.
-    fn hub(&self, links: &Links, k: usize, price: &dyn Fn(usize) -> f64) -> Option<(f64, usize)> {
+    fn hub(&self, links: &LinkNumbers, k: usize, price: &dyn Fn(usize) -> f64) -> Option<(f64, usize)> {
         let last = self.all[k - 1].0;
         let cost = |(at, (up, helper)): (usize, &(f64, usize))| {
             let instead = if at < k || links.racked { 0.0 } else { up - last };
@@ -143,7 +143,13 @@ impl Sorted {
 
     /// The cheapest k helpers. Where racks count, leaving each rack in use other than `near` costs once; the
     /// choice is then found by dynamic programming over the racks and the number of helpers taken.
-    fn set(&self, links: &Links, k: usize, near: usize, leave: &dyn Fn(usize) -> f64) -> (f64, Vec<usize>) {
+    fn set(
+        &self,
+        links: &LinkNumbers,
+        k: usize,
+        near: usize,
+        leave: &dyn Fn(usize) -> f64,
+    ) -> (f64, Vec<usize>) {
         if !links.racked {
             let chosen = &self.all[..k];
             return (
@@ -182,7 +188,7 @@ impl Sorted {
 /// A path rack by rack, the requestor's rack last, so that each other rack is left once. The rack with the most
 /// expensive downlink comes first, and in it the node with the most expensive downlink, because the first node
 /// receives nothing.
-fn path(links: &Links, choice: &Choice, price: &dyn Fn(usize) -> f64) -> Vec<(usize, usize)> {
+fn path(links: &LinkNumbers, choice: &Choice, price: &dyn Fn(usize) -> f64) -> Vec<(usize, usize)> {
     let near = links.rack[choice.requestor];
     let mut path = choice.set.clone();
     let down = |node: usize| price(links.down(node));

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use super::links::{Links, Tree};
+use super::links::{LinkNumbers, Tree};
 use super::requestors::Idle;
 use super::respond::{best_path, respond};
-use super::{Assigned, Schedule};
+use super::{Assigned, RecoverySchedule};
 use crate::optimal::SharedTree;
 
 /// Upper limit on tree searches in total, besides the first one for each stripe.
@@ -45,7 +45,7 @@ const MAX_EXPONENT: f64 = 600.0;
 /// Extra cost of each further child of the same node: paths load links more evenly than stars.
 const CROWDED: f64 = 0.05;
 
-pub(super) fn schedule(links: &Links) -> Option<Schedule> {
+pub(super) fn schedule(links: &LinkNumbers) -> Option<RecoverySchedule> {
     let bound = super::price::bound(links);
     let mut best = balanced(links, 1, bound)?;
     let more = PARTS.into_iter().skip(1).take_while(|parts| parts * links.stripes.len() <= SEVERAL);
@@ -61,11 +61,11 @@ pub(super) fn schedule(links: &Links) -> Option<Schedule> {
     let repairs = best.1.iter().map(|trees| assigned(links, trees)).collect::<Option<Vec<_>>>()?;
     let seconds = if links.known { best.0 } else { 0.0 };
     let order = super::order::order(links, &best.1);
-    Some(Schedule { repairs, order, seconds, bound })
+    Some(RecoverySchedule { repairs, order, seconds, bound })
 }
 
 /// `parts` trees for each stripe, and the time that they take.
-fn balanced(links: &Links, parts: usize, bound: f64) -> Option<(f64, Vec<Vec<Tree>>)> {
+fn balanced(links: &LinkNumbers, parts: usize, bound: f64) -> Option<(f64, Vec<Vec<Tree>>)> {
     let mut desk = Desk::new(links, parts, bound);
     for stripe in 0..links.stripes.len() {
         desk.assign(stripe)?;
@@ -91,7 +91,7 @@ fn balanced(links: &Links, parts: usize, bound: f64) -> Option<(f64, Vec<Vec<Tre
 
 /// The trees so far and their loads on the links.
 struct Desk<'a> {
-    links: &'a Links,
+    links: &'a LinkNumbers,
     /// Trees of each stripe.
     parts: usize,
     /// The number of seconds that counts as 1 in the potential.
@@ -103,7 +103,7 @@ struct Desk<'a> {
 }
 
 impl<'a> Desk<'a> {
-    fn new(links: &'a Links, parts: usize, bound: f64) -> Self {
+    fn new(links: &'a LinkNumbers, parts: usize, bound: f64) -> Self {
         Self {
             links,
             parts,
@@ -168,7 +168,7 @@ impl<'a> Desk<'a> {
 }
 
 /// A stripe's trees; equal trees become one tree with their shares added.
-fn assigned(links: &Links, trees: &[Tree]) -> Option<Assigned> {
+fn assigned(links: &LinkNumbers, trees: &[Tree]) -> Option<Assigned> {
     let mut shares: BTreeMap<&Tree, u32> = BTreeMap::new();
     trees.iter().for_each(|tree| *shares.entry(tree).or_default() += 1);
     let requestor = trees.first()?.requestor;

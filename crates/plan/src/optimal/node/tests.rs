@@ -75,7 +75,7 @@ fn exactly(losses: &[Loss], common: &[NodeId], topology: &Topology) -> f64 {
 }
 
 /// Checks the trees of a plan; returns how long they keep the busiest link busy, in seconds.
-fn played(losses: &[Loss], topology: &Topology, plan: &Schedule) -> f64 {
+fn played(losses: &[Loss], topology: &Topology, plan: &RecoverySchedule) -> f64 {
     let mut loads: BTreeMap<(u8, u32), f64> = BTreeMap::new();
     for (loss, repair) in losses.iter().zip(&plan.repairs) {
         assert!(!loss.helpers.contains(&repair.requestor) && !loss.barred.contains(&repair.requestor));
@@ -109,7 +109,7 @@ fn played(losses: &[Loss], topology: &Topology, plan: &Schedule) -> f64 {
     loads.iter().map(seconds).fold(0.0, f64::max)
 }
 
-fn check(losses: &[Loss], common: &[NodeId], topology: &Topology, part: f64) -> Schedule {
+fn check(losses: &[Loss], common: &[NodeId], topology: &Topology, part: f64) -> RecoverySchedule {
     let plan = plan(losses, common, topology).unwrap();
     let seconds = played(losses, topology, &plan);
     assert!((seconds - plan.seconds).abs() <= 1e-6 * seconds, "{seconds} for {}", plan.seconds);
@@ -200,7 +200,7 @@ fn what_cannot_be_planned_and_what_has_no_rates() {
 
 /// By how many blocks, at most and at any time, an uplink is ahead of or behind its proportional part of its total
 /// load.
-fn unevenness(plan: &Schedule, order: impl Iterator<Item = usize>) -> f64 {
+fn unevenness(plan: &RecoverySchedule, order: impl Iterator<Item = usize>) -> f64 {
     let mut total: BTreeMap<NodeId, f64> = BTreeMap::new();
     let senders =
         |repair: usize| plan.repairs[repair].trees.iter().flat_map(|tree| tree.parents.keys().copied());

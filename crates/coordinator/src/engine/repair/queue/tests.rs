@@ -23,46 +23,46 @@ fn want(stripe: u64, blocks: &[u8]) -> Want {
     Want { stripe: StripeId(stripe), bytes: blocks.len() as u64, blocks, nodes: nodes(stripe) }
 }
 
-fn mended(blocks: &[BlockIndex]) -> Outcome {
-    Outcome { mended: blocks.to_vec(), ..Outcome::default() }
+fn repaired(blocks: &[BlockIndex]) -> Outcome {
+    Outcome { repaired: blocks.to_vec(), ..Outcome::default() }
 }
 
 #[test]
-fn asks_for_one_stripe_share_the_work_unless_it_has_begun() {
+fn jobs_for_one_stripe_share_the_work_unless_it_has_begun() {
     let mut queue = Queue::new(2, 2);
-    let (first, commands) = queue.ask(ORDER, false);
+    let (first, commands) = queue.add(ORDER, false);
     assert_eq!(commands, [Command::Fetch(first)]);
     let started = queue.page(first, vec![want(1, &[0])], true);
     assert_eq!(started, [Command::Start(StripeId(1), vec![BlockIndex(0)], ORDER)]);
-    let (second, _) = queue.ask(ORDER, false);
+    let (second, _) = queue.add(ORDER, false);
     assert_eq!(queue.page(second, vec![want(1, &[0])], true), []);
-    let (third, _) = queue.ask(ORDER, false);
+    let (third, _) = queue.add(ORDER, false);
     assert_eq!(queue.page(third, vec![want(1, &[0, 3])], true), []);
     assert_eq!(queue.pending(), 2);
-    let commands = queue.ended(StripeId(1), &mended(&[BlockIndex(0)]));
+    let commands = queue.ended(StripeId(1), &repaired(&[BlockIndex(0)]));
     let finished: Vec<_> = commands.iter().filter(|c| matches!(c, Command::Finish(..))).collect();
     // What was asked for after the work began may have been flagged after it was repaired: once more.
     assert_eq!(finished.len(), 1);
     assert!(commands.contains(&Command::Start(StripeId(1), vec![BlockIndex(0), BlockIndex(3)], ORDER)));
-    let commands = queue.ended(StripeId(1), &mended(&[BlockIndex(3)]));
+    let commands = queue.ended(StripeId(1), &repaired(&[BlockIndex(3)]));
     let ends = |command: &Command| match command {
-        Command::Finish(id, asked) => Some((*id, asked.tally.blocks)),
+        Command::Finish(id, result) => Some((*id, result.tally.blocks)),
         _ => None,
     };
     assert_eq!(commands.iter().filter_map(ends).collect::<Vec<_>>(), [(second, 0), (third, 1)]);
-    assert_eq!((queue.pending(), queue.asks()), (0, 0));
+    assert_eq!((queue.pending(), queue.jobs()), (0, 0));
 }
 
 #[test]
-fn an_urgent_ask_goes_first_and_an_empty_one_ends_at_once() {
+fn an_urgent_job_goes_first_and_an_empty_one_ends_at_once() {
     let mut queue = Queue::new(1, 1);
-    let (slow, _) = queue.ask(ORDER, false);
+    let (slow, _) = queue.add(ORDER, false);
     queue.page(slow, vec![want(1, &[0]), want(2, &[0])], true);
-    let (fast, _) = queue.ask(ORDER, true);
+    let (fast, _) = queue.add(ORDER, true);
     queue.page(fast, vec![want(9, &[0])], true);
-    let commands = queue.ended(StripeId(1), &mended(&[]));
+    let commands = queue.ended(StripeId(1), &repaired(&[]));
     assert!(commands.contains(&Command::Start(StripeId(9), vec![BlockIndex(0)], ORDER)));
-    let (none, _) = queue.ask(ORDER, false);
+    let (none, _) = queue.add(ORDER, false);
     assert!(matches!(&queue.page(none, vec![], true)[..], [Command::Finish(id, _)] if *id == none));
 }
 
@@ -77,7 +77,7 @@ fn started(commands: &[Command]) -> Vec<u64> {
 #[test]
 fn a_stripe_whose_nodes_are_busy_is_overtaken_but_not_for_ever() {
     let mut queue = Queue::new(100, 1);
-    let (id, _) = queue.ask(ORDER, false);
+    let (id, _) = queue.add(ORDER, false);
     let busy = |stripe, node: u32| Want { nodes: [NodeId(node)].into(), ..want(stripe, &[0]) };
     let both = Want { nodes: [NodeId(0), NodeId(1)].into(), ..want(1000, &[0]) };
     let mut page = vec![busy(0, 0), busy(1, 1), both];
@@ -86,7 +86,7 @@ fn a_stripe_whose_nodes_are_busy_is_overtaken_but_not_for_ever() {
     // The two nodes are never free at the same time, until the first in line has waited long enough.
     let (mut last, mut ends) = ([0, 1], 0);
     let turn = loop {
-        let next = started(&queue.ended(StripeId(last[ends % 2]), &mended(&[BlockIndex(0)])));
+        let next = started(&queue.ended(StripeId(last[ends % 2]), &repaired(&[BlockIndex(0)])));
         ends += 1;
         match next[..] {
             [1000] => break ends,
@@ -95,7 +95,7 @@ fn a_stripe_whose_nodes_are_busy_is_overtaken_but_not_for_ever() {
         }
     };
     assert_eq!(turn, PATIENCE as usize + 2);
-    assert_eq!(started(&queue.ended(StripeId(1000), &mended(&[BlockIndex(0)]))).len(), 2);
+    assert_eq!(started(&queue.ended(StripeId(1000), &repaired(&[BlockIndex(0)]))).len(), 2);
 }
 
 #[test]
@@ -108,29 +108,29 @@ fn more_stripes_run_where_their_trees_were_planned_together() {
         (Order { per_node: 5, ..together.clone() }, 5),
     ] {
         let mut queue = Queue::new(2, PER_NODE);
-        let (id, _) = queue.ask(order.clone(), false);
+        let (id, _) = queue.add(order.clone(), false);
         let one = |stripe| Want { nodes: [NodeId(0)].into(), ..want(stripe, &[0]) };
         assert_eq!(started(&queue.page(id, (0..100).map(one).collect(), false)).len(), running, "{order:?}");
         // Stripes of another job wait until fewer run than their own limit.
-        let (other, _) = queue.ask(ORDER, true);
+        let (other, _) = queue.add(ORDER, true);
         let page = vec![Want { nodes: [NodeId(9)].into(), ..want(1000, &[0]) }];
         assert_eq!(started(&queue.page(other, page, true)), [0u64; 0]);
     }
 }
 
 /// Plays the driver: pages and ends come in the order that `choices` gives.
-fn play(limit: usize, asks: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
+fn play(limit: usize, jobs: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
     let mut queue = Queue::new(limit, PER_NODE);
     let (mut todo, mut pages, mut running) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
     let (mut finished, mut wanted) = (BTreeMap::new(), BTreeMap::new());
-    for ask in asks {
-        let (id, commands) = queue.ask(ORDER, ask.len() % 2 == 1);
-        let stripes: BTreeSet<StripeId> = ask.iter().flatten().map(|w| w.stripe).collect();
+    for job in jobs {
+        let (id, commands) = queue.add(ORDER, job.len() % 2 == 1);
+        let stripes: BTreeSet<StripeId> = job.iter().flatten().map(|w| w.stripe).collect();
         wanted.insert(id, stripes.len());
-        pages.insert(id, ask.into_iter());
+        pages.insert(id, job.into_iter());
         todo.extend(commands);
     }
-    let (mut turn, mut told) = (0, BTreeMap::<AskId, usize>::new());
+    let (mut turn, mut told) = (0, BTreeMap::<RepairJobId, usize>::new());
     loop {
         let mut ready = Vec::new();
         for command in std::mem::take(&mut todo) {
@@ -159,7 +159,7 @@ fn play(limit: usize, asks: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
             let stripe = *running.keys().nth(choice % running.len()).unwrap();
             let blocks = running.remove(&stripe).unwrap();
             todo = ready;
-            todo.extend(queue.ended(stripe, &mended(&blocks)));
+            todo.extend(queue.ended(stripe, &repaired(&blocks)));
         } else if let Some(Command::Fetch(id)) = ready.pop() {
             todo = ready;
             let rest = pages.get_mut(&id).unwrap();
@@ -169,7 +169,7 @@ fn play(limit: usize, asks: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
             break;
         }
     }
-    assert_eq!((queue.pending(), queue.asks(), queue.running), (0, 0, 0));
+    assert_eq!((queue.pending(), queue.jobs(), queue.running), (0, 0, 0));
     assert!(queue.load.is_empty() && queue.parts == 0);
     assert_eq!(finished.len(), wanted.len());
     for (id, count) in wanted {
@@ -182,15 +182,15 @@ proptest! {
     #[test]
     fn the_queue_drains_whatever_happens(
         limit in 1usize..5,
-        asks in prop::collection::vec(prop::collection::vec(
+        jobs in prop::collection::vec(prop::collection::vec(
             prop::collection::vec((0u64..12, prop::collection::btree_set(0u8..5, 0..4)), 0..90), 0..4), 1..5),
         choices in prop::collection::vec(0usize..1000, 1..40),
     ) {
-        let asks = asks.into_iter().map(|pages| pages.into_iter().map(|page| {
+        let jobs = jobs.into_iter().map(|pages| pages.into_iter().map(|page| {
             let mut seen = BTreeSet::new();
             page.into_iter().filter(|(s, b)| !b.is_empty() && seen.insert(*s))
                 .map(|(s, b)| want(s, &b.into_iter().collect::<Vec<_>>())).collect()
         }).collect()).collect();
-        play(limit, asks, choices);
+        play(limit, jobs, choices);
     }
 }

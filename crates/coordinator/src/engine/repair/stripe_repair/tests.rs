@@ -20,16 +20,16 @@ fn topology(nodes: u32, racks: u32) -> Topology {
     Topology { nodes: (0..nodes).map(node).collect(), ..Topology::default() }
 }
 
-fn mend(name: &str, lost: &[u8], in_place: bool) -> Mend {
+fn repair(name: &str, lost: &[u8], in_place: bool) -> StripeRepair {
     let order = Order { method: Method::Pipeline, slice_bytes: 10, in_place, ..Order::default() };
-    Mend::new(stripe(name, lost), lost.iter().map(|&i| BlockIndex(i)).collect(), order)
+    StripeRepair::new(stripe(name, lost), lost.iter().map(|&i| BlockIndex(i)).collect(), order)
 }
 
-fn plan(mend: &mut Mend, topology: &Topology, key: u64) -> Result<Attempt, PlanError> {
+fn plan(repair: &mut StripeRepair, topology: &Topology, key: u64) -> Result<Attempt, PlanError> {
     let sweeping = BTreeSet::new();
     let circumstances =
         Circumstances { topology, sweeping: &sweeping, readable: &|_| true, slow: &[], fresh_key: key };
-    mend.plan(circumstances, &mut Recovery::new())
+    repair.plan(circumstances, &mut Recovery::new())
 }
 
 fn outcome(node: NodeId, upto: u64, written: &[BlockIndex]) -> RunOutcome {
@@ -51,36 +51,36 @@ fn fault(kind: FaultKind, node: NodeId, index: Option<u8>) -> Fault {
 #[test]
 fn a_helper_that_dies_is_replaced_and_the_rest_of_the_slices_follows() {
     let topology = topology(12, 3);
-    let mut mend = mend("rs:n=9,k=6", &[2], false);
-    let first = plan(&mut mend, &topology, 71).unwrap();
+    let mut repair = repair("rs:n=9,k=6", &[2], false);
+    let first = plan(&mut repair, &topology, 71).unwrap();
     assert_eq!((first.start, first.resume_key), (0, 71));
     let culprit = first.view.homes[usize::from(first.plan.helpers[3].0)].unwrap();
     let requestor = first.plan.requestors[0];
     let verdict =
-        mend.ended(&[outcome(requestor, 400, &[])], 400, Some(&fault(FaultKind::Lost, culprit, None)));
+        repair.ended(&[outcome(requestor, 400, &[])], 400, Some(&fault(FaultKind::Lost, culprit, None)));
     assert_eq!(verdict, Verdict::Again);
-    let second = plan(&mut mend, &topology, 72).unwrap();
+    let second = plan(&mut repair, &topology, 72).unwrap();
     assert_eq!((second.start, second.resume_key), (400, 71));
     assert_eq!(second.plan.requestors, [requestor]);
     assert!(!second.plan.helpers.contains(&first.plan.helpers[3]));
-    let done = mend.ended(&[outcome(requestor, LEN, &[BlockIndex(2)])], LEN, None);
+    let done = repair.ended(&[outcome(requestor, LEN, &[BlockIndex(2)])], LEN, None);
     let landing =
         Landing { index: BlockIndex(2), from: NodeId(2), to: requestor, digest: digest(BlockIndex(2)) };
     assert_eq!(done, Verdict::Done(vec![landing]));
-    assert_eq!(mend.bad(), []);
+    assert_eq!(repair.bad(), []);
 }
 
 #[test]
 fn rot_on_a_helper_is_reported_and_only_that_block_is_shunned() {
     let topology = topology(9, 3);
-    let mut mend = mend("rs:n=9,k=6", &[0], false);
-    let first = plan(&mut mend, &topology, 1).unwrap();
+    let mut repair = repair("rs:n=9,k=6", &[0], false);
+    let first = plan(&mut repair, &topology, 1).unwrap();
     let rotten = first.plan.helpers[0];
     let node = first.view.homes[usize::from(rotten.0)].unwrap();
-    mend.ended(&[], 0, Some(&fault(FaultKind::Corrupt, node, Some(rotten.0))));
+    repair.ended(&[], 0, Some(&fault(FaultKind::Corrupt, node, Some(rotten.0))));
     let id = BlockId { stripe: ID, index: rotten };
-    assert_eq!(mend.bad(), [LostBlock { id, node, why: FaultKind::Corrupt }]);
-    let second = plan(&mut mend, &topology, 2).unwrap();
+    assert_eq!(repair.bad(), [LostBlock { id, node, why: FaultKind::Corrupt }]);
+    let second = plan(&mut repair, &topology, 2).unwrap();
     assert!(!second.plan.helpers.contains(&rotten));
     assert_eq!((second.start, second.resume_key), (0, 1));
 }
@@ -88,50 +88,50 @@ fn rot_on_a_helper_is_reported_and_only_that_block_is_shunned() {
 #[test]
 fn a_helper_whose_disk_cannot_read_a_block_spoils_that_block_and_not_its_node() {
     let topology = topology(9, 3);
-    let mut mend = mend("rs:n=9,k=6", &[0], false);
-    let first = plan(&mut mend, &topology, 1).unwrap();
+    let mut repair = repair("rs:n=9,k=6", &[0], false);
+    let first = plan(&mut repair, &topology, 1).unwrap();
     let unread = first.plan.helpers[0];
     let node = first.view.homes[usize::from(unread.0)].unwrap();
-    mend.ended(&[], 0, Some(&fault(FaultKind::Io, node, Some(unread.0))));
+    repair.ended(&[], 0, Some(&fault(FaultKind::Io, node, Some(unread.0))));
     let id = BlockId { stripe: ID, index: unread };
-    assert_eq!(mend.bad(), [LostBlock { id, node, why: FaultKind::Io }]);
-    let second = plan(&mut mend, &topology, 2).unwrap();
+    assert_eq!(repair.bad(), [LostBlock { id, node, why: FaultKind::Io }]);
+    let second = plan(&mut repair, &topology, 2).unwrap();
     assert!(!second.plan.helpers.contains(&unread));
-    assert_eq!(mend.absent(&|_| true).iter().map(|a| a.index).collect::<Vec<_>>(), [BlockIndex(0), unread]);
+    assert_eq!(repair.absent(&|_| true).iter().map(|a| a.index).collect::<Vec<_>>(), [BlockIndex(0), unread]);
     // A requestor's disk error does not mean that a helper's block is bad.
     let requestor = second.plan.requestors[0];
-    mend.ended(&[], 0, Some(&fault(FaultKind::Io, requestor, Some(0))));
-    assert_eq!(mend.bad().len(), 1);
+    repair.ended(&[], 0, Some(&fault(FaultKind::Io, requestor, Some(0))));
+    assert_eq!(repair.bad().len(), 1);
 }
 
 #[test]
 fn a_slow_helper_is_gone_around_and_needed_ones_are_not() {
     let topology = topology(12, 3);
-    let mut mend = mend("rs:n=9,k=6", &[2], false);
-    let first = plan(&mut mend, &topology, 1).unwrap();
+    let mut repair = repair("rs:n=9,k=6", &[2], false);
+    let first = plan(&mut repair, &topology, 1).unwrap();
     let node = |block: &BlockIndex| first.view.homes[usize::from(block.0)].unwrap();
     let helpers: Vec<_> = first.plan.helpers.iter().map(node).collect();
     // Two of eight helpers can be spared; a suspect that is no helper does not count.
     let suspects = [NodeId(11), helpers[4], helpers[1], helpers[0]];
-    let slow = mend.could_spare(&first, &suspects, &topology);
+    let slow = repair.could_spare(&first, &suspects, &topology);
     assert_eq!(slow, [helpers[4], helpers[1]]);
-    mend.turn(&slow, 300, "slow");
+    repair.turn(&slow, 300, "slow");
     let aborted = fault(FaultKind::Aborted, helpers[0], None);
-    assert_eq!(mend.ended(&[], 300, Some(&aborted)), Verdict::Again);
-    let second = plan(&mut mend, &topology, 2).unwrap();
+    assert_eq!(repair.ended(&[], 300, Some(&aborted)), Verdict::Again);
+    let second = plan(&mut repair, &topology, 2).unwrap();
     assert_eq!((second.start, second.resume_key), (300, 1));
     assert!(!second.plan.helpers.iter().any(|block| slow.contains(&node(block))));
     // Another helper is slow now, but the first two stay avoided, and no third one can be spared.
-    let slow = mend.could_spare(&second, &[helpers[0]], &topology);
+    let slow = repair.could_spare(&second, &[helpers[0]], &topology);
     assert_eq!(slow, []);
-    let names: Vec<_> = mend.around().iter().map(|a| (a.node, a.upto, a.why.as_str())).collect();
+    let names: Vec<_> = repair.around().iter().map(|a| (a.node, a.upto, a.why.as_str())).collect();
     assert_eq!(names, [(helpers[4], 300, "slow"), (helpers[1], 300, "slow")]);
 }
 
 #[test]
 fn it_does_not_turn_for_ever_and_what_others_found_slow_is_a_wish() {
     let topology = topology(12, 3);
-    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    let mut repair = repair("rs:n=9,k=6", &[2], false);
     let sweeping = BTreeSet::new();
     let slow: Vec<_> = (0..9).map(NodeId).collect();
     let at = Circumstances {
@@ -141,47 +141,47 @@ fn it_does_not_turn_for_ever_and_what_others_found_slow_is_a_wish() {
         slow: &slow,
         fresh_key: 1,
     };
-    let attempt = mend.plan(at, &mut Recovery::new()).unwrap();
+    let attempt = repair.plan(at, &mut Recovery::new()).unwrap();
     // The first two of the slow nodes are spared; block 2 has no home.
     assert_eq!(attempt.plan.helpers.iter().map(|b| b.0).collect::<BTreeSet<_>>(), (3..9).collect());
     for _ in 0..TURNS {
-        assert_eq!(mend.could_spare(&attempt, &[NodeId(8)], &topology), [NodeId(8)]);
-        mend.turn(&[NodeId(8)], 0, "slow");
+        assert_eq!(repair.could_spare(&attempt, &[NodeId(8)], &topology), [NodeId(8)]);
+        repair.turn(&[NodeId(8)], 0, "slow");
     }
-    assert_eq!(mend.could_spare(&attempt, &[NodeId(8)], &topology), []);
+    assert_eq!(repair.could_spare(&attempt, &[NodeId(8)], &topology), []);
 }
 
 #[test]
 fn who_was_cut_off_gets_another_chance_when_nothing_else_is_left() {
     let topology = topology(12, 3);
-    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    let mut repair = repair("rs:n=9,k=6", &[2], false);
     let mut lost = Vec::new();
     for turn in 0..3 {
-        let attempt = plan(&mut mend, &topology, turn).unwrap();
+        let attempt = plan(&mut repair, &topology, turn).unwrap();
         let node = attempt.view.homes[usize::from(attempt.plan.helpers[0].0)].unwrap();
-        mend.ended(&[], 100 * turn, Some(&fault(FaultKind::Lost, node, None)));
+        repair.ended(&[], 100 * turn, Some(&fault(FaultKind::Lost, node, None)));
         lost.push(node);
     }
     // Five helpers are left and six are needed: so all are tried again, and the repair continues where it
     // was.
-    let attempt = plan(&mut mend, &topology, 9).unwrap();
+    let attempt = plan(&mut repair, &topology, 9).unwrap();
     assert_eq!((attempt.start, attempt.resume_key), (200, 0));
     for (turn, _) in (0..3).zip(&lost) {
-        let attempt = plan(&mut mend, &topology, 10 + turn).unwrap();
+        let attempt = plan(&mut repair, &topology, 10 + turn).unwrap();
         let node = attempt.view.homes[usize::from(attempt.plan.helpers[0].0)].unwrap();
-        mend.ended(&[], 200, Some(&fault(FaultKind::Lost, node, None)));
+        repair.ended(&[], 200, Some(&fault(FaultKind::Lost, node, None)));
     }
     // But only once more.
-    assert!(plan(&mut mend, &topology, 20).is_err());
-    assert_eq!(mend.around().len(), 6);
+    assert!(plan(&mut repair, &topology, 20).is_err());
+    assert_eq!(repair.around().len(), 6);
 }
 
 #[test]
 fn what_is_through_is_not_forgotten_while_there_is_no_plan() {
     let topology = topology(12, 3);
-    let mut mend = mend("rs:n=9,k=6", &[2], false);
-    plan(&mut mend, &topology, 1).unwrap();
-    mend.ended(&[], 400, Some(&fault(FaultKind::Aborted, NodeId(0), None)));
+    let mut repair = repair("rs:n=9,k=6", &[2], false);
+    plan(&mut repair, &topology, 1).unwrap();
+    repair.ended(&[], 400, Some(&fault(FaultKind::Aborted, NodeId(0), None)));
     let sweeping = BTreeSet::new();
     let nobody = |_| false;
     let at = Circumstances {
@@ -191,46 +191,46 @@ fn what_is_through_is_not_forgotten_while_there_is_no_plan() {
         slow: &[],
         fresh_key: 2,
     };
-    mend.plan(at, &mut Recovery::new()).unwrap_err();
-    let later = plan(&mut mend, &topology, 3).unwrap();
+    repair.plan(at, &mut Recovery::new()).unwrap_err();
+    let later = plan(&mut repair, &topology, 3).unwrap();
     assert_eq!((later.start, later.resume_key), (400, 1));
 }
 
 #[test]
 fn a_requestor_that_is_full_is_left_and_the_repair_starts_over() {
     let topology = topology(12, 3);
-    let mut mend = mend("rs:n=9,k=6", &[2], false);
-    let requestor = plan(&mut mend, &topology, 1).unwrap().plan.requestors[0];
-    mend.ended(&[outcome(requestor, 400, &[])], 400, Some(&fault(FaultKind::Full, requestor, None)));
-    let second = plan(&mut mend, &topology, 2).unwrap();
+    let mut repair = repair("rs:n=9,k=6", &[2], false);
+    let requestor = plan(&mut repair, &topology, 1).unwrap().plan.requestors[0];
+    repair.ended(&[outcome(requestor, 400, &[])], 400, Some(&fault(FaultKind::Full, requestor, None)));
+    let second = plan(&mut repair, &topology, 2).unwrap();
     assert_eq!((second.start, second.resume_key), (0, 2));
     assert_ne!(second.plan.requestors, [requestor]);
-    let touched: Vec<_> = mend.touched().map(|(node, _)| node).collect();
+    let touched: Vec<_> = repair.touched().map(|(node, _)| node).collect();
     assert!(touched.contains(&requestor) && touched.contains(&second.plan.requestors[0]));
 }
 
 #[test]
-fn a_rotten_block_is_mended_where_it_is() {
-    let mut mend = mend("rs:n=9,k=6", &[2], true);
-    assert_eq!(plan(&mut mend, &topology(12, 3), 1).unwrap().plan.requestors, [NodeId(2)]);
+fn a_rotten_block_is_repaired_where_it_is() {
+    let mut repair = repair("rs:n=9,k=6", &[2], true);
+    assert_eq!(plan(&mut repair, &topology(12, 3), 1).unwrap().plan.requestors, [NodeId(2)]);
 }
 
 #[test]
 fn too_many_losses_say_what_is_left_and_needed() {
-    let mut mend = mend("rs:n=9,k=6", &[0, 1, 2, 3], false);
-    let error = plan(&mut mend, &topology(20, 5), 1).unwrap_err();
+    let mut repair = repair("rs:n=9,k=6", &[0, 1, 2, 3], false);
+    let error = plan(&mut repair, &topology(20, 5), 1).unwrap_err();
     assert!(matches!(error, PlanError::Unrecoverable { .. }), "{error}");
 }
 
 #[test]
 fn a_wrong_result_is_never_believed() {
     let topology = topology(12, 3);
-    let mut mend = mend("rs:n=9,k=6", &[2], false);
+    let mut repair = repair("rs:n=9,k=6", &[2], false);
     for attempt in 1..=MISMATCHES {
-        let requestor = plan(&mut mend, &topology, attempt.into()).unwrap().plan.requestors[0];
+        let requestor = plan(&mut repair, &topology, attempt.into()).unwrap().plan.requestors[0];
         let mut wrong = outcome(requestor, LEN, &[BlockIndex(2)]);
         wrong.written[0].digest = [99; 16];
-        let verdict = mend.ended(&[wrong], LEN, None);
+        let verdict = repair.ended(&[wrong], LEN, None);
         assert_eq!(matches!(verdict, Verdict::Failed(_)), attempt == MISMATCHES, "{verdict:?}");
     }
 }
@@ -265,12 +265,12 @@ proptest! {
     ) {
         let topology = topology(nodes, 4);
         let lost: Vec<u8> = lost.into_iter().collect();
-        let mut mend = mend("rs:n=9,k=6", &lost, in_place);
+        let mut repair = repair("rs:n=9,k=6", &lost, in_place);
         let mut blows = blows.into_iter();
         let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
         for turn in 0.. {
             prop_assert!(turn < 40, "it does not end");
-            let Ok(attempt) = plan(&mut mend, &topology, 100 + turn) else { break };
+            let Ok(attempt) = plan(&mut repair, &topology, 100 + turn) else { break };
             let requestors = &attempt.plan.requestors;
             // No node gets two blocks of the stripe, counting the blocks that stay.
             let mut homes: Vec<NodeId> = (0..9u8).filter(|i| !lost.contains(i)).map(|i| NodeId(i.into())).collect();
@@ -286,7 +286,7 @@ proptest! {
             let Some(blow) = blows.next() else {
                 let all: Vec<_> = requestors.iter().zip(&lost)
                     .map(|(node, index)| outcome(*node, LEN, &[BlockIndex(*index)])).collect();
-                let Verdict::Done(landings) = mend.ended(&all, LEN, None) else { panic!("not done") };
+                let Verdict::Done(landings) = repair.ended(&all, LEN, None) else { panic!("not done") };
                 prop_assert_eq!(landings.len(), lost.len());
                 break;
             };
@@ -298,14 +298,14 @@ proptest! {
                 (attempt.view.homes[usize::from(helper.0)].unwrap(), helper.0)
             };
             let index = matches!(blow.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale).then_some(index);
-            match mend.ended(&outcomes, blow.upto, Some(&fault(blow.kind, node, index))) {
+            match repair.ended(&outcomes, blow.upto, Some(&fault(blow.kind, node, index))) {
                 Verdict::Done(_) => prop_assert!(false, "nothing was written"),
                 Verdict::Failed(_) => break,
                 Verdict::Again => {}
             }
         }
         // Only blocks that were read as helpers can be bad.
-        prop_assert!(mend.bad().iter().all(|b| !lost.contains(&b.id.index.0)));
+        prop_assert!(repair.bad().iter().all(|b| !lost.contains(&b.id.index.0)));
     }
 }
 
@@ -319,11 +319,11 @@ fn a_repair_of_a_whole_node_goes_along_the_trees_that_were_planned_together() {
     assert!(order.together());
     let stripe = stripe("rs:n=6,k=4", &[1]);
     let view = stripe.view(|_, block| !block.lost);
-    let waiting = kintsu_plan::Waiting { view, lost: vec![BlockIndex(1)], barred: BTreeSet::new() };
+    let waiting = kintsu_plan::DamagedStripe { view, lost: vec![BlockIndex(1)], barred: BTreeSet::new() };
     let (mut recovery, mut shares) = (Recovery::new(), kintsu_plan::Shares::default());
     let all = recovery.window(order.schedule, order.method, &mut shares, &topology, &[waiting]);
     let assigned = all.into_iter().next().unwrap().unwrap();
-    let mut mend = Mend::new(stripe, vec![BlockIndex(1)], order);
+    let mut repair = StripeRepair::new(stripe, vec![BlockIndex(1)], order);
     let sweeping = BTreeSet::new();
     let at = Circumstances {
         topology: &topology,
@@ -332,7 +332,7 @@ fn a_repair_of_a_whole_node_goes_along_the_trees_that_were_planned_together() {
         slow: &[],
         fresh_key: 1,
     };
-    let attempt = mend.plan(at, &mut recovery).unwrap();
+    let attempt = repair.plan(at, &mut recovery).unwrap();
     let requestor = assigned.requestors[&BlockIndex(1)];
     assert_eq!(attempt.plan.requestors, [requestor]);
     let mut sends: BTreeMap<(NodeId, NodeId), u64> = BTreeMap::new();
@@ -349,6 +349,6 @@ fn a_repair_of_a_whole_node_goes_along_the_trees_that_were_planned_together() {
     );
     // A slow helper is avoided.
     let slow = *assigned.helpers.first().unwrap();
-    let around = mend.plan(Circumstances { slow: &[slow], ..at }, &mut recovery).unwrap();
+    let around = repair.plan(Circumstances { slow: &[slow], ..at }, &mut recovery).unwrap();
     assert!(around.plan.helpers.iter().all(|block| around.view.homes[usize::from(block.0)] != Some(slow)));
 }

@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_wire::message::{BadBlock, BlockRef, Fault, Label};
 
-use super::pacing::{Pacing, run_on};
-use super::run::Job;
-use super::{asks, doubts, missing};
+use super::run::ReadyPlan;
+use super::speed_watch::{SpeedWatch, run_on};
+use super::{doubts, missing, repair_jobs};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
 use crate::engine::damage::unavailable;
 use crate::engine::places::Place;
 use crate::engine::repair::{
-    Attempt, Circumstances, Hope, Mend, Order, Outcome, Planned, Rounds, Tally, Verdict, Waits,
+    Attempt, Circumstances, Hope, Order, Outcome, Planned, Rounds, StripeRepair, Tally, Verdict, WaitBudget,
     plan as plan_next,
 };
 use crate::engine::stripe::Stripe;
@@ -28,7 +28,12 @@ use crate::meta::{Landing, Meta};
 ///
 /// The record of the stripe is read once, here. What this repair commits is added to that copy, and each
 /// commit compares the copy with what is recorded then.
-pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
+pub async fn repair_stripe(
+    cluster: &Arc<Cluster>,
+    id: StripeId,
+    wanted: Vec<BlockIndex>,
+    order: Order,
+) -> Outcome {
     #[cfg(test)]
     assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
     let mut at = match cluster.load(id).await {
@@ -41,15 +46,15 @@ pub async fn mend(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>,
     };
     let mut rounds = Rounds::new(wanted);
     while let Some(blocks) = rounds.begin() {
-        rounds.ended(at.mend(blocks, &order).await);
+        rounds.ended(at.repair(blocks, &order).await);
     }
     rounds.end()
 }
 
 /// How often the repair of one stripe may wait for news of nodes.
-fn waits(cluster: &Cluster) -> Waits {
+fn waits(cluster: &Cluster) -> WaitBudget {
     let (heartbeat, dead_after) = (cluster.config.heartbeat, cluster.config.dead_after);
-    Waits::new(heartbeat.as_millis() as u64, dead_after.as_millis() as u64)
+    WaitBudget::new(heartbeat.as_millis() as u64, dead_after.as_millis() as u64)
 }
 
 /// The stripe that is being repaired: as it was read, with the changes of this repair.
@@ -57,11 +62,11 @@ struct Patient<'a> {
     cluster: &'a Arc<Cluster>,
     stripe: Stripe,
     label: Label,
-    waits: Waits,
+    waits: WaitBudget,
 }
 
 impl Patient<'_> {
-    async fn mend(&mut self, wanted: Vec<BlockIndex>, order: &Order) -> Outcome {
+    async fn repair(&mut self, wanted: Vec<BlockIndex>, order: &Order) -> Outcome {
         let mut outcome = Outcome::default();
         if let Err(error) = self.attempts(wanted, order, &mut outcome).await {
             outcome.failed = Some(self.describe(&error.to_string()));
@@ -81,14 +86,14 @@ impl Patient<'_> {
         if lost.is_empty() {
             return Ok(());
         }
-        let mut mend = Mend::new(self.stripe.clone(), lost, order.clone());
+        let mut repair = StripeRepair::new(self.stripe.clone(), lost, order.clone());
         let mut tally = Tally::default();
         let mut claims = Claims::default();
-        let ended = self.attempt_all(&mut mend, &mut tally, &mut claims, outcome).await;
+        let ended = self.attempt_all(&mut repair, &mut tally, &mut claims, outcome).await;
         outcome.tally = tally;
-        outcome.around = mend.around().to_vec();
-        let generation = mend.generation();
-        let places: Vec<_> = mend.touched().map(|(node, id)| (node, BlockRef { id, generation })).collect();
+        outcome.around = repair.around().to_vec();
+        let generation = repair.generation();
+        let places: Vec<_> = repair.touched().map(|(node, id)| (node, BlockRef { id, generation })).collect();
         // Files that became homes stay; the others are left over from attempts and become garbage.
         self.cluster.meta.off(move |meta| meta.trash(&places)).await?;
         drop(claims);
@@ -103,18 +108,18 @@ impl Patient<'_> {
 
     async fn attempt_all(
         &mut self,
-        mend: &mut Mend,
+        repair: &mut StripeRepair,
         tally: &mut Tally,
         claims: &mut Claims,
         outcome: &mut Outcome,
     ) -> Result<()> {
         let cluster = self.cluster;
-        let (generation, expect) = (mend.generation(), mend.expect());
+        let (generation, expect) = (repair.generation(), repair.expect());
         let mut reported = 0;
-        let mut pace = Pacing::new(cluster, mend.whole());
+        let mut speed = SpeedWatch::new(cluster, repair.whole());
         let mut last: Option<Fault> = None;
         loop {
-            let attempt = match (plan(cluster, mend, &mut self.waits).await, &last) {
+            let attempt = match (plan(cluster, repair, &mut self.waits).await, &last) {
                 (Ok(attempt), _) => attempt,
                 (Err(error), None) => return Err(error),
                 // The earlier fault is the reason that nothing is left to try, so the message names it too.
@@ -123,8 +128,8 @@ impl Patient<'_> {
                     return Ok(());
                 }
             };
-            if let Err(Barred(place)) = claims.add(cluster, mend.places(&attempt)).await? {
-                let (fault, verdict) = mend.barred(place, attempt.start);
+            if let Err(Barred(place)) = claims.add(cluster, repair.places(&attempt)).await? {
+                let (fault, verdict) = repair.barred(place, attempt.start);
                 if let Verdict::Failed(reason) = verdict {
                     outcome.failed = Some(self.describe(&reason));
                     return Ok(());
@@ -132,21 +137,21 @@ impl Patient<'_> {
                 last = Some(fault);
                 continue;
             }
-            let label = label_at(&self.label, mend.places(&attempt)).pack();
-            let job = Job {
+            let label = label_at(&self.label, repair.places(&attempt)).pack();
+            let job = ReadyPlan {
                 plan: &attempt.plan.plan,
                 view: &attempt.view,
                 generation,
                 start: attempt.start,
-                slice_bytes: mend.order().slice_bytes,
+                slice_bytes: repair.order().slice_bytes,
                 expect: &expect,
                 label: &label,
                 resume_key: attempt.resume_key,
             };
-            let (programs, conducted) = run_on(cluster, mend, &attempt, job, &mut pace).await?;
+            let (programs, conducted) = run_on(cluster, repair, &attempt, job, &mut speed).await?;
             tally.attempt(&programs, &conducted.outcomes);
-            let verdict = mend.ended(&conducted.outcomes, conducted.upto, conducted.fault.as_ref());
-            let bad = mend.bad()[reported..].to_vec();
+            let verdict = repair.ended(&conducted.outcomes, conducted.upto, conducted.fault.as_ref());
+            let bad = repair.bad()[reported..].to_vec();
             reported += bad.len();
             if !bad.is_empty() {
                 let detail = conducted.fault.as_ref().map_or(String::new(), |f| f.detail.clone());
@@ -167,8 +172,8 @@ impl Patient<'_> {
                     return Ok(());
                 }
                 Verdict::Done(landings) => {
-                    outcome.mended = self.land(claims, generation, landings).await?;
-                    tally.blocks += outcome.mended.len() as u64;
+                    outcome.repaired = self.land(claims, generation, landings).await?;
+                    tally.blocks += outcome.repaired.len() as u64;
                     return Ok(());
                 }
             }
@@ -183,7 +188,7 @@ impl Patient<'_> {
         generation: u32,
         landings: Vec<Landing>,
     ) -> Result<Vec<BlockIndex>> {
-        let (held, id, told) = (claims.held.clone(), self.stripe.id, landings.clone());
+        let (held, id, told) = (claims.guards.clone(), self.stripe.id, landings.clone());
         let check = move || held.iter().try_for_each(|writing| writing.check());
         let moved = self.cluster.meta.off(move |meta| meta.rehome_if(id, generation, &told, check)).await?;
         let landed: Vec<_> = landings.into_iter().filter(|l| moved.contains(&l.index)).collect();
@@ -209,7 +214,7 @@ fn label_at(label: &Label, places: impl IntoIterator<Item = Place>) -> Label {
 /// leftovers are recorded as garbage.
 #[derive(Default)]
 struct Claims {
-    held: Vec<Arc<Writing>>,
+    guards: Vec<Arc<Writing>>,
     places: BTreeSet<Place>,
 }
 
@@ -221,7 +226,7 @@ impl Claims {
             return Ok(Ok(()));
         }
         Ok(cluster.claim(new.clone()).await?.map(|writing| {
-            self.held.push(Arc::new(writing));
+            self.guards.push(Arc::new(writing));
             self.places.extend(new);
         }))
     }
@@ -229,38 +234,38 @@ impl Claims {
 
 /// Plans the next attempt, and waits for news of nodes as long as that may help. If it cannot help, fails at
 /// once and says which blocks are missing.
-async fn plan(cluster: &Arc<Cluster>, mend: &mut Mend, waits: &mut Waits) -> Result<Attempt> {
+async fn plan(cluster: &Arc<Cluster>, repair: &mut StripeRepair, waits: &mut WaitBudget) -> Result<Attempt> {
     loop {
-        let (error, awaited) = match plan_now(cluster, mend).await? {
+        let (error, awaited) = match plan_now(cluster, repair).await? {
             Planned::Attempt(attempt) => return Ok(*attempt),
             Planned::Later(error, awaited) if waits.again() => (error, awaited),
             Planned::Later(error, _) | Planned::Never(error) => {
-                return Err(missing::explain(cluster, mend, error).await);
+                return Err(missing::explain(cluster, repair, error).await);
             }
         };
         cluster.waits.fetch_add(1, Ordering::Relaxed);
         let names: Vec<_> = awaited.iter().map(NodeId::to_string).collect();
         let note = format!("waiting for news of {}: {error}", names.join(", "));
-        asks::note(cluster, mend.id(), &note);
+        repair_jobs::note(cluster, repair.id(), &note);
         cluster.sweep.notify_one();
         tokio::time::sleep(cluster.config.heartbeat / 2).await;
     }
 }
 
 /// Plans outside the asynchronous threads and without holding a lock, because planning may take a while.
-async fn plan_now(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Planned> {
-    let (worker, mut next) = (cluster.clone(), mend.clone());
+async fn plan_now(cluster: &Arc<Cluster>, repair: &mut StripeRepair) -> Result<Planned> {
+    let (worker, mut next) = (cluster.clone(), repair.clone());
     let look = move |meta: &Meta| {
         let sweeping = worker.sweeping(&meta.snapshot()?, next.id())?;
         let (topology, usable) = worker.nodes();
         let topology = next.order().narrow(topology);
-        let slow = worker.laggards().now(worker.now_ms());
+        let slow = worker.slow_nodes().now(worker.now_ms());
         let circumstances = Circumstances {
             topology: &topology,
             sweeping: &sweeping,
             readable: &|node| usable.contains(&node),
             slow: &slow,
-            fresh_key: worker.next_job().0,
+            fresh_key: worker.next_number().0,
         };
         let mut part = worker.recovery().part(next.id());
         let planned = plan_next(&mut next, circumstances, &mut part, || Hope::new(&worker.members()));
@@ -271,7 +276,7 @@ async fn plan_now(cluster: &Arc<Cluster>, mend: &mut Mend) -> Result<Planned> {
         Ok((next, planned))
     };
     let (next, planned) = cluster.meta.off(look).await?;
-    *mend = next;
+    *repair = next;
     Ok(planned)
 }
 
@@ -291,7 +296,7 @@ async fn unread(cluster: &Arc<Cluster>, id: StripeId, reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::{Source, ask};
+    use crate::driver::{Source, start_repairs};
     use crate::handlers::tests::{cluster, put, silence};
     use kintsu_wire::message::{DiskUsage, FaultKind, JobEvent, JobReport};
     use tokio::sync::mpsc;
@@ -309,7 +314,7 @@ mod tests {
 
     fn repair(cluster: &Arc<Cluster>) -> mpsc::Receiver<std::result::Result<JobEvent, tonic::Status>> {
         let (listener, events) = mpsc::channel(64);
-        ask(cluster, Source::Object("a".into()), Order::default(), Some(listener));
+        start_repairs(cluster, Source::Object("a".into()), Order::default(), Some(listener));
         events
     }
 

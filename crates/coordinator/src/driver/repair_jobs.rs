@@ -7,21 +7,21 @@ use kintsu_wire::message::JobEvent;
 use tonic::Status;
 
 use super::guard::guarded;
-use super::pages::{Place, Source, page};
-use super::{Listener, mend};
+use super::pages::{PageStart, Source, page};
+use super::{Listener, repair};
 use crate::cluster::Cluster;
 use crate::engine::assign::Dealt;
-use crate::engine::repair::{AskId, Asked, Command, Order, Outcome};
+use crate::engine::repair::{Command, Order, Outcome, RepairJobId, RepairResult};
 use crate::error::Result;
 
 /// The repair jobs under way.
-pub type Asks = HashMap<AskId, Asking>;
+pub type RepairJobs = HashMap<RepairJobId, FollowedJob>;
 
 /// The part of a repair job that the queue need not know.
-pub struct Asking {
+pub struct FollowedJob {
     order: Order,
     source: Source,
-    place: Place,
+    place: PageStart,
     listener: Option<Listener>,
     started_ms: u64,
     automatic: bool,
@@ -31,13 +31,18 @@ pub struct Asking {
 }
 
 /// Starts a repair job. `listener` gets its progress and its end. The job goes on if the listener goes away.
-pub fn ask(cluster: &Arc<Cluster>, source: Source, order: Order, listener: Option<Listener>) -> AskId {
+pub fn start_repairs(
+    cluster: &Arc<Cluster>,
+    source: Source,
+    order: Order,
+    listener: Option<Listener>,
+) -> RepairJobId {
     let automatic = matches!(source, Source::Overdue(_));
     let urgent = matches!(source, Source::Blocks(_));
-    let asking = Asking {
+    let job = FollowedJob {
         order: order.clone(),
         source,
-        place: Place::default(),
+        place: PageStart::default(),
         listener,
         started_ms: cluster.now_ms(),
         automatic,
@@ -45,9 +50,9 @@ pub fn ask(cluster: &Arc<Cluster>, source: Source, order: Order, listener: Optio
         dealt: Dealt::default(),
     };
     let (id, commands) = {
-        let (mut queue, mut asks) = (cluster.queue(), cluster.asks());
-        let (id, commands) = queue.ask(order, urgent);
-        asks.insert(id, asking);
+        let (mut queue, mut repair_jobs) = (cluster.queue(), cluster.repair_jobs());
+        let (id, commands) = queue.add(order, urgent);
+        repair_jobs.insert(id, job);
         (id, commands)
     };
     act(cluster, commands);
@@ -66,8 +71,9 @@ pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
                 tracing::debug!("{stripe}: repair of {blocks:?} starts");
                 let worker = cluster.clone();
                 cluster.spawn(async move {
-                    let mended = guarded(async { Ok(mend::mend(&worker, stripe, blocks, order).await) });
-                    let outcome = mended.await.unwrap_or_else(|panic| {
+                    let repaired =
+                        guarded(async { Ok(repair::repair_stripe(&worker, stripe, blocks, order).await) });
+                    let outcome = repaired.await.unwrap_or_else(|panic| {
                         tracing::error!("the repair of {stripe}: {panic}");
                         Outcome { failed: Some(format!("stripe {stripe}: {panic}")), ..Outcome::default() }
                     });
@@ -75,13 +81,13 @@ pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
                 });
             }
             Command::Progress(id, done, total) => {
-                if let Some(listener) = cluster.asks().get(&id).and_then(|a| a.listener.as_ref()) {
+                if let Some(listener) = cluster.repair_jobs().get(&id).and_then(|a| a.listener.as_ref()) {
                     let note = "repairing".into();
                     // A slow listener may miss progress, but never the end.
                     let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
                 }
             }
-            Command::Finish(id, asked) => finish(cluster, id, asked),
+            Command::Finish(id, result) => finish(cluster, id, result),
         }
     }
 }
@@ -90,31 +96,31 @@ fn end(cluster: &Arc<Cluster>, stripe: kintsu_dag::StripeId, outcome: &Outcome) 
     if let Some(reason) = &outcome.failed {
         tracing::warn!("not repaired: {reason}");
     }
-    tracing::debug!("{stripe}: {:?} mended, {:?}", outcome.mended, outcome.failed);
+    tracing::debug!("{stripe}: {:?} repaired, {:?}", outcome.repaired, outcome.failed);
     cluster.recovery().release(stripe);
     let commands = cluster.queue().ended(stripe, outcome);
     act(cluster, commands);
 }
 
-async fn fetch(cluster: &Arc<Cluster>, id: AskId) {
-    let found = cluster.asks().get_mut(&id).map(|a| {
+async fn fetch(cluster: &Arc<Cluster>, id: RepairJobId) {
+    let found = cluster.repair_jobs().get_mut(&id).map(|a| {
         let dealt = std::mem::take(&mut a.dealt);
         (a.source.clone(), a.place.clone(), a.order.clone(), dealt)
     });
     let Some((source, place, order, dealt)) = found else { return };
     let next = guarded(page(cluster, source, place, order, dealt)).await;
     let (wants, last) = {
-        let mut asks = cluster.asks();
-        let Some(asking) = asks.get_mut(&id) else { return };
+        let mut repair_jobs = cluster.repair_jobs();
+        let Some(job) = repair_jobs.get_mut(&id) else { return };
         match next {
             Ok((page, dealt)) => {
-                asking.dealt = dealt;
+                job.dealt = dealt;
                 let last = page.next.is_none();
-                asking.place = page.next.unwrap_or_default();
+                job.place = page.next.unwrap_or_default();
                 (page.wants, last)
             }
             Err(error) => {
-                asking.errors.push(error.to_string());
+                job.errors.push(error.to_string());
                 (Vec::new(), true)
             }
         }
@@ -123,23 +129,23 @@ async fn fetch(cluster: &Arc<Cluster>, id: AskId) {
     act(cluster, commands);
 }
 
-fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
-    let Some(asking) = cluster.asks().remove(&id) else { return };
-    asked.failed.extend(asking.errors);
+fn finish(cluster: &Arc<Cluster>, id: RepairJobId, mut result: RepairResult) {
+    let Some(job) = cluster.repair_jobs().remove(&id) else { return };
+    result.failed.extend(job.errors);
     let now_ms = cluster.now_ms();
-    if asking.automatic {
-        cluster.auto().ended(now_ms, !asked.failed.is_empty());
-        if asked.tally.blocks > 0 {
-            tracing::info!("blocks repaired automatically: {}", asked.tally.blocks);
+    if job.automatic {
+        cluster.auto().ended(now_ms, !result.failed.is_empty());
+        if result.tally.blocks > 0 {
+            tracing::info!("blocks repaired automatically: {}", result.tally.blocks);
         }
     }
-    let Some(listener) = asking.listener else { return };
-    let seconds = now_ms.saturating_sub(asking.started_ms) as f64 / 1000.0;
+    let Some(listener) = job.listener else { return };
+    let seconds = now_ms.saturating_sub(job.started_ms) as f64 / 1000.0;
     let (topology, _) = cluster.nodes();
-    let mut report = asked.tally.report("repair", Some(asked.order.method), &topology, seconds);
-    (report.failed, report.bad, report.around) = (asked.failed, asked.bad, asked.around);
-    report.schedule = Some(asked.order.schedule);
-    let (losses, topology) = (asking.dealt.losses, asking.order.narrow(topology));
+    let mut report = result.tally.report("repair", Some(result.order.method), &topology, seconds);
+    (report.failed, report.bad, report.around) = (result.failed, result.bad, result.around);
+    report.schedule = Some(result.order.schedule);
+    let (losses, topology) = (job.dealt.losses, job.order.narrow(topology));
     cluster.spawn(async move {
         if report.failed.is_empty() {
             let bound = kintsu_wire::ambient::blocking(move || losses.bound(&topology)).await;
@@ -153,9 +159,9 @@ fn finish(cluster: &Arc<Cluster>, id: AskId, mut asked: Asked) {
 /// Tells the listeners of all jobs that wait for this stripe what its repair is doing.
 pub fn note(cluster: &Cluster, stripe: kintsu_dag::StripeId, note: &str) {
     let standing = cluster.queue().standing(stripe);
-    let asks = cluster.asks();
+    let repair_jobs = cluster.repair_jobs();
     for (id, done, total) in standing {
-        if let Some(listener) = asks.get(&id).and_then(|asking| asking.listener.as_ref()) {
+        if let Some(listener) = repair_jobs.get(&id).and_then(|job| job.listener.as_ref()) {
             // A slow listener may miss progress, but never the end.
             let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note: note.into() }));
         }
@@ -178,7 +184,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     #[tokio::test]
-    async fn an_ask_whose_repairs_panic_ends_with_their_words() {
+    async fn a_job_whose_repairs_panic_ends_with_their_words() {
         let (_dir, cluster) = cluster(5, 5).await;
         put(&cluster, "a", 48).await;
         silence(&cluster, &[0]);
@@ -186,7 +192,7 @@ mod tests {
         let placed = cluster.meta.snapshot().unwrap().placed(NodeId(0), None, 9).unwrap().len();
         assert!(placed > 0);
         let (listener, mut events) = mpsc::channel(64);
-        ask(&cluster, Source::Node(NodeId(0)), Order::default(), Some(listener));
+        start_repairs(&cluster, Source::Node(NodeId(0)), Order::default(), Some(listener));
         let mut last = None;
         while let Some(event) = events.recv().await {
             last = Some(event.unwrap());
@@ -194,7 +200,7 @@ mod tests {
         let Some(JobEvent::Ended(report)) = last else { panic!("no report: {last:?}") };
         assert_eq!((report.blocks, report.failed.len()), (0, placed));
         assert!(report.failed[0].contains("internal error: a poisoned repair"), "{:?}", report.failed);
-        assert_eq!(cluster.queue().asks(), 0);
+        assert_eq!(cluster.queue().jobs(), 0);
         assert_eq!(cluster.queue().pending(), 0);
     }
 }

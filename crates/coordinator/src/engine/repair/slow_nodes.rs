@@ -15,14 +15,14 @@ const DOUBT_MS: u64 = 30_000;
 
 /// Slow nodes, and nodes that only one repair has found slow.
 #[derive(Debug, Clone, Default)]
-pub struct Laggards {
+pub struct SlowNodes {
     /// When each node was last found slow, and until when it is avoided.
     slow: BTreeMap<NodeId, (u64, u64)>,
     /// The repair that found each node slow, and when.
     doubted: BTreeMap<NodeId, (u64, u64)>,
 }
 
-impl Laggards {
+impl SlowNodes {
     /// A repair found a node slow.
     pub fn found(&mut self, node: NodeId, repair: u64, now_ms: u64) {
         let term = match self.slow.get(&node).copied() {
@@ -55,38 +55,38 @@ mod tests {
 
     #[test]
     fn a_slow_node_is_used_again_after_a_while_and_a_longer_one_when_it_is_slow_again() {
-        let mut laggards = Laggards::default();
+        let mut slow_nodes = SlowNodes::default();
         let (a, b) = (NodeId(1), NodeId(2));
         for repair in [1, 2] {
-            laggards.found(a, repair, 0);
-            laggards.found(b, repair, 10);
+            slow_nodes.found(a, repair, 0);
+            slow_nodes.found(b, repair, 10);
         }
-        laggards.found(a, 3, 20);
-        assert_eq!(laggards.now(30), [b, a]);
-        assert_eq!(laggards.now(FIRST_MS), [b]);
-        laggards.found(a, 4, FIRST_MS + 100);
-        assert_eq!(laggards.now(3 * FIRST_MS), [a]);
-        assert_eq!(laggards.now(3 * FIRST_MS + 100), []);
+        slow_nodes.found(a, 3, 20);
+        assert_eq!(slow_nodes.now(30), [b, a]);
+        assert_eq!(slow_nodes.now(FIRST_MS), [b]);
+        slow_nodes.found(a, 4, FIRST_MS + 100);
+        assert_eq!(slow_nodes.now(3 * FIRST_MS), [a]);
+        assert_eq!(slow_nodes.now(3 * FIRST_MS + 100), []);
         // Long after, the node is avoided for the shortest time again.
         let late = 3 * FIRST_MS + 2 * LONGEST_MS;
-        laggards.found(a, 5, late);
-        assert_eq!(laggards.now(late), []);
-        laggards.found(a, 6, late);
-        assert_eq!(laggards.now(late), [a]);
-        assert_eq!(laggards.now(late + FIRST_MS), []);
+        slow_nodes.found(a, 5, late);
+        assert_eq!(slow_nodes.now(late), []);
+        slow_nodes.found(a, 6, late);
+        assert_eq!(slow_nodes.now(late), [a]);
+        assert_eq!(slow_nodes.now(late + FIRST_MS), []);
     }
 
     #[test]
     fn what_one_repair_alone_finds_is_not_believed() {
-        let mut laggards = Laggards::default();
+        let mut slow_nodes = SlowNodes::default();
         let node = NodeId(1);
-        laggards.found(node, 1, 0);
-        laggards.found(node, 1, 10);
-        assert_eq!(laggards.now(10), []);
+        slow_nodes.found(node, 1, 0);
+        slow_nodes.found(node, 1, 10);
+        assert_eq!(slow_nodes.now(10), []);
         // Another repair finds it too, but too late.
-        laggards.found(node, 2, 11 + DOUBT_MS);
-        assert_eq!(laggards.now(11 + DOUBT_MS), []);
-        laggards.found(node, 3, 12 + DOUBT_MS);
-        assert_eq!(laggards.now(12 + DOUBT_MS), [node]);
+        slow_nodes.found(node, 2, 11 + DOUBT_MS);
+        assert_eq!(slow_nodes.now(11 + DOUBT_MS), []);
+        slow_nodes.found(node, 3, 12 + DOUBT_MS);
+        assert_eq!(slow_nodes.now(12 + DOUBT_MS), [node]);
     }
 }

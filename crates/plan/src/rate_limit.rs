@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 
 use crate::rates::Limit;
 use crate::timeslots::Transfers;
-use crate::{Pace, Plan, PlanError, Topology, predicted};
+use crate::{Plan, PlanError, RunMode, Topology, predicted};
 
 /// The part of a link's rate that is left for payload: a little less than the 1448/1514 of TCP in full Ethernet
 /// frames.
@@ -22,27 +22,27 @@ const BLOCK_BYTES: u64 = 1 << 40;
 impl Plan {
     /// Upper limit on the rate at which first senders start their slices, in bytes of each block a second; `None`:
     /// no limit.
-    pub fn held_rate(&self) -> Option<NonZeroU64> {
-        let rate = self.rate.filter(|_| self.held && self.pace == Pace::Streamed)?;
+    pub fn rate_limit(&self) -> Option<NonZeroU64> {
+        let rate = self.rate.filter(|_| self.rate_limited && self.run_mode == RunMode::Streamed)?;
         Some(NonZeroU64::new((rate.get() as f64 * PAYLOAD) as u64).unwrap_or(NonZeroU64::MIN))
     }
 
     /// The same limit for one lane with this share of the slices.
     pub fn rate_of(&self, share: u32) -> Option<NonZeroU64> {
         let shares: u128 = self.lanes.iter().map(|lane| u128::from(lane.share)).sum();
-        let part = u128::from(self.held_rate()?.get()) * u128::from(share) / shares.max(1);
+        let part = u128::from(self.rate_limit()?.get()) * u128::from(share) / shares.max(1);
         Some(NonZeroU64::new(part as u64).unwrap_or(NonZeroU64::MIN))
     }
 
-    /// Sets [`Plan::rate`] from the rates of the topology, and [`Plan::held`] where the limit helps.
+    /// Sets [`Plan::rate`] from the rates of the topology, and [`Plan::rate_limited`] where the limit helps.
     ///
     /// # Errors
     /// `Graph` when a lane does not lower.
-    pub(crate) fn held_to(mut self, topology: &Topology) -> Result<Self, PlanError> {
+    pub(crate) fn limited_to(mut self, topology: &Topology) -> Result<Self, PlanError> {
         let seconds = if topology.rates.is_empty() { 0.0 } else { predicted(&self, topology, BLOCK_BYTES)? };
         if seconds > 0.0 {
             self.rate = NonZeroU64::new((BLOCK_BYTES as f64 / seconds) as u64);
-            self.held = self.pace == Pace::Streamed && self.mixes_depths(topology)?;
+            self.rate_limited = self.run_mode == RunMode::Streamed && self.mixes_depths(topology)?;
         }
         Ok(self)
     }

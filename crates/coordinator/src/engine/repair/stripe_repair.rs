@@ -99,7 +99,7 @@ pub struct Absent {
 
 /// The repair of some blocks of one stripe.
 #[derive(Debug, Clone)]
-pub struct Mend {
+pub struct StripeRepair {
     stripe: Stripe,
     wanted: Vec<BlockIndex>,
     order: Order,
@@ -128,7 +128,7 @@ struct Going {
     resume_key: u64,
 }
 
-impl Mend {
+impl StripeRepair {
     /// A repair of `wanted` blocks that were made and cannot be read at their homes.
     pub fn new(stripe: Stripe, wanted: Vec<BlockIndex>, order: Order) -> Self {
         Self {
@@ -284,7 +284,7 @@ impl Mend {
         spared.unwrap_or_default()
     }
 
-    /// The attempt under way is ended because these nodes are slow; [`Mend::ended`] follows.
+    /// The attempt under way is ended because these nodes are slow; [`StripeRepair::ended`] follows.
     pub fn turn(&mut self, slow: &[NodeId], upto: u64, why: &str) {
         self.turns += 1;
         for &node in slow.iter().rev() {

@@ -6,7 +6,7 @@
 //! than when a rate was measured, proportionally less is expected. If fewer run, the expectation does not
 //! grow, because not every link was shared. The more repairs run, the longer a rate is measured, because each
 //! repair gets its turns on a link less often. A repair that is slow from its start, with no other to compare
-//! with, goes on. A node that all repairs together keep busy does not count as slow ([`Paces::is_busy`]),
+//! with, goes on. A node that all repairs together keep busy does not count as slow ([`RepairSpeeds::is_busy`]),
 //! because its link already carries much of what it can.
 //!
 //! Invariants: no verdict before the rate was too low for [`LONG_MS`] without a break; no verdict if the rest
@@ -71,7 +71,7 @@ impl Made {
 
 /// The rates of all repairs of a coordinator.
 #[derive(Debug, Clone, Default)]
-pub struct Paces {
+pub struct RepairSpeeds {
     running: BTreeMap<u64, Running>,
     ended: VecDeque<(u64, Made)>,
 }
@@ -87,7 +87,7 @@ struct Running {
     nodes: Vec<NodeId>,
 }
 
-impl Paces {
+impl RepairSpeeds {
     /// A repair has begun.
     pub fn begun(&mut self, repair: u64) {
         self.running.insert(repair, Running::default());
@@ -176,7 +176,7 @@ fn median(mut rates: Vec<f64>) -> Option<f64> {
 
 /// Measures the speed of one repair over all its attempts.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub struct RepairSpeed {
     repair: u64,
     end: u64,
     /// Where the attempt under way began.
@@ -195,7 +195,7 @@ pub struct Pace {
     resigned: bool,
 }
 
-impl Pace {
+impl RepairSpeed {
     /// A repair of blocks of `end` bytes at most.
     pub fn new(repair: u64, end: u64) -> Self {
         Self {
@@ -219,12 +219,12 @@ impl Pace {
     }
 
     /// The last attempt was ended to avoid slow nodes.
-    pub fn turned(&mut self, slow: Slow, rates: &Paces) {
+    pub fn turned(&mut self, slow: Slow, rates: &RepairSpeeds) {
         self.before = Some(slow.rate * rates.running() as f64);
     }
 
     /// The repair has reached byte `upto`. Returns a verdict if it is slow.
-    pub fn note(&mut self, now_ms: u64, upto: u64, rates: &mut Paces) -> Option<Slow> {
+    pub fn note(&mut self, now_ms: u64, upto: u64, rates: &mut RepairSpeeds) -> Option<Slow> {
         self.seen.push_back((now_ms, upto, rates.running()));
         let window = rates.window_ms();
         while self.seen.get(1).is_some_and(|(at, ..)| now_ms.saturating_sub(*at) >= window) {
@@ -285,18 +285,18 @@ mod tests {
 
     /// A repair in simulated time.
     struct Run {
-        pace: Pace,
-        rates: Paces,
+        speed: RepairSpeed,
+        rates: RepairSpeeds,
         now: u64,
         upto: f64,
     }
 
     impl Run {
         fn new() -> Self {
-            let (mut pace, mut rates) = (Pace::new(1, END), Paces::default());
+            let (mut speed, mut rates) = (RepairSpeed::new(1, END), RepairSpeeds::default());
             rates.begun(1);
-            pace.begin(0, 0);
-            Self { pace, rates, now: 0, upto: 0.0 }
+            speed.begin(0, 0);
+            Self { speed, rates, now: 0, upto: 0.0 }
         }
 
         /// Runs for this long at a rate (bytes per millisecond), or until the first verdict.
@@ -304,7 +304,7 @@ mod tests {
             for _ in 0..ms / LOOK {
                 self.now += LOOK;
                 self.upto = (self.upto + rate * LOOK as f64).min(END as f64);
-                let verdict = self.pace.note(self.now, self.upto as u64, &mut self.rates);
+                let verdict = self.speed.note(self.now, self.upto as u64, &mut self.rates);
                 if verdict.is_some() {
                     return verdict;
                 }
@@ -313,8 +313,8 @@ mod tests {
         }
 
         fn turn(&mut self, slow: Slow) {
-            self.pace.turned(slow, &self.rates);
-            self.pace.begin(self.now, self.upto as u64);
+            self.speed.turned(slow, &self.rates);
+            self.speed.begin(self.now, self.upto as u64);
         }
     }
 
@@ -361,7 +361,7 @@ mod tests {
         run.rates.begun(2);
         run.rates.ended(2, 0, END, 6000);
         (run.now, run.upto) = (REMEMBERED_MS + 1, 0.0);
-        run.pace.begin(run.now, 0);
+        run.speed.begin(run.now, 0);
         assert_eq!(run.go(20_000, 300.0), None);
     }
 
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_node_that_others_keep_busy_is_not_slow() {
-        let mut rates = Paces::default();
+        let mut rates = RepairSpeeds::default();
         for (repair, nodes, rate) in
             [(1, [1, 2], 10.0), (2, [1, 3], 400.0), (3, [1, 4], 300.0), (4, [2, 4], 60.0)]
         {
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn where_three_others_run_they_are_the_measure() {
-        let mut rates = Paces::default();
+        let mut rates = RepairSpeeds::default();
         for repair in 1..=4 {
             rates.begun(repair);
             rates.makes(repair, 400.0 * repair as f64, true);

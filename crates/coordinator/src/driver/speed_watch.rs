@@ -11,9 +11,9 @@ use kintsu_plan::{PlanError, Program, Topology};
 use kintsu_runtime::{Conducted, Observed};
 use tokio::sync::watch;
 
-use super::run::{Job, run_watched};
+use super::run::{ReadyPlan, run_watched};
 use crate::cluster::Cluster;
-use crate::engine::repair::{Attempt, Mend, Pace, Slow, suspects};
+use crate::engine::repair::{Attempt, RepairSpeed, Slow, StripeRepair, suspects};
 
 /// Time between two measurements of the speed, in milliseconds.
 const LOOK_MS: u64 = 250;
@@ -22,29 +22,29 @@ const LOOK_MS: u64 = 250;
 const LOOKS: usize = 5;
 
 /// Watches the speed of one repair, as long as it lasts.
-pub struct Pacing {
+pub struct SpeedWatch {
     cluster: Arc<Cluster>,
-    pace: Pace,
+    speed: RepairSpeed,
     repair: u64,
     began_ms: u64,
     made: u64,
 }
 
-impl Pacing {
+impl SpeedWatch {
     /// A repair begins whose blocks have at most `whole` bytes.
     pub fn new(cluster: &Arc<Cluster>, whole: u64) -> Self {
-        let repair = cluster.next_job().0;
-        cluster.paces().begun(repair);
-        let pace = Pace::new(repair, whole);
-        Self { cluster: cluster.clone(), pace, repair, began_ms: cluster.now_ms(), made: 0 }
+        let repair = cluster.next_number().0;
+        cluster.speeds().begun(repair);
+        let speed = RepairSpeed::new(repair, whole);
+        Self { cluster: cluster.clone(), speed, repair, began_ms: cluster.now_ms(), made: 0 }
     }
 }
 
-impl Drop for Pacing {
+impl Drop for SpeedWatch {
     fn drop(&mut self) {
         let now_ms = self.cluster.now_ms();
         let took_ms = now_ms.saturating_sub(self.began_ms);
-        self.cluster.paces().ended(self.repair, now_ms, self.made, took_ms);
+        self.cluster.speeds().ended(self.repair, now_ms, self.made, took_ms);
     }
 }
 
@@ -54,10 +54,10 @@ impl Drop for Pacing {
 /// The plan does not become programs.
 pub async fn run_on(
     cluster: &Arc<Cluster>,
-    mend: &mut Mend,
+    repair: &mut StripeRepair,
     attempt: &Attempt,
-    job: Job<'_>,
-    pacing: &mut Pacing,
+    job: ReadyPlan<'_>,
+    speed_watch: &mut SpeedWatch,
 ) -> Result<(Vec<Program>, Conducted), PlanError> {
     let cancel = cluster.stop.child_token();
     let (watcher, seen) = watch::channel(Observed::default());
@@ -65,51 +65,51 @@ pub async fn run_on(
     tokio::pin!(running);
     let ran = tokio::select! {
         ran = &mut running => ran,
-        (slow, nodes) = pacing.hold_up(mend, attempt, seen) => {
+        (slow, nodes) = speed_watch.hold_up(repair, attempt, seen) => {
             cancel.cancel();
             let ran = running.await;
             // The attempt may have ended by itself meanwhile; then no node is to be avoided.
             if let Ok((_, Conducted { upto, fault: Some(_), .. })) = &ran {
                 let why = describe(slow, &nodes);
-                tracing::warn!("{}: {why}; the rest is planned around", mend.id());
-                mend.turn(&nodes, *upto, &why);
-                pacing.pace.turned(slow, &cluster.paces());
+                tracing::warn!("{}: {why}; the rest is planned around", repair.id());
+                repair.turn(&nodes, *upto, &why);
+                speed_watch.speed.turned(slow, &cluster.speeds());
                 let now_ms = cluster.now_ms();
-                nodes.iter().for_each(|node| cluster.laggards().found(*node, pacing.repair, now_ms));
+                nodes.iter().for_each(|node| cluster.slow_nodes().found(*node, speed_watch.repair, now_ms));
             }
             ran
         }
     };
     if let Ok((_, conducted)) = &ran {
-        pacing.made += conducted.upto.saturating_sub(attempt.start);
+        speed_watch.made += conducted.upto.saturating_sub(attempt.start);
     }
     ran
 }
 
-impl Pacing {
+impl SpeedWatch {
     /// Completes when an attempt is slow because of nodes that it can do without; returns these nodes.
     async fn hold_up(
         &mut self,
-        mend: &Mend,
+        repair: &StripeRepair,
         attempt: &Attempt,
         seen: watch::Receiver<Observed>,
     ) -> (Slow, Vec<NodeId>) {
-        self.pace.begin(self.cluster.now_ms(), attempt.start);
+        self.speed.begin(self.cluster.now_ms(), attempt.start);
         let nodes = [attempt.helpers(), attempt.plan.requestors.clone()].concat();
-        self.cluster.paces().goes(self.repair, nodes);
+        self.cluster.speeds().goes(self.repair, nodes);
         let mut looks = VecDeque::from([Observed::default()]);
         loop {
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
             let now = seen.borrow().clone();
             let upto = now.upto.max(attempt.start);
-            let slow = self.pace.note(self.cluster.now_ms(), upto, &mut self.cluster.paces());
+            let slow = self.speed.note(self.cluster.now_ms(), upto, &mut self.cluster.speeds());
             if let Some(slow) = slow {
                 let suspected = suspects(&looks[0], &now, &attempt.plan.requestors);
                 let (topology, _) = self.cluster.nodes();
                 // Checking whether other nodes can replace these means planning again, so it comes last.
                 if !self.any_busy(&suspected, &topology) {
-                    let (mend, attempt) = (mend.clone(), attempt.clone());
-                    let plan = move || mend.could_spare(&attempt, &suspected, &topology);
+                    let (repair, attempt) = (repair.clone(), attempt.clone());
+                    let plan = move || repair.could_spare(&attempt, &suspected, &topology);
                     // If planning panics, no node is avoided.
                     let nodes = kintsu_wire::ambient::blocking(plan).await.unwrap_or_default();
                     if !nodes.is_empty() {
@@ -118,7 +118,7 @@ impl Pacing {
                 }
             }
             looks.push_back(now);
-            let kept = (self.cluster.paces().window_ms() / LOOK_MS) as usize;
+            let kept = (self.cluster.speeds().window_ms() / LOOK_MS) as usize;
             while looks.len() > kept.max(LOOKS) {
                 looks.pop_front();
             }
@@ -127,10 +127,10 @@ impl Pacing {
 
     /// Whether all repairs together keep one of these nodes busy.
     fn any_busy(&self, nodes: &[NodeId], topology: &Topology) -> bool {
-        let paces = self.cluster.paces();
+        let speeds = self.cluster.speeds();
         // The rate that the cluster was told for the node, in bytes per millisecond.
         let told = |node| topology.rate(node, node).map(|rate| rate.get() as f64 / 1000.0);
-        nodes.iter().any(|&node| paces.is_busy(node, self.repair, told(node)))
+        nodes.iter().any(|&node| speeds.is_busy(node, self.repair, told(node)))
     }
 }
 
