@@ -35,6 +35,7 @@ mod rates;
 pub(crate) mod record;
 mod restore;
 mod tables;
+mod together;
 mod version2;
 mod write;
 
@@ -46,7 +47,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redb::backends::FileBackend;
 use redb::{
     Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTableMetadata,
-    StorageBackend,
+    StorageBackend, WriteTransaction,
 };
 
 use crate::config::Medium;
@@ -81,6 +82,8 @@ pub struct Meta {
     history: Arc<AtomicU64>,
     /// Transactions since the last durable one, which made all earlier ones durable too.
     unsettled: Arc<AtomicU64>,
+    /// The transaction that callers share.
+    line: Arc<together::Line>,
 }
 
 /// A consistent view of the metadata at one moment.
@@ -137,7 +140,13 @@ impl Meta {
             Err(redb::DatabaseError::DatabaseAlreadyOpen) => return Err(in_use(dir)),
             other => other.map_err(|e| failure.explain(e.into()))?,
         };
-        let meta = Self { db: Arc::new(db), failure, history: Arc::default(), unsettled: Arc::default() };
+        let meta = Self {
+            db: Arc::new(db),
+            failure,
+            history: Arc::default(),
+            unsettled: Arc::default(),
+            line: Arc::default(),
+        };
         let version = meta.note(|t| {
             let found = t.counter(tables::COUNT_VERSION)?;
             let known = found == 0 || (tables::OLDEST_VERSION..=tables::VERSION).contains(&found);
@@ -258,27 +267,10 @@ impl Meta {
         durability: Durability,
         f: impl FnOnce(&mut Tables<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut txn = self.db.begin_write()?;
-        let settles = matches!(durability, Durability::Immediate);
-        txn.set_quick_repair(settles);
-        txn.set_durability(durability)?;
-        let mut opened = Tables::open(&txn)?;
-        let result = f(&mut opened).and_then(|value| {
-            let history = opened.counter(tables::COUNT_HISTORY)? + counted;
-            opened.set_counter(tables::COUNT_HISTORY, history)?;
-            Ok((value, history))
-        });
-        drop(opened);
-        match result {
+        let txn = self.open_transaction(durability)?;
+        match operate(&txn, counted, f) {
             Ok((value, history)) => {
-                txn.commit()?;
-                if settles {
-                    self.unsettled.store(0, Ordering::Relaxed);
-                    // If two transactions commit one right after the other, the later one may get here first.
-                    self.history.fetch_max(history, Ordering::AcqRel);
-                } else {
-                    self.unsettled.fetch_add(1, Ordering::Relaxed);
-                }
+                self.commit(txn, matches!(durability, Durability::Immediate), history)?;
                 Ok(value)
             }
             Err(error) => {
@@ -287,6 +279,39 @@ impl Meta {
             }
         }
     }
+
+    fn open_transaction(&self, durability: Durability) -> Result<WriteTransaction> {
+        let mut txn = self.db.begin_write()?;
+        txn.set_quick_repair(matches!(durability, Durability::Immediate));
+        txn.set_durability(durability)?;
+        Ok(txn)
+    }
+
+    /// Commits a transaction, after which the history is as given.
+    fn commit(&self, txn: WriteTransaction, settles: bool, history: u64) -> Result<()> {
+        txn.commit()?;
+        if settles {
+            self.unsettled.store(0, Ordering::Relaxed);
+            // If two transactions commit one right after the other, the later one may get here first.
+            self.history.fetch_max(history, Ordering::AcqRel);
+        } else {
+            self.unsettled.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Runs one operation in a transaction; returns its value, and the history with it.
+fn operate<T>(
+    txn: &WriteTransaction,
+    counted: u64,
+    f: impl FnOnce(&mut Tables<'_>) -> Result<T>,
+) -> Result<(T, u64)> {
+    let mut opened = Tables::open(txn)?;
+    let value = f(&mut opened)?;
+    let history = opened.counter(tables::COUNT_HISTORY)? + counted;
+    opened.set_counter(tables::COUNT_HISTORY, history)?;
+    Ok((value, history))
 }
 
 fn file_backend(file: File) -> Result<Box<dyn StorageBackend>, redb::DatabaseError> {

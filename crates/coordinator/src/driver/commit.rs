@@ -63,7 +63,7 @@ async fn tries(
                 return Ok(Err(refusals));
             }
             Commit::Unsure(doubts) => {
-                let answers = doubts.into_iter().map(|doubt| start_repairs(cluster, doubt));
+                let answers = doubts.into_iter().map(|doubt| ask_node(cluster, doubt));
                 committing.heard(futures::future::join_all(answers).await);
                 if cluster.stop.is_cancelled() {
                     break;
@@ -84,7 +84,7 @@ fn code_of(cluster: &Arc<Cluster>, meta: &Meta, put: u64) -> Result<Option<Arc<d
 }
 
 /// Asks a node which of these blocks it still holds exactly as they were written.
-async fn start_repairs(cluster: &Arc<Cluster>, doubt: Doubt) -> Told {
+async fn ask_node(cluster: &Arc<Cluster>, doubt: Doubt) -> Told {
     let mut told = Told::nothing(&doubt);
     let mut silent = registered(cluster, doubt.node, doubt.fence).await.err();
     for batch in doubt.blocks.chunks(LOOK_BATCH) {

@@ -78,7 +78,7 @@ fn begin(
         batch: cluster.config.grant.max(1),
     };
     let mut placed = homes(cluster, Vec::new());
-    let (put, granted) = meta.begin_put(new, |id, layout| placed(code.as_ref(), id, layout))?;
+    let (put, granted) = meta.begin_put(new, move |id, layout| placed(code.as_ref(), id, layout))?;
     cluster.leases().grant(put, cluster.now_ms());
     Ok(PutTicket {
         put,
@@ -97,7 +97,7 @@ fn begin(
 pub fn homes(
     cluster: &Arc<Cluster>,
     avoid: Vec<NodeId>,
-) -> impl FnMut(&dyn Code, StripeId, &Layout) -> Result<Vec<Option<NodeId>>> + use<> {
+) -> impl FnMut(&dyn Code, StripeId, &Layout) -> Result<Vec<Option<NodeId>>> + Clone + use<> {
     let (cluster, mut known) = (cluster.clone(), None);
     move |code, id, layout| {
         let topology: &mut Topology = known.get_or_insert_with(|| {

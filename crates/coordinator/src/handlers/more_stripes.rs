@@ -19,7 +19,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MoreStripes) -> Result<Stri
     let granted = cluster
         .meta
         .off(move |meta| {
-            meta.more_stripes(put, from, batch, &written, |id, put, layout| {
+            meta.more_stripes(put, from, batch, &written, move |id, put, layout| {
                 let code = worker.code(put.code)?;
                 placed(code.as_ref(), id, layout)
             })

@@ -60,7 +60,7 @@ impl Meta {
         created: u64,
         evidence: &Evidence<'_>,
     ) -> Result<Commit> {
-        self.write(|t| {
+        self.together(|t| {
             let Some(put) = t.put(id)? else { return Ok(Ok(Commit::Visible(committed(t, id)?))) };
             let code = t.code(put.code)?;
             let last = told(t, id, &put, &code, written)?;

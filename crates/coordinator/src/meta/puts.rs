@@ -58,19 +58,19 @@ impl Meta {
     pub fn begin_put(
         &self,
         new: NewPut,
-        mut place: impl FnMut(StripeId, &Layout) -> Homes,
+        place: impl FnMut(StripeId, &Layout) -> Homes + Clone,
     ) -> Result<(u64, Granted)> {
-        self.write(|t| {
+        self.together(|t| {
             if !new.replace && t.objects.get(new.name.as_str())?.is_some() {
                 return Err(taken(&new.name));
             }
             let code = t.code_key(&new.code)?;
             let id = t.next(tables::COUNT_PUT, 1)?;
-            let NewPut { name, size, encoding, replace, division, batch, .. } = new;
+            let NewPut { name, size, encoding, replace, division, batch, .. } = new.clone();
             let division = Some(division);
             let (runs, fences) = (Vec::new(), BTreeMap::new());
             let mut put = PendingPut { name, size, code, encoding, replace, division, runs, fences };
-            let stripes = grant(t, id, &mut put, batch, &mut place)?;
+            let stripes = grant(t, id, &mut put, batch, place.clone())?;
             t.set_put(id, &put)?;
             Ok((id, Granted { encoding, stripes }))
         })
@@ -87,9 +87,10 @@ impl Meta {
         from: u64,
         batch: u64,
         written: &[WrittenStripe],
-        mut place: impl FnMut(StripeId, &PendingPut, &Layout) -> Homes,
+        place: impl FnMut(StripeId, &PendingPut, &Layout) -> Homes + Clone,
     ) -> Result<Granted> {
-        self.write(|t| {
+        self.together(|t| {
+            let mut place = place.clone();
             let mut put = t.put(id)?.ok_or_else(|| unknown(id))?;
             let granted = put.granted();
             if from > granted {

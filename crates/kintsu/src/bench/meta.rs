@@ -305,15 +305,8 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
             )?,
             batch: count,
         };
-        let mut failed = None;
-        let (put, pending) = meta.begin_put(new, |id, layout| {
-            let placed = place(&*code, layout, &topology, id.0);
-            Ok(placed.map(|p| p.homes).unwrap_or_else(|e| {
-                failed = Some(e);
-                vec![None; code.n()]
-            }))
-        })?;
-        failed.map_or(Ok(()), Err)?;
+        let homes = |id: StripeId, layout: &Layout| Ok(place(&*code, layout, &topology, id.0)?.homes);
+        let (put, pending) = meta.begin_put(new, homes)?;
         let written: Vec<WrittenStripe> = pending
             .stripes
             .iter()

@@ -1,7 +1,7 @@
 //! Measurements on one machine, with both sides of each ratio in the same run.
 //!
 //! Each has `Options`, `run(&Options, progress) -> Report` and `Report::table`; a report is also
-//! serialisable. Only `io`, `meta` and `slices` start processes or nodes.
+//! serialisable. Only `io`, `meta`, `slices` and `small` start processes or nodes.
 
 mod arena;
 mod burst;
@@ -14,6 +14,7 @@ mod paths;
 pub mod plan;
 mod relay;
 pub mod slices;
+pub mod small;
 
 /// The processor's name as Linux gives it.
 fn processor() -> String {

@@ -57,6 +57,26 @@ Examples:
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
+    /// Measure puts and gets of small objects through a cluster in this process, compared with the disk's rate of
+    /// synced files.
+    #[command(after_help = "Example:\n  kintsu bench small --size 4KiB --clients 16 --dir /data/bench")]
+    Small {
+        /// Size of an object.
+        #[arg(long, default_value = "4KiB")]
+        size: Bytes,
+        /// Its code.
+        #[arg(long, default_value = "rs:n=9,k=6")]
+        code: String,
+        /// Clients at once.
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=512))]
+        clients: u32,
+        /// Objects of each client.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+        objects: u32,
+        /// A folder on the disk to be measured; a temporary folder in it is created and removed.
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+    },
     /// Measure put and get through a cluster in this process, compared with the limits of the machine.
     #[command(after_help = "Example:\n  kintsu bench io --size 512MiB --code rs:n=9,k=6 --dir /data/bench")]
     Io {

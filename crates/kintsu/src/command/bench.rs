@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::bench::{ecdag, io, kernel, meta, plan, slices};
+use crate::bench::{ecdag, io, kernel, meta, plan, slices, small};
 use crate::cli::BenchCommand;
 use crate::{output, progress};
 
@@ -37,6 +37,12 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
             let options =
                 slices::Options { block_bytes: block.0, helpers: helpers as usize, slices, runs, dir };
             let report = slices::run(&options, &mut show).await?;
+            progress::clear();
+            if json { output::json(&report)? } else { output::line(&report.table())? }
+        }
+        BenchCommand::Small { size, code, clients, objects, dir } => {
+            let options = small::Options { size: size.0, code, clients, objects, dir };
+            let report = small::run(&options, &mut show).await?;
             progress::clear();
             if json { output::json(&report)? } else { output::line(&report.table())? }
         }
