@@ -14,7 +14,7 @@ use crate::error::{CoordinatorError, Result};
 use crate::meta::{Commit, Fence, Meta};
 
 /// Most blocks that one call asks an agent about.
-const LOOK_BATCH: usize = 1000;
+pub const LOOK_BATCH: usize = 1000;
 /// How long an agent may take to check a batch.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -89,7 +89,10 @@ async fn ask_node(cluster: &Arc<Cluster>, doubt: Doubt) -> Told {
     let mut silent = registered(cluster, doubt.node, doubt.fence).await.err();
     for batch in doubt.blocks.chunks(LOOK_BATCH) {
         let found = match silent.take() {
-            None => look(cluster, doubt.node, batch).await,
+            None => {
+                let wanted = batch.iter().map(|b| BlockRef { id: b.id, generation: b.generation });
+                look(cluster, doubt.node, wanted.collect()).await
+            }
             Some(reason) => Err(reason),
         };
         told.heard(batch, found.as_deref().map_err(String::as_str));
@@ -110,22 +113,26 @@ async fn registered(cluster: &Arc<Cluster>, node: NodeId, fence: Option<Fence>) 
     Ok(())
 }
 
-async fn look(
+/// What a node holds of these blocks, at most [`LOOK_BATCH`], in their order.
+///
+/// # Errors
+/// Why the node cannot be asked.
+pub async fn look(
     cluster: &Arc<Cluster>,
     node: NodeId,
-    blocks: &[HeldBlock],
+    blocks: Vec<BlockRef>,
 ) -> Result<Vec<Option<HeldBlock>>, String> {
     let mut agent = cluster.agent(node).map_err(|e| e.to_string())?;
-    let wanted = blocks.iter().map(|b| BlockRef { id: b.id, generation: b.generation }).collect();
-    let looking = tokio::time::timeout(PATIENCE, agent.look(LookBlocks { blocks: wanted }));
+    let asked = blocks.len();
+    let looking = tokio::time::timeout(PATIENCE, agent.look(LookBlocks { blocks }));
     let found = match cluster.stop.run_until_cancelled(looking).await {
         Some(Ok(Ok(found))) => found.into_inner().blocks,
         Some(Ok(Err(status))) => return Err(format!("cannot be asked for its blocks: {}", status.message())),
         Some(Err(_)) => return Err(format!("did not answer within {PATIENCE:?}")),
         None => return Err("cannot be asked: the coordinator ends".into()),
     };
-    if found.len() == blocks.len() {
+    if found.len() == asked {
         return Ok(found);
     }
-    Err(format!("answered for {} blocks, expected {}", found.len(), blocks.len()))
+    Err(format!("answered for {} blocks, expected {asked}", found.len()))
 }

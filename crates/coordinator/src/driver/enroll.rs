@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_wire::message::{
-    AsideBlock, BlockPage, BlockRef, FaultKind, HeldBlock, LookBlocks, Register, Registered,
-};
+use kintsu_wire::message::{AsideBlock, BlockPage, BlockRef, FaultKind, HeldBlock, Register, Registered};
 
+use super::commit::{LOOK_BATCH, look};
 use super::quarantine::settle_quarantine;
-use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::engine::enroll::{self, Late, Older, OutOfTurn, Page, Range, Reported};
 use crate::engine::places::Place;
@@ -21,10 +19,6 @@ use crate::meta::{Applicant, Meta, NodeRecord};
 
 /// How long an agent that may be a rival has to accept a connection.
 const ANSWER: Duration = Duration::from_secs(1);
-/// Most blocks that one call asks a node about.
-const LOOKED: usize = 1024;
-/// How long the node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Gives an agent its id, or lets it keep its id, and expects the list of its blocks.
 ///
@@ -220,11 +214,10 @@ async fn look_again(
     };
     let (asked, missing) = cluster.meta.off(find).await?;
     let mut found = Vec::new();
-    for batch in missing.chunks(LOOKED) {
-        let mut agent = cluster.agent(node)?;
-        let looking = agent.look(LookBlocks { blocks: batch.to_vec() });
-        let told = answer(node, PATIENCE, "it does not report its blocks", looking).await?;
-        found.extend(told.blocks.into_iter().flatten());
+    for batch in missing.chunks(LOOK_BATCH) {
+        let told = look(cluster, node, batch.to_vec()).await;
+        let told = told.map_err(|reason| CoordinatorError::Unavailable { node, reason })?;
+        found.extend(told.into_iter().flatten());
     }
     Ok(Late { asked, found })
 }

@@ -8,6 +8,7 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::message::{AsideBlock, BlockRef, HeldBlock, Purge, SetAside, TakeBack};
 use tonic::Status;
 
+use super::commit::{LOOK_BATCH, look};
 use crate::cluster::Cluster;
 use crate::engine::quarantine::{self, Unknown};
 use crate::error::{CoordinatorError, Result};
@@ -21,6 +22,7 @@ const LOOKED: usize = 8192;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often nodes are told to purge.
 const PURGE_EVERY: Duration = Duration::from_secs(600);
+
 /// Takes back the blocks of a node's quarantine that the metadata miss. Then, once the gate is open, sets
 /// aside the blocks that the metadata do not know.
 pub async fn settle_quarantine(cluster: Arc<Cluster>, unknown: Unknown, aside: Vec<AsideBlock>) {
@@ -78,7 +80,7 @@ pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> 
     cluster.meta.off(found).await
 }
 
-/// Sets aside those of these blocks that are still unknown, as long as the gate is open.
+/// Sets aside those of these blocks that are still unknown and still there, as long as the gate is open.
 ///
 /// # Errors
 /// The node cannot be reached, the disk fails.
@@ -90,7 +92,14 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
         let batch: Vec<BlockRef> = batch.iter().filter(|file| !writing.contains(&file.id)).copied().collect();
         still.extend(cluster.meta.off(move |meta| meta.snapshot()?.unknown(node, &batch)).await?);
     }
-    let Some(unknown) = unknown.still(still) else { return Ok(()) };
+    let mut there = Vec::new();
+    for batch in still.chunks(LOOK_BATCH) {
+        // What was garbage when the list was made is unknown now because it was deleted since.
+        let found = look(cluster, node, batch.to_vec()).await;
+        let found = found.map_err(|reason| CoordinatorError::Unavailable { node, reason })?;
+        there.extend(batch.iter().zip(found).filter_map(|(block, found)| found.map(|_| *block)));
+    }
+    let Some(unknown) = unknown.still(there) else { return Ok(()) };
     if let Some(count) = unknown.held() {
         tracing::error!(
             "{count} of {} blocks of {node} are unknown to the metadata: its quarantine is not purged until `kintsu quarantine \
@@ -184,6 +193,17 @@ mod tests {
         cluster.gate().catch_up();
         first.await.unwrap();
         assert!(cluster.unknown().take(NodeId(1)).is_none());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_deleted_since_it_was_listed_alarms_nobody() {
+        let live = Live::start(5).await;
+        live.put("a").await;
+        let gone: Vec<BlockRef> = (900..911).map(file).collect();
+        let unknown = Unknown { of: 22, ..unknown(NodeId(1), &gone) };
+        assert!(unknown.held().is_some(), "many");
+        set_aside(&live.cluster, unknown).await.unwrap();
+        assert_eq!(live.cluster.meta.snapshot().unwrap().nodes().unwrap()[&NodeId(1)].held, 0);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
