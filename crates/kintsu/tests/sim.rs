@@ -82,6 +82,8 @@ fn the_results_come_as_a_table_and_as_csv() {
         let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
         assert!(lines.len() == 2 && lines[0].len() == lines[1].len(), "{csv}");
         assert!(lines[0][0] == "method" && lines[1][0] == "pipeline", "{csv}");
+        let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        assert!(lines[0].iter().all(|name| plain(name)) && lines[0].contains(&"bound_over_time"), "{csv}");
         assert!(lines[1][1].parse::<f64>().unwrap() > 0.0, "{csv}");
     }
 }
