@@ -193,10 +193,11 @@ Examples:
         #[arg(long)]
         node: Option<u32>,
     },
-    /// Show how a repair would go: graph, tasks, traffic, predicted time.
+    /// Show how a repair would go: helpers, traffic, predicted time; with `--verbose` its graph and tasks.
     #[command(after_help = "\
 Examples:
   kintsu explain video --lost 2
+  kintsu explain video --lost 2 --verbose
   kintsu explain video --lost 2,5 --method conventional --svg plan.svg")]
     Explain(Explain),
     /// List, show, prove, compare and register codes.
@@ -241,7 +242,9 @@ Examples:
         shell: clap_complete::Shell,
     },
     /// Write the manual pages of all commands.
-    #[command(after_help = "Examples:\n  kintsu man ./man && man -l ./man/kintsu-put.1\n  kintsu man /usr/local/share/man/man1")]
+    #[command(
+        after_help = "Examples:\n  kintsu man ./man && man -l ./man/kintsu-put.1\n  kintsu man /usr/local/share/man/man1"
+    )]
     Man {
         /// The folder to write into; it is created if it is missing.
         dir: PathBuf,

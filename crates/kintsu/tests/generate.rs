@@ -30,7 +30,10 @@ fn every_command_has_a_manual_page_with_its_examples() {
         ("kintsu-sim-repair.1", "kintsu sim repair"),
     ] {
         let page = std::fs::read_to_string(man.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
-        assert!(page.starts_with(".ie") && page.replace('\\', "").contains(&text.replace('\\', "")), "{page}");
+        assert!(
+            page.starts_with(".ie") && page.replace('\\', "").contains(&text.replace('\\', "")),
+            "{page}"
+        );
     }
 }
 

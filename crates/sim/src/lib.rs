@@ -22,6 +22,7 @@ mod overheads;
 mod recovery;
 mod slices;
 mod transfers;
+mod turns;
 
 pub use cluster::{Cluster, Failure, LostStripe, Spread};
 pub use error::SimError;
@@ -29,4 +30,4 @@ pub use job::{Grain, RepairModel, Stage, StageFlow, Traffic};
 pub use network::{Link, Network};
 pub use overheads::Overheads;
 pub use recovery::{Options, Outcome, Scheme, recover, requestors};
-pub use slices::{Simulated, simulate};
+pub use slices::{Passage, Simulated, passages, simulate};

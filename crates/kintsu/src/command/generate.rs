@@ -32,7 +32,11 @@ pub fn man(dir: &Path, json: bool) -> anyhow::Result<ExitCode> {
         output::json(&json!({ "dir": dir, "pages": pages }))?;
     } else {
         let first = dir.join("kintsu.1");
-        output::line(&format!("{pages} pages in {}; to read one: man -l {}", dir.display(), first.display()))?;
+        output::line(&format!(
+            "{pages} pages in {}; to read one: man -l {}",
+            dir.display(),
+            first.display()
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

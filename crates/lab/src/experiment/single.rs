@@ -148,7 +148,7 @@ async fn run(
         }
     }
     let account = Account::of(&plan, &stored.topology, stored.block_bytes())?;
-    sample.simulated_seconds = played(&plan, &stored.topology, view, step_bytes)?;
+    sample.simulated_seconds = Some(played(&plan, &stored.topology, view, step_bytes)?);
     sample.trial = Some(stored.trial(goals, step_bytes));
     sample.goal_bytes = goals.iter().map(|(block, _)| stored.view.block_len(*block)).sum();
     sample.planned_bytes = account.bytes_moved;
