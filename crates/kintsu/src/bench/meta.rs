@@ -51,7 +51,7 @@ const PAGE: usize = 4096;
 pub struct Options {
     /// How many stripes.
     pub stripes: u64,
-    /// A folder for the metadata; removed afterwards.
+    /// An empty folder for the metadata.
     pub dir: PathBuf,
 }
 
