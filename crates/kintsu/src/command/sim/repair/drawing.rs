@@ -37,9 +37,12 @@ pub fn svg(
         });
         let account = Account::of(plan, &cluster.topology, block)?;
         let busiest = account.max_link_bytes as f64 / block as f64;
-        let took = passages.last().map_or(0.0, |last| last.ends);
+        let took = match passages.last().map_or(0.0, |last| last.ends) {
+            short @ ..0.1 => seconds(short),
+            long => format!("{long:.2} s"),
+        };
         Ok(TimelineGroup {
-            label: format!("{method}: {}; the busiest link carries {busiest:.2} blocks", seconds(took)),
+            label: format!("{method}: {took}; the busiest link carries {busiest:.2} blocks"),
             rows: rows.collect(),
         })
     };
