@@ -8,8 +8,8 @@
 //! - [`fluid`] plays many repairs as flows; [`recover`] makes these flows from the stripes of a [`Cluster`] that
 //!   lost blocks.
 //!
-//! What this is not: a model of processors, of TCP, or of failures during a repair. Nothing here reads a clock, does
-//! I/O or makes a choice that is not a function of a given seed.
+//! What this is not: a model of processors, of TCP, or of failures during a repair. Nothing here reads a
+//! clock, does I/O or makes a choice that is not a function of a given seed.
 
 mod cluster;
 mod error;

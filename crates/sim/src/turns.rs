@@ -1,8 +1,8 @@
 //! The steps of a serial plan ([`kintsu_plan::RunMode::Serial`]), in which a node does one step after the other.
 //!
-//! A node takes the slices of a step when the step starts; a slice that comes earlier waits. The step ends when
-//! everything that the node sends or writes for it was taken. Then the next step starts, and no transfer of that step
-//! has started before. The way of an acknowledgement back to the sender is not counted.
+//! A node takes the slices of a step when the step starts; a slice that comes earlier waits. The step ends
+//! when everything that the node sends or writes for it was taken. Then the next step starts, and no transfer
+//! of that step has started before. The way of an acknowledgement back to the sender is not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,8 @@ impl Turns {
         Self { ends: ends.collect(), nodes, early: BTreeSet::new() }
     }
 
-    /// An instance has come. Returns the instances that their nodes may start now; some may lie beyond the last step.
+    /// An instance has come. Returns the instances that their nodes may start now; some may lie beyond the
+    /// last step.
     pub fn came(&mut self, instance: usize) -> Vec<usize> {
         let count = self.ends.len();
         let (mut coming, mut released) = (vec![instance], Vec::new());

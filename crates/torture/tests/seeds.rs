@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use kintsu_torture::{Options, child, play};
 
-/// Seeds that once failed. 121, 188, 328 and 629: older metadata gave ids that were in use, undid puts that were committed since, or
-/// had blocks set aside. 7725: a block got its home on a node that was just deleting it. 1, 4 and 110 find fixed faults that are
-/// put back (`wipes`, `reports`, `deletes`).
+/// Seeds that once failed. 121, 188, 328 and 629: older metadata gave ids that were in use, undid puts that
+/// were committed since, or had blocks set aside. 7725: a block got its home on a node that was just deleting
+/// it. 1, 4 and 110 find fixed faults that are put back (`wipes`, `reports`, `deletes`).
 const ONCE_FAILED: &[u64] = &[1, 4, 110, 121, 188, 328, 629, 7725];
 
 const SEEDS: std::ops::Range<u64> = 0..200;

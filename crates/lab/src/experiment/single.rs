@@ -76,8 +76,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Sets the run mode of the plan. With whole blocks, a block larger than one step is refused, because it would be
-    /// divided and the result would be another measurement.
+    /// Sets the run mode of the plan. With whole blocks, a block larger than one step is refused, because it
+    /// would be divided and the result would be another measurement.
     fn in_mode(self, plan: Plan, stored: &Stored) -> Result<Plan> {
         let block = stored.block_bytes();
         if self.run_mode == RunMode::WholeBlocks && block > u64::from(MOST_STEP_BYTES) {
