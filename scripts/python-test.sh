@@ -21,5 +21,7 @@ python3 -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet --disable-pip-version-check './python[test]'
 # In another folder, so that Python imports the installed package and not the sources.
 cd "$folder"
-"$folder/venv/bin/python" -m pytest -q -p no:cacheprovider "$OLDPWD/python/tests"
+# `-rs` lists what was skipped and why; in the form of the other tests, scripts/test.sh repeats it at the end.
+"$folder/venv/bin/python" -m pytest -q -rs -p no:cacheprovider "$OLDPWD/python/tests" |
+    sed -E 's/^SKIPPED \[[0-9]+\] ([^:]+):[0-9]+: /SKIPPED: \1: /'
 "$folder/venv/bin/python" "$OLDPWD/python/examples/idea_to_repair.py"

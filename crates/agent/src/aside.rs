@@ -83,7 +83,7 @@ pub async fn purge(store: Arc<dyn BlockStore>, age_s: u64) -> Result<Counted, St
     off(move || {
         let blocks = store.purge(now_unix().saturating_sub(age_s))?;
         if blocks > 0 {
-            tracing::warn!("{blocks} blocks that were set aside over {age_s} s ago are deleted");
+            tracing::warn!("deleted blocks that were set aside over {age_s} s ago: {blocks}");
         }
         Ok(Counted { blocks })
     })

@@ -158,7 +158,7 @@ impl Agent for Service {
         };
         match kintsu_wire::ambient::blocking(wipe).await {
             Ok(Ok(blocks)) => {
-                tracing::warn!("wiped: {blocks} blocks deleted");
+                tracing::warn!("wiped; blocks deleted: {blocks}");
                 Ok(Response::new(Done {}))
             }
             Ok(Err(error)) => Err(Status::internal(error.to_string())),

@@ -11,7 +11,6 @@ use kintsu_code::Code;
 use kintsu_dag::BlockIndex;
 use serde::Serialize;
 
-use crate::loss_probability::check_positive;
 use crate::reliability::survives;
 use crate::{AnalysisError, Environment, LossCount, Ratio, Reliability, loss_counts, reliability};
 
@@ -174,7 +173,11 @@ impl Requirements {
         range("number of racks", self.racks, 1, nodes, ", the number of nodes")?;
         range("node losses to tolerate", self.tolerate, 1, 254, "")?;
         range("widest stripe", self.widest, 2, MAX_WIDTH, "")?;
-        check_positive("largest overhead", "bytes stored for each byte, more than 1", self.max_overhead - 1.0)
+        if !(self.max_overhead.is_finite() && self.max_overhead > 1.0) {
+            let expected = "more than 1 byte stored for each byte of data";
+            return Err(AnalysisError::invalid("largest overhead", expected, self.max_overhead));
+        }
+        Ok(())
     }
 
     /// All (n, k) with which an MDS code would meet the requirements; no code meets them with another (n, k).

@@ -7,8 +7,10 @@
 mod bars;
 mod panel;
 mod svg;
+mod timeline;
 
 pub use bars::{BarChart, BarGroup, ChartBar};
+pub use timeline::{Timeline, TimelineGroup, TimelineRow};
 
 use crate::Row;
 use panel::{Bar, Column, Panel, WIDTH};

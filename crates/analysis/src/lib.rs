@@ -17,7 +17,7 @@ mod ratio;
 mod reliability;
 
 pub use advise::{Advice, Answer, Deal, MAX_WIDTH, Objective, Refused, Relaxation, Requirements, advise};
-pub use chart::{BarChart, BarGroup, ChartBar, figures};
+pub use chart::{BarChart, BarGroup, ChartBar, Timeline, TimelineGroup, TimelineRow, figures};
 pub use check::{CheckReport, GraphSize, Locality, check};
 pub use compare::{Comparison, Request, Row, STUDIED, Work, compare, csv, work};
 pub use cost::{Costs, RepairCost, costs, design_costs, repair_cost};

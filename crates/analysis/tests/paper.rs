@@ -208,8 +208,8 @@ fn azure_plus1_below_optimal_pays_in_distance_but_for_corner_cases() {
     assert!(printed.eq([(14, 9, 5), (16, 10, 6), (16, 11, 6), (18, 12, 7)]));
 }
 
-/// Section 4 and Fig. 9: a full LRC of (n + 1, k, r) with the same d has a lower NRC than Azure's (n, k, r). One pair is
-/// equal.
+/// Section 4 and Fig. 9: a full LRC of (n + 1, k, r) with the same d has a lower NRC than Azure's (n, k, r).
+/// One pair is equal.
 #[test]
 fn one_block_more_for_the_globals_always_pays() {
     let mut pairs = 0;

@@ -9,10 +9,10 @@ use tonic::{Code, Status};
 #[non_exhaustive]
 pub enum ClientError {
     /// There is no such object or node.
-    #[error("not found: {0}")]
+    #[error("{0}")]
     NotFound(String),
     /// The name is taken.
-    #[error("exists already: {0}")]
+    #[error("{0}")]
     Exists(String),
     /// A bad request; says what was expected and what came.
     #[error("{0}")]

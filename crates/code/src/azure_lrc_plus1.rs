@@ -5,7 +5,8 @@
 //! a copy of it. The distance is that of the (n - 1, k, r) Azure-LRC, g + 2, or one more for some coefficients.
 //! Where it is feasible, trying every loss decides which.
 //!
-//! Source: Kolosov et al., "On Fault Tolerance, Locality, and Optimality in Locally Repairable Codes", ATC'18, section 3.
+//! Source: Kolosov et al., "On Fault Tolerance, Locality, and Optimality in Locally Repairable Codes",
+//! ATC'18, section 3.
 
 use std::sync::Arc;
 

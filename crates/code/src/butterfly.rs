@@ -1,8 +1,8 @@
 //! Butterfly codes: two parities, XOR only, w = 2^(k-1) sub-blocks; any one block is repaired by moving half of
 //! every other block. No MDS code with two parities moves less.
 //!
-//! Parity H is the XOR of the data, row by row. Parity B is the sum of `M_l d_l` over data blocks l, where for k blocks of
-//! w = 2h rows, with J the mirror image of rows, and M' those of k - 1 blocks of h rows,
+//! Parity H is the XOR of the data, row by row. Parity B is the sum of `M_l d_l` over data blocks l, where
+//! for k blocks of w = 2h rows, with J the mirror image of rows, and M' those of k - 1 blocks of h rows,
 //!
 //! ```text
 //! M_0 = J        M_l = | M'_(l-1)   0              |

@@ -9,11 +9,11 @@
 //! - otherwise the symbol has a partner C*, that of node (z_y, y) in the layer with digit y changed to x, and
 //!   `U = C + gamma C*`, `U* = gamma C + C*`, which is invertible because gamma^2 is not 1.
 //!
-//! In every layer the U of all nodes are a codeword of one MDS code, here Reed-Solomon with Cauchy's matrix. A virtual
-//! node has C = 0, but its U need not be zero.
+//! In every layer the U of all nodes are a codeword of one MDS code, here Reed-Solomon with Cauchy's matrix.
+//! A virtual node has C = 0, but its U need not be zero.
 //!
-//! Source: Vajha et al., "Clay Codes: Moulding MDS Codes to Yield an MSR Code", FAST'18. The letters are theirs; their n - k = m.
-//! `graph` has encoding, decoding and repair as one recursion.
+//! Source: Vajha et al., "Clay Codes: Moulding MDS Codes to Yield an MSR Code", FAST'18. The letters are
+//! theirs; their n - k = m. `graph` has encoding, decoding and repair as one recursion.
 
 mod graph;
 

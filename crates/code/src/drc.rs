@@ -13,7 +13,8 @@
 //! Any k of the other blocks may help. Blocks in the lost block's rack are preferred, then equal numbers from the
 //! other racks.
 //!
-//! Source: Hu, Li, Zhang, Lee, Zhang, Zhou, Feng, "Optimal Repair Layering for Erasure-Coded Data Centers", ACM TOS 2017.
+//! Source: Hu, Li, Zhang, Lee, Zhang, Zhou, Feng, "Optimal Repair Layering for Erasure-Coded Data Centers",
+//! ACM TOS 2017.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! than 0 and 1. The parities are the rows of `R = P' (D + e D')`, where `'` transposes.
 //!
 //! **Distance.** k blocks decode everything: where data blocks L are lost and as many parities J are read, the
-//! columns of R outside L give `D[L, not L]` (their `D'` part is known, and P on L x J is regular); then the columns
-//! in L give `S = D[L, L] + e D[L, L]'`, and `D[L, L] = (S + e S') / (1 + e^2)`.
+//! columns of R outside L give `D[L, not L]` (their `D'` part is known, and P on L x J is regular); then the
+//! columns in L give `S = D[L, L] + e D[L, L]'`, and `D[L, L] = (S + e S') / (1 + e^2)`.
 //!
 //! **Data block f** is repaired from sub-block f of every other block: column f of D outside row f is read, and
 //! the rest of column f of R is a regular map of row f. The repair reads and moves (2k - 1) / k blocks.
@@ -16,8 +16,8 @@
 //! sends one sum `b P[., f]` of its sub-blocks. The repair moves (2k - 1) / k blocks, but reads 2k - 1.
 //!
 //! Source: Shah, Rashmi, Kumar, Ramchandran, "Interference Alignment in Regenerating Codes for Distributed
-//! Storage", IEEE Trans. Inf. Theory 2012; for the parities Suh and Ramchandran, "Exact-Repair MDS Code Construction
-//! Using Interference Alignment", 2011. The matrix form above, and its proofs, are our own.
+//! Storage", IEEE Trans. Inf. Theory 2012; for the parities Suh and Ramchandran, "Exact-Repair MDS Code
+//! Construction Using Interference Alignment", 2011. The matrix form above, and its proofs, are our own.
 
 use std::sync::Arc;
 

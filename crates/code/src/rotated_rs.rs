@@ -15,7 +15,8 @@
 //! for larger m only with m = 5, k <= 5 and m = 6, k <= 4. Every loss is tried when a code is made, and a code
 //! that is not MDS is refused.
 //!
-//! Source: Khan, Burns, Plank, Pierce, Huang, "Rethinking Erasure Codes for Cloud File Systems", FAST'12, section 5.
+//! Source: Khan, Burns, Plank, Pierce, Huang, "Rethinking Erasure Codes for Cloud File Systems", FAST'12,
+//! section 5.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

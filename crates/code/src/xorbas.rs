@@ -1,13 +1,13 @@
 //! The code of HDFS-Xorbas and its shortened forms: two groups of r data blocks with an XOR parity each, and
 //! g global parities that form a third group with those two. Every block is repaired locally.
 //!
-//! The data and the globals are a Reed-Solomon code with checks `sum a_b^i c_b = 0`, i < g. The check i = 0 is a plain sum,
-//! so the two local parities and the globals sum to zero: a global parity is the sum of the other
-//! globals and the two local parities, and each local parity that of the rest. Distance g + 1.
+//! The data and the globals are a Reed-Solomon code with checks `sum a_b^i c_b = 0`, i < g. The check i = 0
+//! is a plain sum, so the two local parities and the globals sum to zero: a global parity is the sum of the
+//! other globals and the two local parities, and each local parity that of the rest. Distance g + 1.
 //!
-//! Block order: data, the two local parities, global parities.
-//! Source: Sathiamoorthy et al., "XORing Elephants", PVLDB 2013, for (16,10,5); the shortened (13,8,4) and (12,8,4) as in "On
-//! Fault Tolerance, Locality, and Optimality in Locally Repairable Codes", ATC'18, section 3.
+//! Block order: data, the two local parities, global parities. Source: Sathiamoorthy et al., "XORing
+//! Elephants", PVLDB 2013, for (16,10,5); the shortened (13,8,4) and (12,8,4) as in "On Fault Tolerance,
+//! Locality, and Optimality in Locally Repairable Codes", ATC'18, section 3.
 
 use std::sync::Arc;
 

@@ -75,6 +75,9 @@ pub enum CoordinatorError {
     /// The disk of the metadata failed: the coordinator stops.
     #[error("{0}")]
     Halted(String),
+    /// A listener or a token that is not safe.
+    #[error(transparent)]
+    Wire(#[from] kintsu_wire::WireError),
     /// A copy of the metadata that cannot be used.
     #[error(transparent)]
     Copy(#[from] kintsu_wire::copy::CopyError),
@@ -112,7 +115,7 @@ impl From<CoordinatorError> for Status {
             E::Invalid { .. } | E::Code(_) | E::Plan(PlanError::Invalid { .. }) => Code::InvalidArgument,
             E::NotFound { .. } => Code::NotFound,
             E::Exists { .. } => Code::AlreadyExists,
-            E::Conflict { .. } | E::Plan(_) | E::Missing { .. } => Code::FailedPrecondition,
+            E::Conflict { .. } | E::Plan(_) | E::Missing { .. } | E::Wire(_) => Code::FailedPrecondition,
             E::Corrupt { .. } | E::Copy(_) => Code::DataLoss,
             E::Storage(_) | E::Internal(_) => Code::Internal,
             E::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {

@@ -33,14 +33,9 @@ impl Coordinator {
     /// A listener beyond loopback that is not protected, a port that is taken, a directory that is in use,
     /// metadata that cannot be read.
     pub async fn start(mut config: Config) -> Result<CoordinatorHandle> {
-        let wire = |e: kintsu_wire::WireError| CoordinatorError::Conflict {
-            what: "start of the coordinator".into(),
-            expected: "a listener and a token that are safe".into(),
-            got: e.to_string(),
-        };
         let token = config.token.as_deref();
-        check_listen(config.listen, false, token, config.trusted).map_err(wire)?;
-        let credentials = token.map_or(Ok(Credentials::none()), Credentials::token).map_err(wire)?;
+        check_listen(config.listen, false, token, config.trusted)?;
+        let credentials = token.map_or(Ok(Credentials::none()), Credentials::token)?;
         let stop = CancellationToken::new();
         // If the start fails or is cancelled, the listener ends too.
         let unfinished = stop.clone().drop_guard();

@@ -72,9 +72,19 @@ struct Look {
     colour: Option<String>,
 }
 
-/// Very different colours for neighbouring numbers: hues that are a golden angle apart.
+/// Very different colours for neighbouring numbers: hues that are a golden angle apart. As `#rrggbb`, because some
+/// viewers paint `hsl()` black.
 fn colour(number: usize) -> String {
-    format!("hsl({:.0}, 65%, {}%)", (number as f64 * 137.508) % 360.0, 84 - number / 12 % 3 * 8)
+    let hue = (number as f64 * 137.508) % 360.0;
+    let lightness = 0.84 - (number / 12 % 3) as f64 * 0.08;
+    let chroma = 0.65 * (1.0 - (2.0 * lightness - 1.0).abs());
+    // CSS Color 4, section 7.1: each channel is a trapezoid over the hue.
+    let channel = |offset: f64| {
+        let turn = (offset + hue / 30.0) % 12.0;
+        let part = lightness - chroma / 2.0 * (turn - 3.0).min(9.0 - turn).clamp(-1.0, 1.0);
+        (part * 255.0).round() as u8
+    };
+    format!("#{:02x}{:02x}{:02x}", channel(0.0), channel(8.0), channel(4.0))
 }
 
 struct Picture<'a> {
@@ -202,4 +212,17 @@ fn along(t: f64, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) -> (f64, f64) {
         s * s * s * a + 3.0 * s * s * t * b + 3.0 * s * t * t * c + t * t * t * d
     };
     (curve(x1, middle, middle, x2), curve(y1, y1, y2, y2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::colour;
+
+    #[test]
+    fn colours_are_plain_and_differ() {
+        // hsl(0, 65%, 84%) and hsl(138, 65%, 84%).
+        assert_eq!([colour(0), colour(1)], ["#f1bcbc", "#bcf1cb"]);
+        let all: std::collections::BTreeSet<_> = (0..36).map(colour).collect();
+        assert_eq!(all.len(), 36);
+    }
 }

@@ -28,11 +28,14 @@ use crate::units::{ByteRange, Bytes, Slice};
 /// The address that `kintsu up` listens on.
 pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
 
+/// The version, and in release builds the commit (`build.rs`).
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("KINTSU_BUILD"));
+
 /// Erasure-coded storage whose codes are programs and whose repairs are as fast as a read.
 #[derive(Debug, Parser)]
 #[command(
     name = "kintsu",
-    version,
+    version = VERSION,
     max_term_width = 110,
     after_help = "\
 Examples:
@@ -40,7 +43,11 @@ Examples:
   kintsu put big.iso iso --code rs:n=14,k=10           # store a file
   kintsu node stop 3 && kintsu get iso copy.iso        # read it without node 3
   kintsu repair --node 3 --method pipeline             # rebuild what node 3 held
-  kintsu explain iso --lost 2 --method ppr --svg g.svg # see how a repair would go"
+  kintsu explain iso --lost 2 --method ppr --svg g.svg # see how a repair would go
+
+Environment:
+  KINTSU_LOG=info             # what is logged to standard error: error, warn (default), info, debug, trace
+  KINTSU_LOG=warn,kintsu_agent=debug   # or by crate"
 )]
 pub struct Cli {
     /// The coordinator.
@@ -186,10 +193,11 @@ Examples:
         #[arg(long)]
         node: Option<u32>,
     },
-    /// Show how a repair would go: graph, tasks, traffic, predicted time.
+    /// Show how a repair would go: helpers, traffic, predicted time; with `--verbose` its graph and tasks.
     #[command(after_help = "\
 Examples:
   kintsu explain video --lost 2
+  kintsu explain video --lost 2 --verbose
   kintsu explain video --lost 2,5 --method conventional --svg plan.svg")]
     Explain(Explain),
     /// List, show, prove, compare and register codes.
@@ -224,6 +232,23 @@ Examples:
     /// Demonstrate everything on a real cluster: store, kill nodes, read degraded, recover, compare.
     #[command(after_help = "Example:\n  kintsu demo --file /path/to/a/large/file --dir ./demo-data")]
     Demo(Demo),
+    /// Print the script that completes commands and options in a shell.
+    #[command(after_help = "\
+Examples:
+  source <(kintsu completions bash)
+  kintsu completions fish > ~/.config/fish/completions/kintsu.fish")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages of all commands.
+    #[command(
+        after_help = "Examples:\n  kintsu man ./man && man -l ./man/kintsu-put.1\n  kintsu man /usr/local/share/man/man1"
+    )]
+    Man {
+        /// The folder to write into; it is created if it is missing.
+        dir: PathBuf,
+    },
 }
 
 /// `kintsu put`.

@@ -29,7 +29,7 @@ fn main() -> std::process::ExitCode {
         Ok(code) => code,
         Err(error) => {
             progress::clear();
-            eprintln!("kintsu: {error:#}");
+            eprintln!("kintsu: {}", output::causes(&error));
             std::process::ExitCode::FAILURE
         }
     }

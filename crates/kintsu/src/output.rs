@@ -24,3 +24,34 @@ pub fn table<const N: usize>(headings: [&str; N]) -> Table {
     table.set_header(headings);
     table
 }
+
+/// An error and its causes in one line. Many errors name their cause in their own text; a cause that was named already
+/// is left out.
+pub fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::causes;
+
+    #[test]
+    fn every_cause_is_said_once() {
+        let source = std::io::Error::other("no space left");
+        let disk = kintsu_lab::LabError::Io { what: "node-3".into(), source };
+        let error = Err::<(), _>(disk).context("cannot start").unwrap_err();
+        assert_eq!(format!("{error:#}"), "cannot start: node-3: no space left: no space left");
+        assert_eq!(causes(&error), "cannot start: node-3: no space left");
+        assert_eq!(causes(&anyhow::anyhow!("alone")), "alone");
+    }
+}

@@ -1,4 +1,4 @@
-//! `kintsu bench slices`: the benchmark itself compares digests; the speed is not tested.
+//! `kintsu bench slices` and `io`: that they work and leave nothing behind; the speed is not tested.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -18,5 +18,25 @@ fn slices_of_every_size_are_moved_and_reported() {
     let slices: Vec<_> =
         report["rows"].as_array().unwrap().iter().map(|row| row["slice_bytes"].as_u64().unwrap()).collect();
     assert_eq!((report["helpers"].as_u64(), slices), (Some(3), vec![4096, 100_000, 1 << 20]));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
+fn put_and_get_are_measured_in_a_folder_that_is_there_and_stays_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |at: &std::path::Path| {
+        Command::new(env!("CARGO_BIN_EXE_kintsu"))
+            .args(["--json", "bench", "io", "--size", "1MiB", "--code", "rs:n=4,k=2", "--runs", "1", "--dir"])
+            .arg(at)
+            .output()
+            .unwrap()
+    };
+    let refused = run(&dir.path().join("missing"));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("--dir: expected a folder"), "{said}");
+    let done = run(dir.path());
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((report["nodes"].as_u64(), report["size"].as_u64()), (Some(4), Some(1 << 20)));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something was left behind");
 }

@@ -247,6 +247,14 @@ fn a_cluster_comes_up_moves_bytes_and_goes_down() {
     let shaped = site.says(&["lab", "exec", &name, "--", "tc", "qdisc", "show", "dev", "r1up"]);
     assert!(shaped.contains("rate 80Mbit"), "{shaped}");
 
+    // The cluster was told what its links carry: six nodes and two racks, both ways.
+    let rates: Value = serde_json::from_str(&lab.inside(&["rates", "show", "--json"])).unwrap();
+    let of = |what: &str| {
+        let rates = rates.as_array().unwrap().iter().filter(|rate| rate["what"] == what);
+        rates.map(|rate| rate["bytes_per_second"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!((of("node 4"), of("rack 1")), (vec![5_000_000; 2], vec![10_000_000; 2]), "{rates}");
+
     // A name can be used once; a node must exist.
     let second = site.run(&["lab", "up", "--name", &name]);
     assert!(!second.status.success() && String::from_utf8_lossy(&second.stderr).contains("one that is free"));

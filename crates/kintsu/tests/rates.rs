@@ -4,7 +4,7 @@
 
 mod cluster;
 
-use cluster::Cluster;
+use cluster::{Cluster, text};
 use serde_json::Value;
 
 #[test]
@@ -36,4 +36,16 @@ fn explain_goes_by_the_rates_that_were_set() {
     assert!(seconds(&one_slow, "pipeline") > 100.0 * seconds(&even, "pipeline"));
     assert!(seconds(&one_slow, "weighted") < 1.01 * seconds(&even, "weighted"));
     assert!(!one_slow["helpers"].as_array().unwrap().contains(&1.into()), "{one_slow}");
+
+    let page = |more: &[&str]| {
+        let out = cluster.run(&[&["explain", "o", "--lost", "0"], more].concat());
+        assert!(out.status.success(), "{more:?}");
+        text(&out.stdout)
+    };
+    let short = page(&[]);
+    assert!(short.lines().count() <= 30 && !short.contains("compute"), "{short}");
+    assert!(short.contains("predicted time") && short.contains("x the bound"), "{short}");
+    let long = page(&["--verbose"]);
+    assert!(long.contains("tasks, for each slice") && long.contains("compute"), "{long}");
+    assert!(page(&["--method", "pipe-s"]).contains("not counted: reading, computing"));
 }

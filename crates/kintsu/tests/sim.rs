@@ -72,6 +72,26 @@ fn a_node_and_a_rack_are_recovered_and_the_bound_holds() {
     assert_eq!(one, json(&node), "the same seed, the same answer");
 }
 
+/// The picture in the README is what the command in `docs/simulator.md` draws.
+#[test]
+fn the_picture_of_both_repairs_can_be_made_again() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let page = std::fs::read_to_string(docs.join("simulator.md")).unwrap();
+    let command = page.split("```").find(|block| block.contains("--svg docs/repair-timeline.svg")).unwrap();
+    let command = command.replace("\\\n", " ");
+    let dir = tempfile::tempdir().unwrap();
+    let drawn = dir.path().join("drawn.svg");
+    let args = command.trim().strip_prefix("kintsu sim ").unwrap();
+    let said = text(&args.replace("docs/repair-timeline.svg", drawn.to_str().unwrap()));
+    assert!(said.contains("conventional") && said.contains("drawn into"), "{said}");
+    let [kept, drawn] =
+        [docs.join("repair-timeline.svg"), drawn].map(|path| std::fs::read_to_string(path).unwrap());
+    assert!(kept == drawn, "docs/repair-timeline.svg is not what this draws: {command}");
+    assert!(kept.contains("conventional: 3.22") && kept.contains("carries 6.00 blocks"));
+    let refused = sim("repair --nodes 12 --racks 12 --svg /tmp/never.svg");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("slices to draw: expected at most 256"));
+}
+
 #[test]
 fn the_results_come_as_a_table_and_as_csv() {
     let repair = format!("repair {SMALL} --method pipeline");
@@ -82,6 +102,8 @@ fn the_results_come_as_a_table_and_as_csv() {
         let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
         assert!(lines.len() == 2 && lines[0].len() == lines[1].len(), "{csv}");
         assert!(lines[0][0] == "method" && lines[1][0] == "pipeline", "{csv}");
+        let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        assert!(lines[0].iter().all(|name| plain(name)) && lines[0].contains(&"bound_over_time"), "{csv}");
         assert!(lines[1][1].parse::<f64>().unwrap() > 0.0, "{csv}");
     }
 }

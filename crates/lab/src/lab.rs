@@ -46,6 +46,8 @@ pub struct Options {
     pub env: Vec<(OsString, OsString)>,
     /// How long a process may take to start.
     pub patience: Duration,
+    /// Whether the coordinator is told the rates of the links, as by `kintsu rates set`.
+    pub tell_rates: bool,
 }
 
 impl Default for Options {
@@ -57,6 +59,7 @@ impl Default for Options {
             coordinator_args: Vec::new(),
             env: Vec::new(),
             patience: Duration::from_secs(60),
+            tell_rates: false,
         }
     }
 }
@@ -145,13 +148,20 @@ impl Lab {
         net::build(spec).await?;
         let shared = Arc::new(Shared::new(spec, options, place, slot)?);
         shared.start_all().await?;
+        let lab = Self { shared: shared.clone() };
+        let rates = spec.rates();
+        if shared.options.tell_rates && !rates.is_empty() {
+            let client = lab.client().await?;
+            client.set_rates(&rates).await?;
+            client.close().await;
+        }
         place.tell(&Message::Up(Cluster {
             endpoint: shared.endpoint.clone(),
             token: shared.token.clone(),
             nodes: spec.nodes.len(),
             racks: spec.racks.len(),
         }));
-        Ok(Self { shared })
+        Ok(lab)
     }
 
     /// Its name in `kintsu lab list`.

@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::predict::predicted;
 use crate::{Method, PlanError, Repair, StripeView, Topology, optimal, repair};
 
-/// Predicted times of all methods that stream ([`Method::STREAMED`]) for one repair, by the load of the busiest link
-/// ([`predicted`]).
+/// Predicted times of all methods that stream ([`Method::STREAMED`]) for one repair, by the load of the
+/// busiest link ([`predicted`]).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Seconds that no repair can beat; known for one lost block.

@@ -84,8 +84,9 @@ impl Division {
     /// An object of `size` bytes in stripes of `k` data blocks of `w` sub-blocks.
     ///
     /// # Errors
-    /// `Invalid` for k, w, block or cell of zero, with sub-blocks a cell that is not w times a number of pages, blocks
-    /// that are no multiple of the cell (if striped, or with sub-blocks), and more than 2^20 stripes.
+    /// `Invalid` for k, w, block or cell of zero, with sub-blocks a cell that is not w times a number of
+    /// pages, blocks that are no multiple of the cell (if striped, or with sub-blocks), and more than 2^20
+    /// stripes.
     pub fn new(
         size: u64,
         k: usize,
@@ -179,8 +180,8 @@ impl Layout {
         }
     }
 
-    /// Length in bytes of the longest data block, rounded up to a multiple of `w`: that of a parity block, and the end
-    /// of the window that covers the whole stripe.
+    /// Length in bytes of the longest data block, rounded up to a multiple of `w`: that of a parity block,
+    /// and the end of the window that covers the whole stripe.
     pub fn longest(&self, k: usize) -> u64 {
         // The bytes begin in the first block, so none is longer than that one. Cells are multiples of w.
         let first = if k == 0 { 0 } else { self.block_len(k, BlockIndex(0)) };

@@ -22,8 +22,8 @@ pub enum Method {
     Cyclic,
     /// The chain with the fastest slowest link; where no rates are known, the same as [`Self::Pipeline`].
     Weighted,
-    /// The best trees that the rates of the links allow, several at once ([`crate::optimal`]); where no rates are known, a
-    /// chain.
+    /// The best trees that the rates of the links allow, several at once ([`crate::optimal`]); where no rates
+    /// are known, a chain.
     Optimal,
     /// As [`Self::Flat`] with whole blocks for slices. A baseline.
     #[serde(rename = "pipe-b")]

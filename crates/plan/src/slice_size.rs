@@ -56,7 +56,8 @@ pub fn slice_bytes(window_bytes: u64, hops: usize, period: u32, rate: Option<Non
 }
 
 impl Plan {
-    /// The slice size for `window_bytes` of each block, by [`slice_bytes`] for the longest path of this plan and its rate.
+    /// The slice size for `window_bytes` of each block, by [`slice_bytes`] for the longest path of this plan
+    /// and its rate.
     ///
     /// # Errors
     /// `Graph` when a lane does not lower.

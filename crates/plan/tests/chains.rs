@@ -1,5 +1,5 @@
-//! Codes that are repaired from few blocks, along chains (ECPipe, section 6.1: LRC and Rotated RS): as many helpers as
-//! the code's locality says, each block read once, and the lost block's bytes written.
+//! Codes that are repaired from few blocks, along chains (ECPipe, section 6.1: LRC and Rotated RS): as many
+//! helpers as the code's locality says, each block read once, and the lost block's bytes written.
 
 #![allow(clippy::unwrap_used)]
 

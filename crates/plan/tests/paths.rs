@@ -57,8 +57,9 @@ fn paths_in_turns_take_as_long_as_one_on_equal_links() {
             assert_eq!((plan.plan.lanes.len(), plan.helpers.len()), (k - 1, k));
             let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
             assert_eq!(account.blocks_read, k as u64, "every block is read once");
-            // Whether k-1 divides s or not, and with s beyond what is played slice by slice. Every helper sends f blocks,
-            // which takes f at least, and several blocks are no slower than one after the other.
+            // Whether k-1 divides s or not, and with s beyond what is played slice by slice. Every helper
+            // sends f blocks, which takes f at least, and several blocks are no slower than one after the
+            // other.
             for s in [1, 2, k - 2, k - 1, k, 4 * (k - 1), 97, 300, 2048] {
                 let one = 1.0 + (k as f64 - 1.0) / s as f64;
                 let got = plan.plan.timeslots(s).unwrap();
@@ -262,8 +263,8 @@ fn no_set_of_helpers_crosses_racks_less_often() {
             let (view, blocks, requestors) = lose(name, &topology, lost);
             let plan = planned(name, &topology, lost, Method::Pipeline);
             let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
-            // Every rack that is left or passed sends one combination for each lost block, and each requestor that is
-            // not in the last helper's rack gets its own across.
+            // Every rack that is left or passed sends one combination for each lost block, and each requestor
+            // that is not in the last helper's rack gets its own across.
             let fewest = fewest_racks(&view, &topology, &blocks, requestors[0], k);
             let last = view.homes[usize::from(plan.helpers.last().unwrap().0)].unwrap();
             let elsewhere = requestors.iter().filter(|r| topology.rack(**r) != topology.rack(last)).count();

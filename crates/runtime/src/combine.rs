@@ -74,7 +74,8 @@ impl Combine {
         &self.inputs
     }
 
-    /// Lets a single output take the place of an input whose slot is one of these, which nothing uses after this task.
+    /// Lets a single output take the place of an input whose slot is one of these, which nothing uses after
+    /// this task.
     pub fn may_overwrite(&mut self, unused: impl Fn(usize) -> bool) {
         if self.outputs.len() == 1 {
             let fits = |i: &usize| self.coefs[*i] == 1 && unused(self.inputs[*i]);

@@ -51,8 +51,8 @@ impl InMemory {
         Ok(Self { script: Script::new(&program)? })
     }
 
-    /// Computes the graph once, on `len` bytes of every symbol. `load` lends the bytes of a symbol, given as block and
-    /// sub-block; `persist` gets those of each target, or `None` if they are all zero and not kept.
+    /// Computes the graph once, on `len` bytes of every symbol. `load` lends the bytes of a symbol, given as
+    /// block and sub-block; `persist` gets those of each target, or `None` if they are all zero and not kept.
     ///
     /// # Errors
     /// `Invalid` for a symbol that is missing or of another length; `Mismatch` when a second computation of a

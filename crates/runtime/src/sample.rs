@@ -1,10 +1,11 @@
 //! A sample of what a combination made, computed a second time by another code path.
 //!
-//! A repaired block is compared with the digest recorded for it. For parity that is made for the first time there is no such
-//! digest: what the kernel makes is what is recorded. So the first step of a run, and one in [`EVERY`] after it, is
-//! checked: part of each output is computed again from the coefficients, by table look-ups byte by byte
-//! ([`Backend::Scalar`]), and compared before the step's output is sent or written. This finds kernels that are
-//! wrong on this processor and matrices that were damaged in memory. It does not prove that every byte is right.
+//! A repaired block is compared with the digest recorded for it. For parity that is made for the first time
+//! there is no such digest: what the kernel makes is what is recorded. So the first step of a run, and one in
+//! [`EVERY`] after it, is checked: part of each output is computed again from the coefficients, by table
+//! look-ups byte by byte ([`Backend::Scalar`]), and compared before the step's output is sent or written.
+//! This finds kernels that are wrong on this processor and matrices that were damaged in memory. It does not
+//! prove that every byte is right.
 
 use std::ops::Range;
 

@@ -8,8 +8,8 @@
 //! - [`fluid`] plays many repairs as flows; [`recover`] makes these flows from the stripes of a [`Cluster`] that
 //!   lost blocks.
 //!
-//! What this is not: a model of processors, of TCP, or of failures during a repair. Nothing here reads a clock, does
-//! I/O or makes a choice that is not a function of a given seed.
+//! What this is not: a model of processors, of TCP, or of failures during a repair. Nothing here reads a
+//! clock, does I/O or makes a choice that is not a function of a given seed.
 
 mod cluster;
 mod error;
@@ -22,6 +22,7 @@ mod overheads;
 mod recovery;
 mod slices;
 mod transfers;
+mod turns;
 
 pub use cluster::{Cluster, Failure, LostStripe, Spread};
 pub use error::SimError;
@@ -29,4 +30,4 @@ pub use job::{Grain, RepairModel, Stage, StageFlow, Traffic};
 pub use network::{Link, Network};
 pub use overheads::Overheads;
 pub use recovery::{Options, Outcome, Scheme, recover, requestors};
-pub use slices::{Simulated, simulate};
+pub use slices::{Passage, Simulated, passages, simulate};

@@ -1,8 +1,8 @@
 //! Recovery of whole nodes and racks. The planners of real clusters plan the stripes; the plans are played as
 //! flows.
 //!
-//! Sources: ECPipe, sections 3.3 (greedy choice of helpers), 6.4 (PUSH-Rep and PUSH-Sur: block by block along a path,
-//! to one requestor or to all survivors in turn).
+//! Sources: ECPipe, sections 3.3 (greedy choice of helpers), 6.4 (PUSH-Rep and PUSH-Sur: block by block along
+//! a path, to one requestor or to all survivors in turn).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::slice::Chunks;

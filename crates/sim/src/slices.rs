@@ -12,15 +12,20 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use kintsu_dag::NodeId;
 use kintsu_plan::{MOST_STEP_BYTES, Plan, RunMode, Topology};
 use serde::Serialize;
 
 use crate::network::passed;
 use crate::transfers::{Transfer, Way, transfers};
+use crate::turns::Turns;
 use crate::{Link, Network, Overheads, SimError};
 
 /// After this many slices a plan is taken to be in a steady state; twice as many are played.
 const STRIDE_SLICES: u64 = 512;
+
+/// More slices than this are not listed one by one.
+const MOST_DRAWN: u64 = 256;
 
 /// The time and traffic of a plan on a network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,12 +38,12 @@ pub struct Simulated {
 
 /// Plays a plan over blocks of `block_bytes` in slices of `slice_bytes` (for codes with sub-blocks: cells of
 /// `slice_bytes`), on the network that the topology's rates describe. A plan that moves whole blocks ignores
-/// `slice_bytes`.
+/// `slice_bytes`. In a serial plan each node does one step after the other.
 ///
 /// The bytes equal those of [`kintsu_plan::Account`], except that shares are rounded to whole slices.
 ///
 /// # Errors
-/// `Invalid` for a slice of no bytes, overheads out of range, or a plan in which nothing overlaps; `Plan` when a lane does not lower.
+/// `Invalid` for a slice of no bytes or overheads out of range; `Plan` when a lane does not lower.
 pub fn simulate(
     plan: &Plan,
     topology: &Topology,
@@ -46,17 +51,13 @@ pub fn simulate(
     slice_bytes: u64,
     overheads: &Overheads,
 ) -> Result<Simulated, SimError> {
-    overheads.check()?;
-    if slice_bytes == 0 {
-        return Err(SimError::invalid("slice", "1 byte or more", slice_bytes));
-    }
-    let slice_bytes = paced(plan, block_bytes, slice_bytes)?;
+    let slice_bytes = step(plan, block_bytes, slice_bytes, overheads)?;
     let lanes = lanes(plan, slice_bytes, overheads)?;
     let network = Network::new(topology, overheads);
     let slices = block_bytes.div_ceil(slice_bytes);
     let period = lanes.iter().map(|lane| u64::from(lane.share)).sum::<u64>().max(1);
     let stride = STRIDE_SLICES.div_ceil(period) * period;
-    let play = |bytes: u64| Player::new(&lanes, &network, topology, (bytes, slice_bytes), overheads).play();
+    let play = |bytes: u64| Player::new(&lanes, &network, topology, (bytes, slice_bytes), overheads).play().0;
     let seconds = if slices <= 2 * stride {
         play(block_bytes)
     } else {
@@ -68,16 +69,60 @@ pub fn simulate(
     Ok(Simulated { seconds: overheads.start_seconds + seconds, links })
 }
 
-/// The slice size that follows from the run mode of the plan.
-fn paced(plan: &Plan, block_bytes: u64, slice_bytes: u64) -> Result<u64, SimError> {
-    let whole = plan.lanes.iter().all(|lane| lane.placed.graph.w() == 1);
-    match plan.run_mode {
-        RunMode::WholeBlocks if whole => Ok(block_bytes.clamp(1, MOST_STEP_BYTES.into())),
-        RunMode::WholeBlocks | RunMode::Streamed => Ok(slice_bytes),
-        RunMode::Serial => {
-            Err(SimError::invalid("run mode", "a plan whose nodes overlap their tasks", "Serial"))
-        }
+/// A slice on its way from one node to another.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Passage {
+    /// The sender.
+    pub from: NodeId,
+    /// The receiver.
+    pub to: NodeId,
+    /// The number of the slice among those of its lane.
+    pub slice: u64,
+    /// When the last link on its way begins to serve it, in seconds.
+    pub starts: f64,
+    /// When that link has served it.
+    pub ends: f64,
+}
+
+/// Plays a plan as [`simulate`] does, and returns every passage, in the order in which they end.
+///
+/// # Errors
+/// As [`simulate`]; and `Invalid` for more slices than can be drawn.
+pub fn passages(
+    plan: &Plan,
+    topology: &Topology,
+    block_bytes: u64,
+    slice_bytes: u64,
+    overheads: &Overheads,
+) -> Result<Vec<Passage>, SimError> {
+    let slice_bytes = step(plan, block_bytes, slice_bytes, overheads)?;
+    let slices = block_bytes.div_ceil(slice_bytes);
+    if slices > MOST_DRAWN {
+        return Err(SimError::invalid("slices to draw", format_args!("at most {MOST_DRAWN}"), slices));
     }
+    let lanes = lanes(plan, slice_bytes, overheads)?;
+    let network = Network::new(topology, overheads);
+    let (_, mut passages) =
+        Player::new(&lanes, &network, topology, (block_bytes, slice_bytes), overheads).play();
+    for passage in &mut passages {
+        passage.starts += overheads.start_seconds;
+        passage.ends += overheads.start_seconds;
+    }
+    passages.sort_by(|a, b| a.ends.total_cmp(&b.ends));
+    Ok(passages)
+}
+
+/// Checks the options; returns the slice size that follows from the run mode of the plan.
+fn step(plan: &Plan, block_bytes: u64, slice_bytes: u64, overheads: &Overheads) -> Result<u64, SimError> {
+    overheads.check()?;
+    if slice_bytes == 0 {
+        return Err(SimError::invalid("slice", "1 byte or more", slice_bytes));
+    }
+    let whole = plan.lanes.iter().all(|lane| lane.placed.graph.w() == 1);
+    Ok(match plan.run_mode {
+        RunMode::WholeBlocks if whole => block_bytes.clamp(1, MOST_STEP_BYTES.into()),
+        _ => slice_bytes,
+    })
 }
 
 /// A lane's transfers and its share.
@@ -90,6 +135,8 @@ struct LaneMoves {
     /// The first of its turns in each period.
     phase: u64,
     period: u64,
+    /// Whether its nodes do one step after the other.
+    serial: bool,
 }
 
 impl LaneMoves {
@@ -112,6 +159,7 @@ fn lanes(plan: &Plan, slice_bytes: u64, overheads: &Overheads) -> Result<Vec<Lan
             share: lane.share,
             phase,
             period,
+            serial: plan.run_mode == RunMode::Serial,
         };
         phase += u64::from(lane.share);
         Ok(moves)
@@ -144,8 +192,7 @@ struct Stream {
     transfers: Vec<usize>,
     /// The links with a rate that it passes, in order.
     links: Vec<u32>,
-    /// Whether the overheads of slices apply; to disks they do not.
-    between: bool,
+    way: Way,
     /// How many transfers have left the first link.
     sent: usize,
     /// When the sender has handled the last slice that it started.
@@ -163,6 +210,8 @@ struct PlayedLane {
     steps: Vec<f64>,
     /// By instance: how many transfers it still waits for, and when the last of them arrived.
     waiting: Vec<(u32, f64)>,
+    /// Where its nodes are, if they do one step after the other.
+    turns: Option<Turns>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,6 +250,7 @@ struct Player<'a> {
     now: f64,
     /// When each link will have served all that has come to it.
     free: Vec<f64>,
+    passages: Vec<Passage>,
 }
 
 impl<'a> Player<'a> {
@@ -219,6 +269,7 @@ impl<'a> Player<'a> {
             events: BinaryHeap::new(),
             now: 0.0,
             free: vec![0.0; network.capacity().len()],
+            passages: Vec::new(),
         };
         for (number, lane) in lanes.iter().enumerate() {
             let steps = lane.steps(block_bytes, slice_bytes).map(|bytes| bytes as f64).collect();
@@ -234,6 +285,7 @@ impl<'a> Player<'a> {
             stream: Vec::with_capacity(count),
             symbols: lane.transfers.iter().map(|transfer| transfer.symbols).collect(),
             waiting: Vec::with_capacity(count * steps.len()),
+            turns: lane.serial.then(|| Turns::new(&lane.transfers)),
             steps,
         };
         let mut ways: BTreeMap<Way, usize> = BTreeMap::new();
@@ -244,7 +296,7 @@ impl<'a> Player<'a> {
                     lane: number,
                     transfers: Vec::new(),
                     links: links(transfer.way),
-                    between: matches!(transfer.way, Way::Between(..)),
+                    way: transfer.way,
                     sent: 0,
                     handled: 0.0,
                     busy: false,
@@ -258,13 +310,16 @@ impl<'a> Player<'a> {
             // A transfer that waits for no other can start at this time; for others the time is replaced when the
             // last input arrives.
             let since = step as f64 * lane.interval;
-            played.waiting.extend(lane.transfers.iter().map(|transfer| (transfer.waits.len() as u32, since)));
+            let turn = u32::from(lane.serial && step > 0);
+            played
+                .waiting
+                .extend(lane.transfers.iter().map(|transfer| (transfer.waits.len() as u32 + turn, since)));
         }
         self.lanes.push(played);
     }
 
-    /// Seconds until the last transfer has come.
-    fn play(mut self) -> f64 {
+    /// Seconds until the last transfer has come, and all passages.
+    fn play(mut self) -> (f64, Vec<Passage>) {
         (0..self.streams.len()).for_each(|stream| self.take_up(stream));
         while let Some(Reverse((at, event))) = self.events.pop() {
             self.now = at.seconds();
@@ -281,7 +336,7 @@ impl<'a> Player<'a> {
                 }
             }
         }
-        self.now
+        (self.now, self.passages)
     }
 
     fn at(&mut self, seconds: f64, event: Event) {
@@ -294,12 +349,23 @@ impl<'a> Player<'a> {
         let step = instance / count * count;
         for f in 0..played.followers[instance % count].len() {
             let follower = self.lanes[lane].followers[instance % count][f];
-            let (left, since) = &mut self.lanes[lane].waiting[step + follower];
-            *left -= 1;
-            if *left == 0 {
-                *since = self.now;
-                self.take_up(self.lanes[lane].stream[follower]);
-            }
+            self.no_longer_waits(lane, step + follower);
+        }
+        let turns = self.lanes[lane].turns.as_mut();
+        for released in turns.map(|turns| turns.came(instance)).unwrap_or_default() {
+            self.no_longer_waits(lane, released);
+        }
+    }
+
+    /// One of the things that an instance waits for has happened.
+    fn no_longer_waits(&mut self, lane: usize, instance: usize) {
+        let played = &mut self.lanes[lane];
+        let Some((left, since)) = played.waiting.get_mut(instance) else { return };
+        *left -= 1;
+        if *left == 0 {
+            *since = self.now;
+            let stream = played.stream[instance % played.stream.len()];
+            self.take_up(stream);
         }
     }
 
@@ -313,7 +379,7 @@ impl<'a> Player<'a> {
         if left > 0 {
             return;
         }
-        let handling = if at.between { self.overheads.slice_seconds } else { 0.0 };
+        let handling = if at.between() { self.overheads.slice_seconds } else { 0.0 };
         // It was handled while the transfer before it was on its way.
         at.handled = at.handled.max(since) + handling;
         at.busy = true;
@@ -326,7 +392,7 @@ impl<'a> Player<'a> {
         let Some(instance) = at.next(&self.lanes[at.lane]) else { return };
         if at.links.is_empty() {
             self.at(self.now, Event::Left { stream });
-            self.arrive(stream, instance, self.now);
+            self.arrive(stream, instance, (self.now, self.now));
         } else {
             self.queue(stream, instance, 0, self.now);
         }
@@ -346,17 +412,22 @@ impl<'a> Player<'a> {
             self.at(ends, Event::Left { stream });
         }
         match last {
-            true => self.arrive(stream, instance, ends),
+            true => self.arrive(stream, instance, (starts, ends)),
             false => {
                 self.at(starts, Event::Queues { stream, instance, hop: hop + 1, whole: Moment::new(ends) })
             }
         }
     }
 
-    fn arrive(&mut self, stream: usize, instance: usize, at: f64) {
-        let Stream { lane, between, .. } = self.streams[stream];
-        let hop = if between { self.overheads.hop_seconds } else { 0.0 };
-        self.at(at + hop, Event::Came { lane, instance });
+    fn arrive(&mut self, stream: usize, instance: usize, (starts, ends): (f64, f64)) {
+        let Stream { lane, way, .. } = self.streams[stream];
+        let mut hop = 0.0;
+        if let Way::Between(from, to) = way {
+            hop = self.overheads.hop_seconds;
+            let slice = (instance / self.lanes[lane].stream.len()) as u64;
+            self.passages.push(Passage { from, to, slice, starts, ends });
+        }
+        self.at(ends + hop, Event::Came { lane, instance });
     }
 
     /// Bytes of a transfer on links.
@@ -364,11 +435,16 @@ impl<'a> Player<'a> {
         let lane = &self.lanes[stream.lane];
         let count = lane.stream.len();
         let payload = lane.steps[instance / count] * f64::from(lane.symbols[instance % count]);
-        if stream.between { self.overheads.on_wire(payload) } else { payload }
+        if stream.between() { self.overheads.on_wire(payload) } else { payload }
     }
 }
 
 impl Stream {
+    /// Whether the overheads of slices apply; to disks they do not.
+    fn between(&self) -> bool {
+        matches!(self.way, Way::Between(..))
+    }
+
     /// The instance that is to be sent next.
     fn next(&self, lane: &PlayedLane) -> Option<usize> {
         let (step, at) = (self.sent / self.transfers.len(), self.sent % self.transfers.len());

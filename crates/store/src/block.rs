@@ -169,9 +169,10 @@ pub trait BlockWrite: Send {
     /// Makes the block durable, then visible: checks that all bytes are there and that the digest
     /// is `expect` if given, syncs, replaces what was there under this id.
     ///
-    /// A block that was there is replaced only if it has the same generation and digest, and the same label or none, or if
-    /// its header is damaged. Any other is set aside as [`Reason::Displaced`](crate::Reason::Displaced). Only headers
-    /// are read for that; if a disk error hides what is there, it stays and this call fails.
+    /// A block that was there is replaced only if it has the same generation and digest, and the same label
+    /// or none, or if its header is damaged. Any other is set aside as
+    /// [`Reason::Displaced`](crate::Reason::Displaced). Only headers are read for that; if a disk error hides
+    /// what is there, it stays and this call fails.
     ///
     /// # Errors
     /// `WrongLength`, `DigestMismatch`, `Stale` if a later generation has come meanwhile, `Busy` if the store was

@@ -81,8 +81,8 @@ impl UnitSums {
         self.add_pieces(offset, data, |_, _| ());
     }
 
-    /// Covers `data` at `offset`: within the block, not covered before. Returns the CRC32C of `data`, which costs no
-    /// second pass over it.
+    /// Covers `data` at `offset`: within the block, not covered before. Returns the CRC32C of `data`, which
+    /// costs no second pass over it.
     pub fn add_and_sum(&mut self, offset: u64, data: &[u8]) -> u32 {
         let mut all = None;
         self.add_pieces(offset, data, |crc, len| {

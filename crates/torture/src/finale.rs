@@ -84,8 +84,8 @@ async fn complete(client: &Client, nodes: u32) -> Result<(), String> {
     client.finish_rebuild().await.map(drop).map_err(|e| e.to_string())
 }
 
-/// Checks that the coordinator waits for nothing. A node counts as alive for a while after a restart of the coordinator,
-/// also if it has not registered yet.
+/// Checks that the coordinator waits for nothing. A node counts as alive for a while after a restart of the
+/// coordinator, also if it has not registered yet.
 async fn reported(client: &Client) -> Result<(), String> {
     let waits = client.status().await.map_err(|e| e.to_string())?.held_back;
     if waits.is_empty() { Ok(()) } else { Err(format!("{waits:?}")) }

@@ -1,5 +1,5 @@
-//! Kinds of histories: what an operator or an accident does on top of what chance brings, so that hazards which chance seldom
-//! reaches are reached often.
+//! Kinds of histories: what an operator or an accident does on top of what chance brings, so that hazards
+//! which chance seldom reaches are reached often.
 
 use crate::dice::Dice;
 use crate::history::{Fault, History, Host, NAMES, Op, drained};
@@ -65,8 +65,8 @@ fn disturb_repairs(history: &mut History, dice: &mut Dice, victims: [u32; 2]) {
     history.writers.push(steps);
 }
 
-/// A node is drained by somebody who asks again when it takes long, while the node dies or cannot be reached and its
-/// blocks are repaired: several jobs write the same blocks to the same places.
+/// A node is drained by somebody who asks again when it takes long, while the node dies or cannot be reached
+/// and its blocks are repaired: several jobs write the same blocks to the same places.
 fn drain_again(history: &mut History, dice: &mut Dice, victims: [u32; 2]) {
     let node = drained(history.nodes, victims);
     let at = dice.within(700, 1500);
@@ -119,8 +119,8 @@ fn wrong_folders(history: &mut History, dice: &mut Dice) {
     }
 }
 
-/// The coordinator is started on metadata of some time ago. Agents record at most every five seconds which metadata they know,
-/// so that is how old the copy must be.
+/// The coordinator is started on metadata of some time ago. Agents record at most every five seconds which
+/// metadata they know, so that is how old the copy must be.
 fn older_metadata(history: &mut History, dice: &mut Dice) {
     let copied = dice.within(200, 1500);
     let back = 5600 + dice.below(2000);

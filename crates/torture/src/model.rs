@@ -3,8 +3,9 @@
 //!
 //! A write whose outcome the client did not learn may become visible at any later time, or never.
 //!
-//! While the coordinator has not its own metadata, a read may see any version, or none. When older metadata were completed
-//! from blocks, what was removed after them may be back; what was put must be, unless it has no bytes.
+//! While the coordinator has not its own metadata, a read may see any version, or none. When older metadata
+//! were completed from blocks, what was removed after them may be back; what was put must be, unless it has
+//! no bytes.
 
 use std::collections::BTreeMap;
 

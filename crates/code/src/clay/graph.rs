@@ -129,8 +129,8 @@ impl<'a> Graph<'a> {
             .enumerate()
             .map(|(column, other)| (self.uncoupled(other, z), self.decoding.row(row)[column]))
             .collect();
-        // The U of a wanted block where it is unpaired is the symbol itself. (In a repair from helpers the lost node is
-        // unpaired in all layers that are decoded.)
+        // The U of a wanted block where it is unpaired is the symbol itself. (In a repair from helpers the
+        // lost node is unpaired in all layers that are decoded.)
         let own = self.wanted.contains(&node) && self.shape.partner(node, z).is_none();
         let own = own.then(|| self.target(node, z));
         self.join(own, &terms)

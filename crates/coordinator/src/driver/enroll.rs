@@ -242,7 +242,7 @@ fn ended(cluster: &Arc<Cluster>, node: NodeId, reported: Reported, aside: Vec<As
     }
     if unknown.count > 0 && !rebuilding {
         let Unknown { count, of, .. } = unknown;
-        tracing::warn!("{node} holds {count} blocks of {of} that the metadata do not know");
+        tracing::warn!("blocks on {node} that the metadata do not know: {count} of {of}");
     }
     if !unknown.blocks.is_empty() || !aside.is_empty() {
         cluster.spawn(settle_quarantine(cluster.clone(), unknown, aside));

@@ -148,7 +148,7 @@ async fn purge_node(cluster: &Arc<Cluster>, node: NodeId, keep: Duration) -> Res
     let purged = cluster.agent(node)?.purge(purge).await.map_err(unavailable(node))?.into_inner().blocks;
     if purged > 0 {
         tracing::info!(
-            "{purged} blocks that were set aside {} days ago are deleted on {node}",
+            "deleted blocks on {node} that were set aside {} days ago: {purged}",
             keep.as_secs() / 86_400
         );
     }

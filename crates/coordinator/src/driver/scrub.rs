@@ -103,7 +103,7 @@ async fn compare(cluster: &Arc<Cluster>, node: NodeId, held: Vec<HeldBlock>) -> 
     };
     let (read, cleared) = cluster.meta.off(look).await?;
     if !cleared.is_empty() {
-        tracing::info!("{} blocks on {node} that counted as lost are sound", cleared.len());
+        tracing::info!("blocks on {node} that counted as lost and are sound: {}", cleared.len());
     }
     Ok(read)
 }

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::Context;
 use kintsu_client::{Client, FileSource, PutOptions};
 use kintsu_kernel::{Kernel, Mode};
 use kintsu_wire::message::Encoding;
@@ -27,7 +26,7 @@ pub struct Options {
     pub size: u64,
     /// Its code.
     pub code: String,
-    /// A folder on the disk to be measured.
+    /// An empty folder on the disk to be measured.
     pub dir: PathBuf,
     /// Repetitions; best and median are reported.
     pub runs: u32,
@@ -78,11 +77,9 @@ struct Sample {
 /// Errors of the disk, the cluster or the code.
 pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     let code = kintsu_code::parse(&options.code)?;
-    let dir = options.dir.join(format!("kintsu-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot write to {}", options.dir.display()))?;
-    let _remove = RemoveDir(dir.clone());
+    let dir = options.dir.as_path();
     let nodes = code.n() as u32;
-    let cluster = Cluster::start(&dir, nodes, 3.min(nodes), "127.0.0.1:0".parse()?, None).await?;
+    let cluster = Cluster::start(dir, nodes, 3.min(nodes), "127.0.0.1:0".parse()?, None).await?;
     let client = Client::connect(&cluster.endpoint(), kintsu_client::Options::default()).await?;
     let file = dir.join("object");
     fill(&file, options.size)?;
@@ -116,17 +113,6 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     }
     cluster.shutdown().await?;
     Ok(report(options, &*code, nodes, &samples))
-}
-
-/// Removes a folder and what is in it when dropped.
-pub struct RemoveDir(pub PathBuf);
-
-impl Drop for RemoveDir {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("kintsu: {} is left behind: {error}", self.0.display());
-        }
-    }
 }
 
 fn clock() -> (Instant, f64) {

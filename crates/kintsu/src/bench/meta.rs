@@ -51,7 +51,7 @@ const PAGE: usize = 4096;
 pub struct Options {
     /// How many stripes.
     pub stripes: u64,
-    /// A folder for the metadata; removed afterwards.
+    /// An empty folder for the metadata.
     pub dir: PathBuf,
 }
 
@@ -115,15 +115,14 @@ pub struct CopyReport {
 /// # Errors
 /// Errors of the disk or the coordinator.
 pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
-    let dir = options.dir.join(format!("kintsu-bench-meta-{}", std::process::id()));
-    let _remove = super::io::RemoveDir(dir.clone());
+    let dir = options.dir.as_path();
     let started = Instant::now();
-    let filled = fill(&dir, options.stripes, progress)?;
+    let filled = fill(dir, options.stripes, progress)?;
     let fill_seconds = started.elapsed().as_secs_f64();
     let file = std::fs::metadata(dir.join(kintsu_coordinator::meta::FILE))?.len();
 
     progress("starting a coordinator on them");
-    let (mut child, mut coordinator, start_seconds) = start(&dir, None).await?;
+    let (mut child, mut coordinator, start_seconds) = start(dir, None).await?;
     let pid = child.id().context("the coordinator's process")?;
     let start_memory_bytes = memory(pid, "VmRSS")?;
 
@@ -141,12 +140,12 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     let latencies = latencies(&mut coordinator, &filled.objects, progress).await?;
     beats.abort();
     let peak_memory_bytes = memory(pid, "VmHWM")?;
-    let copy = copy(&dir, &mut coordinator, pid, progress).await?;
+    let copy = copy(dir, &mut coordinator, pid, progress).await?;
     let cluster = coordinator.operation.status(Nothing {}).await?.into_inner().cluster;
     let cluster = cluster.context("the id of the cluster")?;
     child.kill().await?;
     let objects = filled.objects.len() as u64;
-    let rebuild = rebuild::measure(&dir, cluster, Arc::new(filled), progress).await?;
+    let rebuild = rebuild::measure(dir, cluster, Arc::new(filled), progress).await?;
     registers.sort_by(f64::total_cmp);
     Ok(Report {
         stripes: options.stripes,

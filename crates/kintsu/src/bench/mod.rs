@@ -3,6 +3,8 @@
 //! Each has `Options`, `run(&Options, progress) -> Report` and `Report::table`; a report is also
 //! serialisable. Only `io`, `meta`, `slices` and `small` start processes or nodes.
 
+use anyhow::Context;
+
 mod arena;
 mod burst;
 pub mod ecdag;
@@ -15,6 +17,15 @@ pub mod plan;
 mod relay;
 pub mod slices;
 pub mod small;
+
+/// A temporary folder in `dir`, removed when dropped.
+///
+/// # Errors
+/// When `dir` does not exist or cannot be written.
+pub fn folder(dir: &std::path::Path) -> anyhow::Result<tempfile::TempDir> {
+    let made = tempfile::Builder::new().prefix("kintsu-bench-").tempdir_in(dir);
+    made.with_context(|| format!("--dir: expected a folder that can be written, got {}", dir.display()))
+}
 
 /// The processor's name as Linux gives it.
 fn processor() -> String {

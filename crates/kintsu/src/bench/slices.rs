@@ -25,7 +25,7 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::io::{RemoveDir, cpu_seconds};
+use super::io::cpu_seconds;
 use super::relay;
 use crate::output;
 
@@ -95,11 +95,9 @@ pub struct Report {
 /// # Errors
 /// Errors of the disk or a socket, or a repaired block that differs from the lost one.
 pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
-    let dir = options.dir.join(format!("kintsu-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot write to {}", options.dir.display()))?;
-    let _remove = RemoveDir(dir.clone());
+    let dir = options.dir.as_path();
     progress("filling the nodes");
-    let mut site = Site::new(options, &dir).await?;
+    let mut site = Site::new(options, dir).await?;
     let mut rows = Vec::new();
     for &slice_bytes in &options.slices {
         let mut sides: [Vec<Sample>; 3] = Default::default();
@@ -107,7 +105,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
             progress(&format!("slices of {slice_bytes} bytes, run {}", turn + 1));
             sides[0].push(site.chain(slice_bytes).await?);
             sides[1].push(site.direct(slice_bytes).await?);
-            sides[2].push(site.bare(options, &dir, slice_bytes)?);
+            sides[2].push(site.bare(options, dir, slice_bytes)?);
         }
         let hops = [options.helpers, 1, options.helpers];
         let side = |i: usize| Side::of(&sides[i], options.block_bytes, hops[i]);

@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::Context;
 use bytes::Bytes;
 use kintsu_client::{Client, PutOptions};
 use serde::Serialize;
 
-use super::io::{RemoveDir, cpu_seconds};
+use super::io::cpu_seconds;
 use crate::command::Cluster;
 use crate::output;
 
@@ -31,7 +30,7 @@ pub struct Options {
     pub clients: u32,
     /// Objects of each client.
     pub objects: u32,
-    /// A folder on the disk to be measured.
+    /// An empty folder on the disk to be measured.
     pub dir: PathBuf,
 }
 
@@ -75,11 +74,9 @@ pub struct Report {
 /// Errors of the disk, the cluster or the code.
 pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Report> {
     let code = kintsu_code::parse(&options.code)?;
-    let dir = options.dir.join(format!("kintsu-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot write to {}", options.dir.display()))?;
-    let _remove = RemoveDir(dir.clone());
+    let dir = options.dir.as_path();
     let nodes = code.n() as u32;
-    let cluster = Cluster::start(&dir, nodes, 3.min(nodes), "127.0.0.1:0".parse()?, None).await?;
+    let cluster = Cluster::start(dir, nodes, 3.min(nodes), "127.0.0.1:0".parse()?, None).await?;
     let mut clients = Vec::new();
     for _ in 0..options.clients {
         clients.push(Client::connect(&cluster.endpoint(), kintsu_client::Options::default()).await?);

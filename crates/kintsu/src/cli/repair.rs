@@ -134,6 +134,9 @@ pub struct Explain {
     /// rates are known, the time of every method is shown, and the lower bound on any repair.
     #[arg(long, value_name = "FILE")]
     pub rates: Option<PathBuf>,
+    /// Also print the graph and the tasks of every node.
+    #[arg(long)]
+    pub verbose: bool,
     /// Draw the graph into this file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

@@ -132,9 +132,12 @@ pub struct SimRepair {
     /// Block indices that are lost.
     #[arg(long, value_delimiter = ',', default_value = "0", value_name = "I,J,...")]
     pub lost: Vec<u8>,
-    /// Methods to compare; by default all that stream slices. pipe-s is not modelled.
+    /// Methods to compare; by default all that stream slices.
     #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = kintsu_plan::Method::STREAMED)]
     pub method: Vec<kintsu_plan::Method>,
+    /// Draw into this file when each slice passes, for all methods on one time axis. Choose large slices.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Print comma-separated values.
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::bench::{ecdag, io, kernel, meta, plan, slices, small};
+use crate::bench::{ecdag, folder, io, kernel, meta, plan, slices, small};
 use crate::cli::BenchCommand;
 use crate::{output, progress};
 
@@ -28,26 +28,45 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
             if json { output::json(&report)? } else { output::line(&report.table())? }
         }
         BenchCommand::Meta { stripes, dir } => {
-            let report = meta::run(&meta::Options { stripes, dir }, &mut show).await?;
+            let folder = folder(&dir)?;
+            let options = meta::Options { stripes, dir: folder.path().to_owned() };
+            let report = tokio::select! {
+                report = meta::run(&options, &mut show) => report?,
+                code = super::interrupted() => return code,
+            };
             progress::clear();
             if json { output::json(&report)? } else { output::line(&report.table())? }
         }
         BenchCommand::Slices { block, helpers, slices, runs, dir } => {
             let slices = slices.iter().map(|slice| slice.as_u32("--slices")).collect::<Result<_, _>>()?;
-            let options =
-                slices::Options { block_bytes: block.0, helpers: helpers as usize, slices, runs, dir };
-            let report = slices::run(&options, &mut show).await?;
+            let folder = folder(&dir)?;
+            let (dir, helpers) = (folder.path().to_owned(), helpers as usize);
+            let options = slices::Options { block_bytes: block.0, helpers, slices, runs, dir };
+            let report = tokio::select! {
+                report = slices::run(&options, &mut show) => report?,
+                code = super::interrupted() => return code,
+            };
             progress::clear();
             if json { output::json(&report)? } else { output::line(&report.table())? }
         }
         BenchCommand::Small { size, code, clients, objects, dir } => {
-            let options = small::Options { size: size.0, code, clients, objects, dir };
-            let report = small::run(&options, &mut show).await?;
+            let folder = folder(&dir)?;
+            let options =
+                small::Options { size: size.0, code, clients, objects, dir: folder.path().to_owned() };
+            let report = tokio::select! {
+                report = small::run(&options, &mut show) => report?,
+                code = super::interrupted() => return code,
+            };
             progress::clear();
             if json { output::json(&report)? } else { output::line(&report.table())? }
         }
         BenchCommand::Io { size, code, dir, runs } => {
-            let report = io::run(&io::Options { size: size.0, code, dir, runs }, &mut show).await?;
+            let folder = folder(&dir)?;
+            let options = io::Options { size: size.0, code, dir: folder.path().to_owned(), runs };
+            let report = tokio::select! {
+                report = io::run(&options, &mut show) => report?,
+                code = super::interrupted() => return code,
+            };
             progress::clear();
             if json { output::json(&report)? } else { output::line(&report.table())? }
         }

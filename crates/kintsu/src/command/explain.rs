@@ -5,10 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use kintsu_dag::BlockIndex;
-use kintsu_plan::Explanation;
+use kintsu_plan::{Comparison, Explanation, RunMode};
 
 use super::Context;
 use crate::{cli, output, units::human};
+
+/// Without `--verbose` this many links are listed.
+const LINKS_SHOWN: usize = 16;
 
 /// Runs `kintsu explain`.
 pub async fn run(args: cli::Explain, context: &Context) -> anyhow::Result<ExitCode> {
@@ -30,14 +33,15 @@ pub async fn run(args: cli::Explain, context: &Context) -> anyhow::Result<ExitCo
         output::json(&explanation)?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::line(&for_people(&explanation)?)?;
+    output::line(&for_people(&explanation, args.verbose)?)?;
     if let Some(path) = &args.svg {
         output::line(&format!("drawn into {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
+/// A page for people; `verbose`: with the graph and the tasks of every node.
+fn for_people(e: &Explanation, verbose: bool) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     let list = |blocks: &[BlockIndex]| blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     writeln!(text, "{}: {} lost, repaired by {}", e.code, list(&e.lost), e.method)?;
@@ -52,8 +56,7 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
         }
         None => {}
     }
-    writeln!(text, "\ngraph\n{}", e.graph.trim_end())?;
-    writeln!(text, "\ntasks, for each of {} slice(s) of {}", e.slices, human(e.slice_bytes.into()))?;
+    writeln!(text, "  {} slice(s) of {}", e.slices, human(e.slice_bytes.into()))?;
     if let Some(rate) = e.rate {
         let rate = human(rate.get());
         writeln!(
@@ -61,6 +64,34 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
             "  nodes that fetch nothing send each block at {rate}/s at most: the rate that links can carry"
         )?;
     }
+    if verbose {
+        graph_and_tasks(&mut text, e)?;
+    }
+    traffic(&mut text, e, verbose)?;
+    write!(
+        text,
+        "\npredicted time: {:.3} timeslots (one block over one link); {:.0} if only whole blocks were sent on",
+        e.timeslots, e.timeslots_whole_blocks
+    )?;
+    if e.method.run_mode() == RunMode::Serial {
+        write!(
+            text,
+            "\n  not counted: reading, computing and acknowledging each slice, which {} does one after the other",
+            e.method
+        )?;
+    }
+    if let Some(compared) = &e.compared {
+        comparison(&mut text, compared)?;
+    }
+    if !verbose {
+        write!(text, "\n\n--verbose also shows the graph and the tasks of every node")?;
+    }
+    Ok(text)
+}
+
+fn graph_and_tasks(text: &mut String, e: &Explanation) -> std::fmt::Result {
+    writeln!(text, "\ngraph\n{}", e.graph.trim_end())?;
+    writeln!(text, "\ntasks, for each slice")?;
     for node in &e.nodes {
         let rack = node.rack.map(|r| format!(" in {r}")).unwrap_or_default();
         writeln!(text, "  {}{rack}", node.node)?;
@@ -68,47 +99,45 @@ fn for_people(e: &Explanation) -> Result<String, std::fmt::Error> {
             writeln!(text, "    {task}")?;
         }
     }
+    Ok(())
+}
+
+fn traffic(text: &mut String, e: &Explanation, verbose: bool) -> std::fmt::Result {
+    let account = &e.account;
     writeln!(text, "\ntraffic")?;
-    for link in &e.account.links {
+    let shown = if verbose { account.links.len() } else { LINKS_SHOWN };
+    for link in account.links.iter().take(shown) {
         let across = if link.across_racks { "  across racks" } else { "" };
-        writeln!(
-            text,
-            "  {:>5} -> {:<5} {:>10}{across}",
-            link.from.to_string(),
-            link.to.to_string(),
-            human(link.bytes)
-        )?;
+        let (from, to) = (link.from.to_string(), link.to.to_string());
+        writeln!(text, "  {from:>5} -> {to:<5} {:>10}{across}", human(link.bytes))?;
+    }
+    if let Some(more) = account.links.len().checked_sub(shown).filter(|more| *more > 0) {
+        writeln!(text, "  and {more} more")?;
     }
     writeln!(
         text,
         "  {} read, {} moved, {} across racks; busiest link {}",
-        human(e.account.bytes_read),
-        human(e.account.bytes_moved),
-        human(e.account.bytes_across_racks),
-        human(e.account.max_link_bytes)
-    )?;
-    write!(
-        text,
-        "\npredicted time: {:.3} timeslots (one block over one link); {:.0} if only whole blocks were sent on",
-        e.timeslots, e.timeslots_whole_blocks
-    )?;
-    if let Some(compared) = &e.compared {
-        writeln!(text, "\n\npredicted by the rates of the links, without the filling of the pipeline")?;
-        for time in &compared.methods {
-            let over =
-                compared.bound_seconds.map(|bound| format!("{:>8.2} x the bound", time.seconds / bound));
-            writeln!(
-                text,
-                "  {:<14} {:>10.3} s{}",
-                time.method.to_string(),
-                time.seconds,
-                over.unwrap_or_default()
-            )?;
-        }
-        match compared.bound_seconds {
-            Some(bound) => write!(text, "  {:<14} {bound:>10.3} s", "no repair below")?,
-            None => write!(text, "  no bound is known")?,
-        }
+        human(account.bytes_read),
+        human(account.bytes_moved),
+        human(account.bytes_across_racks),
+        human(account.max_link_bytes)
+    )
+}
+
+fn comparison(text: &mut String, compared: &Comparison) -> std::fmt::Result {
+    writeln!(text, "\n\npredicted by the rates of the links, without the filling of the pipeline")?;
+    for time in &compared.methods {
+        let over = compared.bound_seconds.map(|bound| format!("{:>8.2} x the bound", time.seconds / bound));
+        writeln!(
+            text,
+            "  {:<14} {:>10.3} s{}",
+            time.method.to_string(),
+            time.seconds,
+            over.unwrap_or_default()
+        )?;
     }
-    Ok(text)
+    match compared.bound_seconds {
+        Some(bound) => write!(text, "  {:<14} {bound:>10.3} s", "no repair below"),
+        None => write!(text, "  no bound is known"),
+    }
 }

@@ -6,6 +6,7 @@ mod code;
 mod confirm;
 mod destination;
 mod explain;
+mod generate;
 mod job;
 mod node;
 mod object;
@@ -45,6 +46,8 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             let client = Client::connect(&cli.coordinator, options).await?;
             code::run(command, &Context { client, json: cli.json }).await
         }
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { dir } => generate::man(&dir, cli.json),
         Command::Sim(args) => sim::run(args, cli.json).await,
         Command::Lab { command } => crate::lab::run(command, cli.json).await,
         Command::Bench { command } => bench::run(command, cli.json).await,

@@ -135,7 +135,7 @@ impl Nodes {
 
 impl Launcher for Nodes {
     fn launch(&self, node: NodeId) -> Launching<'_> {
-        Box::pin(async move { self.start(node.0).await.map_err(|e| format!("{e:#}")) })
+        Box::pin(async move { self.start(node.0).await.map_err(|e| output::causes(&e)) })
     }
 }
 

@@ -52,7 +52,7 @@ impl Site {
         self.client.close().await;
         let ended = self.cluster.shutdown().await;
         match (outcome, ended) {
-            (Err(failed), Err(why)) => Err(why.context(format!("{failed:#}"))),
+            (Err(failed), Err(why)) => Err(why.context(crate::output::causes(&failed))),
             (outcome, ended) => outcome.and_then(|done| ended.map(|()| done)),
         }
     }

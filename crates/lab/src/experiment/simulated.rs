@@ -71,7 +71,7 @@ impl Trial {
         };
         let topology = links(spec);
         let plan = Plan { run_mode, ..planned(&view, &topology, &self.goals, method)? };
-        played(&plan, &topology, &view, self.step_bytes)
+        Ok(Some(played(&plan, &topology, &view, self.step_bytes)?))
     }
 }
 
@@ -102,16 +102,13 @@ pub fn planned(
     }
 }
 
-/// The simulator's time of a plan in a lab, in seconds; `None` for a run mode that it does not play.
+/// The simulator's time of a plan in a lab, in seconds.
 ///
 /// # Errors
 /// When it cannot be played.
-pub fn played(plan: &Plan, topology: &Topology, view: &StripeView, step_bytes: u32) -> Result<Option<f64>> {
-    if plan.run_mode == RunMode::Serial {
-        return Ok(None);
-    }
+pub fn played(plan: &Plan, topology: &Topology, view: &StripeView, step_bytes: u32) -> Result<f64> {
     let block_bytes = view.layout.longest(view.code.k());
-    Ok(Some(simulate(plan, topology, block_bytes, step_bytes.into(), &overheads())?.seconds))
+    Ok(simulate(plan, topology, block_bytes, step_bytes.into(), &overheads())?.seconds)
 }
 
 #[cfg(test)]
@@ -156,8 +153,6 @@ mod tests {
 
     #[test]
     fn what_the_simulator_does_not_play_has_no_time() {
-        let serial = Work::Repair { method: Method::Pipeline, lost: 1, run_mode: RunMode::Serial };
-        assert_eq!(seconds(serial), None);
         assert_eq!(seconds(Work::Write), None);
         assert!(seconds(one(Method::Pipeline)).unwrap() > seconds(Work::Direct).unwrap());
     }

@@ -76,8 +76,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Sets the run mode of the plan. With whole blocks, a block larger than one step is refused, because it would be
-    /// divided and the result would be another measurement.
+    /// Sets the run mode of the plan. With whole blocks, a block larger than one step is refused, because it
+    /// would be divided and the result would be another measurement.
     fn in_mode(self, plan: Plan, stored: &Stored) -> Result<Plan> {
         let block = stored.block_bytes();
         if self.run_mode == RunMode::WholeBlocks && block > u64::from(MOST_STEP_BYTES) {
@@ -148,7 +148,7 @@ async fn run(
         }
     }
     let account = Account::of(&plan, &stored.topology, stored.block_bytes())?;
-    sample.simulated_seconds = played(&plan, &stored.topology, view, step_bytes)?;
+    sample.simulated_seconds = Some(played(&plan, &stored.topology, view, step_bytes)?);
     sample.trial = Some(stored.trial(goals, step_bytes));
     sample.goal_bytes = goals.iter().map(|(block, _)| stored.view.block_len(*block)).sum();
     sample.planned_bytes = account.bytes_moved;

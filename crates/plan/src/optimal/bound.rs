@@ -31,9 +31,9 @@ pub struct Ends {
     pub down: f64,
 }
 
-/// The largest rate, in bytes of the repaired block a second, at which `k` of these helpers can repair a block for a
-/// requestor that can receive `down` bytes a second. Infinite where nothing limits it; zero for fewer than k helpers
-/// or k of zero. O(n log n).
+/// The largest rate, in bytes of the repaired block a second, at which `k` of these helpers can repair a
+/// block for a requestor that can receive `down` bytes a second. Infinite where nothing limits it; zero for
+/// fewer than k helpers or k of zero. O(n log n).
 pub fn one_block(helpers: &[Ends], down: f64, k: usize) -> f64 {
     if k == 0 || helpers.len() < k {
         return 0.0;
@@ -47,8 +47,8 @@ pub fn one_block(helpers: &[Ends], down: f64, k: usize) -> f64 {
     rate.min(most(received, k as f64, k as f64 - 1.0, down))
 }
 
-/// The rate, in bytes a second, that no repair of one block from `k` of these helpers can beat; infinite where nothing
-/// limits it, zero for fewer than k helpers.
+/// The rate, in bytes a second, that no repair of one block from `k` of these helpers can beat; infinite
+/// where nothing limits it, zero for fewer than k helpers.
 ///
 /// Where only the nodes' own links have rates this is [`one_block`]. With racks or rates of pairs it is the dual
 /// of the linear program. That is exact within 0.2 % for up to some thousands of sets of k helpers; with more

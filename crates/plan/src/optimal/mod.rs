@@ -86,9 +86,9 @@ pub(crate) fn candidates(
 /// hold.
 ///
 /// # Errors
-/// `Unrecoverable` when the blocks of a tree do not determine the lost ones; `Invalid` for a node without a block of
-/// the stripe, or a tree that needs several computations at the requestor where there are several; `Graph` when a
-/// tree does not lead to the requestor.
+/// `Unrecoverable` when the blocks of a tree do not determine the lost ones; `Invalid` for a node without a
+/// block of the stripe, or a tree that needs several computations at the requestor where there are several;
+/// `Graph` when a tree does not lead to the requestor.
 pub fn over_trees(
     view: &StripeView,
     lost: &[BlockIndex],

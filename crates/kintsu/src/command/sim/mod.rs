@@ -105,7 +105,8 @@ fn overheads(args: &SimCluster) -> Overheads {
 /// Cells as a table for people or as comma-separated values.
 fn print<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>, form: Form) -> anyhow::Result<()> {
     if form == Form::Csv {
-        output::line(&headings.map(|heading| heading.to_lowercase().replace(' ', "_")).join(","))?;
+        let name = |heading: &str| heading.to_lowercase().replace(" / ", "_over_").replace(' ', "_");
+        output::line(&headings.map(name).join(","))?;
         return rows.iter().try_for_each(|row| output::line(&row.join(",")));
     }
     let mut table = output::table(headings);

@@ -1,8 +1,11 @@
 //! `kintsu sim repair`: one repair, slice by slice.
 
+mod drawing;
+
+use anyhow::Context as _;
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::optimal::bound::{Ends, one_block};
-use kintsu_plan::{Account, Method, Repair, StripeView, Topology, place_lost, repair};
+use kintsu_plan::{Account, Method, Plan, Repair, StripeView, Topology, place_lost, repair};
 use kintsu_sim::{Cluster, LostStripe, Overheads, simulate};
 use serde::Serialize;
 use serde_json::json;
@@ -31,10 +34,18 @@ pub fn run(args: &SimRepair, json: bool) -> anyhow::Result<()> {
     let lost: Vec<BlockIndex> = args.lost.iter().copied().map(BlockIndex).collect();
     let requestors = place_lost(&view, &cluster.topology, &lost, &mut |_| 0)?;
     let bound = bound(&view, &cluster.topology, &requestors, cluster.block_bytes);
+    let slice = args.cluster.slice.0;
     let mut rows = Vec::with_capacity(args.method.len());
+    let mut plans = Vec::with_capacity(args.method.len());
     for &method in &args.method {
         let wanted = Repair { lost: lost.clone(), requestors: requestors.clone(), method };
-        rows.push(row(&cluster, &view, &wanted, args.cluster.slice.0, &overheads, bound)?);
+        let plan = repair(&view, &cluster.topology, &wanted, &|_| 0, &[])?.plan;
+        rows.push(row(&cluster, &plan, method, slice, &overheads, bound)?);
+        plans.push((method, plan));
+    }
+    if let Some(path) = &args.svg {
+        let svg = drawing::svg(&cluster, &plans, args, &overheads)?;
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let form = Form::of(json, args.csv);
     if form == Form::Json {
@@ -61,6 +72,9 @@ pub fn run(args: &SimRepair, json: bool) -> anyhow::Result<()> {
         crate::units::human(cluster.block_bytes),
         crate::units::human(args.cluster.slice.0)
     ))?;
+    if let Some(path) = &args.svg {
+        output::line(&format!("drawn into {}", path.display()))?;
+    }
     output::line(
         "WHOLE BLOCKS: time if nodes sent on only whole blocks. BOUND: lower bound by the links of nodes, for one lost block.\n\
          MOVED and ACROSS RACKS: in blocks. The model and what it leaves out: docs/simulator.md.",
@@ -80,21 +94,20 @@ fn stripe(cluster: &Cluster, lost: &[u8]) -> anyhow::Result<StripeView> {
 
 fn row(
     cluster: &Cluster,
-    view: &StripeView,
-    wanted: &Repair,
+    plan: &Plan,
+    method: Method,
     slice: u64,
     overheads: &Overheads,
     bound: Option<f64>,
 ) -> anyhow::Result<Row> {
     let (topology, block) = (&cluster.topology, cluster.block_bytes);
-    let plan = repair(view, topology, wanted, &|_| 0, &[])?.plan;
-    let account = Account::of(&plan, topology, block)?;
+    let account = Account::of(plan, topology, block)?;
     // In a plan of several lanes whole blocks go to the lanes in turn: one slice for each.
     let lanes: u64 = plan.lanes.iter().map(|lane| u64::from(lane.share)).sum();
     Ok(Row {
-        method: wanted.method,
-        seconds: simulate(&plan, topology, block, slice, overheads)?.seconds,
-        whole_blocks_seconds: simulate(&plan, topology, block, block.div_ceil(lanes.max(1)), overheads)?
+        method,
+        seconds: simulate(plan, topology, block, slice, overheads)?.seconds,
+        whole_blocks_seconds: simulate(plan, topology, block, block.div_ceil(lanes.max(1)), overheads)?
             .seconds,
         bound_seconds: bound,
         moved_blocks: account.bytes_moved as f64 / block as f64,

@@ -1,4 +1,5 @@
-//! ECPipe (TOS'21) on links of different rates: Figs. 8(g)-(i) of section 6.1, and 9 of section 6.2 with its Table 1.
+//! ECPipe (TOS'21) on links of different rates: Figs. 8(g)-(i) of section 6.1, and 9 of section 6.2 with its
+//! Table 1.
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Method, RunMode};

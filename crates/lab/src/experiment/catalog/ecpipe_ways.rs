@@ -1,4 +1,5 @@
-//! ECPipe (TOS'21), sections 6.3 and 6.4: ways to pipeline (Fig. 11(a)), and recovery of a node by (n, k) (Fig. 10(b)).
+//! ECPipe (TOS'21), sections 6.3 and 6.4: ways to pipeline (Fig. 11(a)), and recovery of a node by (n, k)
+//! (Fig. 10(b)).
 
 use kintsu_plan::{Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;

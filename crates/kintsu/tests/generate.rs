@@ -1,0 +1,46 @@
+//! Completions, manual pages and the version, as a packager uses them.
+
+#![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
+
+use std::process::Command;
+
+fn kintsu(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_kintsu")).args(args).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_shell_gets_a_script_with_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = kintsu(&["completions", shell]);
+        assert!(["quarantine", "explain", "coordinator"].iter().all(|word| script.contains(word)), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page_with_its_examples() {
+    let dir = tempfile::tempdir().unwrap();
+    let man = dir.path().join("man");
+    kintsu(&["man", man.to_str().unwrap()]);
+    for (page, text) in [
+        ("kintsu.1", "KINTSU_LOG"),
+        ("kintsu-put.1", "kintsu put video.mp4 video"),
+        ("kintsu-lab-up.1", "rack\\-rate"),
+        ("kintsu-sim-repair.1", "kintsu sim repair"),
+    ] {
+        let page = std::fs::read_to_string(man.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
+        assert!(
+            page.starts_with(".ie") && page.replace('\\', "").contains(&text.replace('\\', "")),
+            "{page}"
+        );
+    }
+}
+
+#[test]
+fn the_version_says_what_was_built() {
+    let version = kintsu(&["--version"]);
+    let build = version.trim_end().strip_prefix(concat!("kintsu ", env!("CARGO_PKG_VERSION"), " ("));
+    // Sources without a repository, built for release, have only a number.
+    assert!(build.is_some_and(|build| build.ends_with(')')) || !version.contains('('), "{version}");
+}
