@@ -60,22 +60,23 @@ async fn take_if_missed(cluster: &Arc<Cluster>, node: NodeId, block: AsideBlock)
         return Ok(());
     }
     let taken = cluster.agent(node)?.take_back(TakeBack { name: block.name }).await;
-    welcome(cluster, node, &taken.map_err(unavailable(node))?.into_inner()).await
+    welcome(cluster, node, &taken.map_err(unavailable(node))?.into_inner()).await?;
+    Ok(())
 }
 
-/// A complete block is in its place on a node. If the metadata miss it, it is recorded as found there.
+/// A complete block is in its place on a node. If the metadata miss it, it is recorded as found there; says whether.
 ///
 /// # Errors
 /// The disk fails.
-pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> Result<()> {
+pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> Result<bool> {
     let held = held.clone();
     let found = move |meta: &Meta| {
-        let Some(home) = meta.snapshot()?.misses(node, &held)? else { return Ok(()) };
+        let Some(home) = meta.snapshot()?.misses(node, &held)? else { return Ok(false) };
         let BlockId { stripe, index } = held.id;
         let landing = Landing { index, from: home, to: node, digest: held.digest };
         meta.rehome(stripe, held.generation, &[landing])?;
-        tracing::info!("{} was found in the quarantine of {node}", held.id);
-        Ok(())
+        tracing::info!("{} was missed and is found on {node}", held.id);
+        Ok(true)
     };
     cluster.meta.off(found).await
 }
@@ -97,7 +98,13 @@ pub async fn set_aside(cluster: &Arc<Cluster>, unknown: Unknown) -> Result<()> {
         // What was garbage when the list was made is unknown now because it was deleted since.
         let found = look(cluster, node, batch.to_vec()).await;
         let found = found.map_err(|reason| CoordinatorError::Unavailable { node, reason })?;
-        there.extend(batch.iter().zip(found).filter_map(|(block, found)| found.map(|_| *block)));
+        for (block, found) in batch.iter().zip(found) {
+            let Some(held) = found else { continue };
+            // Its home may have lost it since the list was made.
+            if !welcome(cluster, node, &held).await? {
+                there.push(*block);
+            }
+        }
     }
     let Some(unknown) = unknown.still(there) else { return Ok(()) };
     if let Some(count) = unknown.held() {
@@ -204,6 +211,23 @@ mod tests {
         assert!(unknown.held().is_some(), "many");
         set_aside(&live.cluster, unknown).await.unwrap();
         assert_eq!(live.cluster.meta.snapshot().unwrap().nodes().unwrap()[&NodeId(1)].held, 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_its_home_lost_since_it_was_listed_is_not_set_aside() {
+        let live = Live::start(5).await;
+        let (stripe, record) = live.put("a").await;
+        let (home, other) = (record.blocks[0].unwrap().node, live.spare(&record));
+        live.copy(home, other, stripe, 0);
+        let id = BlockId { stripe, index: BlockIndex(0) };
+        let lost = LostBlock { id, node: home, why: FaultKind::Missing };
+        assert_eq!(live.cluster.meta.mark_lost(&[lost]).unwrap(), [id]);
+        let file = BlockRef { id, generation: record.generation };
+        set_aside(&live.cluster, unknown(other, &[file])).await.unwrap();
+        let now = live.cluster.meta.snapshot().unwrap().stripe(stripe).unwrap().unwrap();
+        let block = now.blocks[0].unwrap();
+        assert_eq!((block.node, block.lost), (other, false));
+        assert!(live.file(other, stripe, 0).exists());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
