@@ -96,7 +96,7 @@ mod tests {
         let ticket = begin_put::handle(&cluster, mine("a")).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
         assert_eq!(ticket.definition, Some(definition()));
-        commit_put::handle(&cluster, kintsu_wire::message::CommitPut { put: ticket.put, stripes })
+        commit_put::handle(&cluster, kintsu_wire::message::CommitPut { put: ticket.put, stripes, checksum: None })
             .await
             .unwrap();
         crate::handlers::tests::put(&cluster, "b", 100).await;
@@ -119,7 +119,7 @@ mod tests {
         let ticket = begin_put::handle(&cluster, mine("a")).await.unwrap();
         refused(cluster.clone(), "used by the put of \"a\"").await;
         let stripes = written(&ticket, Encoding::Online, 2);
-        commit_put::handle(&cluster, kintsu_wire::message::CommitPut { put: ticket.put, stripes })
+        commit_put::handle(&cluster, kintsu_wire::message::CommitPut { put: ticket.put, stripes, checksum: None })
             .await
             .unwrap();
         refused(cluster.clone(), "used by object \"a\"").await;

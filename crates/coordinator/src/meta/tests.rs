@@ -41,7 +41,8 @@ pub(crate) fn after_a_crash(dir: &Path) -> (tempfile::TempDir, Meta) {
 
 pub(crate) fn new_put(name: &str, size: u64, replace: bool, encoding: Encoding) -> NewPut {
     let division = Division::new(size, K.into(), 1, LayoutKind::Striped, BLOCK, 4).unwrap();
-    NewPut { name: name.into(), size, code: code(), encoding, replace, division, batch: 1 << 20 }
+    let (size, attributes) = (Some(size), Default::default());
+    NewPut { name: name.into(), size, code: code(), encoding, replace, attributes, division, batch: 1 << 20 }
 }
 
 /// Homes on nodes `from, from + 1, ..`.
@@ -124,7 +125,7 @@ pub(crate) fn check(meta: &Meta) {
         listed,
         "put_stripes"
     );
-    let (objects, _) = snapshot.list("", None, usize::MAX).unwrap();
+    let objects = snapshot.list(&all("")).unwrap().objects;
     assert_eq!(objects.iter().map(|o| o.stripes).sum::<u64>(), snapshot.totals().unwrap().stripes);
     assert_eq!(objects.iter().map(|o| o.size).sum::<u64>(), snapshot.totals().unwrap().object_bytes);
 }
@@ -329,9 +330,10 @@ fn lists_are_pages_in_order_of_name() {
     for name in ["b/1", "a", "b/2", "c", "b"] {
         store(&meta, name, 0, 0);
     }
-    let page = |prefix, after, limit| {
-        let (objects, more) = meta.snapshot().unwrap().list(prefix, after, limit).unwrap();
-        (objects.into_iter().map(|o| o.name).collect::<Vec<_>>().join(" "), more)
+    let page = |prefix: &str, after: Option<&str>, limit| {
+        let list = List { after: after.map(str::to_owned), limit, ..all(prefix) };
+        let page = meta.snapshot().unwrap().list(&list).unwrap();
+        (page.objects.into_iter().map(|o| o.name).collect::<Vec<_>>().join(" "), page.more)
     };
     assert_eq!(page("", None, 9), ("a b b/1 b/2 c".into(), false));
     assert_eq!(page("", None, 2), ("a b".into(), true));
@@ -340,6 +342,180 @@ fn lists_are_pages_in_order_of_name() {
     assert_eq!(page("b/", Some("a"), 1), ("b/1".into(), true));
     assert_eq!(page("b/", Some("b/2"), 5), (String::new(), false));
     assert_eq!(page("x", None, 5), (String::new(), false));
+}
+
+#[test]
+fn names_with_a_delimiter_are_listed_by_what_they_have_in_common() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let odd = format!("a/{}{}", char::MAX, char::MAX);
+    for name in ["a", "a/1", "a/b/1", "a/b/2", &odd, "a0", "b/1", "b/2", "c/", "c/x", "d//e"] {
+        store(&meta, name, 0, 0);
+    }
+    let pages = |prefix: &str, delimiter: &str, limit| {
+        let (mut shown, mut after) = (Vec::new(), None);
+        loop {
+            let list = List { after: after.clone(), limit, delimiter: delimiter.into(), ..all(prefix) };
+            let page = meta.snapshot().unwrap().list(&list).unwrap();
+            assert!(page.objects.len() + page.prefixes.len() <= limit as usize);
+            after = page.last().map(str::to_owned);
+            shown.extend(page.objects.into_iter().map(|object| object.name));
+            shown.extend(page.prefixes.into_iter().map(|prefix| format!("{prefix}*")));
+            if !page.more {
+                shown.sort();
+                return shown.join(" ");
+            }
+        }
+    };
+    for limit in [1, 2, 3, 100] {
+        assert_eq!(pages("", "/", limit), "a a/* a0 b/* c/* d/*", "{limit}");
+        assert_eq!(pages("a/", "/", limit), format!("a/1 a/b/* {odd}"));
+        assert_eq!(pages("a/b", "/", limit), "a/b/*");
+        assert_eq!(pages("c/", "/", limit), "c/ c/x");
+        assert_eq!(pages("d/", "/", limit), "d//*");
+        assert_eq!(pages("", "//", limit), format!("a a/1 a/b/1 a/b/2 {odd} a0 b/1 b/2 c/ c/x d//*"));
+        assert_eq!(pages("x", "/", limit), "");
+    }
+}
+
+/// Puts a stream of `pieces` full stripes and `rest` bytes, and returns its id and stripes.
+fn streamed(meta: &Meta, name: &str, pieces: u64, rest: u64) -> (u64, Vec<PendingStripe>) {
+    let full = BLOCK * u64::from(K);
+    let division = Division::of_stream(K.into(), 1, LayoutKind::Striped, BLOCK, 4).unwrap();
+    let new = NewPut { size: None, division, ..new_put(name, 0, false, Encoding::Online) };
+    let (id, first) = meta.begin_put(new, |_, l| Ok(homes(0, l))).unwrap();
+    let (mut granted, mut done) = (first.stripes, Vec::new());
+    let size = pieces * full + rest;
+    let last = size.div_ceil(full) - 1;
+    for at in 0..=last {
+        if at == last || granted.len() as u64 == at {
+            let told = (&written_of(&done)[..], (at == last).then_some(size));
+            let ask = || meta.more_stripes(id, at, 1 << 20, told, |_, _, l| Ok(homes(0, l))).unwrap();
+            let more = ask();
+            assert_eq!(ask(), more, "a lost reply is repeated");
+            assert!(more.stripes.len() as u64 <= at.max(2), "{} at {at}", more.stripes.len());
+            granted.truncate(at as usize);
+            granted.extend(more.stripes);
+        }
+        done.push(granted[at as usize].clone());
+    }
+    assert_eq!(granted.len(), done.len(), "what was granted beyond the end is undone");
+    check(meta);
+    (id, done)
+}
+
+#[test]
+fn a_stream_gets_stripes_until_its_size_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let full = BLOCK * u64::from(K);
+    for (i, (pieces, rest)) in [(1, 1), (2, 0), (2, full - 1), (3, 0), (5, 3), (8, 0), (9, 1)].into_iter().enumerate() {
+        let name = format!("s{i}");
+        let (id, stripes) = streamed(&meta, &name, pieces, rest);
+        // The layouts are those of an object of known size.
+        let size = pieces * full + rest;
+        let like = Division::new(size, K.into(), 1, LayoutKind::Striped, BLOCK, 4).unwrap();
+        let layouts: Vec<_> = stripes.iter().map(|s| (s.offset, s.layout)).collect();
+        assert_eq!(layouts, (0..like.count()).map(|i| like.stripe(i)).collect::<Vec<_>>());
+        let (_copy, crashed) = after_a_crash(dir.path());
+        for meta in [&crashed, &meta] {
+            let info = meta.commit_put(id, &written_of(&stripes), 7).unwrap();
+            assert_eq!((info.size, info.stripes), (size, stripes.len() as u64));
+            check(meta);
+        }
+    }
+}
+
+#[test]
+fn a_stream_without_an_end_is_no_object_and_leaves_only_garbage() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let division = Division::of_stream(K.into(), 1, LayoutKind::Striped, BLOCK, 4).unwrap();
+    let new = NewPut { size: None, division, ..new_put("s", 0, false, Encoding::Online) };
+    let (id, put) = meta.begin_put(new, |_, l| Ok(homes(0, l))).unwrap();
+    let refused = meta.commit_put(id, &written(&put), 1).unwrap_err();
+    assert!(refused.to_string().contains("size was told"), "{refused}");
+    let tell = |size| meta.more_stripes(id, 0, 9, (&[], Some(size)), |_, _, l| Ok(homes(0, l)));
+    tell(20).unwrap();
+    assert!(matches!(tell(21), Err(CoordinatorError::Invalid { .. })));
+    assert!(meta.abort_put(id).unwrap());
+    check(&meta);
+    let totals = meta.snapshot().unwrap().totals().unwrap();
+    assert_eq!((totals.puts, totals.objects, totals.stripes), (0, 0, 0));
+}
+
+#[test]
+fn attributes_are_kept_and_rows_without_them_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let attributes = Attributes {
+        content_type: Some("text/plain".into()),
+        user: [("a".to_owned(), "1".to_owned())].into(),
+    };
+    let new = NewPut { attributes: attributes.clone(), ..new_put("a", 40, false, Encoding::Online) };
+    let (id, put) = meta.begin_put(new, |_, l| Ok(homes(0, l))).unwrap();
+    let (down, told) = Default::default();
+    let evidence = Evidence { down: &down, told: &told, bearable: &|_| false };
+    meta.try_commit(id, &written(&put), (7, Some(Checksum(5))), &evidence).unwrap();
+    drop(meta);
+    let meta = open(dir.path());
+    let info = meta.snapshot().unwrap().object_info("a").unwrap();
+    assert_eq!((info.checksum, &info.attributes), (Some(Checksum(5)), &attributes));
+    let listed = meta.snapshot().unwrap().list(&all("")).unwrap().objects.remove(0);
+    assert_eq!((listed.attributes.content_type, listed.attributes.user.len()), (attributes.content_type, 0));
+
+    // Rows as they were before there were attributes: maps with these names and no others.
+    #[derive(serde::Serialize)]
+    struct Object {
+        id: u64,
+        size: u64,
+        code: u16,
+        encoding: Encoding,
+        encoded: u64,
+        created: u64,
+        runs: Vec<(u64, u64)>,
+    }
+    #[derive(serde::Serialize)]
+    struct Put {
+        name: String,
+        size: u64,
+        code: u16,
+        encoding: Encoding,
+        replace: bool,
+        division: Option<Division>,
+        runs: Vec<(u64, u64)>,
+        fences: std::collections::BTreeMap<NodeId, Fence>,
+    }
+    let (other, stripes) =
+        meta.begin_put(new_put("b", 40, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
+    let row = meta.snapshot().unwrap().object("a").unwrap();
+    let pending = meta.snapshot().unwrap().put(other).unwrap().unwrap();
+    let ObjectInfo { created, encoding, .. } = info.clone();
+    let (encoded, runs) = (row.encoded, row.runs);
+    let old = Object { id, size: 40, code: row.code, encoding, encoded, created, runs };
+    let old_put = Put {
+        name: "b".into(),
+        size: 40,
+        code: pending.code,
+        encoding,
+        replace: false,
+        division: pending.division,
+        runs: pending.runs,
+        fences: pending.fences,
+    };
+    meta.write(|t| {
+        t.objects.insert("a", rmp_serde::to_vec_named(&old).unwrap().as_slice())?;
+        t.puts.insert(other, rmp_serde::to_vec_named(&old_put).unwrap().as_slice())?;
+        Ok(())
+    })
+    .unwrap();
+    drop(meta);
+    let meta = open(dir.path());
+    let read = meta.snapshot().unwrap().object_info("a").unwrap();
+    assert_eq!(read, ObjectInfo { checksum: None, attributes: Attributes::default(), ..info });
+    let info = meta.commit_put(other, &written(&stripes), 1).unwrap();
+    assert_eq!((info.size, info.stripes), (40, 3));
+    check(&meta);
 }
 
 #[test]
@@ -392,7 +568,7 @@ pub(crate) fn apply(meta: &Meta, op: Op) {
                 let count = size.div_ceil(BLOCK * u64::from(K));
                 while (put.stripes.len() as u64) < count && end != 1 {
                     let (at, told) = (put.stripes.len() as u64, written(&put));
-                    let more = meta.more_stripes(id, at, 1, &told, |_, _, l| Ok(homes(from, l))).unwrap();
+                    let more = meta.more_stripes(id, at, 1, (&told, None), |_, _, l| Ok(homes(from, l))).unwrap();
                     put.stripes.extend(more.stripes);
                 }
                 if let (true, Some(first)) = (end == 3, put.stripes.first_mut()) {
@@ -525,7 +701,7 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
     // Its nodes may have restarted meanwhile: they must be asked.
     let (down, told) = (Default::default(), Default::default());
     let evidence = Evidence { down: &down, told: &told, bearable: &|_| false };
-    let Commit::Unsure(doubts) = meta.try_commit(id, &written(&put), 1, &evidence).unwrap() else {
+    let Commit::Unsure(doubts) = meta.try_commit(id, &written(&put), (1, None), &evidence).unwrap() else {
         panic!("committed unseen")
     };
     assert_eq!(
@@ -540,7 +716,7 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
         })
         .collect();
     let evidence = Evidence { told: &told, ..evidence };
-    let Commit::Visible(object) = meta.try_commit(id, &written(&put), 1, &evidence).unwrap() else {
+    let Commit::Visible(object) = meta.try_commit(id, &written(&put), (1, None), &evidence).unwrap() else {
         panic!("all blocks are there")
     };
     assert_eq!((object.size, object.stripes), (40, 3));

@@ -93,13 +93,7 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
     for run in 0..options.runs.max(1) {
         progress(&format!("run {} of {}", run + 1, options.runs.max(1)));
         let name = format!("object-{run}");
-        let put = PutOptions {
-            code: options.code.clone(),
-            encoding: Encoding::Online,
-            block_bytes: None,
-            cell_bytes: None,
-            replace: false,
-        };
+        let put = PutOptions::new(&options.code);
         let source = Arc::new(FileSource::open(&file)?);
         let started = clock();
         client.put(source, &name, put, |_, _| {}).await?;

@@ -131,11 +131,8 @@ fn hex(bytes: &[u8]) -> String {
 async fn put(client: &Client, file: &Path, name: &str, code: &str) -> anyhow::Result<()> {
     let bar = progress::bytes(&format!("put {name}"));
     let options = PutOptions {
-        code: code.into(),
-        encoding: Encoding::Online,
         block_bytes: Some(BLOCK_BYTES),
-        cell_bytes: None,
-        replace: false,
+        ..PutOptions::new(code)
     };
     let show = |done, total| {
         bar.set_length(total);
