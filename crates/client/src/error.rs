@@ -9,10 +9,10 @@ use tonic::{Code, Status};
 #[non_exhaustive]
 pub enum ClientError {
     /// There is no such object or node.
-    #[error("not found: {0}")]
+    #[error("{0}")]
     NotFound(String),
     /// The name is taken.
-    #[error("exists already: {0}")]
+    #[error("{0}")]
     Exists(String),
     /// A bad request; says what was expected and what came.
     #[error("{0}")]
@@ -62,6 +62,33 @@ impl ClientError {
             Code::Aborted => Self::Interrupted(message),
             Code::Unavailable => Self::Io(message),
             _ => Self::Io(format!("the coordinator at {endpoint}: {message}")),
+        }
+    }
+
+    /// What kind of error it is, as one word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => "not_found",
+            Self::Exists(_) => "exists",
+            Self::Invalid(_) => "invalid",
+            Self::Unrecoverable(_) => "unrecoverable",
+            Self::Placement(_) => "placement",
+            Self::Full(_) => "full",
+            Self::Unreachable(_) => "unreachable",
+            Self::Corrupt(_) => "corrupt",
+            Self::Refused(_) => "refused",
+            Self::Interrupted(_) => "interrupted",
+            Self::Io(_) => "io",
+        }
+    }
+
+    /// The sink of a read took no more.
+    pub(crate) fn of_sink(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => {
+                Self::Io("what was read could not be written: the reader of the pipe has closed it".into())
+            }
+            _ => Self::Io(format!("what was read could not be written: {error}")),
         }
     }
 

@@ -146,13 +146,13 @@ impl Client {
                 if let Some((_, running)) = &mut checked {
                     running.update(&bytes);
                 }
-                sink.write_all(&bytes).await?;
+                sink.write_all(&bytes).await.map_err(|e| ClientError::of_sink(&e))?;
                 done += bytes.len() as u64;
                 progress(done, total);
             }
             flow.end().await?;
         }
-        sink.flush().await?;
+        sink.flush().await.map_err(|e| ClientError::of_sink(&e))?;
         if done != total {
             return Err(ClientError::Corrupt(format!("expected {total} bytes, got {}", done)));
         }

@@ -6,7 +6,9 @@ mod code;
 mod confirm;
 mod destination;
 mod explain;
+mod input;
 mod job;
+mod list;
 mod node;
 mod object;
 mod quarantine;
@@ -15,6 +17,7 @@ mod rebuild;
 mod remove;
 mod serve;
 mod sim;
+mod tree;
 
 use std::process::ExitCode;
 
@@ -67,7 +70,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
     match command {
         Command::Put(args) => object::put(args, context).await,
         Command::Get(args) => object::get(args, context).await,
-        Command::Ls(args) => object::ls(args, context).await,
+        Command::Ls(args) => list::ls(args, context).await,
         Command::Rm(args) => remove::run(args, context).await,
         Command::Stat(args) => object::stat(args, context).await,
         Command::Nodes => node::list(context).await,
