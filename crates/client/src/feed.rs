@@ -82,7 +82,11 @@ impl<'s> Feed<'s> {
 }
 
 /// Reads until there are `upto` bytes in the buffer, or to the end of the stream.
-async fn fill(stream: &mut (dyn AsyncRead + Unpin + Send), buffer: &mut Vec<u8>, upto: usize) -> io::Result<()> {
+async fn fill(
+    stream: &mut (dyn AsyncRead + Unpin + Send),
+    buffer: &mut Vec<u8>,
+    upto: usize,
+) -> io::Result<()> {
     while buffer.len() < upto {
         if fill_some(stream, buffer, upto).await? == 0 {
             break;

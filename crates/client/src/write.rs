@@ -134,8 +134,7 @@ impl Client {
             false => None,
         };
         let code = received_code(&options.code, definition).await?;
-        let (block, cell) =
-            Layout::stream_sizes(code.k(), code.w(), options.block_bytes, options.cell_bytes);
+        let (block, cell) = Layout::stream_sizes(code.k(), code.w(), options.block_bytes, options.cell_bytes);
         let mut feed = Feed::new(stream, stripe_bytes(code.k(), block)?);
         let first = feed.next().await?;
         if first.size.is_some() {

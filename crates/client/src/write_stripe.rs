@@ -10,8 +10,8 @@ use kintsu_plan::{BlockBinding, Layout, StripeView};
 use kintsu_runtime::{BlockSource, ClientLocal};
 use kintsu_wire::ClusterId;
 use kintsu_wire::message::{
-    Checksum, DigestBytes, Encoding, Fault, FaultKind, HeldBlock, Label, MoreStripes, MoveStripe, NodeAddress,
-    ObjectLabel, StripeGrant, StripeGrants, WrittenStripe,
+    Checksum, DigestBytes, Encoding, Fault, FaultKind, HeldBlock, Label, MoreStripes, MoveStripe,
+    NodeAddress, ObjectLabel, StripeGrant, StripeGrants, WrittenStripe,
 };
 
 use crate::attempt::Attempt;

@@ -298,7 +298,7 @@ pub struct Name {
 /// `kintsu get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// The object's name; or, if no object has it or it ends with a slash, what the names of several objects begin with,
+    /// The object's name; or, if no object has it, what the names of several objects begin with,
     /// before a slash: each becomes a file in the folder OUT.
     pub name: String,
     /// The file to write, or the folder to write it into; `-` for standard output. An existing file is replaced

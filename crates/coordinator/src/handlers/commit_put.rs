@@ -65,7 +65,8 @@ mod tests {
         assert_eq!(late, [ticket.put]);
         cluster.meta.abort_put(ticket.put).unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
-        let error = handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap_err();
+        let error =
+            handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap_err();
         assert!(error.to_string().contains("lease"), "{error}");
     }
 
@@ -75,7 +76,8 @@ mod tests {
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
         {
-            let mut call = std::pin::pin!(handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }));
+            let mut call =
+                std::pin::pin!(handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }));
             assert!(futures::poll!(&mut call).is_pending());
         }
         until(|| cluster.meta.snapshot().unwrap().totals().unwrap().objects == 1).await;

@@ -90,7 +90,9 @@ mod tests {
         let cluster = reopen_with(&dir, |config| config.grant = 2);
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
-        let refused = commit_put::handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap_err();
+        let refused = commit_put::handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None })
+            .await
+            .unwrap_err();
         assert!(refused.to_string().contains("all 4 stripes"), "{refused}");
     }
 }

@@ -113,7 +113,9 @@ pub(crate) fn written(ticket: &PutTicket, encoding: Encoding, k: usize) -> Vec<W
 pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> ObjectInfo {
     let ticket = begin_put::handle(cluster, begin(name, size)).await.unwrap();
     let stripes = written(&ticket, Encoding::Online, 2);
-    visible(commit_put::handle(cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap())
+    visible(
+        commit_put::handle(cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap(),
+    )
 }
 
 /// Waits until another task has made this true.

@@ -79,7 +79,9 @@ impl Snapshot {
         'from: loop {
             // Of the names with a listed prefix, those that sort behind nearly all others are met again: see below.
             let begin = match &last {
-                Some(last) if common(last, prefix, delimiter) == Some(last.as_str()) => format!("{last}{}", char::MAX),
+                Some(last) if common(last, prefix, delimiter) == Some(last.as_str()) => {
+                    format!("{last}{}", char::MAX)
+                }
                 Some(last) => last.clone(),
                 None => prefix.clone(),
             };

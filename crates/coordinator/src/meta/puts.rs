@@ -75,8 +75,18 @@ impl Meta {
             let NewPut { name, size, encoding, replace, attributes, division, batch, .. } = new;
             let (streamed, division) = (size.is_none(), Some(division));
             let (runs, fences) = (Vec::new(), BTreeMap::new());
-            let mut put =
-                PendingPut { name, size, code, encoding, replace, streamed, attributes, division, runs, fences };
+            let mut put = PendingPut {
+                name,
+                size,
+                code,
+                encoding,
+                replace,
+                streamed,
+                attributes,
+                division,
+                runs,
+                fences,
+            };
             let stripes = grant(t, id, &mut put, batch, &mut place)?;
             t.set_put(id, &put)?;
             Ok((id, Granted { encoding, stripes }))

@@ -526,7 +526,9 @@ mod tests {
         }
         assert_eq!(put.runs, [(21, 1), (20, 1), (23, 1), (22, 1)]);
         put.runs = vec![(4, 3), (9, 1), (20, 5)];
-        for (count, runs) in [(9, vec![(4, 3), (9, 1), (20, 5)]), (5, vec![(4, 3), (9, 1), (20, 1)]), (3, vec![(4, 3)])] {
+        for (count, runs) in
+            [(9, vec![(4, 3), (9, 1), (20, 5)]), (5, vec![(4, 3), (9, 1), (20, 1)]), (3, vec![(4, 3)])]
+        {
             put.truncate(count);
             assert_eq!(put.runs, runs);
         }

@@ -44,7 +44,9 @@ fn a_stream_gets_stripes_until_its_size_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let meta = open(dir.path());
     let full = BLOCK * u64::from(K);
-    for (i, (pieces, rest)) in [(1, 1), (2, 0), (2, full - 1), (3, 0), (5, 3), (8, 0), (9, 1)].into_iter().enumerate() {
+    for (i, (pieces, rest)) in
+        [(1, 1), (2, 0), (2, full - 1), (3, 0), (5, 3), (8, 0), (9, 1)].into_iter().enumerate()
+    {
         let name = format!("s{i}");
         let (id, stripes) = streamed(&meta, &name, pieces, rest);
         // The layouts are those of an object of known size.

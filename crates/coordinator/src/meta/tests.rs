@@ -433,7 +433,8 @@ pub(crate) fn apply(meta: &Meta, op: Op) {
                 let count = size.div_ceil(BLOCK * u64::from(K));
                 while (put.stripes.len() as u64) < count && end != 1 {
                     let (at, told) = (put.stripes.len() as u64, written(&put));
-                    let more = meta.more_stripes(id, at, 1, (&told, None), |_, _, l| Ok(homes(from, l))).unwrap();
+                    let more =
+                        meta.more_stripes(id, at, 1, (&told, None), |_, _, l| Ok(homes(from, l))).unwrap();
                     put.stripes.extend(more.stripes);
                 }
                 if let (true, Some(first)) = (end == 3, put.stripes.first_mut()) {

@@ -14,7 +14,6 @@ use std::time::Instant;
 use anyhow::Context;
 use kintsu_client::{Client, FileSource, PutOptions};
 use kintsu_kernel::{Kernel, Mode};
-use kintsu_wire::message::Encoding;
 use serde::Serialize;
 
 use crate::command::Cluster;

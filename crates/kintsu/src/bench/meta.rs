@@ -444,7 +444,8 @@ async fn latencies(
         coordinator.objects.lookup(Lookup { name: name.clone(), first: 0, limit: 1 }).await?;
         stat.push(started.elapsed());
         let started = Instant::now();
-        coordinator.objects.list(List { prefix: "bench/".into(), after: Some(name), limit: 1000 }).await?;
+        let list = List { prefix: "bench/".into(), after: Some(name), limit: 1000, delimiter: String::new() };
+        coordinator.objects.list(list).await?;
         ls.push(started.elapsed());
         let started = Instant::now();
         put_one(coordinator, i).await?;

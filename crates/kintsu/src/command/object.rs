@@ -208,13 +208,15 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the name means all objects below it: it ends like a folder, or no object has it but others are below it.
+/// Whether the name means all objects below it: no object has it, and it ends like a folder or others are below it.
 async fn is_tree(args: &cli::Get, context: &Context) -> anyhow::Result<bool> {
-    if args.name.is_empty() || args.name.ends_with('/') {
+    if args.name.is_empty() {
         return Ok(true);
     }
     match context.client.info(&args.name).await {
-        Err(ClientError::NotFound(_)) => Ok(super::tree::exists(&args.name, context).await?),
+        Err(ClientError::NotFound(_)) => {
+            Ok(args.name.ends_with('/') || super::tree::exists(&args.name, context).await?)
+        }
         Ok(_) => Ok(false),
         Err(error) => Err(error.into()),
     }

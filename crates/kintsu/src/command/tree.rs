@@ -192,7 +192,9 @@ fn below(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let good = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     match name.split('/').all(good) {
         true => Ok(folder.join(name)),
-        false => Err(format!("{name:?} is no path below a folder: expected parts without \"..\", \".\" and \"\"")),
+        false => {
+            Err(format!("{name:?} is no path below a folder: expected parts without \"..\", \".\" and \"\""))
+        }
     }
 }
 
@@ -295,7 +297,8 @@ impl Report {
             if self.stopped {
                 eprintln!("kintsu: the other files were left out");
             }
-            let failed = if self.failures > 0 { format!("; {} failed", self.failures) } else { String::new() };
+            let failed =
+                if self.failures > 0 { format!("; {} failed", self.failures) } else { String::new() };
             output::line(&format!(
                 "{}: {} files, {}; {a_second:.0} files/s, {:.0} MB/s{failed}",
                 self.what,

@@ -42,7 +42,8 @@ impl Attributes {
         if let Some(kind) = &self.content_type
             && (kind.is_empty() || kind.len() > CONTENT_TYPE_BYTES || !plain(kind))
         {
-            let expected = format!("a content type of 1 to {CONTENT_TYPE_BYTES} bytes without control characters");
+            let expected =
+                format!("a content type of 1 to {CONTENT_TYPE_BYTES} bytes without control characters");
             return Err((expected, format!("{} bytes: {kind:?}", kind.len())));
         }
         for (key, value) in &self.user {
@@ -55,7 +56,8 @@ impl Attributes {
         }
         let bytes: usize = self.user.iter().map(|(key, value)| key.len() + value.len()).sum();
         if bytes > USER_BYTES {
-            let expected = format!("user attributes of {USER_BYTES} bytes at most, names and values together");
+            let expected =
+                format!("user attributes of {USER_BYTES} bytes at most, names and values together");
             return Err((expected, format!("{bytes} bytes")));
         }
         Ok(())
@@ -91,7 +93,11 @@ impl FromStr for Checksum {
 
 impl Serialize for Checksum {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() { serializer.collect_str(self) } else { self.0.serialize(serializer) }
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            self.0.serialize(serializer)
+        }
     }
 }
 
@@ -114,7 +120,9 @@ mod tests {
         let sum = Checksum(0x00ab);
         assert_eq!(sum.to_string(), "crc64nvme:00000000000000ab");
         assert_eq!(sum.to_string().parse(), Ok(sum));
-        for bad in ["", "crc64nvme:", "crc64nvme:00000000000000a", "crc64nvme:00000000000000ag", "00000000000000ab"] {
+        for bad in
+            ["", "crc64nvme:", "crc64nvme:00000000000000a", "crc64nvme:00000000000000ag", "00000000000000ab"]
+        {
             assert!(bad.parse::<Checksum>().is_err(), "{bad}");
         }
         let bytes = rmp_serde::to_vec_named(&sum).unwrap();
@@ -129,7 +137,12 @@ mod tests {
             ..Attributes::default()
         };
         let typed = |kind: &str| Attributes { content_type: Some(kind.into()), ..Attributes::default() };
-        for good in [user("a", ""), user("日本", "a b"), user(&"k".repeat(128), &"v".repeat(1920)), typed("text/plain")] {
+        for good in [
+            user("a", ""),
+            user("日本", "a b"),
+            user(&"k".repeat(128), &"v".repeat(1920)),
+            typed("text/plain"),
+        ] {
             assert_eq!(good.check(), Ok(()));
         }
         for bad in [
