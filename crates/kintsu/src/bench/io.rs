@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use kintsu_client::{Client, FileSource, PutOptions};
 use kintsu_kernel::{Kernel, Mode};
 use serde::Serialize;
 
-use crate::command::Cluster;
+use crate::command::{Cluster, stream};
 use crate::output;
 
 /// What to measure.
@@ -88,7 +89,9 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
 
     let stored = options.size * code.n() as u64 / code.k() as u64;
     let mut samples: Vec<(&str, Vec<Sample>)> =
-        ["put", "write with sync", "copy with sync", "get", "read", "kernel"].map(|w| (w, Vec::new())).into();
+        ["put", "write with sync", "copy with sync", "get", "read", "kernel", "put from a pipe"]
+            .map(|w| (w, Vec::new()))
+            .into();
     for run in 0..options.runs.max(1) {
         progress(&format!("run {} of {}", run + 1, options.runs.max(1)));
         let name = format!("object-{run}");
@@ -106,6 +109,10 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
         samples[4].1.push(timed(|| read(&file))?);
         samples[5].1.push(timed(|| encode(&*code, options.size))?);
         client.remove(&name).await?;
+        let started = clock();
+        put_pipe(&client, &file, &name, &options.code).await?;
+        samples[6].1.push(since(started));
+        client.remove(&name).await?;
     }
     cluster.shutdown().await?;
     Ok(report(options, &*code, nodes, &samples))
@@ -120,6 +127,17 @@ impl Drop for RemoveDir {
             eprintln!("kintsu: {} is left behind: {error}", self.0.display());
         }
     }
+}
+
+/// Stores the bytes of a file that come through a pipe.
+async fn put_pipe(client: &Client, file: &Path, name: &str, code: &str) -> anyhow::Result<()> {
+    let (reader, mut writer) = std::io::pipe()?;
+    let mut file = File::open(file)?;
+    let copying = tokio::task::spawn_blocking(move || std::io::copy(&mut file, &mut writer));
+    let mut stream = stream(OwnedFd::from(reader).into());
+    client.put_stream(&mut *stream, name, PutOptions::new(code), |_| {}).await?;
+    copying.await??;
+    Ok(())
 }
 
 fn clock() -> (Instant, f64) {
@@ -231,6 +249,7 @@ fn report(
             best(3) / best(4),
             rows[3].cores_busy
         ),
+        format!("a put from a pipe reaches {:.2} of the rate of a put of a file", best(6) / best(0)),
         "client, agents and coordinator share the processors here, and every byte crosses loopback with its checksums".into(),
     ];
     Report {

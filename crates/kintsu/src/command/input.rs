@@ -55,7 +55,8 @@ impl Input {
     }
 }
 
-fn stream(file: File) -> Stream {
+/// The bytes of an open file, from its position on.
+pub fn stream(file: File) -> Stream {
     if file.metadata().is_ok_and(|found| found.file_type().is_fifo())
         && let Ok(receiver) = without_waiting(&file)
     {

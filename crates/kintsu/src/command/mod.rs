@@ -21,6 +21,7 @@ mod tree;
 
 use std::process::ExitCode;
 
+pub use input::stream;
 pub use job::as_json as job_json;
 pub use serve::Cluster;
 
