@@ -56,13 +56,13 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             let options = Options { token: cli.token, ..Options::default() };
             let client = Client::connect(&cli.coordinator, options).await?;
             let context = Context { client, json: cli.json };
-            tokio::select! {
+            let done = tokio::select! {
                 done = on_cluster(command, &context) => done,
-                code = interrupted() => {
-                    context.client.close().await;
-                    code
-                }
-            }
+                code = interrupted() => code,
+            };
+            // A put that has failed is undone at once.
+            context.client.close().await;
+            done
         }
     }
 }
