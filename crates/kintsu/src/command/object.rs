@@ -167,8 +167,11 @@ fn details(object: &ObjectInfo) -> String {
 pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> {
     let options = GetOptions { method: args.method.map(Into::into) };
     let slice = args.slice.0;
-    if args.range.is_none() && is_tree(&args, context).await? {
-        return super::tree::get(&args.name, args.out, slice, options, context).await;
+    let tree = || super::tree::get(&args.name, args.out.clone(), slice, options, context);
+    let like_folders = [args.name.as_bytes(), args.out.as_os_str().as_encoded_bytes()];
+    let like_a_folder = args.name.is_empty() || like_folders.iter().any(|path| path.ends_with(b"/"));
+    if args.range.is_none() && like_a_folder && is_tree(&args.name, context).await? {
+        return tree().await;
     }
     let range = match args.range {
         None => None,
@@ -184,7 +187,12 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
         bar.set_position(done);
     };
     let client = context.client.in_slices(slice);
-    let report = get_to(&client, &args.name, range, options, &args.out, show).await?;
+    let read = get_to(&client, &args.name, range, options, &args.out, show).await;
+    let missing = args.range.is_none() && read.as_ref().is_err_and(is_missing);
+    if missing && is_tree(&args.name, context).await? {
+        return tree().await;
+    }
+    let report = read?;
     progress::clear();
     let value = json!({
         "name": args.name, "bytes": report.bytes, "degraded_stripes": report.degraded_stripes,
@@ -208,15 +216,17 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
+fn is_missing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ClientError::NotFound(_)))
+}
+
 /// Whether the name means all objects below it: no object has it, and it ends like a folder or others are below it.
-async fn is_tree(args: &cli::Get, context: &Context) -> anyhow::Result<bool> {
-    if args.name.is_empty() {
+async fn is_tree(name: &str, context: &Context) -> anyhow::Result<bool> {
+    if name.is_empty() {
         return Ok(true);
     }
-    match context.client.info(&args.name).await {
-        Err(ClientError::NotFound(_)) => {
-            Ok(args.name.ends_with('/') || super::tree::exists(&args.name, context).await?)
-        }
+    match context.client.info(name).await {
+        Err(ClientError::NotFound(_)) => Ok(name.ends_with('/') || super::tree::exists(name, context).await?),
         Ok(_) => Ok(false),
         Err(error) => Err(error.into()),
     }
