@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cluster::{Cluster, sha256, text, wait};
+use redb::ReadableTable as _;
 use serde_json::{Value, json};
 
 const SMALL: [&str; 6] = ["--code", "rs:n=5,k=3", "--block", "64KiB", "--cell", "16KiB"];
