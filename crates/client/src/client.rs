@@ -142,7 +142,15 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn list(&self, prefix: &str, after: Option<&str>, limit: u32) -> Result<ListPage, ClientError> {
-        let list = List { prefix: prefix.to_owned(), after: after.map(str::to_owned), limit };
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        self.list_page(List { prefix, after, limit, delimiter: String::new() }).await
+    }
+
+    /// A page of objects and, with a delimiter, of what their names have in common.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn list_page(&self, list: List) -> Result<ListPage, ClientError> {
         self.call(|mut c| {
             let list = list.clone();
             async move { c.objects.list(list).await }

@@ -65,6 +65,33 @@ impl ClientError {
         }
     }
 
+    /// What kind of error it is, as one word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => "not_found",
+            Self::Exists(_) => "exists",
+            Self::Invalid(_) => "invalid",
+            Self::Unrecoverable(_) => "unrecoverable",
+            Self::Placement(_) => "placement",
+            Self::Full(_) => "full",
+            Self::Unreachable(_) => "unreachable",
+            Self::Corrupt(_) => "corrupt",
+            Self::Refused(_) => "refused",
+            Self::Interrupted(_) => "interrupted",
+            Self::Io(_) => "io",
+        }
+    }
+
+    /// The sink of a read took no more.
+    pub(crate) fn of_sink(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => {
+                Self::Io("what was read could not be written: the reader of the pipe has closed it".into())
+            }
+            _ => Self::Io(format!("what was read could not be written: {error}")),
+        }
+    }
+
     pub(crate) fn unreachable(endpoint: &str, reason: &str) -> Self {
         Self::Unreachable(format!(
             "no coordinator answers at {endpoint} ({reason}); `kintsu up` starts a cluster there"

@@ -5,7 +5,7 @@
 //! reads directly from nodes and decodes lost blocks in this process. The coordinator tells where blocks are and
 //! records finished writes; no object's bytes pass through it.
 //!
-//! In order of reading: `client` (the connection), `write` and `write_stripe`, `read` and `portion`,
+//! In order of reading: `client` (the connection), `write` and `write_stripe`, `feed` (streams), `read` and `portion`,
 //! `span` and `assemble` (which bytes of which block), `attempt` (one plan run once), `jobs`, `codes`.
 //!
 //! Invariants: an object becomes visible whole or not at all; a reader gets each byte once, in order,
@@ -18,10 +18,12 @@ mod assemble;
 mod attempt;
 mod avoid;
 mod backup;
+mod checksum;
 mod choice;
 mod client;
 mod codes;
 mod error;
+mod feed;
 mod jobs;
 mod lease;
 mod portion;

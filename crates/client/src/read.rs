@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::avoid::Avoid;
+use crate::checksum::Running;
 use crate::codes::received_code;
 use crate::portion::Portion;
 use crate::span::spans;
@@ -90,7 +91,7 @@ impl Client {
     /// # Errors
     /// `NotFound`; `Invalid` for a range past the end; `Unrecoverable` when too few blocks are
     /// left; `Interrupted` when the object is replaced meanwhile; `Io` of the sink. Some bytes may have
-    /// reached the sink by then; these are right.
+    /// reached the sink by then; these are right. `Corrupt` when a whole object does not have its checksum.
     pub async fn get(
         &self,
         name: &str,
@@ -116,6 +117,8 @@ impl Client {
         let first = self.stripes(name, 0, PAGE).await?;
         let range = checked_range(&first.object, range)?;
         let total = range.end - range.start;
+        let whole = total == first.object.size;
+        let mut checked = first.object.checksum.filter(|_| whole).map(|sum| (sum, Running::new()));
         let counters = Arc::new(Counters::default());
         let mut reader = Reader {
             code: received_code(&first.object.code, first.definition).await?,
@@ -140,15 +143,23 @@ impl Client {
             }
             let Some(mut flow) = flows.pop_front() else { break };
             while let Some(bytes) = flow.bytes.recv().await {
-                sink.write_all(&bytes).await?;
+                if let Some((_, running)) = &mut checked {
+                    running.update(&bytes);
+                }
+                sink.write_all(&bytes).await.map_err(|e| ClientError::of_sink(&e))?;
                 done += bytes.len() as u64;
                 progress(done, total);
             }
             flow.end().await?;
         }
-        sink.flush().await?;
+        sink.flush().await.map_err(|e| ClientError::of_sink(&e))?;
         if done != total {
             return Err(ClientError::Corrupt(format!("expected {total} bytes, got {}", done)));
+        }
+        if let Some((expected, got)) = checked.map(|(sum, running)| (sum, running.end()))
+            && got != expected
+        {
+            return Err(ClientError::Corrupt(format!("{name}: expected the checksum {expected}, got {got}")));
         }
         Ok(counters.report(done))
     }

@@ -89,17 +89,22 @@ impl ReadAt for Bytes {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        let piece = from.checked_add(buffer.len()).and_then(|to| self.get(from..to));
-        let piece = piece.ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!("expected {} bytes from {offset}, got {} in all", buffer.len(), Bytes::len(self)),
-            )
-        })?;
-        buffer.copy_from_slice(piece);
-        Ok(())
+        copy_at(self, offset, buffer)
     }
+}
+
+/// Fills `buffer` with the bytes from `offset` on.
+pub(crate) fn copy_at(bytes: &[u8], offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX);
+    let piece = from.checked_add(buffer.len()).and_then(|to| bytes.get(from..to));
+    let piece = piece.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("expected {} bytes from {offset}, got {} in all", buffer.len(), bytes.len()),
+        )
+    })?;
+    buffer.copy_from_slice(piece);
+    Ok(())
 }
 
 #[cfg(test)]

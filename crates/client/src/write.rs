@@ -3,29 +3,38 @@
 //! Invariants: nothing is visible before the coordinator has accepted the digests of all blocks, each of which is
 //! durable by then. If the put ends before that (by an error, a dropped future, a dead process), it leaves only
 //! blocks that the coordinator deletes, at once or when the lease expires. Memory is bounded by the slices in
-//! flight of the stripes being written, and the digests of one batch of stripes.
+//! flight of the stripes being written, and the digests of one batch of stripes; for a stream also by a few whole
+//! stripes (`feed`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_code::USER;
+use kintsu_plan::Layout;
 use kintsu_wire::message::{
-    BeginPut, CommitPut, CommitReply, Encoding, ObjectInfo, RefusedStripe, StripeGrant, WrittenStripe,
+    Attributes, BeginPut, CommitPut, CommitReply, Encoding, ObjectInfo, RefusedStripe, StripeGrant,
+    WrittenStripe,
 };
+use tokio::io::AsyncRead;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::codes::received_code;
+use crate::feed::Feed;
 use crate::lease::Lease;
 use crate::stripe::by_id;
-use crate::write_stripe::{Put, StripeWrite};
+use crate::write_stripe::{Put, StripeSource, StripeWrite};
 use crate::{Client, ClientError, ReadAt};
 
 /// Stripes written at the same time.
-const STRIPES_AT_ONCE: usize = 2;
+pub(crate) const STRIPES_AT_ONCE: usize = 2;
 
 /// How often one stripe is rewritten because its blocks are gone when the put is committed.
 const MAX_REWRITES: usize = 3;
+
+/// Most object bytes of a stripe of a stream, which is kept in memory.
+const MOST_STREAM_STRIPE_BYTES: u64 = 1 << 30;
 
 /// Least time between two progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(100);
@@ -43,6 +52,8 @@ pub struct PutOptions {
     pub cell_bytes: Option<u32>,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
+    /// What its user says about it.
+    pub attributes: Attributes,
 }
 
 impl PutOptions {
@@ -55,6 +66,7 @@ impl PutOptions {
             block_bytes: None,
             cell_bytes: None,
             replace: false,
+            attributes: Attributes::default(),
         }
     }
 }
@@ -78,41 +90,17 @@ impl Client {
             received_code(&options.code, None).await?;
         }
         let size = source.len();
-        let begin = BeginPut {
-            name: name.to_owned(),
-            size,
-            code: options.code.clone(),
-            encoding: options.encoding,
-            block_bytes: options.block_bytes,
-            cell_bytes: options.cell_bytes,
-            replace: options.replace,
-        };
-        let mut ticket = self
-            .call(|mut c| {
-                let begin = begin.clone();
-                async move { c.objects.begin_put(begin).await }
-            })
-            .await?;
-        let mut lease = Lease::hold(self, ticket.put, ticket.lease_ms);
-        self.join(ticket.cluster)?;
-        let code = received_code(&options.code, ticket.definition.take()).await?;
-        let nodes = by_id(ticket.nodes);
-        let label = (ticket.cluster, ticket.label);
-        let put = Put::new(self.clone(), ticket.put, source.clone(), code, options.encoding, label, nodes);
-        let mut writes = Writes { put: Arc::new(put), total: size, untold: Vec::new(), progress: &progress };
+        let Begun { put, mut lease, grants } = self.begin(name, &options, Some(size)).await?;
+        let tell = |done: u64| progress(done.min(size), size);
+        let mut writes = Writes { put, untold: Vec::new(), tell: &tell };
         tokio::select! {
-            written = writes.all(ticket.stripes) => written?,
+            written = writes.all(&source, grants) => written?,
             lost = lease.lost() => return Err(lost),
         }
         let mut rewritten = HashMap::new();
         loop {
             source.check_unchanged()?;
-            let commit = CommitPut { put: ticket.put, stripes: writes.untold.clone() };
-            let reply = self.call_patiently(|mut c| {
-                let commit = commit.clone();
-                async move { c.objects.commit_put(commit).await }
-            });
-            let refused = match reply.await? {
+            let refused = match self.commit(&writes, size).await? {
                 CommitReply::Visible(object) => {
                     lease.fulfilled();
                     return Ok(object);
@@ -121,11 +109,113 @@ impl Client {
             };
             give_up_at_last(&mut rewritten, &refused)?;
             tokio::select! {
-                written = writes.again(refused) => written?,
+                written = writes.again(&source, refused) => written?,
                 lost = lease.lost() => return Err(lost),
             }
         }
     }
+
+    /// Stores the bytes of a stream, to its end, as an object. Keeps a few stripes in memory, which are shorter than
+    /// those of [`Client::put`] unless `options` say how long a block is. A stream that fits in one of them is stored
+    /// like a file with the same bytes. `progress` gets the bytes done. Dropping the future abandons the put.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; `Interrupted` if a node loses what was written of a stripe, so that it must be written
+    /// again, after its bytes have gone by. The cluster is then as before.
+    pub async fn put_stream(
+        &self,
+        stream: &mut (dyn AsyncRead + Unpin + Send),
+        name: &str,
+        options: PutOptions,
+        progress: impl Fn(u64),
+    ) -> Result<ObjectInfo, ClientError> {
+        let definition = match options.code.starts_with(USER) {
+            true => Some(self.find_code(&options.code).await?),
+            false => None,
+        };
+        let code = received_code(&options.code, definition).await?;
+        let (block, cell) = Layout::stream_sizes(code.k(), code.w(), options.block_bytes, options.cell_bytes);
+        let mut feed = Feed::new(stream, stripe_bytes(code.k(), block)?);
+        let first = feed.next().await?;
+        if first.size.is_some() {
+            return self.put(first.bytes, name, options, |done, _| progress(done)).await;
+        }
+        let options = PutOptions { block_bytes: Some(block), cell_bytes: Some(cell), ..options };
+        let Begun { put, mut lease, grants } = self.begin(name, &options, None).await?;
+        let tell = |done: u64| progress(done);
+        let mut writes = Writes { put, untold: Vec::new(), tell: &tell };
+        let (queue, pieces) = mpsc::channel(1);
+        let written = async { tokio::try_join!(feed.run(queue), writes.stream(first, pieces, grants)) };
+        let ((), size) = tokio::select! {
+            written = written => written?,
+            lost = lease.lost() => return Err(lost),
+        };
+        match self.commit(&writes, size).await? {
+            CommitReply::Visible(object) => {
+                lease.fulfilled();
+                Ok(object)
+            }
+            CommitReply::Refused(refused) => {
+                let why = refused.first().map_or("it does not say why", |stripe| &stripe.detail);
+                let what = "the stream cannot be read again, and some of it must be written again";
+                Err(ClientError::Interrupted(format!("{what}: {why}")))
+            }
+        }
+    }
+
+    async fn begin(&self, name: &str, options: &PutOptions, size: Option<u64>) -> Result<Begun, ClientError> {
+        let begin = BeginPut {
+            name: name.to_owned(),
+            size,
+            code: options.code.clone(),
+            encoding: options.encoding,
+            block_bytes: options.block_bytes,
+            cell_bytes: options.cell_bytes,
+            replace: options.replace,
+            attributes: options.attributes.clone(),
+        };
+        let ticket = self.call(|mut c| {
+            let begin = begin.clone();
+            async move { c.objects.begin_put(begin).await }
+        });
+        let ticket = ticket.await?;
+        let lease = Lease::hold(self, ticket.put, ticket.lease_ms);
+        self.join(ticket.cluster)?;
+        let code = received_code(&options.code, ticket.definition).await?;
+        let (nodes, label) = (by_id(ticket.nodes), (ticket.cluster, ticket.label));
+        let put = Arc::new(Put::new(self.clone(), ticket.put, code, options.encoding, label, nodes));
+        Ok(Begun { put, lease, grants: ticket.stripes.into() })
+    }
+
+    async fn commit<P>(&self, writes: &Writes<'_, P>, size: u64) -> Result<CommitReply, ClientError> {
+        let (put, checksum) = (writes.put.number(), writes.put.checksum(size));
+        let commit = CommitPut { put, stripes: writes.untold.clone(), checksum };
+        let reply = self.call_patiently(|mut c| {
+            let commit = commit.clone();
+            async move { c.objects.commit_put(commit).await }
+        });
+        reply.await
+    }
+}
+
+/// A put that the coordinator knows.
+struct Begun {
+    put: Arc<Put>,
+    lease: Lease,
+    /// Its first stripes.
+    grants: VecDeque<StripeGrant>,
+}
+
+/// Bytes of a stripe of a stream.
+fn stripe_bytes(k: usize, block: u64) -> Result<usize, ClientError> {
+    let bytes = block.saturating_mul(k as u64);
+    let fits = usize::try_from(bytes).ok().filter(|_| (1..=MOST_STREAM_STRIPE_BYTES).contains(&bytes));
+    fits.ok_or_else(|| {
+        let most = MOST_STREAM_STRIPE_BYTES / (k as u64).max(1);
+        ClientError::Invalid(format!(
+            "block size: expected 1 to {most} bytes for a stream, whose stripes are kept in memory, got {block}"
+        ))
+    })
 }
 
 /// Counts how often each stripe (named by its first byte in the object) was refused; fails beyond the limit.
@@ -146,54 +236,105 @@ fn give_up_at_last(counts: &mut HashMap<u64, usize>, refused: &[RefusedStripe]) 
 }
 
 /// The stripes of one put, written a few at a time.
-struct Writes<'a, P> {
+struct Writes<'a, T> {
     put: Arc<Put>,
-    /// Bytes of the object.
-    total: u64,
     /// Written stripes that the coordinator has not been told of yet.
     untold: Vec<WrittenStripe>,
-    progress: &'a P,
+    /// Gets the bytes done.
+    tell: &'a T,
 }
 
-impl<P: Fn(u64, u64)> Writes<'_, P> {
-    /// Writes the whole object, beginning with the stripes that were granted first.
-    async fn all(&mut self, first: Vec<StripeGrant>) -> Result<(), ClientError> {
-        (self.progress)(0, self.total);
+impl<T: Fn(u64)> Writes<'_, T> {
+    /// Writes a whole object, beginning with the stripes that were granted first.
+    async fn all(
+        &mut self,
+        source: &Arc<dyn ReadAt>,
+        mut grants: VecDeque<StripeGrant>,
+    ) -> Result<(), ClientError> {
+        (self.tell)(0);
         let (mut under_way, mut offset, mut granted) = (VecDeque::new(), 0, 0);
-        let mut grants = VecDeque::from(first);
+        let total = source.len();
         loop {
             while under_way.len() < STRIPES_AT_ONCE {
-                if grants.is_empty() && offset < self.total {
-                    grants = self.put.more_stripes(granted, &mut self.untold).await?.into();
+                if grants.is_empty() && offset < total {
+                    grants = self.put.more_stripes(granted, None, &mut self.untold).await?.into();
                 }
                 let Some(grant) = grants.pop_front() else { break };
                 let data_bytes = grant.layout.data_bytes;
-                if data_bytes == 0 || data_bytes > self.total - offset {
-                    let rest = self.total - offset;
+                if data_bytes == 0 || data_bytes > total - offset {
+                    let rest = total - offset;
                     let why = format!("expected a stripe for 1 to {rest} bytes, got one for {data_bytes}");
                     return Err(ClientError::Corrupt(why));
                 }
-                under_way.push_back(RunningWrite::start(
-                    StripeWrite::new(self.put.clone(), grant, offset).write(),
-                ));
+                under_way.push_back(self.start(grant, part(source, offset)));
                 (offset, granted) = (offset + data_bytes, granted + 1);
             }
             let Some(mut writer) = under_way.pop_front() else { break };
             self.end(&mut writer).await?;
         }
-        (self.progress)(self.total, self.total);
+        (self.tell)(total);
         Ok(())
     }
 
+    /// Writes the pieces of a stream: the first one, and those that follow. Returns the size of the object.
+    async fn stream(
+        &mut self,
+        first: StripeSource,
+        mut pieces: mpsc::Receiver<StripeSource>,
+        mut grants: VecDeque<StripeGrant>,
+    ) -> Result<u64, ClientError> {
+        let mut under_way = VecDeque::from([self.start_next(first, 0, &mut grants).await?]);
+        let (mut begun, mut size) = (1, None);
+        while size.is_none() || !under_way.is_empty() {
+            let more = size.is_none() && under_way.len() < STRIPES_AT_ONCE;
+            tokio::select! {
+                piece = pieces.recv(), if more => {
+                    // The pieces end early only if reading them has failed, which ends the put.
+                    let Some(piece) = piece else { return std::future::pending().await };
+                    size = piece.size;
+                    under_way.push_back(self.start_next(piece, begun, &mut grants).await?);
+                    begun += 1;
+                }
+                ended = first_end(&mut under_way, || (self.tell)(self.put.done())) => self.untold.push(ended?),
+            }
+        }
+        Ok(size.unwrap_or_default())
+    }
+
+    /// Starts to write the piece of a stream at this position.
+    async fn start_next(
+        &mut self,
+        piece: StripeSource,
+        position: u64,
+        grants: &mut VecDeque<StripeGrant>,
+    ) -> Result<RunningWrite, ClientError> {
+        if grants.is_empty() || piece.size.is_some() {
+            *grants = self.put.more_stripes(position, piece.size, &mut self.untold).await?.into();
+        }
+        let (grant, len) = (grants.pop_front(), piece.bytes.len());
+        match grant.filter(|grant| grant.layout.data_bytes == len) {
+            Some(grant) => Ok(self.start(grant, piece)),
+            None => Err(ClientError::Corrupt(format!("expected a stripe for {len} bytes, got another one"))),
+        }
+    }
+
+    fn start(&self, grant: StripeGrant, source: StripeSource) -> RunningWrite {
+        RunningWrite::start(StripeWrite::new(self.put.clone(), grant, source).write())
+    }
+
     /// Rewrites the stripes that a commit refused.
-    async fn again(&mut self, refused: Vec<RefusedStripe>) -> Result<(), ClientError> {
+    async fn again(
+        &mut self,
+        source: &Arc<dyn ReadAt>,
+        refused: Vec<RefusedStripe>,
+    ) -> Result<(), ClientError> {
         let gone: HashSet<_> = refused.iter().map(|stripe| stripe.grant.id).collect();
         self.untold.retain(|written| !gone.contains(&written.id));
         let (mut under_way, mut rest) = (VecDeque::new(), refused.into_iter());
         loop {
             while under_way.len() < STRIPES_AT_ONCE {
                 let Some(RefusedStripe { grant, offset, node, detail }) = rest.next() else { break };
-                let write = StripeWrite::new(self.put.clone(), grant, offset);
+                let write = StripeWrite::new(self.put.clone(), grant, part(source, offset));
                 under_way.push_back(RunningWrite::start(write.write_anew(node, detail)));
             }
             let Some(mut writer) = under_way.pop_front() else { return Ok(()) };
@@ -202,10 +343,26 @@ impl<P: Fn(u64, u64)> Writes<'_, P> {
     }
 
     async fn end(&mut self, writer: &mut RunningWrite) -> Result<(), ClientError> {
-        let written = writer.end(|| (self.progress)(self.put.done().min(self.total), self.total)).await?;
+        let written = writer.end(|| (self.tell)(self.put.done())).await?;
         self.untold.push(written);
         Ok(())
     }
+}
+
+/// The stripe that begins at `offset` of an object whose bytes can be read at any time.
+fn part(source: &Arc<dyn ReadAt>, offset: u64) -> StripeSource {
+    StripeSource { bytes: source.clone(), from: offset, offset, size: Some(source.len()) }
+}
+
+/// Waits for the end of the first write; for ever if there is none.
+async fn first_end(
+    under_way: &mut VecDeque<RunningWrite>,
+    tell: impl Fn(),
+) -> Result<WrittenStripe, ClientError> {
+    let Some(first) = under_way.front_mut() else { return std::future::pending().await };
+    let written = first.end(tell).await;
+    under_way.pop_front();
+    written
 }
 
 /// A stripe that is being written; dropping it ends it.

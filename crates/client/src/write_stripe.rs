@@ -10,11 +10,12 @@ use kintsu_plan::{BlockBinding, Layout, StripeView};
 use kintsu_runtime::{BlockSource, ClientLocal};
 use kintsu_wire::ClusterId;
 use kintsu_wire::message::{
-    DigestBytes, Encoding, Fault, FaultKind, HeldBlock, Label, MoreStripes, MoveStripe, NodeAddress,
-    ObjectLabel, StripeGrant, StripeGrants, WrittenStripe,
+    Checksum, DigestBytes, Encoding, Fault, FaultKind, HeldBlock, Label, MoreStripes, MoveStripe,
+    NodeAddress, ObjectLabel, StripeGrant, StripeGrants, WrittenStripe,
 };
 
 use crate::attempt::Attempt;
+use crate::checksum::Sum;
 use crate::span::position;
 use crate::stripe::{Nodes, by_id, granted};
 use crate::{Client, ClientError, ReadAt};
@@ -29,7 +30,6 @@ const MAX_SLICE_BYTES: u32 = 1 << 20;
 pub(crate) struct Put {
     client: Client,
     put: u64,
-    source: Arc<dyn ReadAt>,
     code: Arc<dyn Code>,
     encoding: Encoding,
     label: (ClusterId, ObjectLabel),
@@ -37,20 +37,27 @@ pub(crate) struct Put {
     /// Nodes that failed in any of the stripes.
     failed: Mutex<BTreeSet<NodeId>>,
     loaded: AtomicU64,
+    /// Of the stripes that were written.
+    sum: Sum,
 }
 
 impl Put {
     pub(crate) fn new(
         client: Client,
         put: u64,
-        source: Arc<dyn ReadAt>,
         code: Arc<dyn Code>,
         encoding: Encoding,
         label: (ClusterId, ObjectLabel),
         nodes: Nodes,
     ) -> Self {
         let (nodes, failed) = (Mutex::new(nodes), Mutex::default());
-        Self { client, put, source, code, encoding, label, nodes, failed, loaded: AtomicU64::new(0) }
+        let (loaded, sum) = (AtomicU64::new(0), Sum::default());
+        Self { client, put, code, encoding, label, nodes, failed, loaded, sum }
+    }
+
+    /// Its number, which the coordinator gave.
+    pub(crate) fn number(&self) -> u64 {
+        self.put
     }
 
     /// Bytes of the object that were sent.
@@ -58,20 +65,28 @@ impl Put {
         self.loaded.load(Relaxed)
     }
 
+    /// The checksum of an object of `size` bytes, if all of them were written.
+    pub(crate) fn checksum(&self, size: u64) -> Option<Checksum> {
+        self.sum.of(size)
+    }
+
     /// The label of a stripe's blocks.
-    fn label(&self, grant: &StripeGrant, offset: u64) -> Vec<u8> {
-        let (cluster, object) = self.label.clone();
+    fn label(&self, grant: &StripeGrant, offset: u64, size: Option<u64>) -> Vec<u8> {
+        let (cluster, mut object) = self.label.clone();
+        object.size = object.size.or(size);
         let homes = grant.homes.clone();
         Label { cluster, object, offset, layout: grant.layout, homes }.pack()
     }
 
-    /// The next stripes, from this position on; also reports the stripes written meanwhile to the coordinator.
+    /// The next stripes, from this position on; also reports the stripes written meanwhile to the coordinator, and the
+    /// `size` of a stream that has ended.
     pub(crate) async fn more_stripes(
         &self,
         from: u64,
+        size: Option<u64>,
         untold: &mut Vec<WrittenStripe>,
     ) -> Result<Vec<StripeGrant>, ClientError> {
-        let request = MoreStripes { put: self.put, from, written: std::mem::take(untold) };
+        let request = MoreStripes { put: self.put, from, written: std::mem::take(untold), size };
         let reply = self.client.call_patiently(|mut c| {
             let request = request.clone();
             async move { c.objects.more_stripes(request).await }
@@ -101,23 +116,42 @@ impl Put {
 /// Digests by block index; `None` for blocks that were not written.
 type Digests = Vec<Option<DigestBytes>>;
 
+/// The bytes of one stripe.
+#[derive(Clone)]
+pub(crate) struct StripeSource {
+    /// Where they are read, as often as the stripe is written.
+    pub bytes: Arc<dyn ReadAt>,
+    /// Where they begin there.
+    pub from: u64,
+    /// Offset of the first one in the object.
+    pub offset: u64,
+    /// Bytes of the object; `None` in a stream whose end was not seen yet.
+    pub size: Option<u64>,
+}
+
 /// One stripe of a put.
 pub(crate) struct StripeWrite {
     put: Arc<Put>,
     grant: StripeGrant,
-    /// Offset of its first byte in the object.
-    offset: u64,
+    source: StripeSource,
     /// Nodes that failed in this stripe.
     failed: BTreeSet<NodeId>,
 }
 
 impl StripeWrite {
-    pub(crate) fn new(put: Arc<Put>, grant: StripeGrant, offset: u64) -> Self {
-        Self { put, grant, offset, failed: BTreeSet::new() }
+    pub(crate) fn new(put: Arc<Put>, grant: StripeGrant, source: StripeSource) -> Self {
+        Self { put, grant, source, failed: BTreeSet::new() }
     }
 
-    /// Writes the stripe, on other nodes if need be, and returns the digests of what was written.
+    /// Writes the stripe, on other nodes if need be, adds it to the checksum, and returns the digests of what was
+    /// written.
     pub(crate) async fn write(mut self) -> Result<WrittenStripe, ClientError> {
+        let (written, loaded) = self.written().await?;
+        self.put.sum.merge(&loaded.sum);
+        Ok(written)
+    }
+
+    async fn written(&mut self) -> Result<(WrittenStripe, Arc<Loaded>), ClientError> {
         let mut moves = 0;
         if self.doomed() {
             let avoid = lock(&self.put.failed).clone();
@@ -128,12 +162,12 @@ impl StripeWrite {
             }
         }
         loop {
-            let loaded = Arc::new(AtomicU64::new(0));
+            let loaded = Arc::new(Loaded::default());
             let fault = match self.attempt(&loaded).await? {
-                Ok(digests) => return Ok(WrittenStripe { id: self.grant.id, digests }),
+                Ok(digests) => return Ok((WrittenStripe { id: self.grant.id, digests }, loaded)),
                 Err(fault) => fault,
             };
-            self.put.loaded.fetch_sub(loaded.load(Relaxed), Relaxed);
+            self.put.loaded.fetch_sub(loaded.bytes.load(Relaxed), Relaxed);
             if fault.node.is_client() && matches!(fault.kind, FaultKind::Io | FaultKind::Invalid) {
                 return Err(ClientError::Io(fault.detail));
             }
@@ -160,7 +194,8 @@ impl StripeWrite {
             match self.move_stripe(&avoid).await {
                 Ok(grant) => {
                     self.grant = grant;
-                    return self.write().await;
+                    // The checksum has its bytes already.
+                    return self.written().await.map(|(written, _)| written);
                 }
                 Err(ClientError::Placement(why)) => refused = why,
                 Err(other) => return Err(other),
@@ -169,14 +204,14 @@ impl StripeWrite {
         Err(ClientError::Placement(format!("{refused}, after {detail}")))
     }
 
-    async fn attempt(&self, loaded: &Arc<AtomicU64>) -> Result<Result<Digests, Fault>, ClientError> {
+    async fn attempt(&self, loaded: &Arc<Loaded>) -> Result<Result<Digests, Fault>, ClientError> {
         let put = &self.put;
         let view = granted(&self.grant, &put.code)?;
         let plan = match put.encoding {
             Encoding::Online => kintsu_plan::encode_online(&view)?,
             Encoding::Offline => kintsu_plan::write_plain(&view)?,
         };
-        let label = put.label(&self.grant, self.offset);
+        let label = put.label(&self.grant, self.source.offset, self.source.size);
         let attempt = Attempt {
             label: &label,
             client: &put.client,
@@ -196,11 +231,12 @@ impl StripeWrite {
     }
 
     /// The blocks that the client's programs load.
-    fn local(&self, loaded: Arc<AtomicU64>) -> ClientLocal {
-        let (put, offset, layout) = (self.put.clone(), self.offset, self.grant.layout);
+    fn local(&self, loaded: Arc<Loaded>) -> ClientLocal {
+        let (put, source, layout) = (self.put.clone(), self.source.clone(), self.grant.layout);
         ClientLocal::reading(move |binding| {
             let (put, loaded, binding) = (put.clone(), loaded.clone(), binding.clone());
-            Ok(Box::new(ObjectBlock { put, loaded, offset, layout, binding }) as Box<dyn BlockSource>)
+            let source = source.clone();
+            Ok(Box::new(ObjectBlock { put, source, loaded, layout, binding }) as Box<dyn BlockSource>)
         })
     }
 
@@ -281,11 +317,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What one attempt has read.
+#[derive(Default)]
+struct Loaded {
+    bytes: AtomicU64,
+    sum: Sum,
+}
+
 /// A data block of the object being written.
 struct ObjectBlock {
     put: Arc<Put>,
-    loaded: Arc<AtomicU64>,
-    offset: u64,
+    source: StripeSource,
+    loaded: Arc<Loaded>,
     layout: Layout,
     binding: BlockBinding,
 }
@@ -301,15 +344,17 @@ impl BlockSource for ObjectBlock {
                 buf[at..].fill(0);
                 break;
             }
-            self.put.source.read_at(self.offset + from, &mut buf[at..upto]).map_err(|e| Fault {
+            let StripeSource { bytes, from: begin, offset, .. } = &self.source;
+            bytes.read_at(begin + from, &mut buf[at..upto]).map_err(|e| Fault {
                 kind: FaultKind::Io,
                 node: NodeId::CLIENT,
                 block: Some(self.binding.id),
-                detail: format!("reading the source at {}: {e}", self.offset + from),
+                detail: format!("reading the source at {}: {e}", offset + from),
             })?;
+            self.loaded.sum.add(offset + from, &buf[at..upto]);
             at = upto;
         }
-        self.loaded.fetch_add(buf.len() as u64, Relaxed);
+        self.loaded.bytes.fetch_add(buf.len() as u64, Relaxed);
         self.put.loaded.fetch_add(buf.len() as u64, Relaxed);
         Ok(())
     }

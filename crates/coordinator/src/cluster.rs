@@ -408,10 +408,11 @@ impl Cluster {
         let object = ObjectLabel {
             id: stripe.owner,
             name,
-            size: object.size,
+            size: Some(object.size),
             created: object.created,
             encoding: object.encoding,
             code,
+            attributes: object.attributes,
         };
         let homes = stripe.blocks.iter().map(|block| block.map(|b| b.node)).collect();
         Ok(Label { cluster: self.id, object, offset: stripe.offset, layout: stripe.layout, homes })

@@ -365,4 +365,6 @@ impl Snapshot {
 }
 
 #[cfg(test)]
+mod stream_tests;
+#[cfg(test)]
 pub(crate) mod tests;

@@ -25,6 +25,9 @@ pub use sim::{Sim, SimCluster, SimCommand, SimFail, SimPlacement, SimRecovery, S
 
 use crate::units::{ByteRange, Bytes, Slice};
 
+/// The code of a new object, unless another one is demanded.
+pub const DEFAULT_CODE: &str = "rs:n=9,k=6";
+
 /// The address that `kintsu up` listens on.
 pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
 
@@ -87,25 +90,35 @@ Examples:
   kintsu agent --dir /data/disk1 --name host7-disk1 --rack dc1/r7
   kintsu agent --dir /data/disk1 --id 3 --replace      # a new disk in place of node 3's")]
     Agent(AgentArgs),
-    /// Store a file as an object.
+    /// Store a file, a stream or all files of a folder.
     #[command(after_help = "\
 Examples:
-  kintsu put video.mp4 video --code azure-lrc:n=16,k=12,r=6
+  kintsu put video.mp4 video --code azure-lrc:n=16,k=12,r=6 --content-type video/mp4
+  tar c ./photos | kintsu put - photos.tar           # a stream; in a script, set -o pipefail
+  kintsu put ./photos photos                         # a folder: photos/2026/1.jpg, photos/2026/2.jpg, ...
   kintsu put log.tar logs/today --code rs:n=9,k=6 --encode offline   # then: kintsu encode logs/today
   kintsu put log.tar logs/today --code rs:n=9,k=6 --replace")]
     Put(Put),
     /// Encode an object that was stored with `--encode offline`: compute its parity on the nodes.
     #[command(after_help = "Example:\n  kintsu encode logs/today")]
     Encode(Name),
-    /// Read an object into a file (`-` for standard output); lost blocks are decoded during the read.
+    /// Read an object into a file (`-` for standard output), or all objects below a name into a folder; lost blocks are
+    /// decoded during the read.
     #[command(after_help = "\
 Examples:
   kintsu get video copy.mp4
+  kintsu get photos ./photos                  # a folder: all objects whose names begin with photos/
+  kintsu get photos.tar - | tar t
   kintsu get video head --range 0-1048575     # first MiB; both ends belong to the range
   kintsu get video - --range 1048576- | wc -c")]
     Get(Get),
     /// List objects.
-    #[command(after_help = "Examples:\n  kintsu ls\n  kintsu ls logs/ --json")]
+    #[command(after_help = "\
+Examples:
+  kintsu ls
+  kintsu ls photos/ --delimiter /       # what is directly below: objects, and prefixes such as photos/2026/
+  kintsu ls logs/ --long
+  kintsu ls logs/ --json")]
     Ls(Ls),
     /// Remove objects; for more than one it asks first, unless `--yes` is given.
     #[command(after_help = "Examples:\n  kintsu rm logs/today\n  kintsu rm logs/monday logs/tuesday --yes")]
@@ -254,17 +267,20 @@ Examples:
 /// `kintsu put`.
 #[derive(Debug, Args)]
 pub struct Put {
-    /// The file to store.
+    /// The file to store; `-`, a pipe or a FIFO for a stream, of which about 150 MiB are kept in memory; or a folder, whose
+    /// files become one object each. Links to files are followed.
     pub file: PathBuf,
-    /// The object's name.
+    /// The object's name; for a folder, what the names of its objects begin with, before a slash.
     pub name: String,
-    /// Its code, `family:key=value,...` (see `kintsu code list`), or `user:NAME` for a registered code.
-    #[arg(long, default_value = "rs:n=9,k=6")]
-    pub code: String,
+    /// Its code, `family:key=value,...` (see `kintsu code list`), or `user:NAME` for a registered code [default:
+    /// rs:n=9,k=6; with --replace that of the object which is replaced].
+    #[arg(long)]
+    pub code: Option<String>,
     /// Compute the parity while writing, or later with `kintsu encode`.
     #[arg(long, value_enum, default_value_t = EncodeWhen::Online)]
     pub encode: EncodeWhen,
-    /// Largest block [default: 64 MiB, or somewhat more if the code's sub-blocks need it].
+    /// Largest block [default: 64 MiB, or somewhat more if the code's sub-blocks need it; for a stream so much that a stripe
+    /// has 48 MiB].
     #[arg(long, value_name = "BYTES")]
     pub block: Option<Bytes>,
     /// Cell: the unit coded together [default: 128 KiB, or more if the code's sub-blocks need it].
@@ -273,6 +289,19 @@ pub struct Put {
     /// Replace an object of this name, atomically.
     #[arg(long)]
     pub replace: bool,
+    /// What kind of content it is, kept with the object: `text/plain`.
+    #[arg(long, value_name = "TYPE")]
+    pub content_type: Option<String>,
+    /// An attribute of your own, kept with the object and shown by `stat`; may be given several times, 2048 bytes in all.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_meta)]
+    pub meta: Vec<(String, String)>,
+}
+
+/// `KEY=VALUE`.
+fn parse_meta(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    let (key, value) = pair.ok_or_else(|| format!("expected KEY=VALUE, got {text:?}"))?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// When parity is made.
@@ -294,7 +323,8 @@ pub struct Name {
 /// `kintsu get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// The object's name.
+    /// The object's name; or, if no object has it, what the names of several objects begin with,
+    /// before a slash: each becomes a file in the folder OUT.
     pub name: String,
     /// The file to write, or the folder to write it into; `-` for standard output. An existing file is replaced
     /// after the whole object was read, by a new file with the same mode; if the read fails, the old file stays.
@@ -325,6 +355,12 @@ pub struct Ls {
     /// Only names with this prefix.
     #[arg(default_value = "")]
     pub prefix: String,
+    /// Show names that are alike up to the first of these after the prefix as one line, such as `/` for folders.
+    #[arg(long, value_name = "TEXT")]
+    pub delimiter: Option<String>,
+    /// Show checksums and content types too.
+    #[arg(long)]
+    pub long: bool,
     /// Only names after this one.
     #[arg(long)]
     pub after: Option<String>,

@@ -14,7 +14,10 @@ use anyhow::Context;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
     // An experiment breaks things on purpose, so warnings are expected.
     let quiet = matches!(cli.command, cli::Command::Lab { .. });
     let level = if quiet { "error" } else { "warn" };
@@ -25,14 +28,27 @@ fn main() -> std::process::ExitCode {
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_writer(std::io::stderr)
         .init();
+    let json = cli.json;
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
             progress::clear();
-            eprintln!("kintsu: {}", output::causes(&error));
+            let kind = error.downcast_ref().map_or("failed", kintsu_client::ClientError::kind);
+            output::complain(json, kind, &output::causes(&error));
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// Prints what is wrong with the command line, or the help that was asked for.
+fn misused(error: &clap::Error) -> std::process::ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
+        let text = error.to_string();
+        output::complain(true, "usage", text.trim().trim_start_matches("error: "));
+    } else if let Err(failed) = error.print() {
+        output::complain(false, "io", &failed.to_string());
+    }
+    std::process::ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn run(cli: cli::Cli) -> anyhow::Result<std::process::ExitCode> {

@@ -8,6 +8,14 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string(value)?)
 }
 
+/// Prints an error on standard error: text for people, or one line of JSON.
+pub fn complain(json: bool, kind: &str, message: &str) {
+    match json {
+        true => eprintln!("{}", serde_json::json!({"error": {"kind": kind, "message": message}})),
+        false => eprintln!("kintsu: {message}"),
+    }
+}
+
 /// Prints a line on standard output; a closed pipe (`| head`) is not an error.
 pub fn line(text: &str) -> anyhow::Result<()> {
     use std::io::Write;

@@ -12,6 +12,11 @@ pub fn bytes(what: &str) -> ProgressBar {
     bar(what, "{msg} [{wide_bar}] {bytes} of {total_bytes} {bytes_per_sec} {eta}")
 }
 
+/// A line that counts bytes, of which nobody knows how many come.
+pub fn stream(what: &str) -> ProgressBar {
+    bar(what, "{spinner} {msg} {bytes} {bytes_per_sec} {elapsed}")
+}
+
 /// A bar over a count.
 pub fn count(what: &str) -> ProgressBar {
     bar(what, "{msg} [{wide_bar}] {pos} of {len} {eta}")

@@ -37,6 +37,11 @@ fn fill(cluster: &Cluster) -> BTreeMap<String, String> {
     put(cluster, &mut objects, "clay", 1_000_000, &["--code", "clay:n=4,k=2,d=3"]);
     register(cluster);
     put(cluster, &mut objects, "own", 300_000, &with("user:mine", &[]));
+    for (name, bytes) in [("streamed", 900_001), ("whole-stripes", 4 * 256 << 10)] {
+        let file = cluster.file("source", bytes);
+        cluster.put_stream(&file, name, &with("rs:n=6,k=4", &["--content-type", "text/x", "--meta", "a=b"]));
+        objects.insert(name.to_owned(), sha256(&file));
+    }
     put(cluster, &mut objects, "replaced", 200_000, &with("rs:n=4,k=2", &[]));
     put(cluster, &mut objects, "replaced", 250_000, &with("rs:n=4,k=2", &["--replace"]));
     put(cluster, &mut objects, "removed", 100_000, &with("rs:n=4,k=2", &[]));
@@ -95,6 +100,9 @@ fn metadata_lost_altogether_are_made_anew_from_the_agents_alone() {
     assert_eq!((&status["active"], &status["incomplete"]), (&Value::Bool(true), &Value::from(0)), "{status}");
     assert_eq!(listed(&cluster), before.0);
     all_are_readable(&cluster, &objects);
+    let streamed = cluster.json(&["stat", "streamed"]);
+    assert_eq!(streamed["attributes"], serde_json::json!({"content_type": "text/x", "user": {"a": "b"}}));
+    assert_eq!(streamed["checksum"], Value::Null, "labels are written before it is known");
     let told = cluster.json(&["status"]);
     assert_eq!(told["cluster"], before.1["cluster"], "it is the same cluster");
     assert!(told["held_back"][0].as_str().unwrap().contains("rebuild finish"), "{told}");

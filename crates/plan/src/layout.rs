@@ -21,6 +21,10 @@ const CELL_BYTES: u64 = 128 << 10;
 /// The default block size, rounded up to a multiple of the cell.
 const BLOCK_BYTES: u64 = 64 << 20;
 
+/// A stripe of a stream has at most this many object bytes, unless its block size was chosen: its writer keeps a few
+/// stripes in memory, because it cannot read the stream again.
+const STREAM_STRIPE_BYTES: u64 = 48 << 20;
+
 /// The most bytes under one checksum.
 const MAX_UNIT_BYTES: u32 = 64 << 10;
 
@@ -108,6 +112,29 @@ impl Division {
         Ok(division)
     }
 
+    /// A stream, whose size is not known yet: full stripes, as many as an object may have.
+    ///
+    /// # Errors
+    /// Those of [`Division::new`].
+    pub fn of_stream(
+        k: usize,
+        w: usize,
+        kind: LayoutKind,
+        block_bytes: u64,
+        cell_bytes: u32,
+    ) -> Result<Self, PlanError> {
+        let empty = Self::new(0, k, w, kind, block_bytes, cell_bytes)?;
+        Ok(Self { size: empty.full().saturating_mul(MAX_STRIPES), ..empty })
+    }
+
+    /// The same, of an object of `size` bytes.
+    ///
+    /// # Errors
+    /// Those of [`Division::new`].
+    pub fn ended(self, size: u64) -> Result<Self, PlanError> {
+        Self::new(size, self.k.into(), self.w.into(), self.kind, self.block_bytes, self.cell_bytes)
+    }
+
     /// Number of stripes; none for an empty object.
     pub fn count(&self) -> u64 {
         self.size.div_ceil(self.full().max(1))
@@ -130,7 +157,7 @@ impl Division {
     }
 
     /// Object bytes of a stripe that is not the last one.
-    fn full(&self) -> u64 {
+    pub fn full(&self) -> u64 {
         self.block_bytes.saturating_mul(self.k.into())
     }
 }
@@ -158,6 +185,18 @@ impl Layout {
         );
         let block = block_bytes.unwrap_or_else(|| BLOCK_BYTES.div_ceil(cell.max(1)).saturating_mul(cell));
         (block, u32::try_from(cell).unwrap_or(u32::MAX))
+    }
+
+    /// [`Layout::sizes`] for a stream: where no block is chosen, it is so short that a stripe has at most 48 MiB of
+    /// object bytes, but at least one cell.
+    pub fn stream_sizes(k: usize, w: usize, block_bytes: Option<u64>, cell_bytes: Option<u32>) -> (u64, u32) {
+        let (usual, cell_bytes) = Self::sizes(w, block_bytes, cell_bytes);
+        if block_bytes.is_some() {
+            return (usual, cell_bytes);
+        }
+        let cell = u64::from(cell_bytes).max(1);
+        let cells = (STREAM_STRIPE_BYTES / (k as u64).max(1) / cell).max(1);
+        (cell.saturating_mul(cells).min(usual), cell_bytes)
     }
 
     /// Length in bytes of block `index` of a code with `k` data blocks; for a parity block

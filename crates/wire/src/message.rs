@@ -1,5 +1,6 @@
 //! The control messages, grouped by sender and receiver.
 
+mod attributes;
 mod cluster;
 mod code;
 mod copy;
@@ -9,6 +10,7 @@ mod object;
 mod rebuild;
 mod run;
 
+pub use attributes::*;
 pub use cluster::*;
 pub use code::*;
 pub use copy::*;

@@ -13,5 +13,6 @@ mod jobs;
 mod puts;
 mod ranges;
 mod round_trips;
+mod streams;
 mod sub_blocks;
 mod windows;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_wire::message::{BlockRef, HeldBlock, LookBlocks, ObjectInfo, WrittenStripe};
+use kintsu_wire::message::{BlockRef, Checksum, HeldBlock, LookBlocks, ObjectInfo, WrittenStripe};
 
 use crate::cluster::Cluster;
 use crate::engine::commit::{Committing, Doubt, Evidence, Refusal, Told};
@@ -26,8 +26,9 @@ pub async fn commit(
     cluster: Arc<Cluster>,
     put: u64,
     written: Arc<[WrittenStripe]>,
+    checksum: Option<Checksum>,
 ) -> Result<Result<ObjectInfo, Vec<Refusal>>> {
-    let committed = tries(&cluster, put, written).await;
+    let committed = tries(&cluster, put, written, checksum).await;
     if matches!(committed, Ok(Ok(_)) | Err(CoordinatorError::Exists { .. })) {
         cluster.leases().end(put);
         // The blocks of a replaced object, or of this put, may have become garbage.
@@ -40,6 +41,7 @@ async fn tries(
     cluster: &Arc<Cluster>,
     put: u64,
     written: Arc<[WrittenStripe]>,
+    checksum: Option<Checksum>,
 ) -> Result<Result<ObjectInfo, Vec<Refusal>>> {
     let mut committing = Committing::default();
     while committing.begins() {
@@ -54,7 +56,7 @@ async fn tries(
                 code.as_ref().is_some_and(|code| code.recoverable(lost))
             };
             let evidence = Evidence { down: &down, told: &known, bearable: &bearable };
-            meta.try_commit(put, &written, now, &evidence)
+            meta.try_commit(put, &written, (now, checksum), &evidence)
         };
         match cluster.meta.off(tried).await? {
             Commit::Visible(object) => return Ok(Ok(object)),

@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(note, format!("waiting for puts to {home}: 1 left"));
             if commit {
                 let stripes = written(&ticket, Encoding::Online, 2);
-                commit_put::handle(&cluster, CommitPut { put, stripes }).await.unwrap();
+                commit_put::handle(&cluster, CommitPut { put, stripes, checksum: None }).await.unwrap();
             } else {
                 abort_put::handle(&cluster, PutRef { put }).await.unwrap();
             }

@@ -63,7 +63,7 @@ async fn every_block_says_what_it_is_part_of_whoever_wrote_it() {
             }
             seen.insert((node, id));
             let (_, name, object, size, record) = expected.iter().find(|e| e.0 == id.stripe).unwrap();
-            assert_eq!((label.cluster, label.object.id, label.object.size), (cluster, *object, *size));
+            assert_eq!((label.cluster, label.object.id, label.object.size), (cluster, *object, Some(*size)));
             assert_eq!((label.object.name.as_str(), label.object.code.name.as_str()), (*name, "rs:n=4,k=2"));
             assert_eq!((label.offset, label.layout), (record.offset, record.layout));
             assert_eq!(label.homes[usize::from(id.index.0)], Some(node), "{id}");

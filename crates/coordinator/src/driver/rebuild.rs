@@ -114,13 +114,16 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
             continue;
         }
         let nodes: BTreeSet<NodeId> = snapshot.nodes()?.into_keys().collect();
+        let seen = found.iter().map(|stripe| stripe.offset.saturating_add(stripe.layout.data_bytes)).max();
         let whole = codes.find(&object.code).and_then(|code| {
-            let (size, encoding) = (object.size, object.encoding);
+            let endless = || "nothing was found of its last stripe, which alone tells the size of a stream";
+            let size = object.size.ok_or_else(|| endless().to_owned())?;
+            let encoding = object.encoding;
             let wanted = Wanted { id, size, encoding, code: code.as_ref(), key: 0, nodes: &nodes };
             Ok((CodeRecord::of(code.as_ref()), assemble(wanted, &found)?))
         });
         drop(found);
-        let (name, size) = (object.name.clone(), object.size);
+        let (name, size) = (object.name.clone(), object.size.or(seen).unwrap_or_default());
         let shown = match whole {
             Ok((code, stripes)) => {
                 match meta.show_found(Shown { object, code, stripes }, cluster.unix_seconds()) {

@@ -142,12 +142,14 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Judges one more stripe; `digests` come from its client, `doubtful` are the nodes that may have lost blocks.
+    /// Judges one more stripe; `digests` come from its client, `doubtful` are the nodes that may have lost blocks. If
+    /// its client cannot write it again, blocks that living nodes have lost are borne like those of dead nodes.
     pub fn add(
         &mut self,
         stripe: &PendingStripe,
         digests: &[Option<DigestBytes>],
         k: usize,
+        can_rewrite: bool,
         doubtful: &BTreeMap<NodeId, Option<Fence>>,
         evidence: &Evidence<'_>,
     ) {
@@ -166,6 +168,7 @@ impl Judgement {
                 continue;
             }
             match told.and_then(|told| told.missing.get(&id)) {
+                Some(_) if !can_rewrite => gone.push((index, node)),
                 Some(detail) => {
                     refusal.get_or_insert((node, detail.clone()));
                 }
@@ -181,7 +184,10 @@ impl Judgement {
             && !(evidence.bearable)(&absent(stripe, digests, &gone))
         {
             let blocks = gone.len();
-            let what = format!("{blocks} of its nodes are dead, and it cannot be read without their blocks");
+            let what = match can_rewrite {
+                true => format!("{blocks} of its nodes are dead, and it cannot be read without their blocks"),
+                false => format!("{blocks} of its blocks are gone, and it cannot be read without them"),
+            };
             refusal = Some((node, format!("{}.{index} is lost: {what}", stripe.id)));
         }
         match refusal {
@@ -227,7 +233,7 @@ mod tests {
         let down = down.iter().map(|n| NodeId(*n)).collect();
         let evidence = Evidence { down: &down, told, bearable: &|lost| lost.len() <= 2 };
         let mut judgement = Judgement::default();
-        judgement.add(&stripe, &digests, 2, &doubtful, &evidence);
+        judgement.add(&stripe, &digests, 2, true, &doubtful, &evidence);
         judgement
     }
 
@@ -266,6 +272,29 @@ mod tests {
             let [Refusal { node, detail, .. }] = &judgement.refusals[..] else { panic!("{judgement:?}") };
             assert!(*node == NodeId(1) && detail.contains(words), "{detail}");
         }
+    }
+
+    #[test]
+    fn a_stream_bears_what_it_cannot_write_again() {
+        let (stripe, digests) = granted();
+        let judge = |missing: &[u32]| {
+            let nodes: Vec<_> = missing.iter().map(|n| NodeId(*n)).collect();
+            let doubtful = nodes.iter().map(|node| (*node, FENCE)).collect();
+            let told = |&node: &NodeId| {
+                let id = BlockId { stripe: stripe.id, index: BlockIndex(node.0 as u8) };
+                let missing = BTreeMap::from([(id, "it is gone".to_owned())]);
+                (node, Told { node, fence: FENCE, there: BTreeSet::new(), missing })
+            };
+            let (down, told) = (BTreeSet::new(), nodes.iter().map(told).collect());
+            let evidence = Evidence { down: &down, told: &told, bearable: &|lost| lost.len() <= 2 };
+            let mut judgement = Judgement::default();
+            judgement.add(&stripe, &digests, 2, false, &doubtful, &evidence);
+            judgement
+        };
+        let borne = judge(&[0, 2]);
+        assert!(borne.refusals.is_empty() && borne.doubts.is_empty() && borne.lost.len() == 2, "{borne:?}");
+        let refused = judge(&[0, 1, 2]);
+        assert!(refused.lost.is_empty() && refused.refusals[0].detail.contains("3 of its blocks are gone"));
     }
 
     #[test]

@@ -19,6 +19,11 @@ const NAME_BYTES: usize = 1024;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
     check_name(&request.name)?;
+    request.attributes.check().map_err(|(expected, got)| CoordinatorError::Invalid {
+        what: "attributes",
+        expected,
+        got,
+    })?;
     agents_called(cluster).await;
     let registered = match request.code.starts_with(USER) {
         true => Some(cluster.registered(request.code.clone()).await?),
@@ -59,7 +64,10 @@ fn begin(
         Encoding::Offline => LayoutKind::Contiguous,
     };
     let (block, cell) = Layout::sizes(code.w(), request.block_bytes, request.cell_bytes);
-    let division = Division::new(request.size, code.k(), code.w(), kind, block, cell)?;
+    let division = match request.size {
+        Some(size) => Division::new(size, code.k(), code.w(), kind, block, cell)?,
+        None => Division::of_stream(code.k(), code.w(), kind, block, cell)?,
+    };
     let label = ObjectLabel {
         id: 0,
         name: request.name.clone(),
@@ -67,6 +75,7 @@ fn begin(
         created: cluster.unix_seconds(),
         encoding: request.encoding,
         code: CodeLabel::of(code.as_ref(), definition.clone()),
+        attributes: request.attributes.clone(),
     };
     let new = NewPut {
         name: request.name,
@@ -74,6 +83,7 @@ fn begin(
         code: CodeRecord::of(code.as_ref()),
         encoding: request.encoding,
         replace: request.replace,
+        attributes: request.attributes,
         division,
         batch: cluster.config.grant.max(1),
     };

@@ -16,8 +16,9 @@ use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: CommitPut) -> Result<CommitReply> {
-    let CommitPut { put, stripes } = request;
-    let committed = cluster.whole(driver::commit(cluster.clone(), put, stripes.into())).await?;
+    let CommitPut { put, stripes, checksum } = request;
+    let committing = driver::commit(cluster.clone(), put, stripes.into(), checksum);
+    let committed = cluster.whole(committing).await?;
     Ok(match committed {
         Ok(object) => CommitReply::Visible(object),
         Err(refusals) => CommitReply::Refused(refusals.into_iter().map(refused).collect()),
@@ -47,7 +48,7 @@ mod tests {
         let view = || lookup::handle(&cluster, Lookup { name: "a".into(), first: 1, limit: 2 });
         assert!(matches!(view().await, Err(CoordinatorError::NotFound { .. })));
         let stripes = written(&ticket, Encoding::Online, 2);
-        let commit = || CommitPut { put: ticket.put, stripes: stripes.clone() };
+        let commit = || CommitPut { put: ticket.put, stripes: stripes.clone(), checksum: None };
         let info = visible(handle(&cluster, commit()).await.unwrap());
         assert_eq!(visible(handle(&cluster, commit()).await.unwrap()), info);
         let view = view().await.unwrap();
@@ -64,7 +65,8 @@ mod tests {
         assert_eq!(late, [ticket.put]);
         cluster.meta.abort_put(ticket.put).unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
-        let error = handle(&cluster, CommitPut { put: ticket.put, stripes }).await.unwrap_err();
+        let error =
+            handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap_err();
         assert!(error.to_string().contains("lease"), "{error}");
     }
 
@@ -74,7 +76,8 @@ mod tests {
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
         {
-            let mut call = std::pin::pin!(handle(&cluster, CommitPut { put: ticket.put, stripes }));
+            let mut call =
+                std::pin::pin!(handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }));
             assert!(futures::poll!(&mut call).is_pending());
         }
         until(|| cluster.meta.snapshot().unwrap().totals().unwrap().objects == 1).await;
@@ -84,7 +87,7 @@ mod tests {
 
     /// Stripes that a commit refuses.
     async fn refusals(cluster: &Arc<Cluster>, put: u64, stripes: Vec<WrittenStripe>) -> Vec<RefusedStripe> {
-        match handle(cluster, CommitPut { put, stripes }).await.unwrap() {
+        match handle(cluster, CommitPut { put, stripes, checksum: None }).await.unwrap() {
             CommitReply::Refused(stripes) => stripes,
             CommitReply::Visible(object) => panic!("{object:?} is visible"),
         }
@@ -132,7 +135,7 @@ mod tests {
         let refused = refusals(&cluster, ticket.put, stripes.clone()).await;
         assert!(refused.len() == 2 && refused[0].detail.contains("cannot be read"), "{refused:?}");
         enlist(&cluster, registration(3, 3)).await.unwrap();
-        visible(handle(&cluster, CommitPut { put: ticket.put, stripes }).await.unwrap());
+        visible(handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap());
         let tallies = cluster.meta.snapshot().unwrap().tallies().unwrap();
         assert_eq!((tallies[&NodeId(0)], tallies[&NodeId(1)]), ((2, 2), (2, 2)));
         assert_eq!((tallies[&NodeId(2)], tallies[&NodeId(3)]), ((2, 0), (2, 0)));

@@ -1,4 +1,4 @@
-//! Returns a page of object names, by range scan.
+//! Returns a page of object names and common prefixes, by range scans.
 
 use std::sync::Arc;
 
@@ -12,10 +12,7 @@ const MOST_NAMES: u32 = 10_000;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: List) -> Result<ListPage> {
-    let List { prefix, after, limit } = request;
-    let limit = if limit == 0 { MOST_NAMES } else { limit.min(MOST_NAMES) };
-    let page =
-        move |meta: &crate::meta::Meta| meta.snapshot()?.list(&prefix, after.as_deref(), limit as usize);
-    let (objects, more) = cluster.meta.off(page).await?;
-    Ok(ListPage { objects, more })
+    let limit = if request.limit == 0 { MOST_NAMES } else { request.limit.min(MOST_NAMES) };
+    let list = List { limit, ..request };
+    cluster.meta.off(move |meta| meta.snapshot()?.list(&list)).await
 }

@@ -1,5 +1,6 @@
 //! A client needs the next stripes of its put, and reports which ones it has written: the stripes of a large
-//! object are granted in batches. Repeating the call gives the same stripes.
+//! object are granted in batches. The client of a stream tells its size here. Repeating the call gives the same
+//! stripes.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: MoreStripes) -> Result<StripeGrants> {
-    let MoreStripes { put, from, written } = request;
+    let MoreStripes { put, from, written, size } = request;
     agents_called(cluster).await;
     let mut placed = homes(cluster, Vec::new());
     let batch = cluster.config.grant.max(1);
@@ -19,7 +20,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MoreStripes) -> Result<Stri
     let granted = cluster
         .meta
         .off(move |meta| {
-            meta.more_stripes(put, from, batch, &written, move |id, put, layout| {
+            meta.more_stripes(put, from, batch, (&written, size), move |id, put, layout| {
                 let code = worker.code(put.code)?;
                 placed(code.as_ref(), id, layout)
             })
@@ -47,7 +48,7 @@ mod tests {
         let ticket = begin_put::handle(&cluster, begin("a", 310)).await.unwrap();
         assert_eq!(ticket.stripes.len(), 3);
         let put = ticket.put;
-        let more = |from, written| handle(&cluster, MoreStripes { put, from, written });
+        let more = |from, written| handle(&cluster, MoreStripes { put, from, written, size: None });
         let too_far = more(4, Vec::new()).await.unwrap_err();
         assert!(matches!(too_far, CoordinatorError::Invalid { .. }), "{too_far}");
         let (mut granted, mut told) = (ticket.stripes.clone(), Vec::new());
@@ -69,7 +70,7 @@ mod tests {
             assert!(cluster.meta.snapshot().unwrap().is_pending(stripe.id).unwrap());
         }
         let rest = PutTicket { stripes: granted[told.len()..].to_vec(), ..ticket.clone() };
-        let commit = |stripes| commit_put::handle(&cluster, CommitPut { put, stripes });
+        let commit = |stripes| commit_put::handle(&cluster, CommitPut { put, stripes, checksum: None });
         let incomplete = commit(Vec::new()).await.unwrap_err();
         assert!(matches!(incomplete, CoordinatorError::Invalid { .. }), "{incomplete}");
         let last = written(&rest, Encoding::Online, 2);
@@ -89,7 +90,9 @@ mod tests {
         let cluster = reopen_with(&dir, |config| config.grant = 2);
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
-        let refused = commit_put::handle(&cluster, CommitPut { put: ticket.put, stripes }).await.unwrap_err();
+        let refused = commit_put::handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None })
+            .await
+            .unwrap_err();
         assert!(refused.to_string().contains("all 4 stripes"), "{refused}");
     }
 }

@@ -96,9 +96,12 @@ mod tests {
         let ticket = begin_put::handle(&cluster, mine("a")).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
         assert_eq!(ticket.definition, Some(definition()));
-        commit_put::handle(&cluster, kintsu_wire::message::CommitPut { put: ticket.put, stripes })
-            .await
-            .unwrap();
+        commit_put::handle(
+            &cluster,
+            kintsu_wire::message::CommitPut { put: ticket.put, stripes, checksum: None },
+        )
+        .await
+        .unwrap();
         crate::handlers::tests::put(&cluster, "b", 100).await;
         let look =
             |name: &str, limit| lookup::handle(&cluster, Lookup { name: name.into(), first: 0, limit });
@@ -119,9 +122,12 @@ mod tests {
         let ticket = begin_put::handle(&cluster, mine("a")).await.unwrap();
         refused(cluster.clone(), "used by the put of \"a\"").await;
         let stripes = written(&ticket, Encoding::Online, 2);
-        commit_put::handle(&cluster, kintsu_wire::message::CommitPut { put: ticket.put, stripes })
-            .await
-            .unwrap();
+        commit_put::handle(
+            &cluster,
+            kintsu_wire::message::CommitPut { put: ticket.put, stripes, checksum: None },
+        )
+        .await
+        .unwrap();
         refused(cluster.clone(), "used by object \"a\"").await;
         drop(cluster);
         let cluster = reopen(&dir);

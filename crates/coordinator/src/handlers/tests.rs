@@ -88,12 +88,13 @@ pub(crate) fn reopen_with(dir: &tempfile::TempDir, change: impl FnOnce(&mut Conf
 pub(crate) fn begin(name: &str, size: u64) -> BeginPut {
     BeginPut {
         name: name.into(),
-        size,
+        size: Some(size),
         code: "rs:n=4,k=2".into(),
         encoding: Encoding::Online,
         block_bytes: Some(16),
         cell_bytes: Some(8),
         replace: false,
+        attributes: Default::default(),
     }
 }
 
@@ -112,7 +113,9 @@ pub(crate) fn written(ticket: &PutTicket, encoding: Encoding, k: usize) -> Vec<W
 pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> ObjectInfo {
     let ticket = begin_put::handle(cluster, begin(name, size)).await.unwrap();
     let stripes = written(&ticket, Encoding::Online, 2);
-    visible(commit_put::handle(cluster, CommitPut { put: ticket.put, stripes }).await.unwrap())
+    visible(
+        commit_put::handle(cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap(),
+    )
 }
 
 /// Waits until another task has made this true.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_wire::message::{DigestBytes, Encoding, FaultKind, ObjectInfo, WrittenStripe};
+use kintsu_wire::message::{Checksum, DigestBytes, Encoding, FaultKind, ObjectInfo, WrittenStripe};
 use redb::ReadableTable;
 
 use super::Meta;
@@ -40,7 +40,7 @@ impl Meta {
             expected: "nodes that were not started again or wiped since they were written to".into(),
             got: node.map_or("another one".into(), |node| node.to_string()),
         };
-        match self.try_commit(put, written, created, &evidence)? {
+        match self.try_commit(put, written, (created, None), &evidence)? {
             Commit::Visible(info) => Ok(info),
             Commit::Unsure(doubts) => Err(unsure(doubts.first().map(|doubt| doubt.node))),
             Commit::Refused(refusals) => Err(unsure(refusals.first().map(|refusal| refusal.node))),
@@ -57,7 +57,7 @@ impl Meta {
         &self,
         id: u64,
         written: &[WrittenStripe],
-        created: u64,
+        (created, checksum): (u64, Option<Checksum>),
         evidence: &Evidence<'_>,
     ) -> Result<Commit> {
         self.together(|t| {
@@ -65,6 +65,9 @@ impl Meta {
             let code = t.code(put.code)?;
             let last = told(t, id, &put, &code, written)?;
             let last: Last<'_> = last.into_iter().map(|(row, digests)| (row.id, digests)).collect();
+            if put.size.is_none() {
+                return Err(invalid("commit", "a stream whose size was told".into(), "none".into()));
+            }
             if put.granted() != put.stripes() {
                 let expected = format!("all {} stripes", put.stripes());
                 return Err(invalid("commit", expected, format!("the first {}", put.granted())));
@@ -84,7 +87,7 @@ impl Meta {
             if let Some(old) = old {
                 drop_object(t, &put.name, &old)?;
             }
-            show(t, id, put, &last, &judgement.lost, created)?;
+            show(t, id, put, &last, &judgement.lost, (created, checksum))?;
             Ok(Ok(Commit::Visible(committed(t, id)?)))
         })?
     }
@@ -118,7 +121,8 @@ fn judge(
     }
     for (_, stripe) in record::ids_of(&put.runs, 0, u64::MAX) {
         let row = pending(t, id, stripe)?;
-        judgement.add(&row, digests_of(&row, last)?, usize::from(code.k), &doubtful, evidence);
+        let k = usize::from(code.k);
+        judgement.add(&row, digests_of(&row, last)?, k, !put.streamed, &doubtful, evidence);
     }
     Ok(judgement)
 }
@@ -138,7 +142,7 @@ fn show(
     put: PendingPut,
     last: &Last<'_>,
     lost: &BTreeSet<BlockId>,
-    created: u64,
+    (created, checksum): (u64, Option<Checksum>),
 ) -> Result<()> {
     let encoded = put.encoding == Encoding::Online;
     let count = put.granted();
@@ -173,8 +177,9 @@ fn show(
         t.put_stripes.remove(stripe.0)?;
     }
     t.puts.remove(id)?;
-    let PendingPut { name, size, code, encoding, runs, .. } = put;
+    let PendingPut { name, size, code, encoding, runs, attributes, .. } = put;
+    let size = size.unwrap_or_default();
     let encoded = if encoded { count } else { 0 };
-    let object = ObjectRecord { id, size, code, encoding, encoded, created, runs };
+    let object = ObjectRecord { id, size, code, encoding, encoded, created, runs, checksum, attributes };
     add_object(t, &name, &object)
 }

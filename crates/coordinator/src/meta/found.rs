@@ -236,6 +236,7 @@ impl Meta {
             }
             let key = found_code(t, &code, object.code.definition.as_ref())?;
             let (mut runs, mut encoded) = (Vec::new(), 0);
+            let size = stripes.iter().map(|(_, stripe)| stripe.layout.data_bytes).sum();
             let mut ghosts = BTreeMap::new();
             for (id, mut stripe) in stripes {
                 if t.stripe(id)?.is_some() || t.is_pending(id)? {
@@ -259,9 +260,12 @@ impl Meta {
                 record::push_id(&mut runs, id);
             }
             forget(t, object.id)?;
-            let ObjectLabel { id, name, size, created, encoding, .. } = object;
+            let ObjectLabel { id, name, created, encoding, attributes, .. } = object;
             let created = created.min(now);
-            let row = ObjectRecord { id, size, code: key, encoding, encoded, created, runs };
+            // Labels are written with the first blocks, before the checksum is known.
+            let checksum = None;
+            let row =
+                ObjectRecord { id, size, code: key, encoding, encoded, created, runs, checksum, attributes };
             add_object(t, &name, &row)?;
             Ok(Some(ghosts))
         })
@@ -305,8 +309,13 @@ impl Snapshot {
             let Ok(label) = Label::unpack(&row.label) else { continue };
             let Label { object: told, offset, layout, homes, .. } = label;
             let same = first.get_or_insert_with(|| told.clone());
-            let agrees = (&same.name, same.size, same.encoding) == (&told.name, told.size, told.encoding)
-                && (&same.code.name, same.code.generator) == (&told.code.name, told.code.generator);
+            let agrees = (&same.name, same.encoding) == (&told.name, told.encoding)
+                && (&same.code.name, same.code.generator) == (&told.code.name, told.code.generator)
+                && (same.size.is_none() || told.size.is_none() || same.size == told.size);
+            if agrees {
+                // Of the stripes of a stream, only the last one tells its size.
+                same.size = same.size.or(told.size);
+            }
             if agrees && !row.blocks.is_empty() {
                 let id = StripeId(key.value().1);
                 stripes.push(FoundStripe { id, offset, layout, homes, blocks: row.blocks });
@@ -402,10 +411,11 @@ mod tests {
         let object = ObjectLabel {
             id: object,
             name: name.into(),
-            size: 16,
+            size: Some(16),
             created: 5,
             encoding: Encoding::Online,
             code: CodeLabel::of(code.as_ref(), None),
+            attributes: Default::default(),
         };
         let homes = (0..4).map(|i| Some(NodeId(i))).collect();
         let label =

@@ -1,7 +1,7 @@
 //! Visible objects: find, list, remove.
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
-use kintsu_wire::message::{BlockPlace, ObjectInfo, StripeInfo};
+use kintsu_wire::message::{BlockPlace, List, ListPage, ObjectInfo, StripeInfo};
 
 use super::record::{self, ObjectRecord, StripeRecord};
 use super::write::Tables;
@@ -63,34 +63,57 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// At most `limit` objects in order of name, whose names begin with `prefix` and come after `after`; and
-    /// whether there are more.
+    /// At most `limit` objects and prefixes in order of name, whose names begin with `prefix` and come after `after`.
+    /// Names that have a `delimiter` after `prefix` are given by their common prefix, unless it is empty. One lookup
+    /// for each object and each prefix.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<(Vec<ObjectInfo>, bool)> {
+    pub fn list(&self, list: &List) -> Result<ListPage> {
+        let List { prefix, after, limit, delimiter } = list;
         let table = self.txn.open_table(tables::OBJECTS)?;
-        let from = after.unwrap_or(prefix).max(prefix);
-        let (mut out, mut code) = (Vec::new(), (None, String::new()));
-        for row in table.range(from..)? {
-            let (name, row) = row?;
-            let name = name.value();
-            if Some(name) == after {
-                continue;
+        let mut page = ListPage { objects: Vec::new(), prefixes: Vec::new(), more: false };
+        let mut code = (None, String::new());
+        // The last name or prefix that was listed, by this page or an earlier one.
+        let mut last: Option<String> = after.clone();
+        'from: loop {
+            // Of the names with a listed prefix, those that sort behind nearly all others are met again: see below.
+            let begin = match &last {
+                Some(last) if common(last, prefix, delimiter) == Some(last.as_str()) => {
+                    format!("{last}{}", char::MAX)
+                }
+                Some(last) => last.clone(),
+                None => prefix.clone(),
+            };
+            for row in table.range(begin.as_str().max(prefix)..)? {
+                let (name, row) = row?;
+                let name = name.value();
+                if !name.starts_with(prefix.as_str()) {
+                    return Ok(page);
+                }
+                let shown = common(name, prefix, delimiter);
+                if last.as_deref() == Some(shown.unwrap_or(name)) {
+                    continue;
+                }
+                if page.objects.len() + page.prefixes.len() == *limit as usize {
+                    page.more = true;
+                    return Ok(page);
+                }
+                last = Some(shown.unwrap_or(name).to_owned());
+                if let Some(shown) = shown {
+                    page.prefixes.push(shown.to_owned());
+                    continue 'from;
+                }
+                let object: ObjectRecord = record::unpack("object", row.value())?;
+                if code.0 != Some(object.code) {
+                    code = (Some(object.code), self.code(object.code)?.name);
+                }
+                let mut object = info(name, &object, &code.1);
+                object.attributes.user.clear();
+                page.objects.push(object);
             }
-            if !name.starts_with(prefix) {
-                break;
-            }
-            if out.len() == limit {
-                return Ok((out, true));
-            }
-            let object: ObjectRecord = record::unpack("object", row.value())?;
-            if code.0 != Some(object.code) {
-                code = (Some(object.code), self.code(object.code)?.name);
-            }
-            out.push(info(name, &object, &code.1));
+            return Ok(page);
         }
-        Ok((out, false))
     }
 }
 
@@ -139,7 +162,15 @@ pub fn info(name: &str, object: &ObjectRecord, code: &str) -> ObjectInfo {
         encoded: object.encoded == object.stripes(),
         stripes: object.stripes(),
         created: object.created,
+        checksum: object.checksum,
+        attributes: object.attributes.clone(),
     }
+}
+
+/// The beginning that a name has in common with others: up to the first delimiter after `prefix`, if there is one.
+fn common<'n>(name: &'n str, prefix: &str, delimiter: &str) -> Option<&'n str> {
+    let at = name.strip_prefix(prefix).filter(|_| !delimiter.is_empty())?.find(delimiter)?;
+    name.get(..prefix.len() + at + delimiter.len())
 }
 
 fn stripe_info(id: StripeId, stripe: &StripeRecord, code: &str, k: usize) -> StripeInfo {

@@ -2,19 +2,23 @@
 //!
 //! A put has one small row; each of its stripes has a row of its own from its grant to the end of the put. Stripes are
 //! granted in batches, each in one transaction, with consecutive ids. Their digests are recorded when the client
-//! reports them. The commit (`commit.rs`) turns all rows into an object in one transaction.
+//! reports them. A stream gets full stripes, twice as many in all with each batch, until its client tells its size;
+//! then the last stripe is granted in its true length, and those beyond it are undone. The commit (`commit.rs`) turns all rows into an object in one transaction.
 
 use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Division, Layout};
-use kintsu_wire::message::{DigestBytes, Encoding, WrittenStripe};
+use kintsu_wire::message::{Attributes, DigestBytes, Encoding, WrittenStripe};
 use redb::{ReadableTable, ReadableTableMetadata};
 
 use super::record::{self, CodeRecord, PendingPut, PendingStripe};
 use super::write::Tables;
 use super::{Meta, Snapshot, fence, tables};
 use crate::error::{CoordinatorError, Result};
+
+/// Stripes of a stream that are granted first: a stream is longer than one stripe.
+const FIRST_OF_STREAM: u64 = 2;
 
 /// The generation that blocks are written with.
 const FIRST_GENERATION: u32 = 1;
@@ -24,14 +28,16 @@ const FIRST_GENERATION: u32 = 1;
 pub struct NewPut {
     /// The name of the future object.
     pub name: String,
-    /// Its length in bytes.
-    pub size: u64,
+    /// Its length in bytes; `None` for a stream.
+    pub size: Option<u64>,
     /// Its code.
     pub code: CodeRecord,
     /// Whether it is encoded online or offline.
     pub encoding: Encoding,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
+    /// What its user says about it.
+    pub attributes: Attributes,
     /// Its stripes.
     pub division: Division,
     /// How many of them are granted at once.
@@ -66,10 +72,21 @@ impl Meta {
             }
             let code = t.code_key(&new.code)?;
             let id = t.next(tables::COUNT_PUT, 1)?;
-            let NewPut { name, size, encoding, replace, division, batch, .. } = new.clone();
-            let division = Some(division);
+            let NewPut { name, size, encoding, replace, attributes, division, batch, .. } = new.clone();
+            let (streamed, division) = (size.is_none(), Some(division));
             let (runs, fences) = (Vec::new(), BTreeMap::new());
-            let mut put = PendingPut { name, size, code, encoding, replace, division, runs, fences };
+            let mut put = PendingPut {
+                name,
+                size,
+                code,
+                encoding,
+                replace,
+                streamed,
+                attributes,
+                division,
+                runs,
+                fences,
+            };
             let stripes = grant(t, id, &mut put, batch, place.clone())?;
             t.set_put(id, &put)?;
             Ok((id, Granted { encoding, stripes }))
@@ -77,21 +94,25 @@ impl Meta {
     }
 
     /// Grants at most `batch` more stripes of a put, from position `from` on, and records the digests of stripes
-    /// that were written. Repeating the call gives the same stripes.
+    /// that were written. If `size` is given, a stream ends there. Repeating the call gives the same stripes.
     ///
     /// # Errors
-    /// No such put; stripes before `from` that are not granted yet; digests that do not fit; those of `place`.
+    /// No such put; stripes before `from` that are not granted yet; digests that do not fit; a size that the put
+    /// cannot have; those of `place`.
     pub fn more_stripes(
         &self,
         id: u64,
         from: u64,
         batch: u64,
-        written: &[WrittenStripe],
+        (written, size): (&[WrittenStripe], Option<u64>),
         place: impl FnMut(StripeId, &PendingPut, &Layout) -> Homes + Clone,
     ) -> Result<Granted> {
         self.together(|t| {
             let mut place = place.clone();
             let mut put = t.put(id)?.ok_or_else(|| unknown(id))?;
+            if let Some(size) = size {
+                end(t, id, &mut put, size)?;
+            }
             let granted = put.granted();
             if from > granted {
                 let expected = format!("at most {granted}, the first that is not granted");
@@ -226,6 +247,7 @@ fn grant(
     mut place: impl FnMut(StripeId, &Layout) -> Homes,
 ) -> Result<Vec<PendingStripe>> {
     let (Some(division), from) = (put.division, put.granted()) else { return Ok(Vec::new()) };
+    let batch = if put.size.is_some() { batch } else { from.max(FIRST_OF_STREAM).min(batch) };
     let count = division.count().saturating_sub(from).min(batch);
     let first = t.next(tables::COUNT_STRIPE, count)?;
     let mut stripes = Vec::with_capacity(count as usize);
@@ -241,6 +263,30 @@ fn grant(
         stripes.push(row);
     }
     Ok(stripes)
+}
+
+/// A stream ends after `size` bytes: forgets the stripes granted beyond, also the last one if it is not full.
+fn end(t: &mut Tables<'_>, id: u64, put: &mut PendingPut, size: u64) -> Result<()> {
+    if put.size == Some(size) {
+        return Ok(());
+    }
+    let (None, Some(division)) = (put.size, put.division) else {
+        let expected = put.size.map_or("none".into(), |size| format!("{size} bytes, as told before"));
+        return Err(invalid("size of a put", expected, size.to_string()));
+    };
+    let full = size / division.full().max(1);
+    for (_, stripe) in record::ids_of(&put.runs, full, u64::MAX) {
+        let row = pending(t, id, stripe)?;
+        if row.digests.is_some() {
+            let expected = format!("at least {} bytes, which were written", row.offset.saturating_add(1));
+            return Err(invalid("size of a put", expected, size.to_string()));
+        }
+        trash_pending(t, &row)?;
+        t.put_stripes.remove(stripe.0)?;
+    }
+    put.truncate(full);
+    (put.division, put.size) = (Some(division.ended(size)?), Some(size));
+    t.set_put(id, put)
 }
 
 /// A stripe of a put.

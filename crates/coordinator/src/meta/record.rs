@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{DIGEST_UNKNOWN, Division, Layout, LayoutKind};
 use kintsu_wire::FolderId;
-use kintsu_wire::message::{DigestBytes, Encoding};
+use kintsu_wire::message::{Attributes, Checksum, DigestBytes, Encoding};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize as SerializeDerive};
@@ -34,6 +34,12 @@ pub struct ObjectRecord {
     pub created: u64,
     /// Its stripes in order, as runs of ids: (first, count).
     pub runs: Vec<(u64, u64)>,
+    /// The checksum of all its bytes, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<Checksum>,
+    /// What its user says about it.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
 }
 
 impl ObjectRecord {
@@ -271,14 +277,20 @@ impl Fence {
 pub struct PendingPut {
     /// The name of the future object.
     pub name: String,
-    /// Its length in bytes.
-    pub size: u64,
+    /// Its length in bytes; `None` for a stream whose end is not known yet.
+    pub size: Option<u64>,
     /// Its code.
     pub code: u16,
     /// Whether it is encoded online or offline.
     pub encoding: Encoding,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
+    /// Whether it began as a stream: its client cannot read the bytes again.
+    #[serde(default)]
+    pub streamed: bool,
+    /// What its user says about it.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
     /// How it is divided into stripes; `None` in a put of version 2, which has all of its stripes.
     #[serde(default)]
     pub division: Option<Division>,
@@ -304,6 +316,16 @@ impl PendingPut {
     /// Appends a stripe.
     pub fn push(&mut self, id: StripeId) {
         push_id(&mut self.runs, id);
+    }
+
+    /// Forgets all stripes but the first `count`.
+    pub fn truncate(&mut self, count: u64) {
+        let mut left = count;
+        self.runs.retain_mut(|run| {
+            run.1 = run.1.min(left);
+            left -= run.1;
+            run.1 > 0
+        });
     }
 
     /// Replaces one stripe by another, if the old one is there.
@@ -472,6 +494,7 @@ mod tests {
         ) {
             let record = ObjectRecord {
                 id: 1, size: 1, code: 0, encoding: Encoding::Online, encoded: 0, created: 0, runs: runs.clone(),
+                checksum: None, attributes: Attributes::default(),
             };
             let all: Vec<u64> = runs.iter().flat_map(|&(id, n)| id..id + n).collect();
             let want: Vec<(u64, StripeId)> = all.iter().enumerate().skip(first as usize).take(limit as usize)
@@ -484,10 +507,12 @@ mod tests {
     fn a_stripe_takes_the_place_of_another() {
         let mut put = PendingPut {
             name: "a".into(),
-            size: 0,
+            size: Some(0),
             code: 0,
             encoding: Encoding::Online,
             replace: false,
+            streamed: false,
+            attributes: Attributes::default(),
             division: None,
             runs: Vec::new(),
             fences: BTreeMap::new(),
@@ -500,6 +525,15 @@ mod tests {
             put.swap(StripeId(old), StripeId(new));
         }
         assert_eq!(put.runs, [(21, 1), (20, 1), (23, 1), (22, 1)]);
+        put.runs = vec![(4, 3), (9, 1), (20, 5)];
+        for (count, runs) in
+            [(9, vec![(4, 3), (9, 1), (20, 5)]), (5, vec![(4, 3), (9, 1), (20, 1)]), (3, vec![(4, 3)])]
+        {
+            put.truncate(count);
+            assert_eq!(put.runs, runs);
+        }
+        put.truncate(0);
+        assert_eq!(put.granted(), 0);
     }
 
     #[test]

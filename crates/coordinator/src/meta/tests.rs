@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{Division, Layout, LayoutKind};
-use kintsu_wire::message::{BlockRef, DigestBytes, Encoding, FaultKind, HeldBlock, WrittenStripe};
+use kintsu_wire::message::{BlockRef, DigestBytes, Encoding, FaultKind, HeldBlock, List, WrittenStripe};
 use proptest::prelude::*;
 use redb::ReadableTable;
 
@@ -14,8 +14,8 @@ use crate::engine::commit::{Evidence, Told};
 use crate::engine::enroll::Range;
 
 const N: u8 = 4;
-const K: u8 = 2;
-const BLOCK: u64 = 8;
+pub(crate) const K: u8 = 2;
+pub(crate) const BLOCK: u64 = 8;
 
 pub(crate) fn code() -> CodeRecord {
     CodeRecord {
@@ -41,7 +41,13 @@ pub(crate) fn after_a_crash(dir: &Path) -> (tempfile::TempDir, Meta) {
 
 pub(crate) fn new_put(name: &str, size: u64, replace: bool, encoding: Encoding) -> NewPut {
     let division = Division::new(size, K.into(), 1, LayoutKind::Striped, BLOCK, 4).unwrap();
-    NewPut { name: name.into(), size, code: code(), encoding, replace, division, batch: 1 << 20 }
+    let (size, attributes) = (Some(size), Default::default());
+    NewPut { name: name.into(), size, code: code(), encoding, replace, attributes, division, batch: 1 << 20 }
+}
+
+/// All names with a prefix.
+pub(crate) fn all(prefix: &str) -> List {
+    List { prefix: prefix.into(), after: None, limit: u32::MAX, delimiter: String::new() }
 }
 
 /// Homes on nodes `from, from + 1, ..`.
@@ -124,7 +130,7 @@ pub(crate) fn check(meta: &Meta) {
         listed,
         "put_stripes"
     );
-    let (objects, _) = snapshot.list("", None, usize::MAX).unwrap();
+    let objects = snapshot.list(&all("")).unwrap().objects;
     assert_eq!(objects.iter().map(|o| o.stripes).sum::<u64>(), snapshot.totals().unwrap().stripes);
     assert_eq!(objects.iter().map(|o| o.size).sum::<u64>(), snapshot.totals().unwrap().object_bytes);
 }
@@ -329,9 +335,10 @@ fn lists_are_pages_in_order_of_name() {
     for name in ["b/1", "a", "b/2", "c", "b"] {
         store(&meta, name, 0, 0);
     }
-    let page = |prefix, after, limit| {
-        let (objects, more) = meta.snapshot().unwrap().list(prefix, after, limit).unwrap();
-        (objects.into_iter().map(|o| o.name).collect::<Vec<_>>().join(" "), more)
+    let page = |prefix: &str, after: Option<&str>, limit| {
+        let list = List { after: after.map(str::to_owned), limit, ..all(prefix) };
+        let page = meta.snapshot().unwrap().list(&list).unwrap();
+        (page.objects.into_iter().map(|o| o.name).collect::<Vec<_>>().join(" "), page.more)
     };
     assert_eq!(page("", None, 9), ("a b b/1 b/2 c".into(), false));
     assert_eq!(page("", None, 2), ("a b".into(), true));
@@ -340,6 +347,40 @@ fn lists_are_pages_in_order_of_name() {
     assert_eq!(page("b/", Some("a"), 1), ("b/1".into(), true));
     assert_eq!(page("b/", Some("b/2"), 5), (String::new(), false));
     assert_eq!(page("x", None, 5), (String::new(), false));
+}
+
+#[test]
+fn names_with_a_delimiter_are_listed_by_what_they_have_in_common() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let odd = format!("a/{}{}", char::MAX, char::MAX);
+    for name in ["a", "a/1", "a/b/1", "a/b/2", &odd, "a0", "b/1", "b/2", "c/", "c/x", "d//e"] {
+        store(&meta, name, 0, 0);
+    }
+    let pages = |prefix: &str, delimiter: &str, limit| {
+        let (mut shown, mut after) = (Vec::new(), None);
+        loop {
+            let list = List { after: after.clone(), limit, delimiter: delimiter.into(), ..all(prefix) };
+            let page = meta.snapshot().unwrap().list(&list).unwrap();
+            assert!(page.objects.len() + page.prefixes.len() <= limit as usize);
+            after = page.last().map(str::to_owned);
+            shown.extend(page.objects.into_iter().map(|object| object.name));
+            shown.extend(page.prefixes.into_iter().map(|prefix| format!("{prefix}*")));
+            if !page.more {
+                shown.sort();
+                return shown.join(" ");
+            }
+        }
+    };
+    for limit in [1, 2, 3, 100] {
+        assert_eq!(pages("", "/", limit), "a a/* a0 b/* c/* d/*", "{limit}");
+        assert_eq!(pages("a/", "/", limit), format!("a/1 a/b/* {odd}"));
+        assert_eq!(pages("a/b", "/", limit), "a/b/*");
+        assert_eq!(pages("c/", "/", limit), "c/ c/x");
+        assert_eq!(pages("d/", "/", limit), "d//*");
+        assert_eq!(pages("", "//", limit), format!("a a/1 a/b/1 a/b/2 {odd} a0 b/1 b/2 c/ c/x d//*"));
+        assert_eq!(pages("x", "/", limit), "");
+    }
 }
 
 #[test]
@@ -392,7 +433,8 @@ pub(crate) fn apply(meta: &Meta, op: Op) {
                 let count = size.div_ceil(BLOCK * u64::from(K));
                 while (put.stripes.len() as u64) < count && end != 1 {
                     let (at, told) = (put.stripes.len() as u64, written(&put));
-                    let more = meta.more_stripes(id, at, 1, &told, |_, _, l| Ok(homes(from, l))).unwrap();
+                    let more =
+                        meta.more_stripes(id, at, 1, (&told, None), |_, _, l| Ok(homes(from, l))).unwrap();
                     put.stripes.extend(more.stripes);
                 }
                 if let (true, Some(first)) = (end == 3, put.stripes.first_mut()) {
@@ -525,7 +567,7 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
     // Its nodes may have restarted meanwhile: they must be asked.
     let (down, told) = (Default::default(), Default::default());
     let evidence = Evidence { down: &down, told: &told, bearable: &|_| false };
-    let Commit::Unsure(doubts) = meta.try_commit(id, &written(&put), 1, &evidence).unwrap() else {
+    let Commit::Unsure(doubts) = meta.try_commit(id, &written(&put), (1, None), &evidence).unwrap() else {
         panic!("committed unseen")
     };
     assert_eq!(
@@ -540,7 +582,7 @@ fn a_put_of_version_2_is_taken_over_with_its_stripes() {
         })
         .collect();
     let evidence = Evidence { told: &told, ..evidence };
-    let Commit::Visible(object) = meta.try_commit(id, &written(&put), 1, &evidence).unwrap() else {
+    let Commit::Visible(object) = meta.try_commit(id, &written(&put), (1, None), &evidence).unwrap() else {
         panic!("all blocks are there")
     };
     assert_eq!((object.size, object.stripes), (40, 3));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kintsu_wire::message::Encoding;
+use kintsu_wire::message::{Attributes, Encoding};
 use redb::ReadableTable;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,10 @@ pub(super) fn take_over(t: &mut Tables<'_>) -> Result<()> {
         fences.extend(
             stripes.iter().flat_map(|s| s.homes.iter().flatten()).map(|&node| (node, Fence::UNKNOWN)),
         );
-        let mut put = PendingPut { name, size, code, encoding, replace, division: None, runs, fences };
+        let (size, attributes) = (Some(size), Attributes::default());
+        let (streamed, division) = (false, None);
+        let mut put =
+            PendingPut { name, size, code, encoding, replace, streamed, attributes, division, runs, fences };
         for stripe in stripes {
             put.push(stripe.id);
             t.set_pending(&PendingStripe { put: id, ..stripe })?;

@@ -7,16 +7,16 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use kintsu_client::{Client, FileSource, PutOptions};
 use kintsu_kernel::{Kernel, Mode};
-use kintsu_wire::message::Encoding;
 use serde::Serialize;
 
-use crate::command::Cluster;
+use crate::command::{Cluster, stream};
 use crate::output;
 
 /// What to measure.
@@ -86,17 +86,13 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
 
     let stored = options.size * code.n() as u64 / code.k() as u64;
     let mut samples: Vec<(&str, Vec<Sample>)> =
-        ["put", "write with sync", "copy with sync", "get", "read", "kernel"].map(|w| (w, Vec::new())).into();
+        ["put", "write with sync", "copy with sync", "get", "read", "kernel", "put from a pipe"]
+            .map(|w| (w, Vec::new()))
+            .into();
     for run in 0..options.runs.max(1) {
         progress(&format!("run {} of {}", run + 1, options.runs.max(1)));
         let name = format!("object-{run}");
-        let put = PutOptions {
-            code: options.code.clone(),
-            encoding: Encoding::Online,
-            block_bytes: None,
-            cell_bytes: None,
-            replace: false,
-        };
+        let put = PutOptions::new(&options.code);
         let source = Arc::new(FileSource::open(&file)?);
         let started = clock();
         client.put(source, &name, put, |_, _| {}).await?;
@@ -110,9 +106,24 @@ pub async fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::R
         samples[4].1.push(timed(|| read(&file))?);
         samples[5].1.push(timed(|| encode(&*code, options.size))?);
         client.remove(&name).await?;
+        let started = clock();
+        put_pipe(&client, &file, &name, &options.code).await?;
+        samples[6].1.push(since(started));
+        client.remove(&name).await?;
     }
     cluster.shutdown().await?;
     Ok(report(options, &*code, nodes, &samples))
+}
+
+/// Stores the bytes of a file that come through a pipe.
+async fn put_pipe(client: &Client, file: &Path, name: &str, code: &str) -> anyhow::Result<()> {
+    let (reader, mut writer) = std::io::pipe()?;
+    let mut file = File::open(file)?;
+    let copying = tokio::task::spawn_blocking(move || std::io::copy(&mut file, &mut writer));
+    let mut stream = stream(OwnedFd::from(reader).into());
+    client.put_stream(&mut *stream, name, PutOptions::new(code), |_| {}).await?;
+    copying.await??;
+    Ok(())
 }
 
 fn clock() -> (Instant, f64) {
@@ -224,6 +235,7 @@ fn report(
             best(3) / best(4),
             rows[3].cores_busy
         ),
+        format!("a put from a pipe reaches {:.2} of the rate of a put of a file", best(6) / best(0)),
         "client, agents and coordinator share the processors here, and every byte crosses loopback with its checksums".into(),
     ];
     Report {

@@ -290,10 +290,11 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> anyhow::Res
         let name = format!("bench/object-{:08}", filled.objects.len());
         let new = NewPut {
             name: name.clone(),
-            size: count * STRIPE_BYTES,
+            size: Some(count * STRIPE_BYTES),
             code: record.clone(),
             encoding: Encoding::Online,
             replace: false,
+            attributes: Default::default(),
             division: Division::new(
                 count * STRIPE_BYTES,
                 code.k(),
@@ -435,7 +436,8 @@ async fn latencies(
         coordinator.objects.lookup(Lookup { name: name.clone(), first: 0, limit: 1 }).await?;
         stat.push(started.elapsed());
         let started = Instant::now();
-        coordinator.objects.list(List { prefix: "bench/".into(), after: Some(name), limit: 1000 }).await?;
+        let list = List { prefix: "bench/".into(), after: Some(name), limit: 1000, delimiter: String::new() };
+        coordinator.objects.list(list).await?;
         ls.push(started.elapsed());
         let started = Instant::now();
         put_one(coordinator, i).await?;
@@ -456,12 +458,13 @@ async fn latencies(
 async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> anyhow::Result<()> {
     let begin = BeginPut {
         name: format!("new/object-{i}"),
-        size: STRIPE_BYTES,
+        size: Some(STRIPE_BYTES),
         code: CODE.into(),
         encoding: Encoding::Online,
         block_bytes: Some(BLOCK_BYTES),
         cell_bytes: Some(CELL_BYTES),
         replace: false,
+        attributes: Default::default(),
     };
     let ticket = coordinator.objects.begin_put(begin).await?.into_inner();
     let written = |s: &kintsu_wire::message::StripeGrant| WrittenStripe {
@@ -474,7 +477,7 @@ async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> anyhow::Resu
             .collect(),
     };
     let stripes = ticket.stripes.iter().map(written).collect();
-    coordinator.objects.commit_put(CommitPut { put: ticket.put, stripes }).await?;
+    coordinator.objects.commit_put(CommitPut { put: ticket.put, stripes, checksum: None }).await?;
     Ok(())
 }
 

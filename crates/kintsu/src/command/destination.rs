@@ -2,7 +2,7 @@
 //!
 //! A regular file is written without a name in the folder of the real file, and gets its name when it is whole. So
 //! a failed read leaves the old file as it was, and a killed one leaves nothing. On file systems without unnamed
-//! files (`O_TMPFILE`) the part has the name `.NAME.kintsu-part-PID`, and stays after a kill. The new file keeps
+//! files (`O_TMPFILE`) the part has the name `.NAME.kintsu-part-PID-N`, and stays after a kill. The new file keeps
 //! the mode of the file that it replaces, and the owner if permitted. Links are followed. Anything but a regular
 //! file (a FIFO, a device) is written to directly, never replaced.
 
@@ -13,12 +13,16 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
 use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, OFlags, Uid};
 
 /// Most links that are followed, one after the other.
 const MOST_LINKS: usize = 40;
+
+/// Parts that were named until now.
+static PARTS: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of a file's name that are kept in the name of its part, so that the whole name stays below 255 bytes.
 const NAME_BYTES: usize = 200;
@@ -213,7 +217,9 @@ fn part_of(path: &Path) -> PathBuf {
     let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
     let mut part = OsString::from(".");
     part.push(OsString::from_vec(name[..name.len().min(NAME_BYTES)].to_vec()));
-    part.push(format!(".kintsu-part-{}", std::process::id()));
+    // Long names may be cut to the same.
+    let number = PARTS.fetch_add(1, Ordering::Relaxed);
+    part.push(format!(".kintsu-part-{}-{number}", std::process::id()));
     folder_of(path).join(part)
 }
 

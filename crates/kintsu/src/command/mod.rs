@@ -7,7 +7,9 @@ mod confirm;
 mod destination;
 mod explain;
 mod generate;
+mod input;
 mod job;
+mod list;
 mod node;
 mod object;
 mod quarantine;
@@ -16,9 +18,11 @@ mod rebuild;
 mod remove;
 mod serve;
 mod sim;
+mod tree;
 
 use std::process::ExitCode;
 
+pub use input::stream;
 pub use job::as_json as job_json;
 pub use serve::Cluster;
 
@@ -55,13 +59,13 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             let options = Options { token: cli.token, ..Options::default() };
             let client = Client::connect(&cli.coordinator, options).await?;
             let context = Context { client, json: cli.json };
-            tokio::select! {
+            let done = tokio::select! {
                 done = on_cluster(command, &context) => done,
-                code = interrupted() => {
-                    context.client.close().await;
-                    code
-                }
-            }
+                code = interrupted() => code,
+            };
+            // A put that has failed is undone at once.
+            context.client.close().await;
+            done
         }
     }
 }
@@ -70,7 +74,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
     match command {
         Command::Put(args) => object::put(args, context).await,
         Command::Get(args) => object::get(args, context).await,
-        Command::Ls(args) => object::ls(args, context).await,
+        Command::Ls(args) => list::ls(args, context).await,
         Command::Rm(args) => remove::run(args, context).await,
         Command::Stat(args) => object::stat(args, context).await,
         Command::Nodes => node::list(context).await,

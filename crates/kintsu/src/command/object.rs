@@ -1,45 +1,103 @@
-//! `kintsu put`, `get`, `ls`, `stat`.
+//! `kintsu put`, `get`, `stat`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use kintsu_client::{FileSource, GetOptions, PutOptions};
+use kintsu_client::{Client, ClientError, GetOptions, GetReport, PutOptions};
 use kintsu_dag::BlockIndex;
-use kintsu_wire::message::{Encoding, ObjectInfo};
+use kintsu_wire::message::{Attributes, Encoding, ObjectInfo};
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
 
 use super::Context;
 use super::destination::Destination;
+use super::input::Input;
 use crate::cli::{self, EncodeWhen};
-use crate::{output, progress, units::human};
+use crate::units::{human, moment};
+use crate::{output, progress};
+
+/// How `kintsu put` stores, as far as its user says.
+pub struct Wish {
+    code: Option<String>,
+    encoding: Encoding,
+    block_bytes: Option<u64>,
+    cell_bytes: Option<u32>,
+    replace: bool,
+    attributes: Attributes,
+}
+
+impl Wish {
+    fn of(args: &cli::Put) -> anyhow::Result<Self> {
+        let mut user = BTreeMap::new();
+        for (key, value) in &args.meta {
+            let again = user.insert(key.clone(), value.clone()).is_some();
+            anyhow::ensure!(!again, "--meta {key}: expected one value, got several");
+        }
+        let attributes = Attributes { content_type: args.content_type.clone(), user };
+        attributes.check().map_err(|(expected, got)| anyhow::anyhow!("expected {expected}, got {got}"))?;
+        Ok(Self {
+            code: args.code.clone(),
+            encoding: match args.encode {
+                EncodeWhen::Online => Encoding::Online,
+                EncodeWhen::Offline => Encoding::Offline,
+            },
+            block_bytes: args.block.map(|block| block.0),
+            cell_bytes: args.cell.map(|cell| cell.as_u32("--cell")).transpose()?,
+            replace: args.replace,
+            attributes,
+        })
+    }
+
+    /// The options for one object. Without a code, it is that of the object which is replaced.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn options(&self, client: &Client, name: &str) -> Result<PutOptions, ClientError> {
+        let code = match &self.code {
+            Some(code) => code.clone(),
+            None if self.replace => match client.info(name).await {
+                Ok(old) => old.code,
+                Err(ClientError::NotFound(_)) => cli::DEFAULT_CODE.into(),
+                Err(error) => return Err(error),
+            },
+            None => cli::DEFAULT_CODE.into(),
+        };
+        Ok(PutOptions {
+            code,
+            encoding: self.encoding,
+            block_bytes: self.block_bytes,
+            cell_bytes: self.cell_bytes,
+            replace: self.replace,
+            attributes: self.attributes.clone(),
+        })
+    }
+}
 
 /// `kintsu put`.
 pub async fn put(args: cli::Put, context: &Context) -> anyhow::Result<ExitCode> {
-    let source =
-        FileSource::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
-    let options = PutOptions {
-        code: args.code,
-        encoding: match args.encode {
-            EncodeWhen::Online => Encoding::Online,
-            EncodeWhen::Offline => Encoding::Offline,
-        },
-        block_bytes: args.block.map(|block| block.0),
-        cell_bytes: args.cell.map(|cell| cell.as_u32("--cell")).transpose()?,
-        replace: args.replace,
-    };
-    let bar = progress::bytes(&format!("put {}", args.name));
+    let wish = Wish::of(&args)?;
+    let (client, name) = (&context.client, args.name.as_str());
     let started = std::time::Instant::now();
-    let object = context
-        .client
-        .put(Arc::new(source), &args.name, options, |done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
-        })
-        .await?;
+    let object = match Input::open(&args.file).await? {
+        Input::Folder(folder) => return super::tree::put(folder, name, wish, context).await,
+        Input::File(source) => {
+            let options = wish.options(client, name).await?;
+            let bar = progress::bytes(&format!("put {name}"));
+            let show = |done, total| {
+                bar.set_length(total);
+                bar.set_position(done);
+            };
+            client.put(Arc::new(source), name, options, show).await?
+        }
+        Input::Stream(mut stream) => {
+            let options = wish.options(client, name).await?;
+            let bar = progress::stream(&format!("put {name}"));
+            client.put_stream(&mut *stream, name, options, |done| bar.set_position(done)).await?
+        }
+    };
     progress::clear();
     if context.json {
         output::json(&object)?;
@@ -92,8 +150,29 @@ fn describe(object: &ObjectInfo) -> String {
     )
 }
 
+/// What else is known of an object, one line each.
+fn details(object: &ObjectInfo) -> String {
+    let sum = object.checksum.map_or_else(|| "not known".into(), |sum| sum.to_string());
+    let mut lines = vec![
+        format!("changed   {}", moment(object.created)),
+        format!("size      {} bytes", object.size),
+        format!("checksum  {sum}"),
+    ];
+    lines.extend(object.attributes.content_type.iter().map(|kind| format!("type      {kind}")));
+    lines.extend(object.attributes.user.iter().map(|(key, value)| format!("meta      {key}={value}")));
+    lines.join("\n")
+}
+
 /// `kintsu get`.
 pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> {
+    let options = GetOptions { method: args.method.map(Into::into) };
+    let slice = args.slice.0;
+    let tree = || super::tree::get(&args.name, args.out.clone(), slice, options, context);
+    let like_folders = [args.name.as_bytes(), args.out.as_os_str().as_encoded_bytes()];
+    let like_a_folder = args.name.is_empty() || like_folders.iter().any(|path| path.ends_with(b"/"));
+    if args.range.is_none() && like_a_folder && is_tree(&args.name, context).await? {
+        return tree().await;
+    }
     let range = match args.range {
         None => None,
         Some(range) => {
@@ -102,31 +181,23 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
             Some(range.first..last + 1)
         }
     };
-    let client = context.client.in_slices(args.slice.0);
-    let options = GetOptions { method: args.method.map(Into::into) };
     let bar = progress::bytes(&format!("get {}", args.name));
     let show = |done: u64, total: u64| {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let destination = Destination::of(&args.out, &args.name)?;
-    let to_stdout = matches!(destination, Destination::Stdout);
-    if matches!(destination, Destination::Through(_)) {
-        // Opening it may wait for a reader, and may lose its content, so check first that the object exists.
-        context.client.info(&args.name).await?;
+    let client = context.client.in_slices(slice);
+    let read = get_to(&client, &args.name, range, options, &args.out, show).await;
+    let missing = args.range.is_none() && read.as_ref().is_err_and(is_missing);
+    if missing && is_tree(&args.name, context).await? {
+        return tree().await;
     }
-    let opened = tokio::task::spawn_blocking(|| destination.open()).await??;
-    let file = tokio::fs::File::from_std(opened.file.try_clone()?);
-    let mut out = tokio::io::BufWriter::with_capacity(1 << 20, file);
-    let report = client.get_with(&args.name, range, options, &mut out, show).await?;
-    out.flush().await?;
-    tokio::task::spawn_blocking(|| opened.publish())
-        .await?
-        .with_context(|| format!("cannot write {}", args.out.display()))?;
+    let report = read?;
     progress::clear();
     let value = json!({
         "name": args.name, "bytes": report.bytes, "degraded_stripes": report.degraded_stripes,
     });
+    let to_stdout = Destination::of(&args.out, &args.name).is_ok_and(|to| matches!(to, Destination::Stdout));
     match (context.json, to_stdout) {
         (true, false) => output::json(&value)?,
         (true, true) => eprintln!("{value}"),
@@ -145,34 +216,47 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// `kintsu ls`.
-pub async fn ls(args: cli::Ls, context: &Context) -> anyhow::Result<ExitCode> {
-    let mut after = args.after;
-    let mut left = args.limit.unwrap_or(u64::MAX);
-    let mut first = true;
-    if context.json {
-        print!("[");
+fn is_missing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ClientError::NotFound(_)))
+}
+
+/// Whether the name means all objects below it: no object has it, and it ends like a folder or others are below it.
+async fn is_tree(name: &str, context: &Context) -> anyhow::Result<bool> {
+    if name.is_empty() {
+        return Ok(true);
     }
-    while left > 0 {
-        let page = context.client.list(&args.prefix, after.as_deref(), left.min(1000) as u32).await?;
-        for object in &page.objects {
-            if context.json {
-                print!("{}{}", if first { "" } else { ",\n " }, serde_json::to_string(object)?);
-            } else {
-                output::line(&format!("{:>10}  {:32} {}", human(object.size), object.code, object.name))?;
-            }
-            first = false;
-        }
-        left -= page.objects.len() as u64;
-        after = page.objects.last().map(|o| o.name.clone());
-        if !page.more || after.is_none() {
-            break;
-        }
+    match context.client.info(name).await {
+        Err(ClientError::NotFound(_)) => Ok(name.ends_with('/') || super::tree::exists(name, context).await?),
+        Ok(_) => Ok(false),
+        Err(error) => Err(error.into()),
     }
-    if context.json {
-        output::line("]")?;
+}
+
+/// Reads an object into what `path` means.
+///
+/// # Errors
+/// It cannot be read or written; a regular file is then as it was.
+pub async fn get_to(
+    client: &Client,
+    name: &str,
+    range: Option<Range<u64>>,
+    options: GetOptions,
+    path: &Path,
+    show: impl Fn(u64, u64),
+) -> anyhow::Result<GetReport> {
+    let destination = Destination::of(path, name)?;
+    if matches!(destination, Destination::Through(_)) {
+        // Opening it may wait for a reader, and may lose its content, so check first that the object exists.
+        client.info(name).await?;
     }
-    Ok(ExitCode::SUCCESS)
+    let opened = tokio::task::spawn_blocking(|| destination.open()).await??;
+    let file = tokio::fs::File::from_std(opened.file.try_clone()?);
+    let mut out = tokio::io::BufWriter::with_capacity(1 << 20, file);
+    let report = client.get_with(name, range, options, &mut out, show).await?;
+    tokio::task::spawn_blocking(|| opened.publish())
+        .await?
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(report)
 }
 
 /// `kintsu stat`.
@@ -208,6 +292,7 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
         return Ok(ExitCode::SUCCESS);
     }
     output::line(&describe(&object))?;
+    output::line(&details(&object))?;
     let mut table = output::table(["stripe", "block", "node", "rack", "length", "checksum", "path"]);
     for row in &rows {
         let text = |key: &str| row[key].as_str().map_or_else(|| row[key].to_string(), str::to_owned);

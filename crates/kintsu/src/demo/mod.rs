@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 use kintsu_client::{Client, FileSource, Options, PutOptions};
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::Method;
-use kintsu_wire::message::{Encoding, JobEvent, JobReport, RepairTarget};
+use kintsu_wire::message::{JobEvent, JobReport, RepairTarget};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -174,13 +174,7 @@ fn hex(bytes: &[u8]) -> String {
 
 async fn put(client: &Client, file: &Path, name: &str, code: &str) -> anyhow::Result<()> {
     let bar = progress::bytes(&format!("put {name}"));
-    let options = PutOptions {
-        code: code.into(),
-        encoding: Encoding::Online,
-        block_bytes: Some(BLOCK_BYTES),
-        cell_bytes: None,
-        replace: false,
-    };
+    let options = PutOptions { block_bytes: Some(BLOCK_BYTES), ..PutOptions::new(code) };
     let show = |done, total| {
         bar.set_length(total);
         bar.set_position(done);

@@ -200,6 +200,24 @@ impl Cluster {
         self.json(&args);
     }
 
+    /// Starts `put -`, which reads from a pipe.
+    pub fn spawn_stream(&self, name: &str, more: &[&str]) -> Child {
+        let mut command = kintsu();
+        command.args(["put", "-", name, "--json"]).args(more).env("KINTSU_COORDINATOR", &self.endpoint);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Stores the bytes of a file that come through a pipe; returns the JSON.
+    pub fn put_stream(&self, file: &Path, name: &str, more: &[&str]) -> Value {
+        let mut child = self.spawn_stream(name, more);
+        let mut pipe = child.stdin.take().unwrap();
+        std::io::copy(&mut std::fs::File::open(file).unwrap(), &mut pipe).unwrap();
+        drop(pipe);
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success(), "{name}: {}", text(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+
     /// Reads an object and returns the SHA-256 of its bytes.
     pub fn get_sha(&self, name: &str) -> String {
         let out = self.dir.path().join("out");

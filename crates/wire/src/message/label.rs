@@ -7,7 +7,7 @@ use kintsu_dag::NodeId;
 use kintsu_plan::Layout;
 use serde::{Deserialize, Serialize};
 
-use super::{DigestBytes, Encoding};
+use super::{Attributes, DigestBytes, Encoding};
 use crate::ClusterId;
 
 /// See the head of this file.
@@ -32,14 +32,18 @@ pub struct ObjectLabel {
     pub id: u64,
     /// Its name.
     pub name: String,
-    /// Its length in bytes.
-    pub size: u64,
+    /// Its length in bytes; `None` in a stripe of a stream that was written before its end was known. The last
+    /// stripe of a stream tells it.
+    pub size: Option<u64>,
     /// Seconds since 1970 when it began to be written.
     pub created: u64,
     /// Whether it is encoded online or offline.
     pub encoding: Encoding,
     /// Its code.
     pub code: CodeLabel,
+    /// What its user says about it.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
 }
 
 /// A code as data.
@@ -104,10 +108,11 @@ mod tests {
             object: ObjectLabel {
                 id: 1 << 40,
                 name: "x".repeat(1024),
-                size: 1 << 40,
+                size: Some(1 << 40),
                 created: 1 << 31,
                 encoding: Encoding::Online,
                 code: CodeLabel::of(code.as_ref(), None),
+                attributes: Attributes::default(),
             },
             offset: 1 << 39,
             layout: Layout {

@@ -7,7 +7,7 @@ use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use kintsu_plan::{Layout, Rates};
 use serde::{Deserialize, Serialize};
 
-use super::{DigestBytes, ObjectLabel};
+use super::{Attributes, Checksum, DigestBytes, ObjectLabel};
 use crate::ClusterId;
 
 /// When parity is made.
@@ -25,8 +25,8 @@ pub enum Encoding {
 pub struct BeginPut {
     /// Its name.
     pub name: String,
-    /// Its length in bytes.
-    pub size: u64,
+    /// Its length in bytes; `None` for a stream, whose client tells it at the end (see [`MoreStripes::size`]).
+    pub size: Option<u64>,
     /// Name of the code.
     pub code: String,
     /// When to encode.
@@ -37,6 +37,9 @@ pub struct BeginPut {
     pub cell_bytes: Option<u32>,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
+    /// What its user says about it.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
 }
 
 /// Permission to write one stripe.
@@ -89,6 +92,10 @@ pub struct PutTicket {
 
 /// A client needs the next stripes of its put, and reports those that it has written. Repeating this call is
 /// harmless.
+///
+/// The stripes of a stream are granted in full length, and a few ahead of the bytes. When the client has seen the
+/// end of the stream, it asks for the last stripe with the `size` of the object: the answer has the last stripe in
+/// its true length, and stripes that were granted beyond it are undone.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MoreStripes {
     /// From [`PutTicket`].
@@ -97,6 +104,9 @@ pub struct MoreStripes {
     pub from: u64,
     /// Stripes whose blocks are durable; the commit need not name them again.
     pub written: Vec<WrittenStripe>,
+    /// The object's length in bytes, once the client of a stream knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
 }
 
 /// The answer to [`MoreStripes`].
@@ -133,6 +143,9 @@ pub struct CommitPut {
     pub put: u64,
     /// Each stripe that no [`MoreStripes`] reported: its id and the digest of each block that was written.
     pub stripes: Vec<WrittenStripe>,
+    /// The checksum of all bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<Checksum>,
 }
 
 /// The answer to [`CommitPut`].
@@ -184,6 +197,13 @@ pub struct ObjectInfo {
     pub stripes: u64,
     /// Seconds since 1970 when it became visible.
     pub created: u64,
+    /// The checksum of all its bytes; `None` if it was written by an earlier version, or if its metadata were
+    /// rebuilt from blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<Checksum>,
+    /// What its user said about it. A [`ListPage`] leaves out the user's own attributes.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
 }
 
 /// A client wants to read an object, or to know where its blocks are.
@@ -255,10 +275,13 @@ pub struct ObjectView {
 pub struct List {
     /// Only names with this prefix.
     pub prefix: String,
-    /// Only names after this one.
+    /// Only names after this one; all names with this prefix are left out if it is one of [`ListPage::prefixes`].
     pub after: Option<String>,
-    /// Most names in the answer.
+    /// Most names and prefixes in the answer.
     pub limit: u32,
+    /// Names that are alike up to the first of these after `prefix` are given as one prefix; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub delimiter: String,
 }
 
 /// The answer to [`List`].
@@ -266,8 +289,19 @@ pub struct List {
 pub struct ListPage {
     /// In order of name.
     pub objects: Vec<ObjectInfo>,
+    /// The beginnings of other names, up to and including the delimiter, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prefixes: Vec<String>,
     /// Whether there are more.
     pub more: bool,
+}
+
+impl ListPage {
+    /// The last name or prefix of the page, after which the next page begins.
+    pub fn last(&self) -> Option<&str> {
+        let object = self.objects.last().map(|object| object.name.as_str());
+        object.max(self.prefixes.last().map(String::as_str))
+    }
 }
 
 /// Remove an object.

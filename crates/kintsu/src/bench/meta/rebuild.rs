@@ -123,10 +123,11 @@ impl Inventory {
             object: ObjectLabel {
                 id: object.id,
                 name: object.name.clone(),
-                size: object.stripes * STRIPE_BYTES,
+                size: Some(object.stripes * STRIPE_BYTES),
                 created: CREATED,
                 encoding: Encoding::Online,
                 code: self.code.clone(),
+                attributes: Default::default(),
             },
             offset: u64::from(stripe.number) * STRIPE_BYTES,
             layout: stripe.layout,

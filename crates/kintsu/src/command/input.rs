@@ -1,0 +1,75 @@
+//! What `kintsu put` reads: a file, a folder, or a stream (standard input, a pipe, a FIFO, a device).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use kintsu_client::FileSource;
+use tokio::io::AsyncRead;
+use tokio::net::unix::pipe;
+
+/// Bytes that a pipe should hold, so that its two ends wait for each other less often.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Bytes of a stream that is not a pipe that are read at a time.
+const CHUNK_BYTES: usize = 2 << 20;
+
+/// What is stored.
+pub enum Input {
+    /// A regular file.
+    File(FileSource),
+    /// All files of a folder.
+    Folder(PathBuf),
+    /// Bytes that come in order, and whose number is not known.
+    Stream(Stream),
+}
+
+/// Bytes that come in order.
+pub type Stream = Box<dyn AsyncRead + Send + Unpin>;
+
+impl Input {
+    /// Opens what is at `path`, `-` for standard input. Waits until a FIFO has a writer.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn open(path: &Path) -> anyhow::Result<Self> {
+        let named = || format!("cannot read {}", path.display());
+        if path == Path::new("-") {
+            let stdin = io::stdin().as_fd().try_clone_to_owned();
+            return stdin.map(|fd| Self::Stream(stream(fd.into()))).context("cannot read standard input");
+        }
+        let found = std::fs::metadata(path).with_context(named)?;
+        if found.is_dir() {
+            return Ok(Self::Folder(path.to_owned()));
+        }
+        if found.is_file() {
+            return FileSource::open(path).map(Self::File).map_err(|e| anyhow::anyhow!("cannot read {e}"));
+        }
+        anyhow::ensure!(!found.file_type().is_socket(), "cannot read {}: it is a socket", path.display());
+        let owned = path.to_owned();
+        let opened = tokio::task::spawn_blocking(move || File::open(owned)).await?;
+        opened.map(|file| Self::Stream(stream(file))).with_context(named)
+    }
+}
+
+/// The bytes of an open file, from its position on.
+pub fn stream(file: File) -> Stream {
+    if file.metadata().is_ok_and(|found| found.file_type().is_fifo())
+        && let Ok(receiver) = without_waiting(&file)
+    {
+        return Box::new(receiver);
+    }
+    let mut file = tokio::fs::File::from_std(file);
+    file.set_max_buf_size(CHUNK_BYTES);
+    Box::new(file)
+}
+
+/// The same pipe, opened again: other holders of the open file do not want to be told to come back later.
+fn without_waiting(file: &File) -> io::Result<pipe::Receiver> {
+    // A smaller pipe is slower, nothing more.
+    let _ = rustix::pipe::fcntl_setpipe_size(file, PIPE_BYTES);
+    pipe::OpenOptions::new().open_receiver(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
