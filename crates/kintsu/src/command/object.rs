@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use super::Context;
+use super::damage::{Damage, fault};
 use super::destination::Destination;
 use crate::cli::{self, EncodeWhen};
 use crate::{output, progress, units::human};
@@ -179,12 +180,13 @@ pub async fn ls(args: cli::Ls, context: &Context) -> anyhow::Result<ExitCode> {
 pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
     let object = context.client.info(&args.name).await?;
     let nodes = context.client.nodes().await?.nodes;
-    let mut rows = Vec::new();
+    let (mut rows, mut damage) = (Vec::new(), Damage::default());
     let mut at = 0;
     while at < object.stripes {
         let view = context.client.stripes(&args.name, at, 256).await?;
         anyhow::ensure!(!view.stripes.is_empty(), "{} changed while it was read; try again", args.name);
         for stripe in &view.stripes {
+            damage.add(stripe, view.definition.as_ref(), &nodes);
             for block in stripe.blocks.iter().flatten() {
                 let node = nodes.iter().find(|n| n.id == block.node);
                 rows.push(json!({
@@ -196,6 +198,7 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
                     "length": block.len,
                     "checksum": block.digest.map(|d| kintsu_store::Digest(d).to_string()),
                     "lost": block.lost,
+                    "fault": fault(block, &nodes),
                 }));
             }
         }
@@ -204,6 +207,7 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
     if context.json {
         let mut value = serde_json::to_value(&object)?;
         value["blocks"] = rows.into();
+        value["damage"] = damage.json();
         output::json(&value)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -211,11 +215,11 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
     let mut table = output::table(["stripe", "block", "node", "rack", "length", "checksum", "path"]);
     for row in &rows {
         let text = |key: &str| row[key].as_str().map_or_else(|| row[key].to_string(), str::to_owned);
-        let lost = if row["lost"] == true { " LOST" } else { "" };
+        let fault = row["fault"].as_str().map_or(String::new(), |fault| format!(" {fault}"));
         table.add_row([
             text("stripe"),
             text("index"),
-            text("node") + lost,
+            text("node") + &fault,
             text("rack"),
             text("length"),
             text("checksum"),
@@ -223,5 +227,6 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
         ]);
     }
     output::line(&table.to_string())?;
+    damage.lines().iter().try_for_each(|line| output::line(line))?;
     Ok(ExitCode::SUCCESS)
 }
