@@ -28,7 +28,12 @@ fn main() {
     ];
     let operation = [
         ("status", "Nothing", "ClusterStatus", false),
+        ("health", "AskHealth", "Health", false),
+        ("space", "AskSpace", "Space", false),
         ("nodes", "Nothing", "NodeList", false),
+        ("jobs", "Nothing", "JobList", false),
+        ("cancel_job", "JobId", "JobInfo", false),
+        ("follow_job", "JobId", "JobEvent", true),
         ("command_node", "NodeCommand", "JobEvent", true),
         ("forget_node", "NodeRef", "Done", false),
         ("encode", "Encode", "JobEvent", true),

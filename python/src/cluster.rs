@@ -213,10 +213,10 @@ impl Cluster {
         self.follow(py, self.client.scrub(node.map(NodeId)))
     }
 
-    /// `stop`, `start`, `wipe` or `drain`.
+    /// `stop`, `start`, `wipe`, `drain` or `undrain`.
     fn command_node<'py>(&self, py: Python<'py>, node: u32, action: &str) -> PyResult<Bound<'py, PyAny>> {
         let action: NodeAction = serde_json::from_value(json!(action))
-            .map_err(|_| invalid("command to a node", "stop, start, wipe or drain", action))?;
+            .map_err(|_| invalid("command to a node", "stop, start, wipe, drain or undrain", action))?;
         self.follow(py, self.client.command_node(NodeId(node), action))
     }
 

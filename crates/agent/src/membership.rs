@@ -1,5 +1,6 @@
 //! Belonging to a cluster: registration and heartbeats.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -30,6 +31,9 @@ const MOST_LABEL_BYTES: usize = 8 << 20;
 /// Least time between two records of the metadata's history in the folder.
 const REMEMBER_EVERY: Duration = Duration::from_secs(5);
 
+/// How long an agent waits for its coordinator before it says so, and then between two such lines.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
 /// Least time between two log lines about a coordinator of another cluster.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
@@ -45,6 +49,8 @@ pub async fn register(
     let refused = |detail| AgentError::Refused { coordinator: address.clone(), detail };
     let mut pause = FIRST_PAUSE;
     let mut taken = 0;
+    let begun = Instant::now();
+    let mut said = begun;
     loop {
         let listing = list(shared.store.clone()).await;
         let listing = listing.map_err(|e| refused(format!("its own blocks cannot be listed: {e}")))?;
@@ -53,7 +59,14 @@ pub async fn register(
             Err(Failure::Own(error)) => return Err(error),
             Err(Failure::Said(status)) => match status.code() {
                 Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled => {
-                    tracing::info!("the coordinator cannot be reached: {}", status.message());
+                    if said.elapsed() >= SAY_EVERY {
+                        said = Instant::now();
+                        let (dir, waited) = (shared.config.dir.display(), begun.elapsed().as_secs());
+                        let why = words(&status);
+                        tracing::warn!(
+                            "the agent of {dir} waits for the coordinator at {address} ({waited} s so far): {why}"
+                        );
+                    }
                 }
                 Code::AlreadyExists if taken < TRIES_WHILE_TAKEN => taken += 1,
                 _ => {
@@ -220,6 +233,7 @@ fn foreign(shared: &Shared, refusal: &Status) -> Option<AgentError> {
 /// Sends heartbeats until the agent ends; registers again when the coordinator demands it.
 pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut registered: Registered) {
     let mut remembered = Instant::now();
+    let (mut heard, mut said) = (Instant::now(), Instant::now());
     let mut complained: Option<Instant> = None;
     let mut failed = None;
     loop {
@@ -229,7 +243,7 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
         let message = Heartbeat {
             node: registered.node,
             incarnation: shared.incarnation,
-            usage: usage(shared.store.clone()).await,
+            usage: usage(shared.clone()).await,
             running: shared.running.load(Ordering::Relaxed),
             failed: failed.clone(),
         };
@@ -237,6 +251,7 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
             Ok(reply) => {
                 let reply = reply.into_inner();
                 complained = None;
+                heard = Instant::now();
                 if reply.seen.is_some() && remembered.elapsed() >= REMEMBER_EVERY {
                     remembered = Instant::now();
                     // A failure is retried with a later heartbeat.
@@ -260,7 +275,18 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
                     tracing::error!("{error}");
                 }
                 Some(_) => {}
-                None => tracing::info!("heartbeat: {}", status.message()),
+                None if heard.elapsed() >= SAY_EVERY
+                    && said.elapsed() >= COMPLAIN_EVERY.min(heard.elapsed()) =>
+                {
+                    said = Instant::now();
+                    let (node, coordinator) = (registered.node.0, &shared.config.coordinator);
+                    let silent = heard.elapsed().as_secs();
+                    tracing::warn!(
+                        "node {node}: no answer from the coordinator at {coordinator} for {silent} s; still trying: {}",
+                        words(&status)
+                    );
+                }
+                None => {}
             },
         }
     }
@@ -319,11 +345,33 @@ async fn expire(shared: Arc<Shared>) {
     }
 }
 
-async fn usage(store: Arc<dyn BlockStore>) -> DiskUsage {
-    match kintsu_wire::ambient::blocking(move || store.usage()).await {
-        Ok(Ok(usage)) => DiskUsage { blocks: usage.blocks, bytes: usage.bytes, free_bytes: usage.free_bytes },
-        _ => DiskUsage::default(),
+/// How full the disk is; without a size if that is not known.
+async fn usage(shared: Arc<Shared>) -> DiskUsage {
+    let look = move || Some((shared.store.usage().ok()?, medium(&shared.config.dir)));
+    let Some((usage, medium)) = kintsu_wire::ambient::blocking(look).await.ok().flatten() else {
+        return DiskUsage::default();
+    };
+    DiskUsage {
+        blocks: usage.blocks,
+        bytes: usage.bytes,
+        free_bytes: usage.free_bytes,
+        capacity_bytes: usage.capacity_bytes,
+        medium,
+        aside_blocks: usage.aside_blocks,
+        aside_bytes: usage.aside_bytes,
     }
+}
+
+/// A number for the file system of a folder: the same for all folders on it, and most likely another one for every
+/// other file system of any host.
+fn medium(dir: &Path) -> Option<u64> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    use std::os::unix::fs::MetadataExt;
+    let device = std::fs::metadata(dir).ok()?.dev();
+    let host = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    (host, device).hash(&mut hasher);
+    Some(hasher.finish())
 }
 
 #[cfg(test)]

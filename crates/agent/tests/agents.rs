@@ -127,7 +127,8 @@ impl Stage {
 
     /// Programs that repair a block to agent 6.
     fn repair(&mut self, lost: u8, job: u64) -> Vec<Program> {
-        let node = |i: u32| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0 });
+        let node =
+            |i: u32| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0, room_bytes: None });
         let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
         self.view.homes[lost as usize] = None;
         let wanted =

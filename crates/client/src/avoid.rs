@@ -56,7 +56,7 @@ impl Avoid {
     /// The nodes as planners see them, with the rates of links if known.
     pub(crate) fn topology(&self) -> Topology {
         let state = self.state();
-        let node = |n: &NodeAddress| Node { rack: n.rack, usable: n.alive, used_bytes: 0 };
+        let node = |n: &NodeAddress| Node { rack: n.rack, usable: n.alive, used_bytes: 0, room_bytes: None };
         let nodes = state.nodes.iter().map(|(id, n)| (*id, node(n))).collect();
         Topology { nodes, rates: self.rates.get().cloned().unwrap_or_default() }
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_runtime::{Conductor, DataPlane};
 use kintsu_wire::message::{
-    ClusterStatus, HeldBlock, List, ListPage, Lookup, NodeList, NodeRef, Nothing, ObjectInfo, ObjectView,
-    Quarantine, QuarantineList, RebuildStatus, Remove, RestoreBlock,
+    AskHealth, AskSpace, ClusterStatus, Health, HeldBlock, JobId, JobInfo, List, ListPage, Lookup, NodeList,
+    NodeRef, Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, RebuildStatus, Remove,
+    RestoreBlock, Space,
 };
 use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, connect_coordinator};
 use tokio::task::JoinSet;
@@ -177,6 +178,43 @@ impl Client {
     /// Whatever keeps the coordinator from answering.
     pub async fn nodes(&self) -> Result<NodeList, ClientError> {
         self.call(|mut c| async move { c.operation.nodes(Nothing {}).await }).await
+    }
+
+    /// How well the cluster is, and why; names at most `stripes` stripes for each cause.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn health(&self, stripes: u32) -> Result<Health, ClientError> {
+        self.call(|mut c| async move { c.operation.health(AskHealth { stripes }).await }).await
+    }
+
+    /// How much is stored, and how much data of these codes still fits; without codes, of all that the cluster has used.
+    ///
+    /// # Errors
+    /// `Invalid` for a code that does not exist, or whatever keeps the coordinator from answering.
+    pub async fn space(&self, codes: &[String]) -> Result<Space, ClientError> {
+        let ask = AskSpace { codes: codes.to_vec() };
+        self.call(|mut c| {
+            let ask = ask.clone();
+            async move { c.operation.space(ask).await }
+        })
+        .await
+    }
+
+    /// The jobs that run, and the last ones that have ended.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn jobs(&self) -> Result<Vec<JobInfo>, ClientError> {
+        Ok(self.call(|mut c| async move { c.operation.jobs(Nothing {}).await }).await?.jobs)
+    }
+
+    /// Has a job end early. What it cannot leave half done is finished first.
+    ///
+    /// # Errors
+    /// `NotFound`; a job that has ended or cannot be cancelled; or whatever keeps the coordinator from answering.
+    pub async fn cancel_job(&self, id: u64) -> Result<JobInfo, ClientError> {
+        self.call(|mut c| async move { c.operation.cancel_job(JobId { id }).await }).await
     }
 
     /// What is set aside on the nodes, or on one: blocks that the metadata do not know, and damaged ones.

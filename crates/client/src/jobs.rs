@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::CoordinatorChannel;
-use kintsu_wire::message::{Encode, JobEvent, NodeAction, NodeCommand, Repair, RepairTarget, Scrub};
+use kintsu_wire::message::{Encode, JobEvent, JobId, NodeAction, NodeCommand, Repair, RepairTarget, Scrub};
 use tonic::{Response, Status, Streaming};
 
 use crate::client::Backoff;
@@ -126,7 +126,15 @@ impl Client {
         self.job(move |mut c| Box::pin(async move { c.operation.scrub(Scrub { node }).await })).await
     }
 
-    /// Stops, starts, wipes or drains a node. A wipe that would make objects unreadable is refused.
+    /// Follows a job that somebody began before; of a job that has ended it gives the end.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn follow_job(&self, id: u64) -> Result<Jobs, ClientError> {
+        self.job(move |mut c| Box::pin(async move { c.operation.follow_job(JobId { id }).await })).await
+    }
+
+    /// Stops, starts, wipes or drains a node, or ends its drain. A wipe that would make objects unreadable is refused.
     ///
     /// # Errors
     /// `NotFound`, `Placement` for a wipe that is refused, or whatever keeps the coordinator from answering.

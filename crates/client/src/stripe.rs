@@ -36,7 +36,7 @@ impl Client {
                 "stripe of {name}: expected one of its {stripes}, counted from 0, got {position}"
             )));
         };
-        let node = |a: &NodeAddress| Node { rack: a.rack, usable: a.alive, used_bytes: 0 };
+        let node = |a: &NodeAddress| Node { rack: a.rack, usable: a.alive, used_bytes: 0, room_bytes: None };
         let topology = Topology { nodes: found.nodes.iter().map(|a| (a.id, node(a))).collect(), rates };
         let alive = |node| topology.nodes.get(&node).is_some_and(|n| n.usable);
         let code = received_code(&info.code, found.definition).await?;

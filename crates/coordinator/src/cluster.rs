@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Copies, RepairJobs};
+use crate::driver::{Copies, JobTable, RepairJobs, Scanned};
 use crate::engine::doubt::Doubts;
 use crate::engine::enroll::Reports;
 use crate::engine::gate::Gate;
@@ -33,7 +33,6 @@ use crate::engine::repair::{Auto, Queue, RepairSpeeds, SlowNodes};
 use crate::engine::stripe::Stripe;
 use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
-use crate::handlers::status::Damage;
 use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
 
 /// Most operations that one start of a coordinator can number.
@@ -63,6 +62,8 @@ pub struct Cluster {
     pub judging: Semaphore,
     /// How often repairs waited for news of a node.
     pub waits: AtomicU64,
+    /// Long work: what runs, and what has ended.
+    pub jobs: Arc<JobTable>,
     /// Copies of the metadata on agents.
     pub copies: Copies,
     /// Wakes the driver that rebuilds metadata from blocks.
@@ -86,7 +87,7 @@ pub struct Cluster {
     leases: Mutex<Leases>,
     auto: Mutex<Auto>,
     repair_jobs: Mutex<RepairJobs>,
-    damage: Mutex<Damage>,
+    damage: Mutex<Scanned>,
     pub(crate) codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<Doubts>,
@@ -137,6 +138,8 @@ impl Cluster {
         let patience = Patience { dead_after_ms: ms(config.dead_after), grace_ms: ms(config.grace) };
         let mut gate = Gate::new(placed, patience.grace_ms, behind);
         gate.set_rebuilding(rebuilding);
+        let mut members = Members::new(patience, snapshot.nodes()?, 0);
+        members.keep_free(config.reserve);
         Ok(Self {
             id,
             start,
@@ -144,7 +147,7 @@ impl Cluster {
             rebuild: Mutex::default(),
             rebuilt: Notify::new(),
             reports: Mutex::default(),
-            members: Mutex::new(Members::new(patience, snapshot.nodes()?, 0)),
+            members: Mutex::new(members),
             queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_node)),
             recovery: Mutex::default(),
             rates: Mutex::new(Arc::new(snapshot.rates()?)),
@@ -162,6 +165,7 @@ impl Cluster {
             #[cfg(test)]
             panics: Default::default(),
             next_number: AtomicU64::new(boot * NUMBERS_A_BOOT),
+            jobs: Arc::new(JobTable::new(boot)),
             copies: Copies::new(credentials.clone()),
             conductor: Conductor::new(credentials),
             sweep: Notify::new(),
@@ -273,7 +277,7 @@ impl Cluster {
         lock(&self.wipes)
     }
 
-    pub fn damage(&self) -> MutexGuard<'_, Damage> {
+    pub fn damage(&self) -> MutexGuard<'_, Scanned> {
         lock(&self.damage)
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_wire::{ClusterId, TrustedNetwork};
 
+use crate::engine::space::Reserve;
 use crate::restore::Restore;
 
 /// Starts stopped agents again, if one process runs coordinator and agents.
@@ -68,6 +69,8 @@ pub struct Config {
     pub adopt: Option<ClusterId>,
     /// Blocks that were set aside because the metadata do not know them are deleted after this long.
     pub quarantine_keep: Duration,
+    /// What is kept free on each disk: a node with less free space gets no new blocks.
+    pub reserve: Reserve,
     /// Number of agents that get each copy of the metadata; 0 for no copies.
     pub metadata_copies: usize,
     /// How often a copy is made, if something was committed since the last one.
@@ -101,6 +104,7 @@ impl Config {
             rebuild: false,
             adopt: None,
             quarantine_keep: Duration::from_secs(7 * 24 * 3600),
+            reserve: Reserve::default(),
             metadata_copies: 3,
             copy_every: Duration::from_secs(600),
             restore: None,
@@ -130,6 +134,7 @@ impl std::fmt::Debug for Config {
             .field("rebuild", &self.rebuild)
             .field("adopt", &self.adopt)
             .field("quarantine_keep", &self.quarantine_keep)
+            .field("reserve", &self.reserve)
             .field("metadata_copies", &self.metadata_copies)
             .field("copy_every", &self.copy_every)
             .field("restore", &self.restore)

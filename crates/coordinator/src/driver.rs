@@ -24,6 +24,7 @@ mod drain;
 mod encode;
 mod enroll;
 mod guard;
+pub mod jobs;
 #[cfg(test)]
 mod labels_tests;
 mod missing;
@@ -43,11 +44,12 @@ mod wipe;
 
 pub use commit::commit;
 pub use copies::{Copied, Copies, copies, last_copy};
-pub use damage::readable;
+pub use damage::{Scanned, damage, describe};
 pub use doubts::report;
 pub use drain::drain;
 pub use encode::encode;
 pub use enroll::{register, report_blocks};
+pub use jobs::{Job, JobTable};
 pub use pages::Source;
 #[cfg(test)]
 pub use planning_tests::may_block;

@@ -3,6 +3,7 @@
 pub mod abort_put;
 pub mod backup;
 pub mod begin_put;
+pub mod cancel_job;
 pub mod codes;
 pub mod command_node;
 pub mod commit_put;
@@ -10,8 +11,11 @@ pub mod confirm_quarantine;
 pub mod encode;
 pub mod find_code;
 pub mod finish_rebuild;
+pub mod follow_job;
 pub mod forget_node;
+pub mod health;
 pub mod heartbeat;
+pub mod jobs;
 pub mod list;
 pub mod lookup;
 pub mod more_stripes;
@@ -31,6 +35,7 @@ pub mod report_blocks;
 pub mod restore_block;
 pub mod scrub;
 pub mod set_rates;
+pub mod space;
 pub mod status;
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod service;
 
 pub use config::{Config, Launcher, Launching, Medium};
 pub use driver::Copied;
+pub use engine::space::Reserve;
 pub use error::{CoordinatorError, Result};
 pub use restore::{Restore, Restored};
 pub use server::{Coordinator, CoordinatorHandle};

@@ -163,13 +163,19 @@ impl Objects for Service {
 }
 
 impl Operation for Service {
+    type FollowJobStream = Events;
     type CommandNodeStream = Events;
     type EncodeStream = Events;
     type RepairStream = Events;
     type ScrubStream = Events;
 
     inquiry!(status, ClusterStatus);
+    unary!(health, AskHealth, Health);
+    unary!(space, AskSpace, Space);
     inquiry!(nodes, NodeList);
+    inquiry!(jobs, JobList);
+    unary!(cancel_job, JobId, JobInfo);
+    job!(follow_job, JobId);
     job!(command_node, NodeCommand);
     unary!(forget_node, NodeRef, Done);
     job!(encode, Encode);

@@ -6,6 +6,7 @@ mod cluster_model;
 mod code;
 mod compare;
 mod lab;
+mod operate;
 mod repair;
 mod serve;
 mod sim;
@@ -19,6 +20,7 @@ pub use bench::BenchCommand;
 pub use code::CodeCommand;
 pub use compare::{Check, Compare};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabRun, LabUp};
+pub use operate::{Df, Health, JobsCommand};
 pub use repair::{Explain, Method, RatesCommand, Repair};
 pub use serve::{AgentArgs, CoordinatorArgs, Rack, Up};
 pub use sim::{Sim, SimCluster, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
@@ -33,6 +35,14 @@ pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
 
 /// The version, and in release builds the commit (`build.rs`).
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("KINTSU_BUILD"));
+
+/// Where the cluster is, and its secret.
+pub struct Endpoint {
+    /// The coordinator, `host:port`.
+    pub coordinator: String,
+    /// The token, if there is one.
+    pub token: Option<String>,
+}
 
 /// Erasure-coded storage whose codes are programs and whose repairs are as fast as a read.
 #[derive(Debug, Parser)]
@@ -151,9 +161,36 @@ Examples:
         #[command(subcommand)]
         command: Option<RebuildCommand>,
     },
-    /// Show the cluster in numbers.
+    /// Show the cluster in numbers; the first line is the verdict of `kintsu health`. The exit code says only whether
+    /// the coordinator answered: to judge the cluster, use `kintsu health`.
     #[command(after_help = "Examples:\n  kintsu status\n  kintsu status --json")]
     Status,
+    /// Judge the cluster: the exit code is 0 if it is healthy, 1 for a warning, 2 for an error (or no answer). Shows the
+    /// causes, the stripes concerned, and what to do.
+    #[command(after_help = "\
+Examples:
+  kintsu health && echo all is well
+  kintsu health --stripes 1000            # name more of the damaged stripes
+  kintsu health --json | jq -r .headline")]
+    Health(Health),
+    /// Show the space: raw, used, reserved, free, and how much data of each code still fits.
+    #[command(after_help = "\
+Examples:
+  kintsu df
+  kintsu df --code rs:n=9,k=6 --code replication:n=3
+  kintsu df --json")]
+    Df(Df),
+    /// List the jobs (repairs, encodings, scrubs, drains, wipes); follow or cancel one.
+    #[command(after_help = "\
+Examples:
+  kintsu jobs
+  kintsu jobs follow 10003
+  kintsu jobs cancel 10003")]
+    Jobs {
+        /// What to do; by default list the jobs.
+        #[command(subcommand)]
+        command: Option<JobsCommand>,
+    },
     /// Write a consistent copy of the metadata to a file (`-` for standard output), while the cluster works.
     #[command(after_help = "\
 Examples:
@@ -161,12 +198,13 @@ Examples:
   kintsu backup - | ssh elsewhere 'cat > metadata.kintsu'
   kintsu coordinator --dir /data/new --restore metadata.kintsu")]
     Backup(Backup),
-    /// Stop, start, wipe, drain or forget a node.
+    /// Stop, start, drain, undrain, wipe or forget a node.
     #[command(after_help = "\
 Examples:
   kintsu node stop 3
   kintsu node start 3          # where `kintsu up` runs the node
   kintsu node drain 3          # move its blocks elsewhere, then take it away
+  kintsu node undrain 3        # it stays: it gets new blocks again
   kintsu node wipe 3           # delete its blocks; asks first
   kintsu node forget 3         # it is gone for good and holds no block")]
     Node(Node),
@@ -401,12 +439,14 @@ pub struct Node {
 pub enum NodeAction {
     /// End its agent.
     Stop,
-    /// Start its agent again.
+    /// Start its agent again (one of `kintsu up`; of another it says what to start where). A drain goes on.
     Start,
     /// Delete all its blocks.
     Wipe,
-    /// Move its blocks elsewhere.
+    /// Move its blocks elsewhere; it gets no new ones.
     Drain,
+    /// End its drain: it gets new blocks again.
+    Undrain,
     /// Remove it from the list of nodes: only for a node that is gone for good and has no block placed on it.
     Forget,
 }

@@ -40,7 +40,14 @@ impl Shape {
     pub fn asked(args: &Up, made: Option<Self>) -> anyhow::Result<Self> {
         let Some(made) = made else {
             let there = (0..).take_while(|id| node_dir(&args.dir, *id).is_dir()).count() as u32;
-            let asked = Self { nodes: args.nodes.unwrap_or(20.max(there)), racks: args.racks.unwrap_or(5) };
+            let nodes = args.nodes.unwrap_or(20.max(there));
+            let asked = Self { nodes, racks: args.racks.unwrap_or(5.min(nodes)) };
+            if asked.racks > nodes {
+                bail!(
+                    "--racks {}: expected at most as many racks as nodes ({nodes}): each rack needs a node",
+                    asked.racks
+                );
+            }
             if there > 0 && there != asked.nodes && !args.grow {
                 bail!(
                     "{} was made with {there} nodes, got --nodes {}: use --nodes {there}, or --grow to add nodes",

@@ -178,8 +178,9 @@ impl Spec {
     /// The topology as planners and the simulator see it: all nodes usable and empty, and links with their payload
     /// rates (see [`Rate::payload`]), because plans count payload.
     pub fn topology(&self) -> Topology {
-        let node =
-            |(id, node): (NodeId, &NodeSpec)| (id, Node { rack: node.rack, usable: true, used_bytes: 0 });
+        let node = |(id, node): (NodeId, &NodeSpec)| {
+            (id, Node { rack: node.rack, usable: true, used_bytes: 0, room_bytes: None })
+        };
         let payload = |rate: Rate| NonZeroU64::new(rate.payload() as u64).unwrap_or(NonZeroU64::MIN);
         Topology {
             nodes: self.node_ids().zip(&self.nodes).map(node).collect(),

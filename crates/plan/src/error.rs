@@ -39,9 +39,9 @@ pub enum PlanError {
     Graph(#[from] DagError),
 }
 
-pub(crate) fn listed(blocks: &[BlockIndex]) -> String {
-    if blocks.is_empty() {
+pub(crate) fn listed<T: std::fmt::Display>(items: &[T]) -> String {
+    if items.is_empty() {
         return "none".into();
     }
-    blocks.iter().map(BlockIndex::to_string).collect::<Vec<_>>().join(", ")
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -8,6 +8,7 @@
 mod account;
 mod apart;
 mod assemble;
+mod capacity;
 mod compare;
 mod copy;
 mod deal;
@@ -38,6 +39,7 @@ mod write;
 
 pub use account::{Account, PairBytes};
 pub use assemble::ProgramContext;
+pub use capacity::{Capacity, capacity};
 pub use compare::{Comparison, MethodTime};
 pub use copy::copy;
 pub use draw::draw;

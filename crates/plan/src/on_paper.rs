@@ -9,7 +9,7 @@ use crate::{Layout, LayoutKind, Node, Topology, place};
 pub fn even_cluster(nodes: usize, racks: usize) -> Topology {
     let node = |i: usize| {
         let rack = RackId((i % racks.max(1)) as u32);
-        (NodeId(i as u32), Node { rack, usable: true, used_bytes: 0 })
+        (NodeId(i as u32), Node { rack, usable: true, used_bytes: 0, room_bytes: None })
     };
     Topology { nodes: (0..nodes).map(node).collect(), ..Topology::default() }
 }

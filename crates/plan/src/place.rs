@@ -1,6 +1,6 @@
 //! Where the blocks of a stripe live: on distinct usable nodes, spread over racks.
 //!
-//! Rules, in order: never two blocks of a stripe on one node; the stripe survives the loss of any one rack (so no
+//! Rules, in order: never two blocks of a stripe on one node; no new block on a node without room for it; the stripe survives the loss of any one rack (so no
 //! rack has more than n-k blocks), where the racks allow it; the code's groups stay together, so that local
 //! repairs stay inside racks; emptier nodes get more blocks. All choices are functions of the seed: the same
 //! stripe on the same topology gets the same homes.
@@ -12,7 +12,7 @@ use kintsu_dag::{BlockIndex, NodeId, RackId};
 
 use crate::deal::{Room, deal, deal_unsafely, quotas, survives};
 use crate::draw::draw;
-use crate::{Layout, PlanError, StripeView, Topology};
+use crate::{Layout, Node, PlanError, StripeView, Topology};
 
 /// Nodes whose stored bytes differ by much less than this count as equally full.
 const SLACK_BYTES: u64 = 1 << 30;
@@ -31,7 +31,7 @@ pub struct Placement {
 /// load all nodes evenly.
 ///
 /// # Errors
-/// `Placement` when fewer usable nodes than stored blocks are there.
+/// `Placement` when fewer usable nodes with room than stored blocks are there.
 pub fn place(
     code: &dyn Code,
     layout: &Layout,
@@ -40,12 +40,13 @@ pub fn place(
 ) -> Result<Placement, PlanError> {
     let all = (0..code.n()).map(|i| BlockIndex(i as u8));
     let stored: Vec<_> = all.filter(|&block| layout.block_len(code.k(), block) > 0).collect();
-    let racks = usable_racks(topology);
+    let longest = stored.iter().map(|&block| layout.block_len(code.k(), block)).max().unwrap_or(0);
+    let racks = usable_racks(topology, longest);
     let usable: usize = racks.iter().map(Vec::len).sum();
     if usable < stored.len() {
         return Err(PlanError::Placement {
             expected: format!("{} usable nodes for {}", stored.len(), code.name()),
-            got: format!("{usable}"),
+            got: format!("{usable}{}", crowded(topology, longest, &|_| true)),
         });
     }
     let rooms = |cap: usize, even: bool| -> Vec<Room> {
@@ -98,7 +99,10 @@ pub fn place_lost(
         let Some((node, _)) = best else {
             return Err(PlanError::Placement {
                 expected: format!("{} usable nodes without a block of {}", lost.len(), view.id),
-                got: format!("{done}"),
+                got: {
+                    let spare = |node| !homes.contains(&Some(node));
+                    format!("{done}{}", crowded(topology, view.block_len(block), &spare))
+                },
             });
         };
         homes[usize::from(block.0)] = Some(node);
@@ -117,13 +121,13 @@ pub(crate) fn welcoming(
     block: BlockIndex,
     may: &dyn Fn(NodeId) -> bool,
 ) -> Vec<(NodeId, usize)> {
-    let groups = view.code.place();
+    let (groups, bytes) = (view.code.place(), view.block_len(block));
     // Where all blocks are one group, no group has to be kept together.
     let group = groups.iter().find(|group| groups.len() > 1 && group.contains(&block));
     let mut verdicts: BTreeMap<RackId, ((bool, usize, bool), usize)> = BTreeMap::new();
     let (mut best, mut open) = (None, Vec::new());
     for (&id, node) in &topology.nodes {
-        if !node.usable || !may(id) || homes.contains(&Some(id)) {
+        if !node.usable || !node.has_room(bytes) || !may(id) || homes.contains(&Some(id)) {
             continue;
         }
         let (verdict, count) = *verdicts.entry(node.rack).or_insert_with(|| {
@@ -152,16 +156,33 @@ fn blocks_in(topology: &Topology, homes: &[Option<NodeId>], rack: RackId) -> Vec
     blocks.map(|(i, _)| BlockIndex(i as u8)).collect()
 }
 
-/// The usable nodes of each rack with their weights: 8 for a node that stores as much as the mean,
-/// up to 64 for emptier ones, down to 1 for fuller ones.
-fn usable_racks(topology: &Topology) -> Vec<Vec<(NodeId, u64)>> {
-    let usable: Vec<_> = topology.nodes.iter().filter(|(_, node)| node.usable).collect();
-    let sum: u128 = usable.iter().map(|(_, node)| u128::from(node.used_bytes)).sum();
+/// Says how many usable nodes that `may` get a block lack the room for it; empty if none.
+fn crowded(topology: &Topology, bytes: u64, may: &dyn Fn(NodeId) -> bool) -> String {
+    let full = topology.nodes.iter().filter(|(id, node)| node.usable && !node.has_room(bytes) && may(**id));
+    match full.count() {
+        0 => String::new(),
+        count => format!("; {count} more have too little free space for a block of {bytes} bytes"),
+    }
+}
+
+/// The usable nodes of each rack with room for a block, and their weights: 8 for a node that stores as much as the
+/// mean, up to 64 for emptier ones, down to 1 for fuller ones; in proportion to the room where that differs.
+fn usable_racks(topology: &Topology, bytes: u64) -> Vec<Vec<(NodeId, u64)>> {
+    let fits = |node: &Node| node.usable && node.has_room(bytes);
+    let usable: Vec<_> = topology.nodes.iter().filter(|(_, node)| fits(node)).collect();
     let slack = u128::from(SLACK_BYTES);
-    let mean = sum / usable.len().max(1) as u128 + slack;
+    let mean = |sizes: &[u64]| {
+        sizes.iter().map(|size| u128::from(*size)).sum::<u128>() / sizes.len().max(1) as u128 + slack
+    };
+    let mean_used = mean(&usable.iter().map(|(_, node)| node.used_bytes).collect::<Vec<_>>());
+    let mean_room = mean(&usable.iter().filter_map(|(_, node)| node.room_bytes).collect::<Vec<_>>());
     let mut racks: BTreeMap<RackId, Vec<(NodeId, u64)>> = BTreeMap::new();
     for (&id, node) in usable {
-        let weight = (8 * mean / (u128::from(node.used_bytes) + slack)).clamp(1, 64) as u64;
+        let room = node.room_bytes.map_or(mean_room, |room| u128::from(room) + slack);
+        // Shares of 1024: the products of two sizes would be too large.
+        let (used, room) =
+            (1024 * mean_used / (u128::from(node.used_bytes) + slack), 1024 * room / mean_room);
+        let weight = ((8 * used * room) >> 20).clamp(1, 64) as u64;
         racks.entry(node.rack).or_default().push((id, weight));
     }
     racks.into_values().collect()

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, RackId, Sink, chain, star, tree};
 
+use crate::error::listed;
 use crate::own_graph::place_own;
 use crate::proved::proved;
 use crate::rebuild::{Part, decode, parts, union};
@@ -243,7 +244,7 @@ fn check_requestors(view: &StripeView, repair: &Repair) -> Result<(), PlanError>
             );
         }
         if requestor.is_client() || repair.requestors[..i].contains(&requestor) {
-            return invalid("distinct storage nodes".into(), format!("{:?}", repair.requestors));
+            return invalid("distinct storage nodes".into(), listed(&repair.requestors));
         }
     }
     Ok(())

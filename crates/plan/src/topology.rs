@@ -18,6 +18,21 @@ pub struct Node {
     pub usable: bool,
     /// Bytes it stores; placement prefers emptier nodes.
     pub used_bytes: u64,
+    /// Bytes that new blocks may take: its free space without the reserve. `None` if not known; then there is room.
+    #[serde(default)]
+    pub room_bytes: Option<u64>,
+}
+
+impl Node {
+    /// Whether a new block of this many bytes fits.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.room_bytes.is_none_or(|room| room > 0 && room >= bytes)
+    }
+
+    /// A new block takes this much of the room.
+    pub fn take(&mut self, bytes: u64) {
+        self.room_bytes = self.room_bytes.map(|room| room.saturating_sub(bytes));
+    }
 }
 
 /// The nodes of the cluster.

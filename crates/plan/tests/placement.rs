@@ -44,7 +44,7 @@ proptest! {
     ) {
         let code = kintsu_code::parse(CODES[code]).unwrap();
         let nodes = nodes.into_iter().enumerate().map(|(i, (rack, usable, used_bytes))| {
-            (NodeId(i as u32), Node { rack: RackId(rack), usable, used_bytes })
+            (NodeId(i as u32), Node { rack: RackId(rack), usable, used_bytes, room_bytes: None })
         });
         let topology = Topology { nodes: nodes.collect(), ..Topology::default() };
         let layout = Layout { data_bytes: data_bytes.min(64 * code.k() as u64), ..full(code.as_ref()) };
@@ -183,4 +183,31 @@ fn emptier_nodes_get_more() {
     }
     let (empty, rest) = (load[..4].iter().min().unwrap(), load[4..].iter().max().unwrap());
     assert!(*empty > 3 * rest, "{load:?}");
+}
+
+#[test]
+fn nodes_without_room_get_nothing_and_roomier_ones_get_more() {
+    let code = kintsu_code::parse("rs:n=5,k=3").unwrap();
+    let layout = full(code.as_ref());
+    let mut topology = topology(1, 20);
+    for (id, node) in &mut topology.nodes {
+        // A block has 64 bytes.
+        node.room_bytes = Some(if id.0 < 4 { 63 } else { u64::from(id.0) << 34 });
+    }
+    let mut load = [0u64; 20];
+    for stripe in 0..4000 {
+        let placed = place(code.as_ref(), &layout, &topology, stripe).unwrap();
+        placed.homes.iter().flatten().for_each(|node| load[node.0 as usize] += 1);
+    }
+    assert_eq!(load[..4], [0; 4]);
+    assert!(load[4..8].iter().sum::<u64>() * 2 < load[16..].iter().sum(), "{load:?}");
+    let homes = place(code.as_ref(), &layout, &topology, 0).unwrap().homes;
+    let view = StripeView { id: StripeId(0), code: code.clone(), layout, homes };
+    let new = place_lost(&view, &topology, &[BlockIndex(0)], &mut |node| node.0.into()).unwrap();
+    assert!(new[0].0 >= 4, "{new:?}");
+    for (id, node) in &mut topology.nodes {
+        node.room_bytes = (id.0 < 18).then_some(0);
+    }
+    let refused = place(code.as_ref(), &layout, &topology, 0).unwrap_err().to_string();
+    assert!(refused.contains("got 2; 18 more have too little free space"), "{refused}");
 }

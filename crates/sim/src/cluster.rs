@@ -75,10 +75,15 @@ impl Cluster {
             Failure::Rack(rack) => self.topology.rack(id) == Some(rack),
         };
         let failed: BTreeSet<_> = self.topology.nodes.keys().copied().filter(|id| hit(*id)).collect();
-        match failed.is_empty() {
-            true => Err(SimError::invalid("failure", "a node or rack that is there", format!("{failure:?}"))),
-            false => Ok(failed),
+        if failed.is_empty() {
+            let (what, which) = match failure {
+                Failure::Node(node) => ("node", node.0),
+                Failure::Rack(rack) => ("rack", rack.0),
+            };
+            let expected = format!("a {what} of the cluster");
+            return Err(SimError::invalid("failure", expected, format!("{what} {which}")));
         }
+        Ok(failed)
     }
 
     /// The stripes that lose blocks when these nodes fail.

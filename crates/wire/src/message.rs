@@ -4,21 +4,25 @@ mod attributes;
 mod cluster;
 mod code;
 mod copy;
+mod health;
 mod job;
 mod label;
 mod object;
 mod rebuild;
 mod run;
+mod space;
 
 pub use attributes::*;
 pub use cluster::*;
 pub use code::*;
 pub use copy::*;
+pub use health::*;
 pub use job::*;
 pub use label::*;
 pub use object::*;
 pub use rebuild::*;
 pub use run::*;
+pub use space::*;
 
 pub use kintsu_code::Definition;
 pub use kintsu_plan::Rates;

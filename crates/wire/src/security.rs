@@ -260,14 +260,16 @@ pub fn other_cluster(refusal: &Status) -> Option<ClusterId> {
     refusal.metadata().get(CLUSTER_KEY)?.to_str().ok()?.parse().ok()
 }
 
-/// What a peer's refusal says. A peer that does not know a call has no words for that.
+/// What a peer's refusal says; never empty. A peer that does not know a call has no words for that.
 pub fn words(refusal: &Status) -> String {
     match refusal.message() {
         "" if refusal.code() == Code::Unimplemented => {
             format!(
-                "it does not know this call: expected version {PROTOCOL_VERSION} of the protocol, got another one"
+                "it does not know this call: expected a peer of version {PROTOCOL_VERSION} of the protocol, got one of another \
+                 version, or another kind of process (an agent has no calls of a coordinator)"
             )
         }
+        "" => format!("no reason given ({})", refusal.code().description().to_lowercase()),
         words => words.to_owned(),
     }
 }

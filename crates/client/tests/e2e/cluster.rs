@@ -158,7 +158,7 @@ impl Cluster {
             loop {
                 match jobs.next().await.unwrap() {
                     Some(JobEvent::Ended(report)) => break report,
-                    Some(JobEvent::Progress { .. }) => {}
+                    Some(JobEvent::Began(_) | JobEvent::Progress { .. }) => {}
                     None => panic!("a job ended without a report"),
                 }
             }

@@ -110,7 +110,13 @@ impl Copies {
         Ok(last.map(|(_, time)| LastCopy { age_seconds: unix_seconds.saturating_sub(time), nodes }))
     }
 
-    fn changed(&self, meta: &Meta) -> bool {
+    /// The agents that took the newest copy since the start.
+    pub fn holders(&self) -> Vec<NodeId> {
+        lock(&self.state).nodes.clone()
+    }
+
+    /// Whether something was committed since the last copy, as far as known.
+    pub fn changed(&self, meta: &Meta) -> bool {
         lock(&self.state).unchanged != Some(meta.history())
     }
 }

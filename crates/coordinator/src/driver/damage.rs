@@ -1,9 +1,14 @@
 //! Finds which stripes can be read while nodes are gone, and which more could not be read without a given
 //! node ([`crate::engine::damage`]).
+//!
+//! The damage of the cluster comes from an index scan over blocks that are lost or on nodes that are down, never over
+//! all stripes. The result of a slow scan is reused for a time in proportion to its duration.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
-use kintsu_dag::NodeId;
+use kintsu_dag::{NodeId, StripeId};
+use kintsu_wire::message::{AbsentBlock, DamagedStripe};
 
 use crate::cluster::Cluster;
 use crate::engine::damage::{self, Harm};
@@ -14,6 +19,137 @@ use crate::meta::{Snapshot, StripeRecord};
 const PAGE: usize = 8192;
 /// Most objects that are named.
 const NAMED: usize = 3;
+/// The result of a scan is reused for this many times the scan's duration,
+const REST: u64 = 20;
+/// but not at all if the scan took less than this: the status of a small cluster is never old.
+const CHEAP_MS: u64 = 200;
+/// Most damaged stripes that are remembered; the others are only counted.
+const WORST: usize = 10_000;
+
+/// The last scan.
+#[derive(Debug, Clone, Default)]
+pub struct Scanned {
+    /// Stripes that cannot be read, and the objects that they are part of.
+    pub unreadable: (u64, u64),
+    /// The other damaged stripes, by how many more losses each bears for sure.
+    pub reduced: BTreeMap<u64, u64>,
+    /// The worst ones.
+    pub worst: Arc<Vec<StripeId>>,
+    until_ms: u64,
+}
+
+impl Scanned {
+    /// Stripes with blocks that cannot be read.
+    pub fn degraded(&self) -> u64 {
+        self.unreadable.0 + self.reduced.values().sum::<u64>()
+    }
+}
+
+/// The damage of the cluster now, or a short while ago.
+///
+/// # Errors
+/// The metadata contradict themselves.
+pub async fn damage(cluster: &Arc<Cluster>) -> Result<Scanned> {
+    let known = cluster.damage().clone();
+    let started_ms = cluster.now_ms();
+    if started_ms < known.until_ms {
+        return Ok(known);
+    }
+    let down = cluster.members().down();
+    let worker = cluster.clone();
+    let mut scanned = cluster.meta.off(move |meta| scan(&worker, &meta.snapshot()?, &down)).await?;
+    let now_ms = cluster.now_ms();
+    let took_ms = now_ms - started_ms;
+    scanned.until_ms = now_ms + if took_ms < CHEAP_MS { 0 } else { took_ms * REST };
+    *cluster.damage() = scanned.clone();
+    Ok(scanned)
+}
+
+fn scan(cluster: &Cluster, snapshot: &Snapshot, down: &BTreeSet<NodeId>) -> Result<Scanned> {
+    let (mut seen, mut owners) = (HashSet::new(), HashSet::new());
+    let (mut scanned, mut found) = (Scanned::default(), Vec::new());
+    let mut look = |id: StripeId| -> Result<()> {
+        if !seen.insert(id) {
+            return Ok(());
+        }
+        let Some(stripe) = snapshot.stripe(id)? else { return Ok(()) };
+        let bears = damage::bears(&stripe, cluster.code(stripe.code)?.as_ref(), down);
+        match bears {
+            Some(more) => *scanned.reduced.entry(more).or_default() += 1,
+            None => {
+                scanned.unreadable.0 += 1;
+                owners.insert(stripe.owner);
+            }
+        }
+        found.push((bears, id));
+        Ok(())
+    };
+    let mut after = None;
+    loop {
+        let page = snapshot.lost(after, PAGE)?;
+        let Some((last, _)) = page.last() else { break };
+        after = Some(last.stripe);
+        page.iter().try_for_each(|(id, _)| look(id.stripe))?;
+    }
+    for &node in down {
+        let mut after = None;
+        loop {
+            let page = snapshot.placed(node, after, PAGE)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.stripe);
+            page.iter().try_for_each(|id| look(id.stripe))?;
+        }
+    }
+    // `None`, which cannot be read, comes first.
+    found.sort_unstable();
+    scanned.unreadable.1 = owners.len() as u64;
+    scanned.worst = Arc::new(found.into_iter().take(WORST).map(|(_, id)| id).collect());
+    Ok(scanned)
+}
+
+/// What is damaged of these stripes now; those that are whole or gone by now are left out, and at most `limit` that can
+/// be read and as many that cannot are returned.
+///
+/// # Errors
+/// The metadata contradict themselves.
+pub async fn describe(
+    cluster: &Arc<Cluster>,
+    stripes: Arc<Vec<StripeId>>,
+    limit: usize,
+) -> Result<Vec<DamagedStripe>> {
+    let down = cluster.members().down();
+    let worker = cluster.clone();
+    let look = move |meta: &crate::meta::Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut out: [Vec<DamagedStripe>; 2] = Default::default();
+        for &id in stripes.iter() {
+            if out.iter().all(|list| list.len() >= limit) {
+                break;
+            }
+            let Some(stripe) = snapshot.stripe(id)? else { continue };
+            let code = worker.code(stripe.code)?;
+            let bears = damage::bears(&stripe, code.as_ref(), &down);
+            let list = &mut out[usize::from(bears.is_some())];
+            let gone = damage::unavailable(&stripe, &down);
+            if gone.is_empty() || list.len() >= limit {
+                continue;
+            }
+            let absent = |(index, block): (_, &crate::meta::BlockRecord)| {
+                gone.contains(&index).then_some(AbsentBlock { index, node: block.node, lost: block.lost })
+            };
+            list.push(DamagedStripe {
+                stripe: id,
+                object: snapshot.name(stripe.owner)?.unwrap_or_default(),
+                code: code.name().into(),
+                readable: bears.is_some(),
+                bears: bears.unwrap_or(0),
+                absent: stripe.made().filter_map(absent).collect(),
+            });
+        }
+        Ok(out.concat())
+    };
+    cluster.meta.off(look).await
+}
 
 /// Whether a stripe can be read while these nodes are gone.
 ///

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{StripeView, copy};
-use kintsu_wire::message::{BlockRef, JobEvent};
+use kintsu_wire::message::{BlockRef, JobReport};
 
 use super::doubts::doubt;
 use super::guard::guarded;
+use super::jobs::Job;
 use super::run::{ReadyPlan, run};
 use super::ticks::{AUTOMATIC_SLICE, repair_now};
-use super::{Listener, repair_jobs};
 use crate::cluster::{Cluster, lock};
 use crate::engine::drain::{Drain, Found, Move, Passed, Ran, Used};
 use crate::engine::repair::Tally;
@@ -22,37 +22,42 @@ use crate::meta::{Meta, Snapshot};
 /// Rows of a page.
 const PAGE: usize = 256;
 
-/// Moves all blocks of a node elsewhere and reports to `listener`.
-pub async fn drain(cluster: Arc<Cluster>, node: NodeId, listener: Listener) {
-    let end = guarded(drain_all(&cluster, node, &listener)).await;
-    repair_jobs::tell(&listener, end).await;
+/// Moves all blocks of a node elsewhere, as this job.
+pub async fn drain(cluster: Arc<Cluster>, node: NodeId, job: Job) {
+    let end = guarded(drain_all(&cluster, node, &job)).await;
+    job.end(end).await;
 }
 
-async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, listener: &Listener) -> Result<JobEvent> {
+async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, job: &Job) -> Result<JobReport> {
     let started_ms = cluster.now_ms();
     let (mut drain, used) = (Drain::default(), Arc::default());
     loop {
         // The puts are counted before the blocks are listed: what these puts commit meanwhile is moved in
         // this pass or in the next one.
         let puts = cluster.meta.off(move |meta| meta.snapshot()?.puts_on(node)).await?;
-        pass(cluster, node, &mut drain, &used, listener).await?;
+        pass(cluster, node, &mut drain, &used, job).await?;
         let draining = cluster.members().node(node).is_some_and(|m| m.record.draining);
-        match drain.passed(puts, draining) {
-            Passed::Ended => break,
-            Passed::Revoked => return Err(conflict(node, "a node that is not drained any more".into())),
+        match drain.passed(puts, draining && !job.is_cancelled()) {
+            Passed::Ended | Passed::Revoked => break,
             Passed::Wait => {
                 let (done, note) = (drain.done(), format!("waiting for puts to {node}: {puts} left"));
-                // A slow listener may miss progress, but never the end.
-                let _ = listener.try_send(Ok(JobEvent::Progress { done, total: done, note }));
-                tokio::time::sleep(cluster.config.heartbeat / 2).await;
+                job.progress(done, done, &note);
+                tokio::select! {
+                    () = tokio::time::sleep(cluster.config.heartbeat / 2) => {}
+                    () = job.cancelled() => {}
+                }
             }
         }
+    }
+    if job.is_cancelled() {
+        let left = cluster.meta.off(|meta| meta.snapshot()?.tallies()).await?;
+        drain.cancelled(node, left.get(&node).map_or(0, |tally| tally.0));
     }
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
     let (tally, failed) = drain.end();
     let mut report = tally.report("drain", None, &cluster.nodes().0, seconds);
     report.failed = failed;
-    Ok(JobEvent::Ended(report))
+    Ok(report)
 }
 
 /// Moves the blocks that are on the node now, except those that failed before.
@@ -61,7 +66,7 @@ async fn pass(
     node: NodeId,
     drain: &mut Drain,
     used: &Arc<Mutex<Used>>,
-    listener: &Listener,
+    job: &Job,
 ) -> Result<()> {
     let tallies = cluster.meta.off(|meta| meta.snapshot()?.tallies()).await?;
     drain.begin(tallies.get(&node).map_or(0, |t| t.0));
@@ -70,18 +75,20 @@ async fn pass(
         let page = cluster.meta.off(move |meta| meta.snapshot()?.placed(node, after, PAGE)).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(last.stripe);
-        let mut moves = futures::stream::iter(drain.due(page))
-            .map(|id| async move {
-                let mut tally = Tally::default();
-                (id, move_block(cluster, id, node, used, &mut tally).await, tally)
-            })
-            .buffer_unordered(cluster.config.parallel.max(1));
+        let mut moves =
+            futures::stream::iter(drain.due(page).into_iter().take_while(|_| !job.is_cancelled()))
+                .map(|id| async move {
+                    let mut tally = Tally::default();
+                    (id, move_block(cluster, id, node, used, &mut tally).await, tally)
+                })
+                .buffer_unordered(cluster.config.parallel.max(1));
         while let Some((id, moved, cost)) = moves.next().await {
             let failed = moved.err().map(|error| error.to_string());
             let (done, total) = drain.moved(id, failed, &cost);
-            // A slow listener may miss progress, but never the end.
-            let note = "moving blocks".into();
-            let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
+            job.progress(done, total, "moving blocks");
+        }
+        if job.is_cancelled() {
+            return Ok(());
         }
     }
 }
@@ -185,10 +192,9 @@ fn conflict(node: NodeId, got: String) -> CoordinatorError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::handlers::tests::{begin, cluster, written};
     use crate::handlers::{abort_put, begin_put, command_node, commit_put};
-    use kintsu_wire::message::{CommitPut, Encoding, NodeAction, NodeCommand, PutRef};
+    use kintsu_wire::message::{CommitPut, Encoding, JobEvent, NodeAction, NodeCommand, PutRef};
     use tokio::sync::mpsc;
 
     #[tokio::test]
@@ -200,6 +206,7 @@ mod tests {
             let (listener, mut events) = mpsc::channel(64);
             let drain = NodeCommand { node: home, action: NodeAction::Drain, force: false };
             command_node::handle(&cluster, drain, listener).await.unwrap();
+            assert!(matches!(events.recv().await, Some(Ok(JobEvent::Began(_)))));
             let Some(Ok(JobEvent::Progress { note, .. })) = events.recv().await else {
                 panic!("it did not wait")
             };

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use futures::StreamExt;
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{Plan, encode_offline};
-use kintsu_wire::message::{BlockRef, JobEvent, Label};
+use kintsu_wire::message::{BlockRef, JobReport, Label};
 
 use super::doubts::doubt;
 use super::guard::guarded;
+use super::jobs::Job;
 use super::run::{ReadyPlan, run};
-use super::{Listener, repair_jobs};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
 use crate::engine::encode::{EncodeProgress, Placing, Ran, Refused, StripeEncode};
@@ -24,19 +24,19 @@ use crate::meta::{Meta, Snapshot};
 /// The smallest slice in bytes; larger cells are read in slices of one cell, up to 1 MiB.
 const LEAST_SLICE_BYTES: u32 = 32 << 10;
 
-/// Encodes an object and reports to `listener`.
-pub async fn encode(cluster: Arc<Cluster>, name: String, listener: Listener) {
-    let end = guarded(encode_all(&cluster, &name, &listener)).await;
-    repair_jobs::tell(&listener, end).await;
+/// Encodes an object, as this job.
+pub async fn encode(cluster: Arc<Cluster>, name: String, job: Job) {
+    let end = guarded(encode_all(&cluster, &name, &job)).await;
+    job.end(end).await;
 }
 
-async fn encode_all(cluster: &Arc<Cluster>, name: &str, listener: &Listener) -> Result<JobEvent> {
+async fn encode_all(cluster: &Arc<Cluster>, name: &str, job: &Job) -> Result<JobReport> {
     let started_ms = cluster.now_ms();
     let wanted = name.to_owned();
     let object = cluster.meta.off(move |meta| meta.snapshot()?.object(&wanted)).await?;
     let mut encoding = EncodeProgress::new(name, object.size);
     let ids = object.ids(0, u64::MAX).into_iter().map(|(_, id)| id);
-    let mut stripes = futures::stream::iter(ids)
+    let mut stripes = futures::stream::iter(ids.take_while(|_| !job.is_cancelled()))
         .map(|id| async move {
             let mut tally = Tally::default();
             let encoded = encode_stripe(cluster, id, &mut tally).await;
@@ -45,15 +45,13 @@ async fn encode_all(cluster: &Arc<Cluster>, name: &str, listener: &Listener) -> 
         .buffer_unordered(cluster.config.parallel.max(1));
     while let Some((id, encoded, cost)) = stripes.next().await {
         let (done, total) = encoding.ended(id, encoded.map_err(|error| error.to_string()), &cost);
-        let note = "encoding".into();
-        // A slow listener may miss progress, but never the end.
-        let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
+        job.progress(done, total, "encoding");
     }
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
-    let (tally, failed) = encoding.end();
+    let (tally, failed) = encoding.end(job.is_cancelled());
     let mut report = tally.report("encode", None, &cluster.nodes().0, seconds);
     report.failed = failed;
-    Ok(JobEvent::Ended(report))
+    Ok(report)
 }
 
 /// Encodes one stripe, unless it is encoded already; returns the number of its object bytes.

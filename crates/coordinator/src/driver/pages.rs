@@ -34,6 +34,20 @@ pub enum Source {
     Blocks(Vec<BlockId>),
 }
 
+impl Source {
+    /// What is repaired, for people.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Node(node) => format!("blocks of node {}", node.0),
+            Self::Object(name) => format!("object {name:?}"),
+            Self::Everything(_) => "everything that is unavailable".into(),
+            Self::Overdue(_) => "lost blocks and dead nodes".into(),
+            Self::Blocks(blocks) if blocks.len() == 1 => "a bad block".into(),
+            Self::Blocks(blocks) => format!("{} bad blocks", blocks.len()),
+        }
+    }
+}
+
 /// Where the next page of a source begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageStart {

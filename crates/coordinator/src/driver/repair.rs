@@ -361,7 +361,7 @@ mod tests {
         let note = loop {
             match events.recv().await {
                 Some(Ok(JobEvent::Progress { note, .. })) if note.contains("waiting") => break note,
-                Some(Ok(JobEvent::Progress { .. })) => {}
+                Some(Ok(JobEvent::Began(_) | JobEvent::Progress { .. })) => {}
                 other => panic!("expected a note, got {other:?}"),
             }
         };

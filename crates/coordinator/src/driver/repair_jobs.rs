@@ -3,16 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kintsu_wire::message::JobEvent;
-use tonic::Status;
-
 use super::guard::guarded;
+use super::jobs::Job;
 use super::pages::{PageStart, Source, page};
 use super::{Listener, repair};
 use crate::cluster::Cluster;
 use crate::engine::assign::Dealt;
+use crate::engine::jobs::Work;
 use crate::engine::repair::{Command, Order, Outcome, RepairJobId, RepairResult};
-use crate::error::Result;
 
 /// The repair jobs under way.
 pub type RepairJobs = HashMap<RepairJobId, FollowedJob>;
@@ -22,7 +20,7 @@ pub struct FollowedJob {
     order: Order,
     source: Source,
     place: PageStart,
-    listener: Option<Listener>,
+    job: Job,
     started_ms: u64,
     automatic: bool,
     errors: Vec<String>,
@@ -41,9 +39,9 @@ pub fn start_repairs(
     let urgent = matches!(source, Source::Blocks(_));
     let job = FollowedJob {
         order: order.clone(),
+        job: Job::begin(cluster, Work::Repair, source.describe(), listener),
         source,
         place: PageStart::default(),
-        listener,
         started_ms: cluster.now_ms(),
         automatic,
         errors: Vec::new(),
@@ -81,10 +79,8 @@ pub fn act(cluster: &Arc<Cluster>, commands: Vec<Command>) {
                 });
             }
             Command::Progress(id, done, total) => {
-                if let Some(listener) = cluster.repair_jobs().get(&id).and_then(|a| a.listener.as_ref()) {
-                    let note = "repairing".into();
-                    // A slow listener may miss progress, but never the end.
-                    let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
+                if let Some(job) = cluster.repair_jobs().get(&id) {
+                    job.job.progress(done, total, "repairing");
                 }
             }
             Command::Finish(id, result) => finish(cluster, id, result),
@@ -134,26 +130,42 @@ fn finish(cluster: &Arc<Cluster>, id: RepairJobId, mut result: RepairResult) {
     result.failed.extend(job.errors);
     let now_ms = cluster.now_ms();
     if job.automatic {
-        cluster.auto().ended(now_ms, !result.failed.is_empty());
+        if result.cancelled {
+            cluster.auto().cancelled();
+        } else {
+            cluster.auto().ended(now_ms, !result.failed.is_empty());
+        }
         if result.tally.blocks > 0 {
             tracing::info!("blocks repaired automatically: {}", result.tally.blocks);
         }
     }
-    let Some(listener) = job.listener else { return };
-    let seconds = now_ms.saturating_sub(job.started_ms) as f64 / 1000.0;
+    let FollowedJob { job, order, dealt, started_ms, .. } = job;
+    let seconds = now_ms.saturating_sub(started_ms) as f64 / 1000.0;
     let (topology, _) = cluster.nodes();
     let mut report = result.tally.report("repair", Some(result.order.method), &topology, seconds);
     (report.failed, report.bad, report.around) = (result.failed, result.bad, result.around);
     report.schedule = Some(result.order.schedule);
-    let (losses, topology) = (job.dealt.losses, job.order.narrow(topology));
+    let (losses, topology) = (dealt.losses, order.narrow(topology));
     cluster.spawn(async move {
-        if report.failed.is_empty() {
+        if report.failed.is_empty() && job.has_listeners() {
             let bound = kintsu_wire::ambient::blocking(move || losses.bound(&topology)).await;
             report.bound_seconds = bound.ok().flatten();
         }
-        // The listener may be gone.
-        let _ = listener.send(Ok(JobEvent::Ended(report))).await;
+        job.end(Ok(report)).await;
     });
+}
+
+/// Has the repair job with this number in the table of jobs end early: stripes under repair are finished.
+pub fn cancel(cluster: &Arc<Cluster>, number: u64) {
+    let found = {
+        let repair_jobs = cluster.repair_jobs();
+        repair_jobs.iter().find(|(_, job)| job.job.id() == number).map(|(id, _)| *id)
+    };
+    if let Some(id) = found {
+        let (unwanted, commands) = cluster.queue().cancel(id);
+        unwanted.into_iter().for_each(|stripe| cluster.recovery().release(stripe));
+        act(cluster, commands);
+    }
 }
 
 /// Tells the listeners of all jobs that wait for this stripe what its repair is doing.
@@ -161,17 +173,10 @@ pub fn note(cluster: &Cluster, stripe: kintsu_dag::StripeId, note: &str) {
     let standing = cluster.queue().standing(stripe);
     let repair_jobs = cluster.repair_jobs();
     for (id, done, total) in standing {
-        if let Some(listener) = repair_jobs.get(&id).and_then(|job| job.listener.as_ref()) {
-            // A slow listener may miss progress, but never the end.
-            let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note: note.into() }));
+        if let Some(job) = repair_jobs.get(&id) {
+            job.job.progress(done, total, note);
         }
     }
-}
-
-/// Sends the end of long work, or its error, to the listener.
-pub async fn tell(listener: &Listener, end: Result<JobEvent>) {
-    // The listener may be gone.
-    let _ = listener.send(end.map_err(Status::from)).await;
 }
 
 #[cfg(test)]
@@ -181,6 +186,7 @@ mod tests {
     use super::*;
     use crate::handlers::tests::{cluster, put, silence};
     use kintsu_dag::NodeId;
+    use kintsu_wire::message::JobEvent;
     use tokio::sync::mpsc;
 
     #[tokio::test]

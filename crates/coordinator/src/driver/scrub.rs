@@ -1,16 +1,18 @@
 //! Has agents verify every block that they hold, compares that with the metadata, and has bad and missing blocks repaired, as
 //! [`crate::engine::scrub`] decides.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_wire::message::{HeldBlock, JobEvent, Nothing};
+use kintsu_wire::message::{HeldBlock, JobEvent, JobReport, Nothing};
 use tokio::sync::mpsc;
 
 use super::guard::guarded;
+use super::jobs::Job;
+use super::quarantine;
 use super::ticks::repair_now;
-use super::{Listener, quarantine, repair_jobs};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, lock};
 use crate::engine::census::{self, Proof, Read};
 use crate::engine::scrub::{Scrub, Scrubbed};
 use crate::error::{CoordinatorError, Result};
@@ -19,17 +21,21 @@ use crate::meta::Meta;
 /// Rows of a page.
 const PAGE: usize = 8192;
 
-/// Verifies the blocks of these nodes and reports to `listener`.
-pub async fn scrub(cluster: Arc<Cluster>, nodes: Vec<NodeId>, listener: Listener) {
-    let end = guarded(scrub_all(&cluster, nodes, &listener)).await;
-    repair_jobs::tell(&listener, end).await;
+/// Verifies the blocks of these nodes, as this job.
+pub async fn scrub(cluster: Arc<Cluster>, nodes: Vec<NodeId>, job: Job) {
+    let end = guarded(scrub_all(&cluster, nodes, &job)).await;
+    job.end(end).await;
 }
 
-async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, listener: &Listener) -> Result<JobEvent> {
+/// Blocks checked on each node, and blocks there.
+type Checked = Mutex<BTreeMap<NodeId, (u64, u64)>>;
+
+async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, job: &Job) -> Result<JobReport> {
     let started_ms = cluster.now_ms();
+    let checked = &Checked::default();
     let scrubs = nodes.into_iter().map(|node| async move {
         let mut scrub = Scrub::new(node);
-        let ended = scrub_node(cluster, node, &mut scrub, listener).await;
+        let ended = scrub_node(cluster, node, &mut scrub, checked, job).await;
         (node, scrub, ended)
     });
     let mut sum = Scrubbed::default();
@@ -43,32 +49,46 @@ async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, listener: &Listen
     }
     let lost = sum.lost();
     let flagged = sum.flagged(cluster.meta.off(move |meta| meta.mark_lost(&lost)).await?);
-    repair(cluster, flagged, &mut sum, listener).await;
+    repair(cluster, flagged, &mut sum).await;
+    if job.is_cancelled() {
+        sum.cancelled();
+    }
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
-    Ok(JobEvent::Ended(sum.end(seconds)))
+    Ok(sum.end(seconds))
 }
 
 async fn scrub_node(
     cluster: &Arc<Cluster>,
     node: NodeId,
     scrub: &mut Scrub,
-    listener: &Listener,
+    checked: &Checked,
+    job: &Job,
 ) -> Result<()> {
     scrub.begin(cluster.meta.off(move |meta| placed(meta, node)).await?);
     let unavailable = |s: tonic::Status| CoordinatorError::Unavailable { node, reason: s.message().into() };
     let mut events = cluster.agent(node)?.scrub(Nothing {}).await.map_err(unavailable)?.into_inner();
-    while let Some(event) = events.message().await.map_err(unavailable)? {
-        let (done, total) = (event.checked, event.total);
+    loop {
+        let event = tokio::select! {
+            event = events.message() => event.map_err(unavailable)?,
+            // The agent stops when nobody takes its results.
+            () = job.cancelled() => break,
+        };
+        let Some(event) = event else { break };
+        let sum = {
+            let mut all = lock(checked);
+            all.insert(node, (event.checked, event.total));
+            all.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        };
         if let Some(batch) = scrub.verified(event) {
             scrub.compared(compare(cluster, node, batch).await?);
-            let note = format!("verifying {node}");
-            // A slow listener misses progress, never the end.
-            let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
+            job.progress(sum.0, sum.1, &format!("verifying {node}"));
         }
     }
     let rest = scrub.rest();
     scrub.compared(compare(cluster, node, rest).await?);
-    scrub.complete();
+    if !job.is_cancelled() {
+        scrub.complete();
+    }
     Ok(())
 }
 
@@ -109,7 +129,7 @@ async fn compare(cluster: &Arc<Cluster>, node: NodeId, held: Vec<HeldBlock>) -> 
 }
 
 /// Has bad blocks repaired and adds that to the report.
-async fn repair(cluster: &Arc<Cluster>, blocks: Vec<BlockId>, sum: &mut Scrubbed, listener: &Listener) {
+async fn repair(cluster: &Arc<Cluster>, blocks: Vec<BlockId>, sum: &mut Scrubbed) {
     if blocks.is_empty() {
         return;
     }
@@ -118,7 +138,8 @@ async fn repair(cluster: &Arc<Cluster>, blocks: Vec<BlockId>, sum: &mut Scrubbed
     while let Some(event) = stream.recv().await {
         match event {
             Ok(JobEvent::Ended(repair)) => return sum.repaired(repair),
-            Ok(progress) => drop(listener.try_send(Ok(progress))),
+            // It is a job of its own, with its own progress.
+            Ok(_) => {}
             Err(status) => sum.failed(status.message().into()),
         }
     }

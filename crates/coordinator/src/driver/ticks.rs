@@ -71,9 +71,12 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
 /// Undoes a put whose lease has run out. One that cannot be undone now is tried again.
 async fn undo(cluster: &Arc<Cluster>, put: u64, now_ms: u64) {
     match cluster.meta.off(move |meta| meta.abort_put(put)).await {
-        Ok(true) => tracing::info!("put {put} was not renewed: it is undone"),
+        Ok(true) => {
+            tracing::info!("put {put} was not renewed: it is undone");
+            cluster.leases().end(put);
+        }
         // It ended before: it was committed or given up.
-        Ok(false) | Err(CoordinatorError::Conflict { .. }) => {}
+        Ok(false) | Err(CoordinatorError::Conflict { .. }) => cluster.leases().end(put),
         Err(error) => {
             tracing::error!("put {put} was not renewed, but cannot be undone: {error}");
             cluster.leases().put_back(put, now_ms);

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_wire::ambient::{FixedFault, is_back};
-use kintsu_wire::message::{JobEvent, JobReport, Nothing};
+use kintsu_wire::message::{JobReport, Nothing};
 
+use super::Listener;
 use super::damage::needing;
 use super::guard::guarded;
-use super::{Listener, repair_jobs};
+use super::jobs::Job;
 use crate::cluster::Cluster;
 use crate::engine::damage::Harm;
+use crate::engine::jobs::Work;
 use crate::engine::wipe::{ordered, refused};
 use crate::error::{CoordinatorError, Result};
 
@@ -57,7 +59,7 @@ pub async fn order(cluster: &Arc<Cluster>, node: NodeId, force: bool, listener: 
             }
         }
     }
-    cluster.spawn(wipe(cluster.clone(), node, Some(listener)));
+    begin(cluster, node, Some(listener));
     Ok(())
 }
 
@@ -68,32 +70,36 @@ async fn would_cost(cluster: &Arc<Cluster>, node: NodeId) -> Result<Harm> {
     cluster.meta.off(move |meta| needing(&worker, &meta.snapshot()?, node, gone)).await
 }
 
-/// Wipes a node that is recorded as to be wiped, and reports to `listener`. When it is being wiped already, this
-/// waits for the end of that.
-async fn wipe(cluster: Arc<Cluster>, node: NodeId, listener: Option<Listener>) {
+fn begin(cluster: &Arc<Cluster>, node: NodeId, listener: Option<Listener>) {
+    let job = Job::begin(cluster, Work::Wipe(node), format!("node {}", node.0), listener);
+    cluster.spawn(wipe(cluster.clone(), node, job));
+}
+
+/// Wipes a node that is recorded as to be wiped, as this job. When it is being wiped already, this waits for the
+/// end of that.
+async fn wipe(cluster: Arc<Cluster>, node: NodeId, job: Job) {
     let started_ms = cluster.now_ms();
-    let wiped = guarded(turn(&cluster, node, listener.as_ref())).await;
+    let wiped = guarded(turn(&cluster, node, &job)).await;
     if let Err(error) = &wiped {
         tracing::warn!("{node} is not wiped yet: {error}");
     }
-    let Some(listener) = listener else { return };
     let seconds = cluster.now_ms().saturating_sub(started_ms) as f64 / 1000.0;
     let report = JobReport { kind: "wipe".into(), seconds, ..JobReport::default() };
-    repair_jobs::tell(&listener, wiped.map(|()| JobEvent::Ended(report))).await;
+    job.end(wiped.map(|()| report)).await;
 }
 
 /// Completes a wipe that was interrupted.
 pub fn go_on(cluster: &Arc<Cluster>, node: NodeId) {
     tracing::info!("the interrupted wipe of {node} continues");
-    cluster.spawn(wipe(cluster.clone(), node, None));
+    begin(cluster, node, None);
 }
 
-async fn turn(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>) -> Result<()> {
+async fn turn(cluster: &Arc<Cluster>, node: NodeId, job: &Job) -> Result<()> {
     loop {
         let first = cluster.wipes().begin(node);
         if first {
             let _once = Once { cluster, node };
-            let erased = erase(cluster, node, listener).await;
+            let erased = erase(cluster, node, job).await;
             if erased.is_err() {
                 tokio::time::sleep(NEWS).await;
             }
@@ -106,7 +112,7 @@ async fn turn(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>)
     }
 }
 
-async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>) -> Result<()> {
+async fn erase(cluster: &Arc<Cluster>, node: NodeId, job: &Job) -> Result<()> {
     let records = cluster.meta.off(|meta| meta.snapshot()?.nodes()).await?;
     if !records.get(&node).is_some_and(|record| record.wiping) && !is_back(FixedFault::WipesUnrecorded) {
         cluster.members().set_wiping(node, false);
@@ -128,12 +134,7 @@ async fn erase(cluster: &Arc<Cluster>, node: NodeId, listener: Option<&Listener>
                 if !cluster.members().readable(node) {
                     return Err(unavailable("it went away; it is wiped when it is back".into()));
                 }
-                if let Some(listener) = listener {
-                    let (done, total) = ((cluster.now_ms() - started_ms) / 1000, 0);
-                    let note = format!("wiping {node}");
-                    // A slow listener misses progress, never the end.
-                    let _ = listener.try_send(Ok(JobEvent::Progress { done, total, note }));
-                }
+                job.progress((cluster.now_ms() - started_ms) / 1000, 0, &format!("wiping {node}"));
             }
         }
     }
@@ -163,7 +164,7 @@ mod tests {
     use crate::handlers::command_node;
     use crate::handlers::tests::{cluster, enlist, put, registration, silence};
     use crate::live::Live;
-    use kintsu_wire::message::{BlockPage, HeldBlock, NodeAction, NodeCommand, Register};
+    use kintsu_wire::message::{BlockPage, HeldBlock, JobEvent, NodeAction, NodeCommand, Register};
     use tokio::sync::mpsc;
 
     fn command(node: NodeId, force: bool) -> NodeCommand {
@@ -264,7 +265,8 @@ mod tests {
         };
         crate::handlers::register::handle(&live.cluster, again).await.unwrap();
         live.cluster.meta.change_node(node, |record| record.wiping = true).unwrap();
-        erase(&live.cluster, node, None).await.unwrap();
+        let job = Job::begin(&live.cluster, Work::Wipe(node), String::new(), None);
+        erase(&live.cluster, node, &job).await.unwrap();
         let id = kintsu_dag::BlockId { stripe, index };
         let (len, digest) = (16 << 10, block.digest.unwrap());
         let held = HeldBlock { id, generation: record.generation, len, digest };
@@ -298,6 +300,7 @@ mod tests {
         command_node::handle(&cluster, command(NodeId(2), true), listener).await.unwrap();
         assert!(recorded(&cluster, NodeId(2)));
         // Its agent cannot be reached: the wipe stays recorded, and the listener gets the error.
+        assert!(matches!(events.recv().await, Some(Ok(JobEvent::Began(_)))));
         let error = events.recv().await.unwrap().unwrap_err();
         assert!(error.message().contains("N2"), "{error}");
         assert!(recorded(&cluster, NodeId(2)));

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_stripe_is_assigned_to_nodes_that_may_have_a_part_in_it_and_slow_ones_are_spared() {
-        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 0, used_bytes: 0 });
+        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 0, used_bytes: 0, room_bytes: None });
         let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
         let readable: BTreeSet<NodeId> = (1..7).map(NodeId).collect();
         let stripe = stripe("rs:n=5,k=2", &[0]);

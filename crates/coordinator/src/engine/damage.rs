@@ -44,6 +44,13 @@ pub fn readable(stripe: &StripeRecord, code: &dyn Code, gone: &BTreeSet<NodeId>)
     }
 }
 
+/// How many more blocks a stripe can lose for sure while these nodes are gone; `None` if it cannot be read.
+pub fn bears(stripe: &StripeRecord, code: &dyn Code, gone: &BTreeSet<NodeId>) -> Option<u64> {
+    let lost = unavailable(stripe, gone).len();
+    let sure = if stripe.encoded { (code.distance() - 1).saturating_sub(lost) } else { 0 };
+    readable(stripe, code, gone).then_some(sure as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +70,8 @@ mod tests {
         assert_eq!(unavailable(&stripe, &gone(&[0])), [0, 3].map(BlockIndex));
         assert!(readable(&stripe, code.as_ref(), &gone(&[0])));
         assert!(!readable(&stripe, code.as_ref(), &gone(&[0, 1])));
+        let more = |nodes: &[u32]| bears(&stripe, code.as_ref(), &gone(nodes));
+        assert_eq!([more(&[]), more(&[0]), more(&[0, 1])], [Some(1), Some(0), None]);
         stripe.encoded = false;
         assert!(readable(&stripe, code.as_ref(), &gone(&[2])));
         assert!(!readable(&stripe, code.as_ref(), &gone(&[0])));

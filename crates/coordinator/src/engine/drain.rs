@@ -33,6 +33,7 @@ pub struct Drain {
     failed: BTreeMap<BlockId, String>,
     done: u64,
     total: u64,
+    cancelled: Option<String>,
 }
 
 /// What follows from a pass over all blocks of the node.
@@ -68,9 +69,20 @@ impl Drain {
     /// A pass has ended. When it began, `puts` puts were writing to the node.
     pub fn passed(&self, puts: u64, draining: bool) -> Passed {
         match (puts, draining) {
-            (0, _) => Passed::Ended,
-            (_, true) => Passed::Wait,
             (_, false) => Passed::Revoked,
+            (0, true) => Passed::Ended,
+            (_, true) => Passed::Wait,
+        }
+    }
+
+    /// The drain was cancelled while `left` blocks were on the node.
+    pub fn cancelled(&mut self, node: NodeId, left: u64) {
+        if left > 0 {
+            self.cancelled = Some(format!(
+                "cancelled: {left} blocks stay on node {0}, which gets new blocks again; `kintsu node drain {0}` \
+                 drains it anew",
+                node.0
+            ));
         }
     }
 
@@ -81,7 +93,8 @@ impl Drain {
 
     /// What it cost, and what could not be moved.
     pub fn end(self) -> (Tally, Vec<String>) {
-        (self.tally, self.failed.into_iter().map(|(id, why)| format!("{id}: {why}")).collect())
+        let failed = self.failed.into_iter().map(|(id, why)| format!("{id}: {why}"));
+        (self.tally, self.cancelled.into_iter().chain(failed).collect())
     }
 }
 
@@ -231,7 +244,8 @@ mod tests {
         drain.begin(2);
         assert_eq!(drain.due(vec![block(1), block(2)]), [block(2)]);
         assert_eq!(drain.moved(block(2), None, &Tally::default()), (3, 4));
-        assert_eq!((drain.passed(0, false), drain.done()), (Passed::Ended, 3));
+        assert_eq!((drain.passed(0, true), drain.passed(0, false)), (Passed::Ended, Passed::Revoked));
+        assert_eq!(drain.done(), 3);
         assert_eq!(drain.end().1, [format!("{}: no node", block(1))]);
     }
 
@@ -248,7 +262,7 @@ mod tests {
     #[test]
     fn it_goes_to_the_node_least_used_that_may_take_it() {
         // Node 1 is drained: it takes no blocks.
-        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 1, used_bytes: 0 });
+        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 1, used_bytes: 0, room_bytes: None });
         let topology = Topology { nodes: (0..8).map(node).collect(), ..Topology::default() };
         let (mut block, stripe) = (Move::new(block(1), NodeId(1)), stripe("rs:n=4,k=2", &[]));
         let Found::Copy(view) = block.read(Some(&stripe)) else { panic!("not to be copied") };

@@ -47,7 +47,12 @@ impl EncodeProgress {
     }
 
     /// What it cost, and what could not be encoded.
-    pub fn end(self) -> (Tally, Vec<String>) {
+    pub fn end(mut self, cancelled: bool) -> (Tally, Vec<String>) {
+        if cancelled && self.done < self.total {
+            let Self { name, done, total, .. } = &self;
+            let why = format!("cancelled after {done} of {total} bytes: `kintsu encode {name}` continues");
+            self.failed.insert(0, why);
+        }
         (self.tally, self.failed)
     }
 }
@@ -227,7 +232,7 @@ mod tests {
         let mut stripe = stripe("rs:n=4,k=2", &[]);
         stripe.record.encoded = false;
         stripe.record.blocks[2..].iter_mut().flatten().for_each(|block| block.digest = None);
-        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0 });
+        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0, room_bytes: None });
         let topology = Topology { nodes: (0..6).map(node).collect(), ..Topology::default() };
         (stripe, topology, (0..6).map(NodeId).collect())
     }
@@ -286,12 +291,16 @@ mod tests {
         let mut object = EncodeProgress::new("a", 10);
         assert_eq!(object.ended(stripe.id, Ok(4), &Tally::default()), (4, 10));
         assert_eq!(object.ended(stripe.id, Err("no".into()), &Tally::default()), (4, 10));
-        assert_eq!(object.end().1, [format!("stripe {} of \"a\": no", stripe.id)]);
+        let failed = [
+            "cancelled after 4 of 10 bytes: `kintsu encode a` continues".to_owned(),
+            format!("stripe {} of \"a\": no", stripe.id),
+        ];
+        assert_eq!(object.end(true).1, failed);
     }
 
     #[test]
     fn parity_stays_where_it_was_planned_unless_that_cannot_be() {
-        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 3, used_bytes: 0 });
+        let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 3, used_bytes: 0, room_bytes: None });
         let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
         let layout =
             Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 8, w: 1, data_bytes: 16 };

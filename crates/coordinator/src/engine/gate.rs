@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::NodeId;
 
+use super::health::GateFacts;
+
 /// How many of a thousand placed blocks must be reported.
 const REPORTED_PER_MILLE: u64 = 999;
 /// How long the coordinator waits for nodes after a start, in addition to the grace time.
@@ -90,6 +92,17 @@ impl Gate {
     /// Whether repairs may start now: those that somebody waits for always may.
     pub fn may_repair(&self, asked: bool) -> bool {
         asked || self.is_open()
+    }
+
+    /// The same for the verdict about the cluster.
+    pub fn facts(&self) -> GateFacts {
+        let missing = || self.awaited.values().sum();
+        GateFacts {
+            behind: self.behind.clone(),
+            rebuilding: self.rebuilding,
+            unreported: (!self.open)
+                .then(|| (missing(), self.placed, self.awaited.keys().copied().collect())),
+        }
     }
 
     /// What holds the coordinator back, and what operators can do about it.

@@ -2,20 +2,22 @@
 //!
 //! Leases are not durable: after a restart of the coordinator every put gets a full new lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The deadlines of the puts under way.
 #[derive(Debug, Clone, Default)]
 pub struct Leases {
     deadlines: BTreeMap<u64, u64>,
     lease_ms: u64,
+    /// The expired puts that could not be undone.
+    hanging: BTreeSet<u64>,
 }
 
 impl Leases {
     /// Leases for these puts, each with the full time from now.
     pub fn new(lease_ms: u64, puts: impl IntoIterator<Item = u64>, now_ms: u64) -> Self {
         let deadlines = puts.into_iter().map(|put| (put, now_ms + lease_ms)).collect();
-        Self { deadlines, lease_ms }
+        Self { deadlines, lease_ms, hanging: BTreeSet::new() }
     }
 
     /// A put begins.
@@ -28,6 +30,7 @@ impl Leases {
         match self.deadlines.get_mut(&put) {
             Some(deadline) => {
                 *deadline = now_ms + self.lease_ms;
+                self.hanging.remove(&put);
                 true
             }
             None => false,
@@ -37,11 +40,18 @@ impl Leases {
     /// An expired put could not be undone: its lease ends again at once, unless it is renewed.
     pub fn put_back(&mut self, put: u64, now_ms: u64) {
         self.deadlines.entry(put).or_insert(now_ms);
+        self.hanging.insert(put);
     }
 
     /// A put has ended.
     pub fn end(&mut self, put: u64) {
         self.deadlines.remove(&put);
+        self.hanging.remove(&put);
+    }
+
+    /// Number of expired puts that could not be undone.
+    pub fn hanging(&self) -> u64 {
+        self.hanging.len() as u64
     }
 
     /// Removes and returns the puts whose lease has run out.
@@ -69,7 +79,9 @@ mod tests {
         assert!(!leases.renew(2, 115));
         assert_eq!(leases.expired(119), [1]);
         leases.put_back(1, 120);
-        assert_eq!(leases.expired(120), [1]);
+        assert_eq!((leases.expired(120), leases.hanging()), (vec![1], 1));
+        leases.end(1);
+        assert_eq!(leases.hanging(), 0);
         leases.grant(3, 0);
         leases.end(3);
         assert_eq!(leases.expired(u64::MAX), [0u64; 0]);

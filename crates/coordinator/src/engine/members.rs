@@ -16,7 +16,12 @@ use kintsu_dag::NodeId;
 use kintsu_plan::{Node, Topology};
 use kintsu_wire::message::{DiskUsage, NodeAddress, NodeInfo, NodeState};
 
+use super::space::Reserve;
 use crate::meta::record::{Fence, NodeRecord};
+
+mod commands;
+
+pub use commands::{Refusal, Step};
 
 /// The time limits of [`Members`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +107,7 @@ pub struct Members {
     patience: Patience,
     members: BTreeMap<NodeId, Member>,
     overdue: BTreeSet<NodeId>,
+    reserve: Reserve,
 }
 
 impl Members {
@@ -113,7 +119,22 @@ impl Members {
             Member::new(record, up, now_ms)
         };
         let members = records.into_iter().map(|(id, record)| (id, member(record))).collect();
-        Self { patience, members, overdue: BTreeSet::new() }
+        Self { patience, members, overdue: BTreeSet::new(), reserve: Reserve::default() }
+    }
+
+    /// From now on this much is kept free on each disk.
+    pub fn keep_free(&mut self, reserve: Reserve) {
+        self.reserve = reserve;
+    }
+
+    /// What is kept free on each disk.
+    pub fn reserve(&self) -> Reserve {
+        self.reserve
+    }
+
+    /// The time limits.
+    pub fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// One node.
@@ -314,12 +335,13 @@ impl Members {
     }
 
     /// The nodes as planners see them: usable for new blocks are those that are alive, not suspected, and
-    /// neither draining nor being wiped.
+    /// neither draining nor being wiped; their room is what is free without the reserve.
     pub fn topology(&self) -> Topology {
         let node = |m: &Member| Node {
             rack: m.record.rack,
             usable: m.holds() && !m.suspect && !m.record.draining,
             used_bytes: m.usage.bytes,
+            room_bytes: self.reserve.room(m.usage),
         };
         Topology { nodes: self.members.iter().map(|(id, m)| (*id, node(m))).collect(), ..Topology::default() }
     }
@@ -353,7 +375,9 @@ impl Members {
                 data: m.record.data,
                 dir: m.record.dir.clone(),
                 silent_ms: now_ms.saturating_sub(m.seen_ms),
-                usage: m.usage,
+                usage: m.usage.known(),
+                reserve_bytes: self.reserve.of(m.usage.capacity_bytes),
+                fullness: self.reserve.fullness(m.usage),
                 placed_blocks,
                 lost_blocks,
                 name: m.record.name.clone(),

@@ -14,6 +14,8 @@
 //! - `quarantine`: what happens to blocks that the metadata do not know; `scrub`: what a scrub finds;
 //! - `doubt`: whether a block that was reported as bad is lost; `wipe`: when a node is wiped;
 //! - `damage`: which stripes can be read while nodes are gone;
+//! - `health`: the verdict about the cluster; `space`: what is kept free, and what still fits; `jobs`: the table of
+//!   long work;
 //! - `rebuild`: which metadata can be rebuilt from blocks.
 //!
 //! The engine has no clock (times are arguments, in milliseconds), no randomness (not even the order of a hash map), no
@@ -30,6 +32,8 @@ pub(crate) mod drain;
 pub(crate) mod encode;
 pub(crate) mod enroll;
 pub(crate) mod gate;
+pub(crate) mod health;
+pub(crate) mod jobs;
 pub(crate) mod leases;
 pub mod members;
 pub(crate) mod places;
@@ -38,6 +42,7 @@ pub(crate) mod rebuild;
 pub mod repair;
 pub(crate) mod scrub;
 pub(crate) mod slow;
+pub(crate) mod space;
 pub(crate) mod stripe;
 pub(crate) mod sweep;
 pub(crate) mod tick;

@@ -113,6 +113,12 @@ impl Scrubbed {
         self.report.failed.push(what);
     }
 
+    /// The scrub was cancelled before its end.
+    pub fn cancelled(&mut self) {
+        let checked = self.report.blocks_checked;
+        self.report.failed.insert(0, format!("cancelled: only {checked} blocks were checked"));
+    }
+
     /// The blocks to flag.
     pub fn lost(&self) -> Vec<LostBlock> {
         self.report.bad.iter().map(|b| LostBlock { id: b.id, node: b.node, why: b.kind }).collect()

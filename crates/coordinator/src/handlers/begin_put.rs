@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kintsu_code::{Code, Definition, USER};
-use kintsu_dag::{NodeId, StripeId};
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Division, Layout, LayoutKind, Topology, place};
 use kintsu_wire::message::{BeginPut, CodeLabel, Encoding, ObjectLabel, PutTicket, StripeGrant};
 
@@ -117,7 +117,14 @@ pub fn homes(
             }
             topology
         });
-        Ok(place(code, layout, topology, id.0)?.homes)
+        let homes = place(code, layout, topology, id.0)?.homes;
+        // What is granted now is not in the nodes' next heartbeats yet.
+        for (index, home) in homes.iter().enumerate() {
+            if let Some(node) = home.and_then(|home| topology.nodes.get_mut(&home)) {
+                node.take(layout.block_len(code.k(), BlockIndex(index as u8)));
+            }
+        }
+        Ok(homes)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Stops, starts, wipes or drains a node.
+//! Stops, starts, wipes or drains a node, or ends its drain, as [`crate::engine::members`] decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing
 
 use crate::answer::answer;
 use crate::cluster::{Cluster, unknown_node};
-use crate::driver::{self, Listener};
+use crate::driver::{self, Job, Listener, jobs};
+use crate::engine::jobs::Work;
+use crate::engine::members::{Refusal, Step};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::NodeRecord;
 
@@ -17,57 +19,71 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: Listener) -> Result<()> {
-    let node = request.node;
-    if cluster.members().node(node).is_none() {
-        return Err(unknown_node(node));
-    }
-    let kind = match request.action {
-        NodeAction::Drain => {
-            // Set first: a stripe that is granted after the drain is recorded must avoid the node.
-            let before = cluster.members().set_draining(node, true);
-            if let Err(error) = record(cluster, node, |record| record.draining = true).await {
-                cluster.members().set_draining(node, before);
-                return Err(error);
-            }
-            cluster.spawn(driver::drain(cluster.clone(), node, listener));
-            return Ok(());
+    let NodeCommand { node, action, force } = request;
+    let launches = cluster.config.launcher.is_some();
+    let step = cluster.members().command(node, action, launches).map_err(|why| refused(node, why))?;
+    match step {
+        Step::Nothing => {}
+        Step::EndAgent => {
+            let mut agent = cluster.agent(node)?;
+            answer(node, PATIENCE, "it did not answer in time", agent.shutdown(Nothing {})).await?;
+            record_stopped(cluster, node).await?;
         }
-        NodeAction::Stop => stop(cluster, node).await.map(|()| "stop")?,
-        NodeAction::Start => start(cluster, node).await.map(|()| "start")?,
-        NodeAction::Wipe => return driver::order_wipe(cluster, node, request.force, listener).await,
-    };
-    let report = JobReport { kind: kind.into(), ..JobReport::default() };
+        Step::RecordStopped => record_stopped(cluster, node).await?,
+        Step::Launch => launch(cluster, node).await?,
+        Step::Undrain => jobs::undrain(cluster, node).await?,
+        Step::Drain => return drain(cluster, node, listener).await,
+        Step::Wipe => return driver::order_wipe(cluster, node, force, listener).await,
+    }
+    let report = JobReport { kind: word(action).into(), ..JobReport::default() };
     // The caller may be gone.
     let _ = listener.send(Ok(JobEvent::Ended(report))).await;
     Ok(())
 }
 
-/// Ends the agent. If the node is down already, it is only recorded as stopped.
-async fn stop(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
-    if cluster.members().readable(node) {
-        let mut agent = cluster.agent(node)?;
-        answer(node, PATIENCE, "it did not answer in time", agent.shutdown(Nothing {})).await?;
+/// The error for a refused command.
+pub fn refused(node: NodeId, why: Refusal) -> CoordinatorError {
+    match why {
+        Refusal::Unknown => unknown_node(node),
+        Refusal::State { what, expected, got } => CoordinatorError::Conflict { what, expected, got },
     }
+}
+
+fn word(action: NodeAction) -> &'static str {
+    match action {
+        NodeAction::Stop => "stop",
+        NodeAction::Start => "start",
+        NodeAction::Wipe => "wipe",
+        NodeAction::Drain => "drain",
+        NodeAction::Undrain => "undrain",
+    }
+}
+
+/// A drain that runs already is followed.
+async fn drain(cluster: &Arc<Cluster>, node: NodeId, listener: Listener) -> Result<()> {
+    if let Some(id) = cluster.jobs.look(|jobs| jobs.drain_of(node)) {
+        return jobs::follow(cluster, id, listener);
+    }
+    // Set first: a stripe that is granted after the drain is recorded must avoid the node.
+    let before = cluster.members().set_draining(node, true);
+    if let Err(error) = record(cluster, node, |record| record.draining = true).await {
+        cluster.members().set_draining(node, before);
+        return Err(error);
+    }
+    let job = Job::begin(cluster, Work::Drain(node), format!("node {}", node.0), Some(listener));
+    cluster.spawn(driver::drain(cluster.clone(), node, job));
+    Ok(())
+}
+
+async fn record_stopped(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     record(cluster, node, |record| record.stopped = true).await?;
     cluster.members().stopped(node, cluster.now_ms());
     Ok(())
 }
 
-/// Starts the agent again, if this process can do so. On a living node this only cancels the drain.
-async fn start(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
-    record(cluster, node, |record| record.draining = false).await?;
-    cluster.members().set_draining(node, false);
-    if cluster.members().readable(node) {
-        return Ok(());
-    }
-    let Some(launcher) = &cluster.config.launcher else {
-        let dir = cluster.members().node(node).map(|m| m.record.dir.clone()).unwrap_or_default();
-        return Err(CoordinatorError::Conflict {
-            what: format!("start of {node}"),
-            expected: "a coordinator that runs its agents itself (kintsu up)".into(),
-            got: format!("one that does not: run `kintsu agent --dir {dir}` on the node's host"),
-        });
-    };
+/// Starts the agent, and waits until it has registered.
+async fn launch(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
+    let Some(launcher) = &cluster.config.launcher else { return Ok(()) };
     launcher.launch(node).await.map_err(|reason| CoordinatorError::Unavailable { node, reason })?;
     let deadline = cluster.now_ms() + PATIENCE.as_millis() as u64;
     while !cluster.members().readable(node) {

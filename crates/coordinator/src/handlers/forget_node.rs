@@ -4,21 +4,16 @@ use std::sync::Arc;
 
 use kintsu_wire::message::{Done, NodeRef};
 
-use crate::cluster::{Cluster, unknown_node};
-use crate::error::{CoordinatorError, Result};
+use super::command_node::refused;
+use crate::cluster::Cluster;
+use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
     let node = request.node;
-    let up = cluster.members().node(node).map(|m| m.up).ok_or_else(|| unknown_node(node))?;
-    if up {
-        return Err(CoordinatorError::Conflict {
-            what: format!("forgetting {node}"),
-            expected: "a node whose agent has ended".into(),
-            got: format!("one that lives: `kintsu node drain {0}`, then `kintsu node stop {0}`", node.0),
-        });
-    }
-    cluster.meta.off(move |meta| meta.forget_node(node)).await?;
+    let worker = cluster.clone();
+    let may = move |placed| worker.members().may_forget(node, placed).map_err(|why| refused(node, why));
+    cluster.meta.off(move |meta| meta.forget_node(node, may)).await?;
     // If its agent comes back just now, it must register again.
     cluster.reports().forget(node);
     cluster.members().forget(node);
@@ -29,6 +24,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::CoordinatorError;
     use crate::handlers::tests::{cluster, enlist, page, put, registration, silence};
     use crate::handlers::{register, report_blocks};
     use kintsu_dag::NodeId;

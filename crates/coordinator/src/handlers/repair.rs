@@ -51,6 +51,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
         method => method,
     };
     let order = Order { method, slice_bytes, in_place: false, schedule, requestors, per_node };
+    cluster.auto().nodes_changed();
     start_repairs(cluster, source, order, Some(listener));
     Ok(())
 }
@@ -134,6 +135,7 @@ mod tests {
         for target in [RepairTarget::Node(NodeId(0)), RepairTarget::Object("a".into()), RepairTarget::All] {
             let (listener, mut events) = mpsc::channel(8);
             handle(&cluster, ask(target, 0), listener).await.unwrap();
+            assert!(matches!(events.recv().await, Some(Ok(JobEvent::Began(_)))));
             let Some(Ok(JobEvent::Ended(report))) = events.recv().await else { panic!("no report") };
             assert_eq!(
                 (report.kind.as_str(), report.blocks, report.method),
@@ -151,6 +153,7 @@ mod tests {
             let (listener, mut events) = mpsc::channel(8);
             let wanted = Repair { method: Method::Optimal, ..Repair::new(RepairTarget::All) };
             handle(&cluster, wanted, listener).await.unwrap();
+            assert!(matches!(events.recv().await, Some(Ok(JobEvent::Began(_)))));
             let Some(Ok(JobEvent::Ended(report))) = events.recv().await else { panic!("no report") };
             report.method
         };

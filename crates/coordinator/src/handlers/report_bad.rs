@@ -26,6 +26,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BadBlock) -> Result<Done> {
 mod tests {
     use super::*;
     use crate::driver::doubts::{doubt, reverify_node};
+    use crate::engine::jobs::Work;
     use crate::live::Live;
     use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
     use kintsu_wire::message::FaultKind;
@@ -124,7 +125,8 @@ mod tests {
         for why in [FaultKind::Corrupt, FaultKind::Missing, FaultKind::Stale, FaultKind::Io] {
             flag(why);
             let (listener, mut events) = tokio::sync::mpsc::channel(64);
-            driver::scrub(live.cluster.clone(), vec![home], listener).await;
+            let job = driver::Job::begin(&live.cluster, Work::Scrub, String::new(), Some(listener));
+            driver::scrub(live.cluster.clone(), vec![home], job).await;
             let mut last = None;
             while let Some(event) = events.recv().await {
                 last = Some(event.unwrap());

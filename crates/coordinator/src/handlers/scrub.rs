@@ -5,12 +5,13 @@ use std::sync::Arc;
 use kintsu_wire::message::Scrub;
 
 use crate::cluster::{Cluster, unknown_node};
-use crate::driver::{self, Listener};
+use crate::driver::{self, Job, Listener};
+use crate::engine::jobs::Work;
 use crate::error::{CoordinatorError, Result};
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Scrub, listener: Listener) -> Result<()> {
-    let nodes = {
+    let nodes: Vec<_> = {
         let members = cluster.members();
         match request.node {
             None => members.iter().filter(|(_, m)| m.up).map(|(id, _)| id).collect(),
@@ -21,6 +22,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Scrub, listener: Listener) 
             Some(node) => vec![node],
         }
     };
-    cluster.spawn(driver::scrub(cluster.clone(), nodes, listener));
+    let what = request.node.map_or("all living nodes".into(), |node| format!("node {}", node.0));
+    let job = Job::begin(cluster, Work::Scrub, what, Some(listener));
+    cluster.spawn(driver::scrub(cluster.clone(), nodes, job));
     Ok(())
 }

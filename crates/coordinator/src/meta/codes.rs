@@ -72,6 +72,18 @@ impl Snapshot {
         Ok(self.txn.open_table(tables::CODE_KEYS)?.get(name)?.map(|key| key.value()))
     }
 
+    /// The keys of all codes that were ever used or registered.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn code_keys(&self) -> Result<Vec<u16>> {
+        let mut out = Vec::new();
+        for row in self.txn.open_table(tables::CODES)?.iter()? {
+            out.push(row?.0.value());
+        }
+        Ok(out)
+    }
+
     /// The definition of a registered code; `None` for a code of a family.
     ///
     /// # Errors

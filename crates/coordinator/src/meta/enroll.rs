@@ -69,26 +69,17 @@ impl Meta {
         })
     }
 
-    /// Forgets a node on which no block is placed, with all that was still to be done there.
+    /// Forgets a node, with all that was still to be done there, if `may` allows that for the number of blocks that are
+    /// placed on it. `may` is called within the transaction.
     ///
     /// # Errors
-    /// `NotFound`; `Conflict` while blocks are placed on it.
-    pub fn forget_node(&self, node: NodeId) -> Result<()> {
+    /// `NotFound`; that of `may`.
+    pub fn forget_node(&self, node: NodeId, may: impl FnOnce(u64) -> Result<()>) -> Result<()> {
         self.write(|t| {
             if t.node(node)?.is_none() {
                 return Err(CoordinatorError::NotFound { what: "node", name: node.0.to_string() });
             }
-            let placed = t.tally.get(node.0)?.map_or(0, |row| row.value().0);
-            if placed > 0 {
-                return Err(CoordinatorError::Conflict {
-                    what: format!("forgetting {node}"),
-                    expected: "a node without blocks".into(),
-                    got: format!(
-                        "one where {placed} are placed: `kintsu repair --node {}` moves them",
-                        node.0
-                    ),
-                });
-            }
+            may(t.tally.get(node.0)?.map_or(0, |row| row.value().0))?;
             let (from, to) = ((node.0, 0, 0, 0), (node.0, u64::MAX, u8::MAX, u32::MAX));
             t.garbage.retain_in(from..=to, |_, ()| false)?;
             t.tally.remove(node.0)?;
@@ -301,10 +292,14 @@ mod tests {
         back.record.rack = RackId(6);
         refused(&meta, back.clone(), "rack 5, where its 1 blocks were placed");
         assert_eq!(meta.enroll(Applicant { moved: true, ..back }).unwrap().record.rack, RackId(6));
-        assert!(meta.forget_node(node).unwrap_err().to_string().contains("1 are placed"));
+        let may = |placed| match placed {
+            0 => Ok(()),
+            placed => Err(CoordinatorError::Storage(format!("{placed} are placed"))),
+        };
+        assert!(meta.forget_node(node, may).unwrap_err().to_string().contains("1 are placed"));
         meta.wipe(node).unwrap();
         meta.remove("a").unwrap();
-        meta.forget_node(node).unwrap();
+        meta.forget_node(node, may).unwrap();
         assert!(!meta.snapshot().unwrap().nodes().unwrap().contains_key(&node));
     }
 }

@@ -250,7 +250,7 @@ pub async fn report(mut job: Jobs) -> JobReport {
     loop {
         match job.next().await.unwrap() {
             Some(JobEvent::Ended(report)) => return report,
-            Some(JobEvent::Progress { .. }) => {}
+            Some(JobEvent::Began(_) | JobEvent::Progress { .. }) => {}
             None => panic!("the job ended without a report"),
         }
     }

@@ -261,7 +261,7 @@ fn address(port: u16) -> std::net::SocketAddr {
 }
 
 fn topology() -> Topology {
-    let node = |id| Node { rack: RackId(id % RACKS), usable: true, used_bytes: 0 };
+    let node = |id| Node { rack: RackId(id % RACKS), usable: true, used_bytes: 0, room_bytes: None };
     Topology { nodes: (0..NODES).map(|id| (NodeId(id), node(id))).collect(), ..Topology::default() }
 }
 

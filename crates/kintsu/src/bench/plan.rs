@@ -186,7 +186,7 @@ pub(super) fn once(
 pub(super) fn topology(options: &Options) -> Topology {
     let nodes = (0..options.racks * options.nodes_per_rack).map(|i| {
         let rack = RackId(i / options.nodes_per_rack.max(1));
-        (NodeId(i), Node { rack, usable: true, used_bytes: 0 })
+        (NodeId(i), Node { rack, usable: true, used_bytes: 0, room_bytes: None })
     });
     Topology { nodes: nodes.collect(), ..Topology::default() }
 }

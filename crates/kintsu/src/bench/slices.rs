@@ -185,7 +185,8 @@ impl Site {
             data_bytes: options.block_bytes * k as u64,
         };
         let ids = || (0..k as u32 + 2).map(NodeId);
-        let node = |id: NodeId| (id, PlanNode { rack: RackId(id.0), usable: true, used_bytes: 0 });
+        let node =
+            |id: NodeId| (id, PlanNode { rack: RackId(id.0), usable: true, used_bytes: 0, room_bytes: None });
         let topology = Topology { nodes: ids().map(node).collect(), ..Topology::default() };
         let homes = ids().take(k + 1).map(Some).collect();
         let view = StripeView { id: StripeId(1), code, layout, homes };

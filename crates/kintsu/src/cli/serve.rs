@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use kintsu_coordinator::Config;
+use kintsu_coordinator::{Config, Reserve};
 use kintsu_wire::TrustedNetwork;
 
 use super::DEFAULT_ENDPOINT;
-use crate::units::parse_duration;
+use crate::units::{Bytes, parse_duration};
 
 /// `kintsu up`.
 #[derive(Debug, Args)]
@@ -40,7 +40,8 @@ pub struct Up {
     pub metadata: MetadataArgs,
 }
 
-/// How metadata that do not match the blocks are handled, and how copies of the metadata are given to agents.
+/// How metadata that do not match the blocks are handled, how copies of the metadata are given to agents, and what is
+/// kept free.
 #[derive(Debug, Clone, Args)]
 pub struct MetadataArgs {
     /// Continue with metadata that are older than what the agents remember (after an older copy was restored).
@@ -54,6 +55,10 @@ pub struct MetadataArgs {
     /// Blocks that the metadata do not know are set aside (quarantine), and deleted after this time.
     #[arg(long, default_value = "7d", value_parser = parse_duration, value_name = "TIME")]
     pub quarantine_keep: Duration,
+    /// What is kept free on each disk, as a size or a share of it (`10GiB`, `5%`): a node with less free space gets no
+    /// new blocks [default: 5%, but at most 16 GiB].
+    #[arg(long, value_parser = parse_reserve, value_name = "SPACE")]
+    pub reserve: Option<Reserve>,
     /// Number of agents that get each copy of the metadata; 0 for none.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub metadata_copies: u16,
@@ -69,6 +74,7 @@ impl MetadataArgs {
             accept_older: self.accept_older,
             rebuild: self.rebuild,
             quarantine_keep: self.quarantine_keep,
+            reserve: self.reserve.unwrap_or_default(),
             metadata_copies: self.metadata_copies.into(),
             // A shorter time would mean one copy after the other, without a pause.
             copy_every: self.copy_every.max(Duration::from_millis(100)),
@@ -146,6 +152,20 @@ pub enum Rack {
     Number(u32),
     /// By a name.
     Name(String),
+}
+
+fn parse_reserve(text: &str) -> Result<Reserve, String> {
+    let expected = |_| format!("expected a size such as 10GiB, or a share such as 5%, got {text:?}");
+    match text.strip_suffix('%') {
+        None => Ok(Reserve::bytes(text.parse::<Bytes>().map_err(expected)?.0)),
+        Some(share) => {
+            let share: f64 = share.trim().parse().map_err(|_| expected(String::new()))?;
+            if !(0.0..=100.0).contains(&share) {
+                return Err(expected(String::new()));
+            }
+            Ok(Reserve { per_mille: (share * 10.0).round() as u64, most_bytes: u64::MAX })
+        }
+    }
 }
 
 fn parse_rack(text: &str) -> Result<Rack, String> {

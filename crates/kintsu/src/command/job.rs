@@ -1,14 +1,18 @@
-//! Jobs that the coordinator conducts: `encode`, `repair`, `scrub`, draining a node.
+//! Jobs that the coordinator conducts: `encode`, `repair`, `scrub`, draining a node, and `kintsu jobs`.
 
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use kintsu_client::Jobs;
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{JobEvent, JobReport, Repair, RepairTarget, Requestors};
+use kintsu_wire::message::{
+    JobEvent, JobInfo, JobKind, JobReport, JobState, JobUnit, Repair, RepairTarget, Requestors,
+};
 use serde_json::{Value, json};
 
 use super::Context;
-use crate::{cli, output, progress, units::human};
+use crate::units::{human, moment, span};
+use crate::{cli, output, progress};
 
 /// `kintsu encode`.
 pub async fn encode(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
@@ -46,21 +50,118 @@ pub async fn scrub(node: Option<u32>, context: &Context) -> anyhow::Result<ExitC
     follow(events, context, "scrubbed").await
 }
 
+/// A job that this process follows.
+#[derive(Debug, Clone)]
+pub struct Followed {
+    job: JobInfo,
+    done: u64,
+    total: u64,
+}
+
+/// `kintsu jobs`.
+pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
+    let jobs = context.client.jobs().await?;
+    if context.json {
+        let values: Vec<Value> = jobs.iter().map(info_json).collect();
+        output::json(&values)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if jobs.is_empty() {
+        output::line("no jobs since the coordinator's start")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = output::table(["job", "kind", "what", "state", "progress", "for", "began", "note"]);
+    for job in &jobs {
+        let by = if job.automatic { " (automatic)" } else { "" };
+        table.add_row([
+            job.id.to_string(),
+            format!("{}{by}", job.kind),
+            job.what.clone(),
+            word(job.state).to_owned(),
+            progress_text(job.kind, job.done, job.total),
+            span(job.seconds as u64),
+            moment(job.began),
+            job.note.clone(),
+        ]);
+    }
+    output::line(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `kintsu jobs follow ID`.
+pub async fn follow_id(id: u64, context: &Context) -> anyhow::Result<ExitCode> {
+    let events = context.client.follow_job(id).await?;
+    follow(events, context, &format!("job {id} done")).await
+}
+
+/// `kintsu jobs cancel ID`.
+pub async fn cancel(id: u64, context: &Context) -> anyhow::Result<ExitCode> {
+    let job = context.client.cancel_job(id).await?;
+    if context.json {
+        output::json(&info_json(&job))?;
+    } else {
+        output::line(&format!(
+            "job {id} ({} of {}) is cancelled; what it cannot leave half done is finished: `kintsu jobs follow {id}`",
+            job.kind, job.what
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn word(state: JobState) -> &'static str {
+    match state {
+        JobState::Running => "running",
+        JobState::Cancelling => "cancelling",
+        JobState::Done => "done",
+        JobState::Failed => "FAILED",
+        JobState::Cancelled => "cancelled",
+    }
+}
+
+fn progress_text(kind: JobKind, done: u64, total: u64) -> String {
+    match kind.unit() {
+        JobUnit::Bytes => format!("{} of {}", human(done), human(total)),
+        JobUnit::Blocks => format!("{done} of {total} blocks"),
+        JobUnit::Seconds => span(done),
+    }
+}
+
+fn info_json(job: &JobInfo) -> Value {
+    let mut value = serde_json::to_value(job).unwrap_or_default();
+    value["unit"] = json!(job.kind.unit());
+    value
+}
+
 /// Shows the progress of a job until its end and prints its report. The exit code says whether everything was
 /// done.
 pub async fn follow(mut events: Jobs, context: &Context, what: &str) -> anyhow::Result<ExitCode> {
-    let bar = progress::bytes(what);
+    let mut bar = None;
     while let Some(event) = events.next().await? {
         match event {
+            JobEvent::Began(job) => {
+                bar = Some(match job.kind.unit() {
+                    JobUnit::Bytes => progress::bytes(what),
+                    JobUnit::Blocks => progress::count(what),
+                    JobUnit::Seconds => progress::steps(what),
+                });
+                let (done, total) = (job.done, job.total);
+                context.following.set(Some(Followed { job, done, total }));
+            }
             JobEvent::Progress { done, total, note } => {
-                bar.set_length(total);
-                bar.set_position(done);
-                bar.set_message(note);
+                context.following.progress(done, total);
+                if let Some(bar) = &bar {
+                    bar.set_length(total);
+                    bar.set_position(done);
+                    bar.set_message(note);
+                }
             }
             JobEvent::Ended(report) => {
+                let followed = context.following.set(None);
                 progress::clear();
                 if context.json {
-                    output::json(&as_json(&report))?;
+                    let mut value = as_json(&report);
+                    value["job"] = json!(followed.map(|followed| followed.job.id));
+                    output::json(&value)?;
                 } else {
                     print(&report, what)?;
                 }
@@ -68,7 +169,45 @@ pub async fn follow(mut events: Jobs, context: &Context, what: &str) -> anyhow::
             }
         }
     }
-    anyhow::bail!("the coordinator ended the call without a report; expected one; try `kintsu status`")
+    anyhow::bail!("the coordinator ended the call without a report; expected one; try `kintsu jobs`")
+}
+
+/// The job that this process follows now, if any.
+#[derive(Debug, Default)]
+pub struct Following(Mutex<Option<Followed>>);
+
+impl Following {
+    fn set(&self, followed: Option<Followed>) -> Option<Followed> {
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut now, followed)
+    }
+
+    fn progress(&self, done: u64, total: u64) {
+        if let Some(now) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            (now.done, now.total) = (done, total);
+        }
+    }
+
+    /// The user has left: says that the job goes on, and prints how far it is if JSON was asked for.
+    ///
+    /// # Errors
+    /// Standard output cannot be written to.
+    pub fn left(&self, as_json: bool) -> anyhow::Result<()> {
+        let Some(Followed { job, done, total }) = self.set(None) else { return Ok(()) };
+        let JobInfo { id, kind, .. } = job;
+        eprintln!(
+            "kintsu: the {kind} of {} goes on as job {id} ({}): `kintsu jobs follow {id}` shows it, `kintsu jobs cancel {id}` \
+             ends it",
+            job.what,
+            progress_text(kind, done, total)
+        );
+        if as_json {
+            let mut value = info_json(&JobInfo { done, total, ..job });
+            value["interrupted"] = json!(true);
+            output::json(&value)?;
+        }
+        Ok(())
+    }
 }
 
 /// The report as JSON, with the names that the command line promises.

@@ -4,9 +4,11 @@ mod backup;
 mod bench;
 mod code;
 mod confirm;
+mod damage;
 mod destination;
 mod explain;
 mod generate;
+mod health;
 mod input;
 mod job;
 mod list;
@@ -28,7 +30,7 @@ pub use serve::Cluster;
 
 use kintsu_client::{Client, Options};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Endpoint, JobsCommand};
 
 /// What every client command needs.
 pub struct Context {
@@ -36,6 +38,8 @@ pub struct Context {
     pub client: Client,
     /// Whether to print JSON.
     pub json: bool,
+    /// The job that is followed.
+    pub following: job::Following,
 }
 
 /// Runs the command.
@@ -48,7 +52,12 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Code { command } => {
             let options = Options { token: cli.token, ..Options::default() };
             let client = Client::connect(&cli.coordinator, options).await?;
-            code::run(command, &Context { client, json: cli.json }).await
+            code::run(command, &Context { client, json: cli.json, following: job::Following::default() })
+                .await
+        }
+        Command::Health(args) => {
+            let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
+            health::health(args, &endpoint, cli.json).await
         }
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir, cli.json),
@@ -58,10 +67,13 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         command => {
             let options = Options { token: cli.token, ..Options::default() };
             let client = Client::connect(&cli.coordinator, options).await?;
-            let context = Context { client, json: cli.json };
+            let context = Context { client, json: cli.json, following: job::Following::default() };
             let done = tokio::select! {
                 done = on_cluster(command, &context) => done,
-                code = interrupted() => code,
+                code = interrupted() => {
+                    context.following.left(context.json)?;
+                    code
+                }
             };
             // A put that has failed is undone at once.
             context.client.close().await;
@@ -81,7 +93,11 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Rates { command } => rates::run(command, context).await,
         Command::Quarantine { command } => quarantine::run(command, context).await,
         Command::Rebuild { command } => rebuild::run(command, context).await,
-        Command::Status => node::status(context).await,
+        Command::Status => health::status(context).await,
+        Command::Df(args) => health::df(args, context).await,
+        Command::Jobs { command: None } => job::list(context).await,
+        Command::Jobs { command: Some(JobsCommand::Follow { id }) } => job::follow_id(id, context).await,
+        Command::Jobs { command: Some(JobsCommand::Cancel { id }) } => job::cancel(id, context).await,
         Command::Node(args) => node::act(args, context).await,
         Command::Backup(args) => backup::backup(args, context).await,
         Command::Encode(args) => job::encode(args, context).await,

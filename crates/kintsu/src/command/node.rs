@@ -1,13 +1,13 @@
-//! `kintsu nodes`, `status`, `node`.
+//! `kintsu nodes`, `node`.
 
 use std::process::ExitCode;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{NodeAction, NodeState};
+use kintsu_wire::message::{Fullness, JobEvent, NodeAction, NodeInfo, NodeState};
 
 use super::Context;
 use super::confirm::confirm;
-use crate::units::{human, span};
+use crate::units::human;
 use crate::{cli, output};
 
 /// `kintsu nodes`.
@@ -24,11 +24,11 @@ pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
                 .as_ref()
                 .map_or_else(|| node.id.0.to_string(), |name| format!("{} ({name})", node.id.0)),
             node.rack_name.clone().unwrap_or_else(|| node.rack.0.to_string()),
-            state(node.state).to_owned(),
+            described(node),
             node.placed_blocks.to_string(),
             node.lost_blocks.to_string(),
-            human(node.usage.bytes),
-            human(node.usage.free_bytes),
+            node.usage.map_or(UNKNOWN.to_owned(), |usage| human(usage.bytes)),
+            node.usage.map_or(UNKNOWN.to_owned(), |usage| human(usage.free_bytes)),
             node.dir.clone(),
         ]);
     }
@@ -41,7 +41,21 @@ pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn state(state: NodeState) -> &'static str {
+/// What is shown of a disk whose agent has not told its space.
+const UNKNOWN: &str = "not known yet";
+
+/// A node's state, and how full it is if that matters.
+fn described(node: &NodeInfo) -> String {
+    let full = match node.fullness {
+        Fullness::Full => ", full",
+        Fullness::NearlyFull => ", nearly full",
+        Fullness::Roomy | Fullness::Unknown => "",
+    };
+    format!("{}{full}", state(node.state))
+}
+
+/// A node's state in words.
+pub fn state(state: NodeState) -> &'static str {
     match state {
         NodeState::Alive => "alive",
         NodeState::Draining => "draining",
@@ -49,37 +63,6 @@ fn state(state: NodeState) -> &'static str {
         NodeState::Stopped => "stopped",
         NodeState::Failed => "DISK FAILED",
     }
-}
-
-/// `kintsu status`.
-pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
-    let status = context.client.status().await?;
-    if context.json {
-        output::json(&status)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let copy = status.metadata_copy.as_ref();
-    let copy = copy.map_or("none".to_owned(), |copy| format!("{} ago", span(copy.age_seconds)));
-    for (what, value) in [
-        ("cluster", status.cluster.map_or_else(String::new, |id| id.to_string())),
-        ("objects", status.objects.to_string()),
-        ("object bytes", human(status.object_bytes)),
-        ("stripes", status.stripes.to_string()),
-        ("nodes alive", status.alive.to_string()),
-        ("nodes dead or stopped", status.dead.to_string()),
-        ("stripes degraded", status.degraded_stripes.to_string()),
-        ("stripes unreadable", status.unreadable_stripes.to_string()),
-        ("repairs pending", status.repairs_pending.to_string()),
-        ("puts under way", status.puts_pending.to_string()),
-        ("blocks to be deleted", status.garbage.to_string()),
-        ("copy of the metadata", copy),
-    ] {
-        output::line(&format!("{what:22} {value}"))?;
-    }
-    for reason in &status.held_back {
-        output::line(&format!("held back: {reason}"))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The node of this id or name.
@@ -107,6 +90,7 @@ pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode>
         cli::NodeAction::Start => (NodeAction::Start, "started"),
         cli::NodeAction::Wipe => (NodeAction::Wipe, "wiped"),
         cli::NodeAction::Drain => (NodeAction::Drain, "drained"),
+        cli::NodeAction::Undrain => (NodeAction::Undrain, "undrained"),
         cli::NodeAction::Forget => return forget(node, args.yes, context).await,
     };
     if args.action == cli::NodeAction::Wipe {
@@ -116,7 +100,32 @@ pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode>
         true => context.client.wipe_by_force(node).await?,
         false => context.client.command_node(node, action).await?,
     };
-    super::job::follow(events, context, &format!("node {} {word}", node.0)).await
+    if matches!(action, NodeAction::Drain | NodeAction::Wipe) {
+        return super::job::follow(events, context, &format!("node {} {word}", node.0)).await;
+    }
+    at_once(events, node, action, word, context).await
+}
+
+/// Waits for the end of a command that is no job.
+async fn at_once(
+    mut events: kintsu_client::Jobs,
+    node: NodeId,
+    action: NodeAction,
+    word: &str,
+    context: &Context,
+) -> anyhow::Result<ExitCode> {
+    while let Some(event) = events.next().await? {
+        if !matches!(event, JobEvent::Ended(_)) {
+            continue;
+        }
+        if context.json {
+            output::json(&serde_json::json!({ "node": node.0, "action": action, "done": true }))?;
+        } else {
+            output::line(&format!("node {} {word}", node.0))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    anyhow::bail!("the coordinator ended the call without an answer; expected one; try `kintsu nodes`")
 }
 
 /// Forgets a node that is gone for good.
@@ -144,7 +153,7 @@ async fn wipe_question(id: NodeId, force: bool, context: &Context) -> anyhow::Re
         "Wipe node {}: delete {} blocks ({}) in {}{forced}?",
         id.0,
         node.placed_blocks,
-        human(node.usage.bytes),
+        node.usage.map_or(format!("size {UNKNOWN}"), |usage| human(usage.bytes)),
         node.dir
     ))
 }

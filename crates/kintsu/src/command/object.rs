@@ -13,6 +13,7 @@ use kintsu_wire::message::{Attributes, Encoding, ObjectInfo};
 use serde_json::json;
 
 use super::Context;
+use super::damage::{Damage, fault};
 use super::destination::Destination;
 use super::input::Input;
 use crate::cli::{self, EncodeWhen};
@@ -263,12 +264,13 @@ pub async fn get_to(
 pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
     let object = context.client.info(&args.name).await?;
     let nodes = context.client.nodes().await?.nodes;
-    let mut rows = Vec::new();
+    let (mut rows, mut damage) = (Vec::new(), Damage::default());
     let mut at = 0;
     while at < object.stripes {
         let view = context.client.stripes(&args.name, at, 256).await?;
         anyhow::ensure!(!view.stripes.is_empty(), "{} changed while it was read; try again", args.name);
         for stripe in &view.stripes {
+            damage.add(stripe, view.definition.as_ref(), &nodes);
             for block in stripe.blocks.iter().flatten() {
                 let node = nodes.iter().find(|n| n.id == block.node);
                 rows.push(json!({
@@ -280,6 +282,7 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
                     "length": block.len,
                     "checksum": block.digest.map(|d| kintsu_store::Digest(d).to_string()),
                     "lost": block.lost,
+                    "fault": fault(block, &nodes),
                 }));
             }
         }
@@ -288,6 +291,7 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
     if context.json {
         let mut value = serde_json::to_value(&object)?;
         value["blocks"] = rows.into();
+        value["damage"] = damage.json();
         output::json(&value)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -296,11 +300,11 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
     let mut table = output::table(["stripe", "block", "node", "rack", "length", "checksum", "path"]);
     for row in &rows {
         let text = |key: &str| row[key].as_str().map_or_else(|| row[key].to_string(), str::to_owned);
-        let lost = if row["lost"] == true { " LOST" } else { "" };
+        let fault = row["fault"].as_str().map_or(String::new(), |fault| format!(" {fault}"));
         table.add_row([
             text("stripe"),
             text("index"),
-            text("node") + lost,
+            text("node") + &fault,
             text("rack"),
             text("length"),
             text("checksum"),
@@ -308,5 +312,6 @@ pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode
         ]);
     }
     output::line(&table.to_string())?;
+    damage.lines().iter().try_for_each(|line| output::line(line))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -221,6 +221,7 @@ async fn recover(client: &Client, node: u32, method: Method) -> anyhow::Result<J
     let mut events = client.repair(RepairTarget::Node(NodeId(node)), method, SLICE_BYTES).await?;
     while let Some(event) = events.next().await? {
         match event {
+            JobEvent::Began(_) => {}
             JobEvent::Progress { done, total, .. } => {
                 bar.set_length(total);
                 bar.set_position(done);

@@ -121,6 +121,7 @@ impl Site {
 async fn finish(mut events: Jobs, mut progress: impl FnMut(u64, u64)) -> anyhow::Result<JobReport> {
     while let Some(event) = events.next().await? {
         match event {
+            JobEvent::Began(_) => {}
             JobEvent::Progress { done, total, .. } => progress(done, total),
             JobEvent::Ended(report) => return Ok(report),
         }

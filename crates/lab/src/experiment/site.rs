@@ -204,6 +204,7 @@ pub fn parse(name: &str) -> Result<Arc<dyn Code>> {
 pub async fn finish(mut events: Jobs, mut progress: impl FnMut(u64, u64)) -> Result<JobReport> {
     while let Some(event) = events.next().await? {
         match event {
+            JobEvent::Began(_) => {}
             JobEvent::Progress { done, total, .. } => progress(done, total),
             JobEvent::Ended(report) if report.failed.is_empty() => return Ok(report),
             JobEvent::Ended(report) => {

@@ -243,14 +243,14 @@ impl Rules<'_> {
     }
 }
 
-/// The usable nodes that a recovery with `count` requestors uses: the racks in turn, the emptiest node of each
+/// The usable nodes with room that a recovery with `count` requestors uses: the racks in turn, the emptiest node of each
 /// rack first.
 ///
 /// # Errors
 /// `Placement` when there are fewer, or `count` is 0.
 pub fn choose_requestors(topology: &Topology, count: usize) -> Result<BTreeSet<NodeId>, PlanError> {
     let mut racks: BTreeMap<RackId, Vec<(u64, NodeId)>> = BTreeMap::new();
-    for (id, node) in topology.nodes.iter().filter(|(_, node)| node.usable) {
+    for (id, node) in topology.nodes.iter().filter(|(_, node)| node.usable && node.has_room(1)) {
         racks.entry(node.rack).or_default().push((node.used_bytes, *id));
     }
     let mut order: Vec<(usize, u64, NodeId)> = Vec::new();

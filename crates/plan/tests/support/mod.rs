@@ -52,7 +52,12 @@ pub fn sub_packetised(n: usize, k: usize, w: usize) -> Arc<dyn Code> {
 
 /// Every rack with this many nodes, all usable and empty, numbered through.
 pub fn topology(racks: usize, nodes_per_rack: usize) -> Topology {
-    let node = |i: usize| Node { rack: RackId((i / nodes_per_rack) as u32), usable: true, used_bytes: 0 };
+    let node = |i: usize| Node {
+        rack: RackId((i / nodes_per_rack) as u32),
+        usable: true,
+        used_bytes: 0,
+        room_bytes: None,
+    };
     Topology {
         nodes: (0..racks * nodes_per_rack).map(|i| (NodeId(i as u32), node(i))).collect(),
         ..Topology::default()

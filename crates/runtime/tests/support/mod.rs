@@ -112,7 +112,12 @@ impl Site {
         let data_bytes = (code.k() * block_bytes - missing) as u64;
         let layout = Layout { kind, block_bytes: block_bytes as u64, cell_bytes: 4096, w: 1, data_bytes };
         let racks = code.n();
-        let node = |i: usize| PlanNode { rack: RackId((i / 2) as u32), usable: true, used_bytes: 0 };
+        let node = |i: usize| PlanNode {
+            rack: RackId((i / 2) as u32),
+            usable: true,
+            used_bytes: 0,
+            room_bytes: None,
+        };
         let topology = Topology {
             nodes: (0..2 * racks).map(|i| (NodeId(i as u32), node(i))).collect(),
             ..Topology::default()

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use serde::{Deserialize, Serialize};
 
-use super::{BadBlock, DigestBytes, LastCopy};
+use super::{BadBlock, DigestBytes, DiskUsage, Fullness, HealthSummary, LastCopy};
 use crate::{ClusterId, FolderId, Seen};
 
 /// A block that a node holds.
@@ -218,17 +218,6 @@ pub struct Heartbeat {
     pub failed: Option<String>,
 }
 
-/// Space on a node's disk.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiskUsage {
-    /// Blocks stored.
-    pub blocks: u64,
-    /// Bytes of block files.
-    pub bytes: u64,
-    /// Bytes still free.
-    pub free_bytes: u64,
-}
-
 /// The answer to [`Heartbeat`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HeartbeatReply {
@@ -271,8 +260,14 @@ pub struct NodeInfo {
     pub dir: String,
     /// Milliseconds since its last heartbeat.
     pub silent_ms: u64,
-    /// Its disk.
-    pub usage: DiskUsage,
+    /// Its disk; `None` if its agent has not told it yet.
+    pub usage: Option<DiskUsage>,
+    /// Bytes of its disk that are kept free.
+    #[serde(default)]
+    pub reserve_bytes: u64,
+    /// How full it is.
+    #[serde(default)]
+    pub fullness: Fullness,
     /// Blocks that the metadata places on it.
     pub placed_blocks: u64,
     /// Those of them that are known to be lost.
@@ -334,6 +329,9 @@ pub struct ClusterStatus {
     /// The newest copy of the metadata that agents keep, if any.
     #[serde(default)]
     pub metadata_copy: Option<LastCopy>,
+    /// How well the cluster is.
+    #[serde(default)]
+    pub health: HealthSummary,
 }
 
 /// What to do with a node.
@@ -342,12 +340,14 @@ pub struct ClusterStatus {
 pub enum NodeAction {
     /// End its agent.
     Stop,
-    /// Start its agent again (only where the coordinator started it: `kintsu up`).
+    /// Start its agent again (only where the coordinator started it: `kintsu up`). A drain goes on.
     Start,
     /// Delete all its blocks.
     Wipe,
     /// Move all its blocks elsewhere; it gets no new ones.
     Drain,
+    /// End its drain: it gets new blocks again.
+    Undrain,
 }
 
 /// See [`NodeAction`].

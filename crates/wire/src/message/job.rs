@@ -6,6 +6,119 @@ use serde::{Deserialize, Serialize};
 
 use super::FaultKind;
 
+/// The kinds of jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobKind {
+    /// Blocks that cannot be read are rebuilt.
+    Repair,
+    /// The parity of an object is computed.
+    Encode,
+    /// Blocks are verified.
+    Scrub,
+    /// The blocks of a node are moved elsewhere.
+    Drain,
+    /// The blocks of a node are deleted.
+    Wipe,
+}
+
+impl JobKind {
+    /// What its progress counts.
+    pub fn unit(self) -> JobUnit {
+        match self {
+            Self::Repair | Self::Encode => JobUnit::Bytes,
+            Self::Scrub | Self::Drain => JobUnit::Blocks,
+            Self::Wipe => JobUnit::Seconds,
+        }
+    }
+}
+
+impl std::fmt::Display for JobKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Repair => "repair",
+            Self::Encode => "encode",
+            Self::Scrub => "scrub",
+            Self::Drain => "drain",
+            Self::Wipe => "wipe",
+        })
+    }
+}
+
+/// What the progress of a job counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobUnit {
+    /// Bytes of blocks or objects.
+    Bytes,
+    /// Blocks.
+    Blocks,
+    /// Seconds; the total is not known.
+    Seconds,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobState {
+    /// It runs.
+    Running,
+    /// It was cancelled, and finishes what it cannot leave half done.
+    Cancelling,
+    /// It has ended, and everything was done.
+    Done,
+    /// It has ended, and not everything was done.
+    Failed,
+    /// It was cancelled and has ended.
+    Cancelled,
+}
+
+impl JobState {
+    /// Whether the job has ended.
+    pub fn has_ended(self) -> bool {
+        !matches!(self, Self::Running | Self::Cancelling)
+    }
+}
+
+/// A job in the table of jobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Names it in later calls.
+    pub id: u64,
+    /// What kind of job it is.
+    pub kind: JobKind,
+    /// What it works on, for people: `node 3`.
+    pub what: String,
+    /// Whether the coordinator began it by itself.
+    pub automatic: bool,
+    /// Where it stands.
+    pub state: JobState,
+    /// When it began, in seconds since 1970.
+    pub began: u64,
+    /// How long it has been running, or ran.
+    pub seconds: f64,
+    /// What is done, in units of [`JobKind::unit`].
+    pub done: u64,
+    /// What there is to do, as far as known.
+    pub total: u64,
+    /// For people: what is being done, or why it ended.
+    pub note: String,
+}
+
+/// A job by its id.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct JobId {
+    /// From [`JobInfo::id`].
+    pub id: u64,
+}
+
+/// The table of jobs: those that run, and the last ones that have ended.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct JobList {
+    /// By id.
+    pub jobs: Vec<JobInfo>,
+}
+
 /// Encode an object that was written offline.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Encode {
@@ -93,11 +206,13 @@ pub struct BadBlock {
 /// What a job reports.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum JobEvent {
+    /// The job is in the table of jobs; always the first event of a job.
+    Began(JobInfo),
     /// The job's progress.
     Progress {
-        /// Bytes done.
+        /// What is done, in units of [`JobKind::unit`].
         done: u64,
-        /// Bytes in total, as far as known.
+        /// What there is to do, as far as known.
         total: u64,
         /// For people: what is being done.
         note: String,

@@ -14,12 +14,13 @@ pub struct Auto {
     running: bool,
     not_before_ms: u64,
     lost_since_ms: Option<u64>,
+    cancelled: bool,
 }
 
 impl Auto {
     /// Nothing is due yet.
     pub fn new(grace_ms: u64) -> Self {
-        Self { grace_ms, running: false, not_before_ms: 0, lost_since_ms: None }
+        Self { grace_ms, running: false, not_before_ms: 0, lost_since_ms: None, cancelled: false }
     }
 
     /// Time has passed. `lost` blocks are flagged lost, and `overdue` blocks are on overdue nodes. Returns
@@ -31,7 +32,7 @@ impl Auto {
             self.lost_since_ms.get_or_insert(now_ms);
         }
         let waited = self.lost_since_ms.is_some_and(|t| now_ms.saturating_sub(t) >= self.grace_ms);
-        let due = (overdue > 0 || waited) && !self.running && now_ms >= self.not_before_ms;
+        let due = (overdue > 0 || waited) && !self.running && !self.cancelled && now_ms >= self.not_before_ms;
         self.running |= due;
         due
     }
@@ -42,9 +43,19 @@ impl Auto {
         self.not_before_ms = if failures { now_ms + RETRY_MS } else { now_ms };
     }
 
-    /// A node came or went: repairs that failed may succeed now.
+    /// An operator cancelled the job: no other one starts until a node comes or goes, or somebody asks for repairs.
+    pub fn cancelled(&mut self) {
+        (self.running, self.cancelled) = (false, true);
+    }
+
+    /// Whether no job starts because one was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    /// A node came or went: repairs that failed may succeed now. Or somebody asked for repairs.
     pub fn nodes_changed(&mut self) {
-        self.not_before_ms = 0;
+        (self.not_before_ms, self.cancelled) = (0, false);
     }
 }
 
@@ -76,5 +87,15 @@ mod tests {
         auto.ended(71, false);
         assert!(!auto.tick(72, 0, 0) && !auto.tick(200, 1, 0) && !auto.tick(259, 1, 0));
         assert!(auto.tick(260, 1, 0));
+    }
+
+    #[test]
+    fn after_a_cancelled_job_the_next_waits_for_a_change() {
+        let mut auto = Auto::new(60);
+        assert!(auto.tick(1, 0, 5));
+        auto.cancelled();
+        assert!(!auto.tick(1_000_000, 0, 5) && auto.is_cancelled());
+        auto.nodes_changed();
+        assert!(auto.tick(1_000_001, 0, 5) && !auto.is_cancelled());
     }
 }

@@ -64,7 +64,8 @@ mod tests {
     }
 
     fn topology(rated: bool) -> Topology {
-        let node = |i| (NodeId(i), Node { rack: RackId(0), usable: i == 20, used_bytes: 0 });
+        let node =
+            |i| (NodeId(i), Node { rack: RackId(0), usable: i == 20, used_bytes: 0, room_bytes: None });
         let mut topology = Topology { nodes: (0..21).map(node).collect(), ..Topology::default() };
         if rated {
             topology.rates = Rates::even((0..21).map(NodeId), NonZeroU64::new(1 << 20).unwrap());

@@ -91,6 +91,8 @@ pub struct RepairResult {
     pub bad: Vec<BadBlock>,
     /// The nodes that were avoided, with the reasons.
     pub around: Vec<GoneAround>,
+    /// It was cancelled.
+    pub cancelled: bool,
 }
 
 #[derive(Debug)]
@@ -162,6 +164,7 @@ impl Queue {
             failed: Vec::new(),
             bad: Vec::new(),
             around: Vec::new(),
+            cancelled: false,
         };
         let job = RepairJob {
             result,
@@ -180,8 +183,9 @@ impl Queue {
     /// A page of a job has come; `last` says that there are no more.
     pub fn page(&mut self, id: RepairJobId, wants: Vec<Want>, last: bool) -> Vec<Command> {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
-        (job.fetching, job.last_page) = (false, last);
-        for want in wants.into_iter().filter(|w| !w.blocks.is_empty()) {
+        let cancelled = job.result.cancelled;
+        (job.fetching, job.last_page) = (false, last || cancelled);
+        for want in wants.into_iter().filter(|w| !w.blocks.is_empty() && !cancelled) {
             job.total_bytes += want.bytes;
             let order = job.result.order.clone();
             let entry = self.entries.entry(want.stripe).or_insert_with(|| {
@@ -206,6 +210,31 @@ impl Queue {
             entry.order = order;
         }
         self.settle(id)
+    }
+
+    /// A job is to end early: it gets no more pages, and its stripes that have not begun are dropped. Those under
+    /// repair are finished. Returns the stripes that no job wants any more, and what the driver is to do.
+    pub fn cancel(&mut self, id: RepairJobId) -> (Vec<StripeId>, Vec<Command>) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.result.cancelled) else {
+            return Default::default();
+        };
+        let (mut dropped, mut unwanted) = (0, Vec::new());
+        for (stripe, entry) in &mut self.entries {
+            let watchers = if entry.running { &mut entry.late } else { &mut entry.watchers };
+            dropped += usize::from(watchers.remove(&id).is_some());
+            if !entry.running && entry.watchers.is_empty() {
+                unwanted.push(*stripe);
+            }
+        }
+        unwanted.iter().for_each(|stripe| drop(self.entries.remove(stripe)));
+        self.waiting.retain(|stripe| self.entries.contains_key(stripe));
+        job.open -= dropped;
+        let more = if job.last_page { "" } else { " and all later ones" };
+        (job.result.cancelled, job.last_page) = (true, true);
+        if dropped > 0 || !more.is_empty() {
+            job.result.failed.push(format!("cancelled: {dropped} stripes{more} were not repaired"));
+        }
+        (unwanted, self.settle(id))
     }
 
     /// The work on a stripe has ended.

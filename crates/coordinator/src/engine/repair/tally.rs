@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_largest_link_is_the_largest_direction_of_one_node() {
-        let node = |rack| Node { rack: RackId(rack), usable: true, used_bytes: 0 };
+        let node = |rack| Node { rack: RackId(rack), usable: true, used_bytes: 0, room_bytes: None };
         let nodes = [(0, 0), (1, 0), (2, 1), (3, 1)].map(|(id, rack)| (NodeId(id), node(rack)));
         let topology = Topology { nodes: nodes.into(), ..Topology::default() };
         let outcome = |node, sent: &[(u32, u64)]| RunOutcome {

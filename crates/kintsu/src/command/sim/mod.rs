@@ -67,7 +67,7 @@ fn topology(args: &SimCluster) -> anyhow::Result<Topology> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let spec = Spec::from_toml(&text).with_context(|| path.display().to_string())?;
         spec.check()?;
-        let node = |rack| Node { rack, usable: true, used_bytes: 0 };
+        let node = |rack| Node { rack, usable: true, used_bytes: 0, room_bytes: None };
         let nodes = spec.node_ids().zip(spec.nodes.iter().map(|at| node(at.rack))).collect();
         return Ok(Topology { nodes, rates: spec.rates() });
     }

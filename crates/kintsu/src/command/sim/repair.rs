@@ -65,10 +65,10 @@ pub fn run(args: &SimRepair, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     output::line(&format!(
-        "\nBlocks {:?} of a stripe of {} are repaired on nodes {:?}: blocks of {}, slices of {}.",
-        args.lost,
+        "\nBlocks {} of a stripe of {} are repaired on nodes {}: blocks of {}, slices of {}.",
+        listed(args.lost.iter()),
         cluster.code.name(),
-        requestors.iter().map(|node| node.0).collect::<Vec<_>>(),
+        listed(requestors.iter().map(|node| &node.0)),
         crate::units::human(cluster.block_bytes),
         crate::units::human(args.cluster.slice.0)
     ))?;
@@ -79,6 +79,10 @@ pub fn run(args: &SimRepair, json: bool) -> anyhow::Result<()> {
         "WHOLE BLOCKS: time if nodes sent on only whole blocks. BOUND: lower bound by the links of nodes, for one lost block.\n\
          MOVED and ACROSS RACKS: in blocks. The model and what it leaves out: docs/simulator.md.",
     )
+}
+
+fn listed<T: ToString>(items: impl Iterator<Item = T>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The stripe with the seed's homes, without the lost blocks.

@@ -101,7 +101,8 @@ fn mean_cost(name: &str, method: Method, racks: u32, cost: Cost) -> Result<f64> 
         Division::new(code.k() as u64 * block, code.k(), code.w(), kind, block, cell)?.stripe(0);
     // The same number of consecutive blocks in each rack. The last node, in the first rack, is the requestor.
     let in_rack = code.n().div_ceil(racks as usize);
-    let node = |i: usize| Node { rack: RackId((i / in_rack) as u32), usable: true, used_bytes: 0 };
+    let node =
+        |i: usize| Node { rack: RackId((i / in_rack) as u32), usable: true, used_bytes: 0, room_bytes: None };
     let mut nodes: BTreeMap<_, _> = (0..code.n()).map(|i| (NodeId(i as u32), node(i))).collect();
     let requestor = NodeId(code.n() as u32);
     let mut sum = 0.0;

@@ -194,3 +194,28 @@ proptest! {
         play(limit, jobs, choices);
     }
 }
+
+#[test]
+fn a_cancelled_job_finishes_what_it_began_and_leaves_the_rest_to_others() {
+    let mut queue = Queue::new(1, 9);
+    let (first, _) = queue.add(ORDER, false);
+    let started = queue.page(first, vec![want(1, &[0]), want(2, &[0]), want(3, &[0])], false);
+    assert!(started.contains(&Command::Fetch(first)), "{started:?}");
+    let (second, _) = queue.add(ORDER, false);
+    queue.page(second, vec![want(3, &[0])], true);
+    let (unwanted, commands) = queue.cancel(first);
+    assert_eq!((unwanted, commands), (vec![StripeId(2)], Vec::new()), "stripe 1 is under repair");
+    assert_eq!(queue.cancel(first), Default::default(), "twice is once");
+    assert_eq!(queue.page(first, vec![want(4, &[0])], false), [], "a page that was on its way");
+    let commands = queue.ended(StripeId(1), &repaired(&[BlockIndex(0)]));
+    let ended = commands.iter().find_map(|command| match command {
+        Command::Finish(id, result) if *id == first => Some(result.clone()),
+        _ => None,
+    });
+    let result = ended.unwrap();
+    assert_eq!((result.tally.blocks, result.cancelled), (1, true));
+    assert_eq!(result.failed, ["cancelled: 2 stripes and all later ones were not repaired"]);
+    assert!(commands.contains(&Command::Start(StripeId(3), vec![BlockIndex(0)], ORDER)));
+    queue.ended(StripeId(3), &repaired(&[BlockIndex(0)]));
+    assert_eq!((queue.pending(), queue.jobs()), (0, 0));
+}

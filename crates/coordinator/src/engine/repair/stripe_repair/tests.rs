@@ -16,7 +16,8 @@ fn digest(index: BlockIndex) -> DigestBytes {
 }
 
 fn topology(nodes: u32, racks: u32) -> Topology {
-    let node = |i| (NodeId(i), Node { rack: RackId(i % racks), usable: true, used_bytes: 0 });
+    let node =
+        |i| (NodeId(i), Node { rack: RackId(i % racks), usable: true, used_bytes: 0, room_bytes: None });
     Topology { nodes: (0..nodes).map(node).collect(), ..Topology::default() }
 }
 

@@ -1,0 +1,123 @@
+//! What can be read, what is at risk, and whether repairs go on.
+
+use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Level, NodeState};
+
+use super::{Facts, NodeFacts, cause, named, several, span};
+
+pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
+    causes.extend(unreadable(facts));
+    causes.extend(reduced(facts));
+    causes.extend(failed(facts));
+    causes.extend(cancelled(facts));
+    causes.extend(puts(facts));
+}
+
+/// The nodes that are not there and on which blocks are placed.
+fn missing(facts: &Facts) -> impl Iterator<Item = &NodeFacts> {
+    let gone = |node: &&NodeFacts| !matches!(node.state, NodeState::Alive | NodeState::Draining);
+    facts.nodes.iter().filter(gone).filter(|node| node.placed > 0)
+}
+
+fn unreadable(facts: &Facts) -> Option<Cause> {
+    let damage = &facts.damage;
+    if damage.unreadable == 0 {
+        return None;
+    }
+    let away: Vec<_> = missing(facts).map(|node| node.id).collect();
+    let advice = match away.as_slice() {
+        [] => "their blocks are lost on living nodes: bring the blocks back (a disk that was taken out; `kintsu quarantine ls`), \
+               or put the objects again"
+            .into(),
+        away => format!(
+            "bring {} back with the same folders (`kintsu nodes` lists states and folders): then the blocks there \
+             count again; what stays unreadable must be put again",
+            named(away)
+        ),
+    };
+    let (stripes, objects) =
+        (several(damage.unreadable, "stripe"), several(damage.unreadable_objects, "object"));
+    let title = format!("{stripes} of {objects} cannot be read");
+    let kind = CauseKind::UnreadableStripes;
+    Some(Cause {
+        stripes: worst(facts, |stripe| !stripe.readable),
+        ..cause(Level::Error, kind, damage.unreadable, title, advice)
+    })
+}
+
+fn reduced(facts: &Facts) -> Option<Cause> {
+    let reduced = &facts.damage.reduced;
+    let count: u64 = reduced.values().sum();
+    if count == 0 {
+        return None;
+    }
+    let bears = |(bears, count): (&u64, &u64)| match bears {
+        0 => several(*count, "stripe") + " may not survive another loss",
+        more => format!("{} survive {more} more", several(*count, "stripe")),
+    };
+    let (state, advice) = outlook(facts);
+    let title = format!("{} at reduced redundancy ({state})", several(count, "stripe"));
+    let kind = CauseKind::ReducedRedundancy;
+    Some(Cause {
+        stripes: worst(facts, |stripe| stripe.readable),
+        details: reduced.iter().map(bears).collect(),
+        ..cause(Level::Warning, kind, count, title, advice)
+    })
+}
+
+fn worst(facts: &Facts, which: impl Fn(&DamagedStripe) -> bool) -> Vec<DamagedStripe> {
+    facts.damage.worst.iter().filter(|stripe| which(stripe)).cloned().collect()
+}
+
+/// What becomes of the repairs, and what to do.
+fn outlook(facts: &Facts) -> (String, String) {
+    let repairs = &facts.repairs;
+    if repairs.pending > 0 {
+        let blocks = several(repairs.pending, "block");
+        return (format!("being repaired, {blocks} to go"), "wait; `kintsu jobs` shows the progress".into());
+    }
+    let ask = "`kintsu repair` repairs them now".to_owned();
+    if facts.gate.unreported.is_some() || facts.gate.behind.is_some() || facts.gate.rebuilding {
+        return ("repairs are held back".into(), format!("see the other causes; {ask}"));
+    }
+    if repairs.cancelled {
+        return ("repairs were cancelled".into(), ask);
+    }
+    if repairs.failed.is_some() {
+        return ("the last repair failed".into(), "see the failed repairs".into());
+    }
+    let waits = missing(facts).map(|node| repairs.grace_ms.saturating_sub(node.down_ms) / 1000);
+    match waits.min() {
+        Some(0) | None => ("repairs begin soon".into(), ask),
+        Some(wait) => (
+            format!("repairs begin in {}", span(wait)),
+            format!("bring the missing nodes back, or wait (`--grace` of the coordinator); {ask}"),
+        ),
+    }
+}
+
+fn failed(facts: &Facts) -> Option<Cause> {
+    let (job, why) = facts.repairs.failed.as_ref()?;
+    if facts.damage.degraded() == 0 || facts.repairs.pending > 0 {
+        return None;
+    }
+    let advice = format!(
+        "`kintsu jobs follow {job}` shows all failures; automatic repairs are tried again every 30 s"
+    );
+    let title = "the last repair did not repair everything".to_owned();
+    let kind = CauseKind::FailedRepairs;
+    Some(Cause { details: vec![why.clone()], ..cause(Level::Warning, kind, 1, title, advice) })
+}
+
+fn cancelled(facts: &Facts) -> Option<Cause> {
+    let waits = facts.repairs.cancelled && facts.damage.degraded() > 0 && facts.repairs.pending == 0;
+    let advice = "`kintsu repair` repairs now and lets automatic repairs go on; they also go on when a node comes or goes";
+    let title = "automatic repairs were cancelled by an operator".to_owned();
+    waits.then(|| cause(Level::Warning, CauseKind::CancelledRepairs, 1, title, advice))
+}
+
+fn puts(facts: &Facts) -> Option<Cause> {
+    let count = facts.hanging_puts;
+    let title = format!("{} ended without a commit and cannot be undone", several(count, "put"));
+    let advice = "the coordinator tries again and again: its log has the reason";
+    (count > 0).then(|| cause(Level::Warning, CauseKind::HangingPuts, count, title, advice))
+}

@@ -1,0 +1,120 @@
+//! The verdict about the cluster: gathers the facts, and lets [`crate::engine::health`] judge them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kintsu_dag::NodeId;
+use kintsu_wire::message::{AskHealth, Health};
+
+use super::space::used;
+use crate::cluster::Cluster;
+use crate::driver::{Scanned, damage, describe};
+use crate::engine::health::{CopyFacts, Damage, Facts, NodeFacts, RepairFacts, judge};
+use crate::error::Result;
+use crate::meta::Meta;
+
+/// Most stripes that are named for a cause, so that the answer stays well below the size limit of messages.
+const MOST: u32 = 10_000;
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, request: AskHealth) -> Result<Health> {
+    let damage = damage(cluster).await?;
+    judged(cluster, &damage, request.stripes.min(MOST)).await
+}
+
+/// The verdict, with at most this many stripes for each cause.
+pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> Result<Health> {
+    let (unreadable, unreadable_objects) = damage.unreadable;
+    let worst = match stripes {
+        0 => Vec::new(),
+        limit => describe(cluster, damage.worst.clone(), limit as usize).await?,
+    };
+    let codes = used(cluster).await?.iter().map(|code| (code.name().to_owned(), code.n())).collect();
+    let read = |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        Ok((snapshot.totals()?.objects, snapshot.last_copy()?.map(|(_, time)| time), snapshot.tallies()?))
+    };
+    let (objects, copied, tallies) = cluster.meta.off(read).await?;
+    let now = cluster.unix_seconds();
+    let drains: BTreeSet<NodeId> = cluster.jobs.look(|jobs| jobs.drained().into_iter().collect());
+    let (nodes, grace_ms) = {
+        let (members, now_ms) = (cluster.members(), cluster.now_ms());
+        let topology = members.topology();
+        let node = |(id, member): (NodeId, &crate::engine::members::Member)| NodeFacts {
+            id,
+            state: member.state(),
+            down_ms: if member.up { 0 } else { now_ms.saturating_sub(member.down_ms) },
+            placed: tallies.get(&id).map_or(0, |tally| tally.0),
+            held: member.record.held,
+            aside: member.usage.aside_blocks,
+            fullness: members.reserve().fullness(member.usage),
+            open: topology.nodes.get(&id).is_some_and(|node| node.usable && node.has_room(1)),
+            suspect: member.suspect,
+            wiping: member.record.wiping,
+            draining: member.record.draining,
+            drain_runs: drains.contains(&id),
+            unheard: member.record.is_unheard(),
+            failed: member.failed.clone(),
+        };
+        (members.iter().map(node).collect(), members.patience().grace_ms)
+    };
+    let facts = Facts {
+        nodes,
+        damage: Damage { unreadable, unreadable_objects, reduced: damage.reduced.clone(), worst },
+        gate: cluster.gate().facts(),
+        repairs: RepairFacts {
+            pending: cluster.queue().pending(),
+            failed: cluster.jobs.look(|jobs| jobs.failed_repair().map(|(id, why)| (id, why.to_owned()))),
+            cancelled: cluster.auto().is_cancelled(),
+            grace_ms,
+        },
+        copies: CopyFacts {
+            wanted: cluster.config.metadata_copies,
+            age_s: copied.map(|time| now.saturating_sub(time)),
+            holders: cluster.copies.holders(),
+            unchanged: !cluster.copies.changed(&cluster.meta),
+            every_s: cluster.config.copy_every.as_secs(),
+            uptime_s: cluster.now_ms() / 1000,
+        },
+        objects,
+        hanging_puts: cluster.leases().hanging(),
+        clock_back_s: copied.map_or(0, |time| time.saturating_sub(now)),
+        codes,
+    };
+    Ok(judge(&facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::tests::{cluster, put, silence};
+    use kintsu_wire::message::{CauseKind, Level};
+
+    #[tokio::test]
+    async fn the_verdict_follows_the_nodes() {
+        let (_dir, cluster) = cluster(4, 4).await;
+        put(&cluster, "a", 48).await;
+        let ask = async |stripes| {
+            *cluster.damage() = Scanned::default();
+            handle(&cluster, AskHealth { stripes }).await.unwrap()
+        };
+        let well = ask(9).await;
+        assert_eq!((well.verdict, well.headline.as_str()), (Level::Healthy, "healthy"), "{well:?}");
+        silence(&cluster, &[0]);
+        let degraded = ask(1).await;
+        assert_eq!(degraded.verdict, Level::Error, "no put with this code is possible: {degraded:?}");
+        let reduced =
+            degraded.causes.iter().find(|cause| cause.kind == CauseKind::ReducedRedundancy).unwrap();
+        assert_eq!((reduced.count, reduced.stripes.len(), reduced.stripes[0].bears), (2, 1, 1));
+        assert_eq!((reduced.stripes[0].object.as_str(), reduced.stripes[0].absent[0].node), ("a", NodeId(0)));
+        silence(&cluster, &[0, 1, 2]);
+        let lost = ask(9).await;
+        assert_eq!(lost.causes[0].kind, CauseKind::UnreadableStripes);
+        assert_eq!((lost.causes[0].count, lost.causes[0].stripes.len()), (2, 2));
+        assert!(
+            lost.headline.starts_with("error: 2 stripes of 1 object cannot be read; "),
+            "{}",
+            lost.headline
+        );
+    }
+}

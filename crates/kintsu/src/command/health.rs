@@ -1,0 +1,181 @@
+//! `kintsu health`, `status`, `df`.
+
+use std::process::ExitCode;
+
+use kintsu_client::{Client, Options};
+use kintsu_dag::NodeId;
+use kintsu_wire::message::{Cause, DamagedStripe, Health, Level, Space};
+use serde_json::json;
+
+use super::Context;
+use crate::units::{human, span};
+use crate::{cli, output};
+
+/// `kintsu health`: the exit code is the verdict. A cluster that does not answer is an error.
+pub async fn health(args: cli::Health, cli: &cli::Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+    let health = match ask(args.stripes, cli).await {
+        Ok(health) => health,
+        Err(error) => {
+            let headline = format!("{}: {error:#}", Level::Error);
+            let level = Level::Error;
+            Health { verdict: level, headline, causes: Vec::new() }
+        }
+    };
+    if json {
+        output::json(&health)?;
+    } else {
+        output::line(&health.headline)?;
+        for cause in &health.causes {
+            print(cause)?;
+        }
+    }
+    Ok(match health.verdict {
+        Level::Healthy => ExitCode::SUCCESS,
+        Level::Warning => ExitCode::from(1),
+        Level::Error => ExitCode::from(2),
+    })
+}
+
+async fn ask(stripes: u32, cli: &cli::Endpoint) -> anyhow::Result<Health> {
+    let options = Options { token: cli.token.clone(), ..Options::default() };
+    Ok(Client::connect(&cli.coordinator, options).await?.health(stripes).await?)
+}
+
+fn print(cause: &Cause) -> anyhow::Result<()> {
+    let level = match cause.level {
+        Level::Healthy => "note".to_owned(),
+        level => level.to_string(),
+    };
+    output::line("")?;
+    output::line(&format!("{level}: {}", cause.title))?;
+    for detail in &cause.details {
+        output::line(&format!("  {detail}"))?;
+    }
+    for stripe in &cause.stripes {
+        output::line(&format!("  {}", described(stripe)))?;
+    }
+    let shown = cause.stripes.len() as u64;
+    if shown > 0 && shown < cause.count {
+        let count = cause.count;
+        output::line(&format!(
+            "  and {} more stripes: `kintsu health --stripes {}` names them",
+            count - shown,
+            count.min(10_000)
+        ))?;
+    }
+    output::line(&format!("  to do: {}", cause.advice))
+}
+
+/// `stripe s7 of "iso" (rs:n=9,k=6) cannot be read: b0 on node 3 (down), b4 on node 5 (lost)`.
+fn described(stripe: &DamagedStripe) -> String {
+    let absent = stripe.absent.iter().map(|block| {
+        let why = if block.lost { "lost" } else { "down" };
+        format!("{} on node {} ({why})", block.index, block.node.0)
+    });
+    let absent: Vec<String> = absent.collect();
+    let state = match (stripe.readable, stripe.bears) {
+        (false, _) => "cannot be read".to_owned(),
+        (true, 0) => "may not survive another loss".to_owned(),
+        (true, more) => format!("survives {more} more"),
+    };
+    format!(
+        "stripe {} of {:?} ({}) {state}: {}",
+        stripe.stripe,
+        stripe.object,
+        stripe.code,
+        absent.join(", ")
+    )
+}
+
+/// `kintsu status`.
+pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
+    let status = context.client.status().await?;
+    if context.json {
+        output::json(&status)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let copy = status.metadata_copy.as_ref();
+    let copy = copy.map_or("none".to_owned(), |copy| format!("{} ago", span(copy.age_seconds)));
+    for (what, value) in [
+        ("health", status.health.headline),
+        ("cluster", status.cluster.map_or_else(String::new, |id| id.to_string())),
+        ("objects", status.objects.to_string()),
+        ("object bytes", human(status.object_bytes)),
+        ("stripes", status.stripes.to_string()),
+        ("nodes alive", status.alive.to_string()),
+        ("nodes dead or stopped", status.dead.to_string()),
+        ("stripes degraded", status.degraded_stripes.to_string()),
+        ("stripes unreadable", status.unreadable_stripes.to_string()),
+        ("repairs pending", status.repairs_pending.to_string()),
+        ("puts under way", status.puts_pending.to_string()),
+        ("blocks to be deleted", status.garbage.to_string()),
+        ("copy of the metadata", copy),
+    ] {
+        output::line(&format!("{what:22} {value}"))?;
+    }
+    for reason in &status.held_back {
+        output::line(&format!("held back: {reason}"))?;
+    }
+    if status.health.verdict > Level::Healthy {
+        output::line("`kintsu health` says what to do")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How the sizes for codes are to be understood.
+const APPROXIMATION: &str = "an estimate: blocks of one size, spread as well as the nodes and racks allow, one block of a \
+                             stripe on a node, n-k in a rack";
+
+/// `kintsu df`.
+pub async fn df(args: cli::Df, context: &Context) -> anyhow::Result<ExitCode> {
+    let codes = match args.code.is_empty() && context.client.status().await?.objects == 0 {
+        true => vec![cli::DEFAULT_CODE.to_owned()],
+        false => args.code,
+    };
+    let space = context.client.space(&codes).await?;
+    if context.json {
+        let mut value = serde_json::to_value(&space)?;
+        value["approximation"] = json!(APPROXIMATION);
+        output::json(&value)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print_space(&space)?;
+    let mut table = output::table(["code", "usable", "overhead", ""]);
+    for code in &space.codes {
+        table.add_row([
+            code.code.clone(),
+            code.usable_bytes.map_or("nothing".to_owned(), human),
+            format!("{:.2}", code.overhead),
+            code.note.clone().unwrap_or_default(),
+        ]);
+    }
+    if !space.codes.is_empty() {
+        output::line("")?;
+        output::line(&table.to_string())?;
+        output::line(&format!("usable: bytes of objects that still fit; {APPROXIMATION}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_space(space: &Space) -> anyhow::Result<()> {
+    let media =
+        if space.media == 1 { "1 file system".into() } else { format!("{} file systems", space.media) };
+    for (what, value) in [
+        ("raw", format!("{} on {media} of {} nodes", human(space.raw_bytes), space.nodes)),
+        ("used by blocks", human(space.used_bytes)),
+        ("in quarantine", human(space.aside_bytes)),
+        ("used by others", human(space.other_bytes)),
+        ("reserved", human(space.reserved_bytes)),
+        ("free for blocks", human(space.free_bytes)),
+    ] {
+        output::line(&format!("{what:22} {value}"))?;
+    }
+    let list = |nodes: &[NodeId]| nodes.iter().map(|n| n.0.to_string()).collect::<Vec<_>>().join(", ");
+    if !space.unknown.is_empty() {
+        output::line(&format!("not known yet: space of nodes {}", list(&space.unknown)))?;
+    }
+    if !space.closed.is_empty() {
+        output::line(&format!("no new blocks (down, draining or full): nodes {}", list(&space.closed)))?;
+    }
+    Ok(())
+}
