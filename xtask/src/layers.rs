@@ -67,7 +67,7 @@ const ENGINES: &[Engine] = &[
         path: "src/engine",
         may_name: &[
             ("crate::", &["engine::", "meta::record", "meta::change"]),
-            ("kintsu_wire::", &["message::"]),
+            ("kintsu_wire::", &["message::", "FolderId"]),
             ("kintsu_runtime::", &["Observed"]),
             ("kintsu_store::", &[]),
             // Two steps up may leave the folder.

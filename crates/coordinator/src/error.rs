@@ -1,7 +1,10 @@
 //! The coordinator's errors, and how they are sent over gRPC.
 
+use kintsu_dag::NodeId;
 use kintsu_plan::PlanError;
 use tonic::{Code, Status};
+
+use crate::engine::identity::Refused;
 
 /// Why a request or the start of a coordinator failed. Nothing was changed unless the error says so.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +110,19 @@ pub enum CoordinatorError {
 
 /// The crate's result.
 pub type Result<T, E = CoordinatorError> = std::result::Result<T, E>;
+
+impl From<Refused> for CoordinatorError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Client => Self::Invalid {
+                what: "node id",
+                expected: format!("at most {}", u32::MAX - 1),
+                got: NodeId::CLIENT.0.to_string(),
+            },
+            Refused::Conflict { what, expected, got } => Self::Conflict { what, expected, got },
+        }
+    }
+}
 
 impl From<CoordinatorError> for Status {
     fn from(error: CoordinatorError) -> Self {

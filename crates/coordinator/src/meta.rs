@@ -56,7 +56,6 @@ use crate::error::{CoordinatorError, Result};
 pub use change::{Landing, LostBlock, Parity};
 pub use codes::missing as missing_code;
 pub use commit::Commit;
-pub use enroll::{Applicant, Enrolled};
 pub use failure::Failure;
 pub use found::{Noted, Shown};
 pub use history::{Behind, MOST_BOOTS};

@@ -12,10 +12,11 @@ use super::commit::{LOOK_BATCH, look};
 use super::quarantine::settle_quarantine;
 use crate::cluster::Cluster;
 use crate::engine::enroll::{self, Late, Older, OutOfTurn, Page, Range, Reported};
+use crate::engine::identity::Applicant;
 use crate::engine::places::Place;
 use crate::engine::quarantine::Unknown;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Applicant, Meta, NodeRecord};
+use crate::meta::{Meta, NodeRecord};
 
 /// How long an agent that may be a rival has to accept a connection.
 const ANSWER: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Everything that decides, as pure state machines: events in, commands or answers out.
 //!
-//! - `enroll`: how agents register; [`members`]: which nodes are alive; `gate`: when the coordinator may
+//! - [`identity`]: which node an agent's folder is; `enroll`: how agents register; [`members`]: which nodes are alive; `gate`: when the coordinator may
 //!   delete and repair automatically;
 //! - `leases`: which puts are still under way; `commit`: whether a put can become visible; `places`: which
 //!   job may write or delete where;
@@ -33,6 +33,7 @@ pub(crate) mod encode;
 pub(crate) mod enroll;
 pub(crate) mod gate;
 pub(crate) mod health;
+pub mod identity;
 pub(crate) mod jobs;
 pub(crate) mod leases;
 pub mod members;

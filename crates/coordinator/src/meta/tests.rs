@@ -12,6 +12,7 @@ use redb::ReadableTable;
 use super::*;
 use crate::engine::commit::{Evidence, Told};
 use crate::engine::enroll::Range;
+use crate::engine::identity::Applicant;
 
 const N: u8 = 4;
 pub(crate) const K: u8 = 2;

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use kintsu_coordinator::meta::{Applicant, CodeRecord, Meta, NewPut, NodeRecord};
+use kintsu_coordinator::engine::identity::Applicant;
+use kintsu_coordinator::meta::{CodeRecord, Meta, NewPut, NodeRecord};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{Division, Layout, LayoutKind, Node, Topology, place};
 use kintsu_wire::message::{
