@@ -24,6 +24,7 @@ bench: build setup
 	$(KINTSU) bench plan
 	$(KINTSU) bench meta
 	$(KINTSU) bench io
+	$(KINTSU) bench small
 
 build:
 	cargo build --release --locked -p kintsu
