@@ -20,7 +20,7 @@ pub struct Reserve {
 
 impl Default for Reserve {
     fn default() -> Self {
-        Self { per_mille: 50, most_bytes: 16 << 30 }
+        Self { per_mille: 50, most_bytes: 1 << 30 }
     }
 }
 
@@ -171,12 +171,12 @@ mod tests {
     #[test]
     fn the_reserve_is_a_share_of_small_disks_and_a_limit_on_large_ones() {
         let reserve = Reserve::default();
-        assert_eq!((reserve.of(100 * GIB), reserve.of(1000 * GIB)), (5 * GIB, 16 * GIB));
+        assert_eq!((reserve.of(10 * GIB), reserve.of(100 * GIB)), (GIB / 2, GIB));
         assert_eq!((Reserve::bytes(7).of(5), Reserve::bytes(7).of(GIB)), (5, 7));
         assert_eq!(reserve.room(DiskUsage::default()), None);
-        assert_eq!(reserve.room(disk(100 * GIB, 7 * GIB, None)), Some(2 * GIB));
+        assert_eq!(reserve.room(disk(100 * GIB, 3 * GIB, None)), Some(2 * GIB));
         let full = |free| reserve.fullness(disk(100 * GIB, free * GIB, None));
-        assert_eq!([full(5), full(6), full(11)], [Fullness::Full, Fullness::NearlyFull, Fullness::Roomy]);
+        assert_eq!([full(1), full(2), full(3)], [Fullness::Full, Fullness::NearlyFull, Fullness::Roomy]);
         assert_eq!(reserve.fullness(DiskUsage::default()), Fullness::Unknown);
     }
 

@@ -56,7 +56,7 @@ pub struct MetadataArgs {
     #[arg(long, default_value = "7d", value_parser = parse_duration, value_name = "TIME")]
     pub quarantine_keep: Duration,
     /// What is kept free on each disk, as a size or a share of it (`10GiB`, `5%`): a node with less free space gets no
-    /// new blocks [default: 5%, but at most 16 GiB].
+    /// new blocks [default: 5%, but at most 1 GiB].
     #[arg(long, value_parser = parse_reserve, value_name = "SPACE")]
     pub reserve: Option<Reserve>,
     /// Number of agents that get each copy of the metadata; 0 for none.
