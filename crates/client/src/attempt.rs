@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Plan, ProgramContext, RunId, StripeView};
-use kintsu_runtime::{ClientLocal, Context, Limits, SentBlocks};
+use kintsu_runtime::{ClientLocal, Context, Limits, Observed, SentBlocks};
 use kintsu_wire::message::{DigestBytes, Fault, HeldBlock, NodeAddress};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Client, ClientError};
@@ -25,6 +26,8 @@ pub(crate) struct Attempt<'a> {
     pub expect: &'a [Option<DigestBytes>],
     /// The label for the headers of persisted blocks; may be empty.
     pub label: &'a [u8],
+    /// Gets told how far the nodes are.
+    pub watcher: Option<watch::Sender<Observed>>,
     /// Where a node listens.
     pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
 }
@@ -68,7 +71,8 @@ impl Attempt<'_> {
             sent: sent.clone(),
         };
         let control = |node| (self.address)(node).map(|n| n.control);
-        let ended = self.client.conductor().conduct(programs, &control, Some(here), None, &cancel).await;
+        let watcher = self.watcher.clone();
+        let ended = self.client.conductor().conduct(programs, &control, Some(here), watcher, &cancel).await;
         let mut ran = Ran::default();
         let mut fault = ended.fault;
         for outcome in ended.outcomes {

@@ -134,6 +134,7 @@ impl Portion {
             window: (span.start, span.end),
             slice_bytes,
             compared: false,
+            watcher: None,
             expect: &expect,
             address: &|node| self.avoid.address(node),
         };

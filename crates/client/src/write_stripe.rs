@@ -1,18 +1,19 @@
 //! Writing one stripe; if a node fails, on other nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{BlockBinding, Layout, StripeView};
-use kintsu_runtime::{BlockSource, ClientLocal};
+use kintsu_runtime::{BlockSource, ClientLocal, Observed};
 use kintsu_wire::ClusterId;
 use kintsu_wire::message::{
     Checksum, DigestBytes, Encoding, Fault, FaultKind, HeldBlock, Label, MoreStripes, MoveStripe,
     NodeAddress, ObjectLabel, StripeGrant, StripeGrants, WrittenStripe,
 };
+use tokio::sync::watch;
 
 use crate::attempt::Attempt;
 use crate::checksum::Sum;
@@ -36,9 +37,28 @@ pub(crate) struct Put {
     nodes: Mutex<Nodes>,
     /// Nodes that failed in any of the stripes.
     failed: Mutex<BTreeSet<NodeId>>,
-    loaded: AtomicU64,
+    /// Object bytes of the stripes that were written.
+    done: AtomicU64,
+    /// The stripes that are being written, by their first byte in the object.
+    under_way: Mutex<BTreeMap<u64, UnderWay>>,
     /// Of the stripes that were written.
     sum: Sum,
+}
+
+/// How far a stripe is that is being written.
+struct UnderWay {
+    seen: watch::Receiver<Observed>,
+    layout: Layout,
+    k: usize,
+}
+
+impl UnderWay {
+    /// Object bytes that all nodes have.
+    fn done(&self) -> u64 {
+        let longest = self.layout.longest(self.k).max(1);
+        let upto = self.seen.borrow().upto.min(longest);
+        (u128::from(self.layout.data_bytes) * u128::from(upto) / u128::from(longest)) as u64
+    }
 }
 
 impl Put {
@@ -51,8 +71,8 @@ impl Put {
         nodes: Nodes,
     ) -> Self {
         let (nodes, failed) = (Mutex::new(nodes), Mutex::default());
-        let (loaded, sum) = (AtomicU64::new(0), Sum::default());
-        Self { client, put, code, encoding, label, nodes, failed, loaded, sum }
+        let (done, under_way, sum) = Default::default();
+        Self { client, put, code, encoding, label, nodes, failed, done, under_way, sum }
     }
 
     /// Its number, which the coordinator gave.
@@ -60,9 +80,10 @@ impl Put {
         self.put
     }
 
-    /// Bytes of the object that were sent.
+    /// Bytes of the object that the nodes have.
     pub(crate) fn done(&self) -> u64 {
-        self.loaded.load(Relaxed)
+        let under_way: u64 = lock(&self.under_way).values().map(UnderWay::done).sum();
+        self.done.load(Relaxed).saturating_add(under_way)
     }
 
     /// The checksum of an object of `size` bytes, if all of them were written.
@@ -146,12 +167,14 @@ impl StripeWrite {
     /// Writes the stripe, on other nodes if need be, adds it to the checksum, and returns the digests of what was
     /// written.
     pub(crate) async fn write(mut self) -> Result<WrittenStripe, ClientError> {
-        let (written, loaded) = self.written().await?;
-        self.put.sum.merge(&loaded.sum);
+        let (written, sum) = self.written().await?;
+        self.put.sum.merge(&sum);
+        self.put.done.fetch_add(self.grant.layout.data_bytes, Relaxed);
         Ok(written)
     }
 
-    async fn written(&mut self) -> Result<(WrittenStripe, Arc<Loaded>), ClientError> {
+    /// Writes the stripe; returns also the sum of what was read for it.
+    async fn written(&mut self) -> Result<(WrittenStripe, Arc<Sum>), ClientError> {
         let mut moves = 0;
         if self.doomed() {
             let avoid = lock(&self.put.failed).clone();
@@ -162,12 +185,13 @@ impl StripeWrite {
             }
         }
         loop {
-            let loaded = Arc::new(Loaded::default());
-            let fault = match self.attempt(&loaded).await? {
-                Ok(digests) => return Ok((WrittenStripe { id: self.grant.id, digests }, loaded)),
+            let sum = Arc::new(Sum::default());
+            let attempted = self.attempt(&sum).await;
+            lock(&self.put.under_way).remove(&self.source.offset);
+            let fault = match attempted? {
+                Ok(digests) => return Ok((WrittenStripe { id: self.grant.id, digests }, sum)),
                 Err(fault) => fault,
             };
-            self.put.loaded.fetch_sub(loaded.bytes.load(Relaxed), Relaxed);
             if fault.node.is_client() && matches!(fault.kind, FaultKind::Io | FaultKind::Invalid) {
                 return Err(ClientError::Io(fault.detail));
             }
@@ -204,13 +228,16 @@ impl StripeWrite {
         Err(ClientError::Placement(format!("{refused}, after {detail}")))
     }
 
-    async fn attempt(&self, loaded: &Arc<Loaded>) -> Result<Result<Digests, Fault>, ClientError> {
+    async fn attempt(&self, sum: &Arc<Sum>) -> Result<Result<Digests, Fault>, ClientError> {
         let put = &self.put;
         let view = granted(&self.grant, &put.code)?;
         let plan = match put.encoding {
             Encoding::Online => kintsu_plan::encode_online(&view)?,
             Encoding::Offline => kintsu_plan::write_plain(&view)?,
         };
+        let (watcher, seen) = watch::channel(Observed::default());
+        let under_way = UnderWay { seen, layout: self.grant.layout, k: put.code.k() };
+        lock(&put.under_way).insert(self.source.offset, under_way);
         let label = put.label(&self.grant, self.source.offset, self.source.size);
         let attempt = Attempt {
             label: &label,
@@ -220,10 +247,11 @@ impl StripeWrite {
             window: (0, u64::MAX),
             slice_bytes: self.grant.layout.cell_bytes.min(MAX_SLICE_BYTES),
             compared: true,
+            watcher: Some(watcher),
             expect: &[],
             address: &|node| put.address(node),
         };
-        let local = self.local(loaded.clone());
+        let local = self.local(sum.clone());
         Ok(match attempt.run(&plan, local).await? {
             (ran, None) => self.digests(&view, &ran.written),
             (_, Some(fault)) => Err(fault),
@@ -231,12 +259,12 @@ impl StripeWrite {
     }
 
     /// The blocks that the client's programs load.
-    fn local(&self, loaded: Arc<Loaded>) -> ClientLocal {
+    fn local(&self, sum: Arc<Sum>) -> ClientLocal {
         let (put, source, layout) = (self.put.clone(), self.source.clone(), self.grant.layout);
         ClientLocal::reading(move |binding| {
-            let (put, loaded, binding) = (put.clone(), loaded.clone(), binding.clone());
+            let (put, sum, binding) = (put.clone(), sum.clone(), binding.clone());
             let source = source.clone();
-            Ok(Box::new(ObjectBlock { put, source, loaded, layout, binding }) as Box<dyn BlockSource>)
+            Ok(Box::new(ObjectBlock { put, source, sum, layout, binding }) as Box<dyn BlockSource>)
         })
     }
 
@@ -317,18 +345,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one attempt has read.
-#[derive(Default)]
-struct Loaded {
-    bytes: AtomicU64,
-    sum: Sum,
-}
-
 /// A data block of the object being written.
 struct ObjectBlock {
     put: Arc<Put>,
     source: StripeSource,
-    loaded: Arc<Loaded>,
+    /// Of what one attempt has read.
+    sum: Arc<Sum>,
     layout: Layout,
     binding: BlockBinding,
 }
@@ -351,11 +373,9 @@ impl BlockSource for ObjectBlock {
                 block: Some(self.binding.id),
                 detail: format!("reading the source at {}: {e}", offset + from),
             })?;
-            self.loaded.sum.add(offset + from, &buf[at..upto]);
+            self.sum.add(offset + from, &buf[at..upto]);
             at = upto;
         }
-        self.loaded.bytes.fetch_add(buf.len() as u64, Relaxed);
-        self.put.loaded.fetch_add(buf.len() as u64, Relaxed);
         Ok(())
     }
 }
