@@ -36,6 +36,18 @@ fn health(cluster: &Cluster) -> (i32, Value) {
     (out.status.code().unwrap(), serde_json::from_slice(&out.stdout).unwrap())
 }
 
+/// Waits for a verdict with this exit code and these causes: on a slow machine the last scan of the damage is used again for
+/// a while.
+fn judged(cluster: &Cluster, code: i32, expected: &[&str]) -> Value {
+    let mut last = Value::Null;
+    wait(&format!("health {code} because of {expected:?}"), || {
+        let (now, said) = health(cluster);
+        last = said;
+        now == code && expected.iter().all(|kind| causes(&last).iter().any(|cause| cause == kind))
+    });
+    last
+}
+
 fn causes(health: &Value) -> Vec<String> {
     let counted = health["causes"].as_array().unwrap().iter().filter(|cause| cause["level"] != "healthy");
     counted.map(|cause| cause["kind"].as_str().unwrap().to_owned()).collect()
@@ -61,9 +73,7 @@ fn the_verdict_follows_the_nodes_and_what_it_advises_helps() {
     let homes: Vec<u32> = (0..3).map(|i| blocks[i]["node"].as_u64().unwrap() as u32).collect();
     cluster.kill(homes[0]);
     cluster.wait_dead(1);
-    let (code, degraded) = health(&cluster);
-    assert_eq!(code, 1, "{degraded}");
-    assert_eq!(causes(&degraded), ["reduced_redundancy", "dead_nodes"]);
+    let degraded = judged(&cluster, 1, &["reduced_redundancy", "dead_nodes"]);
     let named = &degraded["causes"][0]["stripes"][0];
     assert_eq!(
         (&named["object"], &named["readable"], &named["bears"]),
@@ -83,18 +93,19 @@ fn the_verdict_follows_the_nodes_and_what_it_advises_helps() {
     cluster.kill(homes[1]);
     cluster.kill(homes[2]);
     cluster.wait_dead(3);
-    let (code, lost) = health(&cluster);
-    assert_eq!((code, &lost["causes"][0]["kind"]), (2, &Value::from("unreadable_stripes")), "{lost}");
+    let lost = judged(&cluster, 2, &["unreadable_stripes", "dead_nodes"]);
+    assert_eq!(lost["causes"][0]["kind"], "unreadable_stripes", "{lost}");
     let status = cluster.run(&["status"]);
     assert!(status.status.success() && first_line(&status).contains("error: "), "{}", text(&status.stdout));
     let said = &cluster.json(&["status"])["health"];
-    assert_eq!((&said["verdict"], &said["headline"]), (&Value::from("error"), &lost["headline"]));
+    assert_eq!(said["verdict"], "error");
+    assert!(said["headline"].as_str().unwrap().contains("cannot be read"), "{said}");
     assert_eq!(cluster.json(&["stat", "object"])["damage"]["health"], "unreadable");
     assert!(text(&cluster.run(&["health"]).stdout).contains("to do: bring nodes "));
     cluster.start_agent(homes[1]);
     cluster.start_agent(homes[2]);
     cluster.wait_alive(5);
-    assert_eq!(health(&cluster).0, 1);
+    judged(&cluster, 1, &["dead_nodes"]);
 
     // The dead node's blocks are needed; its agent runs apart.
     let id = homes[0].to_string();
@@ -117,18 +128,18 @@ fn the_verdict_follows_the_nodes_and_what_it_advises_helps() {
     assert_eq!((&again["job"], &again["blocks_repaired"]), (&report["job"], &report["blocks_repaired"]));
     assert!(cluster.refused(&["jobs", "cancel", &job.to_string()]).contains("one that has ended"));
     assert!(cluster.refused(&["jobs", "follow", "7"]).contains("job"));
-    let (code, left) = health(&cluster);
-    assert_eq!((code, causes(&left)), (1, vec!["dead_nodes".to_owned()]), "{left}");
+    cluster.wait_whole();
+    let left = judged(&cluster, 1, &["dead_nodes"]);
+    assert_eq!(causes(&left), ["dead_nodes"], "{left}");
     cluster.json(&["node", "forget", &id, "--yes"]);
-    assert_eq!(health(&cluster).0, 0);
+    judged(&cluster, 0, &[]);
     assert_eq!(cluster.json(&["nodes"]).as_array().unwrap().len(), 5);
     assert_eq!(cluster.get_sha("object"), sha256(&file));
 
     // A command that is no job has a short answer; a stop is a warning while blocks are needed.
     let stopped = cluster.json(&["node", "stop", &homes[1].to_string()]);
     assert_eq!(stopped, serde_json::json!({"node": homes[1], "action": "stop", "done": true}));
-    wait("the stop to be seen", || health(&cluster).0 == 1);
-    assert!(causes(&health(&cluster).1).contains(&"stopped_nodes".to_owned()));
+    judged(&cluster, 1, &["stopped_nodes"]);
 
     // No coordinator: an error, also for programs.
     cluster.kill_coordinator();
