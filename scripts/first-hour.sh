@@ -39,6 +39,8 @@ steady() {
         -e 's/[0-9.]+ ([KMG]i?B)\/s/100 \1\/s/g' \
         -e 's/[0-9.]+ [KMGT]iB free/100 GiB free/g' \
         -e 's/[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC/2026-01-01 12:00:00 UTC/g' \
+        -e 's/begin in [0-9]+ s/begin in 60 s/' \
+        -e 's/[0-9.]+ files\/s/100 files\/s/g' \
         -e 's/[[:space:]]+$//'
 }
 
@@ -80,6 +82,7 @@ settled() {
 # Starts a cluster on a free port, and shows it as if the port were the default one.
 start_cluster() {
     printf '```\n$ kintsu up %s &\n' "$*"
+    : > "$folder/up"
     kintsu up "$@" --listen 127.0.0.1:0 > "$folder/up" 2> "$folder/log" &
     cluster=$!
     until_true "grep -q Ctrl-C '$folder/up'"
@@ -121,7 +124,7 @@ settled
 text <<'END'
 `stat` shows where each block is.
 END
-run "kintsu stat numbers | sed -n 1,12p"
+run "kintsu stat numbers | sed -n 1,15p"
 
 text <<'END'
 ## Lose a node
@@ -130,7 +133,12 @@ A node is stopped: its blocks cannot be read any more. The object still can; wha
 END
 run "kintsu node stop 2"
 run "kintsu get numbers copy.txt && cmp numbers.txt copy.txt && echo the same bytes"
-run "kintsu status"
+
+text <<'END'
+`health` says what is wrong and what to do. Its exit code is 0 if the cluster is healthy, 1 for a warning, 2 for an
+error. `status` begins with the same verdict.
+END
+run 'kintsu health || echo "exit code $?"'
 
 text <<'END'
 A node that stays away for a minute (`--grace`) is repaired by itself. `kintsu repair` does it at once: its blocks are
@@ -180,6 +188,16 @@ quietly cp "$repository/docs/examples/miser-4-2.json" .
 run "kintsu code register miser-4-2.json"
 run "kintsu put numbers.txt mine --code user:miser-4-2"
 run "kintsu get mine copy.txt && cmp numbers.txt copy.txt && echo the same bytes"
+
+text <<'END'
+## Streams and folders
+
+A stream is stored as it comes, without its size being known. A folder becomes an object for each of its files.
+END
+run "mkdir notes && echo one > notes/one && echo two > notes/two"
+run "tar c --sort=name notes | kintsu put - notes.tar --meta made-by=tar && kintsu get notes.tar - | tar t"
+run "kintsu put notes notes && kintsu ls --delimiter /"
+run "kintsu get notes copy && diff -r notes copy && echo the same files"
 
 text <<'END'
 ## Stop and continue
