@@ -37,7 +37,7 @@ fn fill(cluster: &Cluster) -> BTreeMap<String, String> {
     put(cluster, &mut objects, "clay", 1_000_000, &["--code", "clay:n=4,k=2,d=3"]);
     register(cluster);
     put(cluster, &mut objects, "own", 300_000, &with("user:mine", &[]));
-    for (name, bytes) in [("streamed", 900_001), ("whole-stripes", 4 * 256 << 10)] {
+    for (name, bytes) in [("streamed", 900_001), ("whole-stripes", 1 << 20)] {
         let file = cluster.file("source", bytes);
         cluster.put_stream(&file, name, &with("rs:n=6,k=4", &["--content-type", "text/x", "--meta", "a=b"]));
         objects.insert(name.to_owned(), sha256(&file));
