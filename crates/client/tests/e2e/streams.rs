@@ -106,7 +106,8 @@ async fn a_stream_that_breaks_or_is_dropped_leaves_nothing() {
     let client = cluster.client().await;
     for len in [0, 1000, FULL, 4 * FULL + 1] {
         let data = content(3, len);
-        let failed = put_stream(&cluster, "o", Broken(&data), options(RS, Encoding::Online)).await;
+        let put = options(RS, Encoding::Online);
+        let failed = client.put_stream(&mut Broken(&data), "o", put, |_| {}).await;
         match failed {
             Err(ClientError::Io(text)) => assert!(text.contains("the stream broke"), "{text}"),
             other => panic!("{other:?}"),
