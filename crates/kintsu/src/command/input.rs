@@ -57,9 +57,7 @@ impl Input {
 
 /// The bytes of an open file, from its position on.
 pub fn stream(file: File) -> Stream {
-    if file.metadata().is_ok_and(|found| found.file_type().is_fifo())
-        && let Ok(receiver) = without_waiting(&file)
-    {
+    if let Ok(receiver) = without_waiting(&file) {
         return Box::new(receiver);
     }
     let mut file = tokio::fs::File::from_std(file);
@@ -67,9 +65,14 @@ pub fn stream(file: File) -> Stream {
     Box::new(file)
 }
 
-/// The same pipe, opened again: other holders of the open file do not want to be told to come back later.
+/// The same pipe, opened again: other holders of the open file do not want to be told to come back later. Not for a FIFO
+/// with a name: if its writer is gone when it is opened again, nothing tells that it has ended.
 fn without_waiting(file: &File) -> io::Result<pipe::Receiver> {
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if !std::fs::read_link(&own)?.as_os_str().as_encoded_bytes().starts_with(b"pipe:") {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     // A smaller pipe is slower, nothing more.
     let _ = rustix::pipe::fcntl_setpipe_size(file, PIPE_BYTES);
-    pipe::OpenOptions::new().open_receiver(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    pipe::OpenOptions::new().open_receiver(own)
 }
