@@ -179,8 +179,9 @@ async fn end(
         copied = left => copied,
     };
     cluster.stop.cancel();
-    // Progress reports of repairs end here; clients that follow a repair ask again.
+    // Progress reports end here; clients that follow a job ask again.
     cluster.repair_jobs().clear();
+    cluster.jobs.let_go();
     // If the server panicked, it has ended too.
     let _ = server.await;
     cluster.tasks.wait().await;

@@ -113,6 +113,8 @@ async fn a_stream_that_breaks_or_is_dropped_leaves_nothing() {
             other => panic!("{other:?}"),
         }
     }
+    client.close().await;
+    cluster.until("nothing is left of them", || cluster.block_files().is_empty()).await;
     let data = content(4, 3 * FULL);
     let (mut writer, mut reader) = tokio::io::duplex(1 << 20);
     let put = client.put_stream(&mut reader, "o", options(RS, Encoding::Online), |_| {});

@@ -50,6 +50,11 @@ impl JobTable {
         self.started.elapsed().as_millis() as u64
     }
 
+    /// Tells nobody any more; who listens asks again.
+    pub fn let_go(&self) {
+        self.inner().running.values_mut().for_each(|side| side.listeners.clear());
+    }
+
     /// Reads the table.
     pub fn look<T>(&self, look: impl FnOnce(&Jobs) -> T) -> T {
         look(&self.inner().jobs)
