@@ -167,7 +167,7 @@ async fn frames_that_make_no_sense_are_refused_with_the_reason() {
     let made = |spoil: Spoil| move |program: &Program| spoil(program);
     type Case = (Box<dyn Fn(&Program) -> Vec<u8> + Send>, &'static str);
     let cases: Vec<Case> = vec![
-        (Box::new(move |_| version.clone()), "expected 5, got 9"),
+        (Box::new(move |_| version.clone()), "expected 6, got 9"),
         (Box::new(move |_| oversized.clone()), "oversized frame"),
         (Box::new(|_| b"GET / HTTP/1.1\r\nHost: kintsu.invalid\r\n\r\n".to_vec()), "magic"),
         (Box::new(made(flip)), "checksum of the payload"),
