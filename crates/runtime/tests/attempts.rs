@@ -68,6 +68,8 @@ async fn cancelled_at(
 ) -> BTreeMap<NodeId, RunOutcome> {
     let (progress, mut seen) = watch::channel(Standing::default());
     let cancel = CancellationToken::new();
+    // The gate opens at the latest when this ends, also by a timeout.
+    let _open = cancel.clone().drop_guard();
     let helper = programs.iter().map(|p| p.node).find(|node| *node != requestor);
     let context = |node: NodeId| {
         let mut context = site.context(node);
@@ -78,7 +80,8 @@ async fn cancelled_at(
             context.cancel = cancel.clone();
         }
         if Some(node) == helper {
-            let (local, gate, open) = (context.local, when + 1_000_000, cancel.clone());
+            // One lane may be far ahead of the others, which wait while it reads.
+            let (local, gate, open) = (context.local, when + 2_000_000, cancel.clone());
             context.local = Arc::new(Gated { local, gate, open });
         }
         context
