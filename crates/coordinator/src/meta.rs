@@ -257,26 +257,12 @@ impl Meta {
         f: impl FnOnce(&mut Tables<'_>) -> Result<T>,
     ) -> Result<T> {
         self.failure.check()?;
-        self.attempt(counted, durability, f).map_err(|e| self.failure.explain(e))
-    }
-
-    fn attempt<T>(
-        &self,
-        counted: u64,
-        durability: Durability,
-        f: impl FnOnce(&mut Tables<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let txn = self.open_transaction(durability)?;
-        match operate(&txn, counted, f) {
-            Ok((value, history)) => {
-                self.commit(txn, matches!(durability, Durability::Immediate), history)?;
-                Ok(value)
-            }
-            Err(error) => {
-                txn.abort()?;
-                Err(error)
-            }
-        }
+        let done = move || {
+            let (txn, value, history) = operate(self.open_transaction(durability)?, counted, f)?;
+            self.commit(txn, matches!(durability, Durability::Immediate), history)?;
+            Ok(value)
+        };
+        done().map_err(|e| self.failure.explain(e))
     }
 
     fn open_transaction(&self, durability: Durability) -> Result<WriteTransaction> {
@@ -300,17 +286,27 @@ impl Meta {
     }
 }
 
-/// Runs one operation in a transaction; returns its value, and the history with it.
+/// Runs one operation in a transaction, which is rolled back if that fails; returns the transaction, the operation's
+/// value, and the history with it.
 fn operate<T>(
-    txn: &WriteTransaction,
+    txn: WriteTransaction,
     counted: u64,
     f: impl FnOnce(&mut Tables<'_>) -> Result<T>,
-) -> Result<(T, u64)> {
-    let mut opened = Tables::open(txn)?;
-    let value = f(&mut opened)?;
-    let history = opened.counter(tables::COUNT_HISTORY)? + counted;
-    opened.set_counter(tables::COUNT_HISTORY, history)?;
-    Ok((value, history))
+) -> Result<(WriteTransaction, T, u64)> {
+    let mut opened = Tables::open(&txn)?;
+    let done = f(&mut opened).and_then(|value| {
+        let history = opened.counter(tables::COUNT_HISTORY)? + counted;
+        opened.set_counter(tables::COUNT_HISTORY, history)?;
+        Ok((value, history))
+    });
+    drop(opened);
+    match done {
+        Ok((value, history)) => Ok((txn, value, history)),
+        Err(error) => {
+            txn.abort()?;
+            Err(error)
+        }
+    }
 }
 
 fn file_backend(file: File) -> Result<Box<dyn StorageBackend>, redb::DatabaseError> {

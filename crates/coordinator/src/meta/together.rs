@@ -98,13 +98,7 @@ impl Meta {
             // Waits for the transaction before this one.
             None => self.open_transaction(Durability::Immediate)?,
         };
-        let (value, history) = match operate(&txn, 1, f) {
-            Ok(done) => done,
-            Err(error) => {
-                txn.abort()?;
-                return Err(error);
-            }
-        };
+        let (txn, value, history) = operate(txn, 1, f)?;
         filling.operations += 1;
         let end = filling.end.clone();
         let others = self.line.waiting.load(Ordering::SeqCst) > 0;
