@@ -180,7 +180,6 @@ async fn end(
     };
     cluster.stop.cancel();
     // Progress reports end here; clients that follow a job ask again.
-    cluster.repair_jobs().clear();
     cluster.jobs.let_go();
     // If the server panicked, it has ended too.
     let _ = server.await;
