@@ -27,7 +27,7 @@ use crate::engine::gate::Gate;
 use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
 use crate::engine::places::Places;
-use crate::engine::quarantine::DamagedStripe;
+use crate::engine::quarantine::UnknownLists;
 use crate::engine::rebuild::Rebuild;
 use crate::engine::repair::{Auto, Queue, RepairSpeeds, SlowNodes};
 use crate::engine::stripe::Stripe;
@@ -91,7 +91,7 @@ pub struct Cluster {
     pub(crate) codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
     verifying: Mutex<Doubts>,
-    unknown: Mutex<DamagedStripe>,
+    unknown: Mutex<UnknownLists>,
     wipes: Mutex<Wipes>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
@@ -268,7 +268,7 @@ impl Cluster {
     }
 
     /// The blocks that will be set aside once the gate is open.
-    pub fn unknown(&self) -> MutexGuard<'_, DamagedStripe> {
+    pub fn unknown(&self) -> MutexGuard<'_, UnknownLists> {
         lock(&self.unknown)
     }
 

@@ -48,9 +48,9 @@ impl Unknown {
 
 /// The lists that wait until the gate is open.
 #[derive(Debug, Default)]
-pub struct DamagedStripe(BTreeMap<NodeId, Unknown>);
+pub struct UnknownLists(BTreeMap<NodeId, Unknown>);
 
-impl DamagedStripe {
+impl UnknownLists {
     /// A node has unknown blocks. Returns whether a task must wait for the gate with them: not if there are
     /// none, or if another task waits already, which then takes this list.
     pub fn add(&mut self, unknown: Unknown) -> bool {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn one_list_of_a_node_waits_and_that_is_the_newest() {
-        let mut waiting = DamagedStripe::default();
+        let mut waiting = UnknownLists::default();
         assert!(!waiting.add(unknown(0, 0, 9)), "nothing to wait with");
         assert!(waiting.add(unknown(1, 1, 9)) && !waiting.add(unknown(2, 2, 9)));
         assert_eq!(waiting.take(NodeId(1)), Some(unknown(2, 2, 9)));
