@@ -33,10 +33,10 @@ steady() {
     sed -E \
         -e "s#$folder/home#/home/you#g" \
         -e 's/^(cluster +)[0-9a-f]{32}/\10123456789abcdef0123456789abcdef/' \
-        -e 's/[0-9.]+ ([KMG]i?B) a second/100 \1 a second/g' \
+        -e 's/[0-9.]+ [KMG]i?B a second/100 MiB a second/g' \
         -e 's/127\.0\.0\.1:[0-9]+/127.0.0.1:7400/g' \
         -e 's/[0-9]+\.[0-9]+ (s|ms)\b/0.00 \1/g' \
-        -e 's/[0-9.]+ ([KMG]i?B)\/s/100 \1\/s/g' \
+        -e 's/[0-9.]+ [kKMG]i?B\/s/100 MB\/s/g' \
         -e 's/[0-9.]+ [KMGT]iB free/100 GiB free/g' \
         -e 's/[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC/2026-01-01 12:00:00 UTC/g' \
         -e 's/begin in [0-9]+ s/begin in 60 s/' \

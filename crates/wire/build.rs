@@ -25,6 +25,7 @@ fn main() {
         ("report_bad", "BadBlock", "Done", false),
         ("find_code", "CodeName", "Definition", false),
         ("rates", "Nothing", "Rates", false),
+        ("felt", "Felt", "Done", false),
     ];
     let operation = [
         ("status", "Nothing", "ClusterStatus", false),
@@ -33,6 +34,8 @@ fn main() {
         ("nodes", "Nothing", "NodeList", false),
         ("jobs", "Nothing", "JobList", false),
         ("cancel_job", "JobId", "JobInfo", false),
+        ("pause_job", "JobId", "JobInfo", false),
+        ("resume_job", "JobId", "JobInfo", false),
         ("follow_job", "JobId", "JobEvent", true),
         ("command_node", "NodeCommand", "JobEvent", true),
         ("forget_node", "NodeRef", "Done", false),
@@ -46,6 +49,10 @@ fn main() {
         ("remove_code", "CodeName", "Done", false),
         ("codes", "Nothing", "CodeList", false),
         ("set_rates", "Rates", "Done", false),
+        ("known_rates", "Nothing", "KnownRates", false),
+        ("measure_rates", "Nothing", "KnownRates", false),
+        ("settings", "Nothing", "Settings", false),
+        ("change_setting", "ChangeSetting", "Settings", false),
         ("backup", "Backup", "CopyChunk", true),
         ("rebuild", "Nothing", "RebuildStatus", false),
         ("finish_rebuild", "Nothing", "RebuildStatus", false),

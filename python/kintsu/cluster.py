@@ -135,12 +135,13 @@ class Cluster:
         *,
         node: int | None = None,
         name: str | None = None,
-        method: str = "pipeline",
+        method: str = "auto",
         slice_bytes: int = 32 << 10,
     ) -> Report:
         """Repairs unavailable blocks: of a node, of an object, or all.
 
-        ``method`` is ``conventional``, ``ppr`` or ``pipeline``. The report counts bytes read, moved, and moved across racks.
+        ``method`` is ``auto``, or the name of another one (``kintsu repair --help`` lists them). The report counts
+        bytes read, moved, and moved across racks.
         """
         return self._native.repair(node, name, method, slice_bytes)
 

@@ -259,6 +259,7 @@ fn read_report<'py>(py: Python<'py>, report: &GetReport) -> PyResult<Bound<'py, 
         &json!({
             "bytes": report.bytes, "bytes_read": report.bytes_read,
             "degraded_stripes": report.degraded_stripes, "replanned": report.replanned,
+            "slow_nodes": report.slow.iter().map(|node| node.0).collect::<Vec<_>>(),
         }),
     )
 }

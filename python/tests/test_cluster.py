@@ -108,7 +108,7 @@ def test_parity_is_made_later_and_all_is_verified(cluster):
 def test_the_cluster_is_asked(cluster):
     assert len(cluster.nodes()) == 8 and "silent_ms" in cluster.nodes().columns()
     assert cluster.status()["alive"] >= 7
-    with pytest.raises(kintsu.InvalidError, match="expected conventional, ppr, pipeline"):
+    with pytest.raises(kintsu.InvalidError, match="expected auto, conventional, ppr, pipeline"):
         cluster.repair(method="magic")
     with pytest.raises(kintsu.InvalidError, match="a node, a name, or neither"):
         cluster.repair(node=1, name="film")

@@ -22,7 +22,8 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu-wire"],
     &["kintsu-runtime"],
     &["kintsu-agent", "kintsu-coordinator", "kintsu-client"],
-    &["kintsu-lab", "kintsu-torture"],
+    &["kintsu-cluster", "kintsu-lab", "kintsu-torture"],
+    &["kintsu-experiments"],
     &["kintsu", "kintsu-python"],
 ];
 
@@ -67,8 +68,8 @@ const ENGINES: &[Engine] = &[
         path: "src/engine",
         may_name: &[
             ("crate::", &["engine::", "meta::record", "meta::change"]),
-            ("kintsu_wire::", &["message::", "FolderId"]),
-            ("kintsu_runtime::", &["Observed"]),
+            ("kintsu_wire::", &["message::", "FolderId", "ClusterId"]),
+            ("kintsu_runtime::", &["Observed", "SAMPLED_EVERY"]),
             ("kintsu_store::", &[]),
             // Two steps up may leave the folder.
             ("super::super", &[]),

@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::RunId;
-use kintsu_runtime::{DataPlane, Limits, StoreLocal};
+use kintsu_runtime::{Carried, DataPlane, GiveWay, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::net::TcpListener;
 use kintsu_wire::{
     Credentials, MembershipChannel, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
 };
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::counters::Interface;
 use crate::deletes::Deletes;
 use crate::graves::Graves;
 use crate::identity::{FolderClaim, Identity};
@@ -96,7 +97,7 @@ pub struct Shared {
     /// Objects that were removed for good.
     pub graves: Graves,
     /// Runs the batches of deletes one after the other.
-    pub deletes: Deletes,
+    pub deletes: Arc<Deletes>,
     /// The store as programs see it; set at the first registration.
     pub local: Mutex<Option<Arc<StoreLocal>>>,
     pub running: AtomicU32,
@@ -105,6 +106,15 @@ pub struct Shared {
     /// Running programs and scrubs, so that a shutdown can wait for them.
     pub work: Mutex<JoinSet<()>>,
     pub plane: Arc<DataPlane>,
+    /// What repairs and other background work have moved.
+    pub background: Arc<Carried>,
+    /// What runs that users wait for have moved.
+    pub foreground: Arc<Carried>,
+    /// How the former give way to the latter.
+    pub give_way: Arc<GiveWay>,
+    pub started: Instant,
+    /// The interface of the data listener.
+    pub interface: Option<Interface>,
     pub end: CancellationToken,
 }
 
@@ -192,6 +202,7 @@ impl Agent {
         let plane = DataPlane::listen(config.listen_data, credentials.clone(), config.trusted)
             .await
             .map_err(|e| AgentError::Listen { addr: config.listen_data, detail: e.to_string() })?;
+        let give_way = Arc::new(GiveWay::default());
         let shared = Arc::new(Shared {
             control: address(&control, config.listen_control)?,
             data: plane.addr().unwrap_or(config.listen_data),
@@ -200,12 +211,17 @@ impl Agent {
             identity: Mutex::new(identity),
             store,
             graves,
-            deletes: Deletes::default(),
+            deletes: Arc::default(),
             local: Mutex::default(),
             running: AtomicU32::new(0),
             jobs: Mutex::default(),
             work: Mutex::default(),
+            interface: plane.addr().and_then(|addr| Interface::of(addr.ip())),
             plane,
+            background: Arc::new(Carried::in_background(give_way.clone())),
+            foreground: Arc::new(Carried::by_users(give_way.clone())),
+            give_way,
+            started: Instant::now(),
             end: CancellationToken::new(),
             config,
         });

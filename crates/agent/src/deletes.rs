@@ -1,6 +1,6 @@
 //! Deletes the blocks that the coordinator names, one call after the other, and reports the result for each block.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kintsu_store::{BlockStore, Generation, Reason, StoreError};
 use kintsu_wire::ambient::{FixedFault, is_back};
@@ -9,9 +9,27 @@ use kintsu_wire::message::{BlockRef, DeleteBlocks, Deleted};
 use crate::graves::Graves;
 use crate::rot;
 
-/// The highest call number so far; locked during each call.
+/// Locked during each call.
 #[derive(Debug, Default)]
-pub struct Deletes(Mutex<u64>);
+pub struct Deletes(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The highest call number so far.
+    last: u64,
+    /// How many lists of the blocks are on their way.
+    lists: usize,
+}
+
+/// While it exists, nothing is deleted.
+#[derive(Debug)]
+pub struct Held(Arc<Deletes>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.state().lists -= 1;
+    }
+}
 
 /// Why nothing was deleted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +42,9 @@ pub enum Refused {
         /// The highest number so far.
         last: u64,
     },
+    /// The list of the blocks is on its way to the coordinator, who could give a deleted block its home here.
+    #[error("this agent is telling the coordinator which blocks it has: nothing was deleted")]
+    Listing,
     /// The folder is not the one that was opened: a block missing there was not deleted.
     #[error("the disk is not there, so nothing was deleted: {0}")]
     Gone(String),
@@ -33,6 +54,17 @@ pub enum Refused {
 }
 
 impl Deletes {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The blocks are to be listed: waits until a call has ended, and refuses all others until the list has arrived.
+    /// Blocking.
+    pub fn hold(self: Arc<Self>) -> Held {
+        self.state().lists += 1;
+        Held(self)
+    }
+
     /// Remembers the removed objects, then deletes the blocks. Blocking.
     ///
     /// # Errors
@@ -43,11 +75,15 @@ impl Deletes {
         graves: &Graves,
         request: DeleteBlocks,
     ) -> Result<Deleted, Refused> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if request.number != 0 && request.number <= *last && !is_back(FixedFault::DeletesUnfenced) {
-            return Err(Refused::Late { got: request.number, last: *last });
+        let mut state = self.state();
+        if state.lists > 0 {
+            return Err(Refused::Listing);
         }
-        *last = request.number.max(*last);
+        let last = state.last;
+        if request.number != 0 && request.number <= last && !is_back(FixedFault::DeletesUnfenced) {
+            return Err(Refused::Late { got: request.number, last });
+        }
+        state.last = request.number.max(last);
         store.check_root().map_err(|e| Refused::Gone(e.to_string()))?;
         graves.add(&request.removed).map_err(|e| Refused::Graves(e.to_string()))?;
         let mut deleted = Deleted::default();
@@ -113,8 +149,27 @@ mod tests {
         let late = deletes.run(&store, &graves, call(4, vec![block(3)])).unwrap_err();
         assert_eq!(late, Refused::Late { got: 4, last: 5 });
         assert!(block_path(dir.path(), block(3).id).exists());
+        assert!(block_path(dir.path(), block(3).id).exists());
         assert_eq!(graves.ranges(), [(5, 5)]);
         deletes.run(&store, &graves, call(6, vec![block(3)])).unwrap();
         assert!(!block_path(dir.path(), block(3).id).exists());
+    }
+
+    #[test]
+    fn nothing_is_deleted_while_a_list_is_on_its_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path()).unwrap();
+        let graves = Graves::open(dir.path()).unwrap();
+        let write = store.create(block(1).id, Generation(1), 0, UNIT_BYTES as u32, &[]).unwrap();
+        write.finish(None).unwrap();
+        let deletes = Arc::new(Deletes::default());
+        let (first, second) = (deletes.clone().hold(), deletes.clone().hold());
+        drop(first);
+        let refused = deletes.run(&store, &graves, call(1, vec![block(1)])).unwrap_err();
+        assert_eq!(refused, Refused::Listing);
+        assert!(block_path(dir.path(), block(1).id).exists());
+        drop(second);
+        let done = deletes.run(&store, &graves, call(1, vec![block(1)])).unwrap();
+        assert_eq!(done.gone, [block(1)], "the refused call did not count");
     }
 }

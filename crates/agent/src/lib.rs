@@ -8,6 +8,7 @@
 mod agent;
 mod aside;
 mod copies;
+mod counters;
 mod deletes;
 mod error;
 mod graves;

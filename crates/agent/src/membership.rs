@@ -1,18 +1,23 @@
 //! Belonging to a cluster: registration and heartbeats.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::StripeId;
+use kintsu_runtime::Carried;
 use kintsu_store::{BlockMeta, BlockStore, Listing, StoreError};
-use kintsu_wire::message::{BadBlock, BlockPage, DiskUsage, FaultKind, Heartbeat, Register, Registered};
+use kintsu_wire::message::{
+    BadBlock, BlockPage, Counters, DiskUsage, FaultKind, Heartbeat, Moved, Register, Registered,
+};
 use kintsu_wire::{MembershipChannel, other_cluster, words};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::agent::Shared;
+use crate::counters::Interface;
 use crate::identity::{self, Identity};
 use crate::service::held;
 use crate::{AgentError, aside};
@@ -52,6 +57,10 @@ pub async fn register(
     let begun = Instant::now();
     let mut said = begun;
     loop {
+        // Until the coordinator has compared the list, no block in it is deleted.
+        let deletes = shared.deletes.clone();
+        let held = kintsu_wire::ambient::blocking(move || deletes.hold()).await;
+        let _held = held.map_err(|e| refused(e.to_string()))?;
         let listing = list(shared.store.clone()).await;
         let listing = listing.map_err(|e| refused(format!("its own blocks cannot be listed: {e}")))?;
         match try_register(shared, coordinator.clone(), &listing).await {
@@ -240,18 +249,21 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
         expire(shared.clone()).await;
         tokio::time::sleep(Duration::from_millis(registered.heartbeat_ms.clamp(10, 60_000))).await;
         failed = look_after_folder(&shared, failed).await;
+        let (usage, counters) = standing(shared.clone()).await;
         let message = Heartbeat {
             node: registered.node,
             incarnation: shared.incarnation,
-            usage: usage(shared.clone()).await,
+            usage,
             running: shared.running.load(Ordering::Relaxed),
             failed: failed.clone(),
+            counters,
         };
         match coordinator.clone().heartbeat(message).await {
             Ok(reply) => {
                 let reply = reply.into_inner();
                 complained = None;
                 heard = Instant::now();
+                shared.give_way.limit(reply.repair_rate.map_or(0, NonZeroU64::get));
                 if reply.seen.is_some() && remembered.elapsed() >= REMEMBER_EVERY {
                     remembered = Instant::now();
                     // A failure is retried with a later heartbeat.
@@ -345,21 +357,35 @@ async fn expire(shared: Arc<Shared>) {
     }
 }
 
-/// How full the disk is; without a size if that is not known.
-async fn usage(shared: Arc<Shared>) -> DiskUsage {
-    let look = move || Some((shared.store.usage().ok()?, medium(&shared.config.dir)));
-    let Some((usage, medium)) = kintsu_wire::ambient::blocking(look).await.ok().flatten() else {
-        return DiskUsage::default();
+/// How full the disk is (without a size if that is not known), and what links and disk have carried.
+async fn standing(shared: Arc<Shared>) -> (DiskUsage, Counters) {
+    let look = move || {
+        let usage = shared.store.usage().ok();
+        let counters = Counters {
+            at_ms: shared.started.elapsed().as_millis() as u64,
+            link: shared.interface.as_ref().and_then(Interface::counters),
+            disk: usage.as_ref().and_then(|usage| usage.carried),
+            background: moved(&shared.background),
+        };
+        let Some(usage) = usage else { return (DiskUsage::default(), counters) };
+        let usage = DiskUsage {
+            blocks: usage.blocks,
+            bytes: usage.bytes,
+            free_bytes: usage.free_bytes,
+            capacity_bytes: usage.capacity_bytes,
+            medium: medium(&shared.config.dir),
+            aside_blocks: usage.aside_blocks,
+            aside_bytes: usage.aside_bytes,
+        };
+        (usage, counters)
     };
-    DiskUsage {
-        blocks: usage.blocks,
-        bytes: usage.bytes,
-        free_bytes: usage.free_bytes,
-        capacity_bytes: usage.capacity_bytes,
-        medium,
-        aside_blocks: usage.aside_blocks,
-        aside_bytes: usage.aside_bytes,
-    }
+    kintsu_wire::ambient::blocking(look).await.unwrap_or_default()
+}
+
+fn moved(carried: &Carried) -> Moved {
+    let [sent, received, read, written] = [&carried.sent, &carried.received, &carried.read, &carried.written]
+        .map(|n| n.load(Ordering::Relaxed));
+    Moved { sent, received, read, written }
 }
 
 /// A number for the file system of a folder: the same for all folders on it, and most likely another one for every

@@ -3,11 +3,12 @@
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use futures::Stream;
 use kintsu_dag::NodeId;
 use kintsu_plan::Program;
-use kintsu_runtime::{Context, StoreLocal, run};
+use kintsu_runtime::{Context, Enclosed, StoreLocal, run};
 use kintsu_store::{BlockStore, StoreError};
 use kintsu_wire::MembershipChannel;
 use kintsu_wire::agent::agent_server::Agent;
@@ -17,6 +18,8 @@ use kintsu_wire::message::{
     RunEvent, RunPrograms, ScrubEvent, SetAside, Standing, TakeBack, Verified,
 };
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -26,8 +29,11 @@ use crate::{aside, copies, rot};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// How often a run reports, even without progress: its conductor takes silence as the loss of this node.
-const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(200);
+/// How often a run reports if it runs alone, even without progress: its conductor takes silence as the loss of this
+/// node. The more run, the more rarely each reports.
+const REPORT_EVERY: Duration = Duration::from_millis(50);
+/// The most of these intervals between two reports.
+const FEWER_REPORTS: u32 = 4;
 
 /// Serves one agent.
 pub struct Service {
@@ -64,13 +70,17 @@ impl Agent for Service {
 
     async fn run(&self, request: Request<RunPrograms>) -> Result<Response<Self::RunStream>, Status> {
         let node = self.node()?;
-        let programs = request.into_inner().programs;
+        let RunPrograms { programs, background, enclosed } = request.into_inner();
         check(&programs, node)?;
-        let (events, stream) = mpsc::channel(16);
-        let work = Work { node, programs, local: self.local()? };
+        let (events, mut stream) = mpsc::channel(16);
+        let work =
+            Work { node, programs, background, enclosed: Enclosed::with(enclosed), local: self.local()? };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
         self.shared.work().spawn(conducted);
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+        // The answer goes out with the first report; for a short run with all of them, together.
+        let first = stream.recv().await.into_iter();
+        let reports = tokio_stream::iter(first).chain(ReceiverStream::new(stream));
+        Ok(Response::new(Box::pin(reports)))
     }
 
     async fn abort(&self, request: Request<JobRef>) -> Result<Response<Done>, Status> {
@@ -219,6 +229,8 @@ fn check(programs: &[Program], node: NodeId) -> Result<(), Status> {
 struct Work {
     node: NodeId,
     programs: Vec<Program>,
+    background: bool,
+    enclosed: Enclosed,
     local: Arc<StoreLocal>,
 }
 
@@ -239,17 +251,23 @@ async fn conduct(
         progress: Some(progress),
         cancel: cancel.clone(),
         sent: None,
+        carried: if work.background { shared.background.clone() } else { shared.foreground.clone() },
+        received: Arc::default(),
+        enclosed: work.enclosed,
     };
     let job = work.programs[0].job;
     shared.jobs().insert(job, cancel.clone());
     let mut run = std::pin::pin!(run(&work.programs, context));
-    let mut tick = tokio::time::interval(PROGRESS_INTERVAL);
+    let began = Instant::now();
+    let pause = || REPORT_EVERY * shared.running.load(Ordering::Relaxed).clamp(1, FEWER_REPORTS);
+    let mut tick = std::pin::pin!(tokio::time::sleep(pause()));
     let outcome = loop {
         tokio::select! {
             outcome = &mut run => break outcome,
             () = events.closed(), if !cancel.is_cancelled() => cancel.cancel(),
-            _ = tick.tick() => {
-                let standing = standing.borrow().clone();
+            () = &mut tick => {
+                tick.as_mut().reset(Instant::now() + pause());
+                let standing = Standing { at_ms: began.elapsed().as_millis() as u64, ..standing.borrow().clone() };
                 // A slow caller may miss progress, never the end.
                 let _ = events.try_send(Ok(RunEvent::Progress { job, standing }));
             }

@@ -22,7 +22,8 @@ pub struct Request {
     pub n: RangeInclusive<usize>,
     /// The largest n / k.
     pub max_overhead: f64,
-    /// Families by name. Their parameters must be among n, k, r and d (helpers, taken as n - 1).
+    /// Families by name. Their parameters must be among n, k, r, d (helpers, taken as n - 1) and alpha (sub-blocks,
+    /// taken as many as the family has).
     pub families: Vec<String>,
     /// Codes of a smaller distance are left out.
     pub min_distance: usize,
@@ -77,8 +78,9 @@ impl Work {
     pub const LIMIT: Self = Self { codes: 20_000, patterns: 2_000_000_000 };
 }
 
-/// The parameters that a family may require. The number of helpers d is n - 1: all survivors.
-const KEYS: [&str; 4] = ["n", "k", "r", "d"];
+/// The parameters that a family may require. The number of helpers d is n - 1: all survivors. Of the numbers of
+/// sub-blocks alpha the largest is taken for which the code is defined.
+const KEYS: [&str; 5] = ["n", "k", "r", "d", "alpha"];
 
 /// One candidate for the table.
 struct Candidate {
@@ -111,7 +113,8 @@ pub fn compare(
             Err(AnalysisError::Code(
                 error @ (CodeError::Unsupported { .. } | CodeError::Distance { .. }),
             )) => {
-                table.left_out.push((candidate.name(), error.to_string()));
+                let name = candidate.names().pop().unwrap_or_default();
+                table.left_out.push((name, error.to_string()));
             }
             Err(error) => return Err(error),
         }
@@ -192,7 +195,8 @@ fn chosen(request: &Request) -> Result<Vec<&'static Family>, AnalysisError> {
         };
         let free = |key: &&kintsu_code::Key| key.default.is_none() && !KEYS.contains(&key.name);
         if let Some(key) = family.keys.iter().find(free) {
-            let expected = "families whose parameters are of n, k, r, d, and others that may be left out";
+            let expected =
+                "families whose parameters are of n, k, r, d, alpha, and others that may be left out";
             let got = format!("{name}, which needs {} ({})", key.name, key.about);
             return Err(AnalysisError::invalid("family to compare", expected, got));
         }
@@ -231,24 +235,34 @@ fn localities(family: &Family, k: usize) -> RangeInclusive<usize> {
 }
 
 impl Candidate {
-    fn name(&self) -> String {
-        let value = |key: &kintsu_code::Key| match key.name {
-            "n" => Some(format!("n={}", self.n)),
-            "k" => Some(format!("k={}", self.k)),
-            "r" => Some(format!("r={}", self.r)),
-            "d" if key.default.is_none() => Some(format!("d={}", self.n - 1)),
-            _ => None,
+    /// The names by which the code may be defined, the preferred one first.
+    fn names(&self) -> Vec<String> {
+        let keys = &self.family.keys;
+        let alphas = if keys.iter().any(|key| key.name == "alpha") { 2..=self.n - self.k } else { 1..=1 };
+        let better: &[bool] =
+            if keys.iter().any(|key| key.better.is_some()) { &[true, false] } else { &[false] };
+        let name = |alpha: usize, better: bool| {
+            let value = |key: &kintsu_code::Key| match key.name {
+                "n" => Some(format!("n={}", self.n)),
+                "k" => Some(format!("k={}", self.k)),
+                "r" => Some(format!("r={}", self.r)),
+                "d" if key.default.is_none() => Some(format!("d={}", self.n - 1)),
+                "alpha" => Some(format!("alpha={alpha}")),
+                name => key.better.filter(|_| better).map(|value| format!("{name}={value}")),
+            };
+            let keys: Vec<_> = keys.iter().filter_map(value).collect();
+            format!("{}:{}", self.family.name, keys.join(","))
         };
-        let keys: Vec<_> = self.family.keys.iter().filter_map(value).collect();
-        format!("{}:{}", self.family.name, keys.join(","))
+        better.iter().flat_map(|&better| alphas.clone().rev().map(move |alpha| name(alpha, better))).collect()
     }
 
     /// The row; none when the family is not defined for these parameters.
     fn measure(&self) -> Result<Option<Row>, AnalysisError> {
-        let code = match parse(&self.name()) {
-            Ok(code) if (code.n(), code.k()) == (self.n, self.k) => code,
-            Ok(_) | Err(CodeError::Invalid { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let made = self.names();
+        let mut made = made.iter().map(|name| parse(name));
+        let defined = made.find(|made| !matches!(made, Err(CodeError::Invalid { .. })));
+        let Some(code) = defined.transpose()?.filter(|code| (code.n(), code.k()) == (self.n, self.k)) else {
+            return Ok(None);
         };
         let costs = design_costs(&*code)?;
         Ok(Some(Row {

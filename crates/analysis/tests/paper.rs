@@ -149,7 +149,7 @@ fn some_full_lrc_beats_azure() {
         assert!(cheaper.clone().all(|row| row.d <= azure.d));
         paid_in_distance += usize::from(any && cheaper.all(|row| row.d < azure.d));
     }
-    assert_eq!((shapes(AZURE).len() - none_defined.len() - fails.len(), paid_in_distance), (375, 196));
+    assert_eq!((shapes(AZURE).len() - none_defined.len() - fails.len(), paid_in_distance), (375, 194));
     assert_eq!(none_defined.len(), 19);
     assert!(none_defined.iter().all(|&(n, k, r)| n == k + k.div_ceil(r) + 1 && n % (r + 1) == 1));
     assert_eq!(
@@ -199,7 +199,7 @@ fn azure_plus1_below_optimal_pays_in_distance_but_for_corner_cases() {
     let both: Vec<_> = shapes(PLUS1).into_iter().filter(|&shape| row(OPTIMAL, shape).is_some()).collect();
     let d = |family, shape| row(family, shape).unwrap().d;
     let alike = |s: &&Shape| nrc(PLUS1, **s) == nrc(OPTIMAL, **s) && d(PLUS1, **s) == d(OPTIMAL, **s);
-    assert_eq!((both.len(), both.iter().filter(alike).count()), (265, 88));
+    assert_eq!((both.len(), both.iter().filter(alike).count()), (265, 98));
     let below: Vec<_> = both.iter().filter(|&&s| nrc(PLUS1, s) < nrc(OPTIMAL, s)).collect();
     let corner: Vec<_> = below.iter().filter(|&&&s| d(PLUS1, s) >= d(OPTIMAL, s)).collect();
     assert_eq!((below.len(), corner.len()), (160, 34));
@@ -225,7 +225,7 @@ fn one_block_more_for_the_globals_always_pays() {
             }
         }
     }
-    assert_eq!((pairs, fails), (406, vec![(XORBAS, (9, 6, 3))]));
+    assert_eq!((pairs, fails), (391, vec![(XORBAS, (9, 6, 3))]));
 }
 
 /// Sections 4 and Fig. 10: single comparisons that the text names.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Plan, ProgramContext, RunId, StripeView};
-use kintsu_runtime::{ClientLocal, Context, Limits, Observed, SentBlocks};
+use kintsu_runtime::{ClientLocal, Context, Enclosed, Exchanged, Limits, Observed, SentBlocks};
 use kintsu_wire::message::{DigestBytes, Fault, HeldBlock, NodeAddress};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,8 @@ pub(crate) struct Attempt<'a> {
     pub label: &'a [u8],
     /// Gets told how far the nodes are.
     pub watcher: Option<watch::Sender<Observed>>,
+    /// Gets what has come from each node.
+    pub received: &'a Arc<Exchanged>,
     /// Where a node listens.
     pub address: &'a (dyn Fn(NodeId) -> Option<NodeAddress> + Send + Sync),
 }
@@ -69,6 +71,9 @@ impl Attempt<'_> {
             progress: None,
             cancel: cancel.clone(),
             sent: sent.clone(),
+            carried: Arc::default(),
+            received: self.received.clone(),
+            enclosed: Enclosed::default(),
         };
         let control = |node| (self.address)(node).map(|n| n.control);
         let watcher = self.watcher.clone();

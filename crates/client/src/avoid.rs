@@ -1,6 +1,6 @@
 //! What a read has learnt about nodes, blocks and links, shared by its portions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,12 +9,17 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{Node, Rates, Topology};
 use kintsu_wire::message::{Fault, FaultKind, NodeAddress};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use crate::ClientError;
+use crate::late::{Late, Paces};
 use crate::stripe::Nodes;
 
 /// How long a read waits for the rates of links. It can plan without them.
 const RATES_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a read does without a node that was slow, before it tries the node again; doubled each time.
+const ASIDE: Duration = Duration::from_secs(10);
 
 /// Nodes and blocks that a read avoids.
 #[derive(Debug)]
@@ -22,10 +27,16 @@ pub(crate) struct Avoid {
     state: Mutex<State>,
     /// The rates of links that the cluster was told; fetched when something must be decoded.
     rates: OnceCell<Rates>,
+    begun: Instant,
+    paces: Mutex<Paces>,
 }
 
 #[derive(Debug)]
 struct State {
+    /// Nodes that were slow, and how often.
+    slow: BTreeMap<NodeId, (Aside, u32)>,
+    /// Those of them whose blocks were done without.
+    left_aside: BTreeSet<NodeId>,
     nodes: Nodes,
     shunned: BTreeSet<NodeId>,
     bad: BTreeSet<(BlockId, NodeId)>,
@@ -33,12 +44,77 @@ struct State {
     desperate: bool,
 }
 
+/// A node that a read does without.
+#[derive(Debug, Clone, Copy)]
+struct Aside {
+    late: Late,
+    until: Instant,
+}
+
 impl Avoid {
-    /// `rates`: those of the links, if the coordinator has told them already.
-    pub(crate) fn new(nodes: Nodes, rates: Option<Rates>) -> Self {
-        let (shunned, bad) = (BTreeSet::new(), BTreeSet::new());
-        let state = Mutex::new(State { nodes, shunned, bad, desperate: false });
-        Self { state, rates: OnceCell::new_with(rates) }
+    /// `rates`: those of the links, if the coordinator has told them already. It has `answered` within this time.
+    pub(crate) fn new(nodes: Nodes, rates: Option<Rates>, answered: Duration) -> Self {
+        let state = State {
+            nodes,
+            slow: BTreeMap::new(),
+            left_aside: BTreeSet::new(),
+            shunned: BTreeSet::new(),
+            bad: BTreeSet::new(),
+            desperate: false,
+        };
+        let state = Mutex::new(state);
+        let (begun, paces) = (Instant::now(), Mutex::new(Paces::new(answered)));
+        Self { state, rates: OnceCell::new_with(rates), begun, paces }
+    }
+
+    /// Seconds since the read began.
+    pub(crate) fn now(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+
+    /// What is known of the sources' rates.
+    pub(crate) fn paces(&self) -> MutexGuard<'_, Paces> {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does without a node that was late, for a while.
+    pub(crate) fn leave_aside(&self, late: Late) {
+        self.paces().changed(&late, self.now());
+        let mut state = self.state();
+        let times = state.slow.get(&late.node).map_or(0, |(_, times)| *times);
+        let until = Instant::now() + ASIDE * 2u32.saturating_pow(times.min(10));
+        state.slow.insert(late.node, (Aside { late, until }, times + 1));
+    }
+
+    /// Does without those of the nodes that the cluster knows to be slow senders.
+    pub(crate) fn known_to_be_slow(&self, nodes: &BTreeSet<NodeId>) {
+        let Some(rates) = self.rates.get() else { return };
+        let until = Instant::now() + ASIDE;
+        let aside = rates.slow_senders(nodes).into_iter().map(|slow| {
+            let (rate, expected) = (slow.rate.get() as f64, Some(slow.median.get() as f64));
+            let late = Late { node: slow.node, rate, expected };
+            (slow.node, (Aside { late, until }, 1))
+        });
+        self.state().slow.extend(aside);
+    }
+
+    /// The nodes to do without if that is possible, the slowest first.
+    pub(crate) fn slow(&self) -> Vec<Late> {
+        let (state, now) = (self.state(), Instant::now());
+        let aside = state.slow.values().filter(|(aside, _)| aside.until > now);
+        let mut slow: Vec<Late> = aside.map(|(aside, _)| aside.late).collect();
+        slow.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        slow
+    }
+
+    /// Blocks of this slow node are done without.
+    pub(crate) fn note_left_aside(&self, node: NodeId) {
+        self.state().left_aside.insert(node);
+    }
+
+    /// All nodes whose blocks were done without because they were slow.
+    pub(crate) fn left_aside(&self) -> BTreeSet<NodeId> {
+        self.state().left_aside.clone()
     }
 
     /// Whether a block may be read on a node, as far as this read knows.
@@ -141,7 +217,8 @@ mod tests {
             alive,
         };
         let block = |i| BlockId { stripe: StripeId(1), index: BlockIndex(i) };
-        let avoid = Avoid::new(by_id(vec![node(1, true), node(2, true), node(3, false)]), None);
+        let avoid =
+            Avoid::new(by_id(vec![node(1, true), node(2, true), node(3, false)]), None, Duration::ZERO);
         assert!(avoid.usable(block(0), NodeId(1)) && !avoid.usable(block(0), NodeId(3)));
         assert!(avoid.blame(&fault(FaultKind::Corrupt, 1, Some(block(0)))));
         assert!(!avoid.blame(&fault(FaultKind::Corrupt, 1, Some(block(0)))));

@@ -32,6 +32,8 @@ const ADVANTAGE: f64 = 0.95;
 pub(crate) struct Chosen {
     pub plan: Plan,
     pub slice_bytes: u32,
+    /// Whether every node sends straight to the client, and waits for no other one.
+    pub direct: bool,
 }
 
 /// The inputs of the choice.
@@ -55,11 +57,12 @@ impl Choice<'_> {
         let wanted = span.indices();
         let lost = wanted.iter().any(|b| self.view.homes[usize::from(b.0)].is_none());
         let plan = |method| read_by(self.view, self.topology, &wanted, self.unavailable, method);
-        let star = || plan(Method::Conventional).map(|plan| self.cut(plan, span, MAX_SLICE_BYTES as u32));
+        let star =
+            || plan(Method::Conventional).map(|plan| self.cut(plan, span, MAX_SLICE_BYTES as u32, true));
         let cut = |method| {
             let plan = plan(method)?;
             let best = plan.slice_bytes(span.end - span.start)?;
-            Ok::<_, PlanError>(self.cut(plan, span, best))
+            Ok::<_, PlanError>(self.cut(plan, span, best, false))
         };
         match self.method {
             _ if !lost => return star(),
@@ -85,7 +88,7 @@ impl Choice<'_> {
 
     /// Adds the slice size: the best for the plan, or the demanded one. A step is at most one cell, or the whole
     /// range if that is smaller; cells with sub-blocks are not cut.
-    fn cut(&self, plan: Plan, span: &Span, best: u32) -> Chosen {
+    fn cut(&self, plan: Plan, span: &Span, best: u32, direct: bool) -> Chosen {
         let (layout, len) = (&self.view.layout, span.end - span.start);
         let cell = u64::from(layout.cell_bytes);
         let most = match (layout.kind, self.slice_bytes) {
@@ -94,7 +97,7 @@ impl Choice<'_> {
             (LayoutKind::Striped, None) => cell.min(MAX_SLICE_BYTES).min(best.into()),
             (LayoutKind::Contiguous, None) => cell.clamp(64 << 10, MAX_SLICE_BYTES).min(best.into()),
         };
-        Chosen { plan, slice_bytes: most.min(len).max(1) as u32 }
+        Chosen { plan, slice_bytes: most.min(len).max(1) as u32, direct }
     }
 
     /// The predicted time: in seconds if rates are known, else in units of the time in which the span passes one

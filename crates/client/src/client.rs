@@ -8,8 +8,8 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_runtime::{Conductor, DataPlane};
 use kintsu_wire::message::{
-    AskHealth, AskSpace, ClusterStatus, Health, HeldBlock, JobId, JobInfo, List, ListPage, Lookup, NodeList,
-    NodeRef, Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, RebuildStatus, Remove,
+    AskHealth, AskSpace, ClusterStatus, Health, HeldBlock, JobId, JobInfo, JobList, List, ListPage, Lookup,
+    NodeList, NodeRef, Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, RebuildStatus, Remove,
     RestoreBlock, Space,
 };
 use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, connect_coordinator};
@@ -19,6 +19,7 @@ use tonic::{Response, Status};
 
 use crate::ClientError;
 use crate::error::is_unsent;
+use crate::felt::Untold;
 
 /// How a client behaves.
 #[derive(Debug, Clone)]
@@ -54,6 +55,7 @@ struct Shared {
     plane: Arc<DataPlane>,
     conductor: Conductor,
     farewells: Mutex<JoinSet<()>>,
+    untold: Untold,
 }
 
 impl fmt::Debug for Client {
@@ -83,6 +85,7 @@ impl Client {
             conductor: Conductor::new(credentials.clone()),
             credentials,
             farewells: Mutex::default(),
+            untold: Untold::default(),
         };
         Ok(Self { shared: Arc::new(shared), slice_bytes: None })
     }
@@ -206,7 +209,15 @@ impl Client {
     /// # Errors
     /// Whatever keeps the coordinator from answering.
     pub async fn jobs(&self) -> Result<Vec<JobInfo>, ClientError> {
-        Ok(self.call(|mut c| async move { c.operation.jobs(Nothing {}).await }).await?.jobs)
+        Ok(self.job_list().await?.jobs)
+    }
+
+    /// The same, with how fast repairs may be.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn job_list(&self) -> Result<JobList, ClientError> {
+        self.call(|mut c| async move { c.operation.jobs(Nothing {}).await }).await
     }
 
     /// Has a job end early. What it cannot leave half done is finished first.
@@ -215,6 +226,22 @@ impl Client {
     /// `NotFound`; a job that has ended or cannot be cancelled; or whatever keeps the coordinator from answering.
     pub async fn cancel_job(&self, id: u64) -> Result<JobInfo, ClientError> {
         self.call(|mut c| async move { c.operation.cancel_job(JobId { id }).await }).await
+    }
+
+    /// Has a job begin nothing more until it is resumed; what it has begun is finished.
+    ///
+    /// # Errors
+    /// As [`Client::cancel_job`].
+    pub async fn pause_job(&self, id: u64) -> Result<JobInfo, ClientError> {
+        self.call(|mut c| async move { c.operation.pause_job(JobId { id }).await }).await
+    }
+
+    /// Has a paused job go on.
+    ///
+    /// # Errors
+    /// As [`Client::cancel_job`].
+    pub async fn resume_job(&self, id: u64) -> Result<JobInfo, ClientError> {
+        self.call(|mut c| async move { c.operation.resume_job(JobId { id }).await }).await
     }
 
     /// What is set aside on the nodes, or on one: blocks that the metadata do not know, and damaged ones.
@@ -274,6 +301,10 @@ impl Client {
         self.call(|mut c| async move { c.operation.finish_rebuild(Nothing {}).await }).await
     }
 
+    pub(crate) fn untold(&self) -> &Untold {
+        &self.shared.untold
+    }
+
     /// The cluster in numbers.
     ///
     /// # Errors
@@ -285,6 +316,7 @@ impl Client {
     /// Waits until the coordinator has been told of abandoned puts, for a few seconds at most. Call it before the
     /// process ends; without it these puts are undone when their leases expire.
     pub async fn close(&self) {
+        self.tell_rest();
         let mut farewells = std::mem::take(&mut *self.farewells());
         let all = async { while farewells.join_next().await.is_some() {} };
         if tokio::time::timeout(Duration::from_secs(3), all).await.is_err() {

@@ -1,5 +1,8 @@
 //! Why a request of a client failed.
 
+use std::collections::BTreeSet;
+
+use kintsu_dag::NodeId;
 use kintsu_plan::PlanError;
 use kintsu_wire::message::{Fault, StripeInfo};
 use tonic::{Code, Status};
@@ -107,6 +110,22 @@ impl ClientError {
             }
             other => other,
         }
+    }
+
+    /// Adds the nodes that a read left aside because they were slow.
+    pub(crate) fn without(mut self, slow: &BTreeSet<NodeId>) -> Self {
+        if slow.is_empty() {
+            return self;
+        }
+        let names: Vec<_> = slow.iter().map(ToString::to_string).collect();
+        let note = format!(" (left aside because they were slow: {})", names.join(", "));
+        match &mut self {
+            Self::Unrecoverable(text) | Self::Unreachable(text) | Self::Corrupt(text) | Self::Io(text) => {
+                text.push_str(&note);
+            }
+            _ => {}
+        }
+        self
     }
 
     pub(crate) fn is_unreachable(&self) -> bool {

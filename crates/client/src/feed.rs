@@ -1,21 +1,22 @@
 //! The pieces of a stream: one for each stripe, kept in memory until the stripe is written, because a stripe may have
 //! to be written again on other nodes and the stream cannot be read again.
 //!
-//! Invariants: there are at most [`BUFFERS`] buffers, each as long as a stripe, whatever the length of the stream. A
-//! piece is handed on only when it is known whether it is the last one.
+//! Invariants: the number of buffers, each as long as a stripe, does not depend on the length of the stream. A piece is
+//! handed on only when it is known whether it is the last one.
 
 use std::io;
 use std::sync::Arc;
 
-use bytes::BufMut as _;
+use bytes::{BufMut as _, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 
+use crate::ClientError;
 use crate::write_stripe::StripeSource;
-use crate::{ClientError, ReadAt};
 
-/// Stripes in memory: those that are being written, and the one that is being filled.
-const BUFFERS: usize = crate::write::STRIPES_AT_ONCE + 1;
+/// Bytes of the pieces in memory, unless even three are longer. While some become durable on their nodes, others must
+/// be written.
+const KEPT_BYTES: usize = 144 << 20;
 
 /// Bytes that are read to see whether a stream goes on.
 const AHEAD_BYTES: usize = 64 << 10;
@@ -24,6 +25,8 @@ const AHEAD_BYTES: usize = 64 << 10;
 pub(crate) struct Feed<'s> {
     stream: &'s mut (dyn AsyncRead + Unpin + Send),
     piece_bytes: usize,
+    /// Most buffers.
+    buffers: usize,
     /// Bytes of the pieces until now.
     offset: u64,
     /// What follows the last piece.
@@ -35,8 +38,14 @@ pub(crate) struct Feed<'s> {
 
 impl<'s> Feed<'s> {
     pub(crate) fn new(stream: &'s mut (dyn AsyncRead + Unpin + Send), piece_bytes: usize) -> Self {
-        let free = mpsc::channel(BUFFERS);
-        Self { stream, piece_bytes, offset: 0, ahead: Vec::new(), made: 0, free }
+        let buffers = (KEPT_BYTES / piece_bytes.max(1)).clamp(3, 9);
+        let free = mpsc::channel(buffers);
+        Self { stream, piece_bytes, buffers, offset: 0, ahead: Vec::new(), made: 0, free }
+    }
+
+    /// How many pieces may be written at the same time, while another is filled.
+    pub(crate) fn at_once(&self) -> usize {
+        self.buffers - 1
     }
 
     /// The next piece, once there is a free buffer; with the length of the whole stream if it is the last one.
@@ -52,7 +61,7 @@ impl<'s> Feed<'s> {
         let offset = self.offset;
         self.offset += bytes.len() as u64;
         let size = self.ahead.is_empty().then_some(self.offset);
-        let bytes = Arc::new(Piece { bytes, home: self.free.0.clone() });
+        let bytes = Arc::new(Bytes::from_owner(Filled { bytes, home: self.free.0.clone() }));
         Ok(StripeSource { bytes, from: 0, offset, size })
     }
 
@@ -72,7 +81,7 @@ impl<'s> Feed<'s> {
         if let Ok(free) = self.free.1.try_recv() {
             return free;
         }
-        if self.made < BUFFERS {
+        if self.made < self.buffers {
             self.made += 1;
             return Vec::with_capacity(self.piece_bytes);
         }
@@ -104,23 +113,19 @@ async fn fill_some(
     stream.read_buf(&mut buffer.limit(room)).await
 }
 
-/// A piece in memory. Its buffer is used again when nobody needs the piece any more.
-struct Piece {
+/// A buffer in use. It is used again when nobody holds any of its bytes any more.
+struct Filled {
     bytes: Vec<u8>,
     home: mpsc::Sender<Vec<u8>>,
 }
 
-impl ReadAt for Piece {
-    fn len(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        crate::source::copy_at(&self.bytes, offset, buffer)
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
-impl Drop for Piece {
+impl Drop for Filled {
     fn drop(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();

@@ -1,6 +1,7 @@
-//! Reading a range of one stripe: plan and run; after a fault, re-plan without what failed, from the position up
-//! to which bytes were delivered.
+//! Reading a range of one stripe: plan and run; after a fault, or when a source is late, re-plan without it, from
+//! the position up to which bytes were delivered.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,17 +9,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_code::Code;
-use kintsu_dag::{BlockId, BlockIndex};
-use kintsu_plan::{Method, StripeView};
-use kintsu_runtime::{ClientLocal, Delivery};
+use kintsu_dag::{BlockId, BlockIndex, NodeId};
+use kintsu_plan::{LayoutKind, Method, StripeView};
+use kintsu_runtime::{ClientLocal, Delivery, Exchanged};
 use kintsu_wire::message::{BadBlock, Fault, FaultKind, StripeInfo};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use crate::assemble::Assembler;
 use crate::attempt::Attempt;
 use crate::avoid::Avoid;
 use crate::choice::{Choice, Chosen};
+use crate::guard::{GivenUp, Guard, leave_out};
+use crate::late::{Late, TICK};
 use crate::read::Counters;
 use crate::span::{Span, spans};
 use crate::stripe::{by_id, readable};
@@ -29,6 +32,9 @@ const MAX_FRUITLESS: usize = 4;
 
 /// A reader that blocks a run for longer than this excuses its nodes: a later stall is not blamed on them.
 const HELD_UP: Duration = Duration::from_secs(2);
+
+/// When everything has come: how long the nodes may take to say that they have ended.
+const GOODBYE: Duration = Duration::from_millis(250);
 
 /// Most deliveries that wait for the assembler.
 const DELIVERIES: usize = 8;
@@ -47,9 +53,13 @@ pub(crate) struct Portion {
     pub method: Option<Method>,
     pub avoid: Arc<Avoid>,
     pub counters: Arc<Counters>,
+    /// Whether all blocks go straight to the client, which then sees which source is late.
+    pub direct: bool,
 }
 
 enum Failure {
+    /// A source is late.
+    Late(GivenUp),
     /// The next attempt avoids the node or block at fault.
     Fault {
         fault: Fault,
@@ -74,10 +84,10 @@ impl Portion {
         let mut fruitless = 0;
         loop {
             let from = assembler.next();
-            let view = self.view()?;
+            let (view, excused) = self.view()?;
             let Some(span) = self.span(&view, from) else { return Ok(()) };
             let desperate = self.avoid.is_desperate();
-            match self.attempt(&view, &span, &mut assembler, &queue).await {
+            match self.attempt(&view, &span, &excused, &mut assembler, &queue).await {
                 Ok(()) if assembler.next() > from => fruitless = 0,
                 Ok(()) => return Err(self.nothing_came(&span)),
                 Err(Failure::Fault { fault, held_up }) => {
@@ -88,6 +98,10 @@ impl Portion {
                         return Err(fault.into());
                     }
                 }
+                Err(Failure::Late(how)) => {
+                    self.counters.replanned.fetch_add(1, Relaxed);
+                    self.direct = how == GivenUp::OnTheWay;
+                }
                 Err(Failure::Error(ClientError::Unrecoverable(_))) if self.avoid.forgive(desperate) => {
                     self.refresh(true).await?;
                 }
@@ -96,8 +110,15 @@ impl Portion {
         }
     }
 
-    /// What to read next, from this stripe offset on: in whole cells if any of it must be decoded from sub-blocks.
+    /// What to read next, from this stripe offset on: in whole cells if any of it must be decoded from sub-blocks. A
+    /// row of cells of which a part was delivered is read once more, so that the rest is one span.
     fn span(&self, view: &StripeView, from: u64) -> Option<Span> {
+        let (layout, k) = (&self.stripe.layout, self.code.k() as u64);
+        let row = u64::from(layout.cell_bytes) * k;
+        let from = match layout.kind {
+            LayoutKind::Striped if from < self.range.end => (from - from % row).max(self.range.start),
+            _ => from,
+        };
         let next = |decoded| {
             let rest = spans(&self.stripe.layout, self.code.k(), decoded, from..self.range.end);
             rest.into_iter().next()
@@ -110,62 +131,97 @@ impl Portion {
         }
     }
 
-    /// One run over one span, until its end or the first fault.
+    /// One run over one span, until its end, the first fault, or the verdict that a source is late.
     async fn attempt(
         &self,
         view: &StripeView,
         span: &Span,
+        excused: &BTreeSet<NodeId>,
         assembler: &mut Assembler,
         queue: &mpsc::Sender<Bytes>,
     ) -> Result<(), Failure> {
         if span.indices().iter().any(|b| view.homes[usize::from(b.0)].is_none()) {
             self.counters.note_degraded(self.stripe.id);
-            self.avoid.learn_rates(self.client.rates()).await;
+            if self.avoid.slow().is_empty() {
+                self.avoid.learn_rates(self.client.rates()).await;
+            }
         }
-        let Chosen { plan, slice_bytes } = self.plan(view, span)?;
+        let chosen = self.plan(view, span)?;
         let (deliver, mut deliveries) = mpsc::channel::<Delivery>(DELIVERIES);
         let expect: Vec<_> =
             self.stripe.blocks.iter().map(|block| block.as_ref().and_then(|block| block.digest)).collect();
+        let received = Arc::new(Exchanged::default());
         let attempt = Attempt {
             label: &[],
             client: &self.client,
             view,
             generation: self.stripe.generation,
             window: (span.start, span.end),
-            slice_bytes,
+            slice_bytes: chosen.slice_bytes,
             compared: false,
             watcher: None,
             expect: &expect,
+            received: &received,
             address: &|node| self.avoid.address(node),
         };
-        let run = attempt.run(&plan, ClientLocal::delivering(deliver));
+        let mut guard = Guard::new(self, view.clone(), span, &chosen, excused, assembler.next());
+        let run = attempt.run(&chosen.plan, ClientLocal::delivering(deliver));
         tokio::pin!(run);
-        let (mut outcome, mut held_up) = (None, false);
+        let (mut outcome, mut held_up, mut complete) = (None, false, None);
+        let end = span.stripe_end(&self.stripe.layout, self.code.k()).min(self.range.end);
+        let mut ticks = tokio::time::interval_at(Instant::now() + TICK, TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
+                _ = ticks.tick(), if outcome.is_none() => {
+                    if let Some(how) = guard.look(&received, assembler.next()) {
+                        return Err(Failure::Late(how));
+                    }
+                    if assembler.next() >= end && complete.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
+                        break;
+                    }
+                }
                 delivery = deliveries.recv() => {
                     let Some(delivery) = delivery else { break };
-                    assembler.push(delivery.index, delivery.offset, delivery.bytes);
-                    while let Some(bytes) = assembler.pop() {
-                        let since = Instant::now();
-                        queue.send(bytes).await.map_err(|_| self.abandoned())?;
-                        held_up |= since.elapsed() > HELD_UP;
-                    }
+                    held_up |= self.pass_on(delivery, assembler, queue).await?;
                 }
                 ended = &mut run, if outcome.is_none() => outcome = Some(ended),
             }
         }
+        guard.learn(&received);
         let outcome = match outcome {
-            Some(outcome) => outcome,
-            None => run.await,
+            Some(outcome) => Some(outcome),
+            None if assembler.next() < end => Some(run.await),
+            None => {
+                let since = complete.map_or(Duration::ZERO, |since: Instant| since.elapsed());
+                timeout(GOODBYE.saturating_sub(since), run).await.ok()
+            }
         };
-        let (ran, fault) = outcome?;
+        let (ran, fault) = outcome.unwrap_or_else(|| Ok((guard.ran(&received), None)))?;
         self.counters.bytes_read.fetch_add(ran.bytes_read, Relaxed);
         match fault {
             None => Ok(()),
             Some(fault) => Err(Failure::Fault { fault, held_up }),
         }
+    }
+
+    /// Sends on what is complete up to some offset; true if the reader took too long for it.
+    async fn pass_on(
+        &self,
+        delivery: Delivery,
+        assembler: &mut Assembler,
+        queue: &mpsc::Sender<Bytes>,
+    ) -> Result<bool, Failure> {
+        let mut held_up = false;
+        assembler.push(delivery.index, delivery.offset, delivery.bytes);
+        while let Some(bytes) = assembler.pop() {
+            let (since, len) = (Instant::now(), bytes.len() as u64);
+            queue.send(bytes).await.map_err(|_| self.abandoned())?;
+            held_up |= since.elapsed() > HELD_UP;
+            self.counters.delivered.fetch_add(len, Relaxed);
+        }
+        Ok(held_up)
     }
 
     fn plan(&self, view: &StripeView, span: &Span) -> Result<Chosen, ClientError> {
@@ -175,14 +231,29 @@ impl Portion {
             false => parity.map(|i| BlockIndex(i as u8)).collect(),
         };
         let topology = self.avoid.topology();
-        let (method, slice_bytes) = (self.method, self.client.slice_bytes);
+        let method = self.method.or(self.direct.then_some(Method::Conventional));
+        let slice_bytes = self.client.slice_bytes;
         let choice = Choice { view, topology: &topology, unavailable: &unavailable, method, slice_bytes };
         choice.of(span).map_err(|e| ClientError::from(e).about(&self.name, &self.stripe))
     }
 
-    fn view(&self) -> Result<StripeView, ClientError> {
+    /// The stripe without what cannot be read, and without slow nodes as far as it can be read without them; and the
+    /// slow nodes that it needs.
+    fn view(&self) -> Result<(StripeView, BTreeSet<NodeId>), ClientError> {
         let stripe = self.stripe.id;
-        readable(&self.stripe, &self.code, |index, node| self.avoid.usable(BlockId { stripe, index }, node))
+        let usable = |index, node| self.avoid.usable(BlockId { stripe, index }, node);
+        let mut view = readable(&self.stripe, &self.code, usable)?;
+        let mut needed = BTreeSet::new();
+        for Late { node, .. } in self.avoid.slow() {
+            if !view.homes.contains(&Some(node)) {
+                continue;
+            }
+            match leave_out(&mut view, node) {
+                true => self.avoid.note_left_aside(node),
+                false => _ = needed.insert(node),
+            }
+        }
+        Ok((view, needed))
     }
 
     /// Learns from a fault: avoids its node or block, reports a bad block for repair, and fetches the present

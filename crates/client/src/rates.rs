@@ -1,7 +1,7 @@
 //! The rates of links, as planners use them.
 
 use kintsu_plan::Rates;
-use kintsu_wire::message::{Done, Nothing};
+use kintsu_wire::message::{Done, KnownRates, Nothing};
 
 use crate::{Client, ClientError};
 
@@ -20,7 +20,23 @@ impl Client {
         Ok(())
     }
 
-    /// The rates of links that the cluster was told.
+    /// Everything that the cluster knows about its links.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn known_rates(&self) -> Result<KnownRates, ClientError> {
+        self.call(|mut c| async move { c.operation.known_rates(Nothing {}).await }).await
+    }
+
+    /// Has the links of all nodes measured by short probes; returns what the cluster knows then. Takes seconds.
+    ///
+    /// # Errors
+    /// Fewer than two nodes can be measured; or whatever keeps the coordinator from answering.
+    pub async fn measure_rates(&self) -> Result<KnownRates, ClientError> {
+        self.call(|mut c| async move { c.operation.measure_rates(Nothing {}).await }).await
+    }
+
+    /// What users leave of the links whose capacity is known, as planners use it.
     ///
     /// # Errors
     /// Whatever keeps the coordinator from answering.

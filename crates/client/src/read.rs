@@ -12,15 +12,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_code::Code;
-use kintsu_dag::StripeId;
+use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::Method;
 use kintsu_wire::message::{ObjectInfo, StripeInfo};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::avoid::Avoid;
 use crate::checksum::Running;
@@ -40,7 +42,7 @@ const AHEAD: usize = 2;
 const QUEUE_BYTES: u64 = 8 << 20;
 
 /// What a read did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GetReport {
     /// Bytes delivered.
@@ -50,8 +52,10 @@ pub struct GetReport {
     /// Bytes of blocks that nodes read for it, including failed attempts. A checksum unit of which a part was
     /// needed counts in full.
     pub bytes_read: u64,
-    /// Attempts that failed and were re-planned from where they stopped.
+    /// Attempts that failed or were held up, and were re-planned from where they stopped.
     pub replanned: u64,
+    /// Nodes that were left aside because they were slow or silent.
+    pub slow: BTreeSet<NodeId>,
 }
 
 /// How an object is read.
@@ -66,6 +70,12 @@ pub struct GetOptions {
 pub(crate) struct Counters {
     pub bytes_read: AtomicU64,
     pub replanned: AtomicU64,
+    /// Bytes that came in attempts that were given up, and were not delivered.
+    pub wasted: AtomicU64,
+    /// Bytes delivered.
+    pub delivered: AtomicU64,
+    /// Bytes to deliver.
+    pub total: u64,
     degraded: Mutex<BTreeSet<StripeId>>,
 }
 
@@ -74,8 +84,9 @@ impl Counters {
         self.degraded.lock().unwrap_or_else(PoisonError::into_inner).insert(stripe);
     }
 
-    fn report(&self, bytes: u64) -> GetReport {
+    fn report(&self, bytes: u64, slow: BTreeSet<NodeId>) -> GetReport {
         GetReport {
+            slow,
             bytes,
             degraded_stripes: self.degraded.lock().unwrap_or_else(PoisonError::into_inner).len() as u64,
             bytes_read: self.bytes_read.load(Relaxed),
@@ -114,15 +125,22 @@ impl Client {
         sink: &mut (dyn AsyncWrite + Unpin + Send),
         progress: impl Fn(u64, u64),
     ) -> Result<GetReport, ClientError> {
+        let asked = Instant::now();
+        let mut in_sink = Duration::ZERO;
         let first = self.stripes(name, 0, PAGE).await?;
+        let (answered, timed) = (asked.elapsed(), first.timed);
         let range = checked_range(&first.object, range)?;
         let total = range.end - range.start;
         let whole = total == first.object.size;
         let mut checked = first.object.checksum.filter(|_| whole).map(|sum| (sum, Running::new()));
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(Counters { total, ..Counters::default() });
+        let avoid = Arc::new(Avoid::new(by_id(first.nodes), first.rates, answered));
+        let homes =
+            first.stripes.iter().flat_map(|stripe| stripe.blocks.iter().flatten()).map(|block| block.node);
+        avoid.known_to_be_slow(&homes.collect());
         let mut reader = Reader {
             code: received_code(&first.object.code, first.definition).await?,
-            avoid: Arc::new(Avoid::new(by_id(first.nodes), first.rates)),
+            avoid: avoid.clone(),
             object: first.object,
             at: range.start,
             end: range.end,
@@ -146,11 +164,13 @@ impl Client {
                 if let Some((_, running)) = &mut checked {
                     running.update(&bytes);
                 }
+                let begun = Instant::now();
                 sink.write_all(&bytes).await.map_err(|e| ClientError::of_sink(&e))?;
+                in_sink += begun.elapsed();
                 done += bytes.len() as u64;
                 progress(done, total);
             }
-            flow.end().await?;
+            flow.end().await.map_err(|error| error.without(&avoid.left_aside()))?;
         }
         sink.flush().await.map_err(|e| ClientError::of_sink(&e))?;
         if done != total {
@@ -161,7 +181,8 @@ impl Client {
         {
             return Err(ClientError::Corrupt(format!("{name}: expected the checksum {expected}, got {got}")));
         }
-        Ok(counters.report(done))
+        self.felt(timed, asked.elapsed().saturating_sub(in_sink));
+        Ok(counters.report(done, avoid.left_aside()))
     }
 }
 
@@ -213,6 +234,7 @@ impl Reader {
             method: self.method,
             avoid: self.avoid.clone(),
             counters: self.counters.clone(),
+            direct: false,
         }))
     }
 

@@ -19,6 +19,16 @@ pub trait ReadAt: Send + Sync {
     /// Any I/O error; `UnexpectedEof` when the source ends before the buffer is full.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
+    /// Whether all bytes are in memory, so that nothing here blocks.
+    fn in_memory(&self) -> bool {
+        false
+    }
+
+    /// The bytes from `offset` on without a copy, if they are in memory; `None` if they must be read.
+    fn lend(&self, _offset: u64, _len: usize) -> Option<Bytes> {
+        None
+    }
+
     /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -91,6 +101,21 @@ impl ReadAt for Bytes {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         copy_at(self, offset, buffer)
     }
+
+    fn in_memory(&self) -> bool {
+        true
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<Bytes> {
+        part_of(self, offset, len)
+    }
+}
+
+/// A part of bytes in memory, if they have it.
+pub(crate) fn part_of(bytes: &Bytes, offset: u64, len: usize) -> Option<Bytes> {
+    let from = usize::try_from(offset).ok()?;
+    let to = from.checked_add(len).filter(|to| *to <= bytes.len())?;
+    Some(bytes.slice(from..to))
 }
 
 /// Fills `buffer` with the bytes from `offset` on.

@@ -19,6 +19,7 @@ use kintsu_wire::message::{
 use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::codes::received_code;
 use crate::feed::Feed;
@@ -27,8 +28,8 @@ use crate::stripe::by_id;
 use crate::write_stripe::{Put, StripeSource, StripeWrite};
 use crate::{Client, ClientError, ReadAt};
 
-/// Stripes written at the same time.
-pub(crate) const STRIPES_AT_ONCE: usize = 2;
+/// Stripes of a file written at the same time.
+const STRIPES_AT_ONCE: usize = 2;
 
 /// How often one stripe is rewritten because its blocks are gone when the put is committed.
 const MAX_REWRITES: usize = 3;
@@ -89,8 +90,8 @@ impl Client {
         if !options.code.starts_with(USER) {
             received_code(&options.code, None).await?;
         }
-        let size = source.len();
-        let Begun { put, mut lease, grants } = self.begin(name, &options, Some(size)).await?;
+        let (size, began) = (source.len(), Instant::now());
+        let Begun { put, mut lease, grants, timed } = self.begin(name, &options, Some(size)).await?;
         let tell = |done: u64| progress(done.min(size), size);
         let mut writes = Writes { put, untold: Vec::new(), tell: &tell };
         tokio::select! {
@@ -103,6 +104,7 @@ impl Client {
             let refused = match self.commit(&writes, size).await? {
                 CommitReply::Visible(object) => {
                     lease.fulfilled();
+                    self.felt(timed, began.elapsed());
                     return Ok(object);
                 }
                 CommitReply::Refused(refused) => refused,
@@ -141,11 +143,13 @@ impl Client {
             return self.put(first.bytes, name, options, |done, _| progress(done)).await;
         }
         let options = PutOptions { block_bytes: Some(block), cell_bytes: Some(cell), ..options };
-        let Begun { put, mut lease, grants } = self.begin(name, &options, None).await?;
+        let Begun { put, mut lease, grants, .. } = self.begin(name, &options, None).await?;
         let tell = |done: u64| progress(done);
         let mut writes = Writes { put, untold: Vec::new(), tell: &tell };
         let (queue, pieces) = mpsc::channel(1);
-        let written = async { tokio::try_join!(feed.run(queue), writes.stream(first, pieces, grants)) };
+        let at_once = feed.at_once();
+        let written =
+            async { tokio::try_join!(feed.run(queue), writes.stream(first, pieces, grants, at_once)) };
         let ((), size) = tokio::select! {
             written = written => written?,
             lost = lease.lost() => return Err(lost),
@@ -184,7 +188,7 @@ impl Client {
         let code = received_code(&options.code, ticket.definition).await?;
         let (nodes, label) = (by_id(ticket.nodes), (ticket.cluster, ticket.label));
         let put = Arc::new(Put::new(self.clone(), ticket.put, code, options.encoding, label, nodes));
-        Ok(Begun { put, lease, grants: ticket.stripes.into() })
+        Ok(Begun { put, lease, grants: ticket.stripes.into(), timed: ticket.timed })
     }
 
     async fn commit<P>(&self, writes: &Writes<'_, P>, size: u64) -> Result<CommitReply, ClientError> {
@@ -204,6 +208,8 @@ struct Begun {
     lease: Lease,
     /// Its first stripes.
     grants: VecDeque<StripeGrant>,
+    /// The coordinator wants to know how long it takes.
+    timed: bool,
 }
 
 /// Bytes of a stripe of a stream.
@@ -276,17 +282,19 @@ impl<T: Fn(u64)> Writes<'_, T> {
         Ok(())
     }
 
-    /// Writes the pieces of a stream: the first one, and those that follow. Returns the size of the object.
+    /// Writes the pieces of a stream, some `at_once`: the first one, and those that follow. Returns the size of the
+    /// object.
     async fn stream(
         &mut self,
         first: StripeSource,
         mut pieces: mpsc::Receiver<StripeSource>,
         mut grants: VecDeque<StripeGrant>,
+        at_once: usize,
     ) -> Result<u64, ClientError> {
         let mut under_way = VecDeque::from([self.start_next(first, 0, &mut grants).await?]);
         let (mut begun, mut size) = (1, None);
         while size.is_none() || !under_way.is_empty() {
-            let more = size.is_none() && under_way.len() < STRIPES_AT_ONCE;
+            let more = size.is_none() && under_way.len() < at_once;
             tokio::select! {
                 piece = pieces.recv(), if more => {
                     // The pieces end early only if reading them has failed, which ends the put.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{BlockBinding, Layout, StripeView};
@@ -249,6 +250,7 @@ impl StripeWrite {
             compared: true,
             watcher: Some(watcher),
             expect: &[],
+            received: &Arc::default(),
             address: &|node| put.address(node),
         };
         let local = self.local(sum.clone());
@@ -261,11 +263,13 @@ impl StripeWrite {
     /// The blocks that the client's programs load.
     fn local(&self, sum: Arc<Sum>) -> ClientLocal {
         let (put, source, layout) = (self.put.clone(), self.source.clone(), self.grant.layout);
-        ClientLocal::reading(move |binding| {
+        let in_memory = source.bytes.in_memory();
+        let local = ClientLocal::reading(move |binding| {
             let (put, sum, binding) = (put.clone(), sum.clone(), binding.clone());
             let source = source.clone();
             Ok(Box::new(ObjectBlock { put, source, sum, layout, binding }) as Box<dyn BlockSource>)
-        })
+        });
+        local.in_memory(in_memory)
     }
 
     /// The digests by block index, if all blocks were written correctly.
@@ -357,10 +361,9 @@ struct ObjectBlock {
 
 impl BlockSource for ObjectBlock {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        let (k, mut at) = (self.put.code.k(), 0);
+        let mut at = 0;
         while at < buf.len() {
-            let (from, run) = position(&self.layout, k, self.binding.index, offset + at as u64);
-            let real = run.min(self.layout.data_bytes.saturating_sub(from));
+            let (from, real) = self.place(offset + at as u64);
             let upto = buf.len().min(at + usize::try_from(real).unwrap_or(usize::MAX - at));
             if upto == at {
                 buf[at..].fill(0);
@@ -377,5 +380,23 @@ impl BlockSource for ObjectBlock {
             at = upto;
         }
         Ok(())
+    }
+
+    fn lend(&mut self, offset: u64, len: usize) -> Result<Option<Bytes>, Fault> {
+        let (from, real) = self.place(offset);
+        let StripeSource { bytes, from: begin, offset, .. } = &self.source;
+        let lent = if real >= len as u64 { bytes.lend(begin + from, len) } else { None };
+        if let Some(lent) = &lent {
+            self.sum.add(offset + from, lent);
+        }
+        Ok(lent)
+    }
+}
+
+impl ObjectBlock {
+    /// Where in the stripe's object bytes an offset in the block is, and how many bytes are there in a row.
+    fn place(&self, offset: u64) -> (u64, u64) {
+        let (from, run) = position(&self.layout, self.put.code.k(), self.binding.index, offset);
+        (from, run.min(self.layout.data_bytes.saturating_sub(from)))
     }
 }

@@ -85,6 +85,12 @@ impl Shape {
         Some(self.generator(|global, j| rows[global][j]))
     }
 
+    /// The generator with globals from the table for a code with a parity over them.
+    pub(crate) fn summed(self) -> Option<Matrix> {
+        let rows = recoverable::summed(self.k, self.r, self.globals)?;
+        Some(self.generator(|global, j| rows[global][j]))
+    }
+
     /// The generator, and the theorem that proves the distance from the split local row and the globals.
     pub(crate) fn coefficients(self) -> (Matrix, Theorem) {
         if self.has_coset_points() { self.maximally_recoverable() } else { self.split_cauchy() }

@@ -20,6 +20,7 @@ mod distance;
 mod drc;
 mod error;
 mod hitchhiker;
+mod less;
 mod linear;
 mod miser;
 mod name;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, butterfly, clay, drc, hitchhiker, miser, optimal_lrc,
-    replication, rotated_rs, rs, xorbas,
+    Code, CodeError, USER, azure_lrc, azure_lrc_plus1, butterfly, clay, drc, hitchhiker, less, miser,
+    optimal_lrc, replication, rotated_rs, rs, xorbas,
 };
 
 /// A family of codes that can be selected by name.
@@ -34,11 +34,13 @@ pub struct Key {
     pub about: &'static str,
     /// The default value; `None` when the key must be given.
     pub default: Option<&'static str>,
+    /// A value that makes the better code, where it is defined. (The default makes the same bytes as ever.)
+    pub better: Option<&'static str>,
 }
 
 impl Key {
     pub(crate) const fn required(name: &'static str, about: &'static str) -> Self {
-        Self { name, about, default: None }
+        Self { name, about, default: None, better: None }
     }
 }
 
@@ -50,6 +52,7 @@ static FAMILIES: &[Family] = &[
     xorbas::FAMILY,
     optimal_lrc::FAMILY,
     hitchhiker::FAMILY,
+    less::FAMILY,
     miser::FAMILY,
     butterfly::FAMILY,
     rotated_rs::FAMILY,

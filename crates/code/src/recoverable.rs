@@ -8,6 +8,13 @@
 //! serves smaller shapes: omitted data blocks count as zero blocks that are never lost, and omitted globals as
 //! always lost.
 
+/// The rows of `globals` parities with which an Azure-LRC+1 has the largest distance that its groups allow, for
+/// shapes where other coefficients do not reach it.
+pub(crate) fn summed(k: usize, r: usize, globals: usize) -> Option<Vec<Vec<u8>>> {
+    let all = |table: &&Table| table.rows.len() == globals && table.serves(k, r, globals);
+    Some(SUMMED.iter().find(all)?.rows_for(k, r, globals))
+}
+
 /// Columns for `groups` groups of `r` data blocks each; the last group has the rest of `k`.
 struct Table {
     groups: usize,
@@ -19,9 +26,7 @@ struct Table {
 
 /// The rows of `globals` parities for k data blocks in groups of r, if a table has them.
 pub(crate) fn globals(k: usize, r: usize, globals: usize) -> Option<Vec<Vec<u8>>> {
-    let table = TABLES.iter().find(|table| table.serves(k, r, globals))?;
-    let column = |j: usize| j / r * table.r + j % r;
-    Some(table.rows[..globals].iter().map(|row| (0..k).map(|j| row[column(j)]).collect()).collect())
+    Some(TABLES.iter().find(|table| table.serves(k, r, globals))?.rows_for(k, r, globals))
 }
 
 impl Table {
@@ -30,6 +35,11 @@ impl Table {
         let last = |k: usize, r: usize| k - (groups - 1) * r;
         let fits = groups < self.groups || groups == self.groups && last(k, r) <= last(self.k, self.r);
         globals <= self.rows.len() && r <= self.r && fits
+    }
+
+    fn rows_for(&self, k: usize, r: usize, globals: usize) -> Vec<Vec<u8>> {
+        let column = |j: usize| j / r * self.r + j % r;
+        self.rows[..globals].iter().map(|row| (0..k).map(|j| row[column(j)]).collect()).collect()
     }
 }
 
@@ -212,6 +222,54 @@ static TABLES: &[Table] = &[
             b"\x01\xc2\xcd\x88\x35\x05\x6f\xe0\x70\xc4\x9b",
             b"\x01\xeb\xcb\xa0\x9e\x06\xa6\x16\xcf\x1b\x62",
             b"\x01\x02\x01\x02\x01\x03\x01\x03\x01\x03\x02",
+        ],
+    },
+];
+
+/// Tables for [`summed`]. A search drew the column of one data block after the other, so that no `distance - 1` columns
+/// of the check matrix depend on each other. With coefficients from a large field, no distance was larger.
+static SUMMED: &[Table] = &[
+    Table {
+        groups: 5,
+        r: 2,
+        k: 10,
+        rows: &[b"\x2f\xcc\x8f\xd8\xa0\x2a\x05\x5d\x24\x9a", b"\xbf\x31\x26\xc1\xdb\x9a\x69\xdf\x18\x11"],
+    },
+    Table {
+        groups: 2,
+        r: 5,
+        k: 10,
+        rows: &[
+            b"\xf3\x38\xa3\x05\x80\xe4\x06\x9e\x1c\x24",
+            b"\x72\x42\xb8\x65\x77\xc3\x32\x71\x12\x4a",
+            b"\x40\x1e\x0d\xa5\xb5\xa4\x82\xaf\x86\xf4",
+            b"\x96\xe8\x2f\xb2\xa8\xb1\x6b\x6a\x63\xd5",
+            b"\x8b\x5f\x33\x15\x95\x52\xf9\x84\xef\x76",
+        ],
+    },
+    Table {
+        groups: 3,
+        r: 4,
+        k: 10,
+        rows: &[
+            b"\xa3\xae\x26\x13\x5e\x37\x70\x92\x5b\x7e",
+            b"\xba\x19\x08\x05\x8c\xcb\x14\x7d\x7b\xa0",
+            b"\xd9\x3f\x5c\xb1\x33\x4e\xae\x8d\xdd\x1f",
+            b"\x56\x9f\x5c\x60\x99\x16\xb5\x64\x0e\x35",
+            b"\x26\x66\x86\x36\xa6\x7c\x40\xc4\x52\xf5",
+        ],
+    },
+    Table {
+        groups: 2,
+        r: 6,
+        k: 11,
+        rows: &[
+            b"\xcd\x3c\x96\x21\x0d\xdf\x7a\x50\x5d\x80\x0a",
+            b"\x16\xc8\x2f\x31\x33\x44\xc0\x8e\xbf\xb1\x54",
+            b"\x48\x75\x7d\xc7\x5b\xd2\x27\xbf\x0c\xa6\x40",
+            b"\x90\xd5\x61\xa2\xc7\x17\x0d\xec\x6c\x59\xfc",
+            b"\x97\x2a\xbf\xf5\x98\x59\x69\xe5\x40\x65\x51",
+            b"\x60\x10\x86\x36\x7b\x95\xd9\x46\x8e\xf3\x57",
         ],
     },
 ];

@@ -18,7 +18,7 @@ pub(crate) const FAMILY: Family = Family {
     keys: &[
         Key::required("n", "blocks in a stripe"),
         Key::required("k", "data blocks in a stripe"),
-        Key { name: "matrix", about: "cauchy, vandermonde or isal", default: Some("cauchy") },
+        Key { name: "matrix", about: "cauchy, vandermonde or isal", default: Some("cauchy"), better: None },
     ],
     about: "Reed-Solomon: any k of the n blocks determine the others; a repair reads k blocks",
     example: "rs:n=14,k=10",

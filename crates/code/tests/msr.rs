@@ -26,6 +26,32 @@ const CASES: &[Case] = &[
     Case { name: "hitchhiker-xor:n=11,k=7", w: 2, repairs: &[(4, 9, 9), (3, 10, 10), (4, 14, 14)] },
     Case { name: "hitchhiker-xor:n=12,k=7", w: 2, repairs: &[(1, 8, 8), (6, 9, 9), (5, 14, 14)] },
     Case { name: "hitchhiker-xor:n=6,k=4", w: 2, repairs: &[(6, 8, 8)] },
+    // The sub-stripe of the block's group, less n - k: (n + (alpha - 1) |group|) - (n - k); groups 5, 5, 4 and 4, 4, 3, 3.
+    Case {
+        name: "less:n=14,k=10,alpha=2",
+        w: 2,
+        repairs: &[
+            (2, 15, 15),
+            (1, 14, 14),
+            (2, 15, 15),
+            (1, 14, 14),
+            (2, 15, 15),
+            (1, 14, 14),
+            (2, 15, 15),
+            (1, 14, 14),
+            (2, 15, 15),
+        ],
+    },
+    Case {
+        name: "less:n=14,k=10,alpha=3",
+        w: 3,
+        repairs: &[(2, 18, 18), (2, 16, 16), (2, 18, 18), (2, 16, 16), (2, 18, 18), (2, 16, 16), (2, 18, 18)],
+    },
+    Case {
+        name: "less:n=14,k=10,alpha=4",
+        w: 4,
+        repairs: &[(4, 19, 19), (1, 16, 16), (4, 19, 19), (1, 16, 16), (4, 19, 19)],
+    },
     // Half of every other block; for parity B sums of all of each data block but the first.
     Case { name: "butterfly:n=4,k=2", w: 2, repairs: &[(3, 3, 3), (1, 4, 3)] },
     Case { name: "butterfly:n=5,k=3", w: 4, repairs: &[(4, 8, 8), (1, 12, 8)] },

@@ -20,16 +20,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Copies, JobTable, RepairJobs, Scanned};
+use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Steering};
+use crate::engine::bandwidth::Bandwidth;
 use crate::engine::doubt::Doubts;
 use crate::engine::enroll::Reports;
 use crate::engine::gate::Gate;
+use crate::engine::give_way::GiveWay;
 use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
 use crate::engine::places::Places;
 use crate::engine::quarantine::UnknownLists;
 use crate::engine::rebuild::Rebuild;
-use crate::engine::repair::{Auto, Queue, RepairSpeeds, SlowNodes};
+use crate::engine::repair::{Auto, Phases, Queue, RepairSpeeds, SlowNodes};
 use crate::engine::stripe::Stripe;
 use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
@@ -58,6 +60,8 @@ pub struct Cluster {
     pub proving: Semaphore,
     /// Allows nodes to read only a few suspected blocks again at once.
     pub doubts: Semaphore,
+    /// Allows one measurement of the links at a time.
+    pub measuring: Semaphore,
     /// Allows only one wipe at a time to compute what it would cost.
     pub judging: Semaphore,
     /// How often repairs waited for news of a node.
@@ -82,11 +86,15 @@ pub struct Cluster {
     pub(crate) queue: Mutex<Queue>,
     pub(crate) recovery: Mutex<Recovery>,
     rates: Mutex<Arc<Rates>>,
+    bandwidth: Mutex<Bandwidth>,
+    give_way: Mutex<GiveWay>,
     speeds: Mutex<RepairSpeeds>,
     slow_nodes: Mutex<SlowNodes>,
     leases: Mutex<Leases>,
     auto: Mutex<Auto>,
     repair_jobs: Mutex<RepairJobs>,
+    steering: Mutex<Steering>,
+    phases: Mutex<Phases>,
     damage: Mutex<Scanned>,
     pub(crate) codes: Mutex<HashMap<u16, Labelled>>,
     places: Mutex<Places>,
@@ -148,14 +156,18 @@ impl Cluster {
             rebuilt: Notify::new(),
             reports: Mutex::default(),
             members: Mutex::new(members),
-            queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_node)),
+            queue: Mutex::new(Queue::new(config.repairs, config.repairs_per_link)),
             recovery: Mutex::default(),
             rates: Mutex::new(Arc::new(snapshot.rates()?)),
+            bandwidth: Mutex::default(),
+            give_way: Mutex::new(GiveWay::new(snapshot.settings()?)),
             speeds: Mutex::default(),
             slow_nodes: Mutex::default(),
             leases: Mutex::new(Leases::new(ms(config.lease), snapshot.puts()?, 0)),
             auto: Mutex::new(Auto::new(patience.grace_ms)),
             repair_jobs: Mutex::default(),
+            steering: Mutex::default(),
+            phases: Mutex::default(),
             damage: Mutex::default(),
             codes: Mutex::default(),
             places: Mutex::default(),
@@ -173,6 +185,7 @@ impl Cluster {
             registering: Semaphore::new(2),
             proving: Semaphore::new(1),
             doubts: Semaphore::new(VERIFIED_AT_ONCE),
+            measuring: Semaphore::new(1),
             judging: Semaphore::new(1),
             waits: AtomicU64::new(0),
             stop: CancellationToken::new(),
@@ -257,6 +270,16 @@ impl Cluster {
         lock(&self.repair_jobs)
     }
 
+    /// When repairs that wait are planned again.
+    pub fn phases(&self) -> MutexGuard<'_, Phases> {
+        lock(&self.phases)
+    }
+
+    /// The repairs that are re-scheduled.
+    pub fn steering(&self) -> MutexGuard<'_, Steering> {
+        lock(&self.steering)
+    }
+
     /// The places where something is being written or deleted.
     pub fn places(&self) -> MutexGuard<'_, Places> {
         lock(&self.places)
@@ -287,13 +310,35 @@ impl Cluster {
             let members = self.members();
             (members.topology(), members.usable())
         };
-        topology.rates = Rates::clone(&self.rates());
+        topology.rates = self.rates();
         (topology, usable)
     }
 
+    /// What users leave of the links whose capacity is known.
+    pub fn rates(&self) -> Rates {
+        let told = self.told_rates();
+        self.bandwidth().idle(&told)
+    }
+
+    /// The same where it is not only what the hardware says.
+    pub fn sure_rates(&self) -> Rates {
+        let told = self.told_rates();
+        self.bandwidth().sure(&told)
+    }
+
     /// The rates of the links, as the cluster was told.
-    pub fn rates(&self) -> Arc<Rates> {
+    pub fn told_rates(&self) -> Arc<Rates> {
         lock(&self.rates).clone()
+    }
+
+    /// What is known of the links.
+    pub fn bandwidth(&self) -> MutexGuard<'_, Bandwidth> {
+        lock(&self.bandwidth)
+    }
+
+    /// How fast repairs may be.
+    pub fn give_way(&self) -> MutexGuard<'_, GiveWay> {
+        lock(&self.give_way)
     }
 
     /// Replaces the rates of the links.

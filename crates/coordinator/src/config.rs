@@ -54,10 +54,10 @@ pub struct Config {
     pub grant: u64,
     /// Stripes that are encoded or moved at once.
     pub parallel: usize,
-    /// Stripes that are repaired at once.
+    /// Most stripes that are repaired at once, whatever the links would carry.
     pub repairs: usize,
-    /// Stripes under repair in which one node takes part at once, unless a repair says otherwise.
-    pub repairs_per_node: u32,
+    /// Stripes under repair that may always share a link; more do on a link that carries them soon.
+    pub repairs_per_link: u64,
     /// Memory for the cache of the metadata, in bytes.
     pub cache_bytes: usize,
     /// Accept metadata that are older than what agents remember.
@@ -79,6 +79,8 @@ pub struct Config {
     pub restore: Option<Restore>,
     /// Where the metadata are, if not in a file of the directory.
     pub medium: Option<Arc<dyn Medium>>,
+    /// Measure links whose rates nobody set, by short probes.
+    pub measure: bool,
     /// Starts agents, where that is possible.
     pub launcher: Option<Arc<dyn Launcher>>,
 }
@@ -97,8 +99,8 @@ impl Config {
             lease: Duration::from_secs(30),
             grant: 1024,
             parallel: 6,
-            repairs: 32,
-            repairs_per_node: 4,
+            repairs: 384,
+            repairs_per_link: 48,
             cache_bytes: 128 << 20,
             accept_older: false,
             rebuild: false,
@@ -109,6 +111,7 @@ impl Config {
             copy_every: Duration::from_secs(600),
             restore: None,
             medium: None,
+            measure: true,
             launcher: None,
         }
     }
@@ -128,7 +131,6 @@ impl std::fmt::Debug for Config {
             .field("grant", &self.grant)
             .field("parallel", &self.parallel)
             .field("repairs", &self.repairs)
-            .field("repairs_per_node", &self.repairs_per_node)
             .field("cache_bytes", &self.cache_bytes)
             .field("accept_older", &self.accept_older)
             .field("rebuild", &self.rebuild)

@@ -7,6 +7,7 @@
 //! - `commit`: commits a put;
 //! - `repair` (of one stripe), `encode`, `drain`, `scrub`, `wipe`: one kind of long work each;
 //! - `speed_watch`: runs the attempts of a repair, and ends one that slow nodes delay;
+//! - `steering`: tells the repairs that were planned together when to stop, to go on, or to take other trees;
 //! - `missing`: says which blocks a repair lacks;
 //! - `doubts`: has blocks that were reported as bad read again;
 //! - `damage`: finds which stripes cannot be read while nodes are gone;
@@ -27,6 +28,7 @@ mod guard;
 pub mod jobs;
 #[cfg(test)]
 mod labels_tests;
+mod measure;
 mod missing;
 mod pages;
 #[cfg(test)]
@@ -38,6 +40,7 @@ mod repair_jobs;
 mod run;
 mod scrub;
 mod speed_watch;
+mod steering;
 mod sweep;
 mod ticks;
 mod wipe;
@@ -46,10 +49,11 @@ pub use commit::commit;
 pub use copies::{Copied, Copies, copies, last_copy};
 pub use damage::{Scanned, damage, describe};
 pub use doubts::report;
-pub use drain::drain;
+pub use drain::order as order_drain;
 pub use encode::encode;
 pub use enroll::{register, report_blocks};
 pub use jobs::{Job, JobTable};
+pub use measure::measure;
 pub use pages::Source;
 #[cfg(test)]
 pub use planning_tests::may_block;
@@ -57,6 +61,7 @@ pub use quarantine::{purge, welcome};
 pub use rebuild::rebuild;
 pub use repair_jobs::{RepairJobs, start_repairs};
 pub use scrub::scrub;
+pub use steering::Steering;
 pub use sweep::sweep;
 pub use ticks::{AUTOMATIC_SLICE, ticks};
 pub use wipe::order as order_wipe;

@@ -34,6 +34,7 @@ mod puts;
 mod rates;
 pub(crate) mod record;
 mod restore;
+mod settings;
 mod tables;
 mod together;
 mod version2;
@@ -101,6 +102,8 @@ pub struct Totals {
     pub object_bytes: u64,
     /// Stripes.
     pub stripes: u64,
+    /// Stripes that have no parity yet.
+    pub plain: u64,
     /// Blocks known to be lost.
     pub lost: u64,
     /// Puts under way.
@@ -155,6 +158,7 @@ impl Meta {
                 if found < tables::VERSION {
                     version2::take_over(t)?;
                 }
+                objects::begin_to_count_plain(t)?;
             }
             Ok(if known { tables::VERSION } else { found })
         })?;
@@ -342,6 +346,7 @@ impl Snapshot {
             objects: self.txn.open_table(tables::OBJECTS)?.len()?,
             object_bytes: counters.get(tables::COUNT_BYTES)?.map_or(0, |v| v.value()),
             stripes: self.stripes.len()?,
+            plain: counters.get(tables::COUNT_PLAIN)?.map_or(0, |v| v.value()),
             lost: self.txn.open_table(tables::LOST)?.len()?,
             puts: self.txn.open_table(tables::PUTS)?.len()?,
             garbage: self.txn.open_table(tables::GARBAGE)?.len()?,

@@ -136,7 +136,11 @@ impl Membership for Service {
         Box::pin(async move {
             if self.door.cluster.get().is_none() {
                 // The agent then registers and thereby tells its address.
-                return Ok(Response::new(HeartbeatReply { register_again: true, seen: None }));
+                return Ok(Response::new(HeartbeatReply {
+                    register_again: true,
+                    seen: None,
+                    repair_rate: None,
+                }));
             }
             Ok(Response::new(handlers::heartbeat::handle(self.cluster()?, request.into_inner()).await?))
         })
@@ -160,6 +164,7 @@ impl Objects for Service {
     unary!(report_bad, BadBlock, Done);
     unary!(find_code, CodeName, Definition);
     inquiry!(rates, Rates);
+    unary!(felt, Felt, Done);
 }
 
 impl Operation for Service {
@@ -175,6 +180,8 @@ impl Operation for Service {
     inquiry!(nodes, NodeList);
     inquiry!(jobs, JobList);
     unary!(cancel_job, JobId, JobInfo);
+    unary!(pause_job, JobId, JobInfo);
+    unary!(resume_job, JobId, JobInfo);
     job!(follow_job, JobId);
     job!(command_node, NodeCommand);
     unary!(forget_node, NodeRef, Done);
@@ -188,6 +195,10 @@ impl Operation for Service {
     unary!(remove_code, CodeName, Done);
     inquiry!(codes, CodeList);
     unary!(set_rates, Rates, Done);
+    inquiry!(known_rates, KnownRates);
+    inquiry!(measure_rates, KnownRates);
+    inquiry!(settings, Settings);
+    unary!(change_setting, ChangeSetting, Settings);
     copy!();
     inquiry!(rebuild, RebuildStatus);
     inquiry!(finish_rebuild, RebuildStatus);

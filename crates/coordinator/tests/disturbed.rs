@@ -52,7 +52,7 @@ async fn half(method: Method) -> Half {
 impl Half {
     /// Checks that the repair finishes with the right bytes, avoided one of `culprits`, and moved little
     /// twice.
-    async fn finishes_around(mut self, culprits: &[NodeId]) {
+    async fn finishes_around(self, culprits: &[NodeId]) {
         let report = self.repair.await.unwrap();
         assert_eq!(report.failed, [""; 0]);
         assert_eq!(report.blocks, 1);
@@ -111,7 +111,7 @@ async fn a_requestor_that_is_cut_off_is_found_too() {
     let report = half.repair.await.unwrap();
     assert_eq!((report.blocks, report.failed.len()), (0, 1), "{report:?}");
     assert_eq!(report.around[0].node, half.requestor);
-    let mut lab = half.lab;
+    let lab = half.lab;
     (0..8).for_each(|node| lab.net.set_rate(NodeId(node), 0));
     lab.check_all().await;
     lab.stop().await;
@@ -125,7 +125,7 @@ async fn a_slow_requestor_and_a_job_that_is_slow_as_a_whole_go_on() {
     assert_eq!((report.blocks, report.failed.len()), (1, 0), "{report:?}");
     // The repair may replace a node that it suspects, but not often.
     assert!(report.around.len() <= 4, "{:?}", report.around);
-    let mut lab = half.lab;
+    let lab = half.lab;
     (0..8).for_each(|node| lab.net.set_rate(NodeId(node), 0));
     lab.check_all().await;
     lab.stop().await;

@@ -7,6 +7,8 @@
 //! Partial sums are virtual vertices, one for each target that a helper adds to, computed together and bound to a
 //! leaf of that helper.
 
+use std::collections::BTreeMap;
+
 use kintsu_algebra::Matrix;
 
 use crate::ecdag::distinct;
@@ -74,13 +76,14 @@ pub fn chain(
 ) -> Result<Ecdag, DagError> {
     let parents: Vec<Option<usize>> =
         (1..=hops.len()).map(|next| (next < hops.len()).then_some(next)).collect();
-    over_tree(n, w, hops, &parents, targets, coefs)
+    Map::new(n, w, hops, targets, coefs)?.over_tree(&parents)
 }
 
 /// Partial sums travel along any tree rooted at the requestor: `parents` gives for each hop the hop that it sends
 /// its sums to, `None` for the requestor. A helper adds its leaves to what its children sent, all targets in one
-/// computation, and sends one sum for each target. A target's sum skips a hop that neither adds to the target nor
-/// combines several sums. If only one sum for a target reaches the requestor, that sum is the target: the helper
+/// computation, and sends one sum for each target. Sums that depend on each other, because few leaves have
+/// been added yet, are sent as fewer: the independent ones, or the leaves themselves. A target's sum skips a hop that
+/// neither adds to the target nor combines several sums. If only one sum for a target reaches the requestor, that sum is the target: the helper
 /// computes it, and the requestor just fetches it. Other targets are joined at the requestor, whose node
 /// [`crate::Placed::compute_at`] gives.
 ///
@@ -94,7 +97,7 @@ pub fn over_tree(
     targets: &[Vertex],
     coefs: &Matrix,
 ) -> Result<Ecdag, DagError> {
-    Map::new(n, w, hops, targets, coefs)?.over_tree(parents)
+    Map { compact: true, ..Map::new(n, w, hops, targets, coefs)? }.over_tree(parents)
 }
 
 /// The hops, ordered so that each comes after all that send to it.
@@ -125,6 +128,25 @@ fn upward(parents: &[Option<usize>], hops: usize) -> Result<Vec<usize>, DagError
 /// A linear combination under construction.
 type Sum = Vec<(Vertex, u8)>;
 
+/// Partial sums have numbers from here on until it is known which of them are targets.
+const PARTIAL: u32 = 1 << 31;
+
+/// What has come to a hop.
+struct Arrived {
+    /// For each target the sum over `columns`.
+    sums: Vec<Sum>,
+    /// The leaves that they are over.
+    columns: Vec<usize>,
+}
+
+/// How a sum is found from those that are sent.
+enum By {
+    /// It is sent.
+    Itself,
+    /// It is a combination of others, given by their places.
+    Others(Vec<(usize, u8)>),
+}
+
 /// The linear map to compute, with its columns grouped by hop.
 struct Map<'a> {
     n: usize,
@@ -134,6 +156,9 @@ struct Map<'a> {
     first: Vec<usize>,
     targets: &'a [Vertex],
     coefs: &'a Matrix,
+    /// Whether sums of several lost blocks that depend on each other are sent as fewer. If not, these travel side by side, as
+    /// published.
+    compact: bool,
 }
 
 impl<'a> Map<'a> {
@@ -159,7 +184,7 @@ impl<'a> Map<'a> {
             return invalid("distinct leaves and targets".into(), format!("{all:?}"));
         }
         let first = hops.iter().scan(0, |next, hop| Some(std::mem::replace(next, *next + hop.len())));
-        Ok(Self { n, w, hops, first: first.collect(), targets, coefs })
+        Ok(Self { n, w, hops, first: first.collect(), targets, coefs, compact: w > 1 })
     }
 
     /// An empty graph whose fresh vertices differ from all leaves and targets.
@@ -194,55 +219,104 @@ impl<'a> Map<'a> {
 
     fn over_tree(&self, parents: &[Option<usize>]) -> Result<Ecdag, DagError> {
         let order = upward(parents, self.hops.len())?;
-        let computed_by: Vec<Option<usize>> =
-            (0..self.targets.len()).map(|target| self.last_hop(target, &order, parents)).collect();
-        let mut graph = self.empty_graph();
-        let mut received: Vec<Vec<Sum>> = vec![self.sums(); self.hops.len()];
-        let mut arrived = self.sums();
+        let none = || Arrived { sums: vec![Sum::new(); self.targets.len()], columns: Vec::new() };
+        let mut received: Vec<Arrived> = self.hops.iter().map(|_| none()).collect();
+        let (mut at_requestor, mut computed, mut numbers) = (none(), Vec::new(), PARTIAL..);
         for hop in order {
-            let mut joins = Vec::new();
-            for (target, mut sum) in std::mem::take(&mut received[hop]).into_iter().enumerate() {
-                if self.joins(hop, target, sum.len()) {
-                    sum.extend(self.terms(hop, target));
-                    let last = computed_by[target] == Some(hop);
-                    let vertex = if last { self.targets[target] } else { graph.fresh() };
-                    joins.push((vertex, sum));
-                    sum = vec![(vertex, 1)];
-                }
-                let next = parents[hop].map_or(&mut arrived, |parent| &mut received[parent]);
-                next[target].extend(sum);
-            }
-            join_together(&mut graph, joins, self.anchor(hop))?;
+            let arrived = std::mem::replace(&mut received[hop], none());
+            let (sent, joins) = self.pass(hop, arrived, &mut numbers);
+            let next = parents[hop].map_or(&mut at_requestor, |parent| &mut received[parent]);
+            next.sums.iter_mut().zip(sent.sums).for_each(|(to, sum)| to.extend(sum));
+            next.columns.extend(sent.columns);
+            computed.push((hop, joins));
         }
-        let at_requestor = self.targets.iter().zip(arrived).zip(computed_by);
-        let joins = at_requestor.filter(|(_, by)| by.is_none()).map(|((target, sum), _)| (*target, sum));
-        join_together(&mut graph, joins, None)?;
+        // A partial sum that is a whole target gets its name.
+        let mut names: BTreeMap<Vertex, Vertex> = BTreeMap::new();
+        let mut last = Vec::new();
+        for (target, sum) in self.targets.iter().zip(at_requestor.sums) {
+            match sum[..] {
+                [(vertex, 1)] if vertex.0 >= PARTIAL && !names.contains_key(&vertex) => {
+                    names.insert(vertex, *target);
+                }
+                _ => last.push((*target, sum)),
+            }
+        }
+        let mut graph = self.empty_graph();
+        let hops = computed.into_iter().map(|(hop, joins)| (joins, self.anchor(hop)));
+        for (joins, anchor) in hops.chain([(last, None)]) {
+            let mut named = Vec::with_capacity(joins.len());
+            for (vertex, mut sum) in joins {
+                sum.iter_mut().for_each(|(child, _)| *child = names.get(child).copied().unwrap_or(*child));
+                let name = match vertex.0 >= PARTIAL {
+                    true => *names.entry(vertex).or_insert_with(|| graph.fresh()),
+                    false => vertex,
+                };
+                named.push((name, sum));
+            }
+            join_together(&mut graph, named, anchor)?;
+        }
         Ok(graph)
     }
 
-    /// The hop that computes a whole target, if its sum is the only one that reaches the requestor.
-    fn last_hop(&self, target: usize, order: &[usize], parents: &[Option<usize>]) -> Option<usize> {
-        // For each hop, and the requestor after them, the hops whose sums reach it.
-        let mut from: Vec<Vec<usize>> = vec![Vec::new(); self.hops.len() + 1];
-        for &hop in order {
-            let mut sums = std::mem::take(&mut from[hop]);
-            if self.joins(hop, target, sums.len()) {
-                sums = vec![hop];
+    /// What a hop sends on, and the partial sums that it computes for that.
+    fn pass(
+        &self,
+        hop: usize,
+        arrived: Arrived,
+        numbers: &mut std::ops::RangeFrom<u32>,
+    ) -> (Arrived, Vec<(Vertex, Sum)>) {
+        let Arrived { mut sums, mut columns } = arrived;
+        let first_hop = columns.is_empty();
+        columns.extend(self.first[hop]..self.first[hop] + self.hops[hop].len());
+        let joined: Vec<usize> = (0..sums.len()).filter(|t| self.joins(hop, *t, sums[*t].len())).collect();
+        self.add_leaves(hop, &mut sums);
+        let by = self.by_independent(&joined, &columns);
+        let independent = by.iter().filter(|sum| matches!(sum, By::Itself)).count();
+        let mut joins = Vec::new();
+        if first_hop && independent < joined.len() && independent == self.used(hop).count() {
+            return (Arrived { sums, columns }, joins);
+        }
+        for (&target, _) in joined.iter().zip(&by).filter(|(_, by)| matches!(by, By::Itself)) {
+            let vertex = Vertex(numbers.next().unwrap_or(u32::MAX));
+            joins.push((vertex, std::mem::replace(&mut sums[target], vec![(vertex, 1)])));
+        }
+        for (&target, by) in joined.iter().zip(&by) {
+            if let By::Others(terms) = by {
+                sums[target] = terms.iter().map(|&(other, coef)| (sums[joined[other]][0].0, coef)).collect();
             }
-            from[parents[hop].unwrap_or(self.hops.len())].extend(sums);
         }
-        match from[self.hops.len()][..] {
-            [only] => Some(only),
-            _ => None,
-        }
+        (Arrived { sums, columns }, joins)
+    }
+
+    /// Each of the targets' sums over the leaves of these columns by independent ones of them. Only looked for where there
+    /// are fewer leaves than targets; otherwise they are nearly always independent.
+    fn by_independent(&self, targets: &[usize], columns: &[usize]) -> Vec<By> {
+        let rows =
+            Matrix::from_fn(targets.len(), columns.len(), |t, c| self.coefs.row(targets[t])[columns[c]]);
+        let few = self.compact && columns.len() < targets.len();
+        let found = if few { rows.express(&rows).ok().flatten() } else { None };
+        let by = |t: usize| {
+            let terms =
+                found.iter().flat_map(|x| x.row(t).iter().copied().enumerate()).filter(|(_, c)| *c != 0);
+            match terms.collect::<Vec<_>>() {
+                terms if terms.is_empty() || terms == [(t, 1)] => By::Itself,
+                terms => By::Others(terms),
+            }
+        };
+        (0..targets.len()).map(by).collect()
+    }
+
+    /// The leaves of a hop with a coefficient other than zero.
+    fn used(&self, hop: usize) -> impl Iterator<Item = Vertex> {
+        let used = move |leaf: &Vertex| {
+            (0..self.targets.len()).any(|target| self.terms(hop, target).any(|(v, _)| v == *leaf))
+        };
+        self.hops[hop].iter().copied().filter(used)
     }
 
     /// The leaf to which the computation of a hop is bound: the first leaf in use.
     fn anchor(&self, hop: usize) -> Option<Vertex> {
-        let used = |leaf: &&Vertex| {
-            (0..self.targets.len()).any(|target| self.terms(hop, target).any(|(v, _)| v == **leaf))
-        };
-        self.hops[hop].iter().find(used).copied()
+        self.used(hop).next()
     }
 
     fn sums(&self) -> Vec<Sum> {

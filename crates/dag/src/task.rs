@@ -15,6 +15,8 @@ pub enum Sink {
     BlockXor,
     /// To the client of the operation.
     Client,
+    /// Nowhere: only the way there matters (measuring links).
+    Nothing,
 }
 
 /// What a node does with one vertex, for every slice in turn.

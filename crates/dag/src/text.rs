@@ -63,6 +63,7 @@ fn write_graph(
                     Sink::Block => "persisted",
                     Sink::BlockXor => "added",
                     Sink::Client => "returned",
+                    Sink::Nothing => "dropped",
                 };
                 let _ = write!(text, "  {verb} on {node}");
             }

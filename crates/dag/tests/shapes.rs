@@ -321,6 +321,39 @@ fn a_tree_takes_logarithmic_rounds_and_a_chain_passes_one_vertex_on_each_link() 
 }
 
 #[test]
+fn a_hop_sends_no_more_than_it_and_those_before_it_know() {
+    // Four targets from one symbol of each of six helpers, and two of a seventh; as a chain and as a tree.
+    let (w, targets) = (4, (28..32).map(Vertex).collect::<Vec<_>>());
+    let leaf = |block: u32, sub: u32| Vertex(block * 4 + sub);
+    let hops: Vec<Vec<Vertex>> =
+        (0..6).map(|b| vec![leaf(b, b % 4)]).chain([vec![leaf(6, 0), leaf(6, 2)]]).collect();
+    let coefs = Matrix::from_fn(4, 8, |t, c| kintsu_algebra::exp(t * c));
+    let generator = Matrix::from_fn(32, 28, |i, j| match i.checked_sub(28) {
+        None => u8::from(i == j),
+        Some(t) => hops.concat().iter().position(|v| v.0 as usize == j).map_or(0, |c| coefs.row(t)[c]),
+    });
+    let sends = |graph: Ecdag| {
+        graph.prove(&generator).unwrap();
+        let node = |v: &Vertex| (*v, NodeId(v.0 / 4));
+        let placed = Placed {
+            load_at: graph.leaves().iter().map(node).collect(),
+            compute_at: targets.iter().map(node).collect(),
+            persist_at: targets.iter().map(|v| (*v, (NodeId(7), Sink::Block))).collect(),
+            graph,
+        };
+        let lists = placed.lower().unwrap();
+        let blocks = blocks(&hops.concat());
+        let persisted = run(&lists, &blocks);
+        for (t, target) in targets.iter().enumerate() {
+            assert_eq!(persisted[target].1, expected(&hops.concat(), coefs.row(t), &blocks));
+        }
+        lists.iter().map(|list| list.sends.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(sends(chain(8, w, &hops, &targets, &coefs).unwrap()), [1, 2, 3, 4, 4, 4, 4, 0]);
+    assert_eq!(sends(tree(8, w, &hops, &targets, &coefs).unwrap()), [1, 2, 1, 4, 1, 2, 2, 0]);
+}
+
+#[test]
 fn a_pipelined_graph_leaves_each_rack_once() {
     // OpenEC, Fig. 5: b0 from b1..b6; the odd ones in rack 1, the even ones with the requestor.
     let mut graph = Ecdag::new(9, 1);
@@ -369,7 +402,7 @@ fn the_interpreter_notices_sends_out_of_order() {
     let case = Case { lost: 2, coefs: Matrix::from_fn(2, 3, |_, _| 1), ..ones(3) };
     let graph = chain(5, 1, &case.hops(), &case.targets(), &case.coefs).unwrap();
     let mut lists = case.place(graph).lower().unwrap();
-    lists[0].sends.reverse();
+    lists[1].sends.reverse();
     run(&lists, &blocks(&case.leaves()));
 }
 

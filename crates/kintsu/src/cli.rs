@@ -6,6 +6,7 @@ mod cluster_model;
 mod code;
 mod compare;
 mod lab;
+mod load;
 mod operate;
 mod repair;
 mod serve;
@@ -20,8 +21,9 @@ pub use bench::BenchCommand;
 pub use code::CodeCommand;
 pub use compare::{Check, Compare};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabRun, LabUp};
-pub use operate::{Df, Health, JobsCommand};
-pub use repair::{Explain, Method, RatesCommand, Repair};
+pub use load::Load;
+pub use operate::{ConfigCommand, Df, Health, JobsCommand};
+pub use repair::{Explain, RatesCommand, Repair};
 pub use serve::{AgentArgs, CoordinatorArgs, Rack, Up};
 pub use sim::{Sim, SimCluster, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
 
@@ -113,7 +115,7 @@ Examples:
     #[command(after_help = "Example:\n  kintsu encode logs/today")]
     Encode(Name),
     /// Read an object into a file (`-` for standard output), or all objects below a name into a folder; lost blocks are
-    /// decoded during the read.
+    /// decoded during the read, and so are blocks on nodes that turn out to be slow or silent.
     #[command(after_help = "\
 Examples:
   kintsu get video copy.mp4
@@ -180,11 +182,13 @@ Examples:
   kintsu df --code rs:n=9,k=6 --code replication:n=3
   kintsu df --json")]
     Df(Df),
-    /// List the jobs (repairs, encodings, scrubs, drains, wipes); follow or cancel one.
+    /// List the jobs (repairs, encodings, scrubs, drains, wipes); follow, pause, resume or cancel one.
     #[command(after_help = "\
 Examples:
   kintsu jobs
   kintsu jobs follow 10003
+  kintsu jobs pause 10003
+  kintsu jobs resume 10003
   kintsu jobs cancel 10003")]
     Jobs {
         /// What to do; by default list the jobs.
@@ -227,6 +231,21 @@ rates.toml:
         /// What to do.
         #[command(subcommand)]
         command: RatesCommand,
+    },
+    /// Show or change the settings of the cluster: how fast repairs may be. A change is in force with the agents' next
+    /// heartbeats, and is kept with the metadata.
+    #[command(after_help = "\
+Examples:
+  kintsu config show
+  kintsu config get repair.max-rate
+  kintsu config set repair.max-rate 20MB/s    # on each node; none: as fast as there is room
+  kintsu config set repair.min-rate 2MB/s     # the floor that a target leaves to repairs
+  kintsu config set repair.target 20%         # users' operations (99th percentile) may take 20% longer
+  kintsu config set repair.target default")]
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        command: ConfigCommand,
     },
     /// Rebuild blocks that cannot be read.
     #[command(after_help = "\
@@ -318,7 +337,7 @@ pub struct Put {
     #[arg(long, value_enum, default_value_t = EncodeWhen::Online)]
     pub encode: EncodeWhen,
     /// Largest block [default: 64 MiB, or somewhat more if the code's sub-blocks need it; for a stream so much that a stripe
-    /// has 48 MiB].
+    /// has 24 MiB].
     #[arg(long, value_name = "BYTES")]
     pub block: Option<Bytes>,
     /// Cell: the unit coded together [default: 128 KiB, or more if the code's sub-blocks need it].
@@ -376,8 +395,8 @@ pub struct Get {
     #[arg(long, default_value = "auto", value_name = "BYTES")]
     pub slice: Slice,
     /// How lost blocks are decoded [default: the method that is predicted to be fastest].
-    #[arg(long, value_enum)]
-    pub method: Option<Method>,
+    #[arg(long, value_parser = repair::method())]
+    pub method: Option<kintsu_plan::Method>,
 }
 
 /// `kintsu backup`.

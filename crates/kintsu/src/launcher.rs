@@ -1,10 +1,10 @@
-//! Names inside a cluster's directory, shared by `up`, `demo` and tests: a folder for the coordinator and one for
-//! each node, so that one command can continue with the cluster of another.
+//! The shape of the cluster in a folder: what `kintsu up` records, and continues with.
 
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
+use kintsu_cluster::node_dir;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Up;
@@ -95,19 +95,4 @@ impl Shape {
         };
         write().with_context(|| format!("cannot write {}", path.display()))
     }
-}
-
-/// Where the coordinator of the cluster in `dir` keeps its metadata.
-pub fn coordinator_dir(dir: &Path) -> PathBuf {
-    dir.join("coordinator")
-}
-
-/// Where node `id` of the cluster in `dir` keeps its blocks.
-pub fn node_dir(dir: &Path, id: u32) -> PathBuf {
-    dir.join(format!("node-{id}"))
-}
-
-/// The rack of node `id`: nodes are assigned to racks in turn.
-pub fn rack_of(id: u32, racks: u32) -> u32 {
-    id % racks
 }

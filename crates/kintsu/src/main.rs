@@ -1,6 +1,5 @@
 //! `kintsu`: erasure-coded storage whose codes are programs and whose repairs are as fast as a read.
 
-mod bench;
 mod cli;
 mod command;
 mod demo;
@@ -33,7 +32,10 @@ fn main() -> std::process::ExitCode {
         Ok(code) => code,
         Err(error) => {
             progress::clear();
-            let kind = error.downcast_ref().map_or("failed", kintsu_client::ClientError::kind);
+            let kind = error
+                .chain()
+                .find_map(|cause| cause.downcast_ref())
+                .map_or("failed", kintsu_client::ClientError::kind);
             output::complain(json, kind, &output::causes(&error));
             std::process::ExitCode::FAILURE
         }

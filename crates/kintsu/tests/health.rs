@@ -5,7 +5,7 @@
 
 mod cluster;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Output, Stdio};
 
 use cluster::{Cluster, kintsu, sha256, text, wait};
@@ -239,4 +239,54 @@ fn processes_that_meet_nobody_or_the_wrong_one_say_so() {
         kintsu().args(["up", "--nodes", "3", "--racks", "7", "--dir"]).arg(dir.path()).output().unwrap();
     let said = text(&out.stderr);
     assert!(!out.status.success() && said.contains("at most as many racks as nodes (3)"), "{said}");
+}
+
+#[test]
+fn objects_without_parity_are_warned_of_until_they_are_encoded() {
+    let cluster = cluster_of(4, "0");
+    let file = cluster.file("object", 100_000);
+    cluster.put(&file, "plain", &["--code", "rs:n=4,k=2", "--block", "16KiB", "--encode", "offline"]);
+    let warned = judged(&cluster, 1, &["not_encoded"]);
+    assert_eq!(warned["causes"][0]["count"], 4, "{warned}");
+    cluster.json(&["encode", "plain"]);
+    judged(&cluster, 0, &[]);
+    cluster.put(&file, "other", &["--code", "rs:n=4,k=2", "--encode", "offline"]);
+    judged(&cluster, 1, &["not_encoded"]);
+    cluster.json(&["rm", "other"]);
+    judged(&cluster, 0, &[]);
+}
+
+#[test]
+fn a_drain_goes_on_when_the_coordinator_has_started_again() {
+    let mut cluster = cluster_of(5, "0");
+    let file = cluster.file("object", 1_000_000);
+    cluster.put(&file, "object", &["--code", "rs:n=4,k=2", "--block", "32KiB"]);
+    // A put under way keeps the drain waiting, and brings more blocks after the restart.
+    let options = ["--code", "rs:n=4,k=2", "--block", "32KiB"];
+    let mut put = cluster.spawn_stream("stream", &options);
+    let (bytes, mut pipe) = (std::fs::read(&file).unwrap(), put.stdin.take().unwrap());
+    let (first, rest) = bytes.split_at(300_000);
+    pipe.write_all(first).unwrap();
+    wait("the put to begin", || cluster.json(&["status"])["puts_pending"] == 1);
+    let mut drain = cluster.spawn(&["node", "drain", "2", "--json"]);
+    let drains = |cluster: &Cluster, state: &str| {
+        let jobs = cluster.json(&["jobs"]);
+        jobs.as_array().unwrap().iter().any(|job| job["kind"] == "drain" && job["state"] == state)
+    };
+    wait("the drain to begin", || drains(&cluster, "running"));
+    drain.kill().unwrap();
+    drain.wait().unwrap();
+    reserving(&mut cluster, "0", 4);
+    wait("the drain to go on", || drains(&cluster, "running"));
+    pipe.write_all(rest).unwrap();
+    drop(pipe);
+    let out = put.wait_with_output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    wait("the drain to end", || drains(&cluster, "done"));
+    let nodes = cluster.json(&["nodes"]);
+    let node = nodes.as_array().unwrap().iter().find(|node| node["id"] == 2).unwrap();
+    assert_eq!((&node["placed_blocks"], &node["state"]), (&0.into(), &"draining".into()), "{node}");
+    for name in ["object", "stream"] {
+        assert_eq!(cluster.get_sha(name), sha256(&file));
+    }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Output};
 
-use kintsu_lab::experiment::Report;
+use kintsu_experiments::figures::Report;
 use tempfile::TempDir;
 
 fn kintsu(home: &TempDir, args: &[&str]) -> Output {

@@ -51,12 +51,9 @@ pub enum LabError {
     /// A client of the lab's own cluster failed.
     #[error(transparent)]
     Client(#[from] kintsu_client::ClientError),
-    /// An experiment could not be planned.
+    /// A link that has no valid name.
     #[error(transparent)]
     Plan(#[from] kintsu_plan::PlanError),
-    /// A plan could not be played by the simulator.
-    #[error(transparent)]
-    Sim(#[from] kintsu_sim::SimError),
 }
 
 /// What functions of this crate return.

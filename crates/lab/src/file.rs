@@ -202,8 +202,9 @@ mod tests {
 
     use kintsu_dag::NodeId;
 
+    use kintsu_plan::Link;
+
     use super::*;
-    use crate::link::Link;
 
     #[test]
     fn a_file_says_what_each_link_carries() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kintsu_client::Client;
 use kintsu_dag::{NodeId, RackId};
+use kintsu_plan::Link;
 use serde::Serialize;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -22,7 +23,6 @@ use crate::cpu::{self, Cpu};
 use crate::daemon::{Daemon, on_host};
 use crate::error::{LabError, Result};
 use crate::inside::{Message, Surroundings, surroundings};
-use crate::link::Link;
 use crate::net;
 use crate::quantity::Rate;
 use crate::registry::Cluster;
@@ -48,6 +48,8 @@ pub struct Options {
     pub patience: Duration,
     /// Whether the coordinator is told the rates of the links, as by `kintsu rates set`.
     pub tell_rates: bool,
+    /// Whether the coordinator measures the links when the nodes have come, which keeps them busy for seconds.
+    pub measure: bool,
 }
 
 impl Default for Options {
@@ -60,6 +62,7 @@ impl Default for Options {
             env: Vec::new(),
             patience: Duration::from_secs(60),
             tell_rates: false,
+            measure: false,
         }
     }
 }
@@ -340,6 +343,9 @@ impl Shared {
         let mut coordinator = self.daemon("coordinator", COORDINATOR_HOST);
         coordinator.arg("--listen").arg(&self.endpoint);
         coordinator.arg("--grace").arg(format!("{}ms", self.options.grace.as_millis()));
+        if !self.options.measure {
+            coordinator.arg("--no-measure");
+        }
         coordinator.args(&self.options.coordinator_args);
         let mut coordinator = self.spawn("coordinator", coordinator)?;
         coordinator.ready(patience).await?;

@@ -3,8 +3,8 @@
 //!
 //! A [`Spec`] describes the lab; [`enter`] moves the running command into namespaces of its own; [`Lab::up`]
 //! builds the network there and starts the processes; [`Lab::counters`] and [`Lab::cpu`] give the traffic and
-//! processor time of an experiment. [`registry`] lets other commands find labs; [`experiment`] defines and runs
-//! the measurements. No privilege is needed, and however a lab ends, nothing is left on the machine: see
+//! processor time of an experiment. [`registry`] lets other commands find labs. Experiments are in the crate
+//! `kintsu-experiments`. No privilege is needed, and however a lab ends, nothing is left on the machine: see
 //! [`inside`].
 //!
 //! ```no_run
@@ -37,11 +37,9 @@ mod counters;
 mod cpu;
 mod daemon;
 mod error;
-pub mod experiment;
 mod file;
 pub mod inside;
 mod lab;
-mod link;
 mod net;
 mod outside;
 mod quantity;
@@ -54,8 +52,8 @@ pub use counters::{Counters, Traffic};
 pub use cpu::Cpu;
 pub use error::{LabError, Result};
 pub use inside::{Entry, Place, enter, room};
+pub use kintsu_plan::Link;
 pub use lab::{Host, Lab, Options};
-pub use link::Link;
 pub use outside::available;
 pub use quantity::Rate;
 pub use spec::{Change, NodeSpec, Rated, Shape, Spec};

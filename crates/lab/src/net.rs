@@ -11,11 +11,11 @@
 use std::path::PathBuf;
 
 use kintsu_dag::{NodeId, RackId};
+use kintsu_plan::Link;
 
 use crate::address::{self, COORDINATOR_HOST, CORE, HOST_END};
 use crate::command::{batch, run};
 use crate::error::{LabError, Result};
-use crate::link::Link;
 use crate::shape;
 use crate::spec::Spec;
 
@@ -85,6 +85,7 @@ pub async fn reshape(spec: &Spec, link: Link, built: &Spec) -> Result<()> {
         }
         Link::NodeDown(node) => batch("tc", &[shape::downlink(spec, node)]).await,
         Link::RackUp(rack) | Link::RackDown(rack) => batch("tc", &shape::rack(spec, rack)).await,
+        Link::DiskRead(_) | Link::DiskWrite(_) => Ok(()),
     }
 }
 

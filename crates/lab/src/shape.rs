@@ -113,8 +113,9 @@ pub(crate) fn rack(spec: &Spec, rack: RackId) -> [String; 2] {
 
 #[cfg(test)]
 mod tests {
+    use kintsu_plan::Link;
+
     use super::*;
-    use crate::link::Link;
 
     fn rate(text: &str) -> Option<Rate> {
         Some(text.parse().unwrap())

@@ -9,10 +9,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use kintsu_dag::{NodeId, RackId};
-use kintsu_plan::{Node, Rates, Topology};
+use kintsu_plan::{Link, Node, Rates, Topology};
 
 use crate::error::{LabError, Result};
-use crate::link::Link;
 use crate::quantity::Rate;
 
 /// The most nodes that a lab may have; a bridge has 1024 ports.
@@ -217,6 +216,7 @@ impl Spec {
                     None => self.pairs.remove(&(from, to)),
                 };
             }
+            Link::DiskRead(_) | Link::DiskWrite(_) => {}
         }
         Ok(())
     }
@@ -268,6 +268,8 @@ impl Spec {
             Link::NodeUp(id) | Link::NodeDown(id) => node(id),
             Link::RackUp(id) | Link::RackDown(id) => rack(id),
             Link::Pair(from, to) => node(from) && node(to) && from != to,
+            // A lab shapes no disks.
+            Link::DiskRead(_) | Link::DiskWrite(_) => false,
         };
         if there {
             return Ok(());
@@ -333,7 +335,7 @@ mod tests {
         assert!(Spec::in_racks(&[0, 2], None).check().is_err());
         assert!(Spec::even(2, 3, None).check().is_err());
         let mut spec = Spec::even(3, 1, None);
-        for link in ["node 3 up", "rack 1 down", "node 0 to 0", "node 0 to 7"] {
+        for link in ["node 3 up", "rack 1 down", "node 0 to 0", "node 0 to 7", "disk 0 read"] {
             let error = spec.set_rate(link.parse().unwrap(), rate("1Mb/s")).unwrap_err();
             assert!(error.to_string().contains(link), "{error}");
         }

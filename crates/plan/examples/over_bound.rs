@@ -1,12 +1,14 @@
 //! The tables of `docs/bounds.md`: how far each repair method is from the lower bound on the repair time.
 #![allow(clippy::print_stdout)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::optimal::node;
-use kintsu_plan::{Comparison, Layout, LayoutKind, Method, Rates, StripeView, Topology, even_cluster};
+use kintsu_plan::many::{Disks, History, Loss, LostBlock, SCHEDULERS, Scene, bound, seconds};
+use kintsu_plan::{
+    Comparison, DamagedStripe, Layout, LayoutKind, Method, Rates, StripeView, Topology, even_cluster,
+};
 
 const CLUSTERS: u64 = 50;
 
@@ -15,7 +17,7 @@ fn main() {
     println!(
         "{:<16} {}",
         "rates",
-        Method::STREAMED.map(|method| format!("{:>13}", method.to_string())).concat()
+        Method::streamed().map(|method| format!("{:>13}", method.to_string())).collect::<String>()
     );
     for (name, rates) in SETTINGS {
         let mut times: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
@@ -74,16 +76,7 @@ fn rate(megabytes: f64) -> NonZeroU64 {
 fn compared(rates: Setting, seed: u64) -> Vec<f64> {
     let mut topology = even_cluster(16, 4);
     topology.rates = rates(&topology, seed);
-    let code = kintsu_code::parse("rs:n=14,k=10").expect("a known code");
-    let layout = Layout {
-        kind: LayoutKind::Contiguous,
-        block_bytes: 64 << 20,
-        cell_bytes: 1 << 20,
-        w: 1,
-        data_bytes: 640 << 20,
-    };
-    let homes = (0..14).map(|block| Some(NodeId(block)).filter(|_| block != 0)).collect();
-    let view = StripeView { id: StripeId(1), code, layout, homes };
+    let view = view();
     let compared = Comparison::of(&view, &topology, &[BlockIndex(0)], &[NodeId(15)]);
     let compared = compared.expect("one lost block can be repaired").expect("rates are known");
     let bound = compared.bound_seconds.expect("the links have rates");
@@ -97,17 +90,37 @@ fn whole_nodes() {
     {
         let mut topology = even_cluster(2 * nodes + 1, 1);
         topology.rates = self::nodes(&topology, 3, spread);
-        let losses: Vec<node::Loss> = (0..stripes).map(|stripe| loss(stripe, nodes)).collect();
+        topology.nodes.iter_mut().for_each(|(id, node)| node.usable = id.0 as usize > nodes);
+        let stripes: Vec<DamagedStripe> = (0..stripes).map(|stripe| damaged(stripe, nodes)).collect();
+        let losses: Vec<Loss> = stripes.iter().filter_map(DamagedStripe::loss).collect();
         let common: Vec<NodeId> = (nodes as u32 + 1..2 * nodes as u32 + 1).map(NodeId).collect();
-        let plan = node::plan(&losses, &common, &topology).expect("every stripe has helpers");
-        println!("{stripes:>8} {nodes:>6}  1:{spread:<4} {:.3}", plan.bound / plan.seconds);
+        let scene = Scene { topology: &topology, disks: &Disks::default(), underway: &[] };
+        let made = SCHEDULERS[0].plan(&scene, &mut History::default(), &LostBlock::all(&stripes));
+        let planned = seconds(&topology, made.iter().flatten());
+        let bound = bound(&losses, &common, &topology);
+        println!("{:>8} {nodes:>6}  1:{spread:<4} {:.3}", stripes.len(), bound / planned);
     }
 }
 
-fn loss(stripe: u32, nodes: usize) -> node::Loss {
+fn damaged(stripe: u32, nodes: usize) -> DamagedStripe {
     let mut left: Vec<u32> = (1..=nodes as u32).collect();
     let drawn =
         |i: u32, of: usize| ((drawn(7, stripe * 16 + i, 1e9) / 125.0 * of as f64) as usize).min(of - 1);
-    let helpers = (0..13).map(|i| NodeId(left.swap_remove(drawn(i, left.len())))).collect();
-    node::Loss { bytes: 64 << 20, k: 10, helpers, barred: Vec::new() }
+    let helpers = (0..13).map(|i| Some(NodeId(left.swap_remove(drawn(i, left.len())))));
+    let homes = [None].into_iter().chain(helpers).collect();
+    let view = StripeView { id: StripeId(u64::from(stripe)), homes, ..view() };
+    DamagedStripe { view, lost: vec![BlockIndex(0)], barred: BTreeSet::new() }
+}
+
+fn view() -> StripeView {
+    let code = kintsu_code::parse("rs:n=14,k=10").expect("a known code");
+    let layout = Layout {
+        kind: LayoutKind::Contiguous,
+        block_bytes: 64 << 20,
+        cell_bytes: 1 << 20,
+        w: 1,
+        data_bytes: 640 << 20,
+    };
+    let homes = (0..14).map(|block| Some(NodeId(block)).filter(|_| block != 0)).collect();
+    StripeView { id: StripeId(1), code, layout, homes }
 }

@@ -282,7 +282,8 @@ fn no_set_of_helpers_crosses_racks_less_often() {
 #[test]
 fn codes_with_local_groups_are_repaired_along_their_group() {
     let topology = topology(1, 24);
-    for method in Method::ALL.into_iter().filter(|method| method.is_path()) {
+    use Method::{Auto, Chameleon, Cyclic, Flat, Optimal, PipeB, PipeS, Pipeline, Weighted};
+    for method in [Auto, Pipeline, Flat, Cyclic, Weighted, Optimal, Chameleon, PipeB, PipeS] {
         let plan = planned("azure-lrc:n=16,k=12,r=6", &topology, &[4], method);
         assert_eq!(plan.helpers.len(), 6, "{method}");
         let account = Account::of(&plan.plan, &topology, BLOCK).unwrap();
@@ -306,8 +307,19 @@ fn the_baselines_differ_in_their_pace_alone() {
         let whole = run(&blocks, slice);
         assert!(whole.iter().all(|program| u64::from(program.window.step_bytes) == BLOCK && !program.serial));
     }
-    assert!(Method::ALL.into_iter().filter(|m| m.run_mode() == RunMode::Streamed).eq(Method::STREAMED));
+    let fixed = Method::ALL.into_iter().filter(|method| method.row().scheduler.is_none());
+    let baselines = fixed.filter(|method| !Method::streamed().any(|other| other == *method));
+    assert_eq!(baselines.collect::<Vec<_>>(), [Method::PipeB, Method::PipeS]);
     assert_eq!(blocks.plan.step_bytes(&view.layout, 1 << 40, 0).unwrap(), MOST_STEP_BYTES);
+}
+
+#[test]
+fn the_documentation_has_a_row_for_each_method() {
+    let docs = include_str!("../../../docs/repair-methods.md");
+    let (_, table) = docs.split_once("| name |").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|') || line.starts_with(" how"));
+    let rows = rows.filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    assert_eq!(rows.collect::<Vec<_>>(), Method::ALL.map(Method::name));
 }
 
 #[test]

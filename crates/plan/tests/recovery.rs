@@ -218,7 +218,7 @@ proptest! {
         for (stripe, assigned) in stripes.iter().zip(all) {
             let Ok(assigned) = assigned else { continue };
             let together = method == Method::Optimal && schedule == Schedule::Balanced && rated;
-            prop_assert_eq!(!assigned.trees.is_empty(), together && stripe.lost.len() == 1);
+            prop_assert_eq!(assigned.has_trees(), together);
             prop_assert!(assigned.requestors.keys().eq(&stripe.lost));
             let takers: BTreeSet<_> = assigned.requestors.values().copied().collect();
             prop_assert_eq!(takers.len(), stripe.lost.len());

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::optimal::node::{Loss, bound};
+use kintsu_plan::many::{Loss, bound};
 use kintsu_plan::{
     Account, Assignment, DamagedStripe, Method, Rates, Recovery, Repair, RepairPlan, Schedule, Shares,
     StripeView, Topology,
@@ -85,6 +85,7 @@ fn busiest(plans: &[RepairPlan], topology: &Topology, bytes: u64) -> f64 {
 fn bound_of(stripes: &[DamagedStripe], topology: &Topology, bytes: u64) -> f64 {
     let loss = |waiting: &DamagedStripe| Loss {
         bytes,
+        blocks: 1,
         k: waiting.view.code.k(),
         helpers: waiting.view.homes.iter().flatten().copied().collect(),
         barred: Vec::new(),
@@ -114,6 +115,36 @@ fn plans_go_along_the_assigned_trees_and_load_links_nearly_as_evenly_as_can_be()
         }
         let (time, bound) = (busiest(&plans, &topology, 1000), bound_of(&stripes, &topology, 1000));
         assert!(bound <= time * 1.000_001 && bound >= 0.93 * time, "{code}: {bound} of {time}");
+    }
+}
+
+#[test]
+fn stripes_that_lost_two_blocks_go_along_assigned_trees_too() {
+    for narrow in [None, NonZeroU64::new(1 << 20)] {
+        let mut topology = rated(topology(4, 6), |_| 1 << 20);
+        let racks: BTreeSet<_> = topology.nodes.values().map(|node| node.rack).collect();
+        topology.rates.rack_up =
+            narrow.iter().flat_map(|rate| racks.iter().map(|rack| (*rack, *rate))).collect();
+        topology.rates.rack_down = topology.rates.rack_up.clone();
+        let dead = [DEAD, NodeId(9)];
+        let stripes = waiting("rs:n=9,k=6", &topology, 60, &dead);
+        let topology = without(topology, &dead);
+        let (mut recovery, mut shares) = (Recovery::new(), Shares::default());
+        let all = assigned(&mut recovery, &mut shares, &topology, &stripes);
+        let mut pairs = 0;
+        for (stripe, assignment) in stripes.iter().zip(&all) {
+            assert!(assignment.has_trees() && assignment.requestors.len() == stripe.lost.len());
+            let plan = planned(&mut recovery, &topology, &stripe.view, assignment);
+            let account = Account::of(&plan.plan, &topology, 1600).unwrap();
+            let helpers: BTreeSet<NodeId> =
+                plan.helpers.iter().filter_map(|block| stripe.view.homes[usize::from(block.0)]).collect();
+            assert_eq!(helpers, assignment.helpers);
+            if stripe.lost.len() == 2 && assignment.own_trees.is_empty() {
+                assert_eq!(account.links.iter().map(|link| link.bytes).sum::<u64>(), 11_200);
+            }
+            pairs += usize::from(stripe.lost.len() == 2);
+        }
+        assert!(pairs > 0);
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! When one node fails, the others learn it through the streams between them. After a short grace period the
 //! conductor stops the runs that are left. `culprit.rs` chooses the fault to report. A node that is silent for too
-//! long counts as lost: agents report several times a second, even when their disks are slow.
+//! long counts as lost: agents report several times a second, even when their disks are slow. While the other nodes
+//! report, a silent one is found sooner (`reporting.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -16,11 +17,12 @@ use kintsu_wire::message::{Fault, FaultKind, JobRef, RunEvent, RunOutcome, RunPr
 use kintsu_wire::{AgentChannel, Credentials, WireError, connect_agent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use crate::culprit::{Report, culprit};
+use crate::enclosed::{Enclosed, Leaving, fits};
 use crate::fault::{fault, invalid};
 use crate::limits::patiently;
 use crate::observed::{Observed, Reached, persists};
@@ -32,7 +34,12 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// An agent without a report for this long counts as lost.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// When one node has failed: how long the other nodes may take to end by themselves.
+/// How often silence is looked at. A node is cut off if it is so in two looks, one after the other: its report may
+/// be here, and only not be read yet.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// When one node has failed: how long the other nodes may take to end by themselves. If the conductor itself has lost
+/// the node, there is nothing to learn from the others.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// How long a stopped node may take to end. A node that persists (the second value) gets longer: it must release
@@ -87,6 +94,9 @@ impl Conductor {
     /// Runs the programs of one job: those for the client `here`, the others on the agents whose control listeners
     /// `control` knows. Returns when every program has ended or its node was given up. `watcher` gets the
     /// progress. `cancel` ends the job early; the result still says what was done.
+    ///
+    /// If the client's programs wait for nobody and send little, they run first, and what they send is enclosed in
+    /// the calls that start the others.
     pub async fn conduct(
         &self,
         programs: Vec<Program>,
@@ -101,8 +111,21 @@ impl Conductor {
         }
         let reached = Arc::new(Reached::new(&by_node, watcher));
         let stop = cancel.child_token();
+        // What a client conducts, users wait for.
+        let background = here.is_none();
+        let mut ended = Results::new();
+        let leaving = match ahead(&by_node, here.as_ref(), &reached, &stop).await {
+            Some((outcome, leaving)) => {
+                if !matches!(outcome, Ok(RunOutcome { fault: None, .. })) {
+                    by_node.retain(|node, _| node.is_client());
+                }
+                ended.insert(NodeId::CLIENT, outcome);
+                leaving
+            }
+            None => Leaving::default(),
+        };
         let mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)> = JoinSet::new();
-        for (&node, programs) in &by_node {
+        for (&node, programs) in by_node.iter().filter(|(node, _)| !ended.contains_key(node)) {
             let (programs, reached, stop) = (programs.clone(), reached.clone(), stop.clone());
             if node.is_client() {
                 let here = here.clone();
@@ -113,22 +136,23 @@ impl Conductor {
                 Some(addr) => self.agent(addr).map_err(|error| invalid(node, "agent", "an address", error)),
                 None => Err(fault(FaultKind::Lost, node, "its control address is not known")),
             };
+            let request = RunPrograms { programs, background, enclosed: leaving.take(node, NodeId::CLIENT) };
             runs.spawn(async move {
                 let outcome = match channel {
-                    Ok(channel) => run_there(channel, node, programs, reached, stop).await,
+                    Ok(channel) => run_there(channel, node, request, reached, stop).await,
                     Err(fault) => Err(fault),
                 };
                 (node, outcome)
             });
         }
-        let results = gather(runs, &stop).await;
-        conclude(results, &by_node, &reached, cancel.is_cancelled())
+        ended.append(&mut gather(runs, &stop).await);
+        conclude(ended, &by_node, &reached, cancel.is_cancelled())
     }
 }
 
 type Results = BTreeMap<NodeId, Result<RunOutcome, Fault>>;
 
-/// Waits for all runs; stops those that still run [`GRACE`] after the first fault.
+/// Waits for all runs; stops those that still run [`GRACE`] after the first fault, or when a node is lost.
 async fn gather(mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)>, stop: &CancellationToken) -> Results {
     let mut results = Results::new();
     let mut patience = std::pin::pin!(tokio::time::sleep(Duration::MAX));
@@ -139,9 +163,12 @@ async fn gather(mut runs: JoinSet<(NodeId, Result<RunOutcome, Fault>)>, stop: &C
                 None => return results,
                 Some(Ok((node, result))) => {
                     let fault = matches!(&result, Err(_) | Ok(RunOutcome { fault: Some(_), .. }));
-                    if fault && !failed {
+                    if matches!(&result, Err(Fault { kind: FaultKind::Lost, .. })) {
                         failed = true;
-                        patience.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                        stop.cancel();
+                    } else if fault && !failed {
+                        failed = true;
+                        patience.as_mut().reset(Instant::now() + GRACE);
                     }
                     results.insert(node, result);
                 }
@@ -191,6 +218,20 @@ fn conclude(
     Conducted { outcomes, fault: culprit(reports), upto: reached.upto() }
 }
 
+/// Runs the client's programs before all others, if what they send can be enclosed in the calls to the others.
+async fn ahead(
+    by_node: &BTreeMap<NodeId, Vec<Program>>,
+    here: Option<&Context>,
+    reached: &Arc<Reached>,
+    stop: &CancellationToken,
+) -> Option<(Result<RunOutcome, Fault>, Leaving)> {
+    let (programs, here) = by_node.get(&NodeId::CLIENT).filter(|programs| fits(programs)).zip(here)?;
+    let leaving = Leaving::default();
+    let here = Context { enclosed: Enclosed::collected_by(leaving.clone()), ..here.clone() };
+    let outcome = run_here(programs.clone(), Some(here), reached.clone(), stop.clone()).await;
+    Some((outcome, leaving))
+}
+
 async fn run_here(
     programs: Vec<Program>,
     here: Option<Context>,
@@ -220,15 +261,16 @@ async fn run_here(
 async fn run_there(
     mut channel: AgentChannel,
     node: NodeId,
-    programs: Vec<Program>,
+    request: RunPrograms,
     reached: Arc<Reached>,
     stop: CancellationToken,
 ) -> Result<RunOutcome, Fault> {
+    let programs = &request.programs;
     let Some(job) = programs.first().map(|program| program.job) else {
         return Err(invalid(node, "programs", "one or more", "none"));
     };
-    let patience = ENDING[usize::from(persists(&programs))];
-    let mut running = pin!(follow(channel.clone(), node, programs, &reached));
+    let patience = ENDING[usize::from(persists(programs))];
+    let mut running = pin!(follow(channel.clone(), node, request, &reached));
     tokio::select! {
         ended = &mut running => return ended,
         () = stop.cancelled() => {}
@@ -246,19 +288,43 @@ async fn run_there(
 async fn follow(
     mut channel: AgentChannel,
     node: NodeId,
-    programs: Vec<Program>,
+    request: RunPrograms,
     reached: &Reached,
 ) -> Result<RunOutcome, Fault> {
     let silent = |limit| fault(FaultKind::Lost, node, format!("its agent said nothing for {limit:?}"));
     let refused = |status: Status| from_status(node, &status);
-    let answer = patiently(ANSWER, channel.run(RunPrograms { programs })).await;
+    let answer = patiently(ANSWER, channel.run(request)).await;
     let mut events = answer.ok_or_else(|| silent(ANSWER))?.map_err(refused)?.into_inner();
-    loop {
-        let event = patiently(SILENCE, events.message()).await;
-        match event.ok_or_else(|| silent(SILENCE))?.map_err(refused)? {
-            Some(RunEvent::Progress { standing, .. }) => reached.note(node, standing),
-            Some(RunEvent::Ended(outcome)) => return Ok(outcome),
+    let ended = loop {
+        let event = patiently(SILENCE, events.message());
+        let cut = cut_off(node, reached);
+        let event = tokio::select! {
+            biased;
+            event = event => event.ok_or_else(|| silent(SILENCE))?,
+            silence = cut => return Err(silent(silence)),
+        };
+        match event.map_err(refused)? {
+            Some(RunEvent::Progress { standing, .. }) => {
+                reached.reporting().note(node, Instant::now());
+                reached.note(node, standing);
+            }
+            Some(RunEvent::Ended(outcome)) => break outcome,
             None => return Err(refused(Status::unavailable("the call ended before the run did"))),
+        }
+    };
+    reached.reporting().ended(node);
+    Ok(ended)
+}
+
+/// Completes when a node is cut off; returns how long it has been silent.
+async fn cut_off(node: NodeId, reached: &Reached) -> Duration {
+    let mut looks = 0;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match reached.cut_off(node) {
+            Some(silence) if looks > 0 => return silence,
+            Some(_) => looks += 1,
+            None => looks = 0,
         }
     }
 }

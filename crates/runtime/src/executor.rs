@@ -9,7 +9,8 @@
 //! is taken and given back for several steps at once. Before a lane waits it flushes everything, so batches grow
 //! only while the processor is the bottleneck. A serial lane ([`Flow::Serial`]) requests each slice when it needs
 //! it and waits until each has left. A lane with a rate starts no step before its scheduled time; the schedule
-//! counts from the lane's start, so a late lane catches up.
+//! counts from the lane's start, so a late lane catches up. A lane of a background run gives way to users before each step
+//! (`give_way.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,8 @@ pub(crate) struct Lane {
     pub tracker: Arc<Tracker>,
     /// Least time between the starts of two steps.
     pub interval: Duration,
+    /// How many parts a step sends, receives and reads.
+    pub moves: [u64; 3],
     /// Steps done.
     pub done: u64,
 }
@@ -79,8 +82,9 @@ impl Lane {
         let begun = Instant::now();
         for step in window.steps() {
             self.turn(begun).await?;
-            self.room().await?;
             let len = part_bytes(&window, step.end - step.start);
+            self.give_way(len as u64).await?;
+            self.room().await?;
             for op in 0..self.script.ops.len() {
                 self.op(op, &mut slots, step.start, len).await?;
             }
@@ -103,6 +107,23 @@ impl Lane {
                 self.flush()?;
                 sleep_until(due).await;
             }
+        }
+        Ok(())
+    }
+
+    /// In a background run, lets users go first and keeps the node's limit.
+    async fn give_way(&mut self, part_bytes: u64) -> Result<(), Fault> {
+        let carried = self.tracker.carried.clone();
+        let Some(way) = carried.gives_way() else { return Ok(()) };
+        if way.users_wait() {
+            self.flush()?;
+            way.let_users_go().await;
+        }
+        if way.is_limited() {
+            self.flush()?;
+            self.waiting.on(self.waiting.held());
+            way.keep_limit(self.moves.map(|parts| parts * part_bytes)).await;
+            self.waiting.on(WaitState::SELF);
         }
         Ok(())
     }

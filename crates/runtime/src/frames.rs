@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use kintsu_dag::NodeId;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
@@ -14,7 +14,7 @@ use kintsu_wire::net::OwnedReadHalf;
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout};
 
-use crate::fault::{fault, from_wire};
+use crate::fault::{fault, from_wire, invalid};
 use crate::limits::patiently;
 use crate::pulse::Pulse;
 
@@ -29,7 +29,8 @@ const KEPT_CHUNKS: usize = 8;
 
 /// The frames that one peer sends.
 pub(crate) struct FrameReader {
-    stream: OwnedReadHalf,
+    /// Where they come from; `None` if all are in the buffer.
+    stream: Option<OwnedReadHalf>,
     peer: NodeId,
     silence: Option<Duration>,
     /// Checks that the peer sends enough while we wait for it.
@@ -56,7 +57,22 @@ impl FrameReader {
         let frames = (together_bytes / frame).max(1);
         let chunk_bytes = (frames * frame + HEADER_BYTES).max(LEAST_CHUNK_BYTES);
         let buffer = BytesMut::with_capacity(chunk_bytes);
+        let stream = Some(stream);
         Self { stream, peer, silence, pulse: None, buffer, chunk_bytes, filled: VecDeque::new() }
+    }
+
+    /// All frames of a stream, which came together.
+    pub fn of(frames: Bytes, peer: NodeId) -> Self {
+        let (buffer, filled) = (frames.into(), VecDeque::new());
+        Self {
+            stream: None,
+            peer,
+            silence: None,
+            pulse: None,
+            buffer,
+            chunk_bytes: LEAST_CHUNK_BYTES,
+            filled,
+        }
     }
 
     /// The same, for a peer that counts as stalled when it sends too little.
@@ -110,8 +126,8 @@ impl FrameReader {
     /// would reset the connection, and the peer would lose what we sent last.
     pub async fn drain(mut self, limit: Duration) {
         let mut rest = [0; LEAST_CHUNK_BYTES];
-        let _ =
-            timeout(limit, async { while self.stream.read(&mut rest).await.is_ok_and(|n| n > 0) {} }).await;
+        let Some(stream) = &mut self.stream else { return };
+        let _ = timeout(limit, async { while stream.read(&mut rest).await.is_ok_and(|n| n > 0) {} }).await;
     }
 
     /// Waits until `len` bytes or more are in the buffer, contiguous.
@@ -121,8 +137,19 @@ impl FrameReader {
             if self.buffer.capacity() - self.buffer.len() < missing {
                 self.next_chunk(len);
             }
+            let Some(stream) = &mut self.stream else {
+                let got = format!("{} bytes", self.buffer.len());
+                return Err(invalid(self.peer, "enclosed frames", format!("{len} bytes more"), got));
+            };
             let begun = Instant::now();
-            let read = some(self.stream.read_buf(&mut self.buffer), self.silence, self.peer).await?;
+            if let Some(pulse) = &self.pulse {
+                pulse.waits();
+            }
+            let read = some(stream.read_buf(&mut self.buffer), self.silence, self.peer).await;
+            if let Some(pulse) = &self.pulse {
+                pulse.came(*read.as_ref().unwrap_or(&0));
+            }
+            let read = read?;
             if let Some(pulse) = &mut self.pulse {
                 // Without a pause of this process the read never takes longer than `silence`.
                 let waited = begun.elapsed().min(self.silence.unwrap_or(Duration::MAX));

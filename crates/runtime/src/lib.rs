@@ -16,14 +16,19 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod budget;
+mod carried;
 mod combine;
 mod conduct;
 mod covered;
 mod culprit;
+mod enclosed;
+mod exchanged;
 mod executor;
 mod fault;
 mod flow;
 mod frames;
+mod gathered;
+mod give_way;
 mod in_memory;
 mod limits;
 mod local;
@@ -32,6 +37,7 @@ mod parts;
 mod plane;
 mod pulse;
 mod receive;
+mod reporting;
 mod run;
 mod sample;
 mod script;
@@ -44,8 +50,12 @@ mod source;
 mod store_local;
 mod verdict;
 
+pub use carried::Carried;
 pub use conduct::{Conducted, Conductor};
+pub use enclosed::Enclosed;
+pub use exchanged::{Exchanged, Heard};
 pub use fault::from_store;
+pub use give_way::GiveWay;
 pub use in_memory::{InMemory, MemoryBlock};
 pub use limits::Limits;
 pub use local::{BlockSink, BlockSource, ClientLocal, Delivery, Local, Output};
@@ -54,3 +64,4 @@ pub use plane::{DataPlane, PlaneError};
 pub use run::{Context, run};
 pub use sent_blocks::SentBlocks;
 pub use store_local::StoreLocal;
+pub use verdict::SAMPLED_EVERY;

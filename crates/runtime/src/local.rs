@@ -19,6 +19,15 @@ pub trait BlockSource: Send {
     /// A fault that names this node and the block.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
 
+    /// The block's bytes from `offset` if they are in memory in one piece, without a copy; `None` if they must be
+    /// read. As `read_at` otherwise.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    fn lend(&mut self, _offset: u64, _len: usize) -> Result<Option<Bytes>, Fault> {
+        Ok(None)
+    }
+
     /// Bytes read from the medium so far; `None` if the source knows only what was requested.
     fn bytes_read(&self) -> Option<u64> {
         None
@@ -32,6 +41,11 @@ pub trait BlockSource: Send {
 
 /// Where the bytes of one block are written. Used on blocking threads.
 pub trait BlockSink: Send {
+    /// Whether [`write_at`](Self::write_at) may block; if not, it is called anywhere.
+    fn may_block(&self) -> bool {
+        true
+    }
+
     /// Takes `data` for `offset`; pieces come in any order, never past the block's end.
     ///
     /// # Errors
@@ -78,6 +92,11 @@ pub trait Local: Send + Sync + 'static {
     /// A fault that names this node and the block.
     fn open(&self, binding: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault>;
 
+    /// Whether opening a block and reading it may block; if not, both are done anywhere.
+    fn may_block(&self) -> bool {
+        true
+    }
+
     /// Opens a block for `Persist`. With `start` above zero it continues what an earlier attempt with the same
     /// `resume_key` left.
     ///
@@ -98,6 +117,7 @@ type Open = dyn Fn(&BlockBinding) -> Result<Box<dyn BlockSource>, Fault> + Send 
 #[derive(Clone, Default)]
 pub struct ClientLocal {
     open: Option<Arc<Open>>,
+    in_memory: bool,
     deliver: Option<mpsc::Sender<Delivery>>,
 }
 
@@ -106,12 +126,17 @@ impl ClientLocal {
     pub fn reading(
         open: impl Fn(&BlockBinding) -> Result<Box<dyn BlockSource>, Fault> + Send + Sync + 'static,
     ) -> Self {
-        Self { open: Some(Arc::new(open)), deliver: None }
+        Self { open: Some(Arc::new(open)), in_memory: false, deliver: None }
+    }
+
+    /// The same, but if all bytes are `in_memory`, no blocking threads are used.
+    pub fn in_memory(self, in_memory: bool) -> Self {
+        Self { in_memory, ..self }
     }
 
     /// Delivers blocks persisted to the client to `deliver`.
     pub fn delivering(deliver: mpsc::Sender<Delivery>) -> Self {
-        Self { open: None, deliver: Some(deliver) }
+        Self { open: None, in_memory: false, deliver: Some(deliver) }
     }
 }
 
@@ -121,6 +146,10 @@ impl Local for ClientLocal {
             Some(open) => open(binding),
             None => Err(invalid(NodeId::CLIENT, "load", "none on a client that reads", binding.id)),
         }
+    }
+
+    fn may_block(&self) -> bool {
+        !self.in_memory
     }
 
     fn create(

@@ -7,7 +7,9 @@ use kintsu_dag::{NodeId, Task};
 use kintsu_plan::Program;
 use kintsu_wire::message::{Fault, RunOutcome, Standing};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use crate::reporting::Reporting;
 use crate::script::part_bytes;
 
 /// The progress of a running plan.
@@ -30,6 +32,7 @@ pub(crate) struct Reached {
     /// The nodes that persist, and where each one's programs start.
     persisting: BTreeMap<NodeId, u64>,
     watcher: Option<watch::Sender<Observed>>,
+    reporting: Mutex<Reporting>,
 }
 
 impl Reached {
@@ -38,7 +41,7 @@ impl Reached {
         let start = |programs: &[Program]| programs.iter().map(|p| p.window.start).min().unwrap_or(0);
         let persisting = by_node.iter().filter(|(_, programs)| persists(programs));
         let persisting = persisting.map(|(node, programs)| (*node, start(programs))).collect();
-        Self { stands: Mutex::default(), persisting, watcher }
+        Self { stands: Mutex::default(), persisting, watcher, reporting: Mutex::default() }
     }
 
     /// Takes a progress report.
@@ -52,6 +55,16 @@ impl Reached {
         if let (Some(watcher), Some(observed)) = (&self.watcher, observed) {
             watcher.send_replace(observed);
         }
+    }
+
+    /// When its nodes were heard of.
+    pub fn reporting(&self) -> MutexGuard<'_, Reporting> {
+        self.reporting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a node has been silent, if it is cut off.
+    pub fn cut_off(&self, node: NodeId) -> Option<std::time::Duration> {
+        self.reporting().cut_off(node, Instant::now())
     }
 
     /// A node has ended, and was done up to `upto`.
@@ -145,7 +158,7 @@ mod tests {
         let lost = fault(FaultKind::Lost, NodeId(1), "");
         assert_eq!(reached.presumed(NodeId(1), &programs, &lost), None);
         let lanes = vec![LaneStanding { lane: 0, upto: 370, waits: Vec::new() }];
-        reached.note(NodeId(1), Standing { upto: 370, bytes_read: 333, lanes });
+        reached.note(NodeId(1), Standing { at_ms: 0, upto: 370, bytes_read: 333, lanes });
         let outcome = reached.presumed(NodeId(1), &programs, &lost).unwrap();
         assert_eq!((outcome.bytes_read, &outcome.sent[..]), (333, &[(NodeId(9), 270)][..]));
     }

@@ -14,11 +14,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::budget::Grant;
+use crate::exchanged::Exchanged;
 use crate::executor::{Lane, Loads};
 use crate::flow::{Flow, Inlet, Outlet};
 use crate::local::{BlockSink, Local, Output};
 use crate::plane::StreamKey;
-use crate::pulse::{Pulse, Totals};
+use crate::pulse::Pulse;
 use crate::receive::Incoming;
 use crate::run::Context;
 use crate::script::{Edge, Persisted, Script, Source};
@@ -49,8 +50,8 @@ pub(crate) struct Running {
     /// Room for the queues of its edges, held until the run ends.
     grant: Grant,
     /// Bytes from peers, and to them.
-    from: Arc<Totals>,
-    to: Totals,
+    from: Arc<Exchanged>,
+    to: Exchanged,
     /// Blocks that several lanes read.
     shared: Vec<Arc<SharedBlock>>,
 }
@@ -66,7 +67,7 @@ pub(crate) fn start(
 ) -> Running {
     let parts_of = |(p, s): (&Program, &Script)| (p.lane, s.window, s.sinks.len().max(1));
     let lanes = programs.iter().zip(&scripts).map(parts_of);
-    let tracker = Arc::new(Tracker::new(lanes, context.progress.clone()));
+    let tracker = Arc::new(Tracker::new(lanes, context.progress.clone(), context.carried.clone()));
     let mut running = Running {
         node,
         verdict: Arc::default(),
@@ -74,8 +75,8 @@ pub(crate) fn start(
         parts: JoinSet::new(),
         writers: JoinSet::new(),
         grant,
-        from: Arc::default(),
-        to: Totals::default(),
+        from: context.received.clone(),
+        to: Exchanged::default(),
         shared: shared(&scripts, &context.local),
     };
     let queues = running.start_writers(sinks, &scripts, context);
@@ -125,6 +126,7 @@ impl Running {
         let waiting = Arc::new(waiting);
         self.tracker.runs(position, &waiting);
         let flow = if program.serial { Flow::Serial } else { Flow::Overlapped };
+        let moves = script.moves();
         let mut parts = Vec::new();
         let loads = std::mem::take(&mut script.sources)
             .into_iter()
@@ -158,6 +160,7 @@ impl Running {
             waiting,
             tracker,
             interval: interval(program),
+            moves,
             done: 0,
         };
         parts.push(Box::pin(async move {
@@ -222,6 +225,7 @@ impl Running {
             plane: context.plane.clone(),
             key: StreamKey { job: program.job, lane: program.lane, from: *peer, to: self.node },
             connect: *connect,
+            enclosed: context.enclosed.frames(program.lane, *peer),
             limits: context.limits,
             window: script.window,
             vertices: vertices.clone(),
@@ -231,7 +235,8 @@ impl Running {
             verdict: self.verdict.clone(),
             waiting: waiting.clone(),
             place: 1 + edge,
-            totals: self.from.clone(),
+            exchanged: self.from.clone(),
+            carried: context.carried.clone(),
         };
         parts.push(Box::pin(async move {
             incoming.run(sender).await;
@@ -262,6 +267,8 @@ impl Running {
             waiting: waiting.clone(),
             room: room.clone(),
             blocks: context.sent.clone(),
+            carried: context.carried.clone(),
+            leaving: context.enclosed.leaving(),
             pulse: Mutex::new(Pulse::outgoing(&context.limits, &self.to, *peer)),
         };
         let to = *peer;

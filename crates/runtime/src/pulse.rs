@@ -6,10 +6,9 @@
 //! least rate, the peer has stalled. Time in which the peer itself waited for another node does not count against
 //! the peer. It counts against that other node, over a longer window.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
@@ -17,8 +16,10 @@ use kintsu_wire::frame::HEADER_BYTES;
 use kintsu_wire::message::{Fault, FaultKind};
 use tokio::time::{Instant, timeout};
 
+use crate::exchanged::{Exchanged, Peer};
 use crate::fault::fault;
 use crate::limits::Limits;
+use crate::verdict::NOBODY;
 
 /// A node that our peer waits for is blamed only after this many windows: the node that waits for it directly
 /// notices first.
@@ -27,23 +28,14 @@ const OF_OTHERS: u32 = 4;
 /// A pause of this process counts as at most one tick.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Bytes between a run's node and each of its peers, over all lanes.
-#[derive(Debug, Default)]
-pub(crate) struct Totals(Mutex<BTreeMap<NodeId, Arc<AtomicU64>>>);
-
-impl Totals {
-    fn of(&self, peer: NodeId) -> Arc<AtomicU64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(peer).or_default().clone()
-    }
-}
-
 /// The bytes that pass one edge, and how long the edge waited for them.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     peer: NodeId,
     least_rate: u64,
     window: Duration,
-    total: Arc<AtomicU64>,
+    /// What passed between the two, over all lanes.
+    exchanged: Arc<Peer>,
     /// Judges the peer: counts since it last said that it waits for another node.
     own: Span,
     /// Judges the node that the peer last named: counts all waiting, whatever its cause.
@@ -61,22 +53,32 @@ struct Span {
 
 impl Pulse {
     /// For a peer that sends slices of up to `slice_bytes`.
-    pub fn incoming(limits: &Limits, totals: &Totals, peer: NodeId, slice_bytes: usize) -> Self {
+    pub fn incoming(limits: &Limits, exchanged: &Exchanged, peer: NodeId, slice_bytes: usize) -> Self {
         // A large slice may take long to come.
-        Self::new(limits, totals, peer, limits.trickle.max(limits.stall_of(slice_bytes)))
+        Self::new(limits, exchanged, peer, limits.trickle.max(limits.stall_of(slice_bytes)))
     }
 
     /// For a peer that takes slices. Its window is longer: it may itself wait for another node, and must notice
     /// that node first.
-    pub fn outgoing(limits: &Limits, totals: &Totals, peer: NodeId) -> Self {
-        Self::new(limits, totals, peer, OF_OTHERS * limits.trickle.max(limits.stall))
+    pub fn outgoing(limits: &Limits, exchanged: &Exchanged, peer: NodeId) -> Self {
+        Self::new(limits, exchanged, peer, OF_OTHERS * limits.trickle.max(limits.stall))
     }
 
-    fn new(limits: &Limits, totals: &Totals, peer: NodeId, window: Duration) -> Self {
-        let total = totals.of(peer);
-        let span = || Span { waited: Duration::ZERO, before: total.load(Ordering::Relaxed) };
+    fn new(limits: &Limits, exchanged: &Exchanged, peer: NodeId, window: Duration) -> Self {
+        let exchanged = exchanged.of(peer);
+        let span = || Span { waited: Duration::ZERO, before: exchanged.bytes.load(Ordering::Relaxed) };
         let (own, all, least_rate) = (span(), span(), limits.least_rate);
-        Self { peer, least_rate, window, total, own, all, named: peer }
+        Self { peer, least_rate, window, exchanged, own, all, named: peer }
+    }
+
+    /// The edge begins to wait for its peer's bytes.
+    pub fn waits(&self) {
+        self.exchanged.waits();
+    }
+
+    /// Bytes have come, or will never come.
+    pub fn came(&self, bytes: usize) {
+        self.exchanged.came(bytes > 0);
     }
 
     /// Takes into account that `bytes` passed after the edge had waited for `waited`.
@@ -84,7 +86,8 @@ impl Pulse {
     /// # Errors
     /// `Stalled`, when the rate was too low over a whole window.
     pub fn passed(&mut self, bytes: usize, waited: Duration) -> Result<(), Fault> {
-        let total = self.total.fetch_add(bytes as u64, Ordering::Relaxed).wrapping_add(bytes as u64);
+        let total =
+            self.exchanged.bytes.fetch_add(bytes as u64, Ordering::Relaxed).wrapping_add(bytes as u64);
         self.own.judge(self.peer, waited, total, self.window, self.least_rate)?;
         self.all.judge(self.named, waited, total, OF_OTHERS * self.window, self.least_rate)
     }
@@ -92,10 +95,13 @@ impl Pulse {
     /// The peer sent only a keep-alive, because it waits for the node `waiting_on`.
     pub fn sign_of_life(&mut self, waiting_on: NodeId) {
         let header = HEADER_BYTES as u64;
-        let total = self.total.fetch_sub(header, Ordering::Relaxed).wrapping_sub(header);
+        let total = self.exchanged.bytes.fetch_sub(header, Ordering::Relaxed).wrapping_sub(header);
         self.named = waiting_on;
         if waiting_on != self.peer {
             self.own = Span { waited: Duration::ZERO, before: total };
+        }
+        if waiting_on == NOBODY {
+            self.all = Span { waited: Duration::ZERO, before: total };
         }
     }
 }
@@ -160,7 +166,7 @@ mod tests {
 
     #[test]
     fn crumbs_end_an_edge_and_a_slow_link_does_not() {
-        let totals = Totals::default();
+        let totals = Exchanged::default();
         assert_eq!(ends(&mut Pulse::incoming(&limits(), &totals, PEER, 4096), 999, 100), Some((10, PEER)));
         assert_eq!(ends(&mut Pulse::incoming(&limits(), &totals, PEER, 4096), 1000, 100), None);
         assert_eq!(ends(&mut Pulse::outgoing(&limits(), &totals, PEER), 999, 100), Some((40, PEER)));
@@ -175,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_other_lanes_get_from_the_peer_counts_and_what_other_peers_send_does_not() {
-        let totals = Totals::default();
+        let totals = Exchanged::default();
         let mut one = Pulse::incoming(&limits(), &totals, PEER, 4096);
         let mut other = Pulse::incoming(&limits(), &totals, PEER, 4096);
         let mut elsewhere = Pulse::incoming(&limits(), &totals, NodeId(4), 4096);
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_waits_for_another_is_excused_and_the_other_answers_for_it_later() {
-        let totals = Totals::default();
+        let totals = Exchanged::default();
         let mut pulse = Pulse::incoming(&limits(), &totals, PEER, 4096);
         let mut second = 0;
         let fault = loop {
@@ -200,6 +206,12 @@ mod tests {
             pulse.sign_of_life(NodeId(9));
         };
         assert_eq!((second, fault.node), (40, NodeId(9)));
+        // A peer that keeps the limit of repairs is not to blame, and nobody else is.
+        let mut pulse = Pulse::incoming(&limits(), &totals, PEER, 4096);
+        for _ in 0..100 {
+            assert_eq!(pulse.passed(HEADER_BYTES + 100, SECOND), Ok(()));
+            pulse.sign_of_life(NOBODY);
+        }
         // Keep-alives do not count as slices, however many they are.
         let mut pulse = Pulse::incoming(&limits(), &totals, PEER, 4096);
         let mut shouted = 0;

@@ -10,6 +10,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use kintsu_dag::Vertex;
 use kintsu_plan::Window;
 use kintsu_wire::frame::{self, Header, Kind, bare};
@@ -19,15 +20,17 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 
+use crate::carried::{self, Carried};
+use crate::exchanged::Exchanged;
 use crate::fault::{fault, invalid};
 use crate::flow::Flow;
 use crate::frames::FrameReader;
 use crate::limits::Limits;
 use crate::plane::{DataPlane, StreamKey};
-use crate::pulse::{Pulse, Totals};
+use crate::pulse::Pulse;
 use crate::script::part_bytes;
 use crate::slice::Slice;
-use crate::verdict::{FAREWELL, FirstFault, WaitState};
+use crate::verdict::{FAREWELL, FirstFault, NOBODY, WaitState};
 
 /// Most slices that are handed on together.
 const MOST_TOGETHER: usize = 256;
@@ -41,6 +44,8 @@ pub(crate) struct Incoming {
     pub key: StreamKey,
     /// Where the peer listens, if it is we who connect.
     pub connect: Option<SocketAddr>,
+    /// All its frames, if they came with the call that started the run; there is no connection then.
+    pub enclosed: Option<Bytes>,
     pub limits: Limits,
     pub window: Window,
     /// The vertices of one step, in order.
@@ -54,15 +59,32 @@ pub(crate) struct Incoming {
     pub waiting: Arc<WaitState>,
     /// Its place in `waiting`.
     pub place: usize,
-    /// Bytes received from peers.
-    pub totals: Arc<Totals>,
+    /// What was received from each peer.
+    pub exchanged: Arc<Exchanged>,
+    pub carried: Arc<Carried>,
 }
 
 impl Incoming {
     /// Receives all slices of the lane into `queue`, or fails the run.
-    pub async fn run(self, queue: mpsc::UnboundedSender<Vec<Slice>>) {
+    pub async fn run(mut self, queue: mpsc::UnboundedSender<Vec<Slice>>) {
         let verdict = self.verdict.clone();
-        let stream = match verdict.while_connecting(self.connected()).await {
+        if let Some(frames) = self.enclosed.take() {
+            let mut frames = FrameReader::of(frames, self.key.from);
+            tokio::select! {
+                biased;
+                _ = verdict.failed() => {}
+                received = self.receive(&mut frames, None, &queue) => {
+                    received.unwrap_or_else(|fault| verdict.fail(fault));
+                }
+            }
+            return;
+        }
+        let peer = self.exchanged.of(self.key.from);
+        peer.begins();
+        peer.waits();
+        let connected = verdict.while_connecting(self.connected()).await;
+        peer.came(false);
+        let stream = match connected {
             Some(Ok(stream)) => stream,
             Some(Err(fault)) => return verdict.fail(fault),
             None => return,
@@ -70,14 +92,14 @@ impl Incoming {
         let (read, mut write) = stream.into_split();
         let most = part_bytes(&self.window, u64::from(self.window.step_bytes));
         let together = most.saturating_mul(self.slices).min(TOGETHER_BYTES);
-        let pulse = Pulse::incoming(&self.limits, &self.totals, self.key.from, most);
+        let pulse = Pulse::incoming(&self.limits, &self.exchanged, self.key.from, most);
         let mut frames =
             FrameReader::new(read, self.key.from, most, together, Some(self.limits.peer_silence))
                 .judged_by(pulse);
         let failed = tokio::select! {
             biased;
             fault = verdict.failed() => Some(fault),
-            received = self.receive(&mut frames, &mut write, &queue) => received.err(),
+            received = self.receive(&mut frames, Some(&mut write), &queue) => received.err(),
         };
         if let Some(fault) = failed {
             verdict.fail(fault.clone());
@@ -97,7 +119,7 @@ impl Incoming {
     async fn receive(
         &self,
         frames: &mut FrameReader,
-        write: &mut OwnedWriteHalf,
+        mut write: Option<&mut OwnedWriteHalf>,
         queue: &mpsc::UnboundedSender<Vec<Slice>>,
     ) -> Result<(), Fault> {
         let mut batch = Vec::new();
@@ -116,7 +138,7 @@ impl Incoming {
                 let slice = self.slice(frames, vertex, step.start, len).await?;
                 self.waiting.because_of(self.place, self.key.from);
                 batch.push(slice);
-                if self.flow == Flow::Serial {
+                if let (Flow::Serial, Some(write)) = (self.flow, &mut write) {
                     self.acknowledge(write).await?;
                 }
             }
@@ -124,6 +146,7 @@ impl Incoming {
         if queue.send(batch).is_err() {
             return Err(self.verdict.failed().await);
         }
+        self.exchanged.of(self.key.from).ends();
         // Every slice is here. We still wait for the peer's `End`, so that it does not see a broken connection.
         while let Ok(Header { kind: Kind::KeepAlive { .. }, .. }) = frames.header().await {}
         Ok(())
@@ -170,7 +193,7 @@ impl Incoming {
         offset: u64,
         len: usize,
     ) -> Result<Slice, Fault> {
-        let since = Instant::now();
+        let mut since = Instant::now();
         loop {
             let header = frames.header().await?;
             match header.kind {
@@ -183,10 +206,14 @@ impl Incoming {
                     if zero {
                         return Ok(Slice::Zero(len));
                     }
+                    carried::add(&self.carried.received, u64::from(header.len));
                     return Ok(Slice::Own(frames.payload(&header).await?));
                 }
                 Kind::KeepAlive { waiting_on } => {
                     self.waiting.because_of(self.place, waiting_on);
+                    if waiting_on == NOBODY {
+                        since = Instant::now();
+                    }
                     let limit = self.limits.stall_of(len);
                     if since.elapsed() > limit {
                         let detail = format!(

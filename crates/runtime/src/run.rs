@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures::future::join_all;
 use kintsu_dag::NodeId;
 use kintsu_plan::{BlockBinding, Program};
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock, RunOutcome, Standing};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::carried::Carried;
+use crate::enclosed::Enclosed;
+use crate::exchanged::Exchanged;
 use crate::fault::{fault, invalid};
+use crate::gathered::Gathered;
 use crate::limits::Limits;
-use crate::local::{BlockSink, Local};
+use crate::local::{BlockSink, Local, Output};
 use crate::parts::{Running, Sinks, start};
 use crate::plane::DataPlane;
 use crate::script::{Persisted, Script, part_bytes};
@@ -36,6 +40,12 @@ pub struct Context {
     pub cancel: CancellationToken,
     /// Collects the digests of the blocks that are sent from here.
     pub sent: Option<Arc<SentBlocks>>,
+    /// Counts what is moved.
+    pub carried: Arc<Carried>,
+    /// What has come from each peer.
+    pub received: Arc<Exchanged>,
+    /// The streams that need no connection.
+    pub enclosed: Enclosed,
 }
 
 /// Runs the programs of one job on one node until all have ended, or one has failed, or the run is
@@ -74,6 +84,10 @@ async fn prepare(node: NodeId, programs: &[Program], context: &Context) -> Resul
         }
         scripts.push(Script::new(program)?);
     }
+    if let Some((lane, from)) = context.enclosed.stray(programs) {
+        let got = format!("one of lane {lane} from {from}");
+        return Err(invalid(node, "enclosed streams", "one for an edge of the programs, once", got));
+    }
     let sinks = open_sinks(node, programs, &scripts, context).await?;
     let edges = |s: &Script| s.fetches.len() + s.sends.len() + s.sinks.len();
     let step = scripts.iter().map(|s| part_bytes(&s.window, u64::from(s.window.step_bytes))).max();
@@ -108,6 +122,11 @@ async fn open_sinks(
                     format!("{binding:?}"),
                 ));
             }
+            continue;
+        }
+        if Gathered::is_for(program, persisted) {
+            let gathered = Gathered::new(context.local.clone(), binding.clone());
+            sinks.insert(binding.index, (binding, Output::Block(Box::new(gathered))));
             continue;
         }
         let (local, sink) = (context.local.clone(), persisted.sink);
@@ -177,21 +196,15 @@ async fn finish(
     limits: Limits,
     written: &mut Vec<HeldBlock>,
 ) -> Option<Fault> {
-    let mut finishing = JoinSet::new();
-    for (binding, sink) in sinks {
-        finishing.spawn(async move {
-            let finished = blocking(node, limits.finish, "making a block durable", || sink.finish()).await;
-            finished.map_err(|fault| Fault { block: fault.block.or(Some(binding.id)), ..fault })
-        });
-    }
+    let finishing = sinks.into_iter().map(|(binding, sink)| async move {
+        let finished = blocking(node, limits.finish, "making a block durable", || sink.finish()).await;
+        finished.map_err(|fault| Fault { block: fault.block.or(Some(binding.id)), ..fault })
+    });
     let mut first = None;
-    while let Some(finished) = finishing.join_next().await {
+    for finished in join_all(finishing).await {
         match finished {
-            Ok(Ok(held)) => written.extend(held),
-            Ok(Err(fault)) => first = first.or(Some(fault)),
-            Err(error) => {
-                first = first.or(Some(fault(FaultKind::Io, node, format!("a task ended: {error}"))))
-            }
+            Ok(held) => written.extend(held),
+            Err(fault) => first = first.or(Some(fault)),
         }
     }
     written.sort_by_key(|held| held.id);
@@ -288,6 +301,9 @@ mod tests {
             progress: None,
             cancel: CancellationToken::new(),
             sent: None,
+            carried: Arc::default(),
+            received: Arc::default(),
+            enclosed: Enclosed::default(),
         };
         let mut script = Script::new(&program).unwrap();
         for op in script.ops.iter_mut().filter(|_| spoilt) {

@@ -86,6 +86,13 @@ pub(crate) fn part_bytes(window: &Window, step_bytes: u64) -> usize {
 }
 
 impl Script {
+    /// How many parts a step sends, receives and reads.
+    pub fn moves(&self) -> [u64; 3] {
+        let parts = |edges: &[Edge]| edges.iter().map(|edge| edge.vertices.len() as u64).sum();
+        let read = self.sources.iter().map(|source| source.subs.len() as u64).sum();
+        [parts(&self.sends), parts(&self.fetches), read]
+    }
+
     /// Checks and prepares a program.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+use crate::carried::{self, Carried};
+use crate::enclosed::Leaving;
 use crate::fault::fault;
 use crate::flow::Flow;
 use crate::frames::FrameReader;
@@ -58,6 +60,9 @@ pub(crate) struct Outgoing {
     pub room: Arc<Semaphore>,
     /// Collects the digests of blocks.
     pub blocks: Option<Arc<SentBlocks>>,
+    pub carried: Arc<Carried>,
+    /// Collects the frames, so that no connection is needed.
+    pub leaving: Option<Leaving>,
     /// Checks that the peer takes enough.
     pub pulse: Mutex<Pulse>,
 }
@@ -65,6 +70,9 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// Sends everything from `queue`, then `End`; returns the bytes of slices sent, or fails the run.
     pub async fn run(self, mut queue: mpsc::UnboundedReceiver<Vec<Parcel>>) -> u64 {
+        if let Some(leaving) = &self.leaving {
+            return self.enclose(leaving, &mut queue).await;
+        }
         let stream = match self.verdict.while_connecting(self.connected()).await {
             Some(Ok(stream)) => stream,
             Some(Err(fault)) => {
@@ -93,6 +101,20 @@ impl Outgoing {
             }
             Err(fault) => self.verdict.fail(fault),
         }
+        sent
+    }
+
+    /// Collects everything from `queue`, then `End`. Whoever collects it asks whether the run has failed.
+    async fn enclose(&self, leaving: &Leaving, queue: &mut mpsc::UnboundedReceiver<Vec<Parcel>>) -> u64 {
+        let mut sent = 0;
+        while let Some(parcels) = queue.recv().await {
+            for parcel in &parcels {
+                leaving.add(self.key.to, &self.header(parcel), &parcel.slice);
+                sent += parcel.slice.as_ref().len() as u64;
+            }
+            self.room.add_permits(parcels.len());
+        }
+        leaving.end(self.key.to, self.key.lane);
         sent
     }
 
@@ -142,6 +164,7 @@ impl Outgoing {
             while !left.is_empty() {
                 let (batch, later) = left.split_at(together(left));
                 let written = {
+                    let _busy = self.carried.busy();
                     let mut writing = pin!(self.write_batch(write, batch));
                     tokio::select! {
                         written = &mut writing => written?,
@@ -152,6 +175,7 @@ impl Outgoing {
                     }
                 };
                 *sent += written;
+                carried::add(&self.carried.sent, written);
                 if let Some(fault) = self.until_taken(batch.len(), taken, failed.as_mut()).await? {
                     return Ok(Some(fault));
                 }
@@ -188,23 +212,24 @@ impl Outgoing {
 
     /// Writes these slices as frames; returns the bytes of their payloads.
     async fn write_batch(&self, write: &mut OwnedWriteHalf, batch: &[Parcel]) -> Result<u64, Fault> {
-        let lane = self.key.lane;
-        let header = |parcel: &Parcel| {
-            let Parcel { vertex, offset, slice } = parcel;
-            if let Some(blocks) = &self.blocks {
-                return blocks.header(lane, self.key.to, *vertex, *offset, slice);
-            }
-            match slice.data() {
-                Some(data) => {
-                    Header::new(Kind::Slice { vertex: *vertex, offset: *offset, zero: false }, lane, data)
-                }
-                None => Header::zero(lane, *vertex, *offset, slice.len() as u32),
-            }
-        };
-        let headers: Vec<u8> = batch.iter().flat_map(|parcel| header(parcel).encode()).collect();
+        let headers: Vec<u8> = batch.iter().flat_map(|parcel| self.header(parcel).encode()).collect();
         let payloads: Vec<&[u8]> = batch.iter().map(|parcel| parcel.slice.as_ref()).collect();
         self.write(write, &headers, &payloads).await?;
         Ok(payloads.iter().map(|payload| payload.len() as u64).sum())
+    }
+
+    /// The header of the slice's frame; takes its bytes into account if they are part of a block.
+    fn header(&self, parcel: &Parcel) -> Header {
+        let (lane, Parcel { vertex, offset, slice }) = (self.key.lane, parcel);
+        if let Some(blocks) = &self.blocks {
+            return blocks.header(lane, self.key.to, *vertex, *offset, slice);
+        }
+        match slice.data() {
+            Some(data) => {
+                Header::new(Kind::Slice { vertex: *vertex, offset: *offset, zero: false }, lane, data)
+            }
+            None => Header::zero(lane, *vertex, *offset, slice.len() as u32),
+        }
     }
 
     /// Writes headers, each followed by its payload; a header may come without a payload.

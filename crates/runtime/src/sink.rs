@@ -11,6 +11,7 @@ use tokio::time::Duration;
 
 use bytes::Bytes;
 
+use crate::carried;
 use crate::fault::fault;
 use crate::local::{BlockSink, Delivery, Output};
 use crate::slice::Slice;
@@ -100,12 +101,16 @@ impl BlockWriter {
                 batch.extend(more);
             }
             let len = self.binding.len;
-            let write = move || {
+            if sink.may_block() {
+                let write = move || {
+                    write_pieces(&mut *sink, &batch, len, &mut stage)?;
+                    Ok((sink, stage, batch))
+                };
+                (sink, stage, batch) = blocking(self.node, self.disk, "writing", write).await?;
+            } else {
                 write_pieces(&mut *sink, &batch, len, &mut stage)?;
-                Ok((sink, stage, batch))
-            };
-            let (back, staged, batch) = blocking(self.node, self.disk, "writing", write).await?;
-            (sink, stage) = (back, staged);
+            }
+            carried::add(&self.tracker.carried.written, bytes as u64);
             for lane in batch.chunk_by(|a, b| a.lane == b.lane) {
                 self.written(lane[0].lane, lane.len());
             }

@@ -10,6 +10,7 @@ use kintsu_wire::message::{Fault, FaultKind};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::time::{Duration, timeout};
 
+use crate::carried;
 use crate::fault::fault;
 use crate::local::{BlockSource, Local};
 use crate::script::{Source, part_bytes};
@@ -46,8 +47,7 @@ impl Reader {
     }
 
     async fn read(&self, queue: &mpsc::Sender<Vec<Slice>>) -> Result<(), Fault> {
-        let (local, binding) = (self.local.clone(), self.source.binding.clone());
-        let mut source = self.blocking("opening", move || local.open(&binding)).await?;
+        let mut source = None;
         let mut parts = self.parts();
         let chunk_bytes = if self.demand.is_some() { 1 } else { self.chunk_bytes };
         loop {
@@ -68,16 +68,24 @@ impl Reader {
                 return Ok(());
             }
             let Ok(room) = queue.reserve().await else { return Ok(()) };
-            let len = self.source.binding.len;
+            let (local, binding) = (self.local.clone(), self.source.binding.clone());
             let read = move || {
+                let len = binding.len;
+                let mut source = source.map_or_else(|| local.open(&binding), Ok)?;
                 let before = source.bytes_read();
                 let (slices, asked) = read_chunk(&mut *source, &chunk, len)?;
                 let read = source.bytes_read().zip(before).map_or(asked, |(after, before)| after - before);
                 Ok((source, (slices, read)))
             };
-            let (back, (slices, read)) = self.blocking("reading", read).await?;
-            source = back;
+            let busy = self.tracker.carried.busy();
+            let (back, (slices, read)) = match self.local.may_block() {
+                true => self.blocking("reading", read).await?,
+                false => read()?,
+            };
+            drop(busy);
+            source = Some(back);
             self.tracker.bytes_read.fetch_add(read, Ordering::Relaxed);
+            carried::add(&self.tracker.carried.read, read);
             room.send(slices);
         }
     }
@@ -119,11 +127,29 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Reads parts of a block of `len` bytes, zeros beyond its end; neighbours in one read. Returns a slice for each
-/// part, and the number of bytes requested.
+/// Reads parts of a block of `len` bytes, zeros beyond its end: what is in memory already without a copy, and
+/// neighbours of the rest in one read. Returns a slice for each part, and the number of bytes requested.
 fn read_chunk(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(Vec<Slice>, u64), Fault> {
+    let mut lent = Vec::with_capacity(parts.len());
+    for &(at, part) in parts {
+        let within = at.checked_add(part as u64).is_some_and(|end| end <= len);
+        lent.push(if within { source.lend(at, part)? } else { None });
+    }
+    let unlent = parts.iter().zip(&lent).filter(|(_, lent)| lent.is_none()).map(|(part, _)| *part).collect();
+    let bytes = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+    let asked: u64 = lent.iter().map(bytes).sum();
+    let (read, more) = read_parts(source, &unlent, len)?;
+    let mut read = read.into_iter();
+    let slices = lent.into_iter().filter_map(|lent| lent.map(slice_of).or_else(|| read.next()));
+    Ok((slices.collect(), asked + more))
+}
+
+fn read_parts(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(Vec<Slice>, u64), Fault> {
     let within = |(at, part): (u64, usize)| len.saturating_sub(at).min(part as u64) as usize;
     let total: usize = parts.iter().map(|part| part.1).sum();
+    if total == 0 {
+        return Ok((parts.iter().map(|_| Slice::Zero(0)).collect(), 0));
+    }
     let mut buffer = Buffer::take(total);
     let (mut begin, mut read) = (0, 0);
     while begin < parts.len() {
@@ -145,14 +171,15 @@ fn read_chunk(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(
     Ok((cut(buffer, parts), read))
 }
 
+/// Bytes of zeros do not hold the memory that they are in.
+fn slice_of(bytes: Bytes) -> Slice {
+    if is_zero(&bytes) { Slice::Zero(bytes.len()) } else { Slice::Data(bytes) }
+}
+
 /// Views of the buffer, one for each part; a part of zeros does not hold the buffer.
 fn cut(buffer: Buffer, parts: &Parts) -> Vec<Slice> {
     let mut rest = Bytes::from_owner(buffer);
-    let slice = |(_, len): &(u64, usize)| {
-        let bytes = rest.split_to(*len);
-        if is_zero(&bytes) { Slice::Zero(*len) } else { Slice::Data(bytes) }
-    };
-    parts.iter().map(slice).collect()
+    parts.iter().map(|(_, len)| slice_of(rest.split_to(*len))).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId, Sink};
-use kintsu_plan::{BlockBinding, DIGEST_UNKNOWN};
+use kintsu_plan::{BlockBinding, DIGEST_UNKNOWN, PROBE};
 use kintsu_store::{BlockRead, BlockStore, BlockWrite, Digest, Generation, StoreError};
 use kintsu_wire::ambient::simulated;
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
@@ -125,8 +125,38 @@ fn expected(binding: &BlockBinding) -> Option<Digest> {
     binding.expect.filter(|digest| *digest != DIGEST_UNKNOWN).map(Digest)
 }
 
+/// The bytes of a probe: cheap to make, and not zero, because zeros are not sent.
+struct Noise;
+
+impl BlockSource for Noise {
+    fn read_at(&mut self, _: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        buf.fill(0xA5);
+        Ok(())
+    }
+
+    fn bytes_read(&self) -> Option<u64> {
+        Some(0)
+    }
+}
+
+/// Where the bytes of a probe end.
+struct Drain;
+
+impl BlockSink for Drain {
+    fn write_at(&mut self, _: u64, _: &[u8]) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Option<HeldBlock>, Fault> {
+        Ok(None)
+    }
+}
+
 impl Local for StoreLocal {
     fn open(&self, binding: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault> {
+        if binding.id.stripe == PROBE {
+            return Ok(Box::new(Noise));
+        }
         let opened = self.store.open(binding.id, Generation(binding.generation));
         let read = opened.map_err(|error| from_store(self.node, binding.id, &error))?;
         if read.meta().len != binding.len {
@@ -152,6 +182,9 @@ impl Local for StoreLocal {
         resume_key: u64,
         start: u64,
     ) -> Result<Output, Fault> {
+        if sink == Sink::Nothing {
+            return Ok(Output::Block(Box::new(Drain)));
+        }
         if sink != Sink::Block {
             let detail = format!("persist: expected a block as sink on an agent, got {sink:?}");
             return Err(self.fault(FaultKind::Invalid, binding.id, detail));

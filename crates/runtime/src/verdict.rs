@@ -11,11 +11,17 @@ use kintsu_wire::message::{Fault, LaneStanding, Standing, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::carried::Carried;
+
 /// How long a failed run tries to tell its peers.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 
+/// Keep-alives name this instead of a node while their lane, or the one that it waits for, keeps the limit of repairs:
+/// nobody is to blame for that wait.
+pub(crate) const NOBODY: NodeId = NodeId(u32::MAX - 1);
+
 /// How often the lanes are sampled for what they wait for.
-const LOOK: Duration = Duration::from_millis(50);
+pub const SAMPLED_EVERY: Duration = Duration::from_millis(50);
 
 /// The first fault of a run, which ends it.
 #[derive(Debug, Default)]
@@ -66,6 +72,8 @@ pub(crate) struct Tracker {
     report: Option<watch::Sender<Standing>>,
     /// Bytes read from local blocks.
     pub bytes_read: AtomicU64,
+    /// Counts what is moved.
+    pub carried: Arc<Carried>,
 }
 
 #[derive(Debug)]
@@ -93,6 +101,7 @@ impl Tracker {
     pub fn new(
         lanes: impl IntoIterator<Item = (u16, Window, usize)>,
         report: Option<watch::Sender<Standing>>,
+        carried: Arc<Carried>,
     ) -> Self {
         let progress = |(lane, window, parts)| Progress {
             lane,
@@ -101,7 +110,8 @@ impl Tracker {
             waiting: OnceLock::new(),
             waits: Mutex::default(),
         };
-        Self { lanes: lanes.into_iter().map(progress).collect(), report, bytes_read: AtomicU64::new(0) }
+        let lanes = lanes.into_iter().map(progress).collect();
+        Self { lanes, report, bytes_read: AtomicU64::new(0), carried }
     }
 
     /// A lane has started; `waiting` says what it waits for.
@@ -130,7 +140,7 @@ impl Tracker {
     /// Samples what the lanes wait for, and reports their progress, again and again; never ends.
     pub async fn look(&self) {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(SAMPLED_EVERY).await;
             for lane in &self.lanes {
                 let Some(waiting) = lane.waiting.get() else { continue };
                 let mut waits = lane.waits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,6 +161,7 @@ impl Tracker {
         };
         let running = self.lanes.iter().filter(|lane| lane.waiting.get().is_some());
         Standing {
+            at_ms: 0,
             upto: self.upto(),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             lanes: running.map(lane).collect(),
@@ -178,16 +189,23 @@ pub(crate) struct WaitState {
 }
 
 impl WaitState {
-    /// The place of this node itself. The nodes that it receives from follow, then those that it sends to.
+    /// The place of this node itself. The nodes that it receives from follow, then those that it sends to, then
+    /// [`held`](Self::held).
     pub const SELF: usize = 0;
 
     /// For this node, the nodes that it receives from, and those that it sends to.
     pub fn new(node: NodeId, from: &[NodeId], to: &[NodeId]) -> Self {
         let froms = from.iter().map(|node| Wait::From(*node));
         let tos = to.iter().map(|node| Wait::To(*node));
-        let roots = [&[node], from, to].concat().into_iter().map(|node| AtomicU32::new(node.0)).collect();
-        let places = std::iter::once(Wait::Own).chain(froms).chain(tos).collect();
+        let roots = [&[node], from, to, &[NOBODY]].concat();
+        let roots = roots.into_iter().map(|node| AtomicU32::new(node.0)).collect();
+        let places = std::iter::once(Wait::Own).chain(froms).chain(tos).chain([Wait::Held]).collect();
         Self { now: AtomicUsize::new(Self::SELF), places, roots }
+    }
+
+    /// The place of waits for which no node is to blame: a background lane keeps the limit.
+    pub fn held(&self) -> usize {
+        self.places.len() - 1
     }
 
     /// The lane now waits for the node at `place`.
@@ -232,7 +250,7 @@ mod tests {
         let window = |phase| Window { start: 0, end: 100, step_bytes: 10, w: 1, period: 2, phase, share: 1 };
         let lane = |phase: u16| (phase, window(phase.into()), 1);
         let (report, seen) = watch::channel(Standing::default());
-        let tracker = Tracker::new([lane(0), lane(1)], Some(report));
+        let tracker = Tracker::new([lane(0), lane(1)], Some(report), Arc::default());
         assert_eq!(tracker.upto(), 0);
         tracker.advance(0, 0, 3);
         assert_eq!(tracker.upto(), 10);

@@ -4,11 +4,14 @@
 mod support;
 
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{LayoutKind, Method, Program, Repair, repair};
+use kintsu_runtime::{Carried, GiveWay};
 use kintsu_store::block_path;
+use kintsu_wire::PROTOCOL_VERSION;
 use kintsu_wire::frame::{self, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
 use kintsu_wire::message::{Fault, FaultKind, RunOutcome};
 use support::{SLICE, Site, quick, slices, within};
@@ -69,6 +72,21 @@ fn culprit(outcome: &RunOutcome) -> (FaultKind, NodeId) {
 }
 
 const METHODS: [Method; 3] = [Method::Conventional, Method::Ppr, Method::Pipeline];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_keeps_the_limit_of_repairs_is_not_stalled_however_long_its_steps_wait() {
+    for method in METHODS {
+        let mut broken = broken(method, 2 * SLICE as usize).await;
+        let limits = &mut broken.site.limits;
+        (limits.stall, limits.keep_alive) = (Duration::from_millis(250), Duration::from_millis(50));
+        let way = Arc::new(GiveWay::default());
+        // All nodes together send a slice every 0.3 s.
+        way.limit(u64::from(SLICE) * 10 / 3);
+        broken.site.carried = Arc::new(Carried::in_background(way));
+        broken.site.succeed(&broken.programs, None).await;
+        assert!(broken.site.has(broken.requestor, 1));
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_killed_in_the_middle_is_lost() {
@@ -146,7 +164,8 @@ async fn frames_that_make_no_sense_are_refused_with_the_reason() {
         bytes[32..].copy_from_slice(&crc.to_le_bytes());
         bytes
     };
-    let version = forged(4, &9u16.to_le_bytes());
+    let other = (PROTOCOL_VERSION + 1) as u16;
+    let version = forged(4, &other.to_le_bytes());
     let oversized = forged(24, &(MAX_PAYLOAD_BYTES as u32 + 1).to_le_bytes());
     let flip: Spoil = |program| {
         let mut frames = slices(program, 2);
@@ -167,7 +186,7 @@ async fn frames_that_make_no_sense_are_refused_with_the_reason() {
     let made = |spoil: Spoil| move |program: &Program| spoil(program);
     type Case = (Box<dyn Fn(&Program) -> Vec<u8> + Send>, &'static str);
     let cases: Vec<Case> = vec![
-        (Box::new(move |_| version.clone()), "expected 6, got 9"),
+        (Box::new(move |_| version.clone()), "another version of the protocol"),
         (Box::new(move |_| oversized.clone()), "oversized frame"),
         (Box::new(|_| b"GET / HTTP/1.1\r\nHost: kintsu.invalid\r\n\r\n".to_vec()), "magic"),
         (Box::new(made(flip)), "checksum of the payload"),

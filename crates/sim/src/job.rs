@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::NodeId;
+use kintsu_plan::traffic::{Transfers, Way};
 use kintsu_plan::{Plan, Topology};
 
 use crate::fair::Use;
-use crate::transfers::{Transfer, Way, depths, transfers};
 use crate::{Network, Overheads, SimError};
 
 /// When a node sends on what it receives.
@@ -47,7 +47,7 @@ pub struct Stage {
 pub struct Traffic {
     /// Between nodes.
     pub moved: f64,
-    /// Of these, between racks.
+    /// Of these, across racks.
     pub across_racks: f64,
 }
 
@@ -82,7 +82,7 @@ impl RepairModel {
         let mut job = Self::default();
         for lane in &plan.lanes {
             let moves = LaneFlows {
-                transfers: transfers(&lane.placed.lower()?, overheads),
+                transfers: Transfers::of(&lane.placed.lower()?, overheads.disks()).grouped(),
                 w: lane.placed.graph.w().max(1) as f64,
                 bytes: block_bytes as f64 * f64::from(lane.share) / period,
                 rate: plan.rate_of(lane.share).map_or(f64::INFINITY, |rate| rate.get() as f64),
@@ -108,7 +108,7 @@ impl RepairModel {
 }
 
 struct LaneFlows<'a> {
-    transfers: Vec<Transfer>,
+    transfers: Transfers,
     w: f64,
     bytes: f64,
     /// Upper limit on the rate of its first senders, in payload bytes of a block a second.
@@ -120,13 +120,12 @@ struct LaneFlows<'a> {
 
 impl LaneFlows<'_> {
     fn count(&self, job: &mut RepairModel) {
-        for transfer in &self.transfers {
+        for transfer in self.transfers.iter() {
             let Way::Between(from, to) = transfer.way else { continue };
             job.nodes.extend([from, to]);
             let bytes = self.bytes * f64::from(transfer.symbols) / self.w;
             job.traffic.moved += bytes;
-            let racks = (self.topology.rack(from), self.topology.rack(to));
-            if matches!(racks, (Some(a), Some(b)) if a != b) {
+            if self.topology.across_racks(from, to) {
                 job.traffic.across_racks += bytes;
             }
         }
@@ -136,14 +135,14 @@ impl LaneFlows<'_> {
     fn pipelined(&self, slice: f64, stages: &mut Vec<Stage>) {
         let wire = self.overheads.on_wire(slice) / slice;
         let mut loads: BTreeMap<u32, f64> = BTreeMap::new();
-        for transfer in &self.transfers {
+        for transfer in self.transfers.iter() {
             // The flow counts bytes on the wire; disks carry only the payload.
             let part = if matches!(transfer.way, Way::Between(..)) { 1.0 } else { 1.0 / wire };
             for link in self.network.numbered(transfer.way, self.topology) {
                 *loads.entry(link).or_default() += part * f64::from(transfer.symbols) / self.w;
             }
         }
-        let depth = depths(&self.transfers).into_iter().max().unwrap_or(0);
+        let depth = self.transfers.depth();
         let filled = self.bytes + slice * depth.saturating_sub(1) as f64;
         let handled = match self.overheads.slice_seconds > 0.0 {
             true => slice / self.overheads.slice_seconds,
@@ -158,7 +157,7 @@ impl LaneFlows<'_> {
 
     /// Each transfer as a flow of its round.
     fn rounds(&self, stages: &mut Vec<Stage>) {
-        for (transfer, depth) in self.transfers.iter().zip(depths(&self.transfers)) {
+        for (transfer, depth) in self.transfers.iter().zip(self.transfers.depths()) {
             let between = matches!(transfer.way, Way::Between(..));
             let links = self.network.numbered(transfer.way, self.topology);
             let uses = links.map(|link| Use { link, weight: 1.0 }).collect();

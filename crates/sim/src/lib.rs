@@ -6,7 +6,7 @@
 //!
 //! - [`simulate`] plays one plan slice by slice, for the time of a single repair;
 //! - [`fluid`] plays many repairs as flows; [`recover`] makes these flows from the stripes of a [`Cluster`] that
-//!   lost blocks.
+//!   lost blocks; [`schedule`] makes them by a scheduler of [`kintsu_plan::many`].
 //!
 //! What this is not: a model of processors, of TCP, or of failures during a repair. Nothing here reads a
 //! clock, does I/O or makes a choice that is not a function of a given seed.
@@ -17,17 +17,18 @@ pub mod fair;
 mod floor;
 pub mod fluid;
 mod job;
+mod many;
 mod network;
 mod overheads;
 mod recovery;
 mod slices;
-mod transfers;
 mod turns;
 
 pub use cluster::{Cluster, Failure, LostStripe, Spread};
 pub use error::SimError;
 pub use job::{Grain, RepairModel, Stage, StageFlow, Traffic};
-pub use network::{Link, Network};
+pub use many::{Recovered, Scheduled, least_seconds, schedule};
+pub use network::Network;
 pub use overheads::Overheads;
 pub use recovery::{Options, Outcome, Scheme, recover, requestors};
 pub use slices::{Passage, Simulated, passages, simulate};

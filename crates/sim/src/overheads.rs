@@ -1,5 +1,6 @@
 //! The overheads of moving a slice.
 
+use kintsu_plan::traffic::Disks;
 use serde::{Deserialize, Serialize};
 
 use crate::SimError;
@@ -57,6 +58,11 @@ impl Overheads {
     /// Seconds by which a hop delays a slice, apart from its bytes.
     pub fn hop(&self) -> f64 {
         self.slice_seconds + self.hop_seconds
+    }
+
+    /// The disks whose transfers take time.
+    pub(crate) fn disks(&self) -> Disks {
+        Disks { reads: self.disk_read.is_some(), writes: self.disk_write.is_some() }
     }
 
     /// Accepts finite values that are not negative, `wire` of 1 or more, and disk rates above zero.

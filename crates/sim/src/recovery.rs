@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::slice::Chunks;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_plan::optimal::node;
+use kintsu_plan::many::bound as recovery_bound;
 use kintsu_plan::{
     DamagedStripe, Method, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology,
     even_cluster, repair,
@@ -57,40 +57,53 @@ impl Scheme {
     pub const ALL: [Self; 6] =
         [Self::Conventional, Self::Ppr, Self::PushRep, Self::PushSur, Self::Pipeline, Self::Optimal];
 
-    fn method(self) -> Method {
+    /// What there is to know about it.
+    const fn row(self) -> Row {
         match self {
-            Self::Conventional => Method::Conventional,
-            Self::Ppr => Method::Ppr,
-            Self::Pipeline => Method::Pipeline,
-            Self::PushRep | Self::PushSur => Method::Flat,
-            Self::Optimal => Method::Optimal,
+            Self::Conventional => Row::streamed("conventional", Method::Conventional),
+            Self::Ppr => Row { whole_blocks: true, ..Row::streamed("ppr", Method::Ppr) },
+            Self::Pipeline => Row::streamed("pipeline", Method::Pipeline),
+            Self::PushRep => Row::push("push-rep", Some(1)),
+            Self::PushSur => Row::push("push-sur", None),
+            Self::Optimal => Row::streamed("optimal", Method::Optimal),
         }
     }
 
     /// The number of requestors of this scheme when the options ask for `asked`.
     fn requestors(self, asked: Option<usize>) -> Option<usize> {
-        match self {
-            Self::PushRep => Some(1),
-            Self::PushSur => None,
-            _ => asked,
-        }
+        self.row().push.unwrap_or(asked)
     }
 
-    fn pushes(self) -> bool {
-        matches!(self, Self::PushRep | Self::PushSur)
+    /// Whether its stripes are assigned together.
+    fn together(self) -> bool {
+        Schedule::Balanced.together(self.row().method)
+    }
+}
+
+/// A scheme.
+struct Row {
+    name: &'static str,
+    /// The method of its plans.
+    method: Method,
+    /// Whether nodes send on only whole blocks.
+    whole_blocks: bool,
+    /// For PUSH, whose repairs are a chain block after block: how many requestors there are; `None` for all.
+    push: Option<Option<usize>>,
+}
+
+impl Row {
+    const fn streamed(name: &'static str, method: Method) -> Self {
+        Self { name, method, whole_blocks: false, push: None }
+    }
+
+    const fn push(name: &'static str, requestors: Option<usize>) -> Self {
+        Self { name, method: Method::Flat, whole_blocks: true, push: Some(requestors) }
     }
 }
 
 impl std::fmt::Display for Scheme {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Conventional => "conventional",
-            Self::Ppr => "ppr",
-            Self::Pipeline => "pipeline",
-            Self::PushRep => "push-rep",
-            Self::PushSur => "push-sur",
-            Self::Optimal => "optimal",
-        })
+        f.write_str(self.row().name)
     }
 }
 
@@ -110,7 +123,7 @@ impl std::str::FromStr for Scheme {
 pub struct Options {
     /// The number of nodes that get repaired blocks, spread over the remaining nodes; `None`: all of them.
     pub requestors: Option<usize>,
-    /// The unit of pipelining.
+    /// The unit of pipelining; 0: what each plan takes by default ([`Plan::slice_bytes`]).
     pub slice_bytes: u64,
     /// Repairs under way at one time; `None`: as many as keep all links busy.
     pub at_once: Option<usize>,
@@ -165,14 +178,13 @@ pub fn recover(
         topology.nodes.get_mut(node).into_iter().for_each(|node| node.usable = false);
     }
     let network = Network::new(&topology, &options.overheads);
-    let mut planner = Planner::new(cluster, &topology, lost, scheme, options)?;
-    let grain = match scheme {
-        Scheme::Conventional | Scheme::Pipeline | Scheme::Optimal => Grain::Slices(options.slice_bytes),
-        Scheme::Ppr | Scheme::PushRep | Scheme::PushSur => Grain::Blocks,
-    };
     let limits = limits(&topology, cluster, scheme, lost.len(), options);
-    let job =
-        |plan| RepairModel::of(&plan, &network, &topology, cluster.block_bytes, grain, &options.overheads);
+    let mut planner = Planner::new(cluster, &topology, lost, scheme, options)?;
+    planner.ends_together = lost.len() <= limits.at_once.min(WINDOW);
+    let job = |plan| {
+        let grain = grain(&plan, scheme.row().whole_blocks, options, cluster.block_bytes)?;
+        RepairModel::of(&plan, &network, &topology, cluster.block_bytes, grain, &options.overheads)
+    };
     let jobs = std::iter::from_fn(|| {
         let stripe = planner.next(cluster)?;
         Some(planner.plan(&cluster.view(stripe), stripe).and_then(job))
@@ -193,6 +205,20 @@ pub fn recover(
         across_racks_per_block: per_block(played.traffic.across_racks),
         across_racks_bytes: played.traffic.across_racks.round() as u64,
         at_once: limits.at_once.min(lost.len()),
+    })
+}
+
+/// When the nodes of a plan send on what they receive.
+pub(crate) fn grain(
+    plan: &Plan,
+    whole: bool,
+    options: &Options,
+    block_bytes: u64,
+) -> Result<Grain, SimError> {
+    Ok(match (whole, options.slice_bytes) {
+        (true, _) => Grain::Blocks,
+        (false, 0) => Grain::Slices(plan.slice_bytes(block_bytes)?.into()),
+        (false, bytes) => Grain::Slices(bytes),
     })
 }
 
@@ -218,11 +244,14 @@ fn bound(
     }
     let requestors = requestors(topology, count);
     let floor = floor(cluster, topology, lost, &requestors, fewest_helpers(cluster)?);
-    // A stripe that has a block on every requestor is repaired at another node.
-    let comes = |stripe: &&LostStripe| requestors.iter().any(|node| !stripe.homes.contains(&Some(*node)));
+    // A stripe with too few requestors that have no block of it is repaired at other nodes too.
+    let comes = |stripe: &&LostStripe| {
+        let free = requestors.iter().filter(|node| !stripe.homes.contains(&Some(**node)));
+        free.count() >= stripe.lost().len()
+    };
     let losses: Option<Vec<_>> =
         lost.iter().filter(comes).map(|stripe| cluster.waiting(stripe).loss()).collect();
-    Ok(Some(losses.map_or(0.0, |losses| node::bound(&losses, &requestors, topology)).max(floor)))
+    Ok(Some(losses.map_or(0.0, |losses| recovery_bound(&losses, &requestors, topology)).max(floor)))
 }
 
 /// The number of helpers in the smallest repair of one block.
@@ -251,11 +280,12 @@ fn limits(
     options: &Options,
 ) -> Limits {
     // A PUSH repair keeps one link busy at a time, the others as many as there are helpers.
-    let nodes_at_work = if scheme.pushes() { 1 } else { cluster.code.k() + 1 };
-    let streams = if scheme == Scheme::Optimal { STREAMS_OF_TREES } else { STREAMS_A_NODE };
+    let pushes = scheme.row().push.is_some();
+    let nodes_at_work = if pushes { 1 } else { cluster.code.k() + 1 };
+    let streams = if scheme.together() { STREAMS_OF_TREES } else { STREAMS_A_NODE };
     let busy = (streams * topology.nodes.len()).div_ceil(nodes_at_work);
     let at_once = options.at_once.unwrap_or(busy);
-    let rounds = if scheme.pushes() { cluster.code.k() } else { 1 };
+    let rounds = if pushes { cluster.code.k() } else { 1 };
     let steps = stripes.saturating_mul(rounds).saturating_mul(at_once.min(stripes));
     let tolerance = if steps <= EXACT_FLOWS { 0.0 } else { TOLERANCE };
     Limits { at_once, per_node: options.per_node, tolerance }
@@ -274,6 +304,8 @@ struct Planner<'a> {
     requestors: VecDeque<NodeId>,
     /// Blocks of a stripe that a rack may have.
     most_in_rack: usize,
+    /// Whether all repairs run at once, so that they can be paced to end together.
+    ends_together: bool,
 }
 
 impl<'a> Planner<'a> {
@@ -298,6 +330,7 @@ impl<'a> Planner<'a> {
             shares: Shares::default(),
             requestors: requestors(topology, count).into(),
             most_in_rack: (code.n() - code.k()).max(1),
+            ends_together: false,
         })
     }
 
@@ -306,7 +339,7 @@ impl<'a> Planner<'a> {
         if self.ready.is_empty() {
             let window = self.windows.next()?;
             self.ready.extend(window);
-            if self.scheme == Scheme::Optimal {
+            if self.scheme.together() {
                 let turns = self.assign(cluster, window);
                 self.ready.make_contiguous().sort_by_key(|stripe| turns.get(&stripe.id).copied());
             }
@@ -323,8 +356,12 @@ impl<'a> Planner<'a> {
         narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= requestors.contains(id));
         let mut waiting: Vec<DamagedStripe> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
         for topology in [&narrow, self.topology] {
-            let (schedule, method) = (Schedule::Balanced, self.scheme.method());
-            let assigned = self.recovery.window(schedule, method, &mut self.shares, topology, &waiting);
+            let (schedule, method) = (Schedule::Balanced, self.scheme.row().method);
+            let mut assigned = self.recovery.window(schedule, method, &mut self.shares, topology, &waiting);
+            if !self.ends_together {
+                assigned.iter_mut().flatten().for_each(|assignment| assignment.rate = None);
+                self.recovery.keep(assigned.iter().flatten());
+            }
             turns.extend(assigned.iter().flatten().map(|assigned| (assigned.stripe.0, assigned.turn)));
             let left = waiting.into_iter().zip(assigned).filter(|(_, assigned)| assigned.is_err());
             waiting = left.map(|(waiting, _)| waiting).collect();
@@ -334,12 +371,13 @@ impl<'a> Planner<'a> {
 
     fn plan(&mut self, view: &StripeView, stripe: &LostStripe) -> Result<Plan, SimError> {
         let lost = stripe.lost();
-        let requestors = match self.scheme {
-            Scheme::Optimal => self.recovery.requestors(view, self.topology, &lost)?,
-            _ => self.requestors(stripe, &lost)?,
+        let requestors = match self.scheme.together() {
+            true => self.recovery.requestors(view, self.topology, &lost)?,
+            false => self.requestors(stripe, &lost)?,
         };
-        let wanted = Repair { lost, requestors, method: self.scheme.method() };
-        let RepairPlan { plan, .. } = match self.scheme.pushes() {
+        let row = self.scheme.row();
+        let wanted = Repair { lost, requestors, method: row.method };
+        let RepairPlan { plan, .. } = match row.push.is_some() {
             true => repair(view, self.topology, &wanted, &|_| 0, &[])?,
             false => self.recovery.assign(view, self.topology, &wanted, &[])?,
         };

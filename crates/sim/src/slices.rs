@@ -13,13 +13,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use kintsu_dag::NodeId;
+use kintsu_plan::traffic::{Link, Loads, Transfers, Way};
 use kintsu_plan::{MOST_STEP_BYTES, Plan, RunMode, Topology};
 use serde::Serialize;
 
-use crate::network::passed;
-use crate::transfers::{Transfer, Way, transfers};
 use crate::turns::Turns;
-use crate::{Link, Network, Overheads, SimError};
+use crate::{Network, Overheads, SimError};
 
 /// After this many slices a plan is taken to be in a steady state; twice as many are played.
 const STRIDE_SLICES: u64 = 512;
@@ -127,7 +126,7 @@ fn step(plan: &Plan, block_bytes: u64, slice_bytes: u64, overheads: &Overheads) 
 
 /// A lane's transfers and its share.
 struct LaneMoves {
-    transfers: Vec<Transfer>,
+    transfers: Transfers,
     /// The least time between the starts of its first transfers for two successive steps.
     interval: f64,
     w: u64,
@@ -153,7 +152,7 @@ fn lanes(plan: &Plan, slice_bytes: u64, overheads: &Overheads) -> Result<Vec<Lan
     let mut phase = 0;
     let lanes = plan.lanes.iter().map(|lane| {
         let moves = LaneMoves {
-            transfers: transfers(&lane.placed.lower()?, overheads),
+            transfers: Transfers::of(&lane.placed.lower()?, overheads.disks()).grouped(),
             interval: plan.rate_of(lane.share).map_or(0.0, |rate| slice_bytes as f64 / rate.get() as f64),
             w: lane.placed.graph.w().max(1) as u64,
             share: lane.share,
@@ -173,16 +172,14 @@ fn link_bytes(
     block_bytes: u64,
     slice_bytes: u64,
 ) -> BTreeMap<Link, u64> {
-    let mut links = BTreeMap::new();
+    let mut loads = Loads::default();
     for lane in lanes {
         let symbol: u64 = lane.steps(block_bytes, slice_bytes).sum();
-        for transfer in &lane.transfers {
-            for link in passed(transfer.way, topology) {
-                *links.entry(link).or_default() += symbol * u64::from(transfer.symbols);
-            }
+        for transfer in lane.transfers.iter() {
+            loads.add(topology, transfer.way, symbol * u64::from(transfer.symbols));
         }
     }
-    links
+    loads.into_map()
 }
 
 /// A connection: its transfers in order, step after step.

@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::NodeId;
-
-use crate::transfers::{Transfer, Way};
+use kintsu_plan::traffic::{Transfer, Way};
 
 /// Where the nodes of one lane are. Instance `i` is transfer `i % count` of step `i / count`.
 pub(crate) struct Turns {

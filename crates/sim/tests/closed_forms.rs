@@ -6,10 +6,11 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::Link;
 use kintsu_plan::{
     Account, Layout, LayoutKind, Method, Plan, Rates, Repair, StripeView, Topology, even_cluster, repair,
 };
-use kintsu_sim::{Link, Overheads, simulate};
+use kintsu_sim::{Overheads, simulate};
 
 const RATE: u64 = 1_000_000;
 const BLOCK: u64 = 6_000_000;

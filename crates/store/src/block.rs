@@ -23,8 +23,8 @@ pub trait BlockStore: Send + Sync + 'static {
 
     /// Begins a block of `len` bytes with a checksum for each `unit_bytes` (a power of two from
     /// [`LEAST_UNIT_BYTES`](crate::LEAST_UNIT_BYTES) to [`UNIT_BYTES`](crate::UNIT_BYTES)), invisible until
-    /// [`BlockWrite::finish`]; takes its space now. `label` goes into the block's header: at most
-    /// [`MOST_LABEL_BYTES`](crate::MOST_LABEL_BYTES) that mean nothing to the store.
+    /// [`BlockWrite::finish`]; takes its space now, that of a short block when it is written. `label` goes into the
+    /// block's header: at most [`MOST_LABEL_BYTES`](crate::MOST_LABEL_BYTES) that mean nothing to the store.
     ///
     /// # Errors
     /// `Vanished`; `Full`; `Busy` while another writer has this id; `Stale` if a later generation is there (the

@@ -12,6 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
 
+/// The unit in which the kernel counts what a device has carried.
+const SECTOR: u64 = 512;
+
 /// A file system.
 pub(crate) trait Disk: Send + Sync + 'static {
     /// Opens a file for reading.
@@ -36,6 +39,8 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn now_unix(&self) -> u64;
     /// Bytes (in all, free) of the medium under a path.
     fn space(&self, path: &Path) -> io::Result<(u64, u64)>;
+    /// Bytes that the device under a path has read and written, if the system tells.
+    fn carried(&self, path: &Path) -> Option<(u64, u64)>;
     /// Takes an exclusive lock on a file (created if absent), held until the guard is dropped; `None` at once if
     /// another process holds it.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>>;
@@ -130,6 +135,15 @@ impl Disk for RealDisk {
     fn space(&self, path: &Path) -> io::Result<(u64, u64)> {
         let stat = rustix::fs::statvfs(path)?;
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
+    }
+
+    fn carried(&self, path: &Path) -> Option<(u64, u64)> {
+        let device = rustix::fs::stat(path).ok()?.st_dev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let row = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+        let mut numbers = row.split_whitespace().map(str::parse::<u64>);
+        let (read, written) = (numbers.nth(2)?.ok()?, numbers.nth(3)?.ok()?);
+        Some((read.saturating_mul(SECTOR), written.saturating_mul(SECTOR)))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {

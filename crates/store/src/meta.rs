@@ -115,6 +115,8 @@ pub struct Usage {
     pub capacity_bytes: u64,
     /// Bytes that can still be written to it.
     pub free_bytes: u64,
+    /// Bytes that its device has read and written, for whatever program; `None` if the system does not tell.
+    pub carried: Option<(u64, u64)>,
 }
 
 #[cfg(test)]

@@ -418,6 +418,10 @@ impl Disk for SimDisk {
         Ok((capacity, capacity.saturating_sub(medium.used())))
     }
 
+    fn carried(&self, _path: &Path) -> Option<(u64, u64)> {
+        None
+    }
+
     fn lock(&self, _path: &Path) -> io::Result<Option<Box<dyn Send + Sync>>> {
         self.medium().operation()?;
         Ok(Some(Box::new(())))

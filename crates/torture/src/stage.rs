@@ -152,6 +152,8 @@ impl Stage {
             metadata_copies: 0,
             rebuild: self.rebuild.load(Ordering::Relaxed),
             medium: Some(Arc::new(Seat(machine.clone()))),
+            // What others carry on the links of this machine is no part of a history.
+            measure: false,
             ..Config::new(&machine.dir, self.coordinator())
         };
         match Coordinator::start(config).await {

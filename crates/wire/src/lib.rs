@@ -24,7 +24,7 @@ pub use identity::{ClusterId, FolderId, Seen};
 pub use security::{Credentials, TrustedNetwork, check_listen, other_cluster, words};
 
 /// The version of both protocols. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
 pub const VERSION_KEY: &str = "kintsu-protocol";

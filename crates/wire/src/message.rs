@@ -8,8 +8,10 @@ mod health;
 mod job;
 mod label;
 mod object;
+mod rates;
 mod rebuild;
 mod run;
+mod settings;
 mod space;
 
 pub use attributes::*;
@@ -20,8 +22,10 @@ pub use health::*;
 pub use job::*;
 pub use label::*;
 pub use object::*;
+pub use rates::*;
 pub use rebuild::*;
 pub use run::*;
+pub use settings::*;
 pub use space::*;
 
 pub use kintsu_code::Definition;

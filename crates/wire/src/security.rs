@@ -270,8 +270,21 @@ pub fn words(refusal: &Status) -> String {
             )
         }
         "" => format!("no reason given ({})", refusal.code().description().to_lowercase()),
-        words => words.to_owned(),
+        words => match root(refusal) {
+            // What broke a connection is said by the error at the root only.
+            Some(root) if !words.contains(&root) => format!("{words}: {root}"),
+            _ => words.to_owned(),
+        },
     }
+}
+
+/// The text of the error at the root.
+fn root(error: &dyn std::error::Error) -> Option<String> {
+    let mut root = error.source()?;
+    while let Some(deeper) = root.source() {
+        root = deeper;
+    }
+    Some(root.to_string())
 }
 
 impl Interceptor for Incoming {
@@ -355,10 +368,10 @@ mod tests {
         }
 
         let mut request = Request::new(());
-        request.metadata_mut().insert(VERSION_KEY, "7".parse().unwrap());
+        request.metadata_mut().insert(VERSION_KEY, (PROTOCOL_VERSION + 1).to_string().parse().unwrap());
         let status = Incoming::new(&Credentials::none()).call(request).unwrap_err();
         assert!(
-            status.message().contains(&format!("expected {PROTOCOL_VERSION}, got 7")),
+            status.message().contains(&format!("expected {PROTOCOL_VERSION}, got {}", PROTOCOL_VERSION + 1)),
             "{}",
             status.message()
         );

@@ -83,7 +83,8 @@ pub(super) fn search(
 }
 
 /// Names of this family with n blocks, k of them data, and any locality r that leaves room for the tolerated
-/// losses but not much more, or any number d of helpers that needs only few sub-blocks.
+/// losses but not much more, or any number d of helpers that needs only few
+/// sub-blocks, or any number alpha of sub-blocks.
 fn names(family: &Family, n: usize, k: usize, tolerate: usize) -> Vec<String> {
     let has = |name: &str| family.keys.iter().any(|key| key.name == name);
     // Local parities reduce the distance: d <= n - k - ceil(k / r) + 2. Global parities beyond those that the
@@ -101,18 +102,28 @@ fn names(family: &Family, n: usize, k: usize, tolerate: usize) -> Vec<String> {
         s.checked_pow((n - 1).div_ceil(s) as u32).is_some_and(|w| w <= MAX_SUB_BLOCKS)
     };
     let helpers: Vec<usize> = if has("d") { (k..n).filter(few).collect() } else { vec![0] };
-    let name = |r: usize, d: usize| {
+    let divisions: Vec<usize> = if has("alpha") { (2..=n - k).collect() } else { vec![0] };
+    let better: &[bool] =
+        if family.keys.iter().any(|key| key.better.is_some()) { &[true, false] } else { &[false] };
+    let name = |r: usize, d: usize, alpha: usize, better: bool| {
         let value = |key: &kintsu_code::Key| match key.name {
             "n" => Some(format!("n={n}")),
             "k" => Some(format!("k={k}")),
             "r" => Some(format!("r={r}")),
             "d" => Some(format!("d={d}")),
-            _ => None,
+            "alpha" => Some(format!("alpha={alpha}")),
+            name => key.better.filter(|_| better).map(|value| format!("{name}={value}")),
         };
         let keys: Vec<_> = family.keys.iter().filter_map(value).collect();
         format!("{}:{}", family.name, keys.join(","))
     };
-    localities.iter().flat_map(|&r| helpers.iter().map(move |&d| (r, d))).map(|(r, d)| name(r, d)).collect()
+    let mut names = Vec::new();
+    for (&r, &d) in localities.iter().flat_map(|r| helpers.iter().map(move |d| (r, d))) {
+        for &alpha in &divisions {
+            names.extend(better.iter().map(|&better| name(r, d, alpha, better)));
+        }
+    }
+    names
 }
 
 impl Against {

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_client::{Client, ClientError, Jobs, PutOptions};
-use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
-use kintsu_dag::{BlockId, NodeId, RackId};
+use kintsu_cluster::Options;
+use kintsu_coordinator::Config;
+use kintsu_dag::BlockId;
 use kintsu_store::{BlockStore, FileStore};
 use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeState, ObjectInfo, StripeInfo};
 use tempfile::TempDir;
@@ -25,7 +24,6 @@ pub const RS: &str = "rs:n=5,k=3";
 /// Two local groups of three, four parities, on ten blocks.
 pub const LRC: &str = "azure-lrc:n=10,k=6,r=3";
 
-const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Blocks of four cells.
@@ -42,12 +40,9 @@ pub fn options(code: &str, encoding: Encoding) -> PutOptions {
 pub struct Cluster {
     /// Where the coordinator listens.
     pub endpoint: String,
-    racks: u32,
     nodes: u32,
-    grace: Duration,
-    agents: BTreeMap<u32, AgentHandle>,
-    coordinator: Option<CoordinatorHandle>,
-    dir: TempDir,
+    running: kintsu_cluster::Cluster,
+    _dir: TempDir,
 }
 
 impl Cluster {
@@ -59,31 +54,21 @@ impl Cluster {
     /// Blocks of a node that has been dead for `grace` are repaired.
     pub async fn with_grace(nodes: u32, racks: u32, grace: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let coordinator = coordinator(dir.path(), LOOPBACK, grace).await;
-        let endpoint = coordinator.addr().to_string();
-        let (agents, coordinator) = (BTreeMap::new(), Some(coordinator));
-        let mut cluster = Self { endpoint, racks, nodes, grace, agents, coordinator, dir };
-        let started = (0..nodes).map(|id| cluster.agent(id));
-        let started = futures::future::join_all(started).await;
-        cluster.agents.extend((0..).zip(started));
-        cluster
-    }
-
-    fn agent(&self, id: u32) -> impl Future<Output = AgentHandle> + use<> {
-        let config = self.agent_config(id);
-        async { Agent::start(config).await.unwrap() }
-    }
-
-    fn agent_config(&self, id: u32) -> AgentConfig {
-        AgentConfig {
-            node: Some(NodeId(id)),
-            rack: RackId(id % self.racks),
-            ..AgentConfig::new(self.node_dir(id), self.endpoint.clone())
-        }
+        let options = Options::new(dir.path(), nodes, racks);
+        let coordinator = Config {
+            heartbeat: Duration::from_millis(100),
+            dead_after: Duration::from_millis(800),
+            lease: Duration::from_secs(2),
+            grant: 3,
+            grace,
+            ..options.coordinator
+        };
+        let running = kintsu_cluster::Cluster::start(Options { coordinator, ..options }).await.unwrap();
+        Self { endpoint: running.endpoint(), nodes, running, _dir: dir }
     }
 
     fn node_dir(&self, id: u32) -> PathBuf {
-        self.dir.path().join(format!("node-{id}"))
+        self.running.node_dir(id)
     }
 
     /// A new client.
@@ -93,13 +78,12 @@ impl Cluster {
 
     /// Ends a node's agent without telling anybody.
     pub async fn kill(&mut self, id: u32) {
-        self.agents.remove(&id).expect("a running node").shutdown().await;
+        assert!(self.running.kill_node(id).await, "node {id} is not running");
     }
 
     /// Starts a node again on what its directory holds.
     pub async fn start_node(&mut self, id: u32) {
-        let agent = self.agent(id).await;
-        self.agents.insert(id, agent);
+        self.running.start_node(id).await.unwrap();
         self.until_state(id, NodeState::Alive).await;
     }
 
@@ -110,8 +94,7 @@ impl Cluster {
         over: impl FnOnce(FileStore) -> Arc<dyn BlockStore> + Send + 'static,
     ) {
         let open = |dir: &Path| FileStore::open(dir).map(over);
-        let agent = Agent::start_on(self.agent_config(id), open).await.unwrap();
-        self.agents.insert(id, agent);
+        self.running.start_node_on(id, open).await.unwrap();
         self.until_state(id, NodeState::Alive).await;
     }
 
@@ -124,11 +107,7 @@ impl Cluster {
 
     /// Ends the coordinator and starts it again, on the same address.
     pub async fn restart_coordinator(&mut self) {
-        let before = self.coordinator.take().expect("a running coordinator");
-        let addr = before.addr();
-        before.shutdown();
-        before.wait().await.unwrap();
-        self.coordinator = Some(coordinator(self.dir.path(), addr, self.grace).await);
+        self.running.restart_coordinator().await.unwrap();
     }
 
     /// Puts bytes.
@@ -256,16 +235,4 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
             path => files.push(path),
         }
     }
-}
-
-async fn coordinator(dir: &Path, listen: SocketAddr, grace: Duration) -> CoordinatorHandle {
-    let config = Config {
-        heartbeat: Duration::from_millis(100),
-        dead_after: Duration::from_millis(800),
-        lease: Duration::from_secs(2),
-        grant: 3,
-        grace,
-        ..Config::new(dir.join("coordinator"), listen)
-    };
-    Coordinator::start(config).await.unwrap()
 }

@@ -11,14 +11,12 @@ use kintsu_dag::{NodeId, StripeId};
 use kintsu_wire::message::{AbsentBlock, DamagedStripe};
 
 use crate::cluster::Cluster;
-use crate::engine::damage::{self, Harm};
+use crate::engine::damage::{self, Harm, Harmed};
 use crate::error::Result;
-use crate::meta::{Snapshot, StripeRecord};
+use crate::meta::Snapshot;
 
 /// Rows of a page.
 const PAGE: usize = 8192;
-/// Most objects that are named.
-const NAMED: usize = 3;
 /// The result of a scan is reused for this many times the scan's duration,
 const REST: u64 = 20;
 /// but not at all if the scan took less than this: the status of a small cluster is never old.
@@ -39,6 +37,11 @@ pub struct Scanned {
 }
 
 impl Scanned {
+    /// Whether a stripe is unreadable or would be after one more loss.
+    pub fn is_endangered(&self) -> bool {
+        self.unreadable.0 > 0 || self.reduced.contains_key(&0)
+    }
+
     /// Stripes with blocks that cannot be read.
     pub fn degraded(&self) -> u64 {
         self.unreadable.0 + self.reduced.values().sum::<u64>()
@@ -151,14 +154,6 @@ pub async fn describe(
     cluster.meta.off(look).await
 }
 
-/// Whether a stripe can be read while these nodes are gone.
-///
-/// # Errors
-/// The metadata contradict themselves.
-pub fn readable(cluster: &Cluster, stripe: &StripeRecord, gone: &BTreeSet<NodeId>) -> Result<bool> {
-    Ok(damage::readable(stripe, cluster.code(stripe.code)?.as_ref(), gone))
-}
-
 /// The stripes that need the block of a node: they could not be read while this node and those in `gone` are
 /// gone. Scans the blocks of the node, page by page. Blocking.
 ///
@@ -171,8 +166,7 @@ pub fn needing(
     mut gone: BTreeSet<NodeId>,
 ) -> Result<Harm> {
     gone.insert(node);
-    let mut harm = Harm::default();
-    let mut owners: HashSet<u64> = HashSet::new();
+    let mut harmed = Harmed::default();
     let mut after = None;
     loop {
         let page = snapshot.placed(node, after, PAGE)?;
@@ -180,16 +174,8 @@ pub fn needing(
         after = Some(last.stripe);
         for id in &page {
             let Some(stripe) = snapshot.stripe(id.stripe)? else { continue };
-            let held = stripe.block(id.index).is_some_and(|b| !b.lost);
-            if !held || readable(cluster, &stripe, &gone)? {
-                continue;
-            }
-            harm.stripes += 1;
-            if owners.insert(stripe.owner) && harm.names.len() < NAMED {
-                harm.names.extend(snapshot.name(stripe.owner)?);
-            }
+            harmed.look(&stripe, id.index, cluster.code(stripe.code)?.as_ref(), &gone);
         }
     }
-    harm.objects = owners.len() as u64;
-    Ok(harm)
+    harmed.end(|owner| snapshot.name(owner))
 }

@@ -1,7 +1,6 @@
 //! Has nodes read blocks again that were reported as bad, and records the results ([`crate::engine::doubt`]).
 //! Few blocks are read again at the same time.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use super::ticks::repair_now;
 use crate::answer::answer;
 use crate::cluster::Cluster;
 use crate::engine::census::Proof;
-use crate::engine::doubt::{self, Shown};
+use crate::engine::doubt::{self, Rereading, Shown};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{LostBlock, Meta};
 
@@ -87,31 +86,26 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
 /// # Errors
 /// The disk fails.
 pub async fn reverify(cluster: &Arc<Cluster>, blocks: Vec<(BlockId, NodeId)>) -> Result<Vec<BlockId>> {
-    let (mut sound, mut bad, mut away) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut rereading = Rereading::default();
     for (id, node) in blocks {
-        if away.contains(&node) {
+        if !rereading.reads(node) {
             continue;
         }
-        let why = cluster.meta.off(move |meta| meta.snapshot()?.why_lost(id)).await?;
-        let Some(why) = why else { continue };
+        let why_lost = move |meta: &Meta| meta.snapshot()?.why_lost(id);
+        let Some(why) = cluster.meta.off(why_lost).await? else { continue };
         match doubt(cluster, LostBlock { id, node, why }).await {
-            Ok(true) => bad.push(id),
-            Ok(false) => {
-                if cluster.meta.off(move |meta| meta.snapshot()?.why_lost(id)).await?.is_none() {
-                    sound.push(id);
-                }
-            }
+            Ok(lost) => rereading.read(id, lost, cluster.meta.off(why_lost).await?.is_some()),
             Err(CoordinatorError::Unavailable { reason, .. }) => {
                 tracing::info!("{id} cannot be read again on {node}: {reason}");
-                away.insert(node);
+                rereading.away(node);
             }
             Err(error) => return Err(error),
         }
     }
-    if !bad.is_empty() {
-        repair_now(cluster, bad, None);
+    if !rereading.bad.is_empty() {
+        repair_now(cluster, rereading.bad, None);
     }
-    Ok(sound)
+    Ok(rereading.sound)
 }
 
 /// As [`reverify`], for all blocks of a node whose flag only reading them can clear.

@@ -8,13 +8,15 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{StripeView, copy};
 use kintsu_wire::message::{BlockRef, JobReport};
 
+use super::Listener;
 use super::doubts::doubt;
 use super::guard::guarded;
-use super::jobs::Job;
+use super::jobs::{self, Job};
 use super::run::{ReadyPlan, run};
 use super::ticks::{AUTOMATIC_SLICE, repair_now};
 use crate::cluster::{Cluster, lock};
 use crate::engine::drain::{Drain, Found, Move, Passed, Ran, Used};
+use crate::engine::jobs::Work;
 use crate::engine::repair::Tally;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{Meta, Snapshot};
@@ -22,10 +24,52 @@ use crate::meta::{Meta, Snapshot};
 /// Rows of a page.
 const PAGE: usize = 256;
 
-/// Moves all blocks of a node elsewhere, as this job.
-pub async fn drain(cluster: Arc<Cluster>, node: NodeId, job: Job) {
-    let end = guarded(drain_all(&cluster, node, &job)).await;
-    job.end(end).await;
+/// Begins to move all blocks of a node elsewhere, or follows the job that does so already. The order is recorded: it
+/// stays in force over restarts until it is revoked.
+///
+/// # Errors
+/// The disk fails.
+pub async fn order(cluster: &Arc<Cluster>, node: NodeId, listener: Listener) -> Result<()> {
+    if let Some(id) = cluster.jobs.look(|jobs| jobs.drain_of(node)) {
+        return jobs::follow(cluster, id, listener);
+    }
+    // Set first: a stripe that is granted after the drain is recorded must avoid the node.
+    let before = cluster.members().set_draining(node, true);
+    let ordered = cluster.meta.off(move |meta| meta.change_node(node, |record| record.draining = true)).await;
+    if let Err(error) = ordered {
+        cluster.members().set_draining(node, before);
+        return Err(error);
+    }
+    begin(cluster, node, Some(listener));
+    Ok(())
+}
+
+/// Goes on with a drain that a restart interrupted, if blocks are left on the node or puts may bring some.
+///
+/// # Errors
+/// The disk fails.
+pub async fn go_on(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
+    let look = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let placed = snapshot.tallies()?.get(&node).map_or(0, |tally| tally.0);
+        Ok((placed, snapshot.puts_on(node)?))
+    };
+    let (placed, puts) = cluster.meta.off(look).await?;
+    let runs = cluster.jobs.look(|jobs| jobs.drain_of(node)).is_some();
+    if placed + puts > 0 && !runs {
+        tracing::info!("the drain of {node} goes on; left: {placed} blocks, {puts} puts");
+        begin(cluster, node, None);
+    }
+    Ok(())
+}
+
+fn begin(cluster: &Arc<Cluster>, node: NodeId, listener: Option<Listener>) {
+    let job = Job::begin(cluster, Work::Drain(node), format!("node {}", node.0), listener);
+    let worker = cluster.clone();
+    cluster.spawn(async move {
+        let end = guarded(drain_all(&worker, node, &job)).await;
+        job.end(end).await;
+    });
 }
 
 async fn drain_all(cluster: &Arc<Cluster>, node: NodeId, job: &Job) -> Result<JobReport> {
@@ -79,6 +123,7 @@ async fn pass(
             futures::stream::iter(drain.due(page).into_iter().take_while(|_| !job.is_cancelled()))
                 .map(|id| async move {
                     let mut tally = Tally::default();
+                    job.unpaused().await;
                     (id, move_block(cluster, id, node, used, &mut tally).await, tally)
                 })
                 .buffer_unordered(cluster.config.parallel.max(1));

@@ -39,6 +39,7 @@ async fn encode_all(cluster: &Arc<Cluster>, name: &str, job: &Job) -> Result<Job
     let mut stripes = futures::stream::iter(ids.take_while(|_| !job.is_cancelled()))
         .map(|id| async move {
             let mut tally = Tally::default();
+            job.unpaused().await;
             let encoded = encode_stripe(cluster, id, &mut tally).await;
             (id, encoded, tally)
         })

@@ -12,7 +12,7 @@ use super::commit::{LOOK_BATCH, look};
 use super::quarantine::settle_quarantine;
 use crate::cluster::Cluster;
 use crate::engine::enroll::{self, Late, Older, OutOfTurn, Page, Range, Reported};
-use crate::engine::identity::Applicant;
+use crate::engine::identity::{Applicant, belongs};
 use crate::engine::places::Place;
 use crate::engine::quarantine::Unknown;
 use crate::error::{CoordinatorError, Result};
@@ -26,18 +26,11 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// # Errors
 /// The agent belongs to another cluster or another node, or another live agent has its id; the disk fails.
 pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Registered> {
-    if let Some(other) = request.cluster.filter(|other| *other != cluster.id) {
-        tracing::warn!(
-            "{} belongs to cluster {other}, not to this one, {}: refused",
-            request.dir,
-            cluster.id
-        );
-        return Err(CoordinatorError::Conflict {
-            what: format!("registration of {}", request.dir),
-            expected: format!("a folder of cluster {}", cluster.id),
-            got: format!("one of cluster {other}; nothing was changed"),
-        });
-    }
+    belongs(cluster.id, request.cluster, &request.dir).map_err(|refused| {
+        let error = CoordinatorError::from(refused);
+        tracing::warn!("{error}");
+        error
+    })?;
     if let Some(node) = request.node {
         check_rival(cluster, node, request.control, request.incarnation).await?;
     }

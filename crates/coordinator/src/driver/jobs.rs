@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use futures::future::join_all;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{JobEvent, JobInfo, JobReport};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{Listener, repair_jobs};
 use crate::cluster::{Cluster, lock};
-use crate::engine::jobs::{Jobs, NewJob, NotCancelled, Now, Work};
+use crate::engine::jobs::{Jobs, NewJob, Now, Refused, Work};
 use crate::error::{CoordinatorError, Result};
 
 /// All jobs of one start of the coordinator.
@@ -33,6 +34,7 @@ struct Inner {
 struct Side {
     listeners: Vec<Listener>,
     cancelled: CancellationToken,
+    paused: watch::Sender<bool>,
 }
 
 impl JobTable {
@@ -67,6 +69,7 @@ pub struct Job {
     table: Arc<JobTable>,
     id: u64,
     cancelled: CancellationToken,
+    paused: watch::Receiver<bool>,
 }
 
 impl Job {
@@ -78,7 +81,7 @@ impl Job {
         let mut inner = table.inner();
         let id = inner.jobs.begin(new, now);
         let (began, side) = (inner.jobs.info(id, now.ms), Side::default());
-        let cancelled = side.cancelled.clone();
+        let (cancelled, paused) = (side.cancelled.clone(), side.paused.subscribe());
         let side = inner.running.entry(id).or_insert(side);
         if let (Some(listener), Some(began)) = (listener, began) {
             // A listener that is gone or full by now is none.
@@ -87,7 +90,7 @@ impl Job {
             }
         }
         drop(inner);
-        Self { table, id, cancelled }
+        Self { table, id, cancelled, paused }
     }
 
     /// Its id.
@@ -136,6 +139,16 @@ impl Job {
         self.cancelled.is_cancelled()
     }
 
+    /// Waits as long as it is paused.
+    pub async fn unpaused(&self) {
+        let mut paused = self.paused.clone();
+        tokio::select! {
+            // The sender lives as long as the job.
+            _ = paused.wait_for(|paused| !paused) => {}
+            () = self.cancelled() => {}
+        }
+    }
+
     /// Waits until it is cancelled.
     pub async fn cancelled(&self) {
         self.cancelled.cancelled().await;
@@ -177,7 +190,7 @@ pub fn follow(cluster: &Cluster, id: u64, listener: Listener) -> Result<()> {
 pub async fn cancel(cluster: &Arc<Cluster>, id: u64) -> Result<JobInfo> {
     let work = {
         let mut inner = cluster.jobs.inner();
-        let work = inner.jobs.cancel(id).map_err(|why| refused(id, why))?;
+        let work = inner.jobs.cancel(id).map_err(|why| refused(id, "cancelling", why))?;
         if let Some(side) = inner.running.get(&id) {
             side.cancelled.cancel();
         }
@@ -189,6 +202,27 @@ pub async fn cancel(cluster: &Arc<Cluster>, id: u64) -> Result<JobInfo> {
         Work::Encode | Work::Scrub | Work::Wipe(_) => {}
     }
     tracing::info!("job {id} is cancelled");
+    cluster.jobs.look(|jobs| jobs.info(id, cluster.jobs.now_ms())).ok_or_else(|| unknown(id))
+}
+
+/// Has a job pause, or go on. What it has begun is finished first.
+///
+/// # Errors
+/// `NotFound`; `Conflict` for a job that has ended or cannot be paused.
+pub fn pause(cluster: &Arc<Cluster>, id: u64, pause: bool) -> Result<JobInfo> {
+    let doing = if pause { "pausing" } else { "resuming" };
+    let work = {
+        let mut inner = cluster.jobs.inner();
+        let work = inner.jobs.pause(id, pause).map_err(|why| refused(id, doing, why))?;
+        if let Some(side) = inner.running.get(&id) {
+            side.paused.send_replace(pause);
+        }
+        work
+    };
+    if work == Work::Repair {
+        repair_jobs::pause(cluster, id, pause);
+    }
+    tracing::info!("{doing} job {id}");
     cluster.jobs.look(|jobs| jobs.info(id, cluster.jobs.now_ms())).ok_or_else(|| unknown(id))
 }
 
@@ -213,14 +247,14 @@ fn unknown(id: u64) -> CoordinatorError {
     CoordinatorError::NotFound { what: "job", name: id.to_string() }
 }
 
-fn refused(id: u64, why: NotCancelled) -> CoordinatorError {
+fn refused(id: u64, doing: &str, why: Refused) -> CoordinatorError {
     let got = match why {
-        NotCancelled::Unknown => return unknown(id),
-        NotCancelled::Ended => "one that has ended: `kintsu jobs` lists those that run",
-        NotCancelled::Wipe => "a wipe: it has begun to delete blocks, and must come to its end",
+        Refused::Unknown => return unknown(id),
+        Refused::Ended => "one that has ended: `kintsu jobs` lists those that run",
+        Refused::Wipe => "a wipe: it has begun to delete blocks, and must come to its end",
     };
     CoordinatorError::Conflict {
-        what: format!("cancelling job {id}"),
+        what: format!("{doing} job {id}"),
         expected: "a job that runs and can be left".into(),
         got: got.into(),
     }

@@ -7,7 +7,7 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 
 use crate::cluster::Cluster;
 use crate::engine::assign::{Dealt, Due, Scene, assign};
-use crate::engine::damage::unavailable;
+use crate::engine::damage::{bears, unavailable};
 use crate::engine::repair::{Order, Want};
 use crate::error::Result;
 use crate::meta::{Meta, Snapshot, StripeRecord};
@@ -18,6 +18,9 @@ const PAGE: usize = 256;
 /// Rows per page if the trees of its stripes are planned together: the larger the page, the more evenly the
 /// links are loaded.
 const PAGE_TOGETHER: usize = 1024;
+
+/// Most ranges of rows that are read for one page, so that a page does not take long where few stripes are damaged.
+const MOST_RANGES: usize = 64;
 
 /// What a repair job is to repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +54,8 @@ impl Source {
 /// Where the next page of a source begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageStart {
+    /// For sources of several ranges: whether the stripes that lost several blocks have all been returned.
+    rest: bool,
     /// For sources of several ranges: which one.
     part: usize,
     /// The last stripe of the previous page.
@@ -87,12 +92,15 @@ pub async fn page(
     let down = cluster.members().down();
     let worker = cluster.clone();
     let look = move |meta: &Meta| {
+        let first = place == PageStart::default();
         let snapshot = meta.snapshot()?;
-        let Found { due, next } = find(&worker, &snapshot, &down, source, place, &order)?;
+        let Found { due, next } = fill(&worker, &snapshot, &down, &source, place, &order)?;
         let (topology, readable) = worker.nodes();
         let topology = order.narrow(topology);
         let slow = worker.slow_nodes().now(worker.now_ms());
-        let scene = Scene { topology: &topology, readable: &readable, slow: &slow };
+        let whole = first && next.is_none();
+        let at_once = (worker.config.repairs, worker.config.repairs_per_link);
+        let scene = Scene { topology: &topology, readable: &readable, slow: &slow, whole, at_once };
         // Planning may take a while, so it works on a copy: other repairs go on meanwhile.
         let mut recovery = worker.recovery().clone();
         let (wants, assigned) = assign(&order, scene, &mut recovery, &mut dealt, due);
@@ -102,25 +110,78 @@ pub async fn page(
     cluster.meta.off(look).await
 }
 
+/// Plans stripes of a job again that wait, for the links as they are now.
+///
+/// # Errors
+/// The disk fails.
+pub async fn plan_again(
+    cluster: &Arc<Cluster>,
+    order: Order,
+    wanted: Vec<(StripeId, Vec<BlockIndex>)>,
+) -> Result<Vec<Want>> {
+    let down = cluster.members().down();
+    let worker = cluster.clone();
+    let look = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let search = Search { cluster: &worker, snapshot: &snapshot, down: &down, rows: PAGE };
+        let mut due = Vec::with_capacity(wanted.len());
+        for (id, blocks) in wanted {
+            if let Some(stripe) = snapshot.stripe(id)? {
+                due.extend(search.due(id, stripe, blocks)?);
+            }
+        }
+        let (topology, readable) = worker.nodes();
+        let topology = order.narrow(topology);
+        let slow = worker.slow_nodes().now(worker.now_ms());
+        let scene =
+            Scene { topology: &topology, readable: &readable, slow: &slow, whole: false, at_once: (0, 0) };
+        let mut recovery = worker.recovery().clone();
+        let (wants, assigned) = assign(&order, scene, &mut recovery, &mut Dealt::default(), due);
+        worker.recovery().keep(&assigned);
+        Ok(wants)
+    };
+    cluster.meta.off(look).await
+}
+
+/// Ranges of rows until a page has enough stripes to plan together, or there are no more.
+fn fill(
+    cluster: &Cluster,
+    snapshot: &Snapshot,
+    down: &BTreeSet<NodeId>,
+    source: &Source,
+    place: PageStart,
+    order: &Order,
+) -> Result<Found> {
+    let mut page = find(cluster, snapshot, down, source, place, order)?;
+    let mut known: BTreeSet<StripeId> = page.due.iter().map(|due| due.want.stripe).collect();
+    for _ in 1..MOST_RANGES {
+        let Some(next) = page.next.take_if(|_| page.due.len() < PAGE) else { break };
+        let more = find(cluster, snapshot, down, source, next, order)?;
+        page.due.extend(more.due.into_iter().filter(|due| known.insert(due.want.stripe)));
+        page.next = more.next;
+    }
+    Ok(page)
+}
+
 fn find(
     cluster: &Cluster,
     snapshot: &Snapshot,
     down: &BTreeSet<NodeId>,
-    source: Source,
+    source: &Source,
     place: PageStart,
     order: &Order,
 ) -> Result<Found> {
     let rows = if order.together() { PAGE_TOGETHER } else { PAGE };
     let search = Search { cluster, snapshot, down, rows };
     match source {
-        Source::Node(node) => search.node(node, place, &|stripe, index| {
+        Source::Node(node) => search.node(*node, place, &|_, stripe, index| {
             let block = stripe.block(index);
             block.filter(|b| b.lost || down.contains(&b.node)).map(|_| vec![index]).unwrap_or_default()
         }),
-        Source::Object(name) => search.object(&name, place),
-        Source::Everything(nodes) => search.parts(&nodes, down, place),
-        Source::Overdue(nodes) => search.parts(&nodes, &nodes.iter().copied().collect(), place),
-        Source::Blocks(blocks) => search.blocks(&blocks),
+        Source::Object(name) => search.object(name, place),
+        Source::Everything(nodes) => search.parts(nodes, down, place),
+        Source::Overdue(nodes) => search.parts(nodes, &nodes.iter().copied().collect(), place),
+        Source::Blocks(blocks) => search.blocks(blocks),
     }
 }
 
@@ -137,13 +198,13 @@ impl Search<'_> {
         &self,
         node: NodeId,
         place: PageStart,
-        choose: &dyn Fn(&StripeRecord, BlockIndex) -> Vec<BlockIndex>,
+        choose: &dyn Fn(StripeId, &StripeRecord, BlockIndex) -> Vec<BlockIndex>,
     ) -> Result<Found> {
         let rows = self.snapshot.placed(node, place.after, self.rows)?;
         let mut due = Vec::new();
         for id in &rows {
             if let Some(stripe) = self.snapshot.stripe(id.stripe)? {
-                let blocks = choose(&stripe, id.index);
+                let blocks = choose(id.stripe, &stripe, id.index);
                 due.extend(self.due(id.stripe, stripe, blocks)?);
             }
         }
@@ -167,34 +228,48 @@ impl Search<'_> {
         Ok(Found { due, next })
     }
 
-    /// The flagged blocks first, then node after node. A stripe that an earlier part has returned is not
-    /// returned again.
+    /// The flagged blocks first, then node after node: once for the stripes that lost several blocks, and once for the
+    /// others. A stripe that an earlier part has returned is not returned again.
     fn parts(&self, nodes: &[NodeId], gone: &BTreeSet<NodeId>, mut place: PageStart) -> Result<Found> {
+        let rest = place.rest;
+        let choose = |id: StripeId, blocks: Vec<BlockIndex>| {
+            // A stripe that lost more since the first round is not waiting yet.
+            let now =
+                if rest { blocks.len() == 1 || !self.cluster.queue().has(id) } else { blocks.len() > 1 };
+            if now { blocks } else { Vec::new() }
+        };
         let mut page = match place.part.checked_sub(1) {
-            None => self.flagged(gone, place.clone())?,
+            None => self.flagged(gone, place.clone(), &choose)?,
             Some(i) if i < nodes.len() => {
                 let before = &nodes[..i];
-                self.node(nodes[i], place.clone(), &|stripe, _| {
+                self.node(nodes[i], place.clone(), &|id, stripe, _| {
                     let seen = stripe.made().any(|(_, b)| b.lost || before.contains(&b.node));
-                    if seen { Vec::new() } else { unavailable(stripe, gone) }
+                    if seen { Vec::new() } else { choose(id, unavailable(stripe, gone)) }
                 })?
             }
             Some(_) => Found::default(),
         };
         if page.next.is_none() && place.part < nodes.len() {
-            place = PageStart { part: place.part + 1, after: None, seen: 0 };
+            place = PageStart { part: place.part + 1, after: None, ..place };
             page.next = Some(place);
+        } else if page.next.is_none() && !rest {
+            page.next = Some(PageStart { rest: true, ..PageStart::default() });
         }
         Ok(page)
     }
 
-    fn flagged(&self, gone: &BTreeSet<NodeId>, place: PageStart) -> Result<Found> {
+    fn flagged(
+        &self,
+        gone: &BTreeSet<NodeId>,
+        place: PageStart,
+        choose: &dyn Fn(StripeId, Vec<BlockIndex>) -> Vec<BlockIndex>,
+    ) -> Result<Found> {
         let rows = self.snapshot.lost(place.after, self.rows)?;
         let mut due = Vec::new();
         let stripes: BTreeSet<StripeId> = rows.iter().map(|(id, _)| id.stripe).collect();
         for id in stripes {
             if let Some(stripe) = self.snapshot.stripe(id)? {
-                let blocks = unavailable(&stripe, gone);
+                let blocks = choose(id, unavailable(&stripe, gone));
                 due.extend(self.due(id, stripe, blocks)?);
             }
         }
@@ -222,7 +297,9 @@ impl Search<'_> {
         }
         let stripe = self.cluster.known(id, record)?;
         let bytes = blocks.iter().map(|b| stripe.block_len(*b)).sum();
-        let want = Want { stripe: id, blocks, bytes, nodes: BTreeSet::new() };
+        // What cannot be read now may wait for news of nodes, so it goes last.
+        let bears = bears(&stripe.record, stripe.code.as_ref(), self.down).unwrap_or(u64::MAX);
+        let want = Want { stripe: id, blocks, bytes, bears, nodes: BTreeSet::new(), loads: Vec::new() };
         let sweeping = self.cluster.sweeping(self.snapshot, id)?;
         Ok(Some(Due { want, stripe, sweeping }))
     }

@@ -116,7 +116,7 @@ impl Patient<'_> {
         let cluster = self.cluster;
         let (generation, expect) = (repair.generation(), repair.expect());
         let mut reported = 0;
-        let mut speed = SpeedWatch::new(cluster, repair.whole());
+        let mut speed = SpeedWatch::new(cluster, repair.id(), repair.whole());
         let mut last: Option<Fault> = None;
         loop {
             let attempt = match (plan(cluster, repair, &mut self.waits).await, &last) {

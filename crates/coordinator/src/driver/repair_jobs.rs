@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::guard::guarded;
 use super::jobs::Job;
 use super::pages::{PageStart, Source, page};
-use super::{Listener, repair};
+use super::{Listener, pages, repair};
 use crate::cluster::Cluster;
 use crate::engine::assign::Dealt;
 use crate::engine::jobs::Work;
@@ -121,7 +121,15 @@ async fn fetch(cluster: &Arc<Cluster>, id: RepairJobId) {
             }
         }
     };
-    let commands = cluster.queue().page(id, wants, last);
+    let rates = cluster.rates();
+    let (commands, known) = {
+        let mut queue = cluster.queue();
+        queue.know(rates);
+        (queue.page(id, wants, last), queue.progress(id))
+    };
+    if let (Some((done, total)), Some(job)) = (known, cluster.repair_jobs().get(&id)) {
+        job.job.progress(done, total, "repairing");
+    }
     act(cluster, commands);
 }
 
@@ -155,13 +163,50 @@ fn finish(cluster: &Arc<Cluster>, id: RepairJobId, mut result: RepairResult) {
     });
 }
 
+fn by_number(cluster: &Cluster, number: u64) -> Option<RepairJobId> {
+    let repair_jobs = cluster.repair_jobs();
+    repair_jobs.iter().find(|(_, job)| job.job.id() == number).map(|(id, _)| *id)
+}
+
+/// Has the repair job with this number in the table of jobs begin no stripe until it is resumed, or resumes it.
+pub fn pause(cluster: &Arc<Cluster>, number: u64, pause: bool) {
+    if let Some(id) = by_number(cluster, number) {
+        let commands = cluster.queue().pause(id, pause);
+        act(cluster, commands);
+    }
+}
+
+/// Time has passed: plans again what waits, if links have changed.
+pub fn plan_again(cluster: &Arc<Cluster>) {
+    let jobs: Vec<(RepairJobId, Order)> = {
+        let repair_jobs = cluster.repair_jobs();
+        let together = repair_jobs.iter().filter(|(_, job)| job.order.together());
+        together.map(|(id, job)| (*id, job.order.clone())).collect()
+    };
+    let waiting = |queue: &crate::engine::repair::Queue, id: RepairJobId| !queue.waiting(id).is_empty();
+    let waits = jobs.iter().any(|(id, _)| waiting(&cluster.queue(), *id));
+    let rates = cluster.rates();
+    if !cluster.phases().tick(cluster.now_ms(), &rates, waits) {
+        return;
+    }
+    for (id, order) in jobs {
+        let worker = cluster.clone();
+        cluster.spawn(async move {
+            let wanted = worker.queue().waiting(id);
+            match guarded(pages::plan_again(&worker, order, wanted)).await {
+                Ok(wants) => {
+                    let commands = worker.queue().planned_again(wants);
+                    act(&worker, commands);
+                }
+                Err(error) => tracing::warn!("repairs that wait were not planned again: {error}"),
+            }
+        });
+    }
+}
+
 /// Has the repair job with this number in the table of jobs end early: stripes under repair are finished.
 pub fn cancel(cluster: &Arc<Cluster>, number: u64) {
-    let found = {
-        let repair_jobs = cluster.repair_jobs();
-        repair_jobs.iter().find(|(_, job)| job.job.id() == number).map(|(id, _)| *id)
-    };
-    if let Some(id) = found {
+    if let Some(id) = by_number(cluster, number) {
         let (unwanted, commands) = cluster.queue().cancel(id);
         unwanted.into_iter().for_each(|stripe| cluster.recovery().release(stripe));
         act(cluster, commands);

@@ -68,6 +68,8 @@ async fn scrub_node(
     let unavailable = |s: tonic::Status| CoordinatorError::Unavailable { node, reason: s.message().into() };
     let mut events = cluster.agent(node)?.scrub(Nothing {}).await.map_err(unavailable)?.into_inner();
     loop {
+        // The agent waits, too, when nobody takes its results.
+        job.unpaused().await;
         let event = tokio::select! {
             event = events.message() => event.map_err(unavailable)?,
             // The agent stops when nobody takes its results.

@@ -6,37 +6,44 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kintsu_dag::NodeId;
-use kintsu_plan::{PlanError, Program, Topology};
+use kintsu_dag::{NodeId, StripeId};
+use kintsu_plan::{PlanError, Program, Stragglers, Topology, predicted};
 use kintsu_runtime::{Conducted, Observed};
 use tokio::sync::watch;
 
 use super::run::{ReadyPlan, run_watched};
+use super::steering::Wheel;
+use super::{repair_jobs, steering};
 use crate::cluster::Cluster;
-use crate::engine::repair::{Attempt, RepairSpeed, Slow, StripeRepair, suspects};
+use crate::engine::repair::{Attempt, RepairSpeed, Slow, StripeRepair, others_are_fine, suspects};
 
-/// Time between two measurements of the speed, in milliseconds.
-const LOOK_MS: u64 = 250;
+/// Time between two measurements of the speed, in milliseconds, of a repair that runs alone. In a crowd it is longer, up
+/// to so many times.
+const LOOK_MS: u64 = 50;
+const CROWD: u64 = 5;
 /// The nodes that others wait for are judged over at least this many measurements, and over at least as long
 /// a time as the speed is measured.
 const LOOKS: usize = 5;
+/// The block size for which a rate is computed.
+const PER_BLOCK: u64 = 1 << 30;
 
 /// Watches the speed of one repair, as long as it lasts.
 pub struct SpeedWatch {
     cluster: Arc<Cluster>,
     speed: RepairSpeed,
     repair: u64,
+    stripe: StripeId,
     began_ms: u64,
     made: u64,
 }
 
 impl SpeedWatch {
-    /// A repair begins whose blocks have at most `whole` bytes.
-    pub fn new(cluster: &Arc<Cluster>, whole: u64) -> Self {
+    /// A repair of a stripe begins whose blocks have at most `whole` bytes.
+    pub fn new(cluster: &Arc<Cluster>, stripe: StripeId, whole: u64) -> Self {
         let repair = cluster.next_number().0;
         cluster.speeds().begun(repair);
         let speed = RepairSpeed::new(repair, whole);
-        Self { cluster: cluster.clone(), speed, repair, began_ms: cluster.now_ms(), made: 0 }
+        Self { cluster: cluster.clone(), speed, repair, stripe, began_ms: cluster.now_ms(), made: 0 }
     }
 }
 
@@ -45,6 +52,7 @@ impl Drop for SpeedWatch {
         let now_ms = self.cluster.now_ms();
         let took_ms = now_ms.saturating_sub(self.began_ms);
         self.cluster.speeds().ended(self.repair, now_ms, self.made, took_ms);
+        self.cluster.steering().ended(self.stripe);
     }
 }
 
@@ -63,9 +71,20 @@ pub async fn run_on(
     let (watcher, seen) = watch::channel(Observed::default());
     let running = run_watched(cluster, job, Some(watcher), &cancel);
     tokio::pin!(running);
+    let mut wheel = steering::begin(cluster, repair, attempt);
+    let endures = repair.order().method.row().stragglers == Stragglers::Endure;
+    let goes_around = wheel.is_none() && !endures;
     let ran = tokio::select! {
         ran = &mut running => ran,
-        (slow, nodes) = speed_watch.hold_up(repair, attempt, seen) => {
+        steer = Wheel::turned(&mut wheel) => {
+            cancel.cancel();
+            let ran = running.await;
+            if let Ok((_, Conducted { upto, fault: Some(_), .. })) = &ran {
+                steering::follow(cluster, repair, *upto, steer, &mut wheel).await;
+            }
+            ran
+        }
+        (slow, nodes) = speed_watch.hold_up(repair, attempt, seen, goes_around) => {
             cancel.cancel();
             let ran = running.await;
             // The attempt may have ended by itself meanwhile; then no node is to be avoided.
@@ -87,27 +106,38 @@ pub async fn run_on(
 }
 
 impl SpeedWatch {
-    /// Completes when an attempt is slow because of nodes that it can do without; returns these nodes.
+    /// Completes when an attempt is slow because of nodes that it can do without; returns these nodes. Never completes
+    /// if the attempt is not to go around nodes.
     async fn hold_up(
         &mut self,
         repair: &StripeRepair,
         attempt: &Attempt,
         seen: watch::Receiver<Observed>,
+        goes_around: bool,
     ) -> (Slow, Vec<NodeId>) {
-        self.speed.begin(self.cluster.now_ms(), attempt.start);
+        self.speed.begin(self.cluster.now_ms(), attempt.start, self.promised(attempt));
         let nodes = [attempt.helpers(), attempt.plan.requestors.clone()].concat();
         self.cluster.speeds().goes(self.repair, nodes);
-        let mut looks = VecDeque::from([Observed::default()]);
+        let mut looks = VecDeque::from([(self.cluster.now_ms(), Observed::default())]);
         loop {
-            tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-            let now = seen.borrow().clone();
+            let look_ms = LOOK_MS * (self.cluster.speeds().running() as u64).min(CROWD);
+            tokio::time::sleep(Duration::from_millis(look_ms)).await;
+            let (now_ms, now) = (self.cluster.now_ms(), seen.borrow().clone());
             let upto = now.upto.max(attempt.start);
-            let slow = self.speed.note(self.cluster.now_ms(), upto, &mut self.cluster.speeds());
-            if let Some(slow) = slow {
-                let suspected = suspects(&looks[0], &now, &attempt.plan.requestors);
+            let commands = self.cluster.queue().reached(repair.id(), upto, repair.whole());
+            repair_jobs::act(&self.cluster, commands);
+            if self.cluster.steering().has(repair.id()) {
+                let blamed = suspects(&looks[0].1, &now, &attempt.plan.requestors);
+                self.cluster.steering().reached(repair.id(), upto, &now, blamed);
+            }
+            let slow = self.speed.note(now_ms, upto, &mut self.cluster.speeds());
+            if let Some(slow) = slow.filter(|_| goes_around) {
+                let (since_ms, before) = &looks[0];
+                let suspected = suspects(before, &now, &attempt.plan.requestors);
+                let fine = others_are_fine(before, &now, &suspected, now_ms.saturating_sub(*since_ms));
                 let (topology, _) = self.cluster.nodes();
                 // Checking whether other nodes can replace these means planning again, so it comes last.
-                if !self.any_busy(&suspected, &topology) {
+                if fine && !self.any_busy(&suspected, &topology) {
                     let (repair, attempt) = (repair.clone(), attempt.clone());
                     let plan = move || repair.could_spare(&attempt, &suspected, &topology);
                     // If planning panics, no node is avoided.
@@ -117,12 +147,22 @@ impl SpeedWatch {
                     }
                 }
             }
-            looks.push_back(now);
-            let kept = (self.cluster.speeds().window_ms() / LOOK_MS) as usize;
+            looks.push_back((now_ms, now));
+            let kept = (self.cluster.speeds().window_ms() / look_ms) as usize;
             while looks.len() > kept.max(LOOKS) {
                 looks.pop_front();
             }
         }
+    }
+
+    /// What the plan of an attempt promises if nothing else runs, in bytes of every block per millisecond.
+    fn promised(&self, attempt: &Attempt) -> Option<f64> {
+        let (mut topology, _) = self.cluster.nodes();
+        topology.rates = self.cluster.sure_rates();
+        let plan = &attempt.plan.plan;
+        let seconds = predicted(plan, &topology, PER_BLOCK).ok().filter(|seconds| *seconds > 0.0)?;
+        let paced = plan.rate_limit().map_or(f64::INFINITY, |rate| rate.get() as f64);
+        Some((PER_BLOCK as f64 / seconds).min(paced) / 1000.0)
     }
 
     /// Whether all repairs together keep one of these nodes busy.

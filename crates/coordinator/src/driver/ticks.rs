@@ -8,7 +8,7 @@ use kintsu_dag::NodeId;
 use super::doubts::reverify_node;
 use super::guard::guarded;
 use super::pages::Source;
-use super::{repair_jobs, start_repairs, wipe};
+use super::{damage, drain, measure, repair_jobs, start_repairs, steering, wipe};
 use crate::cluster::Cluster;
 use crate::engine::members::Change;
 use crate::engine::repair::Order;
@@ -34,11 +34,20 @@ pub async fn ticks(cluster: Arc<Cluster>) {
 
 async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
     let now_ms = cluster.now_ms();
+    give_way(cluster, now_ms).await?;
+    let nodes: Vec<NodeId> = cluster.members().iter().map(|(node, _)| node).collect();
+    let mut rates = cluster.rates();
+    cluster.give_way().cap(&mut rates, nodes);
+    cluster.queue().know(rates);
+    steering::steer(cluster);
+    repair_jobs::plan_again(cluster);
     let due = {
         let (mut members, mut leases, mut gate) = (cluster.members(), cluster.leases(), cluster.gate());
         let (mut auto, wipes) = (cluster.auto(), cluster.wipes());
+        let (told, links) = (cluster.told_rates(), cluster.bandwidth());
+        let links = cluster.config.measure.then_some((&*links, &*told));
         let (members, leases, gate) = (&mut *members, &mut *leases, &mut *gate);
-        ticks.tick(now_ms, Machines { members, leases, gate, auto: &mut auto, wipes: &wipes })
+        ticks.tick(now_ms, Machines { members, leases, gate, auto: &mut auto, wipes: &wipes, links })
     };
     for due in due {
         match due {
@@ -62,9 +71,29 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
                 );
             }
             Due::Wipe(node) => wipe::go_on(cluster, node),
+            Due::Measure => {
+                let worker = cluster.clone();
+                cluster.spawn(async move {
+                    if let Err(error) = guarded(measure(&worker)).await {
+                        tracing::debug!("links were not measured: {error}");
+                    }
+                });
+            }
+            Due::Drain(node) => drain::go_on(cluster, node).await?,
             Due::Repairs(overdue) => start_due_repairs(cluster, overdue).await?,
         }
     }
+    Ok(())
+}
+
+/// Has the limit of repairs follow what users feel.
+async fn give_way(cluster: &Arc<Cluster>, now_ms: u64) -> Result<()> {
+    let asks = cluster.give_way().asks_for_damage(now_ms);
+    if asks {
+        let endangered = cluster.queue().jobs() > 0 && damage(cluster).await?.is_endangered();
+        cluster.give_way().endangers(endangered);
+    }
+    cluster.give_way().tick(now_ms);
     Ok(())
 }
 

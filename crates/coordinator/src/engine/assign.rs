@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{NodeId, StripeId};
-use kintsu_plan::{Assignment, DamagedStripe, Recovery, Shares, Topology};
+use kintsu_plan::many::{self, Disks};
+use kintsu_plan::{Assignment, DamagedStripe, Recovery, Schedule, Shares, Topology};
 
-use super::repair::{Losses, Order, Want};
+use super::repair::{Losses, Order, Want, fit_together, loads};
 use super::slow;
 use super::stripe::Stripe;
 
@@ -41,6 +42,10 @@ pub struct Scene<'a> {
     pub readable: &'a BTreeSet<NodeId>,
     /// Nodes that were found slow, the most recently found first.
     pub slow: &'a [NodeId],
+    /// Whether the page has all stripes of its job.
+    pub whole: bool,
+    /// How many stripes may be repaired at once, and how many of them may always share a link.
+    pub at_once: (usize, u64),
 }
 
 /// Fills in which nodes take part in repairing each stripe, and sorts the stripes into the order in which
@@ -56,15 +61,36 @@ pub fn assign(
     waiting.iter().for_each(|waiting| dealt.losses.add(waiting));
     let waiting: Vec<_> = waiting.into_iter().map(|waiting| without(scene.slow, waiting)).collect();
     let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, scene.topology, &waiting);
-    let mut wants: Vec<Want> = due.into_iter().map(|due| due.want).collect();
+    let rates = &scene.topology.rates;
+    // A stripe by itself goes where it would be received first.
+    let alone = match &waiting[..] {
+        [only] if scene.whole && order.schedule == Schedule::Balanced && !rates.is_empty() => {
+            let idle = many::Scene { topology: scene.topology, disks: &Disks::default(), underway: &[] };
+            many::requestors(&idle, only).ok()
+        }
+        _ => None,
+    };
+    let mut wants: Vec<Want> = Vec::with_capacity(due.len());
     let mut turns: BTreeMap<StripeId, usize> = BTreeMap::new();
-    let mut given = Vec::new();
-    for (want, assignment) in wants.iter_mut().zip(assigned) {
-        if let Ok(assignment) = assignment {
+    let mut given: Vec<Assignment> = Vec::with_capacity(due.len());
+    for (Due { mut want, stripe, .. }, assignment) in due.into_iter().zip(assigned) {
+        if let Ok(mut assignment) = assignment {
+            if let Some(chosen) = alone.iter().find(|_| !assignment.has_trees()) {
+                assignment.requestors = chosen.iter().copied().collect();
+            }
             want.nodes = assignment.nodes();
+            let relayed = order.method.row().helpers_receive && stripe.code.w() == 1;
+            want.loads = loads(scene.topology, relayed, &assignment, &|block| stripe.block_len(block));
             turns.insert(assignment.stripe, assignment.turn);
             given.push(assignment);
         }
+        wants.push(want);
+    }
+    // Stripes that wait for others cannot end with them.
+    let together = given.len() <= scene.at_once.0
+        && fit_together(rates, scene.at_once.1, wants.iter().map(|want| &want.loads));
+    if !scene.whole || !together {
+        given.iter_mut().for_each(|assignment| assignment.rate = None);
     }
     wants.sort_by_key(|want| turns.get(&want.stripe).copied());
     (wants, given)
@@ -105,16 +131,46 @@ mod tests {
     use kintsu_plan::Node;
 
     #[test]
+    fn a_stripe_by_itself_goes_to_the_node_that_can_receive_it_first() {
+        let node = |i| (NodeId(i), Node { rack: RackId(0), usable: i != 0, used_bytes: 0, room_bytes: None });
+        let mut topology = Topology { nodes: (0..9).map(node).collect(), ..Topology::default() };
+        let rate = |rate| std::num::NonZeroU64::new(rate).unwrap();
+        topology.rates = kintsu_plan::Rates::even((0..9).map(NodeId), rate(100));
+        topology.rates.down.extend([5, 6, 8].map(|node| (NodeId(node), rate(10))));
+        let readable: BTreeSet<NodeId> = (1..9).map(NodeId).collect();
+        for method in [kintsu_plan::Method::Pipeline, kintsu_plan::Method::Auto] {
+            let stripe = stripe("rs:n=5,k=2", &[0]);
+            let (id, blocks) = (stripe.id, vec![BlockIndex(0)]);
+            let want =
+                Want { stripe: id, blocks, bytes: 1000, bears: 2, nodes: BTreeSet::new(), loads: Vec::new() };
+            let due = Due { want, stripe, sweeping: BTreeSet::new() };
+            let scene =
+                Scene { topology: &topology, readable: &readable, slow: &[], whole: true, at_once: (9, 9) };
+            let order = Order { method, ..Order::default() };
+            let (_, given) = assign(&order, scene, &mut Recovery::new(), &mut Dealt::default(), vec![due]);
+            assert_eq!(given[0].requestors[&BlockIndex(0)], NodeId(7), "{method}");
+        }
+    }
+
+    #[test]
     fn a_stripe_is_assigned_to_nodes_that_may_have_a_part_in_it_and_slow_ones_are_spared() {
         let node = |i| (NodeId(i), Node { rack: RackId(i), usable: i != 0, used_bytes: 0, room_bytes: None });
         let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
         let readable: BTreeSet<NodeId> = (1..7).map(NodeId).collect();
         let stripe = stripe("rs:n=5,k=2", &[0]);
         let blocks = vec![BlockIndex(0)];
-        let want = Want { stripe: stripe.id, blocks, bytes: 1000, nodes: BTreeSet::new() };
+        let want = Want {
+            stripe: stripe.id,
+            blocks,
+            bytes: 1000,
+            bears: 2,
+            nodes: BTreeSet::new(),
+            loads: Vec::new(),
+        };
         let due = Due { want, stripe, sweeping: BTreeSet::from([NodeId(5)]) };
         let nodes = |slow: &[NodeId]| {
-            let scene = Scene { topology: &topology, readable: &readable, slow };
+            let scene =
+                Scene { topology: &topology, readable: &readable, slow, whole: true, at_once: (0, 0) };
             let (mut recovery, mut dealt) = (Recovery::new(), Dealt::default());
             let order = Order::default();
             let (wants, given) = assign(&order, scene, &mut recovery, &mut dealt, vec![due.clone()]);

@@ -8,6 +8,9 @@ use kintsu_dag::{BlockIndex, NodeId};
 
 use crate::meta::record::StripeRecord;
 
+/// Most objects that are named.
+const NAMED: usize = 3;
+
 /// The stripes and objects that could not be read any more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Harm {
@@ -17,6 +20,44 @@ pub struct Harm {
     pub objects: u64,
     /// The names of the first few objects.
     pub names: Vec<String>,
+}
+
+/// Counts the stripes that could not be read any more.
+#[derive(Debug, Default)]
+pub struct Harmed {
+    stripes: u64,
+    owners: BTreeSet<u64>,
+    named: Vec<u64>,
+}
+
+impl Harmed {
+    /// A stripe with the block of a node, of which `gone` would be gone: does it need the block?
+    pub fn look(
+        &mut self,
+        stripe: &StripeRecord,
+        index: BlockIndex,
+        code: &dyn Code,
+        gone: &BTreeSet<NodeId>,
+    ) {
+        let held = stripe.block(index).is_some_and(|block| !block.lost);
+        if !held || readable(stripe, code, gone) {
+            return;
+        }
+        self.stripes += 1;
+        if self.owners.insert(stripe.owner) && self.named.len() < NAMED {
+            self.named.push(stripe.owner);
+        }
+    }
+
+    /// The sum, with the names of these objects.
+    ///
+    /// # Errors
+    /// Those of `name`.
+    pub fn end<E>(self, name: impl FnMut(u64) -> Result<Option<String>, E>) -> Result<Harm, E> {
+        let names: Result<Vec<_>, E> = self.named.into_iter().map(name).collect();
+        let names = names?.into_iter().flatten().collect();
+        Ok(Harm { stripes: self.stripes, objects: self.owners.len() as u64, names })
+    }
 }
 
 impl fmt::Display for Harm {
@@ -47,8 +88,11 @@ pub fn readable(stripe: &StripeRecord, code: &dyn Code, gone: &BTreeSet<NodeId>)
 /// How many more blocks a stripe can lose for sure while these nodes are gone; `None` if it cannot be read.
 pub fn bears(stripe: &StripeRecord, code: &dyn Code, gone: &BTreeSet<NodeId>) -> Option<u64> {
     let lost = unavailable(stripe, gone).len();
-    let sure = if stripe.encoded { (code.distance() - 1).saturating_sub(lost) } else { 0 };
-    readable(stripe, code, gone).then_some(sure as u64)
+    let sure = if stripe.encoded { code.distance().checked_sub(1 + lost) } else { None };
+    match sure {
+        Some(sure) => Some(sure as u64),
+        None => readable(stripe, code, gone).then_some(0),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use kintsu_dag::{BlockId, NodeId};
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
 
 use super::census::{self, Proof, Read};
@@ -46,6 +47,37 @@ impl Doubts {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+/// Several flagged blocks that are read again, one after the other.
+#[derive(Debug, Default)]
+pub struct Rereading {
+    away: BTreeSet<NodeId>,
+    /// The blocks whose flags are gone.
+    pub sound: Vec<BlockId>,
+    /// The blocks to repair at once.
+    pub bad: Vec<BlockId>,
+}
+
+impl Rereading {
+    /// Whether a block is to be read: not if its node could not be reached for another one.
+    pub fn reads(&self, node: NodeId) -> bool {
+        !self.away.contains(&node)
+    }
+
+    /// A block was read: it was found lost, or it is `flagged` still, or not.
+    pub fn read(&mut self, id: BlockId, lost: bool, flagged: bool) {
+        match (lost, flagged) {
+            (true, _) => self.bad.push(id),
+            (false, false) => self.sound.push(id),
+            (false, true) => {}
+        }
+    }
+
+    /// A node could not be reached: its blocks stay as they are.
+    pub fn away(&mut self, node: NodeId) {
+        self.away.insert(node);
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Facts {
     pub copies: CopyFacts,
     /// Visible objects.
     pub objects: u64,
+    /// Stripes that have no parity yet.
+    pub plain: u64,
     /// Puts that could not be undone when their lease ran out.
     pub hanging_puts: u64,
     /// By how many seconds the clock is behind that of the last copy of the metadata.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::{NodeId, RackId};
+use kintsu_wire::ClusterId;
 use kintsu_wire::FolderId;
 
 use crate::meta::record::NodeRecord;
@@ -57,6 +58,21 @@ pub enum Refused {
         /// What is the case.
         got: String,
     },
+}
+
+/// Whether a folder may belong to this cluster.
+///
+/// # Errors
+/// It belongs to another one.
+pub fn belongs(own: ClusterId, told: Option<ClusterId>, dir: &str) -> Result<(), Refused> {
+    match told {
+        Some(other) if other != own => Err(Refused::Conflict {
+            what: format!("registration of {dir}"),
+            expected: format!("a folder of cluster {own}"),
+            got: format!("one of cluster {other}; nothing was changed"),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The node that an applicant becomes: the one that its folder is, or the one that it names, or a new one, whose id

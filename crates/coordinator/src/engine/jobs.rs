@@ -1,5 +1,5 @@
 //! The table of jobs: which long work runs, how far it is, and how the last of it ended. Decides which jobs can be
-//! cancelled. The driver keeps who listens.
+//! cancelled or paused. The driver keeps who listens.
 //!
 //! Invariants: an id is given once by a coordinator, and hardly ever again by a later start; a job ends once; of the
 //! jobs that have ended only the last few are kept.
@@ -72,9 +72,9 @@ struct Job {
     note: String,
 }
 
-/// Why a job is not cancelled.
+/// Why a job is not cancelled, or not paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotCancelled {
+pub enum Refused {
     /// There is no job of this id.
     Unknown,
     /// It has ended.
@@ -116,16 +116,32 @@ impl Jobs {
     ///
     /// # Errors
     /// Why it is not cancelled.
-    pub fn cancel(&mut self, id: u64) -> Result<Work, NotCancelled> {
-        let job = self.jobs.get_mut(&id).ok_or(NotCancelled::Unknown)?;
+    pub fn cancel(&mut self, id: u64) -> Result<Work, Refused> {
+        let job = self.jobs.get_mut(&id).ok_or(Refused::Unknown)?;
         match job.new.work {
-            _ if job.state.has_ended() => Err(NotCancelled::Ended),
-            Work::Wipe(_) => Err(NotCancelled::Wipe),
+            _ if job.state.has_ended() => Err(Refused::Ended),
+            Work::Wipe(_) => Err(Refused::Wipe),
             _ => {
                 job.state = JobState::Cancelling;
                 Ok(job.new.work.clone())
             }
         }
+    }
+
+    /// Somebody wants a job to pause, or to go on. Returns what the job does; doing it twice is harmless, and a job
+    /// that was cancelled is not changed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn pause(&mut self, id: u64, pause: bool) -> Result<Work, Refused> {
+        let job = self.jobs.get_mut(&id).ok_or(Refused::Unknown)?;
+        match (&job.new.work, job.state) {
+            (_, state) if state.has_ended() => return Err(Refused::Ended),
+            (Work::Wipe(_), _) => return Err(Refused::Wipe),
+            (_, JobState::Cancelling) => {}
+            _ => job.state = if pause { JobState::Paused } else { JobState::Running },
+        }
+        Ok(job.new.work.clone())
     }
 
     /// A job has ended. `failure`: what was not done. Returns the ids of jobs that are forgotten now.
@@ -233,14 +249,23 @@ mod tests {
         let drain = jobs.begin(new(Work::Drain(NodeId(3)), false), at(0));
         let wipe = jobs.begin(new(Work::Wipe(NodeId(4)), false), at(0));
         assert_eq!(jobs.drain_of(NodeId(3)), Some(drain));
+        assert_eq!(jobs.pause(drain, true), Ok(Work::Drain(NodeId(3))));
+        assert_eq!(jobs.info(drain, 0).unwrap().state, JobState::Paused);
+        assert_eq!(jobs.drained(), [NodeId(3)]);
+        jobs.pause(drain, false).unwrap();
+        assert_eq!(jobs.info(drain, 0).unwrap().state, JobState::Running);
+        jobs.pause(drain, true).unwrap();
         assert_eq!(jobs.cancel(drain), Ok(Work::Drain(NodeId(3))));
+        jobs.pause(drain, true).unwrap();
         assert_eq!(jobs.cancel(drain), Ok(Work::Drain(NodeId(3))), "twice is once");
         assert_eq!(jobs.info(drain, 0).unwrap().state, JobState::Cancelling);
         assert_eq!(jobs.drained(), [NodeId(3)]);
-        assert_eq!(jobs.cancel(wipe), Err(NotCancelled::Wipe));
-        assert_eq!(jobs.cancel(9), Err(NotCancelled::Unknown));
+        assert_eq!(jobs.cancel(wipe), Err(Refused::Wipe));
+        assert_eq!(jobs.pause(wipe, true), Err(Refused::Wipe));
+        assert_eq!(jobs.cancel(9), Err(Refused::Unknown));
         jobs.ended(drain, Some("cancelled: 4 blocks are left"), 1);
-        assert_eq!(jobs.cancel(drain), Err(NotCancelled::Ended));
+        assert_eq!(jobs.cancel(drain), Err(Refused::Ended));
+        assert_eq!(jobs.pause(drain, false), Err(Refused::Ended));
         assert_eq!(jobs.info(drain, 2).unwrap().state, JobState::Cancelled);
         assert_eq!((jobs.drain_of(NodeId(3)), jobs.drained()), (None, Vec::new()));
         // Everything was done before the order came.

@@ -2,11 +2,13 @@
 //!
 //! - [`identity`]: which node an agent's folder is; `enroll`: how agents register; [`members`]: which nodes are alive; `gate`: when the coordinator may
 //!   delete and repair automatically;
-//! - `leases`: which puts are still under way; `commit`: whether a put can become visible; `places`: which
+//! - `put`: what a put may be called and where its stripes go; `leases`: which puts are still under way; `commit`: whether a put can become visible; `places`: which
 //!   job may write or delete where;
 //! - `tick`: what is due when time has passed;
 //! - [`repair`]: which blocks are repaired, how, and for whom; `assign`: which nodes take part in the
 //!   repairs;
+//! - `bandwidth`: what links can carry, and what users leave of it; `probe`: how links are measured;
+//! - `give_way`: how fast repairs may be so that users hardly notice them; `settings`: which settings a cluster may have;
 //! - `slow`: how slow nodes are avoided; `stripe`: one stripe as it was read;
 //! - `drain`: how a node is emptied; `encode`: how stripes get their parity;
 //! - `census`: how the blocks that a node holds compare with the metadata;
@@ -24,6 +26,7 @@
 //! reports their results.
 
 pub(crate) mod assign;
+pub(crate) mod bandwidth;
 pub(crate) mod census;
 pub(crate) mod commit;
 pub(crate) mod damage;
@@ -32,16 +35,20 @@ pub(crate) mod drain;
 pub(crate) mod encode;
 pub(crate) mod enroll;
 pub(crate) mod gate;
+pub(crate) mod give_way;
 pub(crate) mod health;
 pub mod identity;
 pub(crate) mod jobs;
 pub(crate) mod leases;
 pub mod members;
 pub(crate) mod places;
+pub(crate) mod probe;
+pub(crate) mod put;
 pub(crate) mod quarantine;
 pub(crate) mod rebuild;
 pub mod repair;
 pub(crate) mod scrub;
+pub(crate) mod settings;
 pub(crate) mod slow;
 pub(crate) mod space;
 pub(crate) mod stripe;

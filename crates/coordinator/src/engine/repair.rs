@@ -1,11 +1,12 @@
 //! Decides about repairs: pure state machines and their bookkeeping. The driver does the work.
 //!
-//! - [`Queue`]: which stripes are repaired, for which jobs, and how many at once.
+//! - [`Queue`]: which stripes are repaired, for which jobs, and in which order; `flight`: how many at once.
 //! - [`StripeRepair`]: the repair of one stripe, from the first plan through faults and new plans to the blocks' new
 //!   homes.
 //! - [`Rounds`]: its blocks together, or one by one; [`WaitBudget`] and [`Hope`]: whether it waits for news of nodes.
 //! - [`RepairSpeed`] and [`suspects`]: whether a repair is so slow that it is worth avoiding the nodes that delay
 //!   it, and which nodes these are; [`SlowNodes`]: which nodes have delayed repairs lately.
+//! - [`Phases`]: when the stripes that wait are planned again; [`Courses`]: which repairs are postponed, woken or sent along other trees, by how far each has come.
 //! - [`Auto`]: when repairs start automatically.
 //! - [`Tally`]: what was read and moved; [`Losses`]: how fast it could have been at best.
 //!
@@ -13,8 +14,11 @@
 //! machines order and tells them how it ended.
 
 mod auto;
+mod courses;
+mod flight;
 mod hope;
 mod losses;
+mod phases;
 mod queue;
 mod rounds;
 mod slow_nodes;
@@ -24,14 +28,17 @@ mod suspects;
 mod tally;
 
 pub use auto::Auto;
+pub use courses::{Courses, Steer};
+pub use flight::{LinkLoads, fit_together, loads};
 pub use hope::{Hope, Planned, WaitBudget, plan};
 pub use losses::Losses;
+pub use phases::Phases;
 pub use queue::{Command, Outcome, Queue, RepairJobId, RepairResult, Want};
 pub use rounds::Rounds;
 pub use slow_nodes::SlowNodes;
 pub use speed::{RepairSpeed, RepairSpeeds, Slow};
 pub use stripe_repair::{Absent, Attempt, Circumstances, StripeRepair, Verdict};
-pub use suspects::suspects;
+pub use suspects::{others_are_fine, suspects};
 pub use tally::Tally;
 
 use std::collections::BTreeSet;
@@ -54,7 +61,8 @@ pub struct Order {
     pub schedule: Schedule,
     /// The only nodes that may get blocks; `None`: all.
     pub requestors: Option<Arc<BTreeSet<NodeId>>>,
-    /// Most stripes that one node may take part in at once; 0 for the default.
+    /// Most stripes that one node may take part in at once, whatever is in flight; 0 for as many as keep the links
+    /// busy.
     pub per_node: u32,
 }
 

@@ -1,18 +1,25 @@
-//! Decides what is due when time has passed: which nodes are dead, which puts are undone, which wipes
+//! Decides what is due when time has passed: which nodes are dead, which puts are undone, which wipes and drains
 //! continue, and whether repairs may be due.
 //!
-//! Invariant: while the gate is closed, nothing is wiped and no repair starts automatically, because older
+//! Invariant: while the gate is closed, nothing is wiped or drained and no repair starts automatically, because older
 //! metadata may order a wipe that was completed long ago.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::NodeId;
+use kintsu_plan::Rates;
 
+use super::bandwidth::Bandwidth;
 use super::gate::Gate;
 use super::leases::Leases;
 use super::members::{Change, Members};
 use super::repair::Auto;
 use super::wipe::Wipes;
+
+/// Links are measured when no node has come for this long,
+const SETTLED_MS: u64 = 2500;
+/// and not more often than this.
+const MEASURED_EVERY_MS: u64 = 120_000;
 
 /// Something that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +34,10 @@ pub enum Due {
     Opened,
     /// Complete the wipe of this node.
     Wipe(NodeId),
+    /// Go on draining this node: it or the coordinator has started since the drain was ordered.
+    Drain(NodeId),
+    /// Measure the links: there are nodes whose links nobody has set or measured.
+    Measure,
     /// Check whether repairs are due, including those of the blocks on these nodes.
     Repairs(Vec<NodeId>),
 }
@@ -43,20 +54,30 @@ pub struct Machines<'a> {
     pub auto: &'a mut Auto,
     /// The wipes under way.
     pub wipes: &'a Wipes,
+    /// The links, and the rates that were set; `None` if links are not to be measured.
+    pub links: Option<(&'a Bandwidth, &'a Rates)>,
 }
 
 /// The starts of agents that were seen by ticks so far.
 #[derive(Debug, Default)]
-pub struct Ticks(BTreeMap<NodeId, u64>);
+pub struct Ticks {
+    /// Of all agents.
+    seen: BTreeMap<NodeId, u64>,
+    /// Of those whose nodes are drained.
+    draining: BTreeMap<NodeId, u64>,
+    /// The nodes whose links are to be measured, and since when they are the same.
+    open: (BTreeSet<NodeId>, u64),
+    measured_ms: Option<u64>,
+}
 
 impl Ticks {
     /// Time has passed: what is due now, in this order.
     pub fn tick(&mut self, now_ms: u64, machines: Machines<'_>) -> Vec<Due> {
-        let Machines { members, leases, gate, auto, wipes } = machines;
+        let Machines { members, leases, gate, auto, wipes, links } = machines;
         let mut due = Vec::new();
         for (node, member) in members.iter().filter(|(_, m)| m.holds()) {
             let start = member.record.incarnation;
-            if self.0.insert(node, start) != Some(start) {
+            if self.seen.insert(node, start) != Some(start) {
                 due.push(Due::Reread(node));
             }
         }
@@ -75,7 +96,32 @@ impl Ticks {
         }
         if gate.is_open() {
             due.extend(wipes.due(members).into_iter().map(Due::Wipe));
+            self.draining.retain(|node, _| members.node(*node).is_some_and(|m| m.record.draining));
+            for (node, member) in members.iter().filter(|(_, m)| m.holds() && m.record.draining) {
+                let start = member.record.incarnation;
+                if self.draining.insert(node, start) != Some(start) {
+                    due.push(Due::Drain(node));
+                }
+            }
+            if links.is_some_and(|links| self.measures(now_ms, members, links)) {
+                due.push(Due::Measure);
+            }
             due.push(Due::Repairs(members.overdue().iter().copied().collect()));
+        }
+        due
+    }
+
+    /// Whether the links are measured now: when all nodes of a start have come, and later not often.
+    fn measures(&mut self, now_ms: u64, members: &Members, (links, told): (&Bandwidth, &Rates)) -> bool {
+        let all = members.iter().filter(|(_, m)| m.holds()).map(|(node, _)| node);
+        let open: BTreeSet<NodeId> = all.filter(|node| links.is_open(told, *node)).collect();
+        if open != self.open.0 {
+            self.open = (open, now_ms);
+        }
+        let rested = self.measured_ms.is_none_or(|at| now_ms.saturating_sub(at) >= MEASURED_EVERY_MS);
+        let due = !self.open.0.is_empty() && now_ms.saturating_sub(self.open.1) >= SETTLED_MS && rested;
+        if due {
+            self.measured_ms = Some(now_ms);
         }
         due
     }
@@ -101,7 +147,10 @@ mod tests {
 
         fn tick(&mut self, now_ms: u64) -> Vec<Due> {
             let (members, leases, gate) = (&mut self.1, &mut self.2, &mut self.3);
-            self.0.tick(now_ms, Machines { members, leases, gate, auto: &mut self.4, wipes: &self.5 })
+            self.0.tick(
+                now_ms,
+                Machines { members, leases, gate, auto: &mut self.4, wipes: &self.5, links: None },
+            )
         }
     }
 
@@ -116,6 +165,23 @@ mod tests {
         assert_eq!(all.tick(652), [Due::Tell(Change::Overdue(NODE))]);
         assert_eq!(all.tick(30_000), [Due::Opened, Due::Repairs(vec![NODE])]);
         assert_eq!(all.tick(30_001), [Due::Repairs(vec![NODE])]);
+    }
+
+    #[test]
+    fn a_drain_goes_on_once_after_each_start() {
+        let mut all = All::new(None);
+        all.1.set_draining(NODE, true);
+        assert_eq!(all.tick(1), [Due::Reread(NODE)], "the gate is closed");
+        all.1.seen(NODE, 7, Default::default(), None, 30_000).unwrap();
+        assert!(all.tick(30_001).contains(&Due::Drain(NODE)));
+        assert!(!all.tick(30_002).contains(&Due::Drain(NODE)));
+        all.1.enrolled(NODE, record(8), 30_002);
+        all.1.set_draining(NODE, true);
+        assert!(all.tick(30_003).contains(&Due::Drain(NODE)), "its agent has started again");
+        all.1.set_draining(NODE, false);
+        assert!(!all.tick(30_004).contains(&Due::Drain(NODE)));
+        all.1.set_draining(NODE, true);
+        assert!(all.tick(30_005).contains(&Due::Drain(NODE)), "it was ordered anew");
     }
 
     #[test]

@@ -5,20 +5,22 @@
 use std::sync::Arc;
 
 use kintsu_code::{Code, Definition, USER};
-use kintsu_dag::{BlockIndex, NodeId, StripeId};
-use kintsu_plan::{Division, Layout, LayoutKind, Topology, place};
+use kintsu_dag::{NodeId, StripeId};
+use kintsu_plan::{Division, Layout, LayoutKind};
 use kintsu_wire::message::{BeginPut, CodeLabel, Encoding, ObjectLabel, PutTicket, StripeGrant};
 
 use crate::cluster::Cluster;
+use crate::engine::put::{BadName, Homes, check_name};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{CodeRecord, Meta, NewPut, PendingStripe};
 
-/// Longest name in bytes.
-const NAME_BYTES: usize = 1024;
-
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
-    check_name(&request.name)?;
+    check_name(&request.name).map_err(|BadName { expected, got }| CoordinatorError::Invalid {
+        what: "object name",
+        expected,
+        got,
+    })?;
     request.attributes.check().map_err(|(expected, got)| CoordinatorError::Invalid {
         what: "attributes",
         expected,
@@ -98,6 +100,7 @@ fn begin(
         nodes: cluster.members().addresses(),
         cluster: cluster.id,
         label: ObjectLabel { id: put, ..label },
+        timed: cluster.give_way().wants_times(),
     })
 }
 
@@ -110,21 +113,8 @@ pub fn homes(
 ) -> impl FnMut(&dyn Code, StripeId, &Layout) -> Result<Vec<Option<NodeId>>> + Clone + use<> {
     let (cluster, mut known) = (cluster.clone(), None);
     move |code, id, layout| {
-        let topology: &mut Topology = known.get_or_insert_with(|| {
-            let (mut topology, _) = cluster.nodes();
-            for (node, known) in &mut topology.nodes {
-                known.usable &= !avoid.contains(node);
-            }
-            topology
-        });
-        let homes = place(code, layout, topology, id.0)?.homes;
-        // What is granted now is not in the nodes' next heartbeats yet.
-        for (index, home) in homes.iter().enumerate() {
-            if let Some(node) = home.and_then(|home| topology.nodes.get_mut(&home)) {
-                node.take(layout.block_len(code.k(), BlockIndex(index as u8)));
-            }
-        }
-        Ok(homes)
+        let homes = known.get_or_insert_with(|| Homes::new(cluster.nodes().0, &avoid));
+        Ok(homes.of(code, id, layout)?)
     }
 }
 
@@ -134,35 +124,10 @@ pub fn grant(stripe: PendingStripe) -> StripeGrant {
     StripeGrant { id, generation, layout, homes }
 }
 
-/// Checks a name: 1 to `NAME_BYTES` bytes of text without control characters.
-pub fn check_name(name: &str) -> Result<()> {
-    let got = if name.is_empty() {
-        "an empty one".to_owned()
-    } else if name.len() > NAME_BYTES {
-        format!("{} bytes", name.len())
-    } else if let Some(c) = name.chars().find(|c| c.is_control()) {
-        format!("one with {c:?}")
-    } else {
-        return Ok(());
-    };
-    let expected = format!("1 to {NAME_BYTES} bytes without control characters");
-    Err(CoordinatorError::Invalid { what: "object name", expected, got })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handlers::tests::{begin, cluster, until};
-
-    #[test]
-    fn names_are_text() {
-        for good in ["a", "a/b c", "日本", &"x".repeat(NAME_BYTES)] {
-            check_name(good).unwrap();
-        }
-        for bad in ["", "a\n", "\u{7f}", &"x".repeat(NAME_BYTES + 1)] {
-            assert!(matches!(check_name(bad), Err(CoordinatorError::Invalid { .. })), "{bad:?}");
-        }
-    }
 
     #[tokio::test]
     async fn a_put_whose_caller_is_gone_has_a_lease() {

@@ -8,11 +8,9 @@ use kintsu_wire::message::{JobEvent, JobReport, NodeAction, NodeCommand, Nothing
 
 use crate::answer::answer;
 use crate::cluster::{Cluster, unknown_node};
-use crate::driver::{self, Job, Listener, jobs};
-use crate::engine::jobs::Work;
+use crate::driver::{self, Listener, jobs};
 use crate::engine::members::{Refusal, Step};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::NodeRecord;
 
 /// How long an agent may take to answer, or to register after its start.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +30,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
         Step::RecordStopped => record_stopped(cluster, node).await?,
         Step::Launch => launch(cluster, node).await?,
         Step::Undrain => jobs::undrain(cluster, node).await?,
-        Step::Drain => return drain(cluster, node, listener).await,
+        Step::Drain => return driver::order_drain(cluster, node, listener).await,
         Step::Wipe => return driver::order_wipe(cluster, node, force, listener).await,
     }
     let report = JobReport { kind: word(action).into(), ..JobReport::default() };
@@ -59,24 +57,8 @@ fn word(action: NodeAction) -> &'static str {
     }
 }
 
-/// A drain that runs already is followed.
-async fn drain(cluster: &Arc<Cluster>, node: NodeId, listener: Listener) -> Result<()> {
-    if let Some(id) = cluster.jobs.look(|jobs| jobs.drain_of(node)) {
-        return jobs::follow(cluster, id, listener);
-    }
-    // Set first: a stripe that is granted after the drain is recorded must avoid the node.
-    let before = cluster.members().set_draining(node, true);
-    if let Err(error) = record(cluster, node, |record| record.draining = true).await {
-        cluster.members().set_draining(node, before);
-        return Err(error);
-    }
-    let job = Job::begin(cluster, Work::Drain(node), format!("node {}", node.0), Some(listener));
-    cluster.spawn(driver::drain(cluster.clone(), node, job));
-    Ok(())
-}
-
 async fn record_stopped(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
-    record(cluster, node, |record| record.stopped = true).await?;
+    cluster.meta.off(move |meta| meta.change_node(node, |record| record.stopped = true)).await?;
     cluster.members().stopped(node, cluster.now_ms());
     Ok(())
 }
@@ -94,12 +76,4 @@ async fn launch(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
-}
-
-async fn record(
-    cluster: &Arc<Cluster>,
-    node: NodeId,
-    change: impl FnOnce(&mut NodeRecord) + Send + 'static,
-) -> Result<()> {
-    cluster.meta.off(move |meta| meta.change_node(node, change)).await.map(drop)
 }

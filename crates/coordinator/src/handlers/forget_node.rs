@@ -17,6 +17,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeRef) -> Result<Done> {
     // If its agent comes back just now, it must register again.
     cluster.reports().forget(node);
     cluster.members().forget(node);
+    cluster.bandwidth().forget(node);
+    cluster.give_way().forget(node);
     tracing::info!("{node} is forgotten");
     Ok(Done {})
 }

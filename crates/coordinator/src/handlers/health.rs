@@ -32,9 +32,9 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
     let codes = used(cluster).await?.iter().map(|code| (code.name().to_owned(), code.n())).collect();
     let read = |meta: &Meta| {
         let snapshot = meta.snapshot()?;
-        Ok((snapshot.totals()?.objects, snapshot.last_copy()?.map(|(_, time)| time), snapshot.tallies()?))
+        Ok((snapshot.totals()?, snapshot.last_copy()?.map(|(_, time)| time), snapshot.tallies()?))
     };
-    let (objects, copied, tallies) = cluster.meta.off(read).await?;
+    let (totals, copied, tallies) = cluster.meta.off(read).await?;
     let now = cluster.unix_seconds();
     let drains: BTreeSet<NodeId> = cluster.jobs.look(|jobs| jobs.drained().into_iter().collect());
     let (nodes, grace_ms) = {
@@ -76,7 +76,8 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
             every_s: cluster.config.copy_every.as_secs(),
             uptime_s: cluster.now_ms() / 1000,
         },
-        objects,
+        objects: totals.objects,
+        plain: totals.plain,
         hanging_puts: cluster.leases().hanging(),
         clock_back_s: copied.map_or(0, |time| time.saturating_sub(now)),
         codes,

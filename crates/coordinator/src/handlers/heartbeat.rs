@@ -11,9 +11,13 @@ use crate::error::Result;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Heartbeat) -> Result<HeartbeatReply> {
     let now_ms = cluster.now_ms();
-    let Heartbeat { node, incarnation, usage, failed, .. } = request;
+    let Heartbeat { node, incarnation, usage, failed, counters, .. } = request;
     let why = failed.clone().unwrap_or_default();
     let seen = cluster.members().seen(node, incarnation, usage, failed, now_ms);
+    if seen.is_ok() {
+        cluster.bandwidth().heard(node, counters);
+        cluster.give_way().heard(node, counters);
+    }
     match seen {
         Ok(Some(Change::Down(_))) => {
             tracing::error!("the disk of {node} failed: {why}");
@@ -26,5 +30,6 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Heartbeat) -> Result<Heartb
         }
         Ok(None) | Err(()) => {}
     }
-    Ok(HeartbeatReply { register_again: seen.is_err(), seen: cluster.seen() })
+    let repair_rate = cluster.give_way().rate();
+    Ok(HeartbeatReply { register_again: seen.is_err(), seen: cluster.seen(), repair_rate })
 }

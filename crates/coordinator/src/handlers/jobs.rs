@@ -10,5 +10,5 @@ use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>) -> Result<JobList> {
-    Ok(JobList { jobs: jobs::list(cluster) })
+    Ok(JobList { jobs: jobs::list(cluster), repair_limit: Some(cluster.give_way().standing()) })
 }

@@ -1,9 +1,8 @@
 //! Says where an object is: returns the object, a page of its stripes, and all nodes; and if a block of the page cannot be
-//! read, what the client needs to decode it. Reads one snapshot.
+//! read, or its node is slow, what the client needs to decode it. Reads one snapshot.
 
 use std::sync::Arc;
 
-use kintsu_plan::Rates;
 use kintsu_wire::message::{Lookup, ObjectView, StripeInfo};
 
 use crate::cluster::Cluster;
@@ -29,17 +28,24 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectVie
         let members = cluster.members();
         (members.down(), members.addresses())
     };
-    let rates = cluster.rates();
     let absent =
         |stripe: &StripeInfo| stripe.blocks.iter().flatten().any(|b| b.lost || down.contains(&b.node));
-    let rates = (rates.is_empty() || stripes.iter().any(absent)).then(|| Rates::clone(&rates));
-    Ok(ObjectView { object, stripes, definition, nodes, cluster: cluster.id, rates })
+    // A client that must decode wants them; that there are none is told at once.
+    let rates = cluster.rates();
+    let homes =
+        || stripes.iter().flat_map(|stripe| stripe.blocks.iter().flatten()).map(|block| block.node).collect();
+    let uneven = || !rates.slow_senders(&homes()).is_empty();
+    let wanted = rates.is_empty() || stripes.iter().any(absent) || uneven();
+    let rates = wanted.then_some(rates);
+    let timed = cluster.give_way().wants_times();
+    Ok(ObjectView { object, stripes, definition, nodes, cluster: cluster.id, rates, timed })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::handlers::tests::{cluster, put, silence};
+    use kintsu_plan::Rates;
 
     #[tokio::test]
     async fn rates_come_along_when_a_block_cannot_be_read() {
@@ -50,6 +56,11 @@ mod tests {
         let rates = Rates::even((0..4).map(kintsu_dag::NodeId), std::num::NonZeroU64::new(1000).unwrap());
         cluster.set_rates(rates.clone());
         assert_eq!(view().await.unwrap().rates, None);
+        let mut uneven = rates.clone();
+        uneven.up.insert(kintsu_dag::NodeId(1), std::num::NonZeroU64::new(100).unwrap());
+        cluster.set_rates(uneven.clone());
+        assert_eq!(view().await.unwrap().rates, Some(uneven), "a node is slow");
+        cluster.set_rates(rates.clone());
         silence(&cluster, &[2]);
         assert_eq!(view().await.unwrap().rates, Some(rates));
     }

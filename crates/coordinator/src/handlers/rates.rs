@@ -1,4 +1,4 @@
-//! Returns the rates of the links, as they were told to the cluster.
+//! Returns what users leave of the links whose capacity is known.
 
 use std::sync::Arc;
 
@@ -9,5 +9,5 @@ use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>) -> Result<Rates> {
-    Ok(Rates::clone(&cluster.rates()))
+    Ok(cluster.rates())
 }

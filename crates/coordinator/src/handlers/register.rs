@@ -28,7 +28,14 @@ mod tests {
     use kintsu_wire::{ClusterId, FolderId, Seen};
 
     fn beat(node: u32, incarnation: u64) -> Heartbeat {
-        Heartbeat { node: NodeId(node), incarnation, usage: DiskUsage::default(), running: 0, failed: None }
+        Heartbeat {
+            node: NodeId(node),
+            incarnation,
+            usage: DiskUsage::default(),
+            running: 0,
+            failed: None,
+            counters: Default::default(),
+        }
     }
 
     #[tokio::test]

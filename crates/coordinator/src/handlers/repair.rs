@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kintsu_dag::NodeId;
-use kintsu_plan::{Method, Schedule, choose_requestors};
+use kintsu_plan::{Schedule, choose_requestors};
 use kintsu_wire::message::{Repair, RepairTarget, Requestors};
 
 use crate::cluster::{Cluster, unknown_node};
@@ -44,12 +44,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Repair, listener: Listener)
     };
     let requestors = requestors(cluster, request.schedule, request.requestors)?.map(Arc::new);
     let (schedule, per_node) = (request.schedule, request.per_node);
-    // The optimal trees are computed from rates. Without rates each stripe gets a chain, with the usual number
-    // of chains at once.
-    let method = match request.method {
-        Method::Optimal if cluster.rates().is_empty() => Method::Pipeline,
-        method => method,
-    };
+    let method = request.method.given(&cluster.rates());
     let order = Order { method, slice_bytes, in_place: false, schedule, requestors, per_node };
     cluster.auto().nodes_changed();
     start_repairs(cluster, source, order, Some(listener));
@@ -96,6 +91,8 @@ fn requestors(
 
 #[cfg(test)]
 mod tests {
+    use kintsu_plan::Method;
+
     use super::*;
     use crate::handlers::tests::{cluster, put};
     use kintsu_wire::message::JobEvent;

@@ -49,6 +49,7 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
         held_back,
         metadata_copy,
         health,
+        repair_limit: Some(cluster.give_way().standing()),
     })
 }
 

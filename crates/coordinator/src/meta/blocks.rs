@@ -8,6 +8,7 @@ use kintsu_wire::message::{BlockRef, DigestBytes, FaultKind};
 use redb::{ReadableTable, ReadableTableMetadata};
 
 use super::change::{Landing, LostBlock, Parity};
+use super::objects::count_plain;
 use super::write::Tables;
 use super::{Meta, Snapshot, record, tables};
 use crate::engine::census::Proof;
@@ -368,6 +369,7 @@ fn count_encoded(t: &mut Tables<'_>, owner: u64) -> Result<()> {
     let Some(name) = t.names.get(owner)?.map(|row| row.value().to_owned()) else { return Ok(()) };
     let Some(mut object) = t.object(&name)? else { return Ok(()) };
     object.encoded += 1;
+    count_plain(t, 0, 1)?;
     t.set_object(&name, &object)
 }
 

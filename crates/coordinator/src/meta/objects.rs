@@ -3,6 +3,8 @@
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 use kintsu_wire::message::{BlockPlace, List, ListPage, ObjectInfo, StripeInfo};
 
+use redb::ReadableTable;
+
 use super::record::{self, ObjectRecord, StripeRecord};
 use super::write::Tables;
 use super::{Meta, Snapshot, graves, tables};
@@ -137,7 +139,8 @@ pub fn add_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Resu
     t.set_object(name, object)?;
     t.names.insert(object.id, name)?;
     let bytes = t.counter(tables::COUNT_BYTES)?;
-    t.set_counter(tables::COUNT_BYTES, bytes + object.size)
+    t.set_counter(tables::COUNT_BYTES, bytes + object.size)?;
+    count_plain(t, object.plain(), 0)
 }
 
 /// Forgets an object and its stripes.
@@ -149,7 +152,29 @@ pub fn drop_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Res
     graves::bury(t, object.id)?;
     t.names.remove(object.id)?;
     let bytes = t.counter(tables::COUNT_BYTES)?;
-    t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))
+    t.set_counter(tables::COUNT_BYTES, bytes.saturating_sub(object.size))?;
+    count_plain(t, 0, object.plain())
+}
+
+/// Counts stripes without parity that appear or go.
+pub fn count_plain(t: &mut Tables<'_>, more: u64, fewer: u64) -> Result<()> {
+    if more == fewer {
+        return Ok(());
+    }
+    let count = t.counter(tables::COUNT_PLAIN)? + more;
+    t.set_counter(tables::COUNT_PLAIN, count.saturating_sub(fewer))
+}
+
+/// Counts the stripes without parity in metadata that have no such counter yet.
+pub fn begin_to_count_plain(t: &mut Tables<'_>) -> Result<()> {
+    if t.counters.get(tables::COUNT_PLAIN)?.is_some() {
+        return Ok(());
+    }
+    let mut plain = 0;
+    for row in t.objects.iter()? {
+        plain += record::unpack::<ObjectRecord>("object", row?.1.value())?.plain();
+    }
+    t.set_counter(tables::COUNT_PLAIN, plain)
 }
 
 /// An object in the form that clients get.

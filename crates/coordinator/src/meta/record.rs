@@ -48,6 +48,11 @@ impl ObjectRecord {
         self.runs.iter().map(|r| r.1).sum()
     }
 
+    /// Its stripes that have no parity yet.
+    pub fn plain(&self) -> u64 {
+        self.stripes().saturating_sub(self.encoded)
+    }
+
     /// The ids of at most `limit` stripes from position `first` on, with their positions.
     pub fn ids(&self, first: u64, limit: u64) -> Vec<(u64, StripeId)> {
         ids_of(&self.runs, first, limit)

@@ -107,5 +107,7 @@ pub const COUNT_COPY: &str = "copy";
 pub const COUNT_COPY_TIME: &str = "copy_time";
 /// Counter: bytes of all visible objects.
 pub const COUNT_BYTES: &str = "object_bytes";
+/// Counter: stripes of visible objects that have no parity yet.
+pub const COUNT_PLAIN: &str = "plain_stripes";
 /// Counter: transactions committed.
 pub const COUNT_HISTORY: &str = "history";

@@ -10,24 +10,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kintsu_agent::{Agent, AgentConfig, AgentHandle};
+use kintsu_agent::AgentConfig;
 use kintsu_client::{Client, Jobs, Options, PutOptions};
-use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
-use kintsu_dag::{NodeId, RackId};
+use kintsu_cluster::Cluster;
+use kintsu_coordinator::Config;
+use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::message::*;
 
 pub struct Lab {
     pub client: Client,
-    dir: tempfile::TempDir,
-    racks: u32,
-    grace: Duration,
+    cluster: Cluster,
     /// The network between the agents, and the address where they register.
     pub net: Arc<net::Net>,
     front: Option<SocketAddr>,
-    coordinator: Option<CoordinatorHandle>,
-    agents: BTreeMap<u32, AgentHandle>,
     objects: BTreeMap<String, Vec<u8>>,
+    _dir: tempfile::TempDir,
 }
 
 fn bytes(name: &str, len: usize) -> Vec<u8> {
@@ -42,12 +40,18 @@ fn bytes(name: &str, len: usize) -> Vec<u8> {
 impl Lab {
     pub async fn start(nodes: u32, racks: u32, grace: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let coordinator = coordinator(&dir, "127.0.0.1:0".parse().unwrap(), grace).await;
-        let client = Client::connect(&coordinator.addr().to_string(), Options::default()).await.unwrap();
-        let coordinator = Some(coordinator);
-        let (agents, objects) = (BTreeMap::new(), BTreeMap::new());
-        let (net, front) = (Arc::default(), None);
-        let mut lab = Self { client, dir, racks, grace, net, front, coordinator, agents, objects };
+        let options = kintsu_cluster::Options::new(dir.path(), 0, racks);
+        let coordinator = Config {
+            heartbeat: Duration::from_millis(100),
+            dead_after: Duration::from_millis(1000),
+            grace,
+            ..options.coordinator
+        };
+        let options = kintsu_cluster::Options { coordinator, ..options };
+        let cluster = Cluster::start(options).await.unwrap();
+        let client = Client::connect(&cluster.endpoint(), Options::default()).await.unwrap();
+        let (net, front, objects) = (Arc::default(), None, BTreeMap::new());
+        let mut lab = Self { client, cluster, net, front, objects, _dir: dir };
         for node in 0..nodes {
             lab.revive(node).await;
         }
@@ -57,8 +61,7 @@ impl Lab {
     /// A cluster whose nodes have links that can be slowed down or cut.
     pub async fn with_links(nodes: u32, racks: u32) -> Self {
         let mut lab = Self::start(0, racks, Duration::from_secs(600)).await;
-        let coordinator = lab.coordinator.as_ref().unwrap().addr();
-        lab.front = Some(net::Front::serve(lab.net.clone(), coordinator).await);
+        lab.front = Some(net::Front::serve(lab.net.clone(), lab.cluster.addr()).await);
         for node in 0..nodes {
             lab.revive(node).await;
         }
@@ -67,18 +70,14 @@ impl Lab {
 
     /// Starts the agent of a node.
     pub async fn revive(&mut self, node: u32) {
-        let coordinator = self.front.unwrap_or(self.coordinator.as_ref().unwrap().addr()).to_string();
-        let config = AgentConfig {
-            node: Some(NodeId(node)),
-            rack: RackId(node % self.racks),
-            ..AgentConfig::new(self.agent_dir(node), coordinator)
-        };
-        self.agents.insert(node, Agent::start(config).await.unwrap());
+        let coordinator = self.front.unwrap_or(self.cluster.addr()).to_string();
+        let config = AgentConfig { coordinator, ..self.cluster.agent_config(node) };
+        self.cluster.start_node_with(node, config).await.unwrap();
     }
 
     /// Ends the agent of a node without telling the coordinator.
     pub async fn strike(&mut self, node: u32) {
-        self.agents.remove(&node).unwrap().shutdown().await;
+        assert!(self.cluster.kill_node(node).await, "node {node} is not running");
     }
 
     /// As [`Lab::strike`], and waits until the coordinator notices it.
@@ -88,20 +87,11 @@ impl Lab {
     }
 
     pub async fn restart_coordinator(&mut self) {
-        let old = self.coordinator.take().unwrap();
-        let addr = old.addr();
-        old.shutdown();
-        old.wait().await.unwrap();
-        self.coordinator = Some(coordinator(&self.dir, addr, self.grace).await);
+        self.cluster.restart_coordinator().await.unwrap();
     }
 
-    pub async fn stop(&mut self) {
-        for (_, agent) in std::mem::take(&mut self.agents) {
-            agent.shutdown().await;
-        }
-        let coordinator = self.coordinator.take().unwrap();
-        coordinator.shutdown();
-        coordinator.wait().await.unwrap();
+    pub async fn stop(self) {
+        self.cluster.shutdown().await.unwrap();
     }
 
     pub async fn put(&mut self, name: &str, len: usize, code: &str, encoding: Encoding) {
@@ -143,6 +133,7 @@ impl Lab {
             status.repairs_pending == 0 && status.degraded_stripes == 0
         };
         self.until("nothing is being repaired", at_rest).await;
+        let running = self.cluster.running().await;
         for name in self.objects.keys() {
             let view = self.client.stripes(name, 0, 1000).await.unwrap();
             for stripe in view.stripes {
@@ -151,7 +142,7 @@ impl Lab {
                 assert_eq!(nodes.len(), blocks.len(), "two blocks of {} on a node", stripe.id);
                 for block in blocks {
                     assert!(!block.lost, "{} is lost", block.id);
-                    assert!(self.agents.contains_key(&block.node.0), "{} on dead {}", block.id, block.node);
+                    assert!(running.contains(&block.node.0), "{} on dead {}", block.id, block.node);
                     assert!(self.file(block).exists(), "{} is not on {}", block.id, block.node);
                 }
             }
@@ -229,21 +220,9 @@ impl Lab {
         panic!("waited in vain until {what}");
     }
 
-    fn agent_dir(&self, node: u32) -> PathBuf {
-        self.dir.path().join(format!("node{node}"))
-    }
-
     fn file(&self, block: &BlockPlace) -> PathBuf {
-        kintsu_store::block_path(&self.agent_dir(block.node.0), block.id)
+        kintsu_store::block_path(&self.cluster.node_dir(block.node.0), block.id)
     }
-}
-
-async fn coordinator(dir: &tempfile::TempDir, listen: SocketAddr, grace: Duration) -> CoordinatorHandle {
-    let mut config = Config::new(dir.path().join("coordinator"), listen);
-    config.heartbeat = Duration::from_millis(100);
-    config.dead_after = Duration::from_millis(1000);
-    config.grace = grace;
-    Coordinator::start(config).await.unwrap()
 }
 
 pub async fn report(mut job: Jobs) -> JobReport {

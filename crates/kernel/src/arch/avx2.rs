@@ -20,6 +20,7 @@ struct Ymm(__m256i);
 impl Vector for Ymm {
     const BYTES: usize = 32;
     const MAX_ROWS: usize = 6;
+    const MAX_COLUMNS: usize = usize::MAX;
     type Table = NibbleTables;
     /// Low and high nibbles, each shifted down.
     type Operand = (__m256i, __m256i);

@@ -1,6 +1,6 @@
 //! The algorithm, shared by all vector units.
 //!
-//! A matrix is cut into **passes** of a few rows. A pass walks over the regions in **strips** of
+//! A matrix is cut into **passes** of a few rows (and columns, where a unit wants that). A pass walks over the regions in **strips** of
 //! `STRIP` vectors; for each strip it keeps `ROWS x STRIP` accumulators in registers, goes down
 //! the columns (load a strip of the input, multiply it by the coefficient of each row, add), and
 //! stores the accumulators:
@@ -47,6 +47,8 @@ pub(super) trait Vector: Copy + 'static {
     const BYTES: usize;
     /// The most rows of one pass, 8 or less.
     const MAX_ROWS: usize;
+    /// The most columns of one pass.
+    const MAX_COLUMNS: usize;
     /// A coefficient, ready for use.
     type Table: Copy + std::fmt::Debug + Send + Sync;
     /// An input, ready to be multiplied.
@@ -72,7 +74,7 @@ pub(super) trait Vector: Copy + 'static {
     unsafe fn add_product(self, x: Self::Operand, table: &Self::Table) -> Self;
     /// Hints that the cache line at `at`, which need not be valid, will be needed in the L2 cache.
     unsafe fn prefetch(at: *const u8);
-    /// Runs a job with a strip width that suits its rows, with the instructions enabled.
+    /// Runs a job in a way that suits its rows and columns, with the instructions enabled.
     unsafe fn run(job: &PassRange<'_, Self>);
 }
 
@@ -172,7 +174,7 @@ const PIECE_INPUT_BYTES: usize = 128 * 1024;
 /// Columns whose pointers fit on the stack.
 const STACK_COLUMNS: usize = 64;
 
-/// A few rows of a matrix, prepared.
+/// A few rows and columns of a matrix, prepared.
 #[derive(Debug)]
 struct Pass<T> {
     first_row: usize,
@@ -180,6 +182,8 @@ struct Pass<T> {
     columns: Vec<usize>,
     tables: Vec<T>,
     ones: bool,
+    /// Whether an earlier pass has written the same rows.
+    adds: bool,
 }
 
 /// A whole matrix, prepared for a vector unit that this processor has.
@@ -191,15 +195,25 @@ struct Passes<V: Vector> {
 
 impl<V: Vector> Passes<V> {
     fn new(rows: usize, cols: usize, coefs: &[u8]) -> Self {
-        let count = rows.div_ceil(V::MAX_ROWS);
-        let first_row = |pass: usize| pass * rows / count;
-        let passes: Vec<_> = (0..count)
-            .map(|pass| {
-                let rows = first_row(pass)..first_row(pass + 1);
-                Pass::new::<V>(first_row(pass), cols, &coefs[rows.start * cols..rows.end * cols], rows.len())
-            })
-            .collect();
-        let piece_bytes = match count {
+        let mut passes = Vec::new();
+        for rows in evenly(rows, V::MAX_ROWS) {
+            let coef = |row: usize, column: usize| coefs[row * cols + column];
+            let used: Vec<usize> = (0..cols).filter(|&j| rows.clone().any(|i| coef(i, j) != 0)).collect();
+            for part in evenly(used.len().max(1), V::MAX_COLUMNS) {
+                let columns = used.get(part.clone()).unwrap_or_default().to_vec();
+                let coefs: Vec<u8> =
+                    columns.iter().flat_map(|&j| rows.clone().map(move |i| coef(i, j))).collect();
+                passes.push(Pass {
+                    first_row: rows.start,
+                    rows: rows.len(),
+                    columns,
+                    ones: coefs.iter().all(|&c| c == 1),
+                    tables: coefs.into_iter().map(V::table).collect(),
+                    adds: part.start > 0,
+                });
+            }
+        }
+        let piece_bytes = match passes.len() {
             0 | 1 => usize::MAX,
             _ => (PIECE_INPUT_BYTES / cols.max(1)).next_multiple_of(1024),
         };
@@ -207,14 +221,10 @@ impl<V: Vector> Passes<V> {
     }
 }
 
-impl<T> Pass<T> {
-    fn new<V: Vector<Table = T>>(first_row: usize, cols: usize, coefs: &[u8], rows: usize) -> Self {
-        let coef = |row: usize, column: usize| coefs[row * cols + column];
-        let columns: Vec<usize> = (0..cols).filter(|&j| (0..rows).any(|i| coef(i, j) != 0)).collect();
-        let used = columns.iter().flat_map(|&j| (0..rows).map(move |i| coef(i, j)));
-        let ones = used.clone().all(|c| c == 1);
-        Self { first_row, rows, tables: used.map(V::table).collect(), columns, ones }
-    }
+/// As few ranges as `most` allows, of nearly the same length.
+fn evenly(total: usize, most: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let count = total.div_ceil(most);
+    (0..count).map(move |part| part * total / count..(part + 1) * total / count)
 }
 
 impl<V: Vector + std::fmt::Debug> Program for Passes<V> {
@@ -256,7 +266,7 @@ impl<T> Pass<T> {
         for (to, output) in rows.iter_mut().zip(&mut outputs[self.first_row..]) {
             *to = output[start..start + len].as_mut_ptr();
         }
-        let accumulate = mode == Mode::Accumulate;
+        let accumulate = self.adds || mode == Mode::Accumulate;
         let job = PassRange::<V> {
             tables: &self.tables,
             columns,

@@ -20,6 +20,7 @@ struct Quad(uint8x16_t);
 impl Vector for Quad {
     const BYTES: usize = 16;
     const MAX_ROWS: usize = 6;
+    const MAX_COLUMNS: usize = usize::MAX;
     type Table = NibbleTables;
     /// Low and high nibbles, each shifted down.
     type Operand = (uint8x16_t, uint8x16_t);

@@ -4,20 +4,28 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::load::Load;
 use crate::units::Bytes;
 
 /// `kintsu bench ...`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Compare the coding kernel with ISA-L, and encoding by graph with bare kernel calls.
-    #[command(after_help = "Examples:\n  kintsu bench kernel\n  kintsu bench kernel --json")]
+    /// Compare the coding kernel with those of ISA-L and klauspost/reedsolomon, and encoding by graph with bare kernel
+    /// calls.
+    #[command(after_help = "\
+Examples:
+  scripts/rivals.sh; kintsu bench kernel       # the script builds what is compared with
+  kintsu bench kernel --backend avx2 --json")]
     Kernel {
         /// Seconds for each case and side.
         #[arg(long, default_value_t = 0.3)]
         seconds: f64,
+        /// Instruction set: avx512-gfni, avx2, neon or scalar, where this processor has it [default: the fastest]
+        #[arg(long)]
+        backend: Option<String>,
     },
-    /// Time the planning of one (14,10) repair (parse, prove, place, lower), and the search for paths by the rates
-    /// of links.
+    /// Time the planning of one (14,10) repair (parse, prove, place, lower), of 1,000 repairs over 500 nodes, and the
+    /// search for paths by the rates of links.
     #[command(after_help = "Examples:\n  kintsu bench plan\n  kintsu bench plan --json")]
     Plan,
     /// Measure a coordinator with many stripes: start time, memory, latencies.
@@ -77,6 +85,15 @@ Examples:
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
+    /// Run users' workloads on a cluster and measure latencies: YCSB A to F, values and rates after published traces, or a
+    /// recorded trace.
+    #[command(after_help = "\
+Examples:
+  kintsu bench load ycsb-a --sizes 0.125 --count 0.2 --span 30s
+  kintsu lab exec geo -- kintsu bench load ycsb-a --sizes 0.125 --count 0.2   # in an emulated cluster
+  kintsu bench load ycsb-a ibm twitter --count 0.05 --span 15s --json         # 15 s of each in turn
+  kintsu bench load requests.csv --open 2                                     # twice as fast as recorded")]
+    Load(Load),
     /// Measure put and get through a cluster in this process, compared with the limits of the machine.
     #[command(after_help = "Example:\n  kintsu bench io --size 512MiB --code rs:n=9,k=6 --dir /data/bench")]
     Io {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use kintsu_lab::Rate;
+use kintsu_plan::Method;
 
 pub use run::{LabPage, LabRun};
 
-use super::Method;
 use crate::units::{Bytes, parse_duration};
 
 /// `kintsu lab ...`.
@@ -111,7 +111,7 @@ pub struct LabLrc {
     #[arg(long, default_value_t = 1)]
     pub victims: u32,
     /// How slices move.
-    #[arg(long, value_enum, default_value_t = Method::Conventional)]
+    #[arg(long, value_parser = super::repair::method(), default_value_t = Method::Conventional)]
     pub method: Method,
     /// Where to create the cluster's folder, which is removed at the end; by default in the system's folder for
     /// temporary files.

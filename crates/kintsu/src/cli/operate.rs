@@ -18,11 +18,41 @@ pub struct Df {
     pub code: Vec<String>,
 }
 
+/// `kintsu config ...`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print all settings.
+    Show,
+    /// Print one setting.
+    Get {
+        /// Its name, as `kintsu config show` prints it.
+        name: String,
+    },
+    /// Change one setting.
+    Set {
+        /// Its name, as `kintsu config show` prints it.
+        name: String,
+        /// Its new value; `default` for the default, `none` for no limit.
+        value: String,
+    },
+}
+
 /// `kintsu jobs ...`.
 #[derive(Debug, Subcommand)]
 pub enum JobsCommand {
     /// Show the progress of a job until its end, and its report.
     Follow {
+        /// The job's id, as `kintsu jobs` shows it.
+        id: u64,
+    },
+    /// Have a job begin nothing more until it is resumed; what it has begun is finished. A wipe cannot be paused, and no
+    /// job stays paused over a restart of the coordinator.
+    Pause {
+        /// The job's id, as `kintsu jobs` shows it.
+        id: u64,
+    },
+    /// Have a paused job go on.
+    Resume {
         /// The job's id, as `kintsu jobs` shows it.
         id: u64,
     },

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use kintsu_plan::Method;
 
 use crate::units::Slice;
 
@@ -14,8 +16,10 @@ pub enum RatesCommand {
         /// A TOML file: `default`, `[nodes]`, `[racks]` and `[pairs]`, each entry a rate or `{ up = ..., down = ... }`.
         file: PathBuf,
     },
-    /// Print the rates that the cluster knows.
+    /// Print what the cluster knows of its links and disks: capacity, where that is known from, and what users take.
     Show,
+    /// Measure the links of all nodes by short probes (a few seconds at full speed), then print them.
+    Measure,
 }
 
 /// `kintsu repair`.
@@ -28,7 +32,7 @@ pub struct Repair {
     #[arg(long)]
     pub object: Option<String>,
     /// How slices move.
-    #[arg(long, value_enum, default_value_t = Method::Pipeline)]
+    #[arg(long, value_parser = method(), default_value_t)]
     pub method: Method,
     /// Slice: the unit of pipelining; `auto` for a size that fits the plan.
     #[arg(long, default_value = "auto", value_name = "BYTES")]
@@ -42,7 +46,7 @@ pub struct Repair {
     /// How helpers and requestors are chosen when many stripes are repaired.
     #[arg(long, value_enum, default_value_t = Schedule::Balanced)]
     pub schedule: Schedule,
-    /// Most stripes in whose repair one node takes part at the same time (0: the coordinator's default).
+    /// Most stripes in whose repair one node takes part at the same time, for experiments (0: as many as keep the links busy).
     #[arg(long, default_value_t = 0, value_name = "STRIPES")]
     pub per_node: u32,
 }
@@ -74,43 +78,10 @@ impl From<Schedule> for kintsu_plan::Schedule {
     }
 }
 
-/// Repair methods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Method {
-    /// One requestor fetches everything (star).
-    Conventional,
-    /// Partial sums along a binary tree.
-    Ppr,
-    /// Partial sums along a chain (repair pipelining), through as few racks as possible.
-    Pipeline,
-    /// The same in the order of block numbers, without regard to racks.
-    Flat,
-    /// Several chains, each ending at another helper: for a requestor whose links are slow.
-    Cyclic,
-    /// The chain with the fastest bottleneck, by the rates that the cluster knows.
-    Weighted,
-    /// The best trees that the rates of the links allow; a chain if no rates are known.
-    Optimal,
-    /// As flat, but only whole blocks are sent on; for comparison.
-    PipeB,
-    /// As flat, but each helper does one operation after the other; for comparison.
-    PipeS,
-}
-
-impl From<Method> for kintsu_plan::Method {
-    fn from(method: Method) -> Self {
-        match method {
-            Method::Conventional => Self::Conventional,
-            Method::Ppr => Self::Ppr,
-            Method::Pipeline => Self::Pipeline,
-            Method::Flat => Self::Flat,
-            Method::Cyclic => Self::Cyclic,
-            Method::Weighted => Self::Weighted,
-            Method::Optimal => Self::Optimal,
-            Method::PipeB => Self::PipeB,
-            Method::PipeS => Self::PipeS,
-        }
-    }
+/// Reads the name of a repair method; help and errors list those that there are.
+pub fn method() -> impl TypedValueParser<Value = Method> {
+    let known = Method::ALL.map(|method| PossibleValue::new(method.name()).help(method.row().about));
+    PossibleValuesParser::new(known).try_map(|name| name.parse::<Method>())
 }
 
 /// `kintsu explain`.
@@ -122,7 +93,7 @@ pub struct Explain {
     #[arg(long, value_delimiter = ',', required = true, value_name = "I,J,...")]
     pub lost: Vec<u8>,
     /// How slices move.
-    #[arg(long, value_enum, default_value_t = Method::Pipeline)]
+    #[arg(long, value_parser = method(), default_value_t)]
     pub method: Method,
     /// Slice: the unit of pipelining; `auto` for a size that fits the plan.
     #[arg(long, default_value = "auto", value_name = "BYTES")]

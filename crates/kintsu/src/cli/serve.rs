@@ -59,6 +59,10 @@ pub struct MetadataArgs {
     /// new blocks [default: 5%, but at most 1 GiB].
     #[arg(long, value_parser = parse_reserve, value_name = "SPACE")]
     pub reserve: Option<Reserve>,
+    /// Do not measure links by short probes. Without this option they are measured when nodes come whose links are not
+    /// known (a few seconds at full speed); nodes on loopback are never measured.
+    #[arg(long)]
+    pub no_measure: bool,
     /// Number of agents that get each copy of the metadata; 0 for none.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub metadata_copies: u16,
@@ -72,6 +76,7 @@ impl MetadataArgs {
     pub fn configure(&self, config: Config) -> Config {
         Config {
             accept_older: self.accept_older,
+            measure: !self.no_measure,
             rebuild: self.rebuild,
             quarantine_keep: self.quarantine_keep,
             reserve: self.reserve.unwrap_or_default(),

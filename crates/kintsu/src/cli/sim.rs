@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use kintsu_lab::Rate;
+use kintsu_plan::Method;
 use kintsu_sim::Scheme;
 
 use crate::units::Bytes;
@@ -133,8 +134,8 @@ pub struct SimRepair {
     #[arg(long, value_delimiter = ',', default_value = "0", value_name = "I,J,...")]
     pub lost: Vec<u8>,
     /// Methods to compare; by default all that stream slices.
-    #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_values_t = kintsu_plan::Method::STREAMED)]
-    pub method: Vec<kintsu_plan::Method>,
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...", value_parser = super::repair::method(), default_values_t = Method::streamed())]
+    pub method: Vec<Method>,
     /// Draw into this file when each slice passes, for all methods on one time axis. Choose large slices.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use crate::bench::{ecdag, folder, io, kernel, meta, plan, slices, small};
+use kintsu_experiments::ExperimentError;
+use kintsu_experiments::bench::{ecdag, folder, io, kernel, meta, plan, slices, small};
+
+use super::input::{sink, stream};
 use crate::cli::BenchCommand;
 use crate::{output, progress};
 
@@ -11,8 +14,9 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
     let bar = progress::steps("measuring");
     let mut show = |what: &str| bar.set_message(what.to_owned());
     match command {
-        BenchCommand::Kernel { seconds } => {
-            let options = kernel::Options { seconds_per_case: seconds, ..Default::default() };
+        BenchCommand::Kernel { seconds, backend } => {
+            let backend = backend.as_deref().map(kernel::backend).transpose()?;
+            let options = kernel::Options { seconds_per_case: seconds, backend, ..Default::default() };
             let kernel = kernel::run(&options, &mut show)?;
             let ecdag = ecdag::run(&ecdag::Options::default(), &mut show)?;
             progress::clear();
@@ -41,7 +45,7 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
             let slices = slices.iter().map(|slice| slice.as_u32("--slices")).collect::<Result<_, _>>()?;
             let folder = folder(&dir)?;
             let (dir, helpers) = (folder.path().to_owned(), helpers as usize);
-            let options = slices::Options { block_bytes: block.0, helpers, slices, runs, dir };
+            let options = slices::Options { block_bytes: block.0, helpers, slices, runs, dir, executor };
             let report = tokio::select! {
                 report = slices::run(&options, &mut show) => report?,
                 code = super::interrupted() => return code,
@@ -60,9 +64,11 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
             progress::clear();
             if json { output::json(&report)? } else { output::line(&report.table())? }
         }
+        BenchCommand::Load(_) => anyhow::bail!("expected a cluster for bench load, got none"),
         BenchCommand::Io { size, code, dir, runs } => {
             let folder = folder(&dir)?;
-            let options = io::Options { size: size.0, code, dir: folder.path().to_owned(), runs };
+            let dir = folder.path().to_owned();
+            let options = io::Options { size: size.0, code, dir, runs, stream, sink };
             let report = tokio::select! {
                 report = io::run(&options, &mut show) => report?,
                 code = super::interrupted() => return code,
@@ -72,4 +78,9 @@ pub async fn run(command: BenchCommand, json: bool) -> anyhow::Result<ExitCode> 
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The executor of a process of this program.
+fn executor() -> Result<tokio::runtime::Runtime, ExperimentError> {
+    crate::runtime().map_err(|error| ExperimentError::Failed(output::causes(&error)))
 }

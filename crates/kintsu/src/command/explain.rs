@@ -24,7 +24,7 @@ pub async fn run(args: cli::Explain, context: &Context) -> anyhow::Result<ExitCo
         let rates = super::rates::parse(&text, topology.nodes.keys().copied());
         topology.rates = rates.with_context(|| path.display().to_string())?;
     }
-    let explanation = kintsu_plan::explain(&view, &topology, &lost, args.method.into(), slice_bytes)?;
+    let explanation = kintsu_plan::explain(&view, &topology, &lost, args.method, slice_bytes)?;
     if let Some(path) = &args.svg {
         std::fs::write(path, explanation.svg()?)
             .with_context(|| format!("cannot write {}", path.display()))?;

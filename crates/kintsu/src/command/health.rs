@@ -110,6 +110,7 @@ pub async fn status(context: &Context) -> anyhow::Result<ExitCode> {
         ("puts under way", status.puts_pending.to_string()),
         ("blocks to be deleted", status.garbage.to_string()),
         ("copy of the metadata", copy),
+        ("repairs", status.repair_limit.map_or_else(String::new, |limit| limit.to_string())),
     ] {
         output::line(&format!("{what:22} {value}"))?;
     }

@@ -1,4 +1,5 @@
-//! What `kintsu put` reads: a file, a folder, or a stream (standard input, a pipe, a FIFO, a device).
+//! What `kintsu put` reads: a file, a folder, or a stream (standard input, a pipe, a FIFO, a device); and how bytes are
+//! streamed to an open file or pipe.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use kintsu_client::FileSource;
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, AsyncWrite, BufWriter};
 use tokio::net::unix::pipe;
 
 /// Bytes that a pipe should hold, so that its two ends wait for each other less often.
@@ -16,6 +17,9 @@ const PIPE_BYTES: usize = 1 << 20;
 
 /// Bytes of a stream that is not a pipe that are read at a time.
 const CHUNK_BYTES: usize = 2 << 20;
+
+/// Bytes that are gathered before they are written to something that is no pipe.
+const GATHERED_BYTES: usize = 1 << 20;
 
 /// What is stored.
 pub enum Input {
@@ -57,7 +61,7 @@ impl Input {
 
 /// The bytes of an open file, from its position on.
 pub fn stream(file: File) -> Stream {
-    if let Ok(receiver) = without_waiting(&file) {
+    if let Ok(receiver) = without_waiting(&file, |own| pipe::OpenOptions::new().open_receiver(own)) {
         return Box::new(receiver);
     }
     let mut file = tokio::fs::File::from_std(file);
@@ -65,14 +69,25 @@ pub fn stream(file: File) -> Stream {
     Box::new(file)
 }
 
-/// The same pipe, opened again: other holders of the open file do not want to be told to come back later. Not for a FIFO
-/// with a name: if its writer is gone when it is opened again, nothing tells that it has ended.
-fn without_waiting(file: &File) -> io::Result<pipe::Receiver> {
+/// The same pipe, opened again by `open`: other holders of the open file do not want to be told to come back later. Not
+/// for a FIFO with a name: if its other end is gone when it is opened again, nothing tells that it has ended.
+fn without_waiting<T>(file: &File, open: impl FnOnce(String) -> io::Result<T>) -> io::Result<T> {
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     if !std::fs::read_link(&own)?.as_os_str().as_encoded_bytes().starts_with(b"pipe:") {
         return Err(io::ErrorKind::Unsupported.into());
     }
     // A smaller pipe is slower, nothing more.
     let _ = rustix::pipe::fcntl_setpipe_size(file, PIPE_BYTES);
-    pipe::OpenOptions::new().open_receiver(own)
+    open(own)
+}
+
+/// Where bytes go that come in order.
+pub type Sink = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Writes to an open file, from its position on.
+pub fn sink(file: File) -> Sink {
+    match without_waiting(&file, |own| pipe::OpenOptions::new().open_sender(own)) {
+        Ok(sender) => Box::new(sender),
+        Err(_) => Box::new(BufWriter::with_capacity(GATHERED_BYTES, tokio::fs::File::from_std(file))),
+    }
 }

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use kintsu_client::Jobs;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{
-    JobEvent, JobInfo, JobKind, JobReport, JobState, JobUnit, Repair, RepairTarget, Requestors,
+    JobEvent, JobInfo, JobKind, JobList, JobReport, JobState, JobUnit, Repair, RepairTarget, Requestors,
+    WhyLimit,
 };
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ pub async fn repair(args: cli::Repair, context: &Context) -> anyhow::Result<Exit
     };
     let repair = Repair {
         target,
-        method: args.method.into(),
+        method: args.method,
         slice_bytes: args.slice.0.unwrap_or(0),
         schedule: args.schedule.into(),
         requestors,
@@ -60,7 +61,7 @@ pub struct Followed {
 
 /// `kintsu jobs`.
 pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
-    let jobs = context.client.jobs().await?;
+    let JobList { jobs, repair_limit } = context.client.job_list().await?;
     if context.json {
         let values: Vec<Value> = jobs.iter().map(info_json).collect();
         output::json(&values)?;
@@ -85,6 +86,9 @@ pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
         ]);
     }
     output::line(&table.to_string())?;
+    if let Some(limit) = repair_limit.filter(|limit| limit.why != WhyLimit::Free) {
+        output::line(&format!("repairs: {limit}"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -108,9 +112,32 @@ pub async fn cancel(id: u64, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `kintsu jobs pause ID`.
+pub async fn pause(id: u64, context: &Context) -> anyhow::Result<ExitCode> {
+    let job = context.client.pause_job(id).await?;
+    changed(&job, "pauses as soon as what it has begun is finished", &format!("resume {id}"), context)
+}
+
+/// `kintsu jobs resume ID`.
+pub async fn resume(id: u64, context: &Context) -> anyhow::Result<ExitCode> {
+    let job = context.client.resume_job(id).await?;
+    changed(&job, "goes on", &format!("follow {id}"), context)
+}
+
+fn changed(job: &JobInfo, how: &str, next: &str, context: &Context) -> anyhow::Result<ExitCode> {
+    if context.json {
+        output::json(&info_json(job))?;
+    } else {
+        let JobInfo { id, kind, what, .. } = job;
+        output::line(&format!("job {id} ({kind} of {what}) {how}: `kintsu jobs {next}`"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn word(state: JobState) -> &'static str {
     match state {
         JobState::Running => "running",
+        JobState::Paused => "paused",
         JobState::Cancelling => "cancelling",
         JobState::Done => "done",
         JobState::Failed => "FAILED",

@@ -3,6 +3,7 @@
 mod backup;
 mod bench;
 mod code;
+mod config;
 mod confirm;
 mod damage;
 mod destination;
@@ -12,6 +13,7 @@ mod health;
 mod input;
 mod job;
 mod list;
+mod load;
 mod node;
 mod object;
 mod quarantine;
@@ -24,13 +26,11 @@ mod tree;
 
 use std::process::ExitCode;
 
-pub use input::stream;
 pub use job::as_json as job_json;
-pub use serve::Cluster;
 
 use kintsu_client::{Client, Options};
 
-use crate::cli::{Cli, Command, Endpoint, JobsCommand};
+use crate::cli::{BenchCommand, Cli, Command, Endpoint, JobsCommand};
 
 /// What every client command needs.
 pub struct Context {
@@ -63,6 +63,14 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Man { dir } => generate::man(&dir, cli.json),
         Command::Sim(args) => sim::run(args, cli.json).await,
         Command::Lab { command } => crate::lab::run(command, cli.json).await,
+        Command::Bench { command: BenchCommand::Load(args) } => {
+            let options = Options { token: cli.token, ..Options::default() };
+            let client = Client::connect(&cli.coordinator, options).await?;
+            let context = Context { client, json: cli.json, following: job::Following::default() };
+            let done = load::run(args, &context).await;
+            context.client.close().await;
+            done
+        }
         Command::Bench { command } => bench::run(command, cli.json).await,
         command => {
             let options = Options { token: cli.token, ..Options::default() };
@@ -91,6 +99,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Stat(args) => object::stat(args, context).await,
         Command::Nodes => node::list(context).await,
         Command::Rates { command } => rates::run(command, context).await,
+        Command::Config { command } => config::run(command, context).await,
         Command::Quarantine { command } => quarantine::run(command, context).await,
         Command::Rebuild { command } => rebuild::run(command, context).await,
         Command::Status => health::status(context).await,
@@ -98,6 +107,8 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Jobs { command: None } => job::list(context).await,
         Command::Jobs { command: Some(JobsCommand::Follow { id }) } => job::follow_id(id, context).await,
         Command::Jobs { command: Some(JobsCommand::Cancel { id }) } => job::cancel(id, context).await,
+        Command::Jobs { command: Some(JobsCommand::Pause { id }) } => job::pause(id, context).await,
+        Command::Jobs { command: Some(JobsCommand::Resume { id }) } => job::resume(id, context).await,
         Command::Node(args) => node::act(args, context).await,
         Command::Backup(args) => backup::backup(args, context).await,
         Command::Encode(args) => job::encode(args, context).await,

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::Context;
 use super::damage::{Damage, fault};
 use super::destination::Destination;
-use super::input::Input;
+use super::input::{Input, sink};
 use crate::cli::{self, EncodeWhen};
 use crate::units::{human, moment};
 use crate::{output, progress};
@@ -166,7 +166,7 @@ fn details(object: &ObjectInfo) -> String {
 
 /// `kintsu get`.
 pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> {
-    let options = GetOptions { method: args.method.map(Into::into) };
+    let options = GetOptions { method: args.method };
     let slice = args.slice.0;
     let tree = || super::tree::get(&args.name, args.out.clone(), slice, options, context);
     let like_folders = [args.name.as_bytes(), args.out.as_os_str().as_encoded_bytes()];
@@ -197,24 +197,29 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
     progress::clear();
     let value = json!({
         "name": args.name, "bytes": report.bytes, "degraded_stripes": report.degraded_stripes,
+        "replanned": report.replanned, "slow_nodes": report.slow.iter().map(|node| node.0).collect::<Vec<_>>(),
     });
     let to_stdout = Destination::of(&args.out, &args.name).is_ok_and(|to| matches!(to, Destination::Stdout));
     match (context.json, to_stdout) {
         (true, false) => output::json(&value)?,
         (true, true) => eprintln!("{value}"),
         (false, true) => {}
-        (false, false) => output::line(&format!(
-            "{}: {}{}",
-            args.name,
-            human(report.bytes),
-            if report.degraded_stripes > 0 {
-                format!("; {} stripe(s) read degraded", report.degraded_stripes)
-            } else {
-                String::new()
-            }
-        ))?,
+        (false, false) => output::line(&summary(&args.name, &report))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a read did, in one line.
+fn summary(name: &str, report: &GetReport) -> String {
+    let mut line = format!("{name}: {}", human(report.bytes));
+    if report.degraded_stripes > 0 {
+        line += &format!("; {} stripe(s) read degraded", report.degraded_stripes);
+    }
+    if !report.slow.is_empty() {
+        let nodes: Vec<_> = report.slow.iter().map(ToString::to_string).collect();
+        line += &format!("; without the slow node(s) {}", nodes.join(", "));
+    }
+    line
 }
 
 fn is_missing(error: &anyhow::Error) -> bool {
@@ -251,9 +256,9 @@ pub async fn get_to(
         client.info(name).await?;
     }
     let opened = tokio::task::spawn_blocking(|| destination.open()).await??;
-    let file = tokio::fs::File::from_std(opened.file.try_clone()?);
-    let mut out = tokio::io::BufWriter::with_capacity(1 << 20, file);
-    let report = client.get_with(name, range, options, &mut out, show).await?;
+    let mut out = sink(opened.file.try_clone()?);
+    let report = client.get_with(name, range, options, &mut *out, show).await?;
+    drop(out);
     tokio::task::spawn_blocking(|| opened.publish())
         .await?
         .with_context(|| format!("cannot write {}", path.display()))?;

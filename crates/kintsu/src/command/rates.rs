@@ -8,11 +8,12 @@ use anyhow::Context as _;
 use kintsu_dag::{NodeId, RackId};
 use kintsu_lab::Rate;
 use kintsu_plan::Rates;
+use kintsu_wire::message::{KnownRates, LinkEnd, RateSource, Way};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Context;
-use crate::{cli, output};
+use crate::{cli, output, units};
 
 /// The file.
 #[derive(Debug, Default, Deserialize)]
@@ -56,9 +57,10 @@ pub async fn run(command: cli::RatesCommand, context: &Context) -> anyhow::Resul
             let rates = parse(&text, nodes.iter().map(|node| node.id))
                 .with_context(|| format!("{}", file.display()))?;
             context.client.set_rates(&rates).await?;
-            show(&rates, context)
+            show(&context.client.known_rates().await?, context)
         }
-        cli::RatesCommand::Show => show(&context.client.rates().await?, context),
+        cli::RatesCommand::Show => show(&context.client.known_rates().await?, context),
+        cli::RatesCommand::Measure => show(&context.client.measure_rates().await?, context),
     }
 }
 
@@ -90,42 +92,69 @@ fn number(name: &str) -> anyhow::Result<u32> {
     name.trim().parse().with_context(|| format!("expected the number of a node or rack, got {name:?}"))
 }
 
-fn show(rates: &Rates, context: &Context) -> anyhow::Result<ExitCode> {
-    let rows = rows(rates);
+fn show(known: &KnownRates, context: &Context) -> anyhow::Result<ExitCode> {
     if context.json {
-        let rows: Vec<_> = rows
+        let rows: Vec<_> = known
+            .links
             .iter()
-            .map(|(what, way, rate)| json!({ "what": what, "way": way, "bytes_per_second": rate.get() }))
+            .map(|link| {
+                let (rate, source) = link.capacity.unzip();
+                json!({
+                    "what": end(link.end), "way": way(link.way), "bytes_per_second": rate, "source": source,
+                    "foreground_bytes_per_second": link.foreground,
+                })
+            })
             .collect();
         output::json(&rows)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if rows.is_empty() {
-        output::line("no rates are known")?;
+    if known.links.is_empty() {
+        output::line(
+            "no rates are known: `kintsu rates measure` measures links, `kintsu rates set FILE` sets them",
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = output::table(["link", "way", "rate"]);
-    for (what, way, rate) in rows {
-        table.add_row([what, way.to_owned(), Rate::bits(rate.get() as f64 * 8.0)?.to_string()]);
+    let bits = |rate: u64| Rate::bits(rate as f64 * 8.0).map_or_else(|_| "0".into(), |rate| rate.to_string());
+    let mut table = output::table(["link", "way", "rate", "known", "users take"]);
+    for link in &known.links {
+        let (rate, source) = link.capacity.unzip();
+        let disk = matches!(link.way, Way::Read | Way::Write);
+        let shown = |rate: u64| if disk { units::human(rate) + "/s" } else { bits(rate) };
+        let source = source.map_or("", |source| match source {
+            RateSource::Set => "set",
+            RateSource::Measured => "measured",
+            RateSource::Seen => "seen",
+            RateSource::Hardware => "hardware",
+        });
+        let (rate, users) = (rate.map(shown), link.foreground.map(shown));
+        let row = [
+            end(link.end),
+            way(link.way).into(),
+            rate.unwrap_or_default(),
+            source.into(),
+            users.unwrap_or_default(),
+        ];
+        table.add_row(row);
     }
     output::line(&table.to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every rate, with its link.
-fn rows(rates: &Rates) -> Vec<(String, &'static str, NonZeroU64)> {
-    let mut rows = Vec::new();
-    for (way, of) in [("up", &rates.up), ("down", &rates.down)] {
-        rows.extend(of.iter().map(|(node, rate)| (format!("node {}", node.0), way, *rate)));
+fn end(end: LinkEnd) -> String {
+    match end {
+        LinkEnd::Node(node) => format!("node {}", node.0),
+        LinkEnd::Rack(rack) => format!("rack {}", rack.0),
+        LinkEnd::Pair(from, to) => format!("node {} to node {}", from.0, to.0),
     }
-    for (way, of) in [("up", &rates.rack_up), ("down", &rates.rack_down)] {
-        rows.extend(of.iter().map(|(rack, rate)| (format!("rack {}", rack.0), way, *rate)));
+}
+
+fn way(way: Way) -> &'static str {
+    match way {
+        Way::Up => "up",
+        Way::Down => "down",
+        Way::Read => "read",
+        Way::Write => "write",
     }
-    let pair = |((from, to), rate): (&(NodeId, NodeId), &NonZeroU64)| {
-        (format!("node {} to node {}", from.0, to.0), "pair", *rate)
-    };
-    rows.extend(rates.pairs.iter().map(pair));
-    rows
 }
 
 #[cfg(test)]
@@ -143,7 +172,6 @@ mod tests {
         assert_eq!(get(&rates.down), [125_000_000, 125_000_000, 1_000_000]);
         assert_eq!(rates.rack_up[&RackId(0)].get(), 1_250_000_000);
         assert_eq!(rates.pairs[&(NodeId(0), NodeId(2))].get(), 100_000);
-        assert_eq!(rows(&rates).len(), 3 + 3 + 1 + 1 + 1);
         assert!(parse("", std::iter::empty()).unwrap().is_empty());
     }
 

@@ -1,143 +1,21 @@
 //! `kintsu up`, `coordinator`, `agent`: the commands that run until they are ended.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use kintsu_agent::{Agent, AgentConfig, AgentHandle};
-use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle, Launcher, Launching, Restore};
+use kintsu_agent::{Agent, AgentConfig};
+use kintsu_cluster::{Cluster, Options, coordinator_dir, node_dir};
+use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle, Restore};
 use kintsu_dag::{NodeId, RackId};
 use kintsu_wire::ClusterId;
 use serde_json::json;
-use tokio::sync::Mutex;
 
 use super::backup;
 use crate::cli::{AgentArgs, CoordinatorArgs, Rack, Up};
-use crate::launcher::{Shape, coordinator_dir, node_dir, rack_of};
+use crate::launcher::Shape;
 use crate::output;
-
-/// A coordinator and its agents in this process.
-pub struct Cluster {
-    coordinator: CoordinatorHandle,
-    nodes: Arc<Nodes>,
-}
-
-/// The agents of this process, by id; starts a stopped one again.
-struct Nodes {
-    dir: PathBuf,
-    racks: u32,
-    /// Nodes whose folders are gone for good.
-    replace: Vec<u32>,
-    coordinator: std::sync::OnceLock<String>,
-    token: Option<String>,
-    running: Mutex<std::collections::BTreeMap<u32, AgentHandle>>,
-}
-
-impl Cluster {
-    /// Starts a cluster in `dir`, or continues the one that is there.
-    ///
-    /// # Errors
-    /// The directory is in use, an address is taken or not on loopback, or a node does not start.
-    pub async fn start(
-        dir: &Path,
-        nodes: u32,
-        racks: u32,
-        listen: SocketAddr,
-        token: Option<String>,
-    ) -> anyhow::Result<Self> {
-        let config = Config { token, ..Config::new(coordinator_dir(dir), listen) };
-        Self::with_config(dir, Shape { nodes, racks }, Vec::new(), config).await
-    }
-
-    /// As [`Cluster::start`]; lost blocks are repaired automatically after `grace`.
-    pub async fn with_grace(
-        dir: &Path,
-        nodes: u32,
-        racks: u32,
-        listen: SocketAddr,
-        grace: Duration,
-    ) -> anyhow::Result<Self> {
-        let config = Config { grace, ..Config::new(coordinator_dir(dir), listen) };
-        Self::with_config(dir, Shape { nodes, racks }, Vec::new(), config).await
-    }
-
-    /// As [`Cluster::start`], with this configuration of the coordinator; the folders of the nodes `replace` are
-    /// gone for good.
-    async fn with_config(
-        dir: &Path,
-        shape: Shape,
-        replace: Vec<u32>,
-        config: Config,
-    ) -> anyhow::Result<Self> {
-        let Shape { nodes: count, racks } = shape;
-        let nodes = Arc::new(Nodes {
-            dir: dir.to_owned(),
-            racks,
-            replace,
-            coordinator: std::sync::OnceLock::new(),
-            token: config.token.clone(),
-            running: Mutex::default(),
-        });
-        let config = Config { launcher: Some(nodes.clone()), ..config };
-        let coordinator = Coordinator::start(config).await?;
-        nodes.coordinator.get_or_init(|| coordinator.addr().to_string());
-        let started = (0..count).map(|id| nodes.start(id));
-        futures::future::try_join_all(started).await?;
-        Ok(Self { coordinator, nodes })
-    }
-
-    /// Where the coordinator listens.
-    pub fn endpoint(&self) -> String {
-        self.coordinator.addr().to_string()
-    }
-
-    /// Waits until the coordinator ends by itself.
-    async fn ending(&self) {
-        self.coordinator.ending().await;
-    }
-
-    /// Ends everything in order. The coordinator ends first, because the agents then take a last copy of its
-    /// metadata.
-    ///
-    /// # Errors
-    /// The coordinator had ended because the disk of its metadata failed.
-    pub async fn shutdown(self) -> anyhow::Result<()> {
-        let ended = end(self.coordinator).await;
-        let agents = std::mem::take(&mut *self.nodes.running.lock().await);
-        futures::future::join_all(agents.values().map(AgentHandle::shutdown)).await;
-        ended
-    }
-}
-
-impl Nodes {
-    async fn start(&self, id: u32) -> anyhow::Result<()> {
-        let coordinator = self.coordinator.get().cloned().unwrap_or_default();
-        let config = AgentConfig {
-            node: Some(NodeId(id)),
-            rack: RackId(rack_of(id, self.racks)),
-            replace: self.replace.contains(&id),
-            token: self.token.clone(),
-            ..AgentConfig::new(node_dir(&self.dir, id), coordinator)
-        };
-        // After its end the former agent has released the directory.
-        let before = self.running.lock().await.remove(&id);
-        if let Some(before) = before {
-            before.wait().await;
-        }
-        let agent = Agent::start(config).await.with_context(|| format!("node {id}"))?;
-        self.running.lock().await.insert(id, agent);
-        Ok(())
-    }
-}
-
-impl Launcher for Nodes {
-    fn launch(&self, node: NodeId) -> Launching<'_> {
-        Box::pin(async move { self.start(node.0).await.map_err(|e| output::causes(&e)) })
-    }
-}
 
 /// `kintsu up`.
 pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<ExitCode> {
@@ -153,9 +31,13 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
         // The nodes start after their coordinator, but their folders say to which cluster they belong.
         config.adopt = cluster_of(&args.dir, shape.nodes)?;
     }
-    let start = Cluster::with_config(&args.dir, shape, args.replace.clone(), config);
+    let options = Options {
+        replace: args.replace.clone(),
+        coordinator: config,
+        ..Options::new(&args.dir, shape.nodes, shape.racks)
+    };
     let cluster = tokio::select! {
-        started = start => started?,
+        started = Cluster::start(options) => started?,
         code = super::interrupted() => return code,
     };
     let endpoint = cluster.endpoint();
@@ -179,7 +61,7 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
         () = cluster.ending() => {}
         code = super::interrupted() => { code?; }
     }
-    cluster.shutdown().await?;
+    cluster.shutdown_by(end).await?;
     Ok(ExitCode::SUCCESS)
 }
 

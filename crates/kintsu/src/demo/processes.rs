@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kintsu_client::Client;
+use kintsu_cluster::{coordinator_dir, node_dir, rack_of};
 use kintsu_wire::message::NodeState;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-
-use crate::launcher::{coordinator_dir, node_dir, rack_of};
 
 /// Everything that was started. Dropping it kills what still runs.
 #[derive(Default)]

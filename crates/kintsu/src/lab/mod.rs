@@ -1,11 +1,8 @@
-//! `kintsu lab`: emulated clusters, and experiments on a temporary cluster. Each experiment measures what agents
-//! read and send, and prints it beside theory.
+//! `kintsu lab`: emulated clusters, and the commands that run experiments (`kintsu-experiments`).
 
 mod clusters;
-mod codes;
-mod lrc;
 mod run;
-mod site;
+mod study;
 mod up;
 
 use std::process::ExitCode;
@@ -15,8 +12,8 @@ use crate::cli::LabCommand;
 /// Runs a command of the lab; Ctrl-C ends it and leaves nothing behind.
 pub async fn run(command: LabCommand, json: bool) -> anyhow::Result<ExitCode> {
     match command {
-        LabCommand::Codes(args) => experiment(codes::run(args, json)).await,
-        LabCommand::Lrc(args) => experiment(lrc::run(args, json)).await,
+        LabCommand::Codes(args) => experiment(study::codes(args, json)).await,
+        LabCommand::Lrc(args) => experiment(study::lrc(args, json)).await,
         LabCommand::Run(args) => run::run(args, json).await,
         LabCommand::Page(args) => run::page(&args),
         LabCommand::Up(args) => up::run(args, json).await,

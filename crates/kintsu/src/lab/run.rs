@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use kintsu_lab::experiment::{
-    Experiment, Kind, Listed, Machine, Report, Settings, Size, Step, Table, catalog, chart, claims, find,
-    points, splice, summary,
+use kintsu_experiments::figures::{
+    Experiment, Kind, Listed, Report, Settings, Size, Table, catalog, chart, claims, find, points, splice,
+    summary,
 };
+use kintsu_experiments::{Machine, Step};
 use kintsu_lab::{Entry, Place, enter};
 
 use crate::cli::{LabPage, LabRun};
@@ -70,11 +71,12 @@ async fn measure(entry: &Listed, size: Size, args: &LabRun) -> anyhow::Result<Re
     let runs = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS });
     let bar = progress::count(entry.name);
     let watch = |step: Step| {
-        bar.set_length(step.total as u64);
-        bar.set_position(step.done as u64);
+        bar.set_length(step.total);
+        bar.set_position(step.done);
         bar.set_message(format!("{}: {}", entry.name, step.what));
     };
-    let report = kintsu_lab::experiment::run(&experiment, Settings { runs, quick: size.quick }, &watch).await;
+    let report =
+        kintsu_experiments::figures::run(&experiment, Settings { runs, quick: size.quick }, &watch).await;
     progress::clear();
     Ok(report?)
 }

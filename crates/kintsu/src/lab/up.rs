@@ -25,7 +25,9 @@ pub async fn run(args: LabUp, json: bool) -> anyhow::Result<ExitCode> {
     if let Place::Left(code) = kintsu_lab::enter(&entry).await? {
         return Ok(code);
     }
-    let options = Options { grace: args.grace, tell_rates: true, ..Options::default() };
+    // No probe finds the limits of pairs.
+    let tell_rates = !spec.rates().pairs.is_empty();
+    let options = Options { grace: args.grace, tell_rates, measure: true, ..Options::default() };
     let lab = tokio::select! {
         lab = Lab::up(&spec, options) => lab?,
         code = crate::command::interrupted() => return code,

@@ -35,6 +35,7 @@ pub fn codes() -> &'static [Arc<dyn Code>] {
         let own = [
             "miser:n=4,k=2",
             "hitchhiker-xor:n=5,k=3",
+            "less:n=6,k=3,alpha=3",
             "clay:n=6,k=4,d=5",
             "butterfly:n=5,k=3",
             "drc:n=9,k=6",
@@ -275,7 +276,7 @@ impl Machine {
                 let target = match sink {
                     Sink::Client => self.returned.entry(index).or_default(),
                     Sink::Block => self.disks.entry((program.node, index)).or_default(),
-                    Sink::BlockXor => panic!("no plan here updates"),
+                    Sink::BlockXor | Sink::Nothing => panic!("no plan here updates or measures"),
                 };
                 assert_eq!(*sink == Sink::Client, program.node.is_client());
                 if target.len() < to {

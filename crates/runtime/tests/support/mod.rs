@@ -15,7 +15,7 @@ use kintsu_plan::{
     Layout, LayoutKind, Node as PlanNode, Plan, Program, ProgramContext, RunId, StripeView, Topology, place,
 };
 use kintsu_runtime::{
-    BlockSource, ClientLocal, Context, DataPlane, Delivery, Limits, Local, StoreLocal, run,
+    BlockSource, Carried, ClientLocal, Context, DataPlane, Delivery, Enclosed, Limits, Local, StoreLocal, run,
 };
 use kintsu_store::{BlockStore, Digest, FileStore, Generation, UNIT_BYTES};
 use kintsu_wire::Credentials;
@@ -89,6 +89,8 @@ pub struct Site {
     pub blocks: Vec<Vec<u8>>,
     pub limits: Limits,
     pub resume_key: u64,
+    /// Shared by the runs of all nodes.
+    pub carried: Arc<Carried>,
     jobs: AtomicU64,
 }
 
@@ -132,7 +134,8 @@ impl Site {
             nodes.insert(id, Node::new(id, dir.path()).await);
         }
         let (limits, jobs) = (Limits::default(), AtomicU64::new(1));
-        Self { _dir: dir, nodes, topology, view, object, blocks, limits, resume_key: 0, jobs }
+        let (resume_key, carried) = (0, Arc::default());
+        Self { _dir: dir, nodes, topology, view, object, blocks, limits, resume_key, carried, jobs }
     }
 
     pub fn id(&self, index: u8) -> BlockId {
@@ -206,6 +209,9 @@ impl Site {
             progress: None,
             cancel: CancellationToken::new(),
             sent: None,
+            carried: self.carried.clone(),
+            received: Arc::default(),
+            enclosed: Enclosed::default(),
         }
     }
 

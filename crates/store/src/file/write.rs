@@ -19,6 +19,8 @@ use crate::{BlockHead, BlockMeta, BlockWrite, Digest, Generation, StoreError};
 const SMALL_BYTES: usize = 32 * 1024;
 /// How much is gathered at most.
 const GATHER_BYTES: usize = 256 * 1024;
+/// A file up to this long gets its space when it is written: most are written at once.
+const UNALLOCATED_BYTES: u64 = 128 * 1024;
 /// After this many bytes writing to the medium is started, so that the last sync is short.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
@@ -135,13 +137,20 @@ impl BlockWrite for FileWrite {
         if let Some(expected) = expect.filter(|&expected| expected != got) {
             return Err(StoreError::DigestMismatch { id, expected, got });
         }
-        self.flush()?;
         let Self { generation, len, unit_bytes, .. } = *self;
         let meta = BlockMeta { id, generation, len, unit_bytes, digest: got };
         let mut tail = format::encode_trailer(self.sums.table());
         tail.extend(format::encode_label_rest(&self.label));
-        self.temp.write(self.layout.trailer_at, &tail)?;
-        self.temp.write(0, &format::encode_header(&meta, &self.label))?;
+        let header = format::encode_header(&meta, &self.label);
+        let (start, data) = &self.gathered;
+        if *start == 0 && data.len() as u64 == len {
+            // All of a short block is at hand: one write.
+            self.temp.write(0, &[&header, &data[..], &tail].concat())?;
+        } else {
+            self.flush()?;
+            self.temp.write(self.layout.trailer_at, &tail)?;
+            self.temp.write(0, &header)?;
+        }
         let held = BlockHead { meta, label: std::mem::take(&mut self.label) };
         self.temp.publish(&held, self.wipes)?;
         self.claim.shared.sync_shelf(names::shelf(id))?;
@@ -187,9 +196,15 @@ struct TempFile {
 impl TempFile {
     fn create(shared: &Arc<Shared>, id: BlockId, file_bytes: u64) -> Result<Self, StoreError> {
         let path = shared.file(id, Kind::Temp);
-        // We hold the claim, so a file that is there was left by a writer that could not remove it.
-        shared.remove(&path)?;
-        let file = shared.disk.create(&path).map_err(|source| {
+        let created = match shared.disk.create(&path) {
+            // We hold the claim, so this file was left by a writer that could not remove it.
+            Err(there) if there.kind() == ErrorKind::AlreadyExists => {
+                shared.remove(&path)?;
+                shared.disk.create(&path)
+            }
+            created => created,
+        };
+        let file = created.map_err(|source| {
             if source.kind() == ErrorKind::NotFound {
                 // Somebody removed the directory; the next write creates it again.
                 shared.state().shelves.remove(&names::shelf(id));
@@ -198,7 +213,9 @@ impl TempFile {
         })?;
         let shared = Arc::clone(shared);
         let temp = Self { shared, path, file, file_bytes, waiting: 0, waiting_in: 0..0, published: false };
-        temp.file.allocate(file_bytes).map_err(|source| temp.error(source))?;
+        if file_bytes > UNALLOCATED_BYTES {
+            temp.file.allocate(file_bytes).map_err(|source| temp.error(source))?;
+        }
         Ok(temp)
     }
 

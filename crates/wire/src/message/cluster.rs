@@ -1,12 +1,13 @@
 //! Nodes and their coordinator.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 
 use bytes::Bytes;
 use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use serde::{Deserialize, Serialize};
 
-use super::{BadBlock, DigestBytes, DiskUsage, Fullness, HealthSummary, LastCopy};
+use super::{BadBlock, DigestBytes, DiskUsage, Fullness, HealthSummary, LastCopy, RepairLimit};
 use crate::{ClusterId, FolderId, Seen};
 
 /// A block that a node holds.
@@ -216,6 +217,45 @@ pub struct Heartbeat {
     pub running: u32,
     /// Why its folder can no longer be used; `None` if it can.
     pub failed: Option<String>,
+    /// What its links and its disk have carried.
+    pub counters: Counters,
+}
+
+/// What an agent's host has carried, in bytes since some moment, at a time of the agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Milliseconds since the agent started.
+    pub at_ms: u64,
+    /// The interface of its data listener; `None` on loopback, or if the system does not tell.
+    pub link: Option<LinkCounters>,
+    /// The device of its folder: bytes read and written.
+    pub disk: Option<(u64, u64)>,
+    /// The part that was background work of this agent.
+    pub background: Moved,
+}
+
+/// What a network interface has carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkCounters {
+    /// Bytes sent.
+    pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// The speed that the hardware negotiated, in bytes a second.
+    pub speed: Option<u64>,
+}
+
+/// Bytes that an agent has moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Sent to other nodes.
+    pub sent: u64,
+    /// Received from other nodes.
+    pub received: u64,
+    /// Read from blocks.
+    pub read: u64,
+    /// Written to blocks.
+    pub written: u64,
 }
 
 /// The answer to [`Heartbeat`].
@@ -225,6 +265,9 @@ pub struct HeartbeatReply {
     pub register_again: bool,
     /// What it must remember; `None` while the coordinator does not trust its own metadata.
     pub seen: Option<Seen>,
+    /// Bytes a second that repairs and other background work may send, receive and read on this node; `None`: no limit.
+    #[serde(default)]
+    pub repair_rate: Option<NonZeroU64>,
 }
 
 /// Whether a node can be used.
@@ -332,6 +375,9 @@ pub struct ClusterStatus {
     /// How well the cluster is.
     #[serde(default)]
     pub health: HealthSummary,
+    /// How fast repairs may be, and why.
+    #[serde(default)]
+    pub repair_limit: Option<RepairLimit>,
 }
 
 /// What to do with a node.

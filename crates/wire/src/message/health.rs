@@ -42,6 +42,8 @@ pub enum CauseKind {
     Unreported,
     /// Stripes that bear fewer losses than when they were written.
     ReducedRedundancy,
+    /// Stripes that have no parity yet.
+    NotEncoded,
     /// Nodes whose disk failed.
     FailedDisks,
     /// Nodes that send no heartbeats.

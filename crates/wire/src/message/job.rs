@@ -4,7 +4,7 @@ use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_plan::{Method, Schedule};
 use serde::{Deserialize, Serialize};
 
-use super::FaultKind;
+use super::{FaultKind, RepairLimit};
 
 /// The kinds of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,6 +63,8 @@ pub enum JobUnit {
 pub enum JobState {
     /// It runs.
     Running,
+    /// It finished what it had begun, and waits until it is resumed or cancelled.
+    Paused,
     /// It was cancelled, and finishes what it cannot leave half done.
     Cancelling,
     /// It has ended, and everything was done.
@@ -76,7 +78,7 @@ pub enum JobState {
 impl JobState {
     /// Whether the job has ended.
     pub fn has_ended(self) -> bool {
-        !matches!(self, Self::Running | Self::Cancelling)
+        !matches!(self, Self::Running | Self::Paused | Self::Cancelling)
     }
 }
 
@@ -117,6 +119,9 @@ pub struct JobId {
 pub struct JobList {
     /// By id.
     pub jobs: Vec<JobInfo>,
+    /// How fast repairs may be, and why.
+    #[serde(default)]
+    pub repair_limit: Option<RepairLimit>,
 }
 
 /// Encode an object that was written offline.

@@ -88,6 +88,17 @@ pub struct PutTicket {
     pub cluster: ClusterId,
     /// The object's part of the blocks' labels.
     pub label: ObjectLabel,
+    /// The coordinator wants to know how long the put takes ([`Felt`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed: bool,
+}
+
+/// How long a client's last operations took, each in microseconds from its call to its end, without the time in which
+/// the client's own input or output made it wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Felt {
+    /// One number for each operation.
+    pub micros: Vec<u32>,
 }
 
 /// A client needs the next stripes of its put, and reports those that it has written. Repeating this call is
@@ -268,6 +279,9 @@ pub struct ObjectView {
     /// The rates of links that the cluster was told, if the client may need them: a block cannot be read, or none are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rates: Option<Rates>,
+    /// The coordinator wants to know how long the read takes ([`Felt`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed: bool,
 }
 
 /// A page of names.

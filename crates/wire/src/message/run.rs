@@ -1,5 +1,6 @@
 //! Programs on agents: how they are started and what they report.
 
+use bytes::Bytes;
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{Program, RunId};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,22 @@ use super::{BlockRef, HeldBlock};
 pub struct RunPrograms {
     /// All for the same node and run; one for each lane.
     pub programs: Vec<Program>,
+    /// Nobody waits for it: it is repair, not what users asked for.
+    pub background: bool,
+    /// Short slice streams to these programs, which have no connection of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub enclosed: Vec<EnclosedStream>,
+}
+
+/// All slices that one node sends to another in a lane, in the call that starts the receiver's programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnclosedStream {
+    /// The lane.
+    pub lane: u16,
+    /// Who sends them.
+    pub from: NodeId,
+    /// The frames, as a connection would carry them after its `Hello`: slices, then `End`.
+    pub frames: Bytes,
 }
 
 /// Names the programs of one run.
@@ -38,6 +55,8 @@ pub enum RunEvent {
 /// The progress of a run on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
+    /// When this was so, by the node's clock: milliseconds since the run began there.
+    pub at_ms: u64,
     /// Block offset up to which everything is done (in all lanes, without gaps from the start).
     pub upto: u64,
     /// Bytes read from local blocks.
@@ -66,6 +85,8 @@ pub enum Wait {
     From(NodeId),
     /// Room to send to a node.
     To(NodeId),
+    /// Nobody: as a background run it keeps the limit of repairs.
+    Held,
 }
 
 /// How a run ended on one node.

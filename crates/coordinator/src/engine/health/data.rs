@@ -7,6 +7,7 @@ use super::{Facts, NodeFacts, cause, named, several, span};
 pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     causes.extend(unreadable(facts));
     causes.extend(reduced(facts));
+    causes.extend(plain(facts));
     causes.extend(failed(facts));
     causes.extend(cancelled(facts));
     causes.extend(puts(facts));
@@ -62,6 +63,17 @@ fn reduced(facts: &Facts) -> Option<Cause> {
         details: reduced.iter().map(bears).collect(),
         ..cause(Level::Warning, kind, count, title, advice)
     })
+}
+
+/// Stripes of objects that were put with offline encoding: they are not encoded by themselves.
+fn plain(facts: &Facts) -> Option<Cause> {
+    let title = match facts.plain {
+        0 => return None,
+        1 => "1 stripe has no parity yet: the loss of one node can lose data".into(),
+        more => format!("{more} stripes have no parity yet: the loss of one node can lose data"),
+    };
+    let advice = "`kintsu encode NAME` encodes an object (`kintsu stat NAME` tells whether it is encoded)";
+    Some(cause(Level::Warning, CauseKind::NotEncoded, facts.plain, title, advice))
 }
 
 fn worst(facts: &Facts, which: impl Fn(&DamagedStripe) -> bool) -> Vec<DamagedStripe> {

@@ -5,33 +5,35 @@
 //! repaired by one worker at a time. Jobs that want the same stripe share the work, and each job is told what
 //! became of its own blocks.
 //!
-//! A node takes part in a few stripes at once, as helper or requestor: enough to keep its links full, and not
-//! so many that they wait for each other. While a stripe waits for its nodes, later stripes may overtake it,
-//! but only a limited number of times.
+//! The stripe that bears the fewest further losses goes first, whichever job wants it and whichever nodes are gone;
+//! among equals the stripes of urgent jobs, then those that came first. A stripe starts when the links that it loads
+//! have room for more ([`Flight`]). Until then later stripes may overtake it, but only a limited number of times: more
+//! often, the more losses it bears.
 //!
-//! Invariants: at most `limit` stripes run ([`TOGETHER`] times as many if they were planned together); no
-//! node takes part in more of them than their orders allow; a stripe runs once at a time; every want of a job
-//! is reported to it exactly once; a job is finished exactly once, after its last page and its last want.
+//! Invariants: at most `limit` stripes run; no link is given more while it has enough to carry; where an order says
+//! how many stripes a node takes part in, no node takes part in more; a stripe runs once at a time; every want of a
+//! job is reported to it exactly once; a job is finished exactly once, after its last page and its last want.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_plan::Rates;
 use kintsu_wire::message::{BadBlock, GoneAround};
 
+use super::flight::{self, Flight, LinkLoads};
 use super::{Order, Tally};
 
-/// Pages are fetched while a job has fewer open stripes than this.
-const OPEN_STRIPES: usize = 64;
-/// If the trees of stripes were planned together, this many times more stripes are open, and run at once,
-/// both in total and per node on average. Then many stripes share each link, so all links are loaded alike,
-/// and no stripe waits for the nodes of another one.
-const TOGETHER: usize = 12;
+/// Pages are fetched while a job has fewer open stripes than this: enough to choose from when links become free.
+const OPEN_STRIPES: usize = 768;
 /// Most failures, and most avoided nodes, that a job reports one by one; further failures are only counted.
 const TOLD: usize = 100;
-/// How many waiting stripes are searched for one whose nodes are free.
+/// How many waiting stripes are searched for one whose links have room.
 const LOOK_AHEAD: usize = 64;
-/// How many later stripes may overtake a waiting one.
-const PATIENCE: u32 = 64;
+/// How many stripes may overtake one that bears no further loss, and how many times as many for each loss that it
+/// bears.
+const PATIENCE: u64 = 64;
+/// What a stripe has in flight is counted again after each such part of its blocks.
+const STEPS: u64 = 8;
 
 /// The id of a repair job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,8 +48,12 @@ pub struct Want {
     pub blocks: Vec<BlockIndex>,
     /// Their total length.
     pub bytes: u64,
+    /// How many more losses the stripe bears for sure.
+    pub bears: u64,
     /// The nodes that will take part in it, as far as that is known.
     pub nodes: BTreeSet<NodeId>,
+    /// What it will put on each link, as far as that is known.
+    pub loads: LinkLoads,
 }
 
 /// How the work on a stripe ended.
@@ -99,6 +105,7 @@ pub struct RepairResult {
 struct RepairJob {
     result: RepairResult,
     urgent: bool,
+    paused: bool,
     fetching: bool,
     last_page: bool,
     open: usize,
@@ -119,42 +126,59 @@ struct Entry {
     late: Watchers,
     running: bool,
     nodes: BTreeSet<NodeId>,
-    overtaken: u32,
+    loads: LinkLoads,
+    /// What of the loads is in flight.
+    in_flight: LinkLoads,
+    rank: Rank,
+    /// It lets no other pass once so many stripes have been started.
+    due: u64,
 }
+
+/// The order of waiting stripes: further losses that it bears, not urgent, number of arrival.
+type Rank = (u64, bool, u64);
 
 /// The queue.
 #[derive(Debug)]
 pub struct Queue {
     limit: usize,
-    per_node: u32,
     running: usize,
-    load: BTreeMap<NodeId, u32>,
-    /// The sum of `load`.
-    parts: usize,
+    /// How many running stripes each node takes part in.
+    parts: BTreeMap<NodeId, u32>,
+    flight: Flight,
     next: u64,
+    arrived: u64,
+    started: u64,
     jobs: BTreeMap<RepairJobId, RepairJob>,
     entries: BTreeMap<StripeId, Entry>,
-    waiting: VecDeque<StripeId>,
+    waiting: BTreeMap<Rank, StripeId>,
+    /// The same stripes by [`Entry::due`] and arrival.
+    due: BTreeMap<(u64, u64), StripeId>,
 }
 
 impl Queue {
-    /// A queue that runs at most `limit` stripes at once. A node takes part in at most `per_node` of them,
-    /// unless the order says otherwise.
-    pub fn new(limit: usize, per_node: u32) -> Self {
+    /// A queue that runs at most `limit` stripes at once. A link always takes `share` of them.
+    pub fn new(limit: usize, share: u64) -> Self {
         Self {
             limit: limit.max(1),
-            per_node: per_node.max(1),
             running: 0,
-            load: BTreeMap::new(),
-            parts: 0,
+            parts: BTreeMap::new(),
+            flight: Flight::new(share),
             next: 1,
+            arrived: 0,
+            started: 0,
             jobs: BTreeMap::new(),
             entries: BTreeMap::new(),
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            due: BTreeMap::new(),
         }
     }
 
-    /// Adds a job. The stripes of an urgent one go before all others.
+    /// From now on the links have these rates.
+    pub fn know(&mut self, rates: Rates) {
+        self.flight.know(rates);
+    }
+
+    /// Adds a job. The stripes of an urgent one go before others that bear as many losses.
     pub fn add(&mut self, order: Order, urgent: bool) -> (RepairJobId, Vec<Command>) {
         let id = RepairJobId(self.next);
         self.next += 1;
@@ -169,6 +193,7 @@ impl Queue {
         let job = RepairJob {
             result,
             urgent,
+            paused: false,
             fetching: true,
             last_page: false,
             open: 0,
@@ -185,31 +210,55 @@ impl Queue {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         let cancelled = job.result.cancelled;
         (job.fetching, job.last_page) = (false, last || cancelled);
+        let (order, urgent) = (job.result.order.clone(), job.urgent);
         for want in wants.into_iter().filter(|w| !w.blocks.is_empty() && !cancelled) {
-            job.total_bytes += want.bytes;
-            let order = job.result.order.clone();
-            let entry = self.entries.entry(want.stripe).or_insert_with(|| {
-                let put = if job.urgent { VecDeque::push_front } else { VecDeque::push_back };
-                put(&mut self.waiting, want.stripe);
-                Entry {
-                    order: order.clone(),
-                    watchers: BTreeMap::new(),
-                    late: BTreeMap::new(),
-                    running: false,
-                    nodes: want.nodes,
-                    overtaken: 0,
-                }
-            });
+            let (stripe, blocks, bytes) = (want.stripe, want.blocks.clone(), want.bytes);
+            self.enter(want, &order, urgent);
+            let known = self.jobs.get_mut(&id).zip(self.entries.get_mut(&stripe));
+            let Some((job, entry)) = known else { continue };
+            job.total_bytes += bytes;
             let watchers = if entry.running { &mut entry.late } else { &mut entry.watchers };
-            let (blocks, bytes) = watchers.entry(id).or_insert_with(|| {
+            let watched = watchers.entry(id).or_insert_with(|| {
                 job.open += 1;
                 Default::default()
             });
-            blocks.extend(want.blocks);
-            *bytes += want.bytes;
-            entry.order = order;
+            watched.0.extend(blocks);
+            watched.1 += bytes;
+            entry.order = order.clone();
+            if !entry.running {
+                self.wait(stripe);
+            }
         }
         self.settle(id)
+    }
+
+    /// A stripe is wanted: it waits, unless it does or runs already.
+    fn enter(&mut self, want: Want, order: &Order, urgent: bool) {
+        if let Some(entry) = self.entries.get_mut(&want.stripe) {
+            // It may have lost more since, or somebody is in a hurry now.
+            let (bears, patient, arrival) = entry.rank;
+            let rank = (bears.min(want.bears), patient && !urgent, arrival);
+            if self.waiting.remove(&entry.rank).is_some() {
+                self.waiting.insert(rank, want.stripe);
+            }
+            entry.rank = rank;
+            return;
+        }
+        self.arrived += 1;
+        let patience = PATIENCE.saturating_mul(want.bears.saturating_mul(PATIENCE).saturating_add(1));
+        let entry = Entry {
+            order: order.clone(),
+            watchers: BTreeMap::new(),
+            late: BTreeMap::new(),
+            running: false,
+            nodes: want.nodes,
+            loads: want.loads,
+            in_flight: Vec::new(),
+            rank: (want.bears, !urgent, self.arrived),
+            due: (self.started + self.waiting.len() as u64).saturating_add(patience),
+        };
+        self.entries.insert(want.stripe, entry);
+        self.wait(want.stripe);
     }
 
     /// A job is to end early: it gets no more pages, and its stripes that have not begun are dropped. Those under
@@ -226,8 +275,12 @@ impl Queue {
                 unwanted.push(*stripe);
             }
         }
-        unwanted.iter().for_each(|stripe| drop(self.entries.remove(stripe)));
-        self.waiting.retain(|stripe| self.entries.contains_key(stripe));
+        for stripe in &unwanted {
+            if let Some(entry) = self.entries.remove(stripe) {
+                self.waiting.remove(&entry.rank);
+                self.due.remove(&(entry.due, entry.rank.2));
+            }
+        }
         job.open -= dropped;
         let more = if job.last_page { "" } else { " and all later ones" };
         (job.result.cancelled, job.last_page) = (true, true);
@@ -237,6 +290,17 @@ impl Queue {
         (unwanted, self.settle(id))
     }
 
+    /// A job is to begin no stripe until it is resumed, except those that another job wants too.
+    pub fn pause(&mut self, id: RepairJobId, paused: bool) -> Vec<Command> {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.paused = paused;
+        }
+        let wanted = |(_, entry): &(&StripeId, &Entry)| !entry.running && entry.watchers.contains_key(&id);
+        let stripes: Vec<StripeId> = self.entries.iter().filter(wanted).map(|(stripe, _)| *stripe).collect();
+        stripes.into_iter().for_each(|stripe| self.wait(stripe));
+        self.settle(id)
+    }
+
     /// The work on a stripe has ended.
     pub fn ended(&mut self, stripe: StripeId, outcome: &Outcome) -> Vec<Command> {
         if !self.entries.get(&stripe).is_some_and(|entry| entry.running) {
@@ -244,13 +308,11 @@ impl Queue {
         }
         let Some(entry) = self.entries.remove(&stripe) else { return Vec::new() };
         self.running -= 1;
-        self.parts -= entry.nodes.len();
+        self.flight.remove(&entry.in_flight);
         for node in &entry.nodes {
-            if let Some(load) = self.load.get_mut(node) {
-                *load = load.saturating_sub(1);
-            }
+            self.parts.entry(*node).and_modify(|parts| *parts -= 1);
         }
-        self.load.retain(|_, load| *load > 0);
+        self.parts.retain(|_, parts| *parts > 0);
         let mut commands = Vec::new();
         for (id, (blocks, bytes)) in &entry.watchers {
             let Some(job) = self.jobs.get_mut(id) else { continue };
@@ -259,15 +321,32 @@ impl Queue {
         }
         let Entry { watchers, late, .. } = entry;
         if !late.is_empty() {
-            let late = Entry { watchers: late, late: BTreeMap::new(), running: false, ..entry };
+            let (late, in_flight) = ((late, BTreeMap::new()), Vec::new());
+            let late = Entry { watchers: late.0, late: late.1, running: false, in_flight, ..entry };
             self.entries.insert(stripe, late);
-            self.waiting.push_front(stripe);
+            self.wait(stripe);
         }
         for id in watchers.into_keys() {
             commands.extend(self.settle(id));
         }
         commands.extend(self.start());
         commands
+    }
+
+    /// A running stripe has reached byte `upto` of its `whole` bytes: it has less in flight now.
+    pub fn reached(&mut self, stripe: StripeId, upto: u64, whole: u64) -> Vec<Command> {
+        let Some(entry) = self.entries.get_mut(&stripe).filter(|entry| entry.running) else {
+            return Vec::new();
+        };
+        let step = whole.div_ceil(STEPS).max(1);
+        let rest = flight::left(&entry.loads, upto / step * step, whole);
+        if rest == entry.in_flight {
+            return Vec::new();
+        }
+        self.flight.remove(&entry.in_flight);
+        self.flight.add(&rest);
+        entry.in_flight = rest;
+        self.start()
     }
 
     /// Blocks waiting for or under repair.
@@ -287,6 +366,49 @@ impl Queue {
         known.map(|(id, job)| (id, job.done_bytes, job.total_bytes)).collect()
     }
 
+    /// The stripes of a job that wait, most urgent first, with the blocks that are wanted.
+    pub fn waiting(&self, id: RepairJobId) -> Vec<(StripeId, Vec<BlockIndex>)> {
+        let wanted = |stripe: &StripeId| {
+            let (blocks, _) = self.entries.get(stripe)?.watchers.get(&id)?;
+            Some((*stripe, blocks.iter().copied().collect()))
+        };
+        self.waiting.values().filter_map(wanted).collect()
+    }
+
+    /// Stripes were planned again, in the order in which they should begin. Those that still wait take the new plans,
+    /// and their places in the line among each other.
+    pub fn planned_again(&mut self, wants: Vec<Want>) -> Vec<Command> {
+        let waits = |queue: &Self, want: &Want| queue.entries.get(&want.stripe).is_some_and(|e| !e.running);
+        let wants: Vec<Want> = wants.into_iter().filter(|want| waits(self, want)).collect();
+        let mut arrivals: Vec<(u64, u64)> = Vec::with_capacity(wants.len());
+        for want in &wants {
+            if let Some(entry) = self.entries.get(&want.stripe) {
+                arrivals.push((entry.rank.2, entry.due));
+                self.waiting.remove(&entry.rank);
+                self.due.remove(&(entry.due, entry.rank.2));
+            }
+        }
+        arrivals.sort_unstable();
+        for (want, (arrival, due)) in wants.into_iter().zip(arrivals) {
+            if let Some(entry) = self.entries.get_mut(&want.stripe) {
+                (entry.rank.2, entry.due) = (arrival, due);
+                (entry.nodes, entry.loads) = (want.nodes, want.loads);
+            }
+            self.wait(want.stripe);
+        }
+        self.start()
+    }
+
+    /// Whether a stripe waits for or is under repair.
+    pub fn has(&self, stripe: StripeId) -> bool {
+        self.entries.contains_key(&stripe)
+    }
+
+    /// What a job has done and knows of, in bytes; `None` for one that has ended.
+    pub fn progress(&self, id: RepairJobId) -> Option<(u64, u64)> {
+        self.jobs.get(&id).map(|job| (job.done_bytes, job.total_bytes))
+    }
+
     /// Number of jobs under way.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
@@ -296,7 +418,7 @@ impl Queue {
     fn settle(&mut self, id: RepairJobId) -> Vec<Command> {
         let mut commands = self.start();
         let Some(job) = self.jobs.get_mut(&id) else { return commands };
-        if !job.fetching && !job.last_page && job.open < scaled(&job.result.order, OPEN_STRIPES) {
+        if !job.paused && !job.fetching && !job.last_page && job.open < OPEN_STRIPES {
             job.fetching = true;
             commands.push(Command::Fetch(id));
         }
@@ -309,61 +431,61 @@ impl Queue {
 
     fn start(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
-        let mut at = 0;
-        while at < LOOK_AHEAD {
-            let Some(&stripe) = self.waiting.get(at) else { break };
-            let Some(entry) = self.entries.get(&stripe) else {
-                self.waiting.remove(at);
-                continue;
-            };
-            if self.is_free(entry) {
-                self.waiting.remove(at);
-                commands.extend(self.begin(stripe));
-                for earlier in self.waiting.iter().take(at) {
-                    self.entries.entry(*earlier).and_modify(|entry| entry.overtaken += 1);
-                }
-            } else if entry.overtaken < PATIENCE {
-                at += 1;
-            } else {
-                break;
-            }
+        while let Some(stripe) = self.free() {
+            commands.extend(self.begin(stripe));
         }
         commands
     }
 
-    /// Whether this stripe may run now, and each of its nodes may take part in one more.
+    /// The next stripe that may run now.
+    fn free(&self) -> Option<StripeId> {
+        if self.running >= self.limit {
+            return None;
+        }
+        let is_free = |stripe: &&StripeId| self.entries.get(*stripe).is_some_and(|entry| self.is_free(entry));
+        match self.due.first_key_value() {
+            // Nothing passes it any more, so the links that it needs will have room.
+            Some(((due, _), stripe)) if *due <= self.started => Some(stripe).filter(is_free).copied(),
+            _ => self.waiting.values().take(LOOK_AHEAD).find(is_free).copied(),
+        }
+    }
+
+    /// Whether the links of this stripe have room for it; or, if its order says how many repairs a node takes part in
+    /// at once, whether its nodes take part in fewer.
     fn is_free(&self, entry: &Entry) -> bool {
-        let order = &entry.order;
-        if self.running >= scaled(order, self.limit) {
-            return false;
+        match entry.order.per_node {
+            0 => self.flight.has_room(&entry.loads),
+            most => entry.nodes.iter().all(|node| self.parts.get(node).is_none_or(|parts| *parts < most)),
         }
-        if order.per_node == 0 && order.together() {
-            // The limit applies to the average over the nodes. If it applied to the busiest node, the stripes
-            // of that node would be left for last.
-            let nodes = self.load.len().max(entry.nodes.len());
-            return self.parts + entry.nodes.len() <= nodes * scaled(order, self.per_node as usize);
+    }
+
+    /// A stripe waits for its turn; if only paused jobs want it, it has none.
+    fn wait(&mut self, stripe: StripeId) {
+        let Some(entry) = self.entries.get(&stripe) else { return };
+        let paused = |id| self.jobs.get(id).is_some_and(|job| job.paused);
+        let due = (entry.due, entry.rank.2);
+        if entry.watchers.is_empty() || !entry.watchers.keys().all(paused) {
+            self.waiting.insert(entry.rank, stripe);
+            self.due.insert(due, stripe);
+        } else {
+            self.waiting.remove(&entry.rank);
+            self.due.remove(&due);
         }
-        let most = if order.per_node == 0 { self.per_node } else { order.per_node };
-        entry.nodes.iter().all(|node| self.load.get(node).is_none_or(|load| *load < most))
     }
 
     fn begin(&mut self, stripe: StripeId) -> Option<Command> {
         let entry = self.entries.get_mut(&stripe)?;
+        self.waiting.remove(&entry.rank);
+        self.due.remove(&(entry.due, entry.rank.2));
         let blocks: BTreeSet<_> = entry.watchers.values().flat_map(|(blocks, _)| blocks).copied().collect();
-        self.parts += entry.nodes.len();
-        for node in &entry.nodes {
-            *self.load.entry(*node).or_default() += 1;
-        }
-        let command = Command::Start(stripe, blocks.iter().copied().collect(), entry.order.clone());
-        (entry.running, entry.overtaken) = (true, 0);
+        entry.running = true;
+        entry.in_flight = entry.loads.clone();
+        self.flight.add(&entry.in_flight);
+        entry.nodes.iter().for_each(|node| *self.parts.entry(*node).or_default() += 1);
         self.running += 1;
-        Some(command)
+        self.started += 1;
+        Some(Command::Start(stripe, blocks.into_iter().collect(), entry.order.clone()))
     }
-}
-
-/// The limit for stripes of this order.
-fn scaled(order: &Order, limit: usize) -> usize {
-    if order.together() { limit.saturating_mul(TOGETHER) } else { limit }
 }
 
 impl RepairJob {

@@ -1,16 +1,18 @@
 //! Decides whether a repair has become so slow that it is worth avoiding the nodes that delay it: numbers in,
 //! verdict out. `suspects` finds out which nodes these are.
 //!
-//! The expected rate is learnt, not configured: from the best rate of this repair so far, and from the rates
-//! of other repairs that run now or ended lately. Repairs that run at once share links. If more repairs run
-//! than when a rate was measured, proportionally less is expected. If fewer run, the expectation does not
-//! grow, because not every link was shared. The more repairs run, the longer a rate is measured, because each
-//! repair gets its turns on a link less often. A repair that is slow from its start, with no other to compare
-//! with, goes on. A node that all repairs together keep busy does not count as slow ([`RepairSpeeds::is_busy`]),
-//! because its link already carries much of what it can.
+//! What is expected comes first from the best rate of this repair so far, and from the rates of other repairs that run
+//! now or ended lately. Without any of these, a part of what the plan promised is expected, where rates of links were
+//! set or measured. Repairs that run at once share links. If more repairs run than when a rate was measured,
+//! proportionally less is expected. If fewer run, the expectation does not grow, because not every link was shared.
 //!
-//! Invariants: no verdict before the rate was too low for [`LONG_MS`] without a break; no verdict if the rest
-//! takes hardly longer than making a new plan; a change of helpers that did not help lowers the expected
+//! How long a rate is measured follows the repair too: longer the more repairs run, because each gets its turns on a
+//! link less often, and at least some times the longest break that the repair made so far, so that a loaded machine
+//! does not look like a slow node. A node that all repairs together keep busy does not count as slow
+//! ([`RepairSpeeds::is_busy`]), because its link already carries much of what it can.
+//!
+//! Invariants: no verdict before the rate was too low for a part of a window ([`LONG`]) without a break; no verdict if
+//! the rest takes hardly longer than making a new plan; a change of helpers that did not help lowers the expected
 //! rate, so that slowness that no change can cure is not chased again. Reads no clock.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,22 +20,28 @@ use std::collections::{BTreeMap, VecDeque};
 use kintsu_dag::NodeId;
 
 /// The window over which the rate of a repair that runs alone is measured, in milliseconds.
-const WINDOW_MS: u64 = 500;
+const WINDOW_MS: u64 = 150;
+/// For each other repair that runs, it is longer by this.
+const SHARED_MS: u64 = 500;
 /// Beyond this many repairs the window stops growing.
-const CROWD: usize = 32;
-/// How long the rate must have been too low without a break, in milliseconds.
-const LONG_MS: u64 = 750;
-/// The same if nothing comes at all, in milliseconds. It is longer, because a node that is cut off is
-/// detected by its silence before that.
-const STILL_MS: u64 = 3000;
+const CROWD: u64 = 32;
+/// A window has at least this many of the longest breaks that the repair made.
+const BREAKS: u64 = 3;
+/// The rate must have been too low for this part of a window without a break, but not longer than this in milliseconds.
+const LONG: (f64, u64) = (0.34, 750);
+/// If nothing comes at all it must have been so many times as long, because a node that is cut off is detected by its
+/// silence before that.
+const STILL: u64 = 8;
 /// A repair is slow if its rate is below the expected rate divided by this.
-const SLOW: f64 = 3.0;
+const SLOW: f64 = 2.5;
+/// This part of the rate that the plan promised is expected where there is nothing to compare with.
+const PROMISED: f64 = 0.25;
 /// A node is busy if the repairs through it get at least what it can carry divided by this.
 const BUSY: f64 = 5.0;
 /// Re-plan only if continuing takes this many times longer.
 const WORTH: f64 = 2.0;
 /// The time that it takes to end an attempt and begin another, in milliseconds.
-const CHANGE_MS: f64 = 500.0;
+const CHANGE_MS: f64 = 200.0;
 /// A change of helpers has helped only if the repair became this many times faster.
 const BETTER: f64 = 1.5;
 /// How many ended repairs are remembered, and for how long.
@@ -128,7 +136,7 @@ impl RepairSpeeds {
 
     /// The window over which a rate is measured, in milliseconds.
     pub fn window_ms(&self) -> u64 {
-        WINDOW_MS * self.running().min(CROWD) as u64
+        WINDOW_MS + SHARED_MS * (self.running() as u64 - 1).min(CROWD)
     }
 
     /// Notes the rate of a repair. `long` says that it was measured over a full window and can be compared.
@@ -184,6 +192,12 @@ pub struct RepairSpeed {
     /// Measurements of one window and a little more: the time, the byte that the repair had reached, and how
     /// many repairs ran.
     seen: VecDeque<(u64, u64, usize)>,
+    /// When the byte was reached that it has reached now.
+    advanced: Option<u64>,
+    /// The longest time between two advances.
+    longest_break: u64,
+    /// What the plan of this attempt promised for a repair that runs alone.
+    promised: Option<f64>,
     /// Its best rate so far.
     best: Option<Made>,
     /// Since when it has been slow.
@@ -203,6 +217,9 @@ impl RepairSpeed {
             end,
             start: 0,
             seen: VecDeque::new(),
+            advanced: None,
+            longest_break: 0,
+            promised: None,
             best: None,
             slow_since: None,
             before: None,
@@ -210,9 +227,11 @@ impl RepairSpeed {
         }
     }
 
-    /// An attempt begins at byte `start`.
-    pub fn begin(&mut self, now_ms: u64, start: u64) {
+    /// An attempt begins at byte `start`. Its plan promised this rate, in bytes of every block per millisecond.
+    pub fn begin(&mut self, now_ms: u64, start: u64, promised: Option<f64>) {
         self.start = start;
+        self.promised = promised;
+        self.advanced = None;
         self.seen.clear();
         self.seen.push_back((now_ms, start, 1));
         self.slow_since = None;
@@ -225,8 +244,13 @@ impl RepairSpeed {
 
     /// The repair has reached byte `upto`. Returns a verdict if it is slow.
     pub fn note(&mut self, now_ms: u64, upto: u64, rates: &mut RepairSpeeds) -> Option<Slow> {
+        if self.seen.back().is_some_and(|(_, before, _)| *before < upto) {
+            let took = self.advanced.map_or(0, |at| now_ms.saturating_sub(at));
+            self.longest_break = self.longest_break.max(took);
+            self.advanced = Some(now_ms);
+        }
         self.seen.push_back((now_ms, upto, rates.running()));
-        let window = rates.window_ms();
+        let window = rates.window_ms().max(BREAKS * self.longest_break);
         while self.seen.get(1).is_some_and(|(at, ..)| now_ms.saturating_sub(*at) >= window) {
             self.seen.pop_front();
         }
@@ -245,17 +269,31 @@ impl RepairSpeed {
             self.learn(Made { rate, running: fewest }, most);
         }
         let usual = if self.resigned { None } else { rates.usual(self.repair, now_ms) };
+        let promised = self.promised.filter(|_| usual.is_none() && !self.resigned);
+        let promised = promised.map(|rate| rate * PROMISED / most as f64);
         let best = self.best.map(|best| best.among(most));
-        let expected = best.into_iter().chain(usual).fold(0.0, f64::max);
+        let expected = best.into_iter().chain(usual).chain(promised).fold(0.0, f64::max);
         if rate * SLOW >= expected {
             self.slow_since = None;
             return None;
         }
         let since = *self.slow_since.get_or_insert(now_ms);
+        if self.latest() * SLOW >= expected {
+            // It has just recovered.
+            return None;
+        }
         let left = (self.end - upto) as f64;
         let worth = left / rate > WORTH * (left / expected + CHANGE_MS);
-        let long = if rate == 0.0 { STILL_MS } else { LONG_MS };
+        let long = ((window as f64 * LONG.0) as u64).min(LONG.1);
+        let long = if rate == 0.0 { STILL * long } else { long };
         (now_ms.saturating_sub(since) >= long && worth).then_some(Slow { rate, expected })
+    }
+
+    /// The rate between the last two measurements.
+    fn latest(&self) -> f64 {
+        let mut last = self.seen.iter().rev();
+        let (Some((now, upto, _)), Some((since, from, _))) = (last.next(), last.next()) else { return 0.0 };
+        upto.saturating_sub(*from) as f64 / now.saturating_sub(*since).max(1) as f64
     }
 
     /// Notes the rate of the repair while `running` repairs run, for later comparison.
@@ -281,7 +319,7 @@ mod tests {
 
     const END: u64 = 64 << 20;
     /// Time between two measurements, in milliseconds.
-    const LOOK: u64 = 250;
+    const LOOK: u64 = 50;
 
     /// A repair in simulated time.
     struct Run {
@@ -295,7 +333,7 @@ mod tests {
         fn new() -> Self {
             let (mut speed, mut rates) = (RepairSpeed::new(1, END), RepairSpeeds::default());
             rates.begun(1);
-            speed.begin(0, 0);
+            speed.begin(0, 0, None);
             Self { speed, rates, now: 0, upto: 0.0 }
         }
 
@@ -314,17 +352,17 @@ mod tests {
 
         fn turn(&mut self, slow: Slow) {
             self.speed.turned(slow, &self.rates);
-            self.speed.begin(self.now, self.upto as u64);
+            self.speed.begin(self.now, self.upto as u64, None);
         }
     }
 
     #[test]
-    fn a_fall_to_a_tenth_is_noticed_within_seconds() {
+    fn a_fall_to_a_tenth_is_noticed_at_once() {
         let mut run = Run::new();
         assert_eq!(run.go(3000, 5000.0), None);
         let slow = run.go(60_000, 500.0).unwrap();
         assert!((slow.expected - 5000.0).abs() < 1.0 && slow.rate < 5000.0 / SLOW);
-        assert!(run.now <= 3000 + WINDOW_MS + LONG_MS + LOOK, "{}", run.now);
+        assert!(run.now <= 3000 + 2 * WINDOW_MS, "{}", run.now);
     }
 
     #[test]
@@ -332,16 +370,15 @@ mod tests {
         let mut run = Run::new();
         assert_eq!(run.go(3000, 5000.0), None);
         assert_eq!(run.go(2000, 2500.0), None);
-        assert_eq!(run.go(LONG_MS, 100.0), None);
+        assert_eq!(run.go(2 * LOOK, 100.0), None);
         assert_eq!(run.go(2000, 5000.0), None);
     }
 
     #[test]
     fn nor_near_the_end_nor_after_it() {
         let mut run = Run::new();
-        assert_eq!(run.go(13_000, 5000.0), None);
-        // Half a mebibyte is left, which takes a second at this rate.
-        run.upto = (END - (1 << 19)) as f64;
+        assert_eq!(run.go(13_400, 5000.0), None);
+        // The rest takes a fifth of a second at this rate.
         assert_eq!(run.go(20_000, 500.0), None);
         assert_eq!(run.upto, END as f64);
     }
@@ -356,12 +393,18 @@ mod tests {
             run.rates.ended(other, 0, END, 6000);
         }
         assert!(run.go(20_000, 300.0).is_some());
+        // So it is by what the plan promised.
+        for (promised, slow) in [(1000.0, false), (5000.0, true)] {
+            let mut run = Run::new();
+            run.speed.begin(0, 0, Some(promised));
+            assert_eq!(run.go(20_000, 300.0).is_some(), slow);
+        }
         // A repair that ended long ago is no measure.
         let mut run = Run::new();
         run.rates.begun(2);
         run.rates.ended(2, 0, END, 6000);
         (run.now, run.upto) = (REMEMBERED_MS + 1, 0.0);
-        run.speed.begin(run.now, 0);
+        run.speed.begin(run.now, 0, None);
         assert_eq!(run.go(20_000, 300.0), None);
     }
 
@@ -370,7 +413,8 @@ mod tests {
         let mut run = Run::new();
         assert_eq!(run.go(3000, 5000.0), None);
         assert_eq!(run.go(60_000, 0.0).unwrap().rate, 0.0);
-        assert!(run.now >= 3000 + STILL_MS, "silence is looked at first");
+        let long = WINDOW_MS as f64 * LONG.0;
+        assert!(run.now >= 3000 + STILL * long as u64, "silence is looked at first");
     }
 
     #[test]
@@ -401,6 +445,17 @@ mod tests {
             assert_eq!(run.go(9000, 0.0), None);
         }
         assert!(run.go(60_000, 0.0).is_some());
+    }
+
+    #[test]
+    fn a_repair_that_makes_breaks_is_measured_for_longer() {
+        // Nothing for 200 ms, again and again: as on a machine that does many things at once.
+        let mut run = Run::new();
+        for _ in 0..20 {
+            assert_eq!(run.go(100, 5000.0), None);
+            assert_eq!(run.go(200, 0.0), None);
+        }
+        assert!(run.go(60_000, 100.0).is_some());
     }
 
     #[test]

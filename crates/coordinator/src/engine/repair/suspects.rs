@@ -4,7 +4,8 @@
 //! node that waits for itself (a slow disk or processor), at a node that waits for several others alike (a
 //! node that is slow in both directions), or at two nodes that wait for each other: one for slices, the other
 //! for room to send. In the last case the link between the two is the narrowest one, and either end may be
-//! the cause; the end that also waits for others is suspected first.
+//! the cause; the end that also waits for others is suspected first. If it ends at a node that keeps the limit of
+//! repairs, nobody is suspected.
 //!
 //! This file does not judge whether the repair is slow at all: in every repair some node is the slowest.
 
@@ -12,10 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::NodeId;
 use kintsu_runtime::Observed;
+use kintsu_runtime::SAMPLED_EVERY;
 use kintsu_wire::message::{LaneStanding, Wait};
 
 /// A node counts as waiting for one thing if it did so in at least this percentage of its samples.
 const MOSTLY: u64 = 60;
+/// A node counts as kept back by the limit of repairs if it was so in at least this percentage of its samples.
+const KEPT_BACK: u64 = 20;
 
 /// The nodes that the repair waited for between two observations, the likeliest first. `requestors` are left
 /// out, because a repair cannot avoid them.
@@ -24,6 +28,18 @@ pub fn suspects(before: &Observed, now: &Observed, requestors: &[NodeId]) -> Vec
     let mut found = Waits::between(before, now, lane).root(from);
     found.retain(|node| !node.is_client() && !requestors.contains(node));
     found
+}
+
+/// Whether the nodes of a repair, without the `suspected` ones, went about their work as usual for `took_ms`: each of
+/// them, and the machine that it runs on, had time to look what it waits for. Otherwise nobody is to blame.
+pub fn others_are_fine(before: &Observed, now: &Observed, suspected: &[NodeId], took_ms: u64) -> bool {
+    let samples = |observed: &Observed, node: &NodeId| -> u64 {
+        let lanes = observed.nodes.get(node).into_iter().flat_map(|standing| &standing.lanes);
+        lanes.map(|lane| lane.waits.iter().map(|(_, count)| count).sum()).max().unwrap_or(0)
+    };
+    let least = took_ms / SAMPLED_EVERY.as_millis() as u64 / 2;
+    let others = now.nodes.keys().filter(|node| !suspected.contains(node));
+    others.into_iter().all(|node| samples(now, node).saturating_sub(samples(before, node)) >= least)
 }
 
 /// The lane that has made the least progress at a requestor, and that requestor.
@@ -63,13 +79,23 @@ impl Waits {
         (part >= MOSTLY).then_some((*wait, part))
     }
 
+    /// Whether a node keeps the limit of repairs.
+    fn is_kept_back(&self, node: NodeId) -> bool {
+        let Some(waits) = self.0.get(&node) else { return false };
+        let held = waits.get(&Wait::Held).copied().unwrap_or(0);
+        held > 0 && held * 100 >= KEPT_BACK * waits.values().sum::<u64>()
+    }
+
     /// The nodes at the end of the search that starts at `from`.
     fn root(&self, from: NodeId) -> Vec<NodeId> {
         let (mut at, mut part, mut visited) = (from, 100, BTreeSet::new());
         while visited.insert(at) {
+            if self.is_kept_back(at) {
+                return Vec::new();
+            }
             let Some((wait, mostly)) = self.most(at) else { return vec![at] };
             let next = match wait {
-                Wait::Own => return vec![at],
+                Wait::Own | Wait::Held => return vec![at],
                 Wait::From(next) | Wait::To(next) => next,
             };
             if visited.contains(&next) {
@@ -87,7 +113,7 @@ mod tests {
     use kintsu_wire::message::Standing;
 
     use super::*;
-    use Wait::{From, Own, To};
+    use Wait::{From, Held, Own, To};
 
     const R: NodeId = NodeId(9);
 
@@ -118,6 +144,16 @@ mod tests {
             (9, &[(From(n(3)), 19), (Own, 1)]),
         ];
         assert_eq!(found(chain), [n(2)]);
+    }
+
+    #[test]
+    fn a_node_that_keeps_the_limit_of_repairs_is_not_to_blame() {
+        let chain = |second: &[(Wait, u64)]| {
+            found(&[(1, &[(To(n(2)), 20)]), (2, second), (3, &[(From(n(2)), 20)]), (9, &[(From(n(3)), 20)])])
+        };
+        assert_eq!(chain(&[(Held, 20)]), []);
+        assert_eq!(chain(&[(From(n(1)), 15), (Held, 5)]), []);
+        assert_eq!(chain(&[(Own, 19), (Held, 1)]), [n(2)]);
     }
 
     #[test]
@@ -172,6 +208,20 @@ mod tests {
                 .insert(n(node), Standing { lanes: vec![lane(number, 0, Own)], ..Standing::default() });
         }
         assert_eq!(suspects(&Observed::default(), &observed, &[R]), [n(2)]);
+    }
+
+    #[test]
+    fn nobody_is_to_blame_while_others_have_no_time_to_look() {
+        let chain = |one: u64, two: u64| {
+            observed(&[(1, &[(To(n(2)), one)]), (2, &[(Own, two)]), (9, &[(From(n(2)), 20)])])
+        };
+        let fine = |one, two| others_are_fine(&chain(0, 0), &chain(one, two), &[n(2)], 400);
+        assert!(!others_are_fine(&chain(0, 0), &chain(8, 0), &[n(2)], 2000), "node 9 is late");
+        assert!(!fine(3, 0));
+        assert_eq!(
+            [others_are_fine(&Observed::default(), &chain(8, 0), &[n(2)], 400), fine(8, 8)],
+            [true, false]
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockId, NodeId, Task};
+use kintsu_plan::traffic::Moved;
 use kintsu_plan::{Method, Program, Topology};
 use kintsu_wire::message::{JobReport, NodeLoad, RunOutcome};
 
@@ -16,7 +17,7 @@ pub struct Tally {
     /// Bytes read from disks.
     pub bytes_read: u64,
     /// Bytes sent, by sender and receiver.
-    pub sent: BTreeMap<(NodeId, NodeId), u64>,
+    pub moved: Moved,
     /// Bytes of the blocks that became durable.
     pub bytes: u64,
     /// Blocks read, by node.
@@ -52,7 +53,7 @@ impl Tally {
                 *self.requested.entry(outcome.node).or_default() += 1;
             }
             for &(to, bytes) in &outcome.sent {
-                *self.sent.entry((outcome.node, to)).or_default() += bytes;
+                self.moved.add(outcome.node, to, bytes);
             }
         }
     }
@@ -62,20 +63,13 @@ impl Tally {
         self.blocks += other.blocks;
         self.blocks_read += other.blocks_read;
         self.bytes_read += other.bytes_read;
-        for (link, bytes) in &other.sent {
-            *self.sent.entry(*link).or_default() += bytes;
-        }
+        self.moved.merge(&other.moved);
         self.bytes += other.bytes;
         for (sum, part) in [(&mut self.helped, &other.helped), (&mut self.requested, &other.requested)] {
             for (node, blocks) in part {
                 *sum.entry(*node).or_default() += blocks;
             }
         }
-    }
-
-    /// Bytes sent between nodes.
-    pub fn moved(&self) -> u64 {
-        self.sent.values().sum()
     }
 
     /// What each node did.
@@ -85,9 +79,8 @@ impl Tally {
             let idle = NodeLoad { node, up_bytes: 0, down_bytes: 0, helped: 0, requested: 0 };
             change(nodes.entry(node).or_insert(idle));
         };
-        for (&(from, to), bytes) in &self.sent {
-            at(from, &|load| load.up_bytes += bytes);
-            at(to, &|load| load.down_bytes += bytes);
+        for (node, moved) in self.moved.nodes() {
+            at(node, &|load| (load.up_bytes, load.down_bytes) = (moved.sent, moved.received));
         }
         self.helped.iter().for_each(|(node, blocks)| at(*node, &|load| load.helped += blocks));
         self.requested.iter().for_each(|(node, blocks)| at(*node, &|load| load.requested += blocks));
@@ -96,20 +89,18 @@ impl Tally {
 
     /// The tally as a report.
     pub fn report(&self, kind: &str, method: Option<Method>, topology: &Topology, seconds: f64) -> JobReport {
-        let crosses = |(from, to): &(NodeId, NodeId)| topology.rack(*from) != topology.rack(*to);
-        let nodes = self.nodes();
         JobReport {
             kind: kind.into(),
             method,
             blocks: self.blocks,
             blocks_read: self.blocks_read,
             bytes_read: self.bytes_read,
-            bytes_moved: self.moved(),
-            bytes_across_racks: self.sent.iter().filter(|(l, _)| crosses(l)).map(|(_, b)| b).sum(),
-            max_link_bytes: nodes.iter().map(|node| node.up_bytes.max(node.down_bytes)).max().unwrap_or(0),
+            bytes_moved: self.moved.total(),
+            bytes_across_racks: self.moved.across_racks(topology),
+            max_link_bytes: self.moved.busiest(),
             seconds,
             bytes: self.bytes,
-            nodes,
+            nodes: self.nodes(),
             ..JobReport::default()
         }
     }

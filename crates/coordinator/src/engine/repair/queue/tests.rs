@@ -1,6 +1,7 @@
 use super::*;
-use kintsu_plan::Method;
+use kintsu_plan::{Link, Method};
 use proptest::prelude::*;
+use std::num::NonZeroU64;
 
 const ORDER: Order = Order {
     method: Method::Pipeline,
@@ -11,7 +12,17 @@ const ORDER: Order = Order {
     per_node: 0,
 };
 
-const PER_NODE: u32 = 2;
+/// What one link carries of a stripe; the links carry enough with two of them in flight.
+const BYTES: u64 = 1000;
+
+/// The order of a user who wants at most this many stripes a node.
+fn limited(per_node: u32) -> Order {
+    Order { per_node, ..ORDER }
+}
+
+fn uplinks(nodes: impl IntoIterator<Item = NodeId>) -> LinkLoads {
+    nodes.into_iter().map(|node| (Link::NodeUp(node), BYTES)).collect()
+}
 
 /// Three nodes that each stripe shares with others.
 fn nodes(stripe: u64) -> BTreeSet<NodeId> {
@@ -20,7 +31,15 @@ fn nodes(stripe: u64) -> BTreeSet<NodeId> {
 
 fn want(stripe: u64, blocks: &[u8]) -> Want {
     let blocks = blocks.iter().map(|&b| BlockIndex(b)).collect::<Vec<_>>();
-    Want { stripe: StripeId(stripe), bytes: blocks.len() as u64, blocks, nodes: nodes(stripe) }
+    let (bytes, nodes) = (blocks.len() as u64, nodes(stripe));
+    Want { stripe: StripeId(stripe), bytes, blocks, bears: 1, loads: uplinks(nodes.clone()), nodes }
+}
+
+/// A queue of links that carry enough with two stripes in flight.
+fn queue(limit: usize) -> Queue {
+    let mut queue = Queue::new(limit, 2);
+    queue.know(Rates::even((0..10).map(NodeId), NonZeroU64::MIN));
+    queue
 }
 
 fn repaired(blocks: &[BlockIndex]) -> Outcome {
@@ -29,7 +48,7 @@ fn repaired(blocks: &[BlockIndex]) -> Outcome {
 
 #[test]
 fn jobs_for_one_stripe_share_the_work_unless_it_has_begun() {
-    let mut queue = Queue::new(2, 2);
+    let mut queue = queue(2);
     let (first, commands) = queue.add(ORDER, false);
     assert_eq!(commands, [Command::Fetch(first)]);
     let started = queue.page(first, vec![want(1, &[0])], true);
@@ -55,7 +74,7 @@ fn jobs_for_one_stripe_share_the_work_unless_it_has_begun() {
 
 #[test]
 fn an_urgent_job_goes_first_and_an_empty_one_ends_at_once() {
-    let mut queue = Queue::new(1, 1);
+    let mut queue = queue(1);
     let (slow, _) = queue.add(ORDER, false);
     queue.page(slow, vec![want(1, &[0]), want(2, &[0])], true);
     let (fast, _) = queue.add(ORDER, true);
@@ -76,10 +95,10 @@ fn started(commands: &[Command]) -> Vec<u64> {
 
 #[test]
 fn a_stripe_whose_nodes_are_busy_is_overtaken_but_not_for_ever() {
-    let mut queue = Queue::new(100, 1);
-    let (id, _) = queue.add(ORDER, false);
-    let busy = |stripe, node: u32| Want { nodes: [NodeId(node)].into(), ..want(stripe, &[0]) };
-    let both = Want { nodes: [NodeId(0), NodeId(1)].into(), ..want(1000, &[0]) };
+    let mut queue = queue(100);
+    let (id, _) = queue.add(limited(1), false);
+    let busy = |stripe, node: u32| Want { bears: 0, nodes: [NodeId(node)].into(), ..want(stripe, &[0]) };
+    let both = Want { bears: 0, nodes: [NodeId(0), NodeId(1)].into(), ..want(1000, &[0]) };
     let mut page = vec![busy(0, 0), busy(1, 1), both];
     page.extend((2..200).map(|stripe| busy(stripe, stripe as u32 % 2)));
     assert_eq!(started(&queue.page(id, page, true)), [0, 1]);
@@ -99,28 +118,82 @@ fn a_stripe_whose_nodes_are_busy_is_overtaken_but_not_for_ever() {
 }
 
 #[test]
-fn more_stripes_run_where_their_trees_were_planned_together() {
-    let together = Order { method: Method::Optimal, ..ORDER };
-    for (order, running) in [
-        (ORDER, 2),
-        (Order { schedule: kintsu_plan::Schedule::Greedy, ..together.clone() }, 2),
-        (together.clone(), 2 * TOGETHER),
-        (Order { per_node: 5, ..together.clone() }, 5),
-    ] {
-        let mut queue = Queue::new(2, PER_NODE);
+fn stripes_run_as_long_as_their_links_have_room() {
+    let one = |stripe| Want { nodes: [NodeId(0)].into(), loads: uplinks([NodeId(0)]), ..want(stripe, &[0]) };
+    let page = || (0..30).map(one).collect::<Vec<_>>();
+    for (order, running) in [(ORDER, 2), (limited(5), 5)] {
+        let mut queue = queue(50);
         let (id, _) = queue.add(order.clone(), false);
-        let one = |stripe| Want { nodes: [NodeId(0)].into(), ..want(stripe, &[0]) };
-        assert_eq!(started(&queue.page(id, (0..100).map(one).collect(), false)).len(), running, "{order:?}");
-        // Stripes of another job wait until fewer run than their own limit.
-        let (other, _) = queue.add(ORDER, true);
-        let page = vec![Want { nodes: [NodeId(9)].into(), ..want(1000, &[0]) }];
-        assert_eq!(started(&queue.page(other, page, true)), [0u64; 0]);
+        assert_eq!(started(&queue.page(id, page(), false)).len(), running, "{order:?}");
     }
+    let mut queue = queue(3);
+    let (id, _) = queue.add(ORDER, false);
+    assert_eq!(started(&queue.page(id, page(), true)), [0, 1]);
+    // Another link has room.
+    let (other, _) = queue.add(ORDER, false);
+    let elsewhere = |stripe| Want { loads: uplinks([NodeId(9)]), ..one(stripe) };
+    assert_eq!(started(&queue.page(other, vec![one(1000), elsewhere(1001), elsewhere(1002)], true)), [1001]);
+    queue.ended(StripeId(1001), &repaired(&[BlockIndex(0)]));
+    // Stripe 1002 runs. What the first one has done is no longer in flight, but there are three stripes.
+    assert_eq!(started(&queue.reached(StripeId(0), 500, 1000)), [0u64; 0]);
+    assert_eq!(started(&queue.ended(StripeId(1002), &repaired(&[BlockIndex(0)]))), [2]);
+    assert_eq!(started(&queue.reached(StripeId(0), 510, 1000)), [0u64; 0], "no step further");
+}
+
+#[test]
+fn the_stripe_that_bears_the_fewest_losses_goes_first_whichever_job_wants_it() {
+    let bears = |stripe, bears| Want { bears, ..want(stripe, &[0]) };
+    let mut queue = queue(1);
+    let (first, _) = queue.add(ORDER, false);
+    queue.page(first, vec![bears(0, 3), bears(1, 3), bears(2, 1), bears(3, 3)], true);
+    let (second, _) = queue.add(ORDER, true);
+    queue.page(second, vec![bears(4, 3), bears(5, 0)], true);
+    // Another node has failed: stripe 3 bears less now.
+    let (third, _) = queue.add(ORDER, false);
+    queue.page(third, vec![bears(3, 2)], true);
+    let mut order = vec![2];
+    while let [stripe] = started(&queue.ended(StripeId(order[order.len() - 1]), &repaired(&[])))[..] {
+        order.push(stripe);
+    }
+    assert_eq!(order, [2, 5, 3, 4, 0, 1]);
+    assert_eq!((queue.pending(), queue.jobs()), (0, 0));
+}
+
+#[test]
+fn stripes_that_wait_take_new_plans_and_those_that_run_do_not() {
+    let mut queue = queue(1);
+    let (id, _) = queue.add(ORDER, false);
+    queue.page(id, (0..4).map(|stripe| want(stripe, &[0])).collect(), true);
+    assert_eq!(queue.waiting(id), [1, 2, 3].map(|stripe| (StripeId(stripe), vec![BlockIndex(0)])));
+    let again = |stripe| Want { loads: uplinks([NodeId(9)]), ..want(stripe, &[0]) };
+    assert_eq!(queue.planned_again([3, 0, 2, 7].map(again).into()), []);
+    let mut order = vec![0];
+    while let [stripe] = started(&queue.ended(StripeId(order[order.len() - 1]), &repaired(&[])))[..] {
+        order.push(stripe);
+    }
+    // Stripe 1 keeps its place; the others change theirs.
+    assert_eq!(order, [0, 1, 3, 2]);
+    assert!(queue.flight.is_empty() && queue.parts.is_empty() && queue.due.is_empty());
+}
+
+#[test]
+fn no_stripe_waits_for_ever_while_endangered_ones_keep_coming() {
+    let mut queue = queue(1);
+    let (id, _) = queue.add(ORDER, false);
+    queue.page(id, vec![Want { bears: 0, ..want(0, &[0]) }, want(1, &[0])], true);
+    let (endangered, _) = queue.add(ORDER, true);
+    let mut running = 0;
+    let turn = (2..).find(|next| {
+        queue.page(endangered, vec![Want { bears: 0, ..want(*next, &[0]) }], false);
+        running = started(&queue.ended(StripeId(running), &repaired(&[])))[0];
+        running == 1
+    });
+    assert_eq!(turn.unwrap(), PATIENCE * (PATIENCE + 1) + 2);
 }
 
 /// Plays the driver: pages and ends come in the order that `choices` gives.
 fn play(limit: usize, jobs: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
-    let mut queue = Queue::new(limit, PER_NODE);
+    let mut queue = queue(limit);
     let (mut todo, mut pages, mut running) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
     let (mut finished, mut wanted) = (BTreeMap::new(), BTreeMap::new());
     for job in jobs {
@@ -143,7 +216,7 @@ fn play(limit: usize, jobs: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
                     for node in running.keys().flat_map(|stripe: &StripeId| nodes(stripe.0)) {
                         *load.entry(node).or_default() += 1;
                     }
-                    assert!(load.values().all(|load| *load <= PER_NODE), "{load:?}");
+                    assert!(load.values().all(|load| *load <= 2), "{load:?}");
                 }
                 Command::Progress(id, done, total) => {
                     assert!(done <= total);
@@ -170,7 +243,8 @@ fn play(limit: usize, jobs: Vec<Vec<Vec<Want>>>, choices: Vec<usize>) {
         }
     }
     assert_eq!((queue.pending(), queue.jobs(), queue.running), (0, 0, 0));
-    assert!(queue.load.is_empty() && queue.parts == 0);
+    assert!(queue.parts.is_empty() && queue.flight.is_empty());
+    assert!(queue.waiting.is_empty() && queue.due.is_empty());
     assert_eq!(finished.len(), wanted.len());
     for (id, count) in wanted {
         // A stripe that two pages of one job name is reported once or twice, but never less.
@@ -197,7 +271,7 @@ proptest! {
 
 #[test]
 fn a_cancelled_job_finishes_what_it_began_and_leaves_the_rest_to_others() {
-    let mut queue = Queue::new(1, 9);
+    let mut queue = queue(1);
     let (first, _) = queue.add(ORDER, false);
     let started = queue.page(first, vec![want(1, &[0]), want(2, &[0]), want(3, &[0])], false);
     assert!(started.contains(&Command::Fetch(first)), "{started:?}");
@@ -218,4 +292,36 @@ fn a_cancelled_job_finishes_what_it_began_and_leaves_the_rest_to_others() {
     assert!(commands.contains(&Command::Start(StripeId(3), vec![BlockIndex(0)], ORDER)));
     queue.ended(StripeId(3), &repaired(&[BlockIndex(0)]));
     assert_eq!((queue.pending(), queue.jobs()), (0, 0));
+}
+
+#[test]
+fn a_paused_job_begins_nothing_that_no_other_wants_and_keeps_nobody_waiting() {
+    let mut queue = queue(1);
+    let (paused, _) = queue.add(ORDER, false);
+    assert_eq!(started(&queue.page(paused, vec![want(1, &[0]), want(2, &[0])], false)), [1]);
+    assert_eq!(queue.pause(paused, true), []);
+    let (other, _) = queue.add(ORDER, false);
+    queue.page(other, (3..200).map(|stripe| want(stripe, &[0])).collect(), true);
+    // Its page was on the way.
+    queue.page(paused, vec![want(500, &[0]), want(150, &[0])], false);
+    let mut ran = Vec::new();
+    let mut commands = queue.ended(StripeId(1), &repaired(&[BlockIndex(0)]));
+    while let [stripe] = started(&commands)[..] {
+        ran.push(stripe);
+        assert!(!commands.contains(&Command::Fetch(paused)));
+        commands = queue.ended(StripeId(stripe), &repaired(&[BlockIndex(0)]));
+    }
+    assert_eq!(ran, (3..200).collect::<Vec<_>>(), "150 is wanted by both");
+    assert_eq!(queue.jobs(), 1);
+    let commands = queue.pause(paused, false);
+    assert_eq!(started(&commands), [2]);
+    assert!(commands.contains(&Command::Fetch(paused)), "{commands:?}");
+    assert_eq!(started(&queue.ended(StripeId(2), &repaired(&[BlockIndex(0)]))), [500]);
+    // One that is cancelled while it pauses ends.
+    queue.pause(paused, true);
+    let (_, commands) = queue.cancel(paused);
+    assert!(started(&commands).is_empty());
+    let commands = queue.ended(StripeId(500), &repaired(&[BlockIndex(0)]));
+    queue.page(paused, Vec::new(), true);
+    assert!(commands.iter().any(|command| matches!(command, Command::Finish(..))) || queue.jobs() == 0);
 }

@@ -1,0 +1,72 @@
+//! The agents of this process.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use kintsu_agent::{Agent, AgentConfig, AgentHandle};
+use kintsu_coordinator::{Launcher, Launching};
+use kintsu_dag::{NodeId, RackId};
+use kintsu_store::{BlockStore, FileStore, StoreError};
+use tokio::sync::Mutex;
+
+use crate::error::{ClusterError, Result};
+use crate::folders::{node_dir, rack_of};
+
+/// The agents by number; starts a stopped one again.
+pub struct Nodes {
+    pub dir: PathBuf,
+    pub racks: u32,
+    pub replace: Vec<u32>,
+    pub token: Option<String>,
+    /// Where the coordinator listens.
+    pub coordinator: OnceLock<String>,
+    pub running: Mutex<BTreeMap<u32, AgentHandle>>,
+}
+
+impl Nodes {
+    pub fn config(&self, id: u32) -> AgentConfig {
+        let coordinator = self.coordinator.get().cloned().unwrap_or_default();
+        AgentConfig {
+            node: Some(NodeId(id)),
+            rack: RackId(rack_of(id, self.racks)),
+            replace: self.replace.contains(&id),
+            token: self.token.clone(),
+            ..AgentConfig::new(node_dir(&self.dir, id), coordinator)
+        }
+    }
+
+    pub async fn start_on(
+        &self,
+        id: u32,
+        config: AgentConfig,
+        open: impl FnOnce(&Path) -> Result<Arc<dyn BlockStore>, StoreError> + Send + 'static,
+    ) -> Result<()> {
+        // After its end the former agent has released the folder.
+        let before = self.running.lock().await.remove(&id);
+        if let Some(before) = before {
+            before.wait().await;
+        }
+        let agent = Agent::start_on(config, open).await;
+        let agent = agent.map_err(|source| ClusterError::Node { node: id, source })?;
+        self.running.lock().await.insert(id, agent);
+        Ok(())
+    }
+
+    pub async fn shutdown(&self) {
+        let agents = std::mem::take(&mut *self.running.lock().await);
+        futures::future::join_all(agents.values().map(AgentHandle::shutdown)).await;
+    }
+}
+
+/// The store of a node: files in its folder.
+pub fn file_store(dir: &Path) -> Result<Arc<dyn BlockStore>, StoreError> {
+    Ok(Arc::new(FileStore::open(dir)?))
+}
+
+impl Launcher for Nodes {
+    fn launch(&self, node: NodeId) -> Launching<'_> {
+        let started = self.start_on(node.0, self.config(node.0), file_store);
+        Box::pin(async move { started.await.map_err(|error| error.to_string()) })
+    }
+}

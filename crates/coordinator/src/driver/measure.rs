@@ -1,0 +1,94 @@
+//! Measures links by short probes, as [`crate::engine::probe`] orders them. A probe is a plan like any other: its bytes are
+//! made on the sender and dropped on the receiver.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use kintsu_dag::{NodeId, RackId};
+use kintsu_plan::probe;
+use kintsu_runtime::Observed;
+use tokio::sync::watch;
+
+use super::run::{ReadyPlan, run_watched};
+use crate::cluster::Cluster;
+use crate::engine::probe::{conclude, rounds};
+use crate::error::{CoordinatorError, Result};
+
+/// How long a probe runs; the part before its first report does not count.
+const RUNS: Duration = Duration::from_millis(900);
+/// No link sends more than this in that time.
+const BYTES: u64 = 1 << 40;
+const SLICE: u32 = 64 << 10;
+
+/// Measures the links of all nodes that live, except those that share loopback.
+///
+/// # Errors
+/// There are fewer than two such nodes.
+pub async fn measure(cluster: &Arc<Cluster>) -> Result<()> {
+    let _turn = cluster.measuring.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+    let nodes: BTreeMap<NodeId, RackId> = {
+        let members = cluster.members();
+        let apart = members.iter().filter(|(_, m)| m.holds() && !m.record.data.ip().is_loopback());
+        apart.map(|(node, m)| (node, m.record.rack)).collect()
+    };
+    if nodes.len() < 2 {
+        return Err(CoordinatorError::Invalid {
+            what: "nodes whose links can be measured",
+            expected: "two or more that live, each on an interface of its own".into(),
+            got: nodes.len().to_string(),
+        });
+    }
+    let mut results = Vec::new();
+    for round in rounds(&nodes) {
+        let probes = round
+            .into_iter()
+            .map(|(from, to)| async move { Some((from, to, probe_link(cluster, from, to).await?)) });
+        results.push(join_all(probes).await.into_iter().flatten().collect());
+    }
+    let (links, racks) = conclude(&nodes, &results);
+    tracing::info!("the links of {} nodes and {} racks were measured", links.len(), racks.len());
+    cluster.bandwidth().measured(links, racks);
+    Ok(())
+}
+
+/// What comes from one node to another, in bytes a second; `None` if nothing does.
+async fn probe_link(cluster: &Arc<Cluster>, from: NodeId, to: NodeId) -> Option<f64> {
+    let code = kintsu_code::parse("rs:n=2,k=1").ok()?;
+    let (view, plan) = probe(code, from, to, BYTES, SLICE);
+    let (watcher, mut seen) = watch::channel(Observed::default());
+    let cancel = cluster.stop.child_token();
+    let ready = ReadyPlan {
+        plan: &plan,
+        view: &view,
+        generation: 0,
+        start: 0,
+        slice_bytes: SLICE,
+        expect: &[None, None],
+        label: &[],
+        resume_key: 0,
+    };
+    let mut samples: Vec<(u64, u64)> = Vec::new();
+    let watching = async {
+        let watch = async {
+            while seen.changed().await.is_ok() {
+                // By the receiver's clock: its reports may be late on links that are full.
+                let Some((at_ms, upto)) = seen.borrow_and_update().nodes.get(&to).map(|s| (s.at_ms, s.upto))
+                else {
+                    continue;
+                };
+                if samples.last().map_or(upto > 0, |last| at_ms > last.0) {
+                    samples.push((at_ms, upto));
+                }
+            }
+        };
+        let _ = tokio::time::timeout(RUNS, watch).await;
+        cancel.cancel();
+    };
+    let (ran, ()) = tokio::join!(run_watched(cluster, ready, Some(watcher), &cancel), watching);
+    ran.ok()?;
+    let ((begin_ms, begun), (end_ms, ended)) = (samples.first()?, samples.last()?);
+    let seconds = end_ms.checked_sub(*begin_ms).filter(|ms| *ms > 0)? as f64 / 1000.0;
+    Some((ended - begun) as f64 / seconds)
+}

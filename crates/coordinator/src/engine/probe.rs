@@ -1,0 +1,201 @@
+//! Decides which nodes send to which to measure links, and what follows from the results.
+//!
+//! In a round every node sends to one other node and receives from one. What comes through is the least of the
+//! sender's uplink, the receiver's downlink and, between racks, their links to the core. A node's link carries at least
+//! the best of its rounds. In a round within racks the links to the core carry nothing; if the nodes of a rack
+//! together send much less to other racks than within their own, the rack's link holds them back.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use kintsu_dag::{NodeId, RackId};
+
+use super::bandwidth::Measured;
+
+/// A rack's link to the core holds its nodes back if they send less than this part of what they could.
+const HELD_BACK: f64 = 0.8;
+/// Rates that differ by less than this factor from the next one count as alike.
+const NEAR: f64 = 1.08;
+/// Rounds of each kind: with a single one, a slow node would make its partners look slow.
+const ROUNDS: usize = 2;
+
+/// Senders and receivers of one round.
+pub type Round = Vec<(NodeId, NodeId)>;
+
+/// The rounds that measure these nodes: within racks, then across racks.
+pub fn rounds(nodes: &BTreeMap<NodeId, RackId>) -> Vec<Round> {
+    let mut racks: BTreeMap<RackId, Vec<NodeId>> = BTreeMap::new();
+    nodes.iter().for_each(|(node, rack)| racks.entry(*rack).or_default().push(*node));
+    let within = |shift: usize| -> Round { racks.values().flat_map(|rack| shifted(rack, shift)).collect() };
+    // The racks in turn: a neighbour is in another rack, as far as possible.
+    let longest = racks.values().map(Vec::len).max().unwrap_or(0);
+    let dealt: Vec<NodeId> =
+        (0..longest).flat_map(|i| racks.values().filter_map(move |rack| rack.get(i)).copied()).collect();
+    let across = |shift: usize| -> Round {
+        let pairs = shifted(&dealt, shift).into_iter();
+        pairs.filter(|(from, to)| nodes.get(from) != nodes.get(to)).collect()
+    };
+    let all = (1..=ROUNDS).map(within).chain((1..=ROUNDS).map(across));
+    let mut rounds: Vec<Round> = Vec::new();
+    for round in all.filter(|round| !round.is_empty()) {
+        if !rounds.contains(&round) {
+            rounds.push(round);
+        }
+    }
+    rounds
+}
+
+/// Each of these sends to the one that stands so many places behind it.
+fn shifted(nodes: &[NodeId], shift: usize) -> Round {
+    if shift.is_multiple_of(nodes.len().max(1)) {
+        return Round::new();
+    }
+    let to = nodes.iter().cycle().skip(shift);
+    nodes.iter().copied().zip(to.copied()).collect()
+}
+
+/// What was measured in the rounds: sender, receiver, bytes a second.
+pub type Result = (NodeId, NodeId, f64);
+
+/// The links of nodes and racks.
+pub fn conclude(
+    nodes: &BTreeMap<NodeId, RackId>,
+    rounds: &[Vec<Result>],
+) -> (BTreeMap<NodeId, Measured>, BTreeMap<RackId, Measured>) {
+    let (mut up, mut down): (BTreeMap<NodeId, f64>, BTreeMap<NodeId, f64>) = Default::default();
+    for &(from, to, rate) in rounds.iter().flatten() {
+        let most = |of: &mut BTreeMap<NodeId, f64>, node| {
+            let entry = of.entry(node).or_default();
+            *entry = entry.max(rate);
+        };
+        most(&mut up, from);
+        most(&mut down, to);
+    }
+    let alike = alike(up.values().chain(down.values()).copied().collect());
+    let whole = |rate: Option<&f64>| rate.and_then(|rate| NonZeroU64::new(alike(*rate) as u64));
+    let node = |node: &NodeId| (*node, Measured { up: whole(up.get(node)), down: whole(down.get(node)) });
+    let links = nodes.keys().map(node).filter(|(_, measured)| *measured != Measured::default()).collect();
+    let mut racks = BTreeMap::new();
+    for &rack in nodes.values() {
+        let of = |node: &NodeId| nodes.get(node) == Some(&rack);
+        let leaves = |(from, to, _): &&Result| of(from) && !of(to);
+        let enters = |(from, to, _): &&Result| !of(from) && of(to);
+        let measured = Measured {
+            up: held_back(rounds, &leaves, |(from, to, _)| least(&up, *from, &down, *to)),
+            down: held_back(rounds, &enters, |(from, to, _)| least(&up, *from, &down, *to)),
+        };
+        if measured != Measured::default() {
+            racks.insert(rack, measured);
+        }
+    }
+    (links, racks)
+}
+
+/// Links of one speed never measure exactly alike: each rate becomes the median of those near it.
+fn alike(mut rates: Vec<f64>) -> impl Fn(f64) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    let groups: Vec<Vec<f64>> =
+        rates.chunk_by(|less, more| *more <= less * NEAR).map(<[f64]>::to_vec).collect();
+    move |rate| {
+        let group = groups.iter().find(|group| group.last().is_some_and(|last| rate <= *last));
+        group.map_or(rate, |group| group[group.len() / 2])
+    }
+}
+
+/// What the ends of a transfer would carry if nothing else held it back.
+fn least(up: &BTreeMap<NodeId, f64>, from: NodeId, down: &BTreeMap<NodeId, f64>, to: NodeId) -> f64 {
+    let of = |rates: &BTreeMap<NodeId, f64>, node| rates.get(&node).copied().unwrap_or(0.0);
+    of(up, from).min(of(down, to))
+}
+
+/// The most that these transfers of one round carried together, if in no round they carried about what their ends
+/// can.
+fn held_back(
+    rounds: &[Vec<Result>],
+    counts: &dyn Fn(&&Result) -> bool,
+    ends: impl Fn(&Result) -> f64,
+) -> Option<NonZeroU64> {
+    let mut most = 0.0_f64;
+    for round in rounds {
+        let of: Vec<&Result> = round.iter().filter(counts).collect();
+        let (carried, possible): (f64, f64) =
+            (of.iter().map(|result| result.2).sum(), of.iter().map(|result| ends(result)).sum());
+        if carried >= possible * HELD_BACK && possible > 0.0 {
+            return None;
+        }
+        most = most.max(carried);
+    }
+    NonZeroU64::new(most as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(count: u32, racks: u32) -> BTreeMap<NodeId, RackId> {
+        (0..count).map(|node| (NodeId(node), RackId(node % racks))).collect()
+    }
+
+    /// What the rounds would measure on these links.
+    fn play(nodes: &BTreeMap<NodeId, RackId>, link: impl Fn(NodeId) -> f64, core: f64) -> Vec<Vec<Result>> {
+        let mut results = Vec::new();
+        for round in rounds(nodes) {
+            let crosses = |from: &NodeId, to: &NodeId| nodes[from] != nodes[to];
+            let play = |&(from, to): &(NodeId, NodeId)| {
+                let ends = link(from).min(link(to));
+                if !crosses(&from, &to) {
+                    return (from, to, ends);
+                }
+                let leave = round.iter().filter(|(f, t)| nodes[f] == nodes[&from] && crosses(f, t)).count();
+                (from, to, ends.min(core / leave as f64))
+            };
+            results.push(round.iter().map(play).collect());
+        }
+        results
+    }
+
+    #[test]
+    fn in_a_round_each_node_sends_and_receives_at_most_once() {
+        for (count, racks) in [(1, 1), (2, 1), (2, 2), (5, 2), (9, 3), (17, 1), (4, 4)] {
+            for round in rounds(&nodes(count, racks)) {
+                let distinct = |ends: Vec<NodeId>| {
+                    let len = ends.len();
+                    ends.into_iter().collect::<std::collections::BTreeSet<_>>().len() == len
+                };
+                assert!(round.iter().all(|(from, to)| from != to));
+                assert!(distinct(round.iter().map(|(from, _)| *from).collect()));
+                assert!(distinct(round.iter().map(|(_, to)| *to).collect()));
+            }
+        }
+        assert!(rounds(&nodes(1, 1)).is_empty());
+    }
+
+    #[test]
+    fn a_slow_node_makes_no_other_look_slow() {
+        let all = nodes(6, 1);
+        let (links, racks) = conclude(&all, &play(&all, |node| if node.0 == 2 { 10.0 } else { 100.0 }, 1e9));
+        for (node, measured) in links {
+            let rate = NonZeroU64::new(if node.0 == 2 { 10 } else { 100 });
+            assert_eq!(measured, Measured { up: rate, down: rate }, "{node}");
+        }
+        assert!(racks.is_empty());
+    }
+
+    #[test]
+    fn rates_near_each_other_become_one() {
+        let alike = alike(vec![52.0, 48.0, 50.0, 24.0, 25.0]);
+        assert_eq!([48.0, 50.0, 52.0, 24.0].map(alike), [50.0, 50.0, 50.0, 25.0]);
+    }
+
+    #[test]
+    fn a_rack_that_holds_its_nodes_back_is_found() {
+        let all = nodes(9, 3);
+        let (links, racks) = conclude(&all, &play(&all, |_| 100.0, 120.0));
+        let rate = NonZeroU64::new(100);
+        assert!(links.values().all(|measured| *measured == Measured { up: rate, down: rate }));
+        let core = NonZeroU64::new(120);
+        assert_eq!(racks.len(), 3);
+        assert!(racks.values().all(|measured| *measured == Measured { up: core, down: core }), "{racks:?}");
+        assert!(conclude(&all, &play(&all, |_| 100.0, 1000.0)).1.is_empty());
+    }
+}

@@ -1,0 +1,221 @@
+//! How much repairs may have in flight: bytes on each link, against what keeps the link busy.
+//!
+//! A repair loads the links that its trees pass, or that its method would load if the trees are not known yet. Another
+//! one may start while all its links have less in flight than they carry in [`BUSY_SECONDS`], or than some repairs of
+//! its size have: the slices of a repair go at the pace of its slowest link, so a link is full only if many repairs share
+//! it. What a repair has done is no longer in flight.
+
+use std::collections::BTreeMap;
+
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::traffic::{Link, Loads, Way};
+use kintsu_plan::{Assignment, Rates, Topology};
+
+/// A link gets more work while what is in flight on it takes less than this. It is long compared with the time that
+/// a repair takes to start and to end.
+const BUSY_SECONDS: u64 = 30;
+/// The same for a link whose rate is not known, in bytes.
+const BUSY_BYTES: u64 = 256 << 20;
+
+/// The bytes that a repair puts on each link.
+pub type LinkLoads = Vec<(Link, u64)>;
+
+/// The bytes in flight.
+#[derive(Debug, Default)]
+pub struct Flight {
+    /// Repairs of one size that a link always takes.
+    share: u64,
+    rates: Rates,
+    bytes: BTreeMap<Link, u64>,
+}
+
+impl Flight {
+    /// Nothing is in flight. A link always takes as much as `share` repairs put on it.
+    pub fn new(share: u64) -> Self {
+        Self { share, ..Self::default() }
+    }
+
+    /// From now on the links have these rates.
+    pub fn know(&mut self, rates: Rates) {
+        self.rates = rates;
+    }
+
+    /// Whether a repair with these loads may start: none of its links has enough to carry.
+    pub fn has_room(&self, loads: &LinkLoads) -> bool {
+        loads.iter().all(|(link, own)| {
+            let carries = self.bytes.get(link).copied().unwrap_or(0);
+            carries < enough(&self.rates, *link).max(self.share.saturating_mul(*own))
+        })
+    }
+
+    /// Adds what a repair has in flight.
+    pub fn add(&mut self, loads: &LinkLoads) {
+        loads.iter().for_each(|(link, bytes)| *self.bytes.entry(*link).or_default() += bytes);
+    }
+
+    /// Takes it away again.
+    pub fn remove(&mut self, loads: &LinkLoads) {
+        for (link, bytes) in loads {
+            if let Some(known) = self.bytes.get_mut(link) {
+                *known = known.saturating_sub(*bytes);
+            }
+        }
+        self.bytes.retain(|_, bytes| *bytes > 0);
+    }
+
+    /// Whether nothing is in flight.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+/// Whether repairs with these loads may all be in flight together.
+pub fn fit_together<'a>(rates: &Rates, share: u64, loads: impl IntoIterator<Item = &'a LinkLoads>) -> bool {
+    let mut flight = Flight { share, rates: rates.clone(), ..Flight::default() };
+    loads.into_iter().all(|loads| {
+        let free = flight.has_room(loads);
+        flight.add(loads);
+        free
+    })
+}
+
+/// What keeps a link busy, in bytes.
+fn enough(rates: &Rates, link: Link) -> u64 {
+    rates.of(link).map_or(BUSY_BYTES, |rate| rate.get().saturating_mul(BUSY_SECONDS))
+}
+
+/// The part of the loads that is left when a repair has done `done` of `whole` bytes.
+pub fn left(loads: &LinkLoads, done: u64, whole: u64) -> LinkLoads {
+    let left = u128::from(whole.saturating_sub(done));
+    let part = |bytes: u64| (u128::from(bytes) * left).div_ceil(u128::from(whole.max(1))) as u64;
+    loads.iter().map(|(link, bytes)| (*link, part(*bytes))).collect()
+}
+
+/// The bytes that a repair puts on each link: links of nodes, and those of racks and pairs whose rates are known.
+/// Without trees, each helper sends a block for each lost one: to the next helper if slices are `relayed`, else to the
+/// requestors.
+pub fn loads(
+    topology: &Topology,
+    relayed: bool,
+    assignment: &Assignment,
+    bytes_of: &dyn Fn(BlockIndex) -> u64,
+) -> LinkLoads {
+    let mut loads = Loads::default();
+    let mut add = |from: NodeId, to: NodeId, bytes: u64| loads.add(topology, Way::Between(from, to), bytes);
+    let requestors: Vec<(BlockIndex, NodeId)> = assignment.requestors.iter().map(|(b, n)| (*b, *n)).collect();
+    let bytes = requestors.iter().map(|(block, _)| bytes_of(*block)).max().unwrap_or(0);
+    if let Some(((_, requestor), also)) = requestors.split_first() {
+        let period: u64 = assignment.trees.iter().map(|tree| u64::from(tree.share)).sum();
+        for tree in &assignment.trees {
+            let part =
+                (u128::from(bytes) * u128::from(tree.share)).div_ceil(u128::from(period.max(1))) as u64;
+            tree.sends(*requestor, also)
+                .into_iter()
+                .for_each(|(from, to, sums)| add(from, to, part * sums as u64));
+        }
+    }
+    for (block, requestor) in requestors {
+        let bytes = bytes_of(block);
+        if let Some(tree) = assignment.own_trees.get(&block) {
+            tree.sends(requestor, &[])
+                .into_iter()
+                .for_each(|(from, to, sums)| add(from, to, bytes * sums as u64));
+        }
+        if !assignment.has_trees() {
+            let mut chain: Vec<NodeId> = assignment.helpers.iter().copied().collect();
+            chain
+                .sort_by_key(|node| (topology.rack(*node) == topology.rack(requestor), topology.rack(*node)));
+            let next = chain.iter().skip(1).copied().chain([requestor]);
+            for (from, next) in chain.iter().zip(next) {
+                add(*from, if relayed { next } else { requestor }, bytes);
+            }
+        }
+    }
+    let counts = |link: &Link| match link {
+        Link::NodeUp(_) | Link::NodeDown(_) => true,
+        other => topology.rates.of(*other).is_some(),
+    };
+    loads.iter().filter(|(link, _)| counts(link)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::num::NonZeroU64;
+
+    use kintsu_dag::StripeId;
+    use kintsu_plan::even_cluster;
+    use kintsu_plan::optimal::SharedTree;
+
+    use super::*;
+
+    fn assignment(trees: Vec<SharedTree>) -> Assignment {
+        Assignment {
+            stripe: StripeId(1),
+            requestors: [(BlockIndex(0), NodeId(9))].into(),
+            helpers: [1, 2, 3].map(NodeId).into(),
+            trees,
+            own_trees: Default::default(),
+            turn: 0,
+            rate: None,
+        }
+    }
+
+    fn sent(loads: &LinkLoads) -> Vec<(Link, u64)> {
+        loads.iter().copied().filter(|(link, _)| matches!(link, Link::NodeDown(_))).collect()
+    }
+
+    #[test]
+    fn a_repair_loads_the_links_of_its_trees_or_those_that_its_method_would_load() {
+        let topology = even_cluster(10, 1);
+        let of = |relayed, trees| loads(&topology, relayed, &assignment(trees), &|_| 1000);
+        let down = |node: u32, bytes| (Link::NodeDown(NodeId(node)), bytes);
+        assert_eq!(sent(&of(false, vec![])), [down(9, 3000)]);
+        assert_eq!(sent(&of(true, vec![])), [down(2, 1000), down(3, 1000), down(9, 1000)]);
+        let tree = |parents: &[(u32, Option<u32>)], share| SharedTree {
+            parents: parents.iter().map(|(from, to)| (NodeId(*from), to.map(NodeId))).collect(),
+            share,
+        };
+        let trees = vec![
+            tree(&[(1, Some(2)), (2, None), (3, None)], 1),
+            tree(&[(1, Some(2)), (2, Some(3)), (3, None)], 3),
+        ];
+        assert_eq!(sent(&of(true, trees)), [down(2, 1000), down(3, 750), down(9, 1250)]);
+    }
+
+    #[test]
+    fn a_link_gets_more_until_it_has_enough_and_again_when_some_of_it_is_done() {
+        let (slow, fast, unknown) =
+            (Link::NodeUp(NodeId(0)), Link::NodeUp(NodeId(1)), Link::NodeUp(NodeId(2)));
+        let mut rates = Rates::default();
+        let slower = Link::NodeUp(NodeId(3));
+        rates.up.insert(NodeId(0), NonZeroU64::new(1000).unwrap());
+        rates.up.insert(NodeId(3), NonZeroU64::new(10).unwrap());
+        rates.up.insert(NodeId(1), NonZeroU64::new(1_000_000).unwrap());
+        let mut flight = Flight::new(2);
+        flight.know(rates.clone());
+        let block = |link| vec![(link, 3000)];
+        let mut started = |link: Link| {
+            let count = (0..20).take_while(|_| {
+                let free = flight.has_room(&block(link));
+                if free {
+                    flight.add(&block(link));
+                }
+                free
+            });
+            count.count()
+        };
+        // Thirty seconds, two blocks whatever the link, and more than there are.
+        assert_eq!((started(slow), started(slower), started(fast), started(unknown)), (10, 2, 20, 20));
+        let both = vec![(slow, 1), (fast, 1)];
+        assert!(!flight.has_room(&both));
+        flight.remove(&block(slow));
+        flight.add(&left(&block(slow), 2500, 3000));
+        assert!(flight.has_room(&both));
+        let fit = |links: [Link; 3]| fit_together(&rates, 2, &links.map(|link| vec![(link, 20_000)]));
+        assert_eq!([fit([slow, slow, slow]), fit([slow, slow, fast])], [false, true]);
+        let rest: BTreeSet<u64> = (0..=3).map(|done| left(&block(slow), done, 3)[0].1).collect();
+        assert_eq!(rest, [0, 1000, 2000, 3000].into());
+    }
+}

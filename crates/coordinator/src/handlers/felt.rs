@@ -1,0 +1,14 @@
+//! A client tells how long its last operations took.
+
+use std::sync::Arc;
+
+use kintsu_wire::message::{Done, Felt};
+
+use crate::cluster::Cluster;
+use crate::error::Result;
+
+/// See the head of this file.
+pub async fn handle(cluster: &Arc<Cluster>, request: Felt) -> Result<Done> {
+    cluster.give_way().felt(&request.micros);
+    Ok(Done {})
+}

@@ -1,0 +1,42 @@
+//! The settings that operators change while the cluster runs. Stores of older programs, which did not know them, have the
+//! defaults.
+
+use kintsu_wire::message::Settings;
+use redb::ReadableTable;
+
+use super::{Meta, Snapshot, record, tables};
+use crate::error::Result;
+
+/// The key of the row.
+const SETTINGS: &str = "settings";
+
+impl Meta {
+    /// Changes the settings; returns them.
+    ///
+    /// # Errors
+    /// Those of `change`, and nothing is recorded then; the disk fails.
+    pub fn change_settings(&self, change: impl FnOnce(Settings) -> Result<Settings>) -> Result<Settings> {
+        self.write(|t| {
+            let row = t.settings.get(SETTINGS)?.map(|row| unpack(row.value()));
+            let settings = change(row.transpose()?.unwrap_or_default())?;
+            t.settings.insert(SETTINGS, record::pack(&settings).as_slice())?;
+            Ok(settings)
+        })
+    }
+}
+
+impl Snapshot {
+    /// The settings.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn settings(&self) -> Result<Settings> {
+        let table = self.txn.open_table(tables::SETTINGS)?;
+        let row = table.get(SETTINGS)?;
+        Ok(row.map(|row| unpack(row.value())).transpose()?.unwrap_or_default())
+    }
+}
+
+fn unpack(row: &[u8]) -> Result<Settings> {
+    record::unpack("settings", row)
+}

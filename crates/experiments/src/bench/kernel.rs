@@ -1,0 +1,301 @@
+//! `bench kernel`: our region kernel compared with those of ISA-L and of klauspost/reedsolomon, on the same buffers, in
+//! interleaved bursts.
+//!
+//! Cases: RS (9,6), (14,10), (16,12) with ISA-L's Cauchy matrix; encoding all parities, or
+//! decoding one lost data block; blocks of 64 KiB, 128 KiB, 1 MiB; hot (one stripe over and over) or
+//! from DRAM (rotating over a set of stripes far larger than the last cache). Before a case is timed, the sides'
+//! outputs are compared byte for byte. The memory limit of a case moves the same bytes without multiplying: it
+//! XORs the inputs into one output and fills the other outputs.
+
+use comfy_table::CellAlignment;
+use kintsu_algebra::{Matrix, inv};
+use kintsu_kernel::{Backend, Kernel, Mode};
+use serde::Serialize;
+
+use super::arena::Arena;
+use super::burst::{Rate, interleave};
+use super::isal::IsaL;
+use super::klauspost::Klauspost;
+use super::rivals::Rival;
+use crate::Machine;
+use crate::error::{ExperimentError, Result, ensure};
+use crate::plain;
+
+const CODES: [(usize, usize); 3] = [(9, 6), (14, 10), (16, 12)];
+const BLOCK_BYTES: [usize; 3] = [64 << 10, 128 << 10, 1 << 20];
+
+/// How to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Time for each contender of each of the 36 cases.
+    pub seconds_per_case: f64,
+    /// Size of the buffer set that stands for DRAM; well beyond the last cache.
+    pub dram_bytes: usize,
+    /// The backend; the best one when `None`.
+    pub backend: Option<Backend>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seconds_per_case: 0.25, dram_bytes: 512 << 20, backend: None }
+    }
+}
+
+/// The backend of this name, if this processor has it.
+///
+/// # Errors
+/// `Invalid` otherwise.
+pub fn backend(name: &str) -> Result<Backend> {
+    let available = Backend::available();
+    let found = available.iter().find(|backend| backend.to_string() == name).copied();
+    found.ok_or_else(|| {
+        let known: Vec<String> = available.iter().map(ToString::to_string).collect();
+        ExperimentError::invalid("backend", format!("one of this processor: {}", known.join(", ")), name)
+    })
+}
+
+/// All cases.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The processor's name.
+    pub processor: String,
+    /// Our instruction set.
+    pub backend: String,
+    /// ISA-L's file, or why it is missing.
+    pub isal: String,
+    /// The file of klauspost/reedsolomon, or why it is missing.
+    pub klauspost: String,
+    /// What was measured.
+    pub cases: Vec<Case>,
+}
+
+/// One case; rates are in 10^9 bytes of input a second, on one core.
+#[derive(Debug, Clone, Serialize)]
+pub struct Case {
+    /// Blocks of a stripe.
+    pub n: usize,
+    /// Blocks that are read.
+    pub k: usize,
+    /// `encode` (n - k outputs) or `decode` (one).
+    pub operation: &'static str,
+    /// Length of a block.
+    pub block_bytes: usize,
+    /// `hot` or `dram`.
+    pub memory: &'static str,
+    /// Our kernel.
+    pub kintsu: Rate,
+    /// ISA-L, if it is there.
+    pub isal: Option<Rate>,
+    /// klauspost/reedsolomon, if it is there.
+    pub klauspost: Option<Rate>,
+    /// As many bytes read and written without multiplying.
+    pub limit: Rate,
+    /// Our best burst / the best burst of the better other side.
+    pub ratio_best: Option<f64>,
+    /// Our median burst / the median burst of the better other side.
+    pub ratio_median: Option<f64>,
+}
+
+/// Measures all cases; `progress` is told what is being measured.
+///
+/// # Errors
+/// A backend is not available here, or the two sides' bytes differ.
+pub fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    let backend = options.backend.unwrap_or_else(Backend::best);
+    let isal = IsaL::load(backend);
+    // Go's library chooses the instructions itself: it is the other side of the best backend only.
+    let klauspost = if backend == Backend::best() { Some(Klauspost::load()) } else { None };
+    let mut rivals: Vec<&dyn Rival> = Vec::new();
+    rivals.extend(isal.as_ref().ok().map(|rival| rival as &dyn Rival));
+    rivals.extend(klauspost.as_ref().and_then(|loaded| Some(loaded.as_ref().ok()? as &dyn Rival)));
+    if rivals.is_empty() {
+        progress("nothing to compare with: scripts/rivals.sh builds it");
+    }
+    let told =
+        |name: &str| rivals.iter().find(|rival| rival.name() == name).map(|rival| rival.file().to_owned());
+    let absent = |error: Option<String>| {
+        format!("absent: {}", error.unwrap_or("not compared with this backend".into()))
+    };
+    let isal_file = told("ISA-L").unwrap_or_else(|| absent(isal.as_ref().err().map(ToString::to_string)));
+    let klauspost_file = told("klauspost").unwrap_or_else(|| {
+        absent(klauspost.as_ref().and_then(|loaded| loaded.as_ref().err()).map(ToString::to_string))
+    });
+    let mut bench = Bench {
+        backend,
+        isal: isal.as_ref().ok(),
+        rivals: &rivals,
+        arena: Arena::new(options.dram_bytes),
+        seconds: options.seconds_per_case,
+    };
+    let mut cases = Vec::new();
+    for (n, k) in CODES {
+        for operation in ["encode", "decode"] {
+            for block_bytes in BLOCK_BYTES {
+                for memory in ["hot", "dram"] {
+                    progress(&format!("({n},{k}) {operation}, {} KiB, {memory}", block_bytes >> 10));
+                    cases.push(bench.case(n, k, operation, block_bytes, memory)?);
+                }
+            }
+        }
+    }
+    Ok(Report {
+        processor: Machine::this().processor,
+        backend: bench.backend.to_string(),
+        isal: isal_file,
+        klauspost: klauspost_file,
+        cases,
+    })
+}
+
+struct Bench<'a> {
+    backend: Backend,
+    isal: Option<&'a IsaL>,
+    rivals: &'a [&'a dyn Rival],
+    arena: Arena,
+    seconds: f64,
+}
+
+impl Bench<'_> {
+    fn case(
+        &mut self,
+        n: usize,
+        k: usize,
+        operation: &'static str,
+        block_bytes: usize,
+        memory: &'static str,
+    ) -> Result<Case> {
+        let generator = cauchy(n, k);
+        if let Some(isal) = self.isal {
+            ensure!(isal.cauchy(n, k) == generator.as_slice(), "the Cauchy matrices differ for ({n},{k})");
+        }
+        let coefs = match operation {
+            "encode" => generator.select_rows(k..n),
+            _ => generator.select_rows(1..=k).inverse()?.select_rows([0]),
+        };
+        let rows = coefs.rows();
+        let kernel = Kernel::with_backend(self.backend, rows, k, coefs.as_slice())?;
+        let prepared = self
+            .rivals
+            .iter()
+            .filter_map(|rival| Some((rival.name(), rival.prepare(rows, k, coefs.as_slice())?)));
+        let mut others: Vec<_> = prepared.collect();
+
+        self.arena.carve(k, rows, block_bytes, if memory == "hot" { 1 } else { usize::MAX });
+        let (inputs, mut outputs) = self.arena.next();
+        kernel.apply(&inputs, &mut outputs, Mode::Overwrite)?;
+        let ours: Vec<Vec<u8>> = outputs.iter().map(|o| o.to_vec()).collect();
+        for (name, apply) in &mut others {
+            outputs.iter_mut().for_each(|o| o.fill(0));
+            apply(&inputs, &mut outputs);
+            let same = ours.iter().zip(&outputs).all(|(ours, theirs)| ours[..] == theirs[..]);
+            ensure!(same, "({n},{k}) {operation}: our bytes differ from those of {name}");
+        }
+
+        // Contenders: the memory limit, our kernel, the others.
+        let xor = Kernel::with_backend(self.backend, 1, k, &vec![1; k])?;
+        let arena = &mut self.arena;
+        let rates = interleave(2 + others.len(), self.seconds, k * block_bytes, |who| {
+            let (inputs, mut outputs) = arena.next();
+            match who {
+                0 => {
+                    xor.apply(&inputs, &mut outputs[..1], Mode::Overwrite).expect("lengths are equal");
+                    outputs[1..].iter_mut().for_each(|o| o.fill(0));
+                }
+                1 => kernel.apply(&inputs, &mut outputs, Mode::Overwrite).expect("lengths are equal"),
+                other => others[other - 2].1(&inputs, &mut outputs),
+            }
+        });
+        let (limit, kintsu) = (rates[0], rates[1]);
+        let of = |name: &str| others.iter().position(|(other, _)| *other == name).map(|at| rates[at + 2]);
+        let ratio = |of: fn(&Rate) -> f64| {
+            let best = rates[2..].iter().map(of).max_by(f64::total_cmp);
+            best.map(|best| of(&kintsu) / best)
+        };
+        let (ratio_best, ratio_median) = (ratio(|r| r.best), ratio(|r| r.median));
+        let (isal, klauspost) = (of("ISA-L"), of("klauspost"));
+        Ok(Case {
+            n,
+            k,
+            operation,
+            block_bytes,
+            memory,
+            kintsu,
+            isal,
+            klauspost,
+            limit,
+            ratio_best,
+            ratio_median,
+        })
+    }
+}
+
+/// The generator of ISA-L's `gf_gen_cauchy1_matrix`: parity row `i` has `1 / (i ^ j)`, `i` from k on.
+fn cauchy(n: usize, k: usize) -> Matrix {
+    Matrix::from_fn(n, k, |i, j| match inv((i ^ j) as u8) {
+        Some(c) if i >= k => c,
+        _ => u8::from(i == j),
+    })
+}
+
+impl Report {
+    /// The cases as a table for people.
+    pub fn table(&self) -> String {
+        let mut table = plain::table([
+            "(n,k)",
+            "operation",
+            "block KiB",
+            "memory",
+            "kintsu",
+            "median",
+            "ISA-L",
+            "median",
+            "klauspost",
+            "median",
+            "ratio",
+            "median",
+            "limit",
+        ]);
+        let number = |x: Option<f64>| x.map_or("-".to_string(), |x| format!("{x:.2}"));
+        for c in &self.cases {
+            table.add_row([
+                format!("({},{})", c.n, c.k),
+                c.operation.to_string(),
+                (c.block_bytes >> 10).to_string(),
+                c.memory.to_string(),
+                number(Some(c.kintsu.best)),
+                number(Some(c.kintsu.median)),
+                number(c.isal.map(|r| r.best)),
+                number(c.isal.map(|r| r.median)),
+                number(c.klauspost.map(|r| r.best)),
+                number(c.klauspost.map(|r| r.median)),
+                number(c.ratio_best),
+                number(c.ratio_median),
+                number(Some(c.limit.best)),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(4) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!(
+            "{}, one core; kintsu ({}), ISA-L ({}), klauspost/reedsolomon ({}); GB/s of data in, best and median burst; ratios to the better other side\n{table}",
+            self.processor, self.backend, self.isal, self.klauspost
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_cases_run_on_every_backend_and_agree_with_isal_where_it_is() {
+        for backend in Backend::available() {
+            let options = Options { seconds_per_case: 0.0, dram_bytes: 64 << 20, backend: Some(backend) };
+            let report = run(&options, &mut |line| eprintln!("{line}")).unwrap();
+            assert_eq!(report.cases.len(), 36);
+            assert!(report.cases.iter().all(|c| c.kintsu.best > 0.0
+                && (c.isal.is_some() || c.klauspost.is_some()) == c.ratio_best.is_some()));
+            assert!(report.table().contains("(14,10)"));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Exp#6 and #11: RepairBoost, and what re-scheduling is worth.
+
+use super::*;
+use crate::figures::catalog::Kind;
+
+/// ChameleonEC without re-scheduling.
+const STATIC: &str = "ETRP";
+
+pub const BOOSTED: Entry = Entry {
+    name: "chameleon-6",
+    groups: &[GROUP],
+    about: "Exp#6: ChameleonEC beside RepairBoost under YCSB-A",
+    kind: Kind::Measured(boosted),
+};
+pub const STRAGGLERS: Entry = Entry {
+    name: "chameleon-11",
+    groups: &[GROUP],
+    about: "Exp#11: a straggler during the repair under YCSB-A, with and without re-scheduling",
+    kind: Kind::Measured(stragglers),
+};
+
+fn boosted(size: Size) -> Result<Experiment> {
+    let x = "YCSB-A";
+    let boosted = [
+        ("RB+CR", Method::BoostCr, 34.8),
+        ("RB+PPR", Method::BoostPpr, 16.7),
+        ("RB+ECPipe", Method::BoostEcpipe, 46.2),
+    ];
+    let racers = boosted.map(|(series, method, _)| Racer { series, method, per_node: 0 });
+    let cases = racers.into_iter().chain(all());
+    let cases = cases.map(|racer| racer.case(x, racer.recovery(size, Some(ycsb_a())))).collect();
+    let mut claims: Vec<Claim> = boosted
+        .iter()
+        .map(|(series, _, published)| {
+            let text = format!("ChameleonEC's repair rate over {series}");
+            Claim::new(text, gain(CHAMELEON, series, &[x])).published(*published).aim(Aim::AtLeast(0.0))
+        })
+        .collect();
+    let value = gain("RB+ECPipe", ECPIPE, &[x]);
+    claims.push(Claim::new("RB+ECPipe over ECPipe", value).published(100.0 * (142.7 / 110.6 - 1.0)));
+    claims.push(ours(&[x]));
+    Ok(Experiment {
+        differs: "values of 64 KiB, eight tasks; RepairBoost's plans stream in slices like all others here",
+        axis: "users",
+        scenes: vec![scene(MEGABITS, cases)?],
+        claims,
+        ..experiment(
+            "chameleon-6",
+            "ChameleonEC beside RepairBoost under YCSB-A, RS(14,10)",
+            "ChameleonEC, Fig. 17: 34.8, 16.7, 46.2% faster than CR, PPR, ECPipe with RepairBoost; ECPipe 110.6 MB/s without \
+             it, 142.7 MB/s with it",
+        )
+    })
+}
+
+fn stragglers(size: Size) -> Result<Experiment> {
+    let (mut cases, mut xs) = (Vec::new(), Vec::new());
+    for after in size.some(&[0.0, 1.0, 2.0]) {
+        let x = format!("{after} s");
+        let alone = Racer { series: STATIC, method: Method::ChameleonStatic, per_node: 0 };
+        cases.extend(all().chain([alone]).map(|racer| {
+            let recovery = racer.recovery(size, Some(ycsb_a()));
+            racer.case(&x, Recovery { straggler: seconds(after), ..recovery })
+        }));
+        xs.push(x);
+    }
+    let rescheduled =
+        Claim::new("ChameleonEC's repair rate over its plans alone", gain(CHAMELEON, STATIC, &xs))
+            .published(31.4)
+            .aim(Aim::AtLeast(31.0));
+    Ok(Experiment {
+        differs: "0, 1 and 2 s for 0, 5 and 10 s of a phase of 20 s; eight tasks read blocks of 1 MiB from one node; values of \
+                  64 KiB, eight tasks",
+        axis: "straggler after",
+        scenes: vec![scene(MEGABITS, cases)?],
+        claims: gains(&xs, [Some(34.5), Some(18.8), Some(43.5)]).into_iter().chain([rescheduled]).collect(),
+        ..experiment(
+            "chameleon-11",
+            "A straggler during a repair under YCSB-A, RS(14,10)",
+            "ChameleonEC, Fig. 22: 34.5, 18.8, 43.5% faster than CR, PPR, ECPipe, 31.4% faster than without re-scheduling",
+        )
+    })
+}

@@ -1,0 +1,187 @@
+//! The figures of the ChameleonEC paper ("ChameleonEC: Exploiting Tunability of Erasure Coding for Low-Interference
+//! Repair", section V-B, Exp#1 to #13), and the LRC study's benchmark during a repair.
+//!
+//! The paper has 20 hosts with links of 10 Gb/s, repairs 200 blocks of 64 MiB, and repeats everything five times. Here
+//! 17 hosts have links of 50 Mb/s, and one lost node has about 27 blocks of 1 MiB; what else is scaled is said in each
+//! experiment. Every method repairs from the blocks that suit it best, with as many repairs at once as suit it
+//! best: `chameleon-sweep` shows how that was found.
+
+mod breakdown;
+mod codes;
+mod fluid;
+mod interference;
+mod lrc;
+mod network;
+mod planning;
+mod sweep;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kintsu_plan::{Method, Schedule};
+
+use crate::error::Result;
+use crate::figures::catalog::build::{case, mbps};
+use crate::figures::catalog::{Entry, Size};
+use crate::figures::{Aim, Case, Claim, Experiment, Measure, Point, Scene, Value, Work};
+use crate::under_load::{Load, Recovery, UnderLoad};
+use crate::workload::Scale;
+
+/// All of them, in the paper's order.
+pub const ENTRIES: &[Entry] = &[
+    interference::TRACES,
+    planning::PHASES,
+    interference::CHANGES,
+    planning::PLANNING,
+    breakdown::BOOSTED,
+    network::QUIET,
+    network::NODES,
+    codes::CODES,
+    codes::READS,
+    breakdown::STRAGGLERS,
+    planning::STORAGE,
+    network::BUSY,
+    sweep::SWEEP,
+    lrc::BENCHMARK,
+];
+
+const GROUP: &str = "chameleon";
+
+const HOSTS: u32 = 17;
+const MEGABITS: f64 = 50.0;
+const BLOCK: u64 = 1 << 20;
+const RS_10_4: &str = "rs:n=14,k=10";
+
+const CR: &str = "CR";
+const PPR: &str = "PPR";
+const ECPIPE: &str = "ECPipe";
+const CHAMELEON: &str = "ChameleonEC";
+const OURS: &str = "auto";
+/// Users alone.
+const ALONE: &str = "no repair";
+
+/// A method of a race.
+#[derive(Debug, Clone, Copy)]
+struct Racer {
+    series: &'static str,
+    method: Method,
+    /// The most repairs in which a node takes part at once, where that was fastest in `chameleon-sweep`.
+    per_node: u32,
+}
+
+/// The paper's baselines.
+const BASELINES: [Racer; 3] = [
+    Racer { series: CR, method: Method::Conventional, per_node: 64 },
+    Racer { series: PPR, method: Method::Ppr, per_node: 64 },
+    Racer { series: ECPIPE, method: Method::Pipeline, per_node: 64 },
+];
+const THE_PAPERS: Racer = Racer { series: CHAMELEON, method: Method::Chameleon, per_node: 0 };
+const THIS: Racer = Racer { series: OURS, method: Method::Auto, per_node: 0 };
+
+/// The baselines, ChameleonEC, and ours.
+fn all() -> impl Iterator<Item = Racer> + Clone {
+    BASELINES.into_iter().chain([THE_PAPERS, THIS])
+}
+
+impl Racer {
+    /// The recovery of a node while users work.
+    fn recovery(self, size: Size, load: Option<Load>) -> Recovery {
+        Recovery {
+            method: Some(self.method),
+            schedule: Schedule::Balanced,
+            per_node: self.per_node,
+            nodes: 1,
+            stripes: if size.quick { 12 } else { 32 },
+            load,
+            straggler: None,
+        }
+    }
+
+    /// The same as a point.
+    fn case(self, x: impl Into<String>, recovery: Recovery) -> Case {
+        case(self.series, x, BLOCK, Work::UnderLoad(UnderLoad::Recover(recovery))).code(RS_10_4)
+    }
+}
+
+/// The paper's default load, YCSB-A: values of 64 KiB (512 KB in the paper), 200 of them.
+fn ycsb_a() -> Load {
+    load(&["ycsb-a"])
+}
+
+/// Workloads at the scales at which each makes the links about equally busy.
+fn load(parts: &[&'static str]) -> Load {
+    let scale = |part: &'static str| {
+        let (sizes, count) = match part {
+            // 200 values of 64 KiB.
+            "ycsb-a" => (0.125, 0.2),
+            // 16 B to 150 MB become 1 B to 9.4 MB.
+            "ibm" => (1.0 / 16.0, 0.01),
+            // 20 KB become 60 KB.
+            "twitter" => (3.0, 0.02),
+            // 250 B become 32 KB: nobody could store less than a block of a few kilobytes alone.
+            "etc" => (128.0, 0.05),
+            _ => (1.0 / 16.0, 0.1),
+        };
+        (part, Scale { sizes, count })
+    };
+    Load {
+        parts: parts.to_vec(),
+        span: None,
+        scales: parts.iter().map(|part| scale(part)).collect::<BTreeMap<_, _>>(),
+        tasks: 8,
+        trace: None,
+        coded: false,
+    }
+}
+
+/// The cluster, at links of this many Mb/s.
+fn scene(megabits: f64, cases: Vec<Case>) -> Result<Scene> {
+    Ok(Scene { spec: kintsu_lab::Spec::even(HOSTS, 1, mbps(megabits)?), free: Vec::new(), cases })
+}
+
+/// An experiment of the paper.
+fn experiment(name: &'static str, title: &'static str, source: &'static str) -> Experiment {
+    Experiment {
+        name,
+        title,
+        source,
+        differs: "",
+        measure: Measure::Rate,
+        axis: "",
+        baseline: None,
+        scale: 1.0,
+        scenes: Vec::new(),
+        claims: Vec::new(),
+        strict: false,
+    }
+}
+
+/// By how many percent one series is faster than another one on average over these x.
+fn gain(of: &str, over: &str, xs: &[impl AsRef<str>]) -> Value {
+    mean(xs, |x| Value::Gain(Point::new(of, x), Point::new(over, x)))
+}
+
+fn mean(xs: &[impl AsRef<str>], of: impl Fn(&str) -> Value) -> Value {
+    Value::Mean(xs.iter().map(|x| of(x.as_ref())).collect())
+}
+
+/// ChameleonEC over each baseline beside the published values, and ours over ChameleonEC.
+fn gains(xs: &[impl AsRef<str>], published: [Option<f64>; 3]) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for (baseline, published) in BASELINES.iter().zip(published) {
+        let text = format!("ChameleonEC's repair rate over {}", baseline.series);
+        let claim = Claim::new(text, gain(CHAMELEON, baseline.series, xs)).aim(Aim::AtLeast(0.0));
+        claims.push(Claim { published, ..claim });
+    }
+    claims.push(ours(xs));
+    claims
+}
+
+/// Ours over ChameleonEC.
+fn ours(xs: &[impl AsRef<str>]) -> Claim {
+    Claim::new("auto's repair rate over ChameleonEC", gain(OURS, CHAMELEON, xs)).aim(Aim::AtLeast(0.0))
+}
+
+const fn seconds(seconds: f64) -> Option<Duration> {
+    Some(Duration::from_millis((seconds * 1000.0) as u64))
+}

@@ -1,0 +1,248 @@
+//! ECPipe (TOS'21) on links of different rates: Figs. 8(g)-(i) of section 6.1, and 9 of section 6.2 with its
+//! Table 1.
+
+use kintsu_dag::NodeId;
+use kintsu_lab::{Rate, Spec};
+use kintsu_plan::{Method, RunMode};
+
+use super::super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Scene, Value, Work};
+use super::build::*;
+use super::{Entry, Kind, Size};
+use crate::error::Result;
+
+pub const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "ecpipe-8g",
+        groups: &["ecpipe", "headline"],
+        about: "slow links to the requestor: one path and cyclic paths",
+        kind: Kind::Measured(edge),
+    },
+    Entry {
+        name: "ecpipe-8h",
+        groups: &["ecpipe", "headline"],
+        about: "rack-aware and rack-unaware paths",
+        kind: Kind::Measured(racks),
+    },
+    Entry {
+        name: "ecpipe-8i",
+        groups: &["ecpipe"],
+        about: "one block by the rate of links",
+        kind: Kind::Measured(rates),
+    },
+    Entry {
+        name: "ecpipe-9a",
+        groups: &["ecpipe", "regions"],
+        about: "regions of North America: paths chosen by rates",
+        kind: Kind::Measured(north_america),
+    },
+    Entry {
+        name: "ecpipe-9b",
+        groups: &["ecpipe", "regions"],
+        about: "regions of Asia: paths chosen by rates",
+        kind: Kind::Measured(asia),
+    },
+];
+
+/// ECPipe's cluster with one requestor. Every node's stream to the requestor is limited.
+pub(super) fn limited_edge(megabits: f64, edge: f64) -> Result<(Spec, NodeId)> {
+    let (mut spec, requestor) = cluster(1, megabits)?;
+    let edge = Rate::mbps(edge)?;
+    let helpers = spec.node_ids().filter(|node| *node != requestor);
+    spec.pairs = helpers.map(|node| ((node, requestor), edge)).collect();
+    Ok((spec, requestor))
+}
+
+fn edge(size: Size) -> Result<Experiment> {
+    let block = size.mib(64);
+    let mut scenes = Vec::new();
+    for megabits in size.some(&[100.0, 200.0, 500.0, 1000.0]) {
+        let x = format!("{megabits} Mb/s");
+        let (spec, requestor) = limited_edge(1000.0, megabits)?;
+        let cases =
+            [(RP, Method::Pipeline), (CYCLIC, Method::Cyclic)].map(|(name, m)| case(name, &x, block, one(m)));
+        scenes.push(Scene { spec, free: vec![requestor], cases: cases.into() });
+    }
+    let claims = vec![
+        Claim::new("cyclic below basic, edge of 100 Mb/s (88.9% at most)", reduction(CYCLIC, RP, "100 Mb/s"))
+            .published(82.8)
+            .aim(Aim::AtLeast(82.8)),
+        Claim::new("cyclic over basic, edge as fast as the others", ratio(CYCLIC, RP, "1000 Mb/s")),
+    ];
+    Ok(Experiment {
+        name: "ecpipe-8g",
+        title: "Limited edge: single-block repair time by the rate of links to the requestor, RS(14,10)",
+        source: "ECPipe, Fig. 8(g)",
+        differs: "",
+        measure: Measure::Seconds,
+        axis: "link from each helper to the requestor (paper's rate)",
+        baseline: Some(Baseline::Series(RP.into())),
+        scale: size.scale_or(0.5),
+        scenes,
+        claims,
+        strict: false,
+    })
+}
+
+fn racks(size: Size) -> Result<Experiment> {
+    let block = size.mib(64);
+    let mut scenes = Vec::new();
+    for across in [400.0, 800.0] {
+        let spec = Spec::in_racks(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], None).with_rack_links(mbps(across)?);
+        let x = format!("{across} Mb/s");
+        let methods = [(CONVENTIONAL, Method::Conventional), (FLAT, Method::Flat), (RP, Method::Pipeline)];
+        let cases = methods.map(|(name, method)| case(name, &x, block, one(method)).code(rs(9, 6)));
+        scenes.push(Scene { spec, free: Vec::new(), cases: cases.into() });
+    }
+    let x = "800 Mb/s";
+    let claims = vec![
+        Claim::new("without regard to racks below conventional", reduction(FLAT, CONVENTIONAL, x))
+            .published(60.9),
+        Claim::new("rack-aware below conventional", reduction(RP, CONVENTIONAL, x)).published(77.6),
+        Claim::new("blocks across racks, rack-aware, as the kernel counted (minimum: 2)", {
+            Value::CrossRackBlocks(Point::new(RP, x))
+        })
+        .aim(Aim::AtMost(2.05)),
+        Claim::new(
+            "blocks across racks, without regard to them",
+            Value::CrossRackBlocks(Point::new(FLAT, x)),
+        ),
+        Claim::new("blocks across racks, conventional", Value::CrossRackBlocks(Point::new(CONVENTIONAL, x))),
+    ];
+    Ok(Experiment {
+        name: "ecpipe-8h",
+        title: "Rack awareness, RS(9,6) in three racks of four",
+        source: "ECPipe, Fig. 8(h)",
+        differs: "the limit is that of a rack's link; links inside racks have none, where the paper's carry 10 Gb/s",
+        measure: Measure::Seconds,
+        axis: "link of a rack (paper's rate)",
+        baseline: Some(Baseline::Series(CONVENTIONAL.into())),
+        scale: size.scale_or(0.5),
+        scenes,
+        claims,
+        strict: false,
+    })
+}
+
+fn rates(size: Size) -> Result<Experiment> {
+    let block = size.mib(16);
+    let mut scenes = Vec::new();
+    let all = size.some(&[100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0]);
+    let named = |megabits: f64| match megabits < 1000.0 {
+        true => format!("{megabits} Mb/s"),
+        false => format!("{} Gb/s", megabits / 1e3),
+    };
+    for megabits in &all {
+        let x = named(*megabits);
+        let mut cases = vec![case(DIRECT, &x, block, Work::Direct)];
+        cases.extend(THREE.map(|(name, method)| case(name, &x, block, one(method))));
+        scenes.push(scene(*megabits, cases)?);
+    }
+    let mut claims = Vec::new();
+    for megabits in &all {
+        let x = named(*megabits);
+        let below = |other: &str, what: &str| {
+            Claim::new(format!("pipelined below {other}, {x}"), reduction(RP, what, &x))
+        };
+        let [star, tree] = [below("conventional", CONVENTIONAL), below("PPR", PPR)];
+        claims.extend(match *megabits == 10_000.0 {
+            true => [star.published(81.4), tree.published(50.0)],
+            false => [star, tree],
+        });
+    }
+    Ok(Experiment {
+        name: "ecpipe-8i",
+        title: "Single-block repair time by the rate of links, RS(14,10)",
+        source: "ECPipe, Fig. 8(i)",
+        differs: "blocks of 16 MiB; above about 500 Mb/s all hosts together need more processor than this machine has: the load says so",
+        measure: Measure::Seconds,
+        axis: "links",
+        baseline: Some(Baseline::Series(DIRECT.into())),
+        scale: size.scale_or(1.0),
+        scenes,
+        claims,
+        strict: false,
+    })
+}
+
+/// Four regions and the rates from each to all.
+type Regions = [(&'static str, [f64; 4]); 4];
+
+/// ECPipe, Table 1: Mb/s from the region of the row to that of the column.
+pub(super) const NORTH_AMERICA: Regions = [
+    ("California", [501.3, 57.2, 44.1, 299.9]),
+    ("Canada", [55.3, 732.0, 63.3, 48.0]),
+    ("Ohio", [46.3, 65.7, 332.5, 95.6]),
+    ("Oregon", [297.8, 50.2, 93.6, 250.1]),
+];
+
+/// See [`NORTH_AMERICA`].
+const ASIA: Regions = [
+    ("Mumbai", [624.8, 62.3, 39.5, 37.7]),
+    ("Seoul", [63.8, 265.7, 86.1, 183.2]),
+    ("Singapore", [41.5, 88.1, 493.0, 49.1]),
+    ("Tokyo", [39.7, 181.0, 46.9, 489.1]),
+];
+
+fn north_america(size: Size) -> Result<Experiment> {
+    let title = "Regions of North America: single-block repair time by the requestor's, RS(16,12)";
+    let source = "ECPipe, Fig. 9(a): 62.7 to 78.0% below PPR, by rates 7.3 to 45.4% below that";
+    regions(size, &NORTH_AMERICA, Experiment { source, ..Experiment::computed("ecpipe-9a", title) })
+}
+
+fn asia(size: Size) -> Result<Experiment> {
+    let title = "Regions of Asia: single-block repair time by the requestor's, RS(16,12)";
+    let source = "ECPipe, Fig. 9(b): 66.6 to 87.1% below PPR, by rates 14.5 to 45.0% below that";
+    regions(size, &ASIA, Experiment { source, ..Experiment::computed("ecpipe-9b", title) })
+}
+
+/// Four helpers in each region, and one requestor; the requestors are the last nodes.
+pub(super) fn region_spec(table: &Regions) -> Result<(Spec, Vec<NodeId>)> {
+    let groups: Vec<usize> = (0..16).map(|node| node / 4).chain(0..4).collect();
+    let rates = table.iter().map(|(_, row)| row.iter().map(|&megabits| mbps(megabits)).collect());
+    let rates = rates.collect::<Result<Vec<Vec<_>>>>()?;
+    let racks: Vec<u32> = groups.iter().map(|&group| group as u32).collect();
+    let spec = Spec::in_racks(&racks, None).with_pair_rates(&groups, &rates)?;
+    Ok((spec, (16..20).map(NodeId).collect()))
+}
+
+fn regions(size: Size, table: &Regions, about: Experiment) -> Result<Experiment> {
+    let (spec, requestors) = region_spec(table)?;
+    let works = [
+        (PPR_ROUNDS, in_mode(Method::Ppr, RunMode::WholeBlocks)),
+        (PPR, one(Method::Ppr)),
+        (FLAT, one(Method::Flat)),
+        (WEIGHTED, one(Method::Weighted)),
+        (OPTIMAL, one(Method::Optimal)),
+    ];
+    let here = size.some(&[0, 1, 2, 3]);
+    let cases = here.iter().flat_map(|&region| {
+        works.clone().map(|(name, work)| {
+            case(name, table[region].0, size.mib(16), work).code("rs:n=16,k=12").at(requestors[region])
+        })
+    });
+    let claims = here.iter().flat_map(|&region| {
+        let x = table[region].0;
+        [
+            Claim::new(
+                format!("a path without regard to rates below PPR in rounds, {x}"),
+                reduction(FLAT, PPR_ROUNDS, x),
+            ),
+            Claim::new(
+                format!("a path by rates below one without regard to them, {x}"),
+                reduction(WEIGHTED, FLAT, x),
+            ),
+            Claim::new(format!("the best trees below a path by rates, {x}"), reduction(OPTIMAL, WEIGHTED, x)),
+        ]
+    });
+    Ok(Experiment {
+        measure: Measure::Seconds,
+        axis: "requestor in",
+        differs: "blocks of 16 MiB; rates are those of Table 1 all the time; the path without regard to rates goes by the \
+                  numbers of blocks, where the paper's is random; every pair of nodes has the rate of its regions",
+        baseline: Some(Baseline::Series(PPR_ROUNDS.into())),
+        scale: size.scale_or(1.0),
+        claims: claims.collect(),
+        scenes: vec![Scene { spec, free: requestors.clone(), cases: cases.collect() }],
+        ..about
+    })
+}

@@ -1,0 +1,308 @@
+//! OpenEC (FAST'19), section 5, the experiments on the system itself and not on HDFS: Figs. 7, 9, 10 and 11. Fig.
+//! 8 is about processors, not links; see `kintsu bench kernel`.
+//!
+//! The paper's links carry 10 Gb/s (1 Gb/s where it says so); here 500 Mb/s by default.
+
+use kintsu_lab::Spec;
+use kintsu_plan::{Method, Schedule};
+use kintsu_wire::message::Requestors;
+
+use super::super::declare::{Baseline, Case, Claim, Experiment, Measure, Point, Scene, Value, Work};
+use super::build::*;
+use super::{Entry, Kind, Size};
+use crate::error::Result;
+
+pub const ENTRIES: &[Entry] = &[
+    entry("openec-7a", "a client writes, reads, and reads with a block lost", clients),
+    entry("openec-7b", "five clients write, read, and read with a block lost", many_clients),
+    entry("openec-7c", "offline encoding, and recovery of a whole node", afterwards),
+    entry("openec-7d", "reads of striped files and of files of one block", layouts),
+    entry("openec-9a", "writes and degraded reads by block size", client_by_block),
+    entry("openec-9b", "writes and degraded reads by cell size", client_by_cell),
+    entry("openec-10a", "repair of LRC beside RS", lrc),
+    entry("openec-10b", "repair of Butterfly and MISER codes beside RS", msr),
+    entry("openec-10c", "repair by PPR and by pipelining", methods),
+    entry("openec-10d", "repair of DRC beside RS, in three racks", drc),
+    entry("openec-11a", "offline encoding by (n, k), in three racks", encoding),
+    entry("openec-11b", "recovery of a whole node in three racks, pipelined rack by rack", racks),
+];
+
+const fn entry(name: &'static str, about: &'static str, make: fn(Size) -> Result<Experiment>) -> Entry {
+    Entry { name, groups: &["openec"], about, kind: Kind::Measured(make) }
+}
+
+const TEN_GIGABIT: f64 = 10_000.0;
+const GIGABIT: f64 = 1000.0;
+/// 500 Mb/s instead of 10 Gb/s.
+const SCALE_OF_TEN: f64 = 0.05;
+const SCALE_OF_ONE: f64 = 0.5;
+
+const WRITE: &str = "write";
+const READ: &str = "normal read";
+const DEGRADED: &str = "degraded read";
+
+const START: &str = "the time includes the start of the client's process";
+
+fn plain(name: &'static str, title: &'static str, source: &'static str, axis: &'static str) -> Experiment {
+    Experiment {
+        measure: Measure::Seconds,
+        axis,
+        ..Experiment { source, ..Experiment::computed(name, title) }
+    }
+}
+
+const WORKS: [(&str, Work); 3] =
+    [(WRITE, Work::Write), (READ, Work::Read { lost: 0 }), (DEGRADED, Work::Read { lost: 1 })];
+
+fn clients(size: Size) -> Result<Experiment> {
+    let cases = WORKS.map(|(series, work)| case(series, "RS(9,6)", size.mib(64), work).code(rs(9, 6)));
+    let rate =
+        |of: &str, over: &str| Value::RateRatio(Point::new(of, "RS(9,6)"), Point::new(over, "RS(9,6)"));
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: START,
+        scale: size.scale_or(SCALE_OF_TEN),
+        scenes: vec![scene(TEN_GIGABIT, cases.into())?],
+        claims: vec![Claim::new("degraded read over normal read", rate(DEGRADED, READ))],
+        ..plain("openec-7a", "Throughput of one client, RS(9,6)", "OpenEC, Fig. 7(a)", "code")
+    })
+}
+
+/// As in the paper, 15 machines have blocks, and five of them also run clients.
+fn many_clients(size: Size) -> Result<Experiment> {
+    let of = |clients: usize| {
+        WORKS.map(|(series, work)| {
+            case(series, clients.to_string(), size.mib(64), work).code(rs(9, 6)).clients(clients)
+        })
+    };
+    let rate = |of: &str, over: &str, x: &str| Value::RateRatio(Point::new(of, "5"), Point::new(over, x));
+    let scales = |of| Claim::new(format!("{of}, five clients over one"), rate(of, of, "1"));
+    let slower = Claim::new("degraded read over normal read, five clients", rate(DEGRADED, READ, "5"));
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: "links of 100 Mb/s: all clients send at once; the rate is of all bytes until the last client ends, \
+                  with the start of the clients' processes; some files lose two blocks and not one",
+        scale: size.scale_or(SCALE_OF_NODES / 10.0),
+        scenes: vec![Scene {
+            spec: Spec::even(15, 1, mbps(TEN_GIGABIT)?),
+            free: Vec::new(),
+            cases: [of(1), of(5)].concat(),
+        }],
+        claims: vec![scales(WRITE), scales(READ), scales(DEGRADED), slower],
+        ..plain("openec-7b", "Throughput of five clients, RS(9,6)", "OpenEC, Fig. 7(b)", "clients")
+    })
+}
+
+fn afterwards(size: Size) -> Result<Experiment> {
+    let (block, stripes) = if size.quick { (1 << 20, 6) } else { (8 << 20, 30) };
+    let recover = |method| recover(method, Schedule::Balanced, stripes, Requestors::Any);
+    let of = |series: &str, work| case(series, "RS(9,6)", block, work).code(rs(9, 6));
+    let node = vec![
+        of("node, conventional", recover(Method::Conventional)),
+        of("node, pipelined", recover(Method::Pipeline)),
+    ];
+    let (spec, _) = cluster(0, TEN_GIGABIT)?;
+    let encode = vec![of("encode", Work::Encode { stripes })];
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: "blocks of 8 MiB, links of 100 Mb/s: all nodes send at once, and no processor may be the limit",
+        scale: size.scale_or(SCALE_OF_NODES / 10.0),
+        scenes: vec![
+            Scene { spec: spec.clone(), free: Vec::new(), cases: encode },
+            Scene { spec, free: Vec::new(), cases: node },
+        ],
+        ..plain("openec-7c", "Offline encoding and full-node recovery, RS(9,6)", "OpenEC, Fig. 7(c)", "code")
+    })
+}
+
+/// Files that are each striped over the data blocks of one stripe, and files that are one block each.
+fn layouts(size: Size) -> Result<Experiment> {
+    let all: &[u64] = if size.quick { &[1, 16] } else { &[1, 4, 16, 64] };
+    let cases = all.iter().flat_map(|mib| {
+        let file = mib << 20;
+        let of = |series: &str, block, work| case(series, bytes(file), block, work).code(rs(12, 8));
+        [
+            of("striped, normal read", file / 8, Work::Read { lost: 0 }),
+            of("striped, degraded read", file / 8, Work::Read { lost: 1 }),
+            of("contiguous, normal read", file, Work::ReadBlock { lost: 0 }),
+            of("contiguous, degraded read", file, Work::ReadBlock { lost: 1 }),
+        ]
+    });
+    let x = bytes(all[all.len() - 1] << 20);
+    let rate = |of: &str, over: &str| Value::RateRatio(Point::new(of, &x), Point::new(over, &x));
+    let claim = |text: &str, of: &str, over: &str| Claim::new(format!("{text}, {x}"), rate(of, over));
+    let claims = vec![
+        claim("contiguous over striped, normal read", "contiguous, normal read", "striped, normal read"),
+        claim(
+            "contiguous, degraded over normal read",
+            "contiguous, degraded read",
+            "contiguous, normal read",
+        ),
+        claim("striped, degraded over normal read", "striped, degraded read", "striped, normal read"),
+    ];
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: "the time includes the start of the client's process; a contiguous file is the first block of a larger object",
+        scale: size.scale_or(SCALE_OF_TEN),
+        scenes: vec![scene(TEN_GIGABIT, cases.collect())?],
+        claims,
+        ..plain(
+            "openec-7d",
+            "Reads of striped and of contiguous files, RS(12,8)",
+            "OpenEC, Fig. 7(d)",
+            "file",
+        )
+    })
+}
+
+fn client_by_block(size: Size) -> Result<Experiment> {
+    let all: &[u64] = if size.quick { &[1, 16] } else { &[1, 4, 16, 64, 128] };
+    let cases = all.iter().flat_map(|mib| client_pair(&bytes(mib << 20), mib << 20, 128 << 10));
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: START,
+        scale: size.scale_or(SCALE_OF_TEN),
+        scenes: vec![scene(TEN_GIGABIT, cases.collect())?],
+        ..plain("openec-9a", "Throughput of a client by block size, RS(9,6)", "OpenEC, Fig. 9(a)", "block")
+    })
+}
+
+fn client_by_cell(size: Size) -> Result<Experiment> {
+    let all = size.some(&[4u32 << 10, 16 << 10, 64 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20]);
+    let cases = all.into_iter().flat_map(|cell| client_pair(&bytes(cell.into()), size.mib(64), cell));
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: START,
+        scale: size.scale_or(SCALE_OF_TEN),
+        scenes: vec![scene(TEN_GIGABIT, cases.collect())?],
+        ..plain("openec-9b", "Throughput of a client by cell size, RS(9,6)", "OpenEC, Fig. 9(b)", "cell")
+    })
+}
+
+fn client_pair(x: &str, block: u64, cell: u32) -> [Case; 2] {
+    [(WRITE, Work::Write), (DEGRADED, Work::Read { lost: 1 })]
+        .map(|(series, work)| case(series, x, block, work).code(rs(9, 6)).cell(cell))
+}
+
+/// Single-block repairs of codes on equal links, and the gain of each code over the first one.
+fn gains(
+    size: Size,
+    about: Experiment,
+    codes: &[(&str, &str, Method, f64)],
+    base: (&str, &str),
+) -> Result<Experiment> {
+    let block = size.mib(64);
+    let mut cases = vec![case("repair", base.0, block, one(Method::Conventional)).code(base.1)];
+    cases
+        .extend(codes.iter().map(|(x, code, method, _)| case("repair", *x, block, one(*method)).code(*code)));
+    Ok(Experiment {
+        claims: codes.iter().map(|(x, _, _, gain)| gain_of(x, base.0, *gain)).collect(),
+        baseline: Some(Baseline::Point(Point::new("repair", base.0))),
+        scale: size.scale_or(SCALE_OF_ONE),
+        scenes: vec![scene(GIGABIT, cases)?],
+        ..about
+    })
+}
+
+fn gain_of(x: &str, base: &str, theory: f64) -> Claim {
+    let value = Value::TimeRatio(Point::new("repair", base), Point::new("repair", x));
+    Claim::new(format!("gain of {x} over {base} (Table 2)"), value).published(theory)
+}
+
+fn lrc(size: Size) -> Result<Experiment> {
+    let about = plain("openec-10a", "LRC beside RS, conventional repair", "OpenEC, Fig. 10(a)", "code");
+    let lrc = ("LRC(10,6)", "azure-lrc:n=10,k=6,r=3", Method::Conventional, 2.0);
+    gains(size, about, &[lrc], ("RS(9,6)", "rs:n=9,k=6"))
+}
+
+fn msr(size: Size) -> Result<Experiment> {
+    let about = plain("openec-10b", "MSR codes beside RS", "OpenEC, Fig. 10(b)", "code");
+    let butterfly = ("Butterfly(6,4)", "butterfly:n=6,k=4", Method::Conventional, 1.6);
+    let miser = ("MISER(8,4)", "miser:n=8,k=4", Method::Conventional, 2.28);
+    gains(size, about, &[butterfly, miser], ("RS(6,4)", "rs:n=6,k=4"))
+}
+
+fn methods(size: Size) -> Result<Experiment> {
+    let about = plain("openec-10c", "Repair methods for RS(9,6)", "OpenEC, Fig. 10(c)", "method");
+    let ppr = (PPR, "rs:n=9,k=6", Method::Ppr, 2.0);
+    let pipelined = (RP, "rs:n=9,k=6", Method::Pipeline, 6.0);
+    gains(size, about, &[ppr, pipelined], (CONVENTIONAL, "rs:n=9,k=6"))
+}
+
+/// Three racks of `each` nodes. The racks' links to the core carry 1 Gb/s; inside a rack there is no limit.
+fn three_racks(each: u32) -> Result<Spec> {
+    let racks: Vec<u32> = (0..3 * each).map(|node| node / each).collect();
+    Ok(Spec::in_racks(&racks, None).with_rack_links(mbps(GIGABIT)?))
+}
+
+const IN_RACKS: &str =
+    "the limit is that of a rack's link; links inside racks have none, where the paper's carry 10 Gb/s";
+
+fn drc(size: Size) -> Result<Experiment> {
+    let block = size.mib(64);
+    let mut scenes = Vec::new();
+    let mut claims = Vec::new();
+    for (n, k, gain) in [(6, 4, 1.5), (9, 6, 2.0)] {
+        let (base, x) = (format!("RS({n},{k})"), format!("DRC({n},{k})"));
+        let of = |x: &str, code: String| case("repair", x, block, one(Method::Conventional)).code(code);
+        let cases = vec![of(&base, rs(n, k)), of(&x, format!("drc:n={n},k={k}"))];
+        scenes.push(Scene { spec: three_racks(n as u32 / 3 + 1)?, free: Vec::new(), cases });
+        claims.push(gain_of(&x, &base, gain));
+        let across = |x: &str| Value::CrossRackBlocks(Point::new("repair", x));
+        claims.push(Claim::new(format!("blocks across racks, {base}"), across(&base)));
+        claims.push(Claim::new(format!("blocks across racks, {x}"), across(&x)));
+    }
+    Ok(Experiment {
+        differs: IN_RACKS,
+        scale: size.scale_or(SCALE_OF_ONE),
+        scenes,
+        claims,
+        ..plain("openec-10d", "DRC beside RS in three racks", "OpenEC, Fig. 10(d)", "code")
+    })
+}
+
+fn encoding(size: Size) -> Result<Experiment> {
+    let (block, stripes) = if size.quick { (1 << 20, 6) } else { (8 << 20, 30) };
+    let cases = [(8, 6), (10, 8), (12, 10)]
+        .map(|(n, k)| case("encode", format!("({n},{k})"), block, Work::Encode { stripes }).code(rs(n, k)));
+    Ok(Experiment {
+        measure: Measure::Rate,
+        differs: "only as the system does it: what is fetched together is bound together, always; blocks of 8 MiB; \
+                  rack links have the limit",
+        scale: size.scale_or(SCALE_OF_ONE),
+        scenes: vec![Scene { spec: three_racks(5)?, free: Vec::new(), cases: cases.into() }],
+        ..plain("openec-11a", "Offline encoding by (n, k) in three racks", "OpenEC, Fig. 11(a)", "(n,k)")
+    })
+}
+
+fn racks(size: Size) -> Result<Experiment> {
+    let (block, stripes) = if size.quick { (1 << 20, 9) } else { (8 << 20, 30) };
+    let codes = [(8, 6), (10, 8), (12, 10)];
+    let (mut scenes, mut claims) = (Vec::new(), Vec::new());
+    for (n, k) in codes {
+        let x = format!("({n},{k})");
+        let of = |series: &str, method| {
+            let work = recover(method, Schedule::Greedy, stripes, Requestors::Count(1));
+            case(series, &x, block, work).code(rs(n, k))
+        };
+        let cases = vec![of(CONVENTIONAL, Method::Conventional), of(RP, Method::Pipeline)];
+        scenes.push(Scene { spec: three_racks(5)?, free: Vec::new(), cases });
+        let rates = Value::RateRatio(Point::new(RP, &x), Point::new(CONVENTIONAL, &x));
+        claims
+            .push(Claim::new(format!("pipelined over conventional, {x} (1.82 to 2.28 in the paper)"), rates));
+    }
+    Ok(Experiment {
+        measure: Measure::Rate,
+        baseline: Some(Baseline::Series(CONVENTIONAL.into())),
+        differs: IN_RACKS,
+        scale: size.scale_or(SCALE_OF_ONE),
+        scenes,
+        claims,
+        ..plain(
+            "openec-11b",
+            "Full-node recovery in three racks",
+            "OpenEC, Fig. 11(b): 82 to 128% more",
+            "(n,k)",
+        )
+    })
+}

@@ -1,0 +1,310 @@
+//! The data that declare an experiment: scenes (a lab each), their cases (a point of a figure each), and claims
+//! (the paper's statement about the points, and our aim).
+//!
+//! Rates are those of the paper; here they are multiplied by [`Experiment::scale`].
+
+use kintsu_dag::NodeId;
+use kintsu_lab::Spec;
+use kintsu_plan::{Method, RunMode, Schedule};
+use kintsu_wire::message::Requestors;
+
+use crate::give_way::Race;
+use crate::under_load::UnderLoad;
+
+/// An experiment, named after the figure that it reproduces.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What is shown.
+    pub title: &'static str,
+    /// Paper and figure.
+    pub source: &'static str,
+    /// The differences from the paper's setting, in words; empty when only the rates differ.
+    pub differs: &'static str,
+    /// What is measured.
+    pub measure: Measure,
+    /// What the x axis is.
+    pub axis: &'static str,
+    /// The row that the others are divided by.
+    pub baseline: Option<Baseline>,
+    /// Rates here divided by rates in the paper.
+    pub scale: f64,
+    /// The labs, one after the other.
+    pub scenes: Vec<Scene>,
+    /// The claims about the results.
+    pub claims: Vec<Claim>,
+    /// Whether an aim that is missed means that something is broken.
+    pub strict: bool,
+}
+
+/// What a case measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Seconds from the start until the last byte is durable (or delivered, for reads).
+    Seconds,
+    /// MiB of the object or of the lost blocks, divided by these seconds.
+    Rate,
+}
+
+/// Cases that share a lab. Their repetitions are interleaved, so that drift affects all cases equally.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scene {
+    /// The lab, at the paper's rates.
+    pub spec: Spec,
+    /// These nodes are kept free of blocks, to be requestors and clients.
+    pub free: Vec<NodeId>,
+    /// What is measured in it.
+    pub cases: Vec<Case>,
+}
+
+/// One point of a figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// Its place on the x axis.
+    pub x: String,
+    /// Its curve.
+    pub series: String,
+    /// Name of the code.
+    pub code: String,
+    /// Bytes in a block.
+    pub block_bytes: u64,
+    /// Bytes in a cell; by default what fits the code.
+    pub cell_bytes: Option<u32>,
+    /// Bytes in a slice.
+    pub slice: Slice,
+    /// The requestor or the client's host; by default a node that has no block of the stripe.
+    pub requestor: Option<NodeId>,
+    /// How many clients write or read at once, each a stripe of its own.
+    pub clients: usize,
+    /// What is done.
+    pub work: Work,
+}
+
+/// What is done for one sample.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// One block is copied to the requestor.
+    Direct,
+    /// Lost blocks of a stripe are repaired.
+    Repair {
+        /// How.
+        method: Method,
+        /// How many.
+        lost: usize,
+        /// The run mode of the plan, which replaces the method's own. PPR in whole blocks is PPR in rounds, as
+        /// published.
+        run_mode: RunMode,
+    },
+    /// A node loses all its blocks, and the coordinator repairs them.
+    Recover(Recover),
+    /// A client on the requestor's host writes one stripe.
+    Write,
+    /// A client on the requestor's host reads a stripe that has lost data blocks (their agents are killed). Where
+    /// several clients read, a stripe may have lost more than `lost`.
+    Read {
+        /// How many.
+        lost: usize,
+    },
+    /// A client on the requestor's host reads one block of an offline-encoded stripe that has lost data blocks,
+    /// this block first.
+    ReadBlock {
+        /// How many.
+        lost: usize,
+    },
+    /// A client whose own link has no limit reads a stripe that has lost data blocks, while another one of its nodes
+    /// has a fault that nobody knows of yet.
+    ReadBeside {
+        /// How many blocks.
+        lost: usize,
+        /// What is wrong with the other node.
+        fault: Fault,
+    },
+    /// The coordinator makes the parity of an object that was written plain.
+    Encode {
+        /// Stripes in the object.
+        stripes: u64,
+    },
+    /// A repair by pipelining, during which a helper fails.
+    Disturbed(Fault),
+    /// Something is repaired while users work.
+    UnderLoad(UnderLoad),
+    /// A node is repaired and gives way to users.
+    GiveWay(Race),
+}
+
+/// Recovery of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recover {
+    /// How.
+    pub method: Method,
+    /// How helpers and requestors are chosen.
+    pub schedule: Schedule,
+    /// Stripes in the cluster.
+    pub stripes: u64,
+    /// Who gets the blocks. Where the number is given, the first is the node that lost them; it is empty now.
+    pub requestors: Requestors,
+}
+
+/// What goes wrong with one node, such as a helper in the middle of a repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// Its process is killed.
+    Killed,
+    /// Its cable is pulled.
+    Cut,
+    /// Its link slows to a tenth.
+    Slowed,
+}
+
+/// How large slices are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slice {
+    /// This many bytes.
+    Bytes(u32),
+    /// As the system chooses.
+    Auto,
+}
+
+/// What rows are divided by.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Baseline {
+    /// The row of this series at the same x.
+    Series(String),
+    /// This one row.
+    Point(Point),
+}
+
+/// The series and x of a point.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Point {
+    /// Its curve.
+    pub series: String,
+    /// Its place on the x axis.
+    pub x: String,
+}
+
+/// A statement about the results, here and in the paper.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// In words.
+    pub text: String,
+    /// How its value is computed from the rows, repetition by repetition.
+    pub value: Value,
+    /// The paper's value in the same unit, if it gives one.
+    pub published: Option<f64>,
+    /// What we aim at.
+    pub aim: Option<Aim>,
+}
+
+/// A number computed from measured points.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// The first point's time divided by the second's.
+    TimeRatio(Point, Point),
+    /// The first point's rate divided by the second's.
+    RateRatio(Point, Point),
+    /// By how many percent the first point's time is below the second one's.
+    Reduction(Point, Point),
+    /// By how many percent the largest median time of a series is above the smallest.
+    Spread(String),
+    /// By how many percent the median time at one point is above the least of its series.
+    AboveBest(Point),
+    /// The largest absolute difference, in percent, of the simulator's median time from the measured one, over a
+    /// series or, if none is given, over all points.
+    OffSimulated(Option<String>),
+    /// Blocks that crossed racks at a point, as the kernel counted.
+    CrossRackBlocks(Point),
+    /// Bytes that nodes sent at a point, as the kernel counted, divided by the bytes of the plan.
+    Traffic(Point),
+    /// The least time that the links allow for any trees, divided by the time at a point.
+    OfBound(Point),
+    /// By how many percent the first point's rate is above the second one's.
+    Gain(Point, Point),
+    /// By how many percent the users' 99th percentile at the first point is below that at the second one.
+    CalmerTail(Point, Point),
+    /// The interference degree: by how many percent the users' trace takes longer at the first point than at the second
+    /// one, where nothing is repaired.
+    Interference(Point, Point),
+    /// By how many percent the interference degree of the first point is below that of the second one, both over the
+    /// third one.
+    CalmerTrace(Point, Point, Point),
+    /// In how many percent of the windows users' 99th percentile was above the target.
+    Over(Point),
+    /// A point's rate over the greatest median rate of the points of a series in whose median less than one percent of the windows
+    /// was above the target.
+    RateOverHolding(Point, String),
+    /// The mean of the medians of some values of one unit.
+    Mean(Vec<Value>),
+}
+
+/// A limit for a value.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aim {
+    /// No more than.
+    AtMost(f64),
+    /// No less than.
+    AtLeast(f64),
+}
+
+impl Experiment {
+    /// An experiment in which nothing is measured.
+    pub fn computed(name: &'static str, title: &'static str) -> Self {
+        Self {
+            name,
+            title,
+            source: "computed from the codes",
+            differs: "",
+            measure: Measure::Seconds,
+            axis: "",
+            baseline: None,
+            scale: 1.0,
+            scenes: Vec::new(),
+            claims: Vec::new(),
+            strict: false,
+        }
+    }
+}
+
+impl Aim {
+    /// Whether a value is within the limit.
+    pub fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+}
+
+impl Point {
+    /// A point of a series.
+    pub fn new(series: impl Into<String>, x: impl Into<String>) -> Self {
+        Self { series: series.into(), x: x.into() }
+    }
+}
+
+impl Claim {
+    /// A claim without a published value or an aim.
+    pub fn new(text: impl Into<String>, value: Value) -> Self {
+        Self { text: text.into(), value, published: None, aim: None }
+    }
+
+    /// What the paper gives.
+    #[must_use]
+    pub fn published(mut self, value: f64) -> Self {
+        self.published = Some(value);
+        self
+    }
+
+    /// What we aim at.
+    #[must_use]
+    pub fn aim(mut self, aim: Aim) -> Self {
+        self.aim = Some(aim);
+        self
+    }
+}

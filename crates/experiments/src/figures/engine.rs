@@ -1,0 +1,165 @@
+//! Runs an experiment: brings labs up and down, stores objects, interleaves the repetitions and collects rows.
+
+use kintsu_dag::NodeId;
+use kintsu_lab::Spec;
+
+use super::declare::{Case, Experiment, Scene, Slice, Work};
+use super::report::{Report, Row, Sample};
+use super::site::{Site, Wanted};
+use super::{client_work, disturbed, recovery, single};
+use crate::error::Result;
+use crate::{Machine, Step};
+
+/// How an experiment is run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Repetitions of every case.
+    pub runs: usize,
+    /// Whether the experiments were made with `Size::quick`.
+    pub quick: bool,
+}
+
+/// Runs an experiment. Its labs are down when this returns. If the future is dropped, the labs end with this
+/// process.
+///
+/// # Errors
+/// When a lab does not come up, an object cannot be stored, or a repair fails or gives wrong bytes.
+pub async fn run(
+    experiment: &Experiment,
+    settings: Settings,
+    watch: &(dyn Fn(Step) + Send + Sync),
+) -> Result<Report> {
+    let mut report = Report::new(experiment, Machine::this(), settings.quick);
+    let cases: usize = experiment.scenes.iter().map(|scene| scene.cases.len()).sum();
+    let mut progress = Progress { watch, done: 0, total: cases * settings.runs };
+    for (number, scene) in experiment.scenes.iter().enumerate() {
+        let spec = scene.spec.clone().scaled(experiment.scale)?;
+        progress.tell(format!("lab {} of {}", number + 1, experiment.scenes.len()));
+        let mut site = Site::up(scene, &spec).await?;
+        let played = play(&mut site, scene, &spec, settings.runs, &mut progress).await;
+        site.down().await;
+        report.rows.extend(played?);
+    }
+    report.judge(&experiment.claims);
+    Ok(report)
+}
+
+struct Progress<'a> {
+    watch: &'a (dyn Fn(Step) + Send + Sync),
+    done: usize,
+    total: usize,
+}
+
+impl Progress<'_> {
+    fn tell(&self, what: String) {
+        (self.watch)(Step { what, done: self.done as u64, total: self.total as u64 });
+    }
+}
+
+async fn play(
+    site: &mut Site,
+    scene: &Scene,
+    spec: &Spec,
+    runs: usize,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = scene.cases.iter().map(row).collect();
+    for case in &scene.cases {
+        if let Some(wanted) = wanted(case) {
+            progress.tell(format!("storing {} in blocks of {} bytes", wanted.code, wanted.block_bytes));
+            site.object(&wanted).await?;
+        }
+    }
+    for repetition in 0..runs {
+        for (case, row) in scene.cases.iter().zip(&mut rows) {
+            progress.tell(format!("{}, {}", case.series, case.x));
+            row.samples.push(sample(site, scene, spec, case, repetition).await?);
+            progress.done += 1;
+        }
+    }
+    Ok(rows)
+}
+
+async fn sample(
+    site: &mut Site,
+    scene: &Scene,
+    spec: &Spec,
+    case: &Case,
+    repetition: usize,
+) -> Result<Sample> {
+    let name = match wanted(case) {
+        Some(wanted) => site.object(&wanted).await?,
+        None => String::new(),
+    };
+    let prefer = case.requestor.or_else(|| scene.free.first().copied());
+    match &case.work {
+        Work::Direct => {
+            let stored = site.stripe(&name, 0).await?;
+            let block = single::lost_blocks(&stored, 1, repetition)[0];
+            let to = single::requestors(&stored, &[block], prefer, repetition)?[0];
+            single::copy_one(site, &stored, block, to, case.slice).await
+        }
+        Work::Repair { method, lost, run_mode } => {
+            let stored = site.stripe(&name, 0).await?;
+            let lost = single::lost_blocks(&stored, *lost, repetition);
+            let to = single::requestors(&stored, &lost, prefer, repetition)?;
+            let steps = single::Steps { slice: case.slice, run_mode: *run_mode };
+            single::repair_one(site, &stored, &lost, &to, *method, steps).await
+        }
+        Work::Recover(recover) => recovery::sample(site, case, recover, &name).await,
+        Work::Write => client_work::write(site, case, &hosts(site, scene, case)).await,
+        Work::Read { lost } | Work::ReadBlock { lost } => {
+            let one_block = matches!(case.work, Work::ReadBlock { .. });
+            client_work::read(site, &name, *lost, one_block, &hosts(site, scene, case)).await
+        }
+        Work::ReadBeside { lost, fault } => client_work::read_beside(site, spec, &name, *lost, *fault).await,
+        Work::Encode { stripes } => client_work::encode(site, case, *stripes).await,
+        Work::Disturbed(fault) => disturbed::sample(site, spec, case, *fault, &name, repetition).await,
+        Work::UnderLoad(work) => work.sample(site, case, &hosts(site, scene, case), &name).await,
+        Work::GiveWay(race) => race.sample(site, &name).await,
+    }
+}
+
+/// The hosts of a case's clients: first the requested node or nodes without blocks, then any.
+fn hosts(site: &Site, scene: &Scene, case: &Case) -> Vec<NodeId> {
+    let any = (0..site.lab.hosts().len() as u32).map(NodeId);
+    let mut hosts: Vec<NodeId> = Vec::new();
+    for host in case.requestor.into_iter().chain(scene.free.iter().copied()).chain(any) {
+        if hosts.len() < case.clients && !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    }
+    hosts
+}
+
+/// The object that must be in the lab before a case.
+fn wanted(case: &Case) -> Option<Wanted> {
+    let stripes = match &case.work {
+        Work::UnderLoad(work) => work.stripes(),
+        Work::GiveWay(race) => race.stripes,
+        Work::Recover(recover) => recover.stripes,
+        Work::Write | Work::Encode { .. } => return None,
+        Work::Read { .. } | Work::ReadBlock { .. } => case.clients as u64,
+        Work::Direct | Work::Repair { .. } | Work::ReadBeside { .. } | Work::Disturbed(_) => 1,
+    };
+    let encoded_later = match &case.work {
+        Work::ReadBlock { .. } => true,
+        Work::UnderLoad(work) => work.contiguous(),
+        _ => false,
+    };
+    Some(Wanted { stripes, encoded_later, ..Wanted::of(case) })
+}
+
+fn row(case: &Case) -> Row {
+    let slice_bytes = match case.slice {
+        Slice::Bytes(bytes) => bytes,
+        Slice::Auto => 0,
+    };
+    Row {
+        point: super::declare::Point::new(case.series.clone(), case.x.clone()),
+        code: case.code.clone(),
+        block_bytes: case.block_bytes,
+        slice_bytes,
+        samples: Vec::new(),
+    }
+}

@@ -1,0 +1,145 @@
+//! Puts results into a page of the documentation, so that no number in it is typed by hand.
+//!
+//! Two comments, `<!-- results NAME -->` and `<!-- end -->`, mark a place for results; the text between them is
+//! replaced.
+
+use super::declare::Aim;
+use super::report::Report;
+use super::table;
+use crate::error::{ExperimentError, Result};
+
+const OPEN: &str = "<!-- results ";
+const CLOSE: &str = " -->";
+const END: &str = "<!-- end -->";
+
+/// The page with the results of these experiments; places of others stay as they are.
+///
+/// # Errors
+/// `Invalid` for a place without an end, and for a result without a place.
+pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
+    let mut out = String::with_capacity(page.len());
+    let mut rest = page;
+    let mut placed = Vec::new();
+    while let Some(at) = rest.find(OPEN) {
+        let (before, from) = rest.split_at(at);
+        let (name, after) = from[OPEN.len()..].split_once(CLOSE).unwrap_or_default();
+        let end = after
+            .find(END)
+            .ok_or_else(|| ExperimentError::invalid(format!("results {name:?}"), END, "none"))?;
+        out += before;
+        match reports.iter().find(|report| report.experiment == name) {
+            Some(report) => {
+                out += &format!("{OPEN}{name}{CLOSE}\n{}{END}", section(report, charts));
+                placed.push(name);
+            }
+            None => out += &from[..from.len() - after.len() + end + END.len()],
+        }
+        rest = &after[end + END.len()..];
+    }
+    if let Some(report) = reports.iter().find(|report| !placed.contains(&report.experiment.as_str())) {
+        return Err(ExperimentError::invalid(
+            report.experiment.as_str(),
+            format!("{OPEN}NAME{CLOSE} in the page"),
+            "none",
+        ));
+    }
+    Ok(out + rest)
+}
+
+/// The text for the place of one experiment.
+fn section(report: &Report, charts: &str) -> String {
+    let mut text = String::new();
+    if !report.rows.is_empty() {
+        let runs = report.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0);
+        text += &format!("Rates: {} of the paper's. Runs: {runs}. {}.\n\n", report.scale, report.machine);
+        text += &format!("![{}]({charts}/{}.svg)\n\n", report.title, report.experiment);
+    }
+    if !report.claims.is_empty() {
+        text += &format!("{}\n", table::claims(report).markdown());
+    }
+    if !report.rows.is_empty() {
+        text += &format!("{}\n", table::points(report).markdown());
+    }
+    text
+}
+
+/// A summary of reports: how many aims hold, and which do not.
+pub fn summary(reports: &[Report]) -> String {
+    let aims =
+        || reports.iter().flat_map(|r| r.claims.iter().map(move |c| (r, c))).filter(|(_, c)| c.aim.is_some());
+    let held = aims().filter(|(_, claim)| claim.holds() == Some(true)).count();
+    let mut text = format!("{held} of {} aims hold\n", aims().count());
+    for (report, claim) in aims().filter(|(_, claim)| claim.holds() != Some(true)) {
+        let got = claim.ours.map_or("nothing".into(), |ours| format!("{:.3}", ours.median));
+        let limit = match claim.aim {
+            Some(Aim::AtMost(limit)) => format!("at most {limit}"),
+            Some(Aim::AtLeast(limit)) => format!("at least {limit}"),
+            None => continue,
+        };
+        text += &format!("{}: {}: expected {limit}, got {got}\n", report.experiment, claim.text);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::declare::{Baseline, Measure, Point};
+    use super::super::report::{Judged, Row, Sample};
+    use super::super::spread::Spread;
+    use super::*;
+    use crate::Machine;
+
+    fn report(name: &str) -> Report {
+        let sample = |seconds| Sample { seconds, sent_bytes: 3 << 20, ..Sample::default() };
+        let row = |series: &str, seconds: f64| Row {
+            point: Point::new(series, "1"),
+            code: "rs:n=3,k=2".into(),
+            block_bytes: 1 << 20,
+            slice_bytes: 0,
+            samples: vec![sample(seconds), sample(2.0 * seconds)],
+        };
+        let claim = |aim| Judged {
+            text: "a over b".into(),
+            unit: "x".into(),
+            published: Some(1.088),
+            aim: Some(aim),
+            ours: Spread::of([0.5]),
+        };
+        Report {
+            experiment: name.into(),
+            title: "A title".into(),
+            source: "s".into(),
+            differs: String::new(),
+            measure: Measure::Seconds,
+            axis: "x".into(),
+            baseline: Some(Baseline::Series("b".into())),
+            scale: 0.5,
+            quick: false,
+            machine: Machine::default(),
+            rows: vec![row("a", 1.0), row("b", 2.0)],
+            claims: vec![claim(Aim::AtMost(1.02)), claim(Aim::AtLeast(0.75))],
+            strict: false,
+        }
+    }
+
+    #[test]
+    fn results_replace_what_stands_in_their_place_and_nothing_else() {
+        let page =
+            "# Page\n<!-- results one -->\nstale\n<!-- end -->\ntext\n<!-- results two --><!-- end -->\n";
+        let once = splice(page, &[report("one")], "charts").unwrap();
+        assert!(once.starts_with("# Page\n<!-- results one -->\n") && !once.contains("stale"), "{once}");
+        assert!(once.ends_with("<!-- end -->\ntext\n<!-- results two --><!-- end -->\n"), "{once}");
+        assert!(once.contains("| 1 | a | 1.500 | 1.000 to 2.000 | 0.500 | - | - | 3.00 |"), "{once}");
+        assert!(once.contains("| a over b | 1.088 x | 0.500 x | - | <= 1.020 x | holds |"), "{once}");
+        assert!(once.contains("(charts/one.svg)"));
+        assert_eq!(splice(&once, &[report("one")], "charts").unwrap(), once);
+        assert!(splice(page, &[report("three")], "charts").unwrap_err().to_string().contains("three"));
+        assert!(splice("<!-- results one -->", &[report("one")], "").is_err());
+    }
+
+    #[test]
+    fn aims_that_are_missed_are_told() {
+        let text = summary(&[report("one")]);
+        assert_eq!(text, "1 of 2 aims hold\none: a over b: expected at least 0.75, got 0.500\n");
+    }
+}

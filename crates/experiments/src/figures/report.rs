@@ -1,0 +1,435 @@
+//! The result of an experiment: rows of samples, and its claims with their values. Stored as JSON; tables, charts
+//! and the page of the documentation are made from it.
+
+use serde::{Deserialize, Serialize};
+
+use super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Value};
+use super::simulated::Trial;
+use super::spread::Spread;
+use crate::Machine;
+use crate::workload::Played;
+
+/// The result of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Which experiment.
+    pub experiment: String,
+    /// What is shown.
+    pub title: String,
+    /// Paper and figure.
+    pub source: String,
+    /// The differences from the paper's setting.
+    pub differs: String,
+    /// What is measured.
+    pub measure: Measure,
+    /// What the x axis is.
+    pub axis: String,
+    /// The row that the others are divided by.
+    pub baseline: Option<Baseline>,
+    /// Rates here divided by rates in the paper.
+    pub scale: f64,
+    /// Whether it was a quick run with smaller blocks.
+    pub quick: bool,
+    /// The machine that it ran on.
+    pub machine: Machine,
+    /// The points, in the order of their declaration.
+    pub rows: Vec<Row>,
+    /// The claims about them.
+    pub claims: Vec<Judged>,
+    /// Whether an aim that is missed means that something is broken.
+    #[serde(default)]
+    pub strict: bool,
+}
+
+/// One point of the figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Where it is.
+    pub point: Point,
+    /// Name of the code.
+    pub code: String,
+    /// Bytes in a block.
+    pub block_bytes: u64,
+    /// Bytes in a slice; 0 where the system chose.
+    pub slice_bytes: u32,
+    /// The repetitions, in their order.
+    pub samples: Vec<Sample>,
+}
+
+/// One repetition.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// From the start until the end.
+    pub seconds: f64,
+    /// The bytes repaired or transferred: of the lost blocks, or of the object.
+    pub goal_bytes: u64,
+    /// Bytes that nodes sent, as the kernel counted, headers included.
+    pub sent_bytes: u64,
+    /// Bytes that racks sent to one another and to the lab's own process, as the kernel counted.
+    pub cross_rack_bytes: u64,
+    /// Bytes that the plan sends from node to node; 0 where there is no plan.
+    pub planned_bytes: u64,
+    /// The part of `planned_bytes` that crosses racks.
+    pub planned_cross_rack_bytes: u64,
+    /// The least time in which the links can carry the plan, or for a whole node any plan; 0 where it is not
+    /// known.
+    pub bound_seconds: f64,
+    /// The simulator's time for the same plan on the same links; none where it does not play such work.
+    #[serde(default)]
+    pub simulated_seconds: Option<f64>,
+    /// The inputs of the plan, so that it can be played again; none where there is no plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
+    /// What users measured meanwhile; none where nobody worked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<Played>,
+    /// The part of the windows in which users' 99th percentile was above a target; none where there is no target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<f64>,
+    /// Processor seconds of the lab's processes.
+    pub cpu_seconds: f64,
+    /// The share of the machine's processor time that was used or stolen, 0 to 1.
+    pub load: f64,
+    /// The share that was stolen, if it is a virtual machine.
+    #[serde(default)]
+    pub stolen: f64,
+}
+
+/// A claim and the measured value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// In words.
+    pub text: String,
+    /// `x`, `%` or `blocks`.
+    pub unit: String,
+    /// The paper's value.
+    pub published: Option<f64>,
+    /// Our aim.
+    pub aim: Option<Aim>,
+    /// The measured value; none when a point is missing.
+    pub ours: Option<Spread>,
+}
+
+impl Sample {
+    /// The value of this sample in the experiment's measure.
+    pub fn value(&self, measure: Measure) -> f64 {
+        match measure {
+            Measure::Seconds => self.seconds,
+            Measure::Rate => self.goal_bytes as f64 / (1 << 20) as f64 / self.seconds.max(1e-9),
+        }
+    }
+}
+
+impl Sample {
+    /// What users measured; nothing where nobody worked.
+    pub fn users(&self) -> Played {
+        self.users.clone().unwrap_or_default()
+    }
+}
+
+impl Row {
+    /// Median and spread in the experiment's measure; none before the first repetition.
+    pub fn spread(&self, measure: Measure) -> Option<Spread> {
+        Spread::of(self.samples.iter().map(|sample| sample.value(measure)))
+    }
+
+    /// In how many percent of the windows users' 99th percentile was above the target.
+    fn over(&self) -> Option<Spread> {
+        Spread::of(self.samples.iter().filter_map(|sample| sample.over).map(|part| 100.0 * part))
+    }
+
+    /// Median and spread of a quantity over the repetitions.
+    pub fn spread_of(&self, what: impl Fn(&Sample) -> f64) -> Option<Spread> {
+        Spread::of(self.samples.iter().map(what))
+    }
+
+    /// Median and spread of the simulator's times; none unless every repetition has one.
+    pub fn simulated(&self) -> Option<Spread> {
+        let all: Option<Vec<f64>> = self.samples.iter().map(|sample| sample.simulated_seconds).collect();
+        Spread::of(all?)
+    }
+
+    /// By how many percent the simulator's median time is above the measured one.
+    pub fn simulated_above(&self) -> Option<f64> {
+        Some(100.0 * (self.simulated()?.median / self.spread(Measure::Seconds)?.median - 1.0))
+    }
+}
+
+impl Judged {
+    /// Whether the median meets the aim; none without an aim or a value.
+    pub fn holds(&self) -> Option<bool> {
+        Some(self.aim?.holds(self.ours?.median))
+    }
+}
+
+impl Report {
+    /// The report of an experiment without results yet.
+    pub fn new(experiment: &Experiment, machine: Machine, quick: bool) -> Self {
+        Self {
+            experiment: experiment.name.into(),
+            title: experiment.title.into(),
+            source: experiment.source.into(),
+            differs: experiment.differs.into(),
+            measure: experiment.measure,
+            axis: experiment.axis.into(),
+            baseline: experiment.baseline.clone(),
+            scale: experiment.scale,
+            quick,
+            machine,
+            rows: Vec::new(),
+            claims: Vec::new(),
+            strict: experiment.strict,
+        }
+    }
+
+    /// Whether a strict aim is missed.
+    pub fn failed(&self) -> bool {
+        self.strict && self.claims.iter().any(|claim| claim.holds() == Some(false) || claim.ours.is_none())
+    }
+
+    /// The row of a point.
+    pub fn row(&self, point: &Point) -> Option<&Row> {
+        self.rows.iter().find(|row| row.point == *point)
+    }
+
+    /// The points of the x axis, in order of appearance.
+    pub fn xs(&self) -> Vec<&str> {
+        distinct(self.rows.iter().map(|row| row.point.x.as_str()))
+    }
+
+    /// The series, in order of appearance.
+    pub fn series(&self) -> Vec<&str> {
+        distinct(self.rows.iter().map(|row| row.point.series.as_str()))
+    }
+
+    /// The value of a row over that of the baseline at the same x, repetition by repetition.
+    pub fn over_baseline(&self, row: &Row) -> Option<Spread> {
+        let other = match self.baseline.as_ref()? {
+            Baseline::Series(series) => self.row(&Point::new(series.clone(), row.point.x.clone()))?,
+            Baseline::Point(point) => self.row(point)?,
+        };
+        let pairs = row.samples.iter().zip(&other.samples);
+        Spread::of(pairs.map(|(own, base)| own.value(self.measure) / base.value(self.measure)))
+    }
+
+    /// Computes the claims from the rows.
+    pub fn judge(&mut self, claims: &[Claim]) {
+        let judged = claims.iter().map(|claim| Judged {
+            text: claim.text.clone(),
+            unit: claim.value.unit().into(),
+            published: claim.published,
+            aim: claim.aim,
+            ours: self.measured(&claim.value),
+        });
+        self.claims = judged.collect();
+    }
+
+    fn measured(&self, value: &Value) -> Option<Spread> {
+        match value {
+            Value::TimeRatio(a, b) => self.pairwise(a, b, |a, b| a.seconds / b.seconds),
+            Value::RateRatio(a, b) => {
+                self.pairwise(a, b, |a, b| a.value(Measure::Rate) / b.value(Measure::Rate))
+            }
+            Value::Reduction(a, b) => self.pairwise(a, b, |a, b| 100.0 * (1.0 - a.seconds / b.seconds)),
+            Value::Spread(series) => {
+                let medians = self.medians(series);
+                let (least, most) = (least(&medians)?, medians.iter().copied().fold(0.0, f64::max));
+                Spread::of([100.0 * (most / least - 1.0)])
+            }
+            Value::AboveBest(point) => {
+                let own = self.row(point)?.spread(Measure::Seconds)?.median;
+                Spread::of([100.0 * (own / least(&self.medians(&point.series))? - 1.0)])
+            }
+            Value::OffSimulated(series) => {
+                let meant = |row: &&Row| series.as_ref().is_none_or(|series| row.point.series == *series);
+                let off: Option<Vec<f64>> =
+                    self.rows.iter().filter(meant).map(|row| Some(row.simulated_above()?.abs())).collect();
+                Spread::of([off?.into_iter().reduce(f64::max)?])
+            }
+            Value::CrossRackBlocks(point) => {
+                let row = self.row(point)?;
+                row.spread_of(|sample| sample.cross_rack_bytes as f64 / row.block_bytes as f64)
+            }
+            Value::Traffic(point) => {
+                self.row(point)?.spread_of(|sample| sample.sent_bytes as f64 / sample.planned_bytes as f64)
+            }
+            Value::OfBound(point) => {
+                self.row(point)?.spread_of(|sample| sample.bound_seconds / sample.seconds.max(1e-9))
+            }
+            Value::Gain(a, b) => {
+                let rate = |sample: &Sample| sample.value(Measure::Rate);
+                self.pairwise(a, b, |a, b| 100.0 * (rate(a) / rate(b) - 1.0))
+            }
+            Value::CalmerTail(a, b) => {
+                self.pairwise(a, b, |a, b| 100.0 * (1.0 - a.users().all.p99_ms / b.users().all.p99_ms))
+            }
+            Value::Interference(of, alone) => self
+                .pairwise(of, alone, |of, alone| 100.0 * (of.users().seconds / alone.users().seconds - 1.0)),
+            Value::Over(point) => self.row(point)?.over(),
+            Value::RateOverHolding(point, series) => {
+                let of_series = self.rows.iter().filter(|row| row.point.series == *series);
+                let holds = |row: &&Row| row.over().is_some_and(|over| over.median < 1.0);
+                let rates = of_series.filter(holds).filter_map(|row| Some(row.spread(Measure::Rate)?.median));
+                let best = rates.max_by(f64::total_cmp)?;
+                self.row(point)?.spread_of(|sample| sample.value(Measure::Rate) / best)
+            }
+            Value::CalmerTrace(a, b, alone) => {
+                let [a, b, alone] = [a, b, alone].map(|point| Some(self.row(point)?.samples.iter()));
+                let all = a?.zip(b?).zip(alone?);
+                Spread::of(all.map(|((a, b), alone)| {
+                    let over = |sample: &Sample| sample.users().seconds - alone.users().seconds;
+                    100.0 * (1.0 - over(a) / over(b))
+                }))
+            }
+            Value::Mean(values) => {
+                let medians: Option<Vec<f64>> =
+                    values.iter().map(|value| Some(self.measured(value)?.median)).collect();
+                let medians = medians?;
+                let spread = Spread::of(medians.iter().copied())?;
+                Some(Spread { median: medians.iter().sum::<f64>() / medians.len() as f64, ..spread })
+            }
+        }
+    }
+
+    fn pairwise(&self, a: &Point, b: &Point, of: impl Fn(&Sample, &Sample) -> f64) -> Option<Spread> {
+        let (a, b) = (self.row(a)?, self.row(b)?);
+        Spread::of(a.samples.iter().zip(&b.samples).map(|(a, b)| of(a, b)))
+    }
+
+    /// The median times of a series.
+    fn medians(&self, series: &str) -> Vec<f64> {
+        let rows = self.rows.iter().filter(|row| row.point.series == series);
+        rows.filter_map(|row| Some(row.spread(Measure::Seconds)?.median)).collect()
+    }
+}
+
+impl Value {
+    /// The unit of the value.
+    fn unit(&self) -> &'static str {
+        match self {
+            Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
+            Self::RateOverHolding(..) => "x",
+            Self::Over(_) => "%",
+            Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
+            Self::Gain(..) | Self::CalmerTail(..) | Self::Interference(..) => "%",
+            Self::CalmerTrace(..) => "%",
+            Self::Mean(values) => values.first().map_or("x", Self::unit),
+            Self::CrossRackBlocks(_) => "blocks",
+        }
+    }
+}
+
+fn least(values: &[f64]) -> Option<f64> {
+    values.iter().copied().min_by(f64::total_cmp)
+}
+
+fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for one in all {
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(series: &str, x: &str, seconds: &[f64]) -> Row {
+        let sample = |&seconds: &f64| Sample {
+            seconds,
+            goal_bytes: 2 << 20,
+            cross_rack_bytes: 3 << 20,
+            ..Sample::default()
+        };
+        Row {
+            point: Point::new(series, x),
+            code: "rs:n=3,k=2".into(),
+            block_bytes: 1 << 20,
+            slice_bytes: 0,
+            samples: seconds.iter().map(sample).collect(),
+        }
+    }
+
+    fn report(rows: Vec<Row>) -> Report {
+        Report {
+            experiment: "e".into(),
+            title: "t".into(),
+            source: "s".into(),
+            differs: String::new(),
+            measure: Measure::Seconds,
+            axis: "x".into(),
+            baseline: Some(Baseline::Point(Point::new("b", "1"))),
+            scale: 0.5,
+            quick: false,
+            machine: Machine::default(),
+            rows,
+            claims: Vec::new(),
+            strict: true,
+        }
+    }
+
+    fn median(report: &Report, value: Value) -> Option<f64> {
+        report.measured(&value).map(|spread| spread.median)
+    }
+
+    #[test]
+    fn claims_are_computed_repetition_by_repetition() {
+        // The machine became twice as slow after the first repetition; ratios are not affected.
+        let report = report(vec![row("a", "1", &[1.0, 2.0]), row("b", "1", &[4.0, 8.0])]);
+        let (a, b) = (Point::new("a", "1"), Point::new("b", "1"));
+        assert_eq!(median(&report, Value::TimeRatio(a.clone(), b.clone())), Some(0.25));
+        assert_eq!(median(&report, Value::RateRatio(a.clone(), b.clone())), Some(4.0));
+        assert_eq!(median(&report, Value::Reduction(a.clone(), b.clone())), Some(75.0));
+        assert_eq!(median(&report, Value::CrossRackBlocks(b)), Some(3.0));
+        assert_eq!(median(&report, Value::TimeRatio(a, Point::new("a", "2"))), None);
+    }
+
+    #[test]
+    fn a_series_is_compared_with_itself() {
+        let report = report(vec![row("a", "1", &[1.0]), row("a", "2", &[1.5]), row("b", "1", &[9.0])]);
+        assert_eq!(median(&report, Value::Spread("a".into())), Some(50.0));
+        assert_eq!(median(&report, Value::AboveBest(Point::new("a", "2"))), Some(50.0));
+        assert_eq!(median(&report, Value::AboveBest(Point::new("a", "1"))), Some(0.0));
+        let over = |i: usize| report.over_baseline(&report.rows[i]).map(|s| s.median);
+        assert_eq!(over(1), Some(1.5 / 9.0));
+        assert_eq!((report.xs(), report.series()), (vec!["1", "2"], vec!["a", "b"]));
+    }
+
+    #[test]
+    fn the_largest_difference_from_the_simulator_is_found_whatever_its_sign() {
+        let mut a = row("a", "1", &[1.0, 2.0, 3.0]);
+        let mut b = row("b", "1", &[4.0, 4.0, 4.0]);
+        a.samples.iter_mut().for_each(|sample| sample.simulated_seconds = Some(1.5));
+        b.samples.iter_mut().for_each(|sample| sample.simulated_seconds = Some(5.0));
+        let of = |rows: Vec<Row>, series: Option<&str>| {
+            median(&report(rows), Value::OffSimulated(series.map(Into::into)))
+        };
+        assert_eq!(of(vec![a.clone(), b.clone()], None), Some(25.0));
+        assert_eq!(of(vec![a.clone(), b.clone()], Some("b")), Some(25.0));
+        a.samples[1].simulated_seconds = Some(1.0);
+        a.samples[2].simulated_seconds = Some(1.0);
+        assert_eq!(of(vec![a.clone(), b.clone()], None), Some(50.0));
+        // If one repetition was not simulated, there is no simulated median.
+        a.samples[1].simulated_seconds = None;
+        assert_eq!(of(vec![a.clone(), b.clone()], None), None);
+        assert_eq!(of(vec![a, b], Some("b")), Some(25.0));
+    }
+
+    #[test]
+    fn aims_are_judged_by_the_median() {
+        let mut report = report(vec![row("a", "1", &[1.0, 1.0, 9.0]), row("b", "1", &[1.0, 1.0, 1.0])]);
+        let value = Value::TimeRatio(Point::new("a", "1"), Point::new("b", "1"));
+        let claim = |aim| Claim::new("", value.clone()).aim(aim);
+        report.judge(&[claim(Aim::AtMost(1.02)), claim(Aim::AtLeast(1.5)), Claim::new("", value.clone())]);
+        let holds: Vec<_> = report.claims.iter().map(Judged::holds).collect();
+        assert_eq!(holds, [Some(true), Some(false), None]);
+        assert!(report.failed());
+        report.claims.remove(1);
+        assert!(!report.failed());
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+    }
+}

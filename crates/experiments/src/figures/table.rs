@@ -1,0 +1,134 @@
+//! A report as rows of text, for the terminal and for the page of the documentation.
+
+use super::declare::{Aim, Measure};
+use super::report::{Judged, Report, Row};
+use super::spread::Spread;
+use crate::workload::Played;
+
+/// Headings and rows, all of one width.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// The first row.
+    pub headings: Vec<String>,
+    /// The others.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// As a table of Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule: Vec<String> = self.headings.iter().map(|_| "---".into()).collect();
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        format!("{}{}{rows}", line(&self.headings), line(&rule))
+    }
+}
+
+/// The points of a report.
+pub fn points(report: &Report) -> Table {
+    let unit = match report.measure {
+        Measure::Seconds => "time, s",
+        Measure::Rate => "MiB/s",
+    };
+    let mut headings: Vec<String> =
+        [report.axis.as_str(), "", unit, "least to most", "simulated, s", "links' bound, s", "sent, blocks"]
+            .map(Into::into)
+            .into();
+    headings.extend(["across racks", "processor, s", "load"].map(String::from));
+    if report.baseline.is_some() {
+        headings.insert(4, "over baseline".into());
+    }
+    let loaded = report.rows.iter().flat_map(|row| &row.samples).any(|sample| sample.users.is_some());
+    if loaded {
+        headings.extend(["users, s", "operations/s", "P50, ms", "P99, ms", "P99.9, ms"].map(String::from));
+    }
+    let rows = report.rows.iter().map(|row| {
+        let mut cells = point(report, row);
+        if loaded {
+            cells.extend(users(row));
+        }
+        cells
+    });
+    let rows = rows.collect();
+    Table { headings, rows }
+}
+
+fn point(report: &Report, row: &Row) -> Vec<String> {
+    let value = row.spread(report.measure);
+    let median = |of: &dyn Fn(&super::report::Sample) -> f64| row.spread_of(of).map_or(0.0, |s| s.median);
+    let blocks =
+        |bytes: f64| if bytes > 0.0 { format!("{:.2}", bytes / row.block_bytes as f64) } else { "-".into() };
+    let bound = median(&|sample| sample.bound_seconds);
+    let mut cells = vec![
+        row.point.x.clone(),
+        row.point.series.clone(),
+        value.map_or("-".into(), |s| number(s.median)),
+        value.map_or("-".into(), |s| format!("{} to {}", number(s.min), number(s.max))),
+    ];
+    if report.baseline.is_some() {
+        cells.push(report.over_baseline(row).map_or("-".into(), |s| format!("{:.3}", s.median)));
+    }
+    cells.push(row.simulated().map_or("-".into(), |s| number(s.median)));
+    cells.push(if bound > 0.0 { number(bound) } else { "-".into() });
+    cells.push(blocks(median(&|sample| sample.sent_bytes as f64)));
+    cells.push(blocks(median(&|sample| sample.cross_rack_bytes as f64)));
+    cells.push(number(median(&|sample| sample.cpu_seconds)));
+    let stolen = match 100.0 * median(&|sample| sample.stolen) {
+        percent if percent >= 1.0 => format!(", {percent:.0}% stolen"),
+        _ => String::new(),
+    };
+    cells.push(format!("{:.0}%{stolen}", 100.0 * median(&|sample| sample.load)));
+    cells
+}
+
+/// What users measured, the medians over the repetitions.
+fn users(row: &Row) -> [String; 5] {
+    type Of = fn(&Played) -> f64;
+    let all: [Of; 5] = [|u| u.seconds, Played::rate, |u| u.all.p50_ms, |u| u.all.p99_ms, |u| u.all.p999_ms];
+    all.map(|of| {
+        let values = row.samples.iter().filter_map(|sample| sample.users.as_ref()).map(of);
+        Spread::of(values).map_or("-".into(), |spread| number(spread.median))
+    })
+}
+
+/// The claims of a report.
+pub fn claims(report: &Report) -> Table {
+    let headings = ["", "paper", "here", "least to most", "aim", ""].map(String::from).into();
+    let rows = report.claims.iter().map(claim).collect();
+    Table { headings, rows }
+}
+
+fn claim(claim: &Judged) -> Vec<String> {
+    let unit = |value: f64| match claim.unit.as_str() {
+        "%" => format!("{value:.1}%"),
+        "x" => format!("{value:.3} x"),
+        unit => format!("{value:.2} {unit}"),
+    };
+    let spread = |s: Spread| format!("{} to {}", unit(s.min), unit(s.max));
+    let aim = claim.aim.map(|aim| match aim {
+        Aim::AtMost(limit) => format!("<= {}", unit(limit)),
+        Aim::AtLeast(limit) => format!(">= {}", unit(limit)),
+    });
+    let verdict = match claim.holds() {
+        Some(true) => "holds",
+        Some(false) => "MISSED",
+        None => "",
+    };
+    vec![
+        claim.text.clone(),
+        claim.published.map_or("-".into(), unit),
+        claim.ours.map_or("not measured".into(), |s| unit(s.median)),
+        claim.ours.filter(|s| s.runs > 1).map_or("-".into(), spread),
+        aim.unwrap_or("-".into()),
+        verdict.into(),
+    ]
+}
+
+/// A number with three or four significant digits.
+fn number(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.1}"),
+        v if v >= 10.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}

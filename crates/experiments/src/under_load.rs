@@ -1,0 +1,376 @@
+//! Repairs while users work.
+//!
+//! The users are tasks of the lab's own process, whose link has no limit, so that what they wait for are the nodes'
+//! links. Their values are replicated unless a [`Load`] says otherwise: what is damaged and repaired then is another
+//! object alone, as in the ChameleonEC paper, where users work on HBase or Memcached and the repair on HDFS.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kintsu_client::Client;
+use kintsu_dag::NodeId;
+use kintsu_plan::{Method, Schedule};
+use kintsu_wire::message::{NodeAction, Repair, RepairTarget};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::error::{ExperimentError, Result};
+use crate::figures::client_work::command;
+use crate::figures::meter::Meter;
+use crate::figures::single::slice_bytes;
+use crate::figures::site::{Site, Wanted};
+use crate::figures::{Case, Sample};
+use crate::jobs::finish;
+use crate::workload::{Leg, Played, Player, Scale, Score, Work, workload};
+
+/// How long users work before a repair begins, so that the coordinator has seen them.
+const WARM: Duration = Duration::from_secs(2);
+/// Connections of users, as the paper has four instances.
+const CLIENTS: usize = 4;
+/// How users' values are stored.
+const REPLICATED: &str = "replication:n=3";
+/// Users' operations are the same in every sample.
+const SEED: u64 = 1;
+/// Tasks of a straggler (ChameleonEC, Exp#11).
+const STRAGGLER_TASKS: usize = 8;
+/// Blocks that a straggler's readers read, each on its node.
+const STRAGGLER_STRIPES: u64 = 17;
+
+/// What is repaired under which load.
+#[derive(Debug, Clone, PartialEq)]
+pub enum UnderLoad {
+    /// Nodes lose their blocks, and the coordinator repairs an object.
+    Recover(Recovery),
+    /// A client reads lost blocks, one after the other; a sample's time is that of one block.
+    Read {
+        /// How the blocks are rebuilt on their way; without, as is predicted to be fastest.
+        method: Option<Method>,
+        /// What users do meanwhile.
+        load: Load,
+        /// Stripes of the object.
+        stripes: u64,
+    },
+}
+
+/// The recovery of nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recovery {
+    /// How; `None`: users work, and nothing is lost.
+    pub method: Option<Method>,
+    /// How helpers and requestors are chosen.
+    pub schedule: Schedule,
+    /// Most stripes in whose repair one node takes part; 0: as the coordinator decides.
+    pub per_node: u32,
+    /// How many nodes lose their blocks.
+    pub nodes: usize,
+    /// Stripes of the object.
+    pub stripes: u64,
+    /// What users do meanwhile; `None`: nothing.
+    pub load: Option<Load>,
+    /// How long after the start of the repair many clients begin to read from one node that takes part.
+    pub straggler: Option<Duration>,
+}
+
+/// What users do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// Workloads, one after the other. With more than one, they are repeated.
+    pub parts: Vec<&'static str>,
+    /// How long each takes before the next one; `None`: until its last operation.
+    pub span: Option<Duration>,
+    /// The scale of each.
+    pub scales: BTreeMap<&'static str, Scale>,
+    /// Operations at once.
+    pub tasks: usize,
+    /// A trace of this many operations, which begins with the repair and counts from its first operation to its last.
+    /// Without, users begin earlier, stop when the repair has ended, and only what they do meanwhile counts.
+    pub trace: Option<u64>,
+    /// Whether values are stored by the code of the case, and what is damaged of them is repaired too.
+    pub coded: bool,
+}
+
+impl UnderLoad {
+    /// How many stripes the object of a case has.
+    pub(crate) fn stripes(&self) -> u64 {
+        match self {
+            Self::Recover(recovery) => recovery.stripes,
+            Self::Read { stripes, .. } => *stripes,
+        }
+    }
+
+    /// Whether each block of the object holds contiguous bytes.
+    pub(crate) fn contiguous(&self) -> bool {
+        matches!(self, Self::Read { .. })
+    }
+
+    /// Takes a sample.
+    ///
+    /// # Errors
+    /// When a block is not repaired or cannot be read, or users cannot work.
+    pub(crate) async fn sample(
+        &self,
+        site: &mut Site,
+        case: &Case,
+        hosts: &[NodeId],
+        object: &str,
+    ) -> Result<Sample> {
+        site.client.set_rates(&site.lab.spec().await.rates()).await?;
+        match self {
+            Self::Recover(recovery) => recovery.sample(site, case, object).await,
+            Self::Read { method, load, .. } => {
+                let host = hosts.first().copied();
+                let host =
+                    host.ok_or_else(|| ExperimentError::invalid("clients", "a host for one", "none"))?;
+                read(site, case, *method, load, host, object).await
+            }
+        }
+    }
+}
+
+impl Recovery {
+    async fn sample(&self, site: &mut Site, case: &Case, object: &str) -> Result<Sample> {
+        let victims = fullest(site, object, self.stripes, self.nodes).await?;
+        let slow = match self.straggler {
+            Some(_) => Some(straggler(site, case, &victims).await?),
+            None => None,
+        };
+        if self.method.is_some() {
+            for victim in &victims {
+                finish(site.client.command_node(*victim, NodeAction::Wipe).await?, |_, _| {}).await?;
+            }
+        }
+        let users = match &self.load {
+            Some(load) => Some(Users::start(site, case, load).await?),
+            None => None,
+        };
+        let meter = Meter::start(site).await?;
+        let _straggling = slow.zip(self.straggler).map(|(reads, after)| reads.start(after));
+        let Some(method) = self.method else {
+            let users =
+                users.ok_or_else(|| ExperimentError::invalid("a case", "a repair or users", "none"))?;
+            if !users.is_trace {
+                tokio::time::sleep(WARM).await;
+            }
+            let played = users.end().await?;
+            let sample = meter.stop(site, played.seconds).await?;
+            return Ok(Sample { users: Some(played), ..sample });
+        };
+        let mut sample = self.repair(site, case, method, object, &victims, meter).await?;
+        if let Some(users) = users {
+            sample.users = Some(users.end().await?);
+        }
+        heal(site, &victims).await?;
+        Ok(sample)
+    }
+
+    async fn repair(
+        &self,
+        site: &Site,
+        case: &Case,
+        method: Method,
+        object: &str,
+        victims: &[NodeId],
+        meter: Meter,
+    ) -> Result<Sample> {
+        let target = match (&self.load, victims) {
+            (Some(load), [victim]) if load.coded => RepairTarget::Node(*victim),
+            _ => RepairTarget::Object(object.to_owned()),
+        };
+        let started = Instant::now();
+        let wanted = Repair {
+            method,
+            slice_bytes: slice_bytes(case.slice),
+            schedule: self.schedule,
+            per_node: self.per_node,
+            ..Repair::new(target)
+        };
+        let report = finish(site.client.repair_by(wanted).await?, |_, _| {}).await?;
+        let sample = meter.stop(site, started.elapsed().as_secs_f64()).await?;
+        Ok(Sample {
+            goal_bytes: report.bytes,
+            planned_bytes: report.bytes_moved,
+            planned_cross_rack_bytes: report.bytes_across_racks,
+            bound_seconds: report.bound_seconds.unwrap_or(0.0),
+            ..sample
+        })
+    }
+}
+
+/// Wipes the home of a data block and reads the lost blocks of the object, the first block of each stripe that has
+/// one, with the program's own command on a host.
+async fn read(
+    site: &mut Site,
+    case: &Case,
+    method: Option<Method>,
+    load: &Load,
+    host: NodeId,
+    object: &str,
+) -> Result<Sample> {
+    let (victim, ranges) = data_on_a_node(site, object, &[]).await?;
+    finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
+    let users = Users::start(site, case, load).await?;
+    let meter = Meter::start(site).await?;
+    let started = Instant::now();
+    for (first, last) in &ranges {
+        let mut args =
+            vec!["get".into(), object.into(), "-".into(), "--range".into(), format!("{first}-{last}")];
+        args.extend(method.into_iter().flat_map(|method| ["--method".into(), method.to_string()]));
+        command(site, Some(host), &args).await?;
+    }
+    let each = started.elapsed().as_secs_f64() / ranges.len().max(1) as f64;
+    let sample = meter.stop(site, each).await?;
+    let played = users.end().await?;
+    heal(site, &[victim]).await?;
+    let goal_bytes = ranges.first().map_or(0, |(first, last)| last - first + 1);
+    Ok(Sample { goal_bytes, users: Some(played), ..sample })
+}
+
+/// Repairs what else the nodes lost: users' values.
+async fn heal(site: &Site, victims: &[NodeId]) -> Result<()> {
+    for victim in victims {
+        let rest = Repair::new(RepairTarget::Node(*victim));
+        finish(site.client.repair_by(rest).await?, |_, _| {}).await?;
+    }
+    Ok(())
+}
+
+/// The node, none of these, that has most data blocks of an object whose blocks are contiguous, and the ranges of bytes
+/// in them.
+async fn data_on_a_node(site: &Site, object: &str, not: &[NodeId]) -> Result<(NodeId, Vec<(u64, u64)>)> {
+    let mut ranges: BTreeMap<NodeId, Vec<(u64, u64)>> = BTreeMap::new();
+    let view = site.client.stripes(object, 0, u64::from(u16::MAX)).await?;
+    for stripe in &view.stripes {
+        let code = crate::figures::site::parse(&stripe.code)?;
+        let mut at = stripe.offset;
+        for (index, place) in stripe.blocks.iter().take(code.k()).enumerate() {
+            let bytes = stripe.layout.block_len(code.k(), kintsu_dag::BlockIndex(index as u8));
+            let end = (at + bytes).min(stripe.offset + stripe.layout.data_bytes);
+            if let Some(place) = place.as_ref().filter(|place| end > at && !not.contains(&place.node)) {
+                ranges.entry(place.node).or_default().push((at, end - 1));
+            }
+            at = end;
+        }
+    }
+    let most = ranges.into_iter().max_by_key(|(node, ranges)| (ranges.len(), *node));
+    most.ok_or_else(|| ExperimentError::invalid("object", "data blocks on nodes", "none"))
+}
+
+/// The nodes with most blocks of an object.
+async fn fullest(site: &Site, object: &str, stripes: u64, count: usize) -> Result<Vec<NodeId>> {
+    let mut blocks: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for stripe in site.client.stripes(object, 0, stripes).await?.stripes {
+        stripe.blocks.iter().flatten().for_each(|place| *blocks.entry(place.node).or_default() += 1);
+    }
+    let mut nodes: Vec<(usize, NodeId)> = blocks.into_iter().map(|(node, blocks)| (blocks, node)).collect();
+    nodes.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(nodes.into_iter().take(count).map(|(_, node)| node).collect())
+}
+
+/// Users who work until they are dropped.
+struct Users {
+    clients: Vec<Client>,
+    score: Arc<Score>,
+    stop: CancellationToken,
+    is_trace: bool,
+    running: JoinHandle<Result<()>>,
+    _stopped: DropGuard,
+}
+
+impl Users {
+    /// Writes the values that are not there yet, and begins.
+    async fn start(site: &Site, case: &Case, load: &Load) -> Result<Self> {
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            clients.push(site.lab.client().await?);
+        }
+        let player =
+            Player::new(clients.clone(), if load.coded { &case.code } else { REPLICATED }, load.tasks);
+        let started = |part: &&'static str| -> Result<Work> {
+            let scale = load.scales.get(part).copied().unwrap_or_default();
+            let mut work = workload(part)?.start(scale, SEED);
+            if let Some(operations) = load.trace {
+                work.operations = Box::new(work.operations.take(operations as usize));
+            }
+            Ok(work)
+        };
+        for part in &load.parts {
+            player.fill(&started(part)?, |_| {}).await?;
+        }
+        let again = if load.parts.len() > 1 { 8 } else { 1 };
+        let parts = load.parts.iter().cycle().take(again * load.parts.len());
+        let legs = parts.map(|part| Ok(Leg { work: started(part)?, span: load.span }));
+        let legs = legs.collect::<Result<Vec<_>>>()?;
+        let (score, stop) = (Arc::new(Score::default()), CancellationToken::new());
+        let (counted, until) = (score.clone(), stop.clone());
+        let running = tokio::spawn(async move { player.run(legs, &counted, &until).await });
+        let _stopped = stop.clone().drop_guard();
+        let users = Self { clients, score, stop, is_trace: load.trace.is_some(), running, _stopped };
+        if load.trace.is_none() {
+            tokio::time::sleep(WARM).await;
+            users.score.restart();
+        }
+        Ok(users)
+    }
+
+    /// Waits for the end where that is wanted, and tells what was measured.
+    async fn end(mut self) -> Result<Played> {
+        if self.is_trace {
+            ended((&mut self.running).await)?;
+        }
+        let played = self.score.read();
+        if !self.is_trace {
+            self.stop.cancel();
+            ended((&mut self.running).await)?;
+        }
+        for client in &self.clients {
+            client.close().await;
+        }
+        Ok(played)
+    }
+}
+
+fn ended(done: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
+    done.map_err(|error| ExperimentError::io("users")(std::io::Error::other(error)))?
+}
+
+/// Readers that keep the uplink of one node busy.
+struct Straggler {
+    client: Client,
+    object: String,
+    ranges: Vec<(u64, u64)>,
+}
+
+/// Prepares readers of blocks on a node that has not lost its own.
+async fn straggler(site: &mut Site, case: &Case, victims: &[NodeId]) -> Result<Straggler> {
+    let wanted = Wanted { stripes: STRAGGLER_STRIPES, encoded_later: true, ..Wanted::of(case) };
+    let object = site.object(&wanted).await?;
+    let (_, ranges) = data_on_a_node(site, &object, victims).await?;
+    Ok(Straggler { client: site.client.clone(), object, ranges })
+}
+
+impl Straggler {
+    /// Reads after a while, until the result is dropped.
+    fn start(self, after: Duration) -> DropGuard {
+        let stop = CancellationToken::new();
+        let shared = Arc::new(self);
+        for number in 0..STRAGGLER_TASKS {
+            let (stop, shared) = (stop.clone(), shared.clone());
+            let reads = async move {
+                tokio::time::sleep(after).await;
+                for (first, last) in shared.ranges.iter().cycle().skip(number) {
+                    let range = Some(*first..*last + 1);
+                    // A read that fails leaves the link idle; the next one goes on.
+                    let _ = shared.client.get(&shared.object, range, &mut tokio::io::sink(), |_, _| {}).await;
+                }
+            };
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = reads => {}
+                    () = stop.cancelled() => {}
+                }
+            });
+        }
+        stop.drop_guard()
+    }
+}

@@ -1,0 +1,320 @@
+//! Trees for many blocks: one block after the other, then in further passes, until no link is much busier than it
+//! must be. The best pass is kept.
+
+use kintsu_dag::BlockIndex;
+
+use super::super::desk::{Case, Desk, Places, Tree};
+use super::super::dispatch::{Tasks, dispatch};
+use super::super::scene::Planned;
+use super::search::{Open, Prices, search};
+use super::{Draft, nobody, several};
+use crate::PlanError;
+
+/// Tree searches of one try, besides the first for each block: more blocks, fewer passes.
+const SEARCHES: usize = 1500;
+
+/// Upper limit on passes after the first.
+const MAX_PASSES: usize = 24;
+
+/// How the trees of a try are chosen.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// At prices; a node gets this many children at a time. With two, trees are about as deep as binary ones, so they
+    /// fill soon; with one, equal loads make chains, which are deeper but load links more evenly.
+    Prices(usize),
+    /// Every task to the node that would be done first.
+    Tasks,
+}
+
+/// In the order in which they are tried.
+const WAYS: [Way; 4] = [Way::Prices(2), Way::Prices(1), Way::Prices(3), Way::Tasks];
+
+/// How often some blocks get twice as many trees, so that links carry parts of blocks.
+const ROUNDS: usize = 6;
+
+/// The most trees for one block.
+const MAX_PARTS: usize = 16;
+
+/// More blocks than this load links evenly enough with one tree each.
+const FEW: usize = 256;
+
+/// What each step of depth of each tree costs, as a part of the block's time: a tree has to fill with slices before its
+/// last node can work. A slice is about this part of a block.
+const FILL: f64 = 1.0 / 64.0;
+
+/// What each further tree of a block costs, as a part of the block's time: streams share links fairly, so the undivided
+/// repairs of other blocks fall behind.
+const SPLIT: f64 = 0.08;
+
+/// Nothing more is tried when the busiest link needs at most this much longer than it must.
+const ENOUGH: f64 = 1.01;
+
+/// The exponent of the norm: in the first pass, and at last.
+const POWERS: (i32, i32) = (16, 96);
+
+/// The planned repair of each draft.
+pub(super) fn balance(desk: &mut Desk<'_>, drafts: &[Draft<'_>]) -> Vec<Result<Planned, PlanError>> {
+    // The helpers that codes prescribe were noted for the choices before; now they are counted with their trees.
+    for draft in drafts.iter().filter(|draft| draft.case.helpers.len() == draft.case.k) {
+        for node in &draft.case.helpers {
+            let up = desk.up(*node);
+            desk.load[up] -= draft.case.bytes;
+        }
+    }
+    let floor = floor(desk, drafts);
+    let places = places(desk, drafts);
+    let mut parts = vec![1; drafts.len()];
+    let mut best = assigned(desk, drafts, &places, (&parts[..], WAYS[0]), floor);
+    let mut way = WAYS[0];
+    let done = |best: &(f64, Vec<Laid>)| best.0 <= ENOUGH * floor || drafts.len() > FEW;
+    for other in WAYS.into_iter().skip(1) {
+        if done(&best) {
+            break;
+        }
+        let next = assigned(desk, drafts, &places, (&parts[..], other), floor);
+        if score(&next) < score(&best) {
+            (best, way) = (next, other);
+        }
+    }
+    let mut latest = best.1.clone();
+    for _ in 0..ROUNDS {
+        if done(&best) || !divide(desk, drafts, &latest, &mut parts, floor) {
+            break;
+        }
+        let next = assigned(desk, drafts, &places, (&parts[..], way), floor);
+        latest.clone_from(&next.1);
+        if score(&next) < score(&best) {
+            best = next;
+        }
+    }
+    let made = drafts.iter().zip(best.1).map(|(draft, laid)| {
+        let laid = laid?;
+        let planned = desk.planned(&draft.lost, &laid.trees).ok_or_else(|| nobody(&draft.lost))?;
+        let also = draft.also.iter().zip(&laid.also).map(|(lost, node)| (lost.block, desk.ids[*node]));
+        Ok(Planned { also: also.collect(), ..planned })
+    });
+    made.collect()
+}
+
+/// Where a draft's blocks go, and along which trees; all of them have the same requestor.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    pub also: Vec<usize>,
+    pub trees: Vec<Tree>,
+}
+
+type Laid = Result<Placed, PlanError>;
+
+/// The nodes that may get each block, where that cannot change between passes: every stripe lost one block, and all
+/// blocks would fit on each node. Otherwise nothing.
+fn places(desk: &Desk<'_>, drafts: &[Draft<'_>]) -> Vec<Result<Places, PlanError>> {
+    let bytes = drafts.iter().map(|draft| draft.lost.bytes()).sum();
+    let single = drafts.iter().all(|draft| draft.lost.stripe.lost.len() == 1);
+    match single && desk.fits_everywhere(bytes) {
+        true => drafts.iter().map(|draft| desk.places(&draft.lost)).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// How long the repairs are expected to take: the time of the busiest link, and what depth and division cost.
+fn score((seconds, laid): &(f64, Vec<Laid>)) -> f64 {
+    let steps: usize = laid.iter().flatten().flat_map(|laid| &laid.trees).map(depth).sum();
+    let more: usize = laid.iter().flatten().map(|laid| laid.trees.len().saturating_sub(1)).sum();
+    seconds * (1.0 + (FILL * steps as f64 + SPLIT * more as f64) / laid.len().max(1) as f64)
+}
+
+/// Transmissions on the longest way of a tree, less one.
+fn depth(tree: &Tree) -> usize {
+    let parent = |node: usize| tree.edges.iter().find(|(from, _)| *from == node).map(|(_, to)| *to);
+    let steps = |node: usize| {
+        let way = std::iter::successors(parent(node), |node| parent(*node));
+        way.take(tree.edges.len()).count()
+    };
+    tree.edges.iter().map(|(from, _)| steps(*from)).max().unwrap_or(1).saturating_sub(1)
+}
+
+/// Gives more trees to some blocks: for each link that is busier than it must be, one block that loads it. Whether
+/// there is any.
+fn divide(desk: &mut Desk<'_>, drafts: &[Draft<'_>], laid: &[Laid], parts: &mut [usize], floor: f64) -> bool {
+    drafts.iter().zip(laid).for_each(|(draft, laid)| carry(desk, draft, laid, 1.0));
+    let busy = (0..desk.load.len()).map(|link| (desk.time(link, 0.0), link));
+    let mut busy: Vec<(f64, usize)> = busy.filter(|(seconds, _)| *seconds > ENOUGH * floor).collect();
+    busy.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    drafts.iter().zip(laid).for_each(|(draft, laid)| carry(desk, draft, laid, -1.0));
+    // By link: which drafts load it.
+    let mut on: Vec<Vec<usize>> = vec![Vec::new(); desk.load.len()];
+    for (number, laid) in laid.iter().enumerate() {
+        if let Ok(Placed { also, trees }) = laid {
+            let links = trees.iter().flat_map(|tree| desk.links_of(tree, also, 1.0));
+            links.for_each(|(link, _)| on[link].push(number));
+        }
+    }
+    on.iter_mut().for_each(|drafts| drafts.dedup());
+    let mut divided = vec![false; drafts.len()];
+    for (_, link) in busy {
+        if on[link].iter().any(|number| divided[*number]) {
+            continue;
+        }
+        let more = |number: &usize| parts[*number] < MAX_PARTS && !drafts[*number].apart();
+        let open = on[link].iter().copied().filter(more);
+        if let Some(number) = open.min_by_key(|number| parts[*number]) {
+            parts[number] *= 2;
+            divided[number] = true;
+        }
+    }
+    divided.contains(&true)
+}
+
+/// Trees for each draft, and when the busiest link is done. Leaves the desk as it was.
+fn assigned(
+    desk: &mut Desk<'_>,
+    drafts: &[Draft<'_>],
+    places: &[Result<Places, PlanError>],
+    (parts, way): (&[usize], Way),
+    floor: f64,
+) -> (f64, Vec<Laid>) {
+    let children = if let Way::Prices(children) = way { children } else { 0 };
+    let mut prices = Prices { unit: 1.0 / floor, power: POWERS.0, children };
+    let mut laid: Vec<Laid> = Vec::with_capacity(drafts.len());
+    for (number, draft) in drafts.iter().enumerate() {
+        laid.push(add(desk, draft, places.get(number), parts[number], &prices));
+    }
+    let mut best = (desk.seconds(), Vec::new());
+    let mut latest = best.0;
+    let passes = (SEARCHES / parts.iter().sum::<usize>().max(1)).clamp(1, MAX_PASSES);
+    for _ in 0..passes {
+        if latest <= ENOUGH * floor {
+            break;
+        }
+        prices.power = (prices.power * 3 / 2).min(POWERS.1);
+        let mut next = Vec::with_capacity(drafts.len());
+        for (number, (draft, laid)) in drafts.iter().zip(&laid).enumerate() {
+            remove(desk, draft, laid);
+            next.push(add(desk, draft, places.get(number), parts[number], &prices));
+        }
+        let before = std::mem::replace(&mut laid, next);
+        let seconds = desk.seconds();
+        // `best` has the trees only of a pass that later ones were worse than.
+        if latest <= best.0 && seconds >= latest {
+            best = (latest, before);
+        }
+        latest = seconds;
+    }
+    drafts.iter().zip(&laid).for_each(|(draft, laid)| remove(desk, draft, laid));
+    if latest < best.0 || best.1.is_empty() { (latest, laid) } else { best }
+}
+
+fn add(
+    desk: &mut Desk<'_>,
+    draft: &Draft<'_>,
+    places: Option<&Result<Places, PlanError>>,
+    parts: usize,
+    prices: &Prices,
+) -> Laid {
+    let again = match draft.varies {
+        true => Some(chosen(desk, draft)?),
+        false => None,
+    };
+    let case = again.as_ref().unwrap_or(&draft.case);
+    let bytes = case.bytes / parts as f64;
+    if !draft.also.is_empty() {
+        return several::add(desk, draft, case, parts, prices);
+    }
+    let now;
+    let places = match places {
+        Some(known) => known.as_ref().map_err(Clone::clone)?,
+        None => {
+            now = desk.places(&draft.lost)?;
+            &now
+        }
+    };
+    let mut open = Open::Any(places);
+    let mut laid = Placed { also: Vec::new(), trees: Vec::with_capacity(parts) };
+    for _ in 0..parts {
+        let tree = match prices.children {
+            0 => by_tasks(desk, &Case { bytes, ..case.clone() }, open),
+            _ => search(desk, case, bytes, open, prices),
+        };
+        let Some(tree) = tree else {
+            remove(desk, draft, &Ok(laid));
+            return Err(nobody(&draft.lost));
+        };
+        desk.carry_tree(&tree, &[], bytes);
+        if laid.trees.is_empty() {
+            desk.give(&draft.lost, tree.requestor);
+        }
+        open = Open::Given(tree.requestor);
+        laid.trees.push(tree);
+    }
+    Ok(laid)
+}
+
+/// The helpers that a draft takes at the loads of now.
+fn chosen(desk: &Desk<'_>, draft: &Draft<'_>) -> Result<Case, PlanError> {
+    let indices: Vec<BlockIndex> = draft.blocks().map(|lost| lost.block).collect();
+    let case = desk.case_of(&draft.lost, &indices, &|node| desk.sending(node, draft.case.bytes))?;
+    Ok(case.unwrap_or_else(|| draft.case.clone()))
+}
+
+/// The flattest tree for the tasks of a repair.
+fn by_tasks(desk: &Desk<'_>, case: &Case, open: Open<'_>) -> Option<Tree> {
+    let requestor = open.first(desk, case.bytes)?;
+    let Tasks { helpers, .. } = dispatch(desk, case, &[requestor])?;
+    Some(Tree { requestor, edges: crate::optimal::network::Tree::with_children(helpers, requestor).0 })
+}
+
+/// Takes back what a draft was given.
+pub(super) fn remove(desk: &mut Desk<'_>, draft: &Draft<'_>, laid: &Laid) {
+    carry(desk, draft, laid, -1.0);
+    let Ok(laid) = laid else { return };
+    laid.trees.first().into_iter().for_each(|tree| desk.take_back(&draft.lost, tree.requestor));
+    draft.also.iter().zip(&laid.also).for_each(|(lost, node)| desk.take_back(lost, *node));
+}
+
+/// Adds the loads of a draft's trees, or takes them away where `times` is negative.
+fn carry(desk: &mut Desk<'_>, draft: &Draft<'_>, laid: &Laid, times: f64) {
+    let Ok(laid) = laid else { return };
+    let bytes = times * draft.case.bytes / laid.trees.len().max(1) as f64;
+    laid.trees.iter().for_each(|tree| desk.carry_tree(tree, &laid.also, bytes));
+}
+
+/// A time that the busiest link needs at least, in seconds: the blocks' uploads over all uplinks of their helpers
+/// together, and the same for downlinks and disks; what is under way on one link, and what the code prescribes.
+/// Positive.
+fn floor(desk: &Desk<'_>, drafts: &[Draft<'_>]) -> f64 {
+    let n = desk.ids.len();
+    let mut helps = vec![false; n];
+    drafts.iter().flat_map(|draft| &draft.case.helpers).for_each(|node| helps[*node] = true);
+    let gets: Vec<bool> = (0..n).map(|node| desk.usable(node)).collect();
+    let sent: f64 = drafts.iter().map(|draft| draft.sent() as f64 * draft.case.bytes).sum();
+    let read: f64 = drafts.iter().map(|draft| draft.case.k as f64 * draft.case.bytes).sum();
+    let got: f64 = drafts.iter().map(|draft| draft.blocks().count() as f64 * draft.case.bytes).sum();
+    let together = |bytes: f64, link: &dyn Fn(usize) -> usize, counts: &dyn Fn(usize) -> bool| {
+        let links: Vec<usize> = (0..n).filter(|node| counts(*node)).map(link).collect();
+        if links.iter().any(|link| desk.pace[*link] == 0.0) {
+            return 0.0;
+        }
+        let rate: f64 = links.iter().map(|link| 1.0 / desk.pace[*link]).sum();
+        let load: f64 = links.iter().map(|link| desk.load[*link]).sum();
+        if rate > 0.0 { (load + bytes) / rate } else { 0.0 }
+    };
+    let floors = [
+        together(read, &|node| desk.up(node), &|node| helps[node]),
+        together(read, &|node| desk.read(node), &|node| helps[node]),
+        together(sent, &|node| desk.down(node), &|node| helps[node] || gets[node]),
+        together(got, &|node| desk.down(node), &|node| gets[node]),
+        together(got, &|node| desk.write(node), &|node| gets[node]),
+        desk.seconds(),
+        prescribed(desk, drafts),
+    ];
+    floors.into_iter().fold(f64::MIN_POSITIVE, f64::max)
+}
+
+/// When the helpers that codes prescribe have sent what they must, with all that they have to do already.
+fn prescribed(desk: &Desk<'_>, drafts: &[Draft<'_>]) -> f64 {
+    let mut sent = vec![0.0; desk.ids.len()];
+    for draft in drafts.iter().filter(|draft| draft.fixed) {
+        draft.case.helpers.iter().for_each(|node| sent[*node] += draft.case.bytes);
+    }
+    sent.iter().enumerate().map(|(node, bytes)| desk.sending(node, *bytes)).fold(0.0, f64::max)
+}

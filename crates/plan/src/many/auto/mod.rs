@@ -1,0 +1,212 @@
+//! The default scheduler: for the blocks at hand and the idle bandwidth, trees that load no link much longer than
+//! the others.
+//!
+//! A link's price is what one more block adds to a steep sum over all links (the p-norm of their times, which is
+//! close to the time of the busiest one). Each block in turn gets the requestor, the helpers and the tree that cost
+//! least, so stars, chains and all trees between them come out as the loads demand. Later passes take each tree away
+//! and choose it again. Links of racks and disks have prices like all others; work under way counts as load. Where
+//! there are few blocks, each gets several trees. Blocks of one stripe that have helpers in common share their trees
+//! (`several`). A single block on an idle cluster gets the trees of [`crate::optimal::forest`], at the requestor that
+//! allows the best rate.
+//!
+//! Where no rates are known all links count as equal, so loads are even in blocks.
+
+mod balance;
+mod order;
+mod search;
+mod several;
+mod single;
+
+use kintsu_dag::BlockIndex;
+
+use super::desk::{Case, Desk};
+use super::scene::{History, LostBlock, Planned, Route, Scene, own_graph};
+use crate::PlanError;
+
+use balance::balance;
+use order::order;
+
+pub use single::requestors;
+
+/// Blocks of a stripe that are repaired along the same trees.
+pub(super) struct Draft<'a> {
+    /// The place of the first among the blocks of the call; the others follow it.
+    number: usize,
+    /// The one with the smallest index.
+    lost: LostBlock<'a>,
+    /// The others.
+    also: Vec<LostBlock<'a>>,
+    case: Case,
+    /// Whether the code leaves no choice of helpers.
+    fixed: bool,
+    /// Whether the helpers of the case depend on which are preferred.
+    varies: bool,
+}
+
+impl<'a> Draft<'a> {
+    fn blocks(&self) -> impl Iterator<Item = &LostBlock<'a>> {
+        [&self.lost].into_iter().chain(&self.also)
+    }
+
+    /// Whether other lost blocks of the stripe go along trees of their own. Then each has one tree: an assignment has
+    /// no place for more.
+    fn apart(&self) -> bool {
+        self.also.is_empty() && self.lost.stripe.lost.len() > 1
+    }
+
+    /// Blocks that are sent in its repair, at least.
+    fn sent(&self) -> usize {
+        self.case.k + self.also.len()
+    }
+}
+
+/// Plans all repairs together.
+pub(super) fn auto(
+    scene: &Scene<'_>,
+    _: &mut History,
+    blocks: &[LostBlock<'_>],
+) -> Vec<Result<Planned, PlanError>> {
+    let share = blocks.chunk_by(same).any(|mates| mates.len() > 1);
+    let (mut best, mut desk) = planned(scene, blocks, share);
+    // Trees that are shared send least, but more across racks.
+    if share && desk.racked {
+        let (apart, mut other) = planned(scene, blocks, false);
+        for (desk, made) in [(&mut desk, &best), (&mut other, &apart)] {
+            made.iter().flatten().for_each(|planned| desk.carry(planned, planned.bytes as f64));
+        }
+        if other.seconds() < desk.seconds() {
+            best = apart;
+        }
+    }
+    order(&desk, &mut best);
+    best
+}
+
+fn same(a: &LostBlock<'_>, b: &LostBlock<'_>) -> bool {
+    a.stripe.view.id == b.stripe.view.id
+}
+
+/// The repairs, and the desk with them. `share` says whether blocks of one stripe may share their trees.
+fn planned<'a>(
+    scene: &Scene<'a>,
+    blocks: &[LostBlock<'_>],
+    share: bool,
+) -> (Vec<Result<Planned, PlanError>>, Desk<'a>) {
+    let mut desk = Desk::new(scene, blocks);
+    let mut results: Vec<Option<Result<Planned, PlanError>>> = Vec::with_capacity(blocks.len());
+    let mut drafts: Vec<Draft<'_>> = Vec::new();
+    for mates in blocks.chunk_by(same) {
+        if let Some(draft) = share.then(|| shared(&desk, results.len(), mates)).flatten() {
+            results.extend(mates.iter().map(|_| None));
+            note(&mut desk, &draft);
+            drafts.push(draft);
+            continue;
+        }
+        for lost in mates {
+            results.push(match draft(&mut desk, results.len(), lost) {
+                Ok(Step::Trees(draft)) => {
+                    note(&mut desk, &draft);
+                    drafts.push(draft);
+                    None
+                }
+                Ok(Step::OwnGraph(planned)) => Some(Ok(planned)),
+                Err(error) => Some(Err(error)),
+            });
+        }
+    }
+    let made = match &drafts[..] {
+        [only] if scene.underway.is_empty() && blocks.len() == 1 => {
+            single::plan(&mut desk, only).map(|p| vec![p])
+        }
+        _ => None,
+    };
+    let made = made.unwrap_or_else(|| balance(&mut desk, &drafts));
+    for (draft, planned) in drafts.iter().zip(made) {
+        let mates = &blocks[draft.number..][..=draft.also.len()];
+        let mut first = draft.number;
+        for (number, lost) in (draft.number..).zip(mates) {
+            match lost.block == draft.lost.block {
+                true => first = number,
+                false => {
+                    let with = planned.as_ref().map(|planned| along(planned, lost));
+                    results[number] = Some(with.map_err(Clone::clone));
+                }
+            }
+        }
+        results[first] = Some(planned);
+    }
+    let results =
+        results.into_iter().zip(blocks).map(|(made, lost)| made.unwrap_or_else(|| Err(nobody(lost))));
+    (results.collect(), desk)
+}
+
+/// A block that is repaired along with the first one.
+fn along(first: &Planned, lost: &LostBlock<'_>) -> Planned {
+    let requestor = first.also.iter().find(|(block, _)| *block == lost.block).map(|(_, node)| *node);
+    Planned {
+        stripe: first.stripe,
+        block: lost.block,
+        bytes: lost.bytes(),
+        requestor: requestor.unwrap_or(first.requestor),
+        route: Route::With(first.block),
+        also: Vec::new(),
+        turn: 0,
+    }
+}
+
+enum Step<'a> {
+    Trees(Draft<'a>),
+    OwnGraph(Planned),
+}
+
+/// Several blocks of one stripe, if the same helpers can repair all of them.
+fn shared<'a>(desk: &Desk<'_>, number: usize, mates: &[LostBlock<'a>]) -> Option<Draft<'a>> {
+    let view = &mates.first()?.stripe.view;
+    if mates.len() < 2 || view.code.w() > 1 {
+        return None;
+    }
+    let indices: Vec<BlockIndex> = mates.iter().map(|lost| lost.block).collect();
+    let mut sorted = mates.to_vec();
+    sorted.sort_by_key(|lost| lost.block);
+    let case = |sign: f64| desk.case_of(&sorted[0], &indices, &|node| sign * node as f64).ok()?;
+    let case = (case(1.0)?, case(-1.0)?);
+    let varies = case.0.helpers != case.1.helpers;
+    let case = case.0;
+    let also = sorted.split_off(1);
+    let fixed = case.helpers.len() == case.k && !varies;
+    Some(Draft { number, lost: sorted[0], also, fixed, varies, case })
+}
+
+fn draft<'a>(desk: &mut Desk<'_>, number: usize, lost: &LostBlock<'a>) -> Result<Step<'a>, PlanError> {
+    let view = &lost.stripe.view;
+    if view.code.w() == 1 {
+        let case = desk.case(lost, &|node| desk.sending(node, lost.bytes() as f64))?;
+        let exact = case.helpers.len() == case.k && case.k < desk.left(lost).len();
+        let varies = exact && desk.case(lost, &|node| -desk.sending(node, 0.0))?.helpers != case.helpers;
+        let fixed = case.helpers.len() == case.k && !varies;
+        return Ok(Step::Trees(Draft { number, lost: *lost, also: Vec::new(), case, fixed, varies }));
+    }
+    view.check("lost blocks", &[lost.block])?;
+    let open = desk.places(lost)?;
+    let chosen = desk.idlest(&open, lost.bytes() as f64).ok_or_else(|| nobody(lost))?;
+    let planned = own_graph(lost, desk.scene.topology, desk.ids[chosen])?;
+    desk.settle(&planned, planned.bytes as f64);
+    Ok(Step::OwnGraph(planned))
+}
+
+/// Where the code decides who helps, the next choice should know it.
+fn note(desk: &mut Desk<'_>, draft: &Draft<'_>) {
+    if draft.case.helpers.len() == draft.case.k {
+        for node in &draft.case.helpers {
+            let up = desk.up(*node);
+            desk.load[up] += draft.case.bytes;
+        }
+    }
+}
+
+fn nobody(lost: &LostBlock<'_>) -> PlanError {
+    PlanError::Placement {
+        expected: format!("helpers and a requestor for {} of {}", lost.block, lost.stripe.view.id),
+        got: "none".into(),
+    }
+}

@@ -1,0 +1,266 @@
+//! The cheapest tree of one block at the prices that the loads make.
+//!
+//! A helper pays for its uplink and its disk, and for a place below its parent. Where links of racks have rates, each
+//! rack in use other than the requestor's is left once, by a node that collects what the rack sends; the choice of
+//! helpers is then found by dynamic programming over the racks.
+
+use super::super::desk::{Case, Desk, Places, Tree};
+
+/// Extra cost of each further child of the same node, so that no star is made where loads do not ask for it.
+const CROWDED: f64 = 0.05;
+
+/// A price has this part of the linear cost, so that idle links are told apart.
+const LINEAR: f64 = 1e-9;
+
+/// What makes prices out of loads.
+pub(super) struct Prices {
+    /// One over the number of seconds that counts as 1.
+    pub unit: f64,
+    /// The exponent of the norm.
+    pub power: i32,
+    /// How many children a node gets at a time. With two, trees are about as deep as binary ones; with one, equal
+    /// loads make chains. Zero where prices do not choose.
+    pub children: usize,
+}
+
+impl Prices {
+    /// What `bytes` more on a link cost, on top of `before` bytes that are not on the desk yet.
+    pub fn rise(&self, desk: &Desk<'_>, link: usize, before: f64, bytes: f64) -> f64 {
+        let scale = desk.pace[link] * self.unit;
+        if scale == 0.0 {
+            return 0.0;
+        }
+        let now = ((desk.load[link] + before) * scale).max(0.0);
+        let more = bytes * scale;
+        (now + more).powi(self.power) - now.powi(self.power) + LINEAR * more
+    }
+}
+
+/// Who may be the requestor.
+#[derive(Clone, Copy)]
+pub(super) enum Open<'a> {
+    /// This node.
+    Given(usize),
+    /// One of these.
+    Any(&'a Places),
+}
+
+impl Open<'_> {
+    /// The node that would finish first with `bytes` more to receive.
+    pub fn first(self, desk: &Desk<'_>, bytes: f64) -> Option<usize> {
+        match self {
+            Self::Given(node) => Some(node),
+            Self::Any(places) => desk.idlest(places, bytes),
+        }
+    }
+
+    /// The same for each group of racks that `group` gives.
+    fn each(self, desk: &Desk<'_>, bytes: f64, groups: usize, group: &dyn Fn(usize) -> usize) -> Vec<usize> {
+        let Self::Any(places) = self else { return self.first(desk, bytes).into_iter().collect() };
+        let mut best: Vec<Option<(f64, usize)>> = vec![None; groups];
+        let groups: Vec<usize> = (0..desk.racks).map(group).collect();
+        for node in desk.at(places) {
+            let seconds = desk.receiving(node, bytes);
+            let slot = &mut best[groups[desk.rack[node]]];
+            if slot.is_none_or(|(least, _)| seconds < least) {
+                *slot = Some((seconds, node));
+            }
+        }
+        best.into_iter().flatten().map(|(_, node)| node).collect()
+    }
+}
+
+/// The cheapest tree that carries `bytes` to one of the `open` nodes. `None` without one, or with too few helpers.
+pub(super) fn search(
+    desk: &Desk<'_>,
+    case: &Case,
+    bytes: f64,
+    open: Open<'_>,
+    prices: &Prices,
+) -> Option<Tree> {
+    if case.k == 0 || case.helpers.len() < case.k {
+        return None;
+    }
+    let up = |node: usize| {
+        prices.rise(desk, desk.up(node), 0.0, bytes) + prices.rise(desk, desk.read(node), 0.0, bytes)
+    };
+    let mut helpers: Vec<(f64, usize)> = case.helpers.iter().map(|node| (up(*node), *node)).collect();
+    helpers.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let place = |node: usize, children: usize| {
+        let rise = prices.rise(desk, desk.down(node), children as f64 * bytes, bytes);
+        rise * (1.0 + CROWDED * children as f64)
+    };
+    if desk.racked {
+        let across = Across { desk, prices, bytes, helpers: &helpers, k: case.k, place: &place };
+        return across.tree(open);
+    }
+    let requestor = open.first(desk, bytes)?;
+    let set: Vec<usize> = helpers[..case.k].iter().map(|(_, node)| *node).collect();
+    let children = spread(&set, case.k - 1, (requestor, 1), prices.children, &place);
+    let edges = crate::optimal::network::Tree::with_children(children, requestor).0;
+    Some(Tree { requestor, edges })
+}
+
+/// Gives out `places` below the nodes of the set or below the requestor, which has some already: `step` at a time,
+/// where they are cheapest at that moment. Returns how many each node of the set has.
+fn spread(
+    set: &[usize],
+    mut places: usize,
+    (requestor, mut at_requestor): (usize, usize),
+    step: usize,
+    place: &dyn Fn(usize, usize) -> f64,
+) -> Vec<(usize, usize)> {
+    let cost = |node: usize, count: usize, more: usize| -> f64 {
+        (count..count + more).map(|count| place(node, count)).sum()
+    };
+    let mut more = step.min(places);
+    let mut children: Vec<(usize, usize)> = set.iter().map(|node| (*node, 0)).collect();
+    let mut costs: Vec<f64> = set.iter().map(|node| cost(*node, 0, more)).collect();
+    let mut own = cost(requestor, at_requestor, more);
+    while places > 0 {
+        let cheapest = costs.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
+        match cheapest {
+            Some((at, least)) if *least <= own => {
+                let (node, count) = &mut children[at];
+                *count += more;
+                costs[at] = cost(*node, *count, more);
+            }
+            _ => {
+                at_requestor += more;
+                own = cost(requestor, at_requestor, more);
+            }
+        }
+        places -= more;
+        if places < more {
+            more = places;
+            children
+                .iter()
+                .zip(&mut costs)
+                .for_each(|((node, count), known)| *known = cost(*node, *count, more));
+            own = cost(requestor, at_requestor, more);
+        }
+    }
+    children
+}
+
+/// The search where links of racks have rates.
+struct Across<'a> {
+    desk: &'a Desk<'a>,
+    prices: &'a Prices,
+    bytes: f64,
+    /// With the prices of their uplinks, ascending.
+    helpers: &'a [(f64, usize)],
+    k: usize,
+    place: &'a dyn Fn(usize, usize) -> f64,
+}
+
+impl Across<'_> {
+    fn tree(&self, open: Open<'_>) -> Option<Tree> {
+        let desk = self.desk;
+        let mut by_rack: Vec<(usize, Vec<(f64, usize)>)> = Vec::new();
+        for &(cost, node) in self.helpers {
+            match by_rack.iter_mut().find(|(rack, _)| *rack == desk.rack[node]) {
+                Some((_, nodes)) => nodes.push((cost, node)),
+                None => by_rack.push((desk.rack[node], vec![(cost, node)])),
+            }
+        }
+        // The best requestor of each rack with helpers, and the best of all other racks.
+        let near = |rack: usize| by_rack.iter().position(|(with, _)| *with == rack).unwrap_or(by_rack.len());
+        let best = open.each(desk, self.bytes, by_rack.len() + 1, &near);
+        let choices = best.into_iter().map(|node| {
+            let cost = (self.place)(node, 0) + self.prices.rise(desk, desk.write(node), 0.0, self.bytes);
+            let (paid, set) = self.set(&by_rack, desk.rack[node]);
+            (cost + paid, node, set)
+        });
+        let (_, requestor, set) = choices.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
+        Some(self.over_racks(requestor, &set))
+    }
+
+    /// The cheapest k helpers, where leaving each rack other than `near` costs once.
+    fn set(&self, by_rack: &[(usize, Vec<(f64, usize)>)], near: usize) -> (f64, Vec<usize>) {
+        let arrival = |rack: usize| self.prices.rise(self.desk, self.desk.rack_down(rack), 0.0, self.bytes);
+        let used = by_rack.iter().map(|(rack, _)| *rack).chain([near]);
+        let cheapest = used.map(arrival).fold(f64::INFINITY, f64::min);
+        let wide = self.k + 1;
+        let mut best = vec![f64::INFINITY; wide];
+        best[0] = 0.0;
+        let mut counts = vec![0; by_rack.len() * wide];
+        for ((rack, helpers), counts) in by_rack.iter().zip(counts.chunks_mut(wide)) {
+            let leave = self.prices.rise(self.desk, self.desk.rack_up(*rack), 0.0, self.bytes) + cheapest;
+            let leave = if *rack == near { 0.0 } else { leave };
+            // From many to few, so that each cost is read before this rack changes it.
+            for taken in (1..wide).rev() {
+                let mut sum = leave;
+                for (more, (cost, _)) in (1..=taken).zip(helpers) {
+                    sum += cost;
+                    if best[taken - more] + sum < best[taken] {
+                        (best[taken], counts[taken]) = (best[taken - more] + sum, more);
+                    }
+                }
+            }
+        }
+        let (mut left, mut set) = (self.k, Vec::with_capacity(self.k));
+        for ((_, helpers), counts) in by_rack.iter().zip(counts.chunks(wide)).rev() {
+            set.extend(helpers[..counts[left]].iter().map(|(_, node)| *node));
+            left -= counts[left];
+        }
+        (best[self.k], set)
+    }
+
+    /// A tree over the set: within each rack as loads demand, and from each rack once to a rack that is connected
+    /// already, where that is cheapest.
+    fn over_racks(&self, requestor: usize, set: &[usize]) -> Tree {
+        let (desk, near) = (self.desk, self.desk.rack[requestor]);
+        let mut racks: Vec<usize> =
+            set.iter().map(|node| desk.rack[*node]).filter(|rack| *rack != near).collect();
+        racks.sort_unstable();
+        racks.dedup();
+        let within = |rack: usize| -> Vec<usize> {
+            set.iter().copied().filter(|node| desk.rack[*node] == rack).collect()
+        };
+        let mut edges = Vec::with_capacity(set.len());
+        let mut children = vec![(requestor, 0)];
+        let own = within(near);
+        if !own.is_empty() {
+            let places = spread(&own, own.len() - 1, (requestor, 1), self.prices.children, self.place);
+            children.extend(&places);
+            edges.extend(crate::optimal::network::Tree::with_children(places, requestor).0);
+            children[0].1 = edges.iter().filter(|(_, to)| *to == requestor).count();
+        }
+        let mut entered: Vec<(usize, usize)> = vec![(near, 0)];
+        for rack in racks {
+            let nodes = within(rack);
+            // Who sends out of the rack is the one whose downlink is cheapest, because it receives.
+            let down = |node: &usize| (self.place)(*node, 0);
+            let Some(gate) = nodes.iter().copied().min_by(|a, b| down(a).total_cmp(&down(b))) else {
+                continue;
+            };
+            let inside: Vec<usize> = nodes.iter().copied().filter(|node| *node != gate).collect();
+            let first = usize::from(!inside.is_empty());
+            let places =
+                spread(&inside, inside.len() - first, (gate, first), self.prices.children, self.place);
+            let below = crate::optimal::network::Tree::with_children(places.clone(), gate).0;
+            let arrive = |(to, count): (usize, usize)| {
+                let into = desk.rack[to];
+                let before = entered.iter().find(|(rack, _)| *rack == into).map_or(0, |(_, count)| *count);
+                let before = before as f64 * self.bytes;
+                (self.place)(to, count) + self.prices.rise(desk, desk.rack_down(into), before, self.bytes)
+            };
+            let best =
+                (0..children.len()).min_by(|a, b| arrive(children[*a]).total_cmp(&arrive(children[*b])));
+            let at = best.unwrap_or(0);
+            let to = children[at].0;
+            edges.push((gate, to));
+            children[at].1 += 1;
+            match entered.iter_mut().find(|(rack, _)| *rack == desk.rack[to]) {
+                Some((_, count)) => *count += 1,
+                None => entered.push((desk.rack[to], 1)),
+            }
+            children.push((gate, below.iter().filter(|(_, to)| *to == gate).count()));
+            children.extend(places);
+            edges.extend(below);
+        }
+        edges.sort_unstable();
+        Tree { requestor, edges }
+    }
+}

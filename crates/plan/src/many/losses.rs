@@ -1,0 +1,62 @@
+//! Lost blocks in the form that the lower bound on the time of a recovery takes ([`super::bound()`]).
+
+use kintsu_dag::BlockIndex;
+
+use super::bound::Loss;
+use super::desk::Desk;
+use super::scene::{LostBlock, Scene};
+
+/// The losses of each stripe that these blocks are of: their possible helpers, or those that the code prescribes, and as
+/// barred nodes those that placement would not give the block. Blocks are one loss, if not two that
+/// have no helper in common.
+/// `None` for codes with sub-blocks, and for blocks that cannot be repaired or placed.
+pub fn losses(scene: &Scene<'_>, blocks: &[LostBlock<'_>]) -> Vec<Option<Vec<Loss>>> {
+    let mut desk = Desk::new(scene, blocks);
+    let mut of = |mates: &[LostBlock<'_>]| match mates {
+        [one, other] if apart(&desk, one, other) => {
+            mates.iter().map(|lost| loss(&mut desk, std::slice::from_ref(lost))).collect()
+        }
+        _ => loss(&mut desk, mates).map(|all| vec![all]),
+    };
+    blocks.chunk_by(|a, b| a.stripe.view.id == b.stripe.view.id).map(&mut of).collect()
+}
+
+/// Whether two blocks of a stripe have no helper in common.
+fn apart(desk: &Desk<'_>, one: &LostBlock<'_>, other: &LostBlock<'_>) -> bool {
+    one.stripe.view.code.w() == 1
+        && matches!(desk.case_of(one, &[one.block, other.block], &|_| 0.0), Ok(None))
+}
+
+fn loss(desk: &mut Desk<'_>, mates: &[LostBlock<'_>]) -> Option<Loss> {
+    let lost = mates.first()?;
+    let view = &lost.stripe.view;
+    let indices: Vec<BlockIndex> = mates.iter().map(|lost| lost.block).collect();
+    let case = |sign: f64| desk.case_of(lost, &indices, &|node| sign * node as f64).ok()?;
+    let mut all = (view.code.w() == 1).then(|| case(1.0))??;
+    if case(-1.0)?.helpers != all.helpers {
+        // Which helpers the code reads depends on the choice. A bound lets it read any that are left.
+        all.helpers = desk.left(lost).into_iter().map(|(node, _)| node).collect();
+    }
+    let mut open = vec![false; desk.ids.len()];
+    let mut homes = Vec::new();
+    for lost in mates {
+        let places = desk.places(lost).ok()?;
+        // One of the others may have to go where this one could, and then this one elsewhere.
+        let may: Vec<usize> = desk.at(&places).collect();
+        let first = *may.first()?;
+        may.into_iter().for_each(|node| open[node] = true);
+        desk.give(lost, first);
+        homes.push(first);
+    }
+    mates.iter().zip(homes).for_each(|(lost, node)| {
+        open[node] = true;
+        desk.take_back(lost, node);
+    });
+    Some(Loss {
+        bytes: lost.bytes(),
+        blocks: mates.len(),
+        k: all.k,
+        helpers: all.helpers.iter().map(|node| desk.ids[*node]).collect(),
+        barred: (0..open.len()).filter(|node| !open[*node]).map(|node| desk.ids[node]).collect(),
+    })
+}

@@ -1,0 +1,287 @@
+//! Assigns helpers and requestors to many stripes together, before any of the repairs runs.
+//!
+//! Requestors are spread by count over the whole recovery: the allowed node with the fewest blocks so far gets the
+//! next one. Helpers are chosen by the [`Schedule`]. The least recently used nodes are not always the least
+//! loaded: a stripe on 13 of 15 nodes leaves three of them out, whenever they were last used. Counting blocks is
+//! better. Further passes over the window, once the needs of all its stripes are known, even out the rest.
+//!
+//! A method may plan trees for the stripes of a window together where rates are known ([`super::together`]).
+//!
+//! The assignment is a preference: a repair that finds a node gone takes another node.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+
+use super::together::together;
+use super::{Recovery, Schedule, last};
+use crate::optimal::SharedTree;
+use crate::repair::helpers_by_preference;
+use crate::repair::rebuild::decode;
+use crate::{Method, PlanError, Repair, StripeView, Topology, place_lost};
+
+/// Further passes over a window that even out the first assignment.
+const REVISIONS: usize = 3;
+
+/// A stripe that waits to be repaired.
+#[derive(Debug, Clone)]
+pub struct DamagedStripe {
+    /// The stripe; blocks that cannot be read have no home.
+    pub view: StripeView,
+    /// The blocks to rebuild.
+    pub lost: Vec<BlockIndex>,
+    /// Nodes that must not get a block of this stripe, besides those that hold one in `view`.
+    pub barred: BTreeSet<NodeId>,
+}
+
+/// The nodes that repair a stripe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    /// Which stripe.
+    pub stripe: StripeId,
+    /// The node that gets each lost block.
+    pub requestors: BTreeMap<BlockIndex, NodeId>,
+    /// The nodes whose blocks are read, as far as that is known before the plan is made.
+    pub helpers: BTreeSet<NodeId>,
+    /// The trees that the slices go along, where they were planned together with those of other stripes. Each repairs
+    /// all the blocks.
+    pub trees: Vec<SharedTree>,
+    /// Where each block has a tree of its own instead.
+    pub own_trees: BTreeMap<BlockIndex, SharedTree>,
+    /// Its place in the order in which the repairs of the window are best started.
+    pub turn: usize,
+    /// The rate at which the window's repairs end together, in bytes of the block a second, if all of them run at
+    /// once. At this rate no link has more than it can carry, and none is idle at the end.
+    pub rate: Option<NonZeroU64>,
+}
+
+impl Assignment {
+    /// Whether it says along which trees the slices go.
+    pub fn has_trees(&self) -> bool {
+        !self.trees.is_empty() || !self.own_trees.is_empty()
+    }
+
+    /// Every node that has a part in the repair.
+    pub fn nodes(&self) -> BTreeSet<NodeId> {
+        self.helpers.iter().chain(self.requestors.values()).copied().collect()
+    }
+
+    /// Whether the repair can use the assigned trees: they lead to its requestor, and every helper still has its
+    /// block and is not `excluded`.
+    pub(super) fn holds(&self, view: &StripeView, wanted: &Repair, excluded: &[BlockIndex]) -> bool {
+        let given = wanted.lost.iter().copied().zip(wanted.requestors.iter().copied());
+        let has = |node: &NodeId| {
+            let at_home = |block: BlockIndex| view.home(block) == Ok(*node) && !wanted.lost.contains(&block);
+            view.indices().any(|block| view.has(block, excluded) && at_home(block))
+        };
+        let planned = wanted.method.row().together && self.has_trees();
+        planned && given.eq(self.requestors.iter().map(|(b, n)| (*b, *n))) && self.helpers.iter().all(has)
+    }
+}
+
+/// The work assigned to each node in one recovery, in blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shares {
+    requested: BTreeMap<NodeId, u64>,
+    helped: BTreeMap<NodeId, u64>,
+}
+
+impl Shares {
+    fn give(&mut self, assignment: &Assignment) {
+        assignment.requestors.values().for_each(|node| *self.requested.entry(*node).or_default() += 1);
+        self.help(&assignment.helpers);
+    }
+
+    fn help(&mut self, helpers: &BTreeSet<NodeId>) {
+        helpers.iter().for_each(|node| *self.helped.entry(*node).or_default() += 1);
+    }
+
+    fn relieve(&mut self, helpers: &BTreeSet<NodeId>) {
+        for node in helpers {
+            self.helped.entry(*node).and_modify(|count| *count -= 1);
+        }
+    }
+}
+
+/// The inputs of one call of [`Recovery::window`].
+pub(super) struct Rules<'a> {
+    pub schedule: Schedule,
+    pub method: Method,
+    pub topology: &'a Topology,
+    /// The fastest link of a node, in bytes a second; 1 where none is known.
+    fastest: u64,
+}
+
+impl Recovery {
+    /// Assigns a window of stripes, in their order. Requestors are those nodes that `topology` calls usable.
+    /// The assignments are kept for [`Recovery::requestors`] and [`Recovery::assign`] until
+    /// [`Recovery::release`]. A stripe gets `Err` where it cannot be repaired or placed; the others go on.
+    pub fn window(
+        &mut self,
+        schedule: Schedule,
+        method: Method,
+        shares: &mut Shares,
+        topology: &Topology,
+        window: &[DamagedStripe],
+    ) -> Vec<Result<Assignment, PlanError>> {
+        let rates = topology.rates.up.values().chain(topology.rates.down.values());
+        let fastest = rates.map(|rate| rate.get()).max().unwrap_or(1);
+        let rules = Rules { schedule, method, topology, fastest };
+        let planned = together(&rules, window);
+        planned.iter().flatten().for_each(|assignment| shares.give(assignment));
+        let mut assigned: Vec<_> = window
+            .iter()
+            .zip(planned)
+            .enumerate()
+            .map(|(turn, (waiting, planned))| {
+                let assignment = match planned {
+                    Some(assignment) => assignment,
+                    None => {
+                        let assignment = self.first(&rules, shares, waiting, turn)?;
+                        shares.give(&assignment);
+                        assignment
+                    }
+                };
+                self.mark(assignment.helpers.iter().copied(), assignment.requestors.values().copied());
+                Ok(assignment)
+            })
+            .collect();
+        if schedule == Schedule::Balanced {
+            for _ in 0..REVISIONS {
+                self.revise(&rules, shares, window, &mut assigned);
+            }
+        }
+        let kept = assigned.iter().flatten().map(|assignment| (assignment.stripe, assignment.clone()));
+        self.assigned.extend(kept);
+        assigned
+    }
+
+    fn first(
+        &self,
+        rules: &Rules<'_>,
+        shares: &Shares,
+        waiting: &DamagedStripe,
+        turn: usize,
+    ) -> Result<Assignment, PlanError> {
+        let chosen = rules.requestors(waiting, shares)?;
+        let requestors = waiting.lost.iter().copied().zip(chosen).collect();
+        let stripe = waiting.view.id;
+        let mut assignment = Assignment {
+            stripe,
+            requestors,
+            helpers: BTreeSet::new(),
+            trees: Vec::new(),
+            own_trees: BTreeMap::new(),
+            turn,
+            rate: None,
+        };
+        assignment.helpers = self.helpers(rules, shares, waiting, &assignment)?;
+        Ok(assignment)
+    }
+
+    /// Lets each stripe choose its helpers again, now that the needs of the later stripes are known.
+    fn revise(
+        &self,
+        rules: &Rules<'_>,
+        shares: &mut Shares,
+        window: &[DamagedStripe],
+        assigned: &mut [Result<Assignment, PlanError>],
+    ) {
+        for (waiting, assignment) in window.iter().zip(assigned) {
+            let Some(assignment) = assignment.as_mut().ok().filter(|assignment| !assignment.has_trees())
+            else {
+                continue;
+            };
+            shares.relieve(&assignment.helpers);
+            if let Ok(helpers) = self.helpers(rules, shares, waiting, assignment) {
+                assignment.helpers = helpers;
+            }
+            shares.help(&assignment.helpers);
+        }
+    }
+
+    fn helpers(
+        &self,
+        rules: &Rules<'_>,
+        shares: &Shares,
+        waiting: &DamagedStripe,
+        assignment: &Assignment,
+    ) -> Result<BTreeSet<NodeId>, PlanError> {
+        let view = &waiting.view;
+        let rank = |node| match rules.schedule {
+            Schedule::Balanced => rules.finish(shares, node),
+            Schedule::Greedy => last(&self.helped, node),
+            _ => view.homes.iter().position(|home| *home == Some(node)).unwrap_or(usize::MAX) as u64,
+        };
+        let requestors = waiting.lost.iter().filter_map(|block| assignment.requestors.get(block)).copied();
+        let wanted =
+            Repair { lost: waiting.lost.clone(), requestors: requestors.collect(), method: rules.method };
+        let preference = helpers_by_preference(view, rules.topology, &wanted, &rank, &[]);
+        if view.code.w() > 1 {
+            // Decoding is expensive for these codes, and most of the remaining blocks take part anyway.
+            return preference.iter().map(|block| view.home(*block)).collect();
+        }
+        let leaves = decode(view, &preference, &wanted.lost)?.leaves();
+        leaves.into_iter().map(|leaf| view.home(view.block_of(leaf))).collect()
+    }
+}
+
+impl Rules<'_> {
+    /// The nodes with the fewest blocks so far relative to the rates of their downlinks, one for each lost block.
+    fn requestors(&self, waiting: &DamagedStripe, shares: &Shares) -> Result<Vec<NodeId>, PlanError> {
+        let mut topology = Cow::Borrowed(self.topology);
+        for node in &waiting.barred {
+            topology.to_mut().nodes.entry(*node).and_modify(|known| known.usable = false);
+        }
+        let mut rank = |node| {
+            let count = last(&shares.requested, node);
+            let down = self.topology.rates.down.get(&node).filter(|_| self.schedule == Schedule::Balanced);
+            self.time(count + 1, down.map(|rate| rate.get()))
+        };
+        place_lost(&waiting.view, &topology, &waiting.lost, &mut rank)
+    }
+
+    /// When a node would finish its work if it helped with one block more. A helper on a path receives and sends
+    /// one block; a requestor receives one.
+    fn finish(&self, shares: &Shares, node: NodeId) -> u64 {
+        let rates = &self.topology.rates;
+        let (helped, requested) = (last(&shares.helped, node) + 1, last(&shares.requested, node));
+        let fetches = if self.method.row().helpers_receive { helped + requested } else { 1 };
+        let up = self.time(helped, rates.up.get(&node).map(|rate| rate.get()));
+        let down = self.time(fetches, rates.down.get(&node).map(|rate| rate.get()));
+        up.max(down)
+    }
+
+    /// Time for this many blocks; the unit depends on the rate of the fastest link.
+    fn time(&self, blocks: u64, rate: Option<u64>) -> u64 {
+        let rate = rate.unwrap_or(self.fastest);
+        (u128::from(blocks) * u128::from(self.fastest) * 1024 / u128::from(rate)) as u64
+    }
+}
+
+/// The usable nodes with room that a recovery with `count` requestors uses: the racks in turn, the emptiest node of each
+/// rack first.
+///
+/// # Errors
+/// `Placement` when there are fewer, or `count` is 0.
+pub fn choose_requestors(topology: &Topology, count: usize) -> Result<BTreeSet<NodeId>, PlanError> {
+    let mut racks: BTreeMap<RackId, Vec<(u64, NodeId)>> = BTreeMap::new();
+    for (id, node) in topology.nodes.iter().filter(|(_, node)| node.usable && node.has_room(1)) {
+        racks.entry(node.rack).or_default().push((node.used_bytes, *id));
+    }
+    let mut order: Vec<(usize, u64, NodeId)> = Vec::new();
+    for nodes in racks.values_mut() {
+        nodes.sort_unstable();
+        order.extend(nodes.iter().enumerate().map(|(turn, &(bytes, node))| (turn, bytes, node)));
+    }
+    order.sort_unstable();
+    if count == 0 || count > order.len() {
+        return Err(PlanError::Placement {
+            expected: format!("1 to {} requestors, as many as there are usable nodes", order.len()),
+            got: count.to_string(),
+        });
+    }
+    Ok(order.into_iter().take(count).map(|(_, _, node)| node).collect())
+}

@@ -1,0 +1,263 @@
+//! What a scheduler of many repairs sees, and what it returns.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
+
+use super::recovery::{Assignment, DamagedStripe};
+use crate::optimal::SharedTree;
+use crate::repair::{along, along_own};
+use crate::traffic::{Loads, Way};
+use crate::{Account, Method, PlanError, Repair, RepairPlan, StripeView, Topology, repair};
+
+/// Repairs that are to end together run a little faster than planned: a link that is said to be slower than it is must not
+/// be idle. It also makes up for what [`Plan::rate_limit`](crate::Plan::rate_limit) keeps for headers.
+const HURRY: f64 = 1.08;
+
+/// The cluster when repairs are planned.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// The nodes. Its rates are the idle part of each link: without foreground traffic and without other repairs. A
+    /// link without a rate counts as fast as the fastest one.
+    pub topology: &'a Topology,
+    /// The idle part of the disks.
+    pub disks: &'a Disks,
+    /// Repairs that were planned before and are not done, each with the bytes of its block that are not repaired
+    /// yet. They count as load, so estimates do not start again from zero.
+    pub underway: &'a [(Planned, u64)],
+}
+
+/// The idle bandwidth of disks, in bytes a second. A disk without an entry is never the bottleneck.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Disks {
+    /// What a node can read.
+    pub read: BTreeMap<NodeId, NonZeroU64>,
+    /// What a node can write.
+    pub write: BTreeMap<NodeId, NonZeroU64>,
+}
+
+/// A lost block that waits to be repaired.
+#[derive(Debug, Clone, Copy)]
+pub struct LostBlock<'a> {
+    /// Its stripe.
+    pub stripe: &'a DamagedStripe,
+    /// Which of the stripe's lost blocks.
+    pub block: BlockIndex,
+}
+
+impl<'a> LostBlock<'a> {
+    /// All lost blocks of these stripes, in order.
+    pub fn all(stripes: &'a [DamagedStripe]) -> Vec<Self> {
+        let of = |stripe: &'a DamagedStripe| stripe.lost.iter().map(move |&block| Self { stripe, block });
+        stripes.iter().flat_map(of).collect()
+    }
+
+    /// Its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.stripe.view.block_len(self.block)
+    }
+}
+
+/// The work of earlier calls, for schedulers that only look back.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// Decides random choices.
+    pub seed: u64,
+    pub(super) clock: u64,
+    /// When each node was last a helper.
+    pub(super) helped: BTreeMap<NodeId, u64>,
+    /// How many blocks each node got.
+    pub(super) requested: BTreeMap<NodeId, u64>,
+}
+
+/// The way that the slices of a repair go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Partial sums along trees; slices are divided among the trees by share.
+    Trees(Vec<SharedTree>),
+    /// The code's own graph, computed at the requestor as far as it is not bound to helpers. The bytes that each
+    /// node sends to another for the whole block.
+    OwnGraph(Vec<(NodeId, NodeId, u64)>),
+    /// None of its own: the block is repaired along with this block of the stripe, whose [`Planned::also`] names it.
+    With(BlockIndex),
+}
+
+/// The planned repair of one block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// The stripe.
+    pub stripe: StripeId,
+    /// The lost block.
+    pub block: BlockIndex,
+    /// Its length.
+    pub bytes: u64,
+    /// The node that gets it.
+    pub requestor: NodeId,
+    /// Who sends to whom.
+    pub route: Route,
+    /// Other lost blocks of the stripe that the same trees repair, each with the node that gets it.
+    pub also: Vec<(BlockIndex, NodeId)>,
+    /// Its place in the order in which the repairs of one call are best started.
+    pub turn: usize,
+}
+
+impl Planned {
+    /// What is sent: sender, receiver, and bytes for each byte of the block.
+    pub fn sends(&self) -> Vec<(NodeId, NodeId, f64)> {
+        match &self.route {
+            Route::Trees(trees) => {
+                let period = trees.iter().map(|tree| f64::from(tree.share)).sum::<f64>().max(1.0);
+                let sends = trees.iter().flat_map(|tree| {
+                    let part = f64::from(tree.share) / period;
+                    let sends = tree.sends(self.requestor, &self.also).into_iter();
+                    sends.map(move |(from, to, blocks)| (from, to, part * blocks as f64))
+                });
+                sends.collect()
+            }
+            Route::With(_) => Vec::new(),
+            Route::OwnGraph(sends) => {
+                let bytes = self.bytes.max(1) as f64;
+                sends.iter().map(|(from, to, sent)| (*from, *to, *sent as f64 / bytes)).collect()
+            }
+        }
+    }
+
+    /// The nodes whose blocks are read.
+    pub fn helpers(&self) -> Vec<NodeId> {
+        let mut helpers: Vec<NodeId> = match &self.route {
+            Route::Trees(trees) => trees.iter().flat_map(|tree| tree.parents.keys().copied()).collect(),
+            Route::OwnGraph(sends) => sends.iter().map(|(from, _, _)| *from).collect(),
+            Route::With(_) => Vec::new(),
+        };
+        helpers.sort_unstable();
+        helpers.dedup();
+        helpers
+    }
+
+    /// Every block that it repairs, with the node that gets it, in the order of the blocks.
+    pub fn goals(&self) -> BTreeMap<BlockIndex, NodeId> {
+        self.also.iter().copied().chain([(self.block, self.requestor)]).collect()
+    }
+
+    /// The placed and proved graph.
+    ///
+    /// # Errors
+    /// As [`repair`], where the stripe has changed since; `Invalid` for a block that is repaired along with another.
+    pub fn plan(&self, view: &StripeView, topology: &Topology) -> Result<RepairPlan, PlanError> {
+        let goals = [(self.block, self.requestor)].into_iter().chain(self.also.iter().copied());
+        let (lost, requestors) = goals.unzip();
+        let wanted = |method| Repair { lost, requestors, method };
+        match &self.route {
+            Route::Trees(trees) => along(view, topology, &wanted(Method::Optimal), trees),
+            Route::OwnGraph(_) => repair(view, topology, &wanted(Method::Conventional), &|_| 0, &[]),
+            Route::With(block) => Err(PlanError::Invalid {
+                what: format!("repair of {} of {}", self.block, self.stripe),
+                expected: "trees of its own".into(),
+                got: format!("those of {block}"),
+            }),
+        }
+    }
+
+    /// The rate, in bytes of the block a second, at which repairs that together take so many seconds end together;
+    /// `None` if no time is known.
+    pub fn rate(&self, seconds: f64) -> Option<NonZeroU64> {
+        (seconds > 0.0).then(|| NonZeroU64::new((self.bytes as f64 / seconds * HURRY) as u64)).flatten()
+    }
+}
+
+/// Seconds until the busiest link has carried these repairs; 0 where no rates are known.
+pub fn seconds<'a>(topology: &Topology, planned: impl IntoIterator<Item = &'a Planned>) -> f64 {
+    let mut loads = Loads::default();
+    for planned in planned {
+        for (from, to, part) in planned.sends() {
+            loads.add(topology, Way::Between(from, to), (planned.bytes as f64 * part) as u64);
+        }
+    }
+    loads.seconds(topology)
+}
+
+impl Assignment {
+    /// What goes along its trees: sender, receiver and blocks. Nothing where it has none.
+    pub fn sends(&self) -> Vec<(NodeId, NodeId, f64)> {
+        let period = self.trees.iter().map(|tree| f64::from(tree.share)).sum::<f64>().max(1.0);
+        let mut goals = self.requestors.iter().map(|(block, node)| (*block, *node));
+        let first = goals.next().map_or(NodeId(0), |(_, node)| node);
+        let also: Vec<_> = goals.collect();
+        let shared = self.trees.iter().flat_map(|tree| {
+            let part = f64::from(tree.share) / period;
+            let sends = tree.sends(first, &also).into_iter();
+            sends.map(move |(from, to, blocks)| (from, to, part * blocks as f64))
+        });
+        let own = self.own_trees.iter().filter_map(|(block, tree)| Some((self.requestors.get(block)?, tree)));
+        let own = own.flat_map(|(requestor, tree)| tree.sends(*requestor, &[]));
+        shared.chain(own.map(|(from, to, blocks)| (from, to, blocks as f64))).collect()
+    }
+
+    /// The plan along its trees.
+    ///
+    /// # Errors
+    /// As [`repair`], where the stripe has changed since.
+    pub(super) fn plan(
+        &self,
+        view: &StripeView,
+        topology: &Topology,
+        wanted: &Repair,
+    ) -> Result<RepairPlan, PlanError> {
+        match self.own_trees.is_empty() {
+            true => along(view, topology, wanted, &self.trees),
+            false => along_own(view, topology, wanted, &self.own_trees),
+        }
+    }
+
+    /// The form in which [`crate::Recovery`] keeps the repair of a stripe: the planned repairs of all its lost blocks,
+    /// which end with others in so many seconds, 0 where that is not known. `None` for no repairs.
+    pub fn of(planned: &[Planned], seconds: f64) -> Option<Self> {
+        let first = planned.first()?;
+        let own: Vec<&Planned> =
+            planned.iter().filter(|planned| !matches!(planned.route, Route::With(_))).collect();
+        let of = |planned: &Planned| match &planned.route {
+            Route::Trees(trees) => trees.clone(),
+            _ => Vec::new(),
+        };
+        let (mut trees, mut own_trees) = (Vec::new(), BTreeMap::new());
+        match &own[..] {
+            [only] => trees = of(only),
+            _ => {
+                let single =
+                    |planned: &&Planned| Some((planned.block, <[_; 1]>::try_from(of(planned)).ok()?));
+                let all: Option<Vec<_>> = own.iter().map(single).collect();
+                own_trees.extend(all.into_iter().flatten().map(|(block, [tree])| (block, tree)));
+            }
+        }
+        let planned_ahead = !trees.is_empty() || !own_trees.is_empty();
+        let rate = own.first().filter(|_| planned_ahead).and_then(|planned| planned.rate(seconds));
+        Some(Self {
+            stripe: first.stripe,
+            requestors: planned.iter().map(|planned| (planned.block, planned.requestor)).collect(),
+            helpers: planned.iter().flat_map(Planned::helpers).collect(),
+            trees,
+            own_trees,
+            turn: own.iter().map(|planned| planned.turn).min().unwrap_or_default(),
+            rate,
+        })
+    }
+}
+
+/// The repair of a block by the code's own graph at this requestor.
+///
+/// # Errors
+/// As [`repair`].
+pub(super) fn own_graph(
+    lost: &LostBlock<'_>,
+    topology: &Topology,
+    requestor: NodeId,
+) -> Result<Planned, PlanError> {
+    let (view, bytes) = (&lost.stripe.view, lost.bytes());
+    let wanted = Repair { lost: vec![lost.block], requestors: vec![requestor], method: Method::Conventional };
+    let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
+    let account = Account::of(&planned.plan, topology, bytes)?;
+    let sends = account.links.iter().map(|link| (link.from, link.to, link.bytes)).collect();
+    let route = Route::OwnGraph(sends);
+    Ok(Planned { stripe: view.id, block: lost.block, bytes, requestor, route, also: Vec::new(), turn: 0 })
+}

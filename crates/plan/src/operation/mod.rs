@@ -1,0 +1,12 @@
+//! The plans of operations other than repair: `read` (normal and degraded), `write` (a put, and encoding where the
+//! data is), `copy` (a block to another node), `probe` (measuring a link).
+
+mod copy;
+mod probe;
+mod read;
+mod write;
+
+pub use copy::copy;
+pub use probe::{PROBE, probe};
+pub use read::{read, read_by};
+pub use write::{encode_offline, encode_online, write_plain};

@@ -1,0 +1,198 @@
+//! The trees of one repair: a good first guess, the best trees by [`super::lp`], and their shares of the slices as
+//! whole numbers.
+
+use std::collections::BTreeMap;
+
+use kintsu_dag::{BlockIndex, NodeId};
+
+use super::lp::{pack, thin};
+use super::network::{Network, Tree};
+use crate::Topology;
+
+/// The trees that are kept reach at least this part of the rate of all trees.
+const KEPT: f64 = 0.997;
+
+/// The rounded shares reach at least this part of the rate of the kept trees, if a period up to [`MAX_PERIOD`]
+/// allows it.
+const ROUNDED: f64 = 0.995;
+
+/// The largest sum of the shares.
+const MAX_PERIOD: u32 = 1000;
+
+/// Repair trees with shares of the slices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forest {
+    /// Each tree with its share.
+    pub trees: Vec<SharedTree>,
+    /// Bytes of each repaired block a second; infinite where nothing is known to limit it.
+    pub rate: f64,
+    /// The rate that no trees can beat. Not known (infinite) where several blocks are repaired together.
+    pub bound: f64,
+}
+
+/// A repair tree, and how many slices of each period go along it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedTree {
+    /// Each helper and the node that it sends to; `None` for the requestor.
+    pub parents: BTreeMap<NodeId, Option<NodeId>>,
+    /// Slices of each period that go along this tree. A period is the sum of all shares.
+    pub share: u32,
+}
+
+impl SharedTree {
+    /// What goes along the tree for each slice: sender, receiver and how many slices. The requestor gets one lost block;
+    /// the others, if several blocks are repaired together, go to the nodes of `also`. A helper sends a sum for each
+    /// lost block, or what it has, where that is less. What one helper computes whole, it sends to whom it belongs.
+    pub fn sends(&self, requestor: NodeId, also: &[(BlockIndex, NodeId)]) -> Vec<(NodeId, NodeId, usize)> {
+        let up = |(from, to): (&NodeId, &Option<NodeId>)| (*from, to.unwrap_or(requestor), 1);
+        let mut sends: Vec<(NodeId, NodeId, usize)> = self.parents.iter().map(up).collect();
+        if also.is_empty() {
+            return sends;
+        }
+        let (blocks, mut sizes) = (also.len() + 1, BTreeMap::new());
+        for node in self.parents.keys() {
+            let way = std::iter::successors(Some(*node), |node| self.parents.get(node).copied().flatten());
+            way.take(self.parents.len()).for_each(|node| *sizes.entry(node).or_insert(0) += 1);
+        }
+        for (from, _, count) in &mut sends {
+            *count = sizes.get(from).copied().unwrap_or(1).min(blocks);
+        }
+        let tops: Vec<usize> = (0..sends.len()).filter(|at| sends[*at].1 == requestor).collect();
+        let center = match tops[..] {
+            [top] if sends[top].2 == blocks => {
+                sends[top].2 = 1;
+                sends[top].0
+            }
+            _ => requestor,
+        };
+        sends.extend(also.iter().map(|(_, node)| (center, *node, 1)));
+        sends
+    }
+}
+
+/// The best trees over `k` of the helpers each, as few as come near the bound. Where rates do not decide, earlier
+/// helpers are preferred; so where all links are equal the result is one chain over the first k. `None` for fewer
+/// than k helpers, no requestor or k of zero.
+///
+/// Reaches 0.99 of the bound wherever only the nodes' own links have rates. With racks or rates of pairs the same
+/// holds for up to some thousands of sets of k helpers; with more sets, the result is the best that a local search
+/// finds.
+pub fn forest(topology: &Topology, helpers: &[NodeId], requestors: &[NodeId], k: usize) -> Option<Forest> {
+    if k == 0 || helpers.len() < k || requestors.is_empty() {
+        return None;
+    }
+    let network = Network::of(topology, helpers, requestors, k);
+    let packing = pack(&network, guesses(&network))?;
+    let few = thin(&network, &packing, KEPT);
+    let (shares, rate) = shares(&network, &few.trees);
+    let node = |number: usize| network.helpers.get(number).copied();
+    let trees = few.trees.iter().zip(shares).filter(|(_, share)| *share > 0).map(|((tree, _), share)| {
+        let parents = tree.0.iter().filter_map(|(from, to)| Some((node(*from)?, node(*to)))).collect();
+        SharedTree { parents, share }
+    });
+    Some(Forest { trees: trees.collect(), rate, bound: packing.bound.max(rate) })
+}
+
+/// Chains in which each helper takes part as long as it can at the best rate. Bars of these lengths are laid one
+/// after the other around a circle, k times round; each section of the circle is then a set of k helpers
+/// (McNaughton's rule). Where links are equal in both directions these are already the best trees. The list also
+/// has the star, and each chain reversed.
+pub(crate) fn guesses(network: &Network) -> Vec<Tree> {
+    let (m, k) = (network.requestor(), network.k);
+    let mut order: Vec<usize> = (0..m).collect();
+    let worth = |i: &usize| network.ends[*i].up.min(network.ends[*i].down);
+    order.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+    let mut chains: Vec<Vec<usize>> = vec![order[..k].to_vec()];
+    let rate = network.nodes_bound;
+    if rate.is_finite() && rate > 0.0 {
+        chains.extend(around_the_circle(network, &order, rate));
+    }
+    let mut trees: Vec<Tree> = Vec::new();
+    for mut path in chains {
+        path_order(network, &mut path);
+        trees.push(Tree::chain(&path, m));
+        if network.own.is_none() && network.blocks == 1 {
+            trees.push(Tree::with_children(path.iter().map(|helper| (*helper, 0)).collect(), m));
+        }
+        path.reverse();
+        trees.push(Tree::chain(&path, m));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    trees.retain(|tree| seen.insert(tree.clone()));
+    trees
+}
+
+fn around_the_circle(network: &Network, order: &[usize], rate: f64) -> Vec<Vec<usize>> {
+    let mut at = 0.0;
+    let mut bars = Vec::new();
+    for &helper in order {
+        let up = network.ends[helper].up / network.blocks as f64;
+        let len = up.min(rate).min(network.k as f64 * rate - at);
+        bars.push((helper, at, at + len));
+        at += len;
+    }
+    let mut cuts: Vec<f64> = bars.iter().map(|(_, _, end)| end % rate).chain([0.0, rate]).collect();
+    cuts.sort_by(f64::total_cmp);
+    let parts = cuts.windows(2).filter(|cut| cut[1] - cut[0] > 1e-9 * rate);
+    let sets = parts.map(|cut| {
+        let middle = (cut[0] + cut[1]) / 2.0;
+        let turns = (0..network.k).map(|turn| middle + turn as f64 * rate);
+        turns
+            .filter_map(|x| bars.iter().find(|(_, from, to)| (*from..*to).contains(&x)))
+            .map(|bar| bar.0)
+            .collect()
+    });
+    let whole =
+        |set: &Vec<usize>| set.len() == network.k && (1..set.len()).all(|i| !set[..i].contains(&set[i]));
+    sets.filter(whole).collect()
+}
+
+/// Orders the path rack by rack, the requestor's rack last; the helper that can receive least goes first.
+fn path_order(network: &Network, path: &mut [usize]) {
+    let near = network.racks[network.requestor()];
+    let crowd = |i: usize| path.iter().filter(|other| network.racks[**other] == network.racks[i]).count();
+    let crowds: Vec<usize> = (0..network.requestor()).map(crowd).collect();
+    path.sort_by(|&a, &b| {
+        let key = |i: usize| (network.racks[i] == near, crowds[i], network.racks[i]);
+        key(a).cmp(&key(b)).then(network.ends[a].down.total_cmp(&network.ends[b].down)).then(a.cmp(&b))
+    });
+}
+
+/// Whole shares in proportion to the weights, and the rate that they reach. Takes the smallest period that reaches
+/// [`ROUNDED`].
+fn shares(network: &Network, trees: &[(Tree, f64)]) -> (Vec<u32>, f64) {
+    let loads: Vec<Vec<(usize, f64)>> = trees.iter().map(|(tree, _)| network.load(tree)).collect();
+    let rate = |shares: &[u32]| {
+        let mut link = vec![0.0; network.capacity.len()];
+        for (load, share) in loads.iter().zip(shares) {
+            load.iter().for_each(|(l, part)| link[*l] += part * f64::from(*share));
+        }
+        let period: u32 = shares.iter().sum();
+        let loaded = link.iter().zip(&network.capacity).filter(|(load, _)| **load > 0.0);
+        loaded.map(|(load, capacity)| capacity / load * f64::from(period)).fold(f64::INFINITY, f64::min)
+    };
+    let whole: f64 = trees.iter().map(|(_, weight)| weight).sum();
+    let mut best = (vec![1; trees.len()], 0.0);
+    for period in 1..=MAX_PERIOD {
+        let shares = rounded(trees, whole, period);
+        let reached = rate(&shares);
+        if reached > best.1 {
+            best = (shares, reached);
+        }
+        if best.1 >= ROUNDED * whole {
+            break;
+        }
+    }
+    best
+}
+
+/// Shares of this period, by the largest remainders.
+fn rounded(trees: &[(Tree, f64)], whole: f64, period: u32) -> Vec<u32> {
+    let exact: Vec<f64> = trees.iter().map(|(_, weight)| weight / whole * f64::from(period)).collect();
+    let mut shares: Vec<u32> = exact.iter().map(|share| share.floor() as u32).collect();
+    let mut by_rest: Vec<usize> = (0..trees.len()).collect();
+    by_rest.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()).then(a.cmp(b)));
+    let missing = period.saturating_sub(shares.iter().sum());
+    by_rest.into_iter().take(missing as usize).for_each(|tree| shares[tree] += 1);
+    shares
+}

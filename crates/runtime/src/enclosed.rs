@@ -1,0 +1,153 @@
+//! Slice streams that are enclosed in the call that starts their receiver's programs.
+//!
+//! A connection for a few kilobytes costs more than the bytes. If a client's programs wait for nobody and send
+//! little, they run first, and what they send is collected here: the same frames that a connection would carry,
+//! from the first slice to `End`. The conductor puts them into the `run` calls of their receivers, whose executors
+//! read them as if they had come over connections.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use kintsu_dag::{NodeId, Task};
+use kintsu_plan::Program;
+use kintsu_wire::frame::{HEADER_BYTES, Header, Kind, bare};
+use kintsu_wire::message::EnclosedStream;
+
+use crate::script::part_bytes;
+use crate::slice::Slice;
+
+/// Most bytes of the frames that one call encloses: they fit into the first window of an HTTP/2 stream (64 KiB), so
+/// the call does not wait for its receiver.
+const MOST_BYTES: u64 = 48 << 10;
+
+/// The streams of a run that need no connection.
+#[derive(Debug, Clone, Default)]
+pub struct Enclosed {
+    /// Those that came with the call.
+    came: Vec<EnclosedStream>,
+    /// Where all streams that leave are collected.
+    leaving: Option<Leaving>,
+}
+
+impl Enclosed {
+    /// These came with the call that starts the run.
+    pub fn with(came: Vec<EnclosedStream>) -> Self {
+        Self { came, leaving: None }
+    }
+
+    /// Whatever the run sends is collected by `leaving`.
+    pub(crate) fn collected_by(leaving: Leaving) -> Self {
+        Self { came: Vec::new(), leaving: Some(leaving) }
+    }
+
+    /// The frames of a stream that came with the call.
+    pub(crate) fn frames(&self, lane: u16, from: NodeId) -> Option<Bytes> {
+        self.came.iter().find(|stream| (stream.lane, stream.from) == (lane, from)).map(|s| s.frames.clone())
+    }
+
+    pub(crate) fn leaving(&self) -> Option<Leaving> {
+        self.leaving.clone()
+    }
+
+    /// A stream that none of the programs fetches, or that came twice.
+    pub(crate) fn stray(&self, programs: &[Program]) -> Option<(u16, NodeId)> {
+        let fetched = |stream: &EnclosedStream| {
+            let fetches = |task: &Task| matches!(task, Task::Fetch { from, .. } if *from == stream.from);
+            programs.iter().any(|program| program.lane == stream.lane && program.tasks.iter().any(fetches))
+        };
+        let names: Vec<_> = self.came.iter().map(|stream| (stream.lane, stream.from)).collect();
+        let twice = (1..names.len()).find(|at| names[..*at].contains(&names[*at])).map(|at| names[at]);
+        twice.or_else(|| self.came.iter().find(|s| !fetched(s)).map(|s| (s.lane, s.from)))
+    }
+}
+
+/// Collects the streams that a run sends. Clones collect into the same place.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Leaving(Arc<Mutex<BTreeMap<(NodeId, u16), BytesMut>>>);
+
+impl Leaving {
+    /// Adds a slice to a stream.
+    pub fn add(&self, to: NodeId, header: &Header, slice: &Slice) {
+        let mut streams = self.streams();
+        let frames = streams.entry((to, header.lane)).or_default();
+        frames.extend_from_slice(&header.encode());
+        if header.payload_bytes() > 0 {
+            frames.extend_from_slice(slice.as_ref());
+        }
+    }
+
+    /// Ends a stream.
+    pub fn end(&self, to: NodeId, lane: u16) {
+        self.streams().entry((to, lane)).or_default().extend_from_slice(&bare(Kind::End, lane));
+    }
+
+    /// What was collected for a node.
+    pub fn take(&self, to: NodeId, from: NodeId) -> Vec<EnclosedStream> {
+        let of_node = |(node, _): &(NodeId, u16), _: &mut BytesMut| *node == to;
+        let taken: Vec<_> = self.streams().extract_if(.., of_node).collect();
+        taken
+            .into_iter()
+            .map(|((_, lane), frames)| EnclosedStream { lane, from, frames: frames.freeze() })
+            .collect()
+    }
+
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<(NodeId, u16), BytesMut>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether what these programs of one node send can be enclosed: they wait for nobody, and send little to each node.
+pub(crate) fn fits(programs: &[Program]) -> bool {
+    let mut bytes: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for program in programs {
+        let window = &program.window;
+        let waits = program.tasks.iter().any(|task| matches!(task, Task::Fetch { .. }));
+        let long = window.end.saturating_sub(window.start) > MOST_BYTES * u64::from(window.w.max(1));
+        if waits || long || program.serial || program.rate.is_some() {
+            return false;
+        }
+        let frame = |step: Range<u64>| (part_bytes(window, step.end - step.start) + HEADER_BYTES) as u64;
+        let stream: u64 = window.steps().map(frame).sum();
+        for (_, to) in &program.sends {
+            *bytes.entry(*to).or_insert(0) += stream;
+        }
+    }
+    bytes.values().all(|bytes| *bytes <= MOST_BYTES) && !bytes.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_dag::Vertex;
+    use kintsu_plan::{RunId, Window};
+
+    use super::*;
+
+    fn program(bytes: u64, sends: u32) -> Program {
+        Program {
+            job: RunId(1),
+            lane: 0,
+            node: NodeId::CLIENT,
+            window: Window::whole(0, bytes, 4096, 1),
+            tasks: vec![Task::Load { vertex: Vertex(0) }],
+            sends: (0..sends).map(|to| (Vertex(0), NodeId(to))).collect(),
+            blocks: Vec::new(),
+            peers: Vec::new(),
+            resume_key: 0,
+            serial: false,
+            rate: None,
+        }
+    }
+
+    #[test]
+    fn only_short_streams_of_those_who_wait_for_nobody_are_enclosed() {
+        assert!(fits(&[program(4096, 4)]) && fits(&[program(40_000, 14)]));
+        assert!(!fits(&[program(MOST_BYTES, 1)]) && !fits(&[program(u64::MAX / 8, 1)]));
+        assert!(!fits(&[program(40_000, 1), program(40_000, 1)]), "two lanes to one node");
+        assert!(!fits(&[program(4096, 0)]) && !fits(&[]));
+        assert!(!fits(&[Program { serial: true, ..program(4096, 1) }]));
+        let fetch = Task::Fetch { vertex: Vertex(1), from: NodeId(1) };
+        assert!(!fits(&[Program { tasks: vec![fetch], ..program(4096, 1) }]));
+    }
+}

@@ -1,0 +1,207 @@
+//! Recovery by the schedulers of [`kintsu_plan::many`]: their plans played as flows.
+//!
+//! All bandwidth is idle and stays as it is, so nothing is re-scheduled here.
+
+use std::collections::BTreeSet;
+
+use kintsu_dag::NodeId;
+use kintsu_plan::many::{
+    Disks, History, Loss, LostBlock, Planned, Route, Scene, Scheduler, bound, losses, seconds,
+};
+use kintsu_plan::{DamagedStripe, Plan, Topology};
+use serde::Serialize;
+
+use crate::cluster::{Cluster, LostStripe};
+use crate::fluid::{Limits, play};
+use crate::job::{Grain, RepairModel};
+use crate::recovery::{Options, grain, requestors};
+use crate::{Network, SimError};
+
+/// Stripes that are planned together.
+const WINDOW: usize = 4096;
+
+/// The result of a recovery.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Recovered {
+    /// The name of the scheduler.
+    pub scheduler: &'static str,
+    /// From the start to the end of the last repair.
+    pub seconds: f64,
+    /// Seconds until the busiest link would have carried its load, if it were never idle.
+    pub busiest_seconds: f64,
+    /// Blocks that were repaired.
+    pub blocks: usize,
+    /// Blocks moved between nodes, for each lost block.
+    pub moved_per_block: f64,
+    /// The part of `moved_per_block` that crossed racks.
+    pub across_racks_per_block: f64,
+}
+
+/// The repairs that a scheduler plans for the blocks that were lost with the failed nodes.
+#[derive(Debug)]
+pub struct Scheduled<'a> {
+    cluster: &'a Cluster,
+    topology: Topology,
+    scheduler: &'static Scheduler,
+    jobs: Vec<RepairModel>,
+    /// The same at the rates at which all of them end together; empty if the scheduler leaves that to the links.
+    paced: Vec<RepairModel>,
+    busiest: f64,
+    blocks: usize,
+}
+
+/// Plans the repairs.
+///
+/// # Errors
+/// `Plan` when a block cannot be repaired; `Invalid` for options out of range.
+pub fn schedule<'a>(
+    cluster: &'a Cluster,
+    failed: &BTreeSet<NodeId>,
+    lost: &[LostStripe],
+    scheduler: &'static Scheduler,
+    options: &Options,
+) -> Result<Scheduled<'a>, SimError> {
+    options.overheads.check()?;
+    if options.requestors == Some(0) {
+        return Err(SimError::invalid("requestors", "1 or more", 0));
+    }
+    let topology = without(cluster, failed);
+    let network = Network::new(&topology, &options.overheads);
+    let narrow = narrow(&topology, options);
+    let mut planner = Planner { topology: &topology, narrow, scheduler, history: History::default() };
+    let (mut jobs, mut paced, mut loads) = (Vec::new(), Vec::new(), vec![0.0; network.capacity().len()]);
+    for window in lost.chunks(WINDOW) {
+        let stripes: Vec<DamagedStripe> = window.iter().map(|stripe| cluster.waiting(stripe)).collect();
+        let planned = planner.plan(&stripes)?;
+        let together = seconds(&topology, planned.iter().map(|(_, planned)| planned));
+        for (at, planned) in &planned {
+            let plan = planned.plan(&stripes[*at].view, &topology)?.plan;
+            let overheads = &options.overheads;
+            let grain = grain(&plan, scheduler.whole_blocks, options, cluster.block_bytes)?;
+            let load = RepairModel::of(
+                &plan,
+                &network,
+                &topology,
+                cluster.block_bytes,
+                Grain::Slices(1),
+                overheads,
+            )?;
+            for flow in load.stages.iter().flat_map(|stage| &stage.flows) {
+                flow.uses.iter().for_each(|link| loads[link.link as usize] += flow.bytes * link.weight);
+            }
+            let model =
+                |plan| RepairModel::of(plan, &network, &topology, cluster.block_bytes, grain, overheads);
+            jobs.push(model(&plan)?);
+            if scheduler.ends_together && lost.len() <= WINDOW {
+                let plan = Plan { rate: planned.rate(together), rate_limited: true, ..plan.clone() };
+                paced.push(model(&plan)?);
+            }
+        }
+    }
+    let blocks = lost.iter().map(|stripe| stripe.lost().len()).sum();
+    let seconds = loads.iter().zip(network.capacity()).map(|(load, rate)| load / rate);
+    let busiest = seconds.fold(0.0, f64::max);
+    Ok(Scheduled { cluster, topology, scheduler, jobs, paced, busiest, blocks })
+}
+
+/// A time in seconds that no recovery beats which keeps the rules of placement and, where the code prescribes helpers,
+/// reads these. `None` for codes with sub-blocks.
+pub fn least_seconds(
+    cluster: &Cluster,
+    failed: &BTreeSet<NodeId>,
+    lost: &[LostStripe],
+    options: &Options,
+) -> Option<f64> {
+    let topology = without(cluster, failed);
+    let narrow = narrow(&topology, options);
+    let disks = Disks::default();
+    let stripes: Vec<DamagedStripe> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
+    let blocks = LostBlock::all(&stripes);
+    let [near, far] = [&narrow, &topology]
+        .map(|topology| losses(&Scene { topology, disks: &disks, underway: &[] }, &blocks).into_iter());
+    let all: Vec<Vec<Loss>> = near.zip(far).map(|(near, far)| near.or(far)).collect::<Option<_>>()?;
+    let all = all.concat();
+    let usable = topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id);
+    Some(bound(&all, &usable.collect::<Vec<_>>(), &topology))
+}
+
+/// The nodes without those that failed.
+fn without(cluster: &Cluster, failed: &BTreeSet<NodeId>) -> Topology {
+    let mut topology = cluster.topology.clone();
+    topology.nodes.iter_mut().for_each(|(id, node)| node.usable &= !failed.contains(id));
+    topology
+}
+
+/// With only the wanted requestors usable.
+fn narrow(topology: &Topology, options: &Options) -> Topology {
+    let getters: BTreeSet<NodeId> = requestors(topology, options.requestors).into_iter().collect();
+    let mut narrow = topology.clone();
+    narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= getters.contains(id));
+    narrow
+}
+
+impl Scheduled<'_> {
+    /// Plays the repairs in their order, at most `at_once` at one time. If all of them run at once, they are paced where the
+    /// scheduler wants it.
+    ///
+    /// # Errors
+    /// `Invalid` for 0 at once.
+    pub fn play(&self, options: &Options, at_once: usize) -> Result<Recovered, SimError> {
+        let network = Network::new(&self.topology, &options.overheads);
+        let limits = Limits { at_once, per_node: options.per_node, tolerance: 0.0 };
+        let paced = !self.paced.is_empty() && at_once >= self.jobs.len();
+        let jobs = if paced { &self.paced } else { &self.jobs };
+        let played = play(&network, jobs.iter().cloned().map(Ok), &limits, &mut |_| {})?;
+        let repaired = (self.blocks as u64 * self.cluster.block_bytes).max(1) as f64;
+        Ok(Recovered {
+            scheduler: self.scheduler.name,
+            seconds: played.seconds,
+            busiest_seconds: self.busiest,
+            blocks: self.blocks,
+            moved_per_block: played.traffic.moved / repaired,
+            across_racks_per_block: played.traffic.across_racks / repaired,
+        })
+    }
+
+    /// The number of repairs.
+    pub fn repairs(&self) -> usize {
+        self.jobs.len()
+    }
+}
+
+struct Planner<'a> {
+    topology: &'a Topology,
+    /// With only the wanted requestors usable.
+    narrow: Topology,
+    scheduler: &'static Scheduler,
+    history: History,
+}
+
+impl Planner<'_> {
+    /// The repairs in the order in which they start, each with the number of its stripe. A block that none of the
+    /// requestors may get goes to any node.
+    fn plan(&mut self, stripes: &[DamagedStripe]) -> Result<Vec<(usize, Planned)>, SimError> {
+        let disks = Disks::default();
+        let blocks = LostBlock::all(stripes);
+        let scene = Scene { topology: &self.narrow, disks: &disks, underway: &[] };
+        let made = self.scheduler.plan(&scene, &mut self.history, &blocks);
+        let number =
+            |lost: &LostBlock<'_>| stripes.iter().position(|stripe| stripe.view.id == lost.stripe.view.id);
+        let (mut all, mut left): (Vec<(usize, Planned)>, Vec<LostBlock<'_>>) = Default::default();
+        for (lost, made) in blocks.iter().zip(made) {
+            match (made, number(lost)) {
+                (Ok(planned), Some(at)) => all.push((at, planned)),
+                _ => left.push(*lost),
+            }
+        }
+        let underway: Vec<(Planned, u64)> =
+            all.iter().map(|(_, planned)| (planned.clone(), planned.bytes)).collect();
+        let scene = Scene { topology: self.topology, disks: &disks, underway: &underway };
+        for (lost, made) in left.iter().zip(self.scheduler.plan(&scene, &mut self.history, &left)) {
+            all.extend(number(lost).zip(Some(made?)));
+        }
+        all.retain(|(_, planned)| !matches!(planned.route, Route::With(_)));
+        all.sort_by_key(|(_, planned)| planned.turn);
+        Ok(all)
+    }
+}
