@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use assemble::ProgramContext;
 pub use predict::predicted;
 pub use proved::Proved;
-pub(crate) use proved::{carried, proved};
+pub(crate) use proved::{carried, proved, proved_update};
 pub use slice_size::slice_bytes;
 
 /// The id of one attempt at one operation. It names the streams between the nodes and is never reused.

@@ -80,3 +80,54 @@ pub(crate) fn proved(
     }
     Ok(Plan::new(lanes.into_iter().map(|placed| Lane { placed: Proved(placed), share: 1 }).collect()))
 }
+
+/// The plans of an update: graphs over deltas, in which all data symbols but the `dirty` ones are zero. Proves each
+/// graph, and checks that the leaves are dirty symbols, and that together they compute each parity symbol that
+/// depends on them and has a home exactly once, and add it to the block there.
+///
+/// # Errors
+/// `Graph` if a graph does not pass.
+pub(crate) fn proved_update(
+    view: &StripeView,
+    graphs: Vec<Placed>,
+    dirty: &[Vertex],
+) -> Result<Vec<Plan>, PlanError> {
+    let mut deltas = view.code.generator().clone();
+    for row in 0..deltas.rows() {
+        let of_row = deltas.row_mut(row).iter_mut().enumerate();
+        of_row.filter(|(column, _)| !dirty.contains(&Vertex(*column as u32))).for_each(|(_, coef)| *coef = 0);
+    }
+    let data = (view.code.k() * view.code.w()) as u32;
+    let follows = |symbol: &Vertex| {
+        let block = view.block_of(*symbol);
+        view.has(block, &[]) && deltas.row(symbol.0 as usize).iter().any(|coef| *coef != 0)
+    };
+    let mut expected: Vec<Vertex> = (data..deltas.rows() as u32).map(Vertex).filter(follows).collect();
+    let mut got: Vec<Vertex> = Vec::new();
+    for placed in &graphs {
+        placed.graph.prove(&deltas)?;
+        let strangers: Vec<_> =
+            placed.graph.leaves().into_iter().filter(|leaf| !dirty.contains(leaf)).collect();
+        if !strangers.is_empty() {
+            return Err(wrong("leaves of an update", format!("some of {dirty:?}"), format!("{strangers:?}")));
+        }
+        let home = |symbol: &Vertex| Some((view.home(view.block_of(*symbol)).ok()?, Sink::BlockXor));
+        let targets = placed.graph.targets();
+        let persisted = placed.persist_at.iter().all(|(symbol, at)| home(symbol) == Some(*at));
+        if !persisted || !targets.iter().eq(placed.persist_at.keys()) {
+            let got = format!("{:?}", placed.persist_at);
+            return Err(wrong("sinks of an update", format!("{targets:?}, each added at its home"), got));
+        }
+        got.extend(targets);
+    }
+    got.sort_unstable();
+    expected.sort_unstable();
+    if got != expected {
+        return Err(wrong("targets of an update", format!("{expected:?}"), format!("{got:?}")));
+    }
+    Ok(graphs.into_iter().map(|placed| Plan::new(vec![Lane { placed: Proved(placed), share: 1 }])).collect())
+}
+
+fn wrong(what: &str, expected: String, got: String) -> PlanError {
+    PlanError::Graph(DagError::Invalid { what: what.into(), expected, got })
+}

@@ -276,7 +276,14 @@ impl Machine {
                 let target = match sink {
                     Sink::Client => self.returned.entry(index).or_default(),
                     Sink::Block => self.disks.entry((program.node, index)).or_default(),
-                    Sink::BlockXor | Sink::Nothing => panic!("no plan here updates or measures"),
+                    Sink::BlockXor => {
+                        let stored =
+                            self.disks.get_mut(&(program.node, index)).expect("there is a block to add to");
+                        let added = stored[from..to].iter_mut().zip(&runner.present[vertex]);
+                        added.for_each(|(byte, delta)| *byte ^= delta);
+                        return true;
+                    }
+                    Sink::Nothing => panic!("no plan here measures"),
                 };
                 assert_eq!(*sink == Sink::Client, program.node.is_client());
                 if target.len() < to {
