@@ -82,8 +82,8 @@ pub(crate) fn proved(
 }
 
 /// The plans of an update: graphs over deltas, in which all data symbols but the `dirty` ones are zero. Proves each
-/// graph, and checks that the leaves are dirty symbols, and that together they compute each parity symbol that
-/// depends on them and has a home exactly once, and add it to the block there.
+/// graph, and checks that the leaves are dirty symbols, and that together they add, at home and exactly once, to each
+/// dirty symbol and to each parity symbol that depends on them.
 ///
 /// # Errors
 /// `Graph` if a graph does not pass.
@@ -102,7 +102,9 @@ pub(crate) fn proved_update(
         let block = view.block_of(*symbol);
         view.has(block, &[]) && deltas.row(symbol.0 as usize).iter().any(|coef| *coef != 0)
     };
-    let mut expected: Vec<Vertex> = (data..deltas.rows() as u32).map(Vertex).filter(follows).collect();
+    let parities = (data..deltas.rows() as u32).map(Vertex).filter(follows);
+    let at_home = dirty.iter().copied().filter(|symbol| view.has(view.block_of(*symbol), &[]));
+    let mut expected: Vec<Vertex> = at_home.chain(parities).collect();
     let mut got: Vec<Vertex> = Vec::new();
     for placed in &graphs {
         placed.graph.prove(&deltas)?;
@@ -111,19 +113,22 @@ pub(crate) fn proved_update(
         if !strangers.is_empty() {
             return Err(wrong("leaves of an update", format!("some of {dirty:?}"), format!("{strangers:?}")));
         }
-        let home = |symbol: &Vertex| Some((view.home(view.block_of(*symbol)).ok()?, Sink::BlockXor));
         let targets = placed.graph.targets();
-        let persisted = placed.persist_at.iter().all(|(symbol, at)| home(symbol) == Some(*at));
-        if !persisted || !targets.iter().eq(placed.persist_at.keys()) {
-            let got = format!("{:?}", placed.persist_at);
-            return Err(wrong("sinks of an update", format!("{targets:?}, each added at its home"), got));
+        let right = |(symbol, at): (&Vertex, &(NodeId, Sink))| {
+            let home = view.home(view.block_of(*symbol)).map(|home| (home, Sink::BlockXor));
+            home.as_ref() == Ok(at) && (targets.contains(symbol) || dirty.contains(symbol))
+        };
+        let all = targets.iter().all(|target| placed.persist_at.contains_key(target));
+        if !all || !placed.persist_at.iter().all(right) {
+            let expected = format!("{targets:?} and dirty ones, each added at its home");
+            return Err(wrong("sinks of an update", expected, format!("{:?}", placed.persist_at)));
         }
-        got.extend(targets);
+        got.extend(placed.persist_at.keys());
     }
     got.sort_unstable();
     expected.sort_unstable();
     if got != expected {
-        return Err(wrong("targets of an update", format!("{expected:?}"), format!("{got:?}")));
+        return Err(wrong("blocks of an update", format!("{expected:?}"), format!("{got:?}")));
     }
     Ok(graphs.into_iter().map(|placed| Plan::new(vec![Lane { placed: Proved(placed), share: 1 }])).collect())
 }

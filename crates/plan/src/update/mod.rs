@@ -20,6 +20,7 @@ mod grouping;
 mod interim;
 mod message;
 mod pairs;
+mod programs;
 mod relay;
 mod scene;
 mod scheme;
@@ -59,7 +60,8 @@ impl Dirty {
 /// An update that has been planned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpdatePlan {
-    /// The placed graphs. Together they add to each touched parity exactly once; they do not wait for each other.
+    /// The placed graphs. Together they add to each dirty block with a home and each touched parity exactly once; they
+    /// do not wait for each other.
     pub plans: Vec<Plan>,
     /// The parity blocks that change.
     pub parities: Vec<BlockIndex>,
@@ -69,7 +71,8 @@ pub struct UpdatePlan {
     pub crossings: u64,
 }
 
-/// Plans the parity update of one stripe.
+/// Plans the update of one stripe: the deltas of dirty blocks are added to these blocks at their homes, and what follows
+/// from them to the parities.
 ///
 /// # Errors
 /// `Invalid` for dirty blocks that are not distinct data blocks with bytes; `Placement` for a dirty block that has
@@ -88,7 +91,7 @@ pub fn update(
         Scheme::Cau | Scheme::CauNogroup => vec![Build::graph(&scene, &pairs::selective(&scene))?],
         Scheme::Optimal => least(&scene)?,
     };
-    let plans = proved_update(view, graphs, &scene.symbols)?;
+    let plans = proved_update(view, scene.data_too(graphs), &scene.symbols)?;
     let mut crossings = 0;
     for plan in &plans {
         crossings += plan.moved(view.code.w() as u64)?.across_racks(topology);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kintsu_algebra::Matrix;
-use kintsu_dag::{BlockIndex, NodeId, RackId, Vertex};
+use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, RackId, Sink, Vertex};
 
 use super::Dirty;
 use crate::{PlanError, StripeView, Topology};
@@ -121,6 +121,31 @@ impl<'a> Scene<'a> {
     /// The rows of a rack's parities.
     pub fn rows_of(&self, rack: usize) -> Vec<usize> {
         self.racks[rack].targets.iter().map(|(row, _)| *row).collect()
+    }
+
+    /// These graphs, with the deltas added to the dirty blocks themselves: where they are loaded at home, else by a graph
+    /// for itself that only does that.
+    pub fn data_too(&self, mut graphs: Vec<Placed>) -> Vec<Placed> {
+        let mut rest = Placed {
+            graph: Ecdag::new(self.view.code.n(), self.view.code.w()),
+            load_at: BTreeMap::new(),
+            compute_at: BTreeMap::new(),
+            persist_at: BTreeMap::new(),
+        };
+        for &symbol in &self.symbols {
+            let Ok(home) = self.view.home(self.view.block_of(symbol)) else { continue };
+            let leaf = |placed: &&mut Placed| {
+                placed.load_at.get(&symbol) == Some(&home) && placed.graph.leaves().contains(&symbol)
+            };
+            let placed = graphs.iter_mut().find(leaf).unwrap_or(&mut rest);
+            placed.load_at.insert(symbol, home);
+            placed.persist_at.insert(symbol, (home, Sink::BlockXor));
+        }
+        graphs.retain(|placed| !placed.persist_at.is_empty());
+        if !rest.persist_at.is_empty() {
+            graphs.push(rest);
+        }
+        graphs
     }
 
     /// A vector with one column alone.

@@ -1,7 +1,7 @@
 //! Updates of parity: the bytes are right for every code and scheme, and the traffic is what the paper says or less.
 #![allow(clippy::unwrap_used)]
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,11 +77,12 @@ fn run(view: &StripeView, topology: &Topology, dirty: &Dirty, plan: &UpdatePlan,
     let mut machine = Machine::default();
     for block in &dirty.blocks {
         let at = view.homes[usize::from(block.0)].into_iter().chain(dirty.replicas.get(block).copied());
-        machine.disks.extend(at.map(|node| ((node, *block), deltas[usize::from(block.0)].clone())));
+        machine.deltas.extend(at.map(|node| ((node, *block), deltas[usize::from(block.0)].clone())));
     }
-    for parity in &plan.parities {
-        let home = view.homes[usize::from(parity.0)].unwrap();
-        machine.disks.insert((home, *parity), old[usize::from(parity.0)].clone());
+    for block in plan.parities.iter().chain(&dirty.blocks) {
+        let stored =
+            view.homes[usize::from(block.0)].map(|home| ((home, *block), old[usize::from(block.0)].clone()));
+        machine.disks.extend(stored);
     }
     let mut across = 0;
     for plan in &plan.plans {
@@ -92,18 +93,18 @@ fn run(view: &StripeView, topology: &Topology, dirty: &Dirty, plan: &UpdatePlan,
             programs.iter().flat_map(|p| p.sends.iter().filter(|(_, to)| far(p.node, to))).count() as u64;
     }
     assert_eq!(across, plan.crossings, "{}", view.code.name());
-    for block in view.code.k()..view.code.n() {
-        let block = BlockIndex(block as u8);
-        let at = usize::from(block.0);
+    for at in 0..view.code.n() {
+        let block = BlockIndex(at as u8);
         let expected: Vec<u8> = old[at].iter().zip(&deltas[at]).map(|(old, delta)| old ^ delta).collect();
-        match plan.parities.contains(&block) {
+        let dirty_at_home = dirty.blocks.contains(&block) && view.homes[at].is_some();
+        match plan.parities.contains(&block) || dirty_at_home {
             true => assert!(
                 machine.disks[&(view.homes[at].unwrap(), block)] == expected,
                 "{}: {block}",
                 view.code.name()
             ),
             false => assert!(
-                plan.left_out.contains(&block) || expected == old[at],
+                plan.left_out.contains(&block) || view.homes[at].is_none() || expected == old[at],
                 "{}: {block} is untouched",
                 view.code.name()
             ),
