@@ -152,6 +152,8 @@ pub struct Recover {
     pub stripes: u64,
     /// Who gets the blocks. Where the number is given, the first is the node that lost them; it is empty now.
     pub requestors: Requestors,
+    /// Whether the coordinator is told the rates of the links. Otherwise it measures them, as it does by itself.
+    pub told: bool,
 }
 
 /// What goes wrong with one node, such as a helper in the middle of a repair.

@@ -139,7 +139,7 @@ pub fn in_mode(method: Method, run_mode: RunMode) -> Work {
 
 /// The recovery of a node.
 pub fn recover(method: Method, schedule: Schedule, stripes: u64, requestors: Requestors) -> Work {
-    Work::Recover(Recover { method, schedule, per_node: 0, stripes, requestors })
+    Work::Recover(Recover { method, schedule, per_node: 0, stripes, requestors, told: true })
 }
 
 /// By how much the first series is below the second one at an x.

@@ -7,7 +7,7 @@ use kintsu_plan::{Binding, Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{
-    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Scene, Value, Work,
+    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Recover, Scene, Value, Work,
 };
 use super::super::sweep::Sweep;
 use super::build::*;
@@ -45,6 +45,12 @@ pub const ENTRIES: &[Entry] = &[
         groups: &["headline", "page"],
         about: "recovery of a whole node by the best trees, compared with its lower bound",
         kind: Kind::Measured(whole_node),
+    },
+    Entry {
+        name: "by-default",
+        groups: &["headline"],
+        about: "recovery of a whole node with no option and no rate given, compared with its lower bound",
+        kind: Kind::Measured(by_default),
     },
 ];
 
@@ -257,6 +263,73 @@ fn whole_node(size: Size) -> Result<Experiment> {
         axis: "nodes",
         baseline: Some(Baseline::Series(RP.into())),
         scale: size.scale_or(0.05),
+        scenes,
+        claims,
+        strict: false,
+    })
+}
+
+/// The part of the bound that a recovery with no option should reach.
+const OF_BOUND: f64 = 0.9;
+
+/// Flat and in racks, links alike and of two speeds; a lab for each code, because a wiped node loses the blocks of all
+/// objects.
+fn by_default(size: Size) -> Result<Experiment> {
+    let fast = mbps(50.0)?;
+    let flat = Spec::in_racks(&[0; 17], fast);
+    let racks = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], fast).with_rack_links(mbps(100.0)?);
+    let two_speeds = |mut spec: Spec| -> Result<Spec> {
+        let slow = mbps(25.0)?.into();
+        spec.nodes.iter_mut().step_by(2).for_each(|node| node.link = slow);
+        Ok(spec)
+    };
+    let wide = [rs(14, 10), rs(9, 6), "azure-lrc:n=16,k=12,r=6".into()];
+    let narrow = [rs(9, 6), rs(6, 4), "azure-lrc:n=8,k=4,r=2".into()];
+    let networks = [
+        ("17 hosts", flat.clone(), &wide),
+        ("17 hosts of two speeds", two_speeds(flat)?, &wide),
+        ("9 hosts in 3 racks", racks.clone(), &narrow),
+        ("9 hosts of two speeds in 3 racks", two_speeds(racks)?, &narrow),
+    ];
+    let requestors =
+        [("1", Requestors::Count(1)), ("4", Requestors::Count(4)), ("every node", Requestors::Any)];
+    let (mut scenes, mut claims) = (Vec::new(), Vec::new());
+    for (network, spec, codes) in networks {
+        for code in codes {
+            let series = format!("{network}, {code}");
+            let case = |(x, requestors): (&str, Requestors)| {
+                let stripes = if size.quick { 8 } else { 48 };
+                let recover = Recover {
+                    method: Method::default(),
+                    schedule: Schedule::default(),
+                    per_node: 0,
+                    stripes,
+                    requestors,
+                    told: false,
+                };
+                case(series.as_str(), x, 2 << 20, Work::Recover(recover)).code(code)
+            };
+            scenes.push(Scene {
+                spec: spec.clone(),
+                free: Vec::new(),
+                cases: requestors.clone().map(case).into(),
+            });
+            claims.extend(requestors.iter().map(|(x, _)| {
+                let value = Value::OfBound(Point::new(series.as_str(), *x));
+                Claim::new(format!("{series}, requestors: {x}: part of the bound"), value)
+                    .aim(Aim::AtLeast(OF_BOUND))
+            }));
+        }
+    }
+    Ok(Experiment {
+        name: "by-default",
+        title: "Recovery of a whole node with no option, links measured by the cluster, beside the least time that they allow",
+        source: "none",
+        differs: "",
+        measure: Measure::Rate,
+        axis: "requestors",
+        baseline: None,
+        scale: size.scale_or(1.0),
         scenes,
         claims,
         strict: false,
