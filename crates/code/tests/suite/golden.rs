@@ -2,7 +2,7 @@
 //!
 //! `golden/v1/NAME.txt` holds the n blocks of the code NAME (its first line) in hexadecimal, one a line. A code's
 //! bytes never change under its name. The blocks of a new family are written with
-//! `KINTSU_GOLDEN=write cargo test -p kintsu-code --test golden`, which never changes an existing file.
+//! `KINTSU_GOLDEN=write cargo test -p kintsu-code --test suite golden`, which never changes an existing file.
 
 #![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
 
@@ -19,7 +19,7 @@ use support::{data, encode, hex, run};
 const SUB_BYTES: usize = 4;
 
 /// Further matrices, coefficients and shapes, besides the example of each family.
-const MORE: [&str; 10] = [
+const MORE: [&str; 11] = [
     "rs:n=9,k=6",
     "rs:n=9,k=6,matrix=vandermonde",
     "rs:n=9,k=6,matrix=isal",
@@ -28,6 +28,7 @@ const MORE: [&str; 10] = [
     "azure-lrc:n=15,k=10,r=5",
     "azure-lrc:n=36,k=32,r=16",
     "azure-lrc-plus1:n=11,k=6,r=3",
+    "azure-lrc-plus1:n=12,k=6,r=2,matrix=searched",
     "optimal-lrc:n=12,k=6,r=3",
     "clay:n=6,k=4,d=5",
 ];

@@ -45,6 +45,7 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
         method: recover.method,
         slice_bytes: slice_bytes(case.slice),
         schedule: recover.schedule,
+        per_node: recover.per_node,
         requestors,
         ..Repair::new(RepairTarget::Node(victim))
     };

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use kintsu_experiments::figures::Report;
 use tempfile::TempDir;
@@ -40,9 +41,50 @@ fn smoke_ends_well_and_leaves_nothing() {
     let kept: Report = serde_json::from_slice(&std::fs::read(results.join("smoke.json")).unwrap()).unwrap();
     assert_eq!(kept, *report);
     assert!(std::fs::read_to_string(results.join("smoke.svg")).unwrap().ends_with("</svg>\n"));
+    let _ = writeln!(
+        std::io::stderr(),
+        "COMPARED: bytes sent with those that the kernel counted on emulated links"
+    );
     let listed = kintsu(&home, &["lab", "list", "--json"]);
     assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), "[]");
     assert_eq!(interfaces(), before);
+}
+
+#[test]
+fn a_run_that_is_ended_shows_and_writes_what_it_has() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let Err(reason) = runtime.block_on(kintsu_lab::available()) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
+        return;
+    }
+    let home = TempDir::new().unwrap();
+    let results = home.path().join("results");
+    let (out, page) = (results.display().to_string(), home.path().join("page.md"));
+    std::fs::write(&page, "<!-- results openec-table2 --><!-- end -->\n<!-- results smoke --><!-- end -->\n")
+        .unwrap();
+    let page = page.display().to_string();
+    // Far more repetitions than there is time for, and an experiment after them that is not begun.
+    let args =
+        ["lab", "run", "smoke", "ecpipe-8a", "--runs", "500", "--json", "--out", &out, "--page", &page];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kintsu"));
+    command.args(args).env("XDG_RUNTIME_DIR", home.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(6));
+    let asked = Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    let ended = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("not measured: ecpipe-8a"), "{said}");
+    let reports: Vec<Report> = serde_json::from_slice(&ended.stdout).unwrap();
+    let [report] = &reports[..] else { panic!("{} reports", reports.len()) };
+    assert!(report.cut_short && report.rows.iter().all(|row| row.samples.len() < 500), "{report:?}");
+    let kept: Report = serde_json::from_slice(&std::fs::read(results.join("smoke.json")).unwrap()).unwrap();
+    assert_eq!(kept, *report);
+    let written = std::fs::read_to_string(&page).unwrap();
+    assert!(written.contains("INTERRUPTED: points or repetitions are missing"), "{written}");
+    let listed = kintsu(&home, &["lab", "list", "--json"]);
+    assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), "[]");
 }
 
 #[test]

@@ -68,26 +68,34 @@ fn scrub_finds_flips_truncation_and_missing_files_and_repairs_them() {
 
 #[test]
 fn a_repair_that_meets_rot_avoids_it_and_repairs_both() {
-    let mut cluster = Cluster::start(12, 4);
+    let mut cluster = Cluster::start(13, 1);
     let file = cluster.file("object", 6_000_000);
     let expected = sha256(&file);
-    cluster.put(&file, "object", &["--code", "rs:n=9,k=6"]);
-    let blocks = cluster.blocks("object");
-    // Rot in two of the eight blocks that are left: only one choice of six avoids both.
-    for index in [1, 2, 3] {
-        let len = std::fs::metadata(path(&blocks[index])).unwrap().len();
-        if index != 3 {
-            flip(path(&blocks[index]), len / 2);
-        }
-    }
-    let lost = blocks[0]["node"].as_u64().unwrap() as u32;
+    let rot = |block: &Value| flip(path(block), std::fs::metadata(path(block)).unwrap().len() / 2);
+    let node = |block: &Value| block["node"].as_u64().unwrap() as u32;
+    // Block 0 of the LRC is repaired from blocks 1 and 2 and their parity alone, so its repair must meet the rot.
+    cluster.put(&file, "lrc", &["--code", "azure-lrc:n=10,k=6,r=3"]);
+    let blocks = cluster.blocks("lrc");
+    let lost = node(&blocks[0]);
+    rot(&blocks[1]);
+    // Of RS, rot in two of the blocks that are left: the repair may happen to choose six others, and then a scrub
+    // finds both.
+    cluster.put(&file, "rs", &["--code", "rs:n=9,k=6"]);
+    let others: Vec<Value> =
+        cluster.blocks("rs").into_iter().filter(|block| node(block) != lost).take(2).collect();
+    others.iter().for_each(rot);
     cluster.kill(lost);
     cluster.wait_dead(1);
-    cluster.json(&["repair", "--node", &lost.to_string(), "--method", "pipeline"]);
+    let report = cluster.json(&["repair", "--node", &lost.to_string(), "--method", "pipeline"]);
+    let stripe = blocks[0]["stripe"].as_u64();
+    let met = |bad: &Value| bad["id"]["stripe"].as_u64() == stripe && bad["id"]["index"] == 1;
+    assert!(report["bad"].as_array().unwrap().iter().any(met), "{report}");
     cluster.json(&["scrub"]);
     cluster.wait_whole();
     assert_eq!(cluster.json(&["scrub"])["bad"].as_array().unwrap().len(), 0);
-    assert_eq!(cluster.get_sha("object"), expected);
+    for name in ["lrc", "rs"] {
+        assert_eq!(cluster.get_sha(name), expected, "{name}");
+    }
 }
 
 #[test]

@@ -133,3 +133,23 @@ fn what_is_asked_wrongly_is_refused_with_what_was_expected() {
         assert!(output.stdout.is_empty(), "{args}");
     }
 }
+
+#[test]
+fn a_path_of_sub_blocks_reads_as_little_as_a_star_and_loads_each_link_with_a_block_at_most() {
+    let codes =
+        "less:n=14,k=10,alpha=4 hitchhiker-xor:n=14,k=10 butterfly:n=6,k=4 miser:n=8,k=4 clay:n=6,k=4,d=5";
+    let said = json(&format!("codes --nodes 24 --racks 1 --rate 1Gb/s --block 2MiB --codes {codes}"));
+    let rows = said["repairs"].as_array().unwrap();
+    assert_eq!(rows.len(), 5 * 4, "{rows:?}");
+    for of in rows.chunks(4) {
+        let [star, _, path, auto] = of else { panic!("{of:?}") };
+        let value = |row: &Value, what: &str| row[what].as_f64().unwrap();
+        assert_eq!((&star["method"], &path["method"]), (&"conventional".into(), &"pipeline".into()));
+        assert!((value(star, "read") - value(path, "read")).abs() < 1e-9, "{of:?}");
+        assert!((value(path, "busiest_link") - 1.0).abs() < 1e-9, "{of:?}");
+        assert!(value(star, "sent") <= value(path, "sent") && value(star, "busiest_link") > 1.0, "{of:?}");
+        assert!(value(auto, "seconds") <= 1.01 * value(path, "seconds"), "{of:?}");
+    }
+    let wide = text("codes --codes clay:n=14,k=10,d=13");
+    assert!(wide.contains("256 sub-blocks"), "{wide}");
+}

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId, Task};
 use kintsu_plan::{
-    Account, DIGEST_UNKNOWN, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, RunId, StripeView,
-    Topology, copy, encode_offline, encode_online, place_lost, read, read_by, repair, write_plain,
+    Account, Binding, DIGEST_UNKNOWN, LayoutKind, Method, Plan, PlanError, ProgramContext, Repair, RunId,
+    StripeView, Topology, copy, encode_offline, encode_online, place_lost, read, read_by, repair,
+    write_plain,
 };
 use proptest::prelude::*;
 use support::{Machine, blocks, codes, layout, programs, stripe, sub_packetised, topology};
@@ -112,7 +113,7 @@ proptest! {
         let mut offline = Machine { object, ..Machine::default() };
         offline.run(&programs(&write_plain(&case.view).unwrap(), &case.view, whole, case.slice_bytes));
         offline.object.clear();
-        let plan = encode_offline(&case.view, &case.topology).unwrap();
+        let plan = encode_offline(&case.view, &case.topology, Binding::Bound).unwrap();
         let second = programs(&plan, &case.view, whole, case.slice_bytes);
         offline.run(&second);
         prop_assert_eq!(&offline.disks, &expected);

@@ -89,6 +89,33 @@ fn a_star_reads_and_moves_what_the_graph_says() {
 }
 
 #[test]
+fn a_chain_reads_what_a_star_reads_and_loads_no_link_with_more_than_a_block() {
+    for name in CODES.into_iter().chain(["less:n=14,k=10,alpha=4", "rotated-rs:n=9,k=6"]) {
+        let (full, blocks) = full(name);
+        let (mut star_sent, mut chain_sent) = (0, 0);
+        for lost in full.available() {
+            let mut view = full.clone();
+            view.homes[lost.0 as usize] = None;
+            let topology = topology(20, 1);
+            let requestors = place_lost(&view, &topology, &[lost], &mut |_| 0).unwrap();
+            let [star, chain] = [Method::Conventional, Method::Pipeline].map(|method| {
+                let wanted = Repair { lost: vec![lost], requestors: requestors.clone(), method };
+                let planned = repair(&view, &topology, &wanted, &|_| 0, &[]).unwrap();
+                let mut machine = Machine::with(&view, &blocks);
+                machine.run(&programs(&planned.plan, &view, (0, u64::MAX), 1));
+                assert_eq!(machine.disks[&(requestors[0], lost)], blocks[lost.0 as usize], "{name} {lost}");
+                Account::of(&planned.plan, &topology, full.layout.block_bytes).unwrap()
+            });
+            assert_eq!(star.bytes_read, chain.bytes_read, "{name} {lost}");
+            assert!(chain.max_link_bytes <= full.layout.block_bytes, "{name} {lost}: {chain:?}");
+            star_sent += star.bytes_moved;
+            chain_sent += chain.bytes_moved;
+        }
+        assert!(star_sent <= chain_sent, "{name}: {star_sent} {chain_sent}");
+    }
+}
+
+#[test]
 fn who_reads_all_blocks_anyway_combines_by_itself() {
     for name in CODES {
         let (full, blocks) = full(name);

@@ -309,7 +309,7 @@ fn the_baselines_differ_in_their_pace_alone() {
     }
     let fixed = Method::ALL.into_iter().filter(|method| method.row().scheduler.is_none());
     let baselines = fixed.filter(|method| !Method::streamed().any(|other| other == *method));
-    assert_eq!(baselines.collect::<Vec<_>>(), [Method::PipeB, Method::PipeS]);
+    assert_eq!(baselines.collect::<Vec<_>>(), [Method::Random, Method::PipeB, Method::PipeS]);
     assert_eq!(blocks.plan.step_bytes(&view.layout, 1 << 40, 0).unwrap(), MOST_STEP_BYTES);
 }
 

@@ -9,8 +9,8 @@ use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{
-    Account, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, draw, encode_offline,
-    explain, place_lost, repair,
+    Account, Binding, LayoutKind, Method, Recovery, Repair, RepairPlan, StripeView, Topology, draw,
+    encode_offline, explain, place_lost, repair,
 };
 use support::{layout, stripe, topology};
 
@@ -202,7 +202,9 @@ fn offline_encoding_runs_where_fewest_blocks_cross_racks() {
         for id in 0..20 {
             let view = view(name, &topology, id, &[]);
             let (n, k) = (view.code.n(), view.code.k());
-            let account = Account::of(&encode_offline(&view, &topology).unwrap(), &topology, 1).unwrap();
+            let account =
+                Account::of(&encode_offline(&view, &topology, Binding::Bound).unwrap(), &topology, 1)
+                    .unwrap();
             let rack = |block: usize| topology.rack(view.homes[block].unwrap());
             let crossings = |at: usize| (0..n).filter(|&block| rack(block) != rack(at)).count();
             let fewest = (0..k).map(crossings).min().unwrap();

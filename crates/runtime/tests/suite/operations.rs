@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{
-    BlockBinding, LayoutKind, Method, Plan, Repair, encode_offline, encode_online, read, read_by, repair,
-    write_plain,
+    Binding, BlockBinding, LayoutKind, Method, Plan, Repair, encode_offline, encode_online, read, read_by,
+    repair, write_plain,
 };
 use support::{Site, getting};
 
@@ -162,7 +162,8 @@ async fn writes_encoded_later_and_reads_with_and_without_losses() {
     let programs = site.programs(&write_plain(&site.view).unwrap(), ALL, 32 << 10);
     site.succeed(&programs, Some(site.client())).await;
     check_stored(&site, 0..4);
-    let programs = site.programs(&encode_offline(&site.view, &site.topology).unwrap(), ALL, 32 << 10);
+    let programs =
+        site.programs(&encode_offline(&site.view, &site.topology, Binding::Bound).unwrap(), ALL, 32 << 10);
     site.succeed(&programs, None).await;
     check_stored(&site, 0..8);
 

@@ -3,12 +3,13 @@
 
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
-use kintsu_plan::{Method, RunMode, Schedule};
+use kintsu_plan::{Binding, Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{
     Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Recover, Scene, Value, Work,
 };
+use super::super::sweep::Sweep;
 use super::build::*;
 use super::ecpipe_rates::{NORTH_AMERICA, limited_edge, region_spec};
 use super::{Entry, Kind, Size};
@@ -23,7 +24,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "survive",
-        groups: &["headline"],
+        groups: &["headline", "page"],
         about: "a helper killed, cut off or slowed in the middle of a repair",
         kind: Kind::Measured(survive),
     },
@@ -35,13 +36,13 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "agreement",
-        groups: &["headline"],
+        groups: &["headline", "page"],
         about: "simulated times compared with measured ones: equal links, racks, regions, a limited edge",
         kind: Kind::Measured(agreement),
     },
     Entry {
         name: "whole-node",
-        groups: &["headline"],
+        groups: &["headline", "page"],
         about: "recovery of a whole node by the best trees, compared with its lower bound",
         kind: Kind::Measured(whole_node),
     },
@@ -68,7 +69,7 @@ fn smoke(_: Size) -> Result<Experiment> {
     cases.push(of("whole blocks", in_mode(Method::Pipeline, RunMode::WholeBlocks)));
     cases.push(of("write", Work::Write));
     cases.push(of("read", Work::Read { lost: 0 }));
-    cases.push(of("encode", Work::Encode { stripes: 2 }));
+    cases.push(of("encode", Work::Encode { stripes: 2, binding: Binding::Bound }));
     let planned: Vec<_> =
         cases.iter().filter(|c| matches!(c.work, Work::Direct | Work::Repair { .. })).cloned().collect();
     let spec = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], mbps(200.0)?);
@@ -221,8 +222,8 @@ fn agreement(size: Size) -> Result<Experiment> {
 /// Sixteen equal nodes, and sixteen nodes of which every other one has links half as fast. There are so many
 /// stripes that the first and the last repairs, which leave some links idle, are a small part of all.
 fn whole_node(size: Size) -> Result<Experiment> {
-    let (block, stripes) = if size.quick { (1 << 20, 16) } else { (4 << 20, 96) };
-    let series = [(RP, Method::Pipeline), (OPTIMAL, Method::Optimal)];
+    let (block, stripes) = if size.quick { (256 << 10, 16) } else { (1 << 20, 96) };
+    let series = [(CONVENTIONAL, Method::Conventional), (RP, Method::Pipeline), (OPTIMAL, Method::Optimal)];
     let (alike, _) = cluster(0, 1000.0)?;
     let mut mixed = alike.clone();
     for node in (0..16).step_by(2) {
@@ -231,7 +232,11 @@ fn whole_node(size: Size) -> Result<Experiment> {
     let (mut scenes, mut claims) = (Vec::new(), Vec::new());
     for (x, spec) in [("alike", alike), ("half of them at half the rate", mixed)] {
         let cases = series.map(|(name, method)| {
-            case(name, x, block, recover(method, Schedule::Balanced, stripes, Requestors::Any))
+            let case = case(name, x, block, recover(method, Schedule::Balanced, stripes, Requestors::Any));
+            match method {
+                Method::Optimal => case,
+                _ => case.swept(Sweep { per_node: vec![16, 64], ..Sweep::default() }),
+            }
         });
         scenes.push(Scene { spec, free: Vec::new(), cases: cases.into() });
         let of_bound = |name: &str| Value::OfBound(Point::new(name, x));
@@ -245,13 +250,15 @@ fn whole_node(size: Size) -> Result<Experiment> {
         claims.push(Claim::new(format!("a path each, nodes {x}: part of the bound"), of_bound(RP)));
         let rates = Value::RateRatio(Point::new(OPTIMAL, x), Point::new(RP, x));
         claims.push(Claim::new(format!("best trees over a path each, nodes {x}"), rates));
+        let rates = Value::RateRatio(Point::new(OPTIMAL, x), Point::new(CONVENTIONAL, x));
+        claims.push(Claim::new(format!("best trees over conventional, nodes {x}"), rates));
     }
     Ok(Experiment {
         name: "whole-node",
         title: "Recovery of a whole node, RS(14,10) on 16 nodes, beside the least time that the links allow",
         source: "none",
-        differs: "links of 50 Mb/s, and 25: where many repairs share a link each of their streams is slow, which costs the \
-                  emulation more processor for a byte",
+        differs: "blocks of 1 MiB in 96 stripes; links of 50 Mb/s, and 25: where many repairs share a link each of their streams is slow, which costs the \
+                  emulation more processor for a byte; stars and paths run with as many repairs at once as suit them best",
         measure: Measure::Rate,
         axis: "nodes",
         baseline: Some(Baseline::Series(RP.into())),
@@ -295,6 +302,7 @@ fn by_default(size: Size) -> Result<Experiment> {
                 let recover = Recover {
                     method: Method::default(),
                     schedule: Schedule::default(),
+                    per_node: 0,
                     stripes,
                     requestors,
                     told: false,
