@@ -20,7 +20,7 @@ pub use advice::{Advise, Reliability};
 pub use bench::BenchCommand;
 pub use code::CodeCommand;
 pub use compare::{Check, Compare};
-pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabRun, LabUp};
+pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabReplay, LabRun, LabUp};
 pub use load::Load;
 pub use operate::{ConfigCommand, Df, Health, JobsCommand};
 pub use repair::{Explain, RatesCommand, Repair};

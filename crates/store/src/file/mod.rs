@@ -88,7 +88,7 @@ impl FileStore {
         shared.count_aside(&mut state)?;
         shared.each_file(|id, kind, len| {
             match kind {
-                Kind::Temp => shared.remove(&shared.file(id, Kind::Temp))?,
+                Kind::Temp | Kind::Promoted => shared.remove(&shared.file(id, kind))?,
                 Kind::Block => drop(state.inventory.insert(id, len)),
                 // Whoever asks for it says whether it was decided.
                 Kind::Next => {}
@@ -291,7 +291,7 @@ impl BlockStore for FileStore {
                 state.inventory.remove(&id);
                 blocks += 1;
             }
-            if kind == Kind::Next {
+            if matches!(kind, Kind::Next | Kind::Promoted) {
                 shared.remove(&shared.file(id, kind))?;
             }
             Ok(())

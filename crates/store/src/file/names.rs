@@ -19,18 +19,21 @@ pub(crate) enum Kind {
     Temp,
     /// A whole next version of a block, which nobody has asked for yet.
     Next,
+    /// A second name of a next version on its way to the block's place.
+    Promoted,
     /// A rotten block that an earlier version set aside here; opening moves it into the quarantine.
     Bad,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Block, Self::Temp, Self::Next, Self::Bad];
+    const ALL: [Self; 5] = [Self::Block, Self::Temp, Self::Next, Self::Promoted, Self::Bad];
 
     fn suffix(self) -> &'static str {
         match self {
             Self::Block => "block",
             Self::Temp => "tmp",
             Self::Next => "next",
+            Self::Promoted => "promoted",
             Self::Bad => "bad",
         }
     }

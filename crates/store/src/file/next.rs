@@ -6,6 +6,7 @@
 use kintsu_dag::BlockId;
 
 use super::names::{self, Kind};
+use super::quarantine::no_links;
 use super::read;
 use super::shared::Shared;
 use crate::{BlockMeta, Generation, StoreError};
@@ -21,8 +22,12 @@ impl Shared {
         if let Ok(meta) = &there
             && meta.generation >= generation
         {
-            let stale = StoreError::Stale { id, expected: meta.generation, got: generation };
-            return if meta.generation == generation { Ok(*meta) } else { Err(stale) };
+            if meta.generation > generation {
+                return Err(StoreError::Stale { id, expected: meta.generation, got: generation });
+            }
+            // An earlier call may have failed before this.
+            self.sync_shelf(names::shelf(id))?;
+            return Ok(*meta);
         }
         let next = match read::header(&*self.disk, &beside, id) {
             Ok(next) if next.generation == generation => next,
@@ -34,10 +39,21 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let bytes = self.disk.open(&beside).and_then(|file| file.len()).unwrap_or(0);
-        self.disk.rename(&beside, &place).map_err(|source| StoreError::io(&place, source))?;
+        // It keeps its name beside the block until the other one is durable: the two changes of a rename may reach the
+        // medium apart.
+        let second = self.file(id, Kind::Promoted);
+        self.remove(&second)?;
+        let (from, both) = match self.disk.link(&beside, &second) {
+            Ok(()) => (&second, true),
+            Err(error) if no_links(&error) => (&beside, false),
+            Err(source) => return Err(self.io_error(&second, 0, source)),
+        };
+        self.disk.rename(from, &place).map_err(|source| StoreError::io(&place, source))?;
         state.inventory.insert(id, bytes);
-        drop(state);
         self.sync_shelf(names::shelf(id))?;
+        if both {
+            self.remove(&beside)?;
+        }
         Ok(next)
     }
 
@@ -67,7 +83,10 @@ impl Shared {
         let mut found = Vec::new();
         self.each_file(|id, kind, _| {
             if kind == Kind::Next {
-                found.extend(read::header(&*self.disk, &self.file(id, kind), id).ok());
+                let header = |kind| read::header(&*self.disk, &self.file(id, kind), id).ok();
+                // One that a crash left beside the block in its own place is none.
+                let there = header(Kind::Block).map(|meta| meta.generation);
+                found.extend(header(kind).filter(|next| there.is_none_or(|there| next.generation > there)));
             }
             Ok(())
         })?;
