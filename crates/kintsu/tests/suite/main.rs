@@ -18,7 +18,6 @@ mod give_way;
 mod health;
 mod kill;
 mod lab;
-mod lab_net;
 mod lab_run;
 mod load;
 mod memory;
