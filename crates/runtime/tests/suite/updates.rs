@@ -1,4 +1,6 @@
 //! Updates on real stores, logs and sockets: what was logged comes into blocks and parities, all of them or none.
+
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
@@ -124,7 +126,7 @@ async fn an_update_that_failed_changes_nothing_and_is_tried_again() {
     let mut seen = version(&site, 0, NEXT + 1);
     assert!(node.log.lay_over(site.id(0), Role::Home, 0, &mut seen).unwrap());
     assert!(seen == blocks(&site.view, &later)[0]);
-    assert_eq!(node.log.freeze(site.id(0), Role::Home).unwrap().1, [std::ops::Range { start: 75_000, end: 95_000 }]);
+    assert_eq!(node.log.freeze(site.id(0), Role::Home).unwrap().1, [75_000..95_000]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

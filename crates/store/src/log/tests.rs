@@ -1,3 +1,4 @@
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
 use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, StripeId};
@@ -211,7 +212,7 @@ fn script(log: &AppendLog, model: &mut Vec<BTreeMap<u8, Vec<u8>>>) -> Result<(),
         if turn == 9 {
             let (cut, _) = log.freeze(block(0), Role::Home).unwrap();
             // What is released is in the block by then, as far as a reader can tell: the model keeps it.
-            let released = std::mem::replace(&mut model[0], BTreeMap::new());
+            let released = std::mem::take(&mut model[0]);
             let mut without = released.clone();
             without.remove(&0);
             *model = vec![released, without];
