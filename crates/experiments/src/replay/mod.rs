@@ -16,7 +16,6 @@
 
 mod account;
 mod dirty;
-mod live;
 mod locality;
 mod report;
 
@@ -29,7 +28,6 @@ use kintsu_plan::{Layout, LayoutKind, Topology, even_cluster};
 use crate::error::{ExperimentError, Result};
 use crate::trace::Request;
 
-pub use live::{LIVE, Measured, measure, measured_table};
 pub use report::{Averages, Published, Report, Row, averages, markdown, table};
 
 use account::Account;

@@ -74,7 +74,6 @@ Examples:
   kintsu lab replay msr_rsrch_1.csv.xz --scheme all --code rs:n=9,k=6 --racks 3 --analyse
   kintsu lab replay *.csv.xz --code rs:n=16,k=12 --racks 4 --us 20 --analyse     # and averages over the traces
   kintsu lab replay trace.csv --format tencent --scheme cau --analyse --json
-  kintsu lab replay msr_wdev_1.csv.xz --block 256KiB --updates 100                # on emulated hosts, counted by the kernel
 
 How it is computed, and what is assumed: docs/updates.md.")]
     Replay(LabReplay),

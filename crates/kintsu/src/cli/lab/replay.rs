@@ -36,16 +36,9 @@ pub struct LabReplay {
     /// Print a table in Markdown, as in docs/updates.md.
     #[arg(long)]
     pub markdown: bool,
-    /// Only compute the traffic. Without this option the writes are replayed on emulated hosts as well, and the
-    /// kernel's counters are compared with the plans.
-    #[arg(long)]
+    /// Compute the traffic; nothing is stored or sent.
+    #[arg(long, required = true)]
     pub analyse: bool,
-    /// Block updates that are replayed on emulated hosts.
-    #[arg(long, default_value_t = 200)]
-    pub updates: usize,
-    /// A folder in which a folder for the data of the hosts is created, and removed at the end [default: in memory].
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
 }
 
 /// One scheme or all.
