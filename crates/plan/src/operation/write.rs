@@ -61,7 +61,7 @@ pub fn encode_offline(view: &StripeView, topology: &Topology, binding: Binding) 
     let crossings = |node: &NodeId| moved.iter().filter(|m| topology.across_racks(**m, *node)).count();
     let graph = match binding {
         Binding::Bound | Binding::Together => parity_graph(view)?,
-        Binding::Apart => unbound_parity_graph(view)?,
+        Binding::Apart => without_binds(view, &unbound_parity_graph(view)?)?,
     };
     let encoder = match binding {
         Binding::Together => moved[data.len()..].first().copied(),
@@ -89,6 +89,15 @@ fn parity_graph(view: &StripeView) -> Result<Ecdag, PlanError> {
     let mut graph = unbound_parity_graph(view)?;
     graph.auto_bind_x()?;
     Ok(graph)
+}
+
+/// The joins of a graph, with nothing bound, not even what the code binds itself.
+fn without_binds(view: &StripeView, graph: &Ecdag) -> Result<Ecdag, PlanError> {
+    let mut bare = Ecdag::new(view.code.n(), view.code.w());
+    for (vertex, join) in graph.joins() {
+        bare.join(*vertex, &join.children, &join.coefs)?;
+    }
+    Ok(bare)
 }
 
 /// The same with nothing bound that the code does not bind itself.

@@ -210,6 +210,17 @@ fn offline_encoding_runs_where_fewest_blocks_cross_racks() {
             let fewest = (0..k).map(crossings).min().unwrap();
             assert_eq!(account.bytes_across_racks, fewest as u64, "{name}");
             assert_eq!((account.bytes_moved, account.blocks_read), (n as u64 - 1, k as u64), "{name}");
+            // Each parity fetches what it is made of; bound to a parity's home, all data blocks go there.
+            let moved = |binding| {
+                let plan = encode_offline(&view, &topology, binding).unwrap();
+                Account::of(&plan, &topology, 1).unwrap().bytes_moved as usize
+            };
+            let made_of: usize =
+                (k..n).map(|b| view.code.generator().row(b).iter().filter(|c| **c != 0).count()).sum();
+            assert_eq!(moved(Binding::Together), n - 1, "{name}");
+            if name.starts_with("rs") {
+                assert_eq!(moved(Binding::Apart), made_of, "{name}");
+            }
         }
     }
 }
