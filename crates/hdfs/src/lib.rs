@@ -1,0 +1,26 @@
+//! Beside a stock HDFS 3: its erasure-coded block groups as stripes of Kintsu.
+//!
+//! From the wire up: [`proto`] (messages), `rpc` and [`NameNode`] (calls), [`transfer`] (blocks from and to DataNodes),
+//! [`EcPolicy`] and [`Group`] (a block group as a stripe).
+//!
+//! What it is not: it changes nothing in Hadoop, and it has no metadata of its own: what is lost and where blocks are
+//! is asked from the NameNode each time. It moves and combines bytes only as proved plans in the one runtime.
+//!
+//! Invariants: no byte of a DataNode is used whose checksum was not compared; no block is handed over unless the NameNode
+//! reports its index missing, and never to a DataNode that has another index of the group.
+//!
+//! Source: Apache Hadoop 3.4.3, observed from outside.
+
+mod error;
+mod group;
+mod namenode;
+mod policy;
+#[allow(missing_docs, reason = "fields mean what HDFS's own messages say")]
+pub mod proto;
+mod rpc;
+pub mod transfer;
+
+pub use error::HdfsError;
+pub use group::{Group, Holder, transfer_address};
+pub use namenode::NameNode;
+pub use policy::EcPolicy;
