@@ -9,6 +9,7 @@ mod damage;
 mod destination;
 mod explain;
 mod generate;
+mod hdfs;
 mod health;
 mod input;
 mod job;
@@ -61,6 +62,7 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir, cli.json),
+        Command::Hdfs(args) => hdfs::run(args, cli.json).await,
         Command::Sim(args) => sim::run(args, cli.json).await,
         Command::Lab { command } => crate::lab::run(command, cli.json).await,
         Command::Bench { command: BenchCommand::Load(args) } => {
