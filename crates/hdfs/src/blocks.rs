@@ -158,7 +158,8 @@ pub(crate) async fn run<T: Send + 'static>(
     window: (u64, u64),
     take: impl FnOnce(mpsc::Receiver<Delivery>) -> Result<T, HdfsError> + Send + 'static,
 ) -> Result<T, HdfsError> {
-    let job = getrandom::u64().map_err(|e| HdfsError::io("random numbers", e.into()))?;
+    let job = getrandom::u64()
+        .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
     let programs = plan.programs(&ProgramContext {
         job: RunId(job),
         view,

@@ -33,7 +33,9 @@ pub enum HdfsError {
         advice: &'static str,
     },
     /// All NameNodes are in standby.
-    #[error("expected an active NameNode, got only standbys: {0}; give the addresses of all NameNodes, separated by commas")]
+    #[error(
+        "expected an active NameNode, got only standbys: {0}; give the addresses of all NameNodes, separated by commas"
+    )]
     Standby(String),
     /// The user may not do this.
     #[error("user {user} may not {what}: {message}{advice}")]

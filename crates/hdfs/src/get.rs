@@ -151,7 +151,8 @@ fn gather(
     window: Range<u64>,
 ) -> Result<BTreeMap<BlockIndex, Vec<u8>>, HdfsError> {
     let len = (window.end - window.start) as usize;
-    let mut parts: BTreeMap<BlockIndex, Vec<u8>> = wanted.iter().map(|index| (*index, vec![0; len])).collect();
+    let mut parts: BTreeMap<BlockIndex, Vec<u8>> =
+        wanted.iter().map(|index| (*index, vec![0; len])).collect();
     while let Some(piece) = deliveries.blocking_recv() {
         let at = piece.offset.saturating_sub(window.start) as usize;
         let place = parts.get_mut(&piece.index).and_then(|part| part.get_mut(at..at + piece.bytes.len()));
@@ -163,11 +164,7 @@ fn gather(
 }
 
 /// Too few internal blocks: the plan's error, with the reasons.
-fn unreadable(
-    group: &Group,
-    error: kintsu_plan::PlanError,
-    bad: &BTreeMap<BlockIndex, String>,
-) -> HdfsError {
+fn unreadable(group: &Group, error: kintsu_plan::PlanError, bad: &BTreeMap<BlockIndex, String>) -> HdfsError {
     let missing: BTreeSet<u8> = group.missing().into_iter().map(|index| index.0).collect();
     let causes: Vec<&str> = bad.values().map(String::as_str).collect();
     HdfsError::Parity(format!(

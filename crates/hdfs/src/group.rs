@@ -199,7 +199,8 @@ mod tests {
     use crate::proto::names::Policy;
 
     fn located(bytes: u64, indices: &[u8]) -> LocatedBlock {
-        let block = ExtendedBlock { pool: "BP".into(), id: -16i64 as u64, generation: 1001, bytes: Some(bytes) };
+        let block =
+            ExtendedBlock { pool: "BP".into(), id: -16i64 as u64, generation: 1001, bytes: Some(bytes) };
         LocatedBlock {
             block,
             locations: vec![DatanodeInfo::default(); indices.len()],

@@ -186,7 +186,9 @@ async fn counted(
         }
         if Instant::now() > deadline {
             let waited = COUNTED_WITHIN.as_secs();
-            return Ok(Err(format!("it took the block, but the NameNode does not count it after {waited} s")));
+            return Ok(Err(format!(
+                "it took the block, but the NameNode does not count it after {waited} s"
+            )));
         }
         sleep(POLL).await;
     }
@@ -207,14 +209,14 @@ mod tests {
     fn a_target_is_in_service_heard_of_has_room_and_no_index_of_the_group() {
         let block = ExtendedBlock { id: -16i64 as u64, bytes: Some(3 << 20), ..ExtendedBlock::default() };
         let locations = vec![datanode(1, "/a", 1 << 30), datanode(2, "/a", 1 << 30)];
-        let located =
-            LocatedBlock { block, locations, indices: Some(vec![0, 1]), ..LocatedBlock::default() };
+        let located = LocatedBlock { block, locations, indices: Some(vec![0, 1]), ..LocatedBlock::default() };
         let policy = Some(Policy { id: 2, ..Policy::default() });
         let status = FileStatus { block_bytes: Some(1 << 20), ..FileStatus::default() };
         let blocks = LocatedBlocks { blocks: vec![located], policy, ..LocatedBlocks::default() };
         let group = Group::of("/f", &status, &blocks).unwrap().remove(0);
 
-        let mut live = vec![datanode(1, "/a", 1 << 40), datanode(3, "/a", 1 << 30), datanode(4, "/b", 1 << 29)];
+        let mut live =
+            vec![datanode(1, "/a", 1 << 40), datanode(3, "/a", 1 << 30), datanode(4, "/b", 1 << 29)];
         let chosen = |live: &[DatanodeInfo], tried: &[&str]| {
             let tried = tried.iter().map(|uuid| (*uuid).to_owned()).collect();
             target(&group, live, &tried).map(|node| node.id.transfer_port)

@@ -96,7 +96,8 @@ impl NameNode {
     /// # Errors
     /// `Unsupported`; those of every call.
     pub async fn check_transfer(&self) -> Result<(), HdfsError> {
-        let found: ServerDefaults = self.call(CLIENT, "getServerDefaults", "ask for defaults", &Empty {}).await?;
+        let found: ServerDefaults =
+            self.call(CLIENT, "getServerDefaults", "ask for defaults", &Empty {}).await?;
         match found.defaults.encrypted_transfer {
             Some(true) => Err(HdfsError::Unsupported {
                 what: "data transfer of this HDFS".into(),
@@ -145,8 +146,9 @@ impl NameNode {
             };
             match connection.call(protocol, method, arguments).await {
                 Ok(Reply::Answer(bytes)) => {
-                    let answer = A::decode(&bytes[..])
-                        .map_err(|e| connection.strange(&format!("to {method} an answer that cannot be read ({e})")));
+                    let answer = A::decode(&bytes[..]).map_err(|e| {
+                        connection.strange(&format!("to {method} an answer that cannot be read ({e})"))
+                    });
                     *open = Some((at, protocol, connection));
                     return answer;
                 }
@@ -186,7 +188,9 @@ impl NameNode {
                     what: if superuser { what.into() } else { format!("read {what}") },
                     message,
                     advice: match superuser {
-                        true => "; this needs a superuser of HDFS: run it as the user that runs the NameNode, or with --user",
+                        true => {
+                            "; this needs a superuser of HDFS: run it as the user that runs the NameNode, or with --user"
+                        }
                         false => "",
                     },
                 }

@@ -171,8 +171,7 @@ mod tests {
     fn group(id: u32, data_bytes: u64) -> Group {
         let policy = EcPolicy::of(&Policy { id, ..Policy::default() }).unwrap();
         let cell_bytes = policy.cell_bytes;
-        let layout =
-            Layout { kind: LayoutKind::Striped, block_bytes: 1 << 22, cell_bytes, w: 1, data_bytes };
+        let layout = Layout { kind: LayoutKind::Striped, block_bytes: 1 << 22, cell_bytes, w: 1, data_bytes };
         Group {
             path: "/f".into(),
             file_id: 0,

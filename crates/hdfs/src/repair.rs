@@ -66,7 +66,9 @@ pub async fn repair(
     for group in damaged {
         match one(namenode, &group, &mut repaired, progress).await {
             Ok(()) => {}
-            Err(error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_) | HdfsError::Denied { .. })) => {
+            Err(
+                error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_) | HdfsError::Denied { .. }),
+            ) => {
                 return Err(error);
             }
             Err(error) => repaired.failed.push(error.to_string()),
@@ -117,7 +119,10 @@ async fn one(
 ///
 /// # Errors
 /// `Parity` if the blocks contradict each other and it cannot be known which is wrong; those of [`examine`].
-async fn rebuild(group: Group, missing: &[BlockIndex]) -> Result<(Examined, BTreeSet<BlockIndex>), HdfsError> {
+async fn rebuild(
+    group: Group,
+    missing: &[BlockIndex],
+) -> Result<(Examined, BTreeSet<BlockIndex>), HdfsError> {
     let blocks = GroupBlocks::of(group);
     let group = blocks.group();
     let mut without = BTreeSet::new();

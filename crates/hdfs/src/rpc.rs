@@ -55,7 +55,8 @@ impl Connection {
         let stream = stream.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         let mut client_id = [0; 16];
-        getrandom::fill(&mut client_id).map_err(|e| HdfsError::io("random numbers", e.into()))?;
+        getrandom::fill(&mut client_id)
+            .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
         let mut connection = Self { stream, address: address.to_owned(), client_id, next: 0 };
         let context = ConnectionContext {
             user: Some(UserInformation { effective_user: Some(user.to_owned()) }),
@@ -115,7 +116,9 @@ impl Connection {
             return Ok(Reply::Exception(header.exception.unwrap_or_default(), first));
         }
         if header.call_id != self.next as u32 {
-            return Err(self.strange(&format!("an answer to call {} in place of {}", header.call_id, self.next)));
+            return Err(
+                self.strange(&format!("an answer to call {} in place of {}", header.call_id, self.next))
+            );
         }
         let body = prost::decode_length_delimiter(&mut rest).ok().filter(|len| *len <= rest.len());
         let body = body.ok_or_else(|| self.strange("an answer that is cut"))?;
@@ -134,9 +137,10 @@ impl Connection {
 
     fn cut(&self, error: std::io::Error) -> HdfsError {
         let error = match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => {
-                std::io::Error::new(error.kind(), "it closed the connection; is this the NameNode's RPC port?")
-            }
+            std::io::ErrorKind::UnexpectedEof => std::io::Error::new(
+                error.kind(),
+                "it closed the connection; is this the NameNode's RPC port?",
+            ),
             _ => error,
         };
         HdfsError::Unreachable { what: "NameNode", address: self.address.clone(), error }

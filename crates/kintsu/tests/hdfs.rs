@@ -62,7 +62,9 @@ fn whole_files_are_read(hdfs: &Hdfs, files: &[(&str, Vec<u8>)]) {
     }
     let (path, bytes) = &files[0];
     // Within a cell; over the border of two groups; the last byte.
-    for (first, last) in [(MIB + 5, MIB + 70_000), (12 * MIB - 3, 12 * MIB + 4), (bytes.len() - 1, bytes.len() - 1)] {
+    for (first, last) in
+        [(MIB + 5, MIB + 70_000), (12 * MIB - 3, 12 * MIB + 4), (bytes.len() - 1, bytes.len() - 1)]
+    {
         let out = hdfs.kintsu(&["get", path, "-", "--range", &format!("{first}-{last}")]);
         assert_eq!(out.stdout, bytes[first..=last], "{first}-{last}: {}", text(&out));
     }
@@ -192,14 +194,19 @@ fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, files: &[(&str, Vec<u8>)]) {
     let repaired = hdfs.json(0, &["repair"]);
     let blocks = repaired["blocks"].as_array().unwrap();
     assert!(blocks.len() >= lost.len(), "{repaired}");
-    assert!(blocks.iter().all(|block| block["proved"] == json!(true) && !block["handed_over"]["To"].is_null()));
+    assert!(
+        blocks.iter().all(|block| block["proved"] == json!(true) && !block["handed_over"]["To"].is_null())
+    );
     hdfs.json(0, &["status"]);
     assert_eq!(hdfs.json(0, &["verify"])["bad"], json!([]));
     assert!(hdfs.stock(&["fsck", "/ec"]).contains("is HEALTHY"));
     for (id, old) in &lost {
         let new = (0..hdfs.nodes).filter(|i| *i != node).find_map(|i| hdfs.block_file(i, *id)).unwrap();
         assert!(std::fs::read(&new).unwrap() == std::fs::read(old).unwrap(), "the bytes of {id}");
-        assert!(std::fs::read(meta_of(&new)).unwrap() == std::fs::read(meta_of(old)).unwrap(), "the sums of {id}");
+        assert!(
+            std::fs::read(meta_of(&new)).unwrap() == std::fs::read(meta_of(old)).unwrap(),
+            "the sums of {id}"
+        );
     }
     for (path, bytes) in files {
         assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");

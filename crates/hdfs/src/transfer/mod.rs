@@ -51,11 +51,8 @@ impl Link {
         operation: u8,
         arguments: &impl Message,
     ) -> Result<(Self, Answer), HdfsError> {
-        let unreachable = |error| HdfsError::Unreachable {
-            what: "DataNode",
-            address: datanode.to_string(),
-            error,
-        };
+        let unreachable =
+            |error| HdfsError::Unreachable { what: "DataNode", address: datanode.to_string(), error };
         let output = TcpStream::connect_timeout(&datanode, CONNECT).map_err(unreachable)?;
         let set = || {
             output.set_nodelay(true)?;
@@ -98,7 +95,9 @@ impl Link {
                 break;
             }
             if shift > 21 {
-                return Err(self.error("expected a message of data transfer version 28, got something else".into()));
+                return Err(
+                    self.error("expected a message of data transfer version 28, got something else".into())
+                );
             }
         }
         if len > MOST_MESSAGE_BYTES {

@@ -92,7 +92,8 @@ impl BlockReader {
             (stream.used, stream.at) = (stream.used + skip, stream.at + skip as u64);
         }
         if stream.at != offset {
-            let message = format!("expected a packet that begins at or before byte {offset}, got {}", stream.at);
+            let message =
+                format!("expected a packet that begins at or before byte {offset}, got {}", stream.at);
             return Err(stream.link.error(message));
         }
         Ok(stream)

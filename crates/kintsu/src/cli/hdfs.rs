@@ -10,7 +10,13 @@ use crate::units::ByteRange;
 #[derive(Debug, Args)]
 pub struct Hdfs {
     /// The NameNode, by its RPC port (that of fs.defaultFS); with high availability all NameNodes, separated by commas.
-    #[arg(long, global = true, env = "KINTSU_NAMENODE", default_value = "127.0.0.1:8020", value_name = "HOST:PORT")]
+    #[arg(
+        long,
+        global = true,
+        env = "KINTSU_NAMENODE",
+        default_value = "127.0.0.1:8020",
+        value_name = "HOST:PORT"
+    )]
     pub namenode: String,
     /// The user to call as (SIMPLE authentication) [default: $HADOOP_USER_NAME, or the login name].
     #[arg(long, global = true, value_name = "NAME")]

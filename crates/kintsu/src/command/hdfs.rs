@@ -122,7 +122,10 @@ async fn get(
         None => 0..bytes,
         Some(ByteRange { first, last }) => {
             let end = last.map_or(bytes, |last| last + 1).min(bytes);
-            anyhow::ensure!(first < end, "{path}: expected a range within {bytes} bytes, got one from {first}");
+            anyhow::ensure!(
+                first < end,
+                "{path}: expected a range within {bytes} bytes, got one from {first}"
+            );
             first..end
         }
     };
@@ -208,7 +211,9 @@ fn show_verified(found: &Verified) -> anyhow::Result<()> {
             let who = match suspects[..] {
                 [one] => format!("block {one} holds wrong bytes under valid checksums"),
                 [] => "several blocks hold wrong bytes under valid checksums".to_owned(),
-                _ => format!("one of the blocks {} holds wrong bytes under valid checksums", numbers(suspects)),
+                _ => {
+                    format!("one of the blocks {} holds wrong bytes under valid checksums", numbers(suspects))
+                }
             };
             output::line(&format!("{path}, group {group}: {who} (first at byte {first} of the blocks)"))?;
         }

@@ -56,7 +56,13 @@ impl Hdfs {
         }
         let dir = TempDir::new().unwrap();
         let port = free_ports(nodes);
-        let prepared = script().arg("prepare").arg(dir.path()).arg(port.to_string()).args(SETTINGS).args(settings).output();
+        let prepared = script()
+            .arg("prepare")
+            .arg(dir.path())
+            .arg(port.to_string())
+            .args(SETTINGS)
+            .args(settings)
+            .output();
         let prepared = prepared.unwrap();
         assert!(prepared.status.success(), "{}", text(&prepared));
         let calls = NameNode::at(&format!("127.0.0.1:{port}"), &user()).unwrap();
@@ -88,7 +94,8 @@ impl Hdfs {
     }
 
     fn daemon(&self, log: &str, args: &[&str]) -> Child {
-        let log = File::options().create(true).append(true).open(self.dir.path().join("log").join(log)).unwrap();
+        let log =
+            File::options().create(true).append(true).open(self.dir.path().join("log").join(log)).unwrap();
         let mut command = script();
         command.arg(args[0]).arg(self.dir.path()).args(&args[1..]);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
