@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Layout, LayoutKind, StripeView};
 
 use crate::proto::names::{DatanodeInfo, ExtendedBlock, FileStatus, LocatedBlock, LocatedBlocks, Token};
@@ -177,6 +177,11 @@ impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, group {}", self.path, self.id as i64)
     }
+}
+
+/// The id in HDFS of an internal block: that of its group, which is the stripe, plus its index.
+pub fn block_id(id: BlockId) -> i64 {
+    id.stripe.0.wrapping_add(u64::from(id.index.0)) as i64
 }
 
 /// The address of a DataNode's transfers.

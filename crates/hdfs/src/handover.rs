@@ -13,17 +13,20 @@ use tokio::time::{Instant, sleep};
 use crate::proto::names::DatanodeInfo;
 use crate::status::{SILENT_MS, name};
 use crate::token::write_token;
-use crate::transfer::write_block;
+use crate::transfer::BlockWriter;
 use crate::{Group, HdfsError, NameNode, transfer_address};
 
 /// How long the NameNode may take to list a block. DataNodes report a new block with the next heartbeat or earlier.
-const COUNTED_WITHIN: Duration = Duration::from_secs(15);
+pub(crate) const COUNTED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Pause between two questions to the NameNode.
-const POLL: Duration = Duration::from_millis(200);
+pub(crate) const POLL: Duration = Duration::from_millis(200);
 
 /// DataNodes that are tried for one block.
 const MOST_TRIES: usize = 4;
+
+/// Bytes of a rebuilt block that are read at a time.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// What became of a rebuilt block.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -157,10 +160,18 @@ async fn write(
     };
     let file = file.try_clone().map_err(|e| HdfsError::io("the rebuilt block", e))?;
     let writing = tokio::task::spawn_blocking(move || {
-        write_block(address, &block, token.as_ref(), |offset, buf| {
-            use std::os::unix::fs::FileExt as _;
-            file.read_exact_at(buf, offset).map_err(|e| HdfsError::io("reading the rebuilt block", e))
-        })
+        use std::os::unix::fs::FileExt as _;
+        let (mut writer, mut piece) =
+            (BlockWriter::begin(address, &block, token.as_ref())?, vec![0; PIECE_BYTES]);
+        let (mut offset, len) = (0, block.bytes.unwrap_or(0));
+        while offset < len {
+            let some = (len - offset).min(PIECE_BYTES as u64) as usize;
+            let read = file.read_exact_at(&mut piece[..some], offset);
+            read.map_err(|e| HdfsError::io("reading the rebuilt block", e))?;
+            writer.write(&piece[..some])?;
+            offset += some as u64;
+        }
+        writer.finish()
     });
     writing.await.map_err(|e| HdfsError::io("writing to a DataNode", e.into()))?
 }

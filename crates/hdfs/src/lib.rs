@@ -12,6 +12,7 @@
 //!
 //! Source: Apache Hadoop 3.4.3, observed from outside.
 
+pub mod beside;
 mod blocks;
 mod error;
 mod get;
@@ -23,8 +24,10 @@ mod policy;
 #[allow(missing_docs, reason = "fields mean what HDFS's own messages say")]
 pub mod proto;
 mod repair;
+mod replica;
 mod rpc;
 mod status;
+mod store;
 mod token;
 pub mod transfer;
 mod verify;
@@ -33,11 +36,13 @@ mod walk;
 pub use blocks::{GroupBlocks, Source};
 pub use error::HdfsError;
 pub use get::{Got, file_bytes, get};
-pub use group::{Group, Holder, transfer_address};
+pub use group::{Group, Holder, block_id, transfer_address};
 pub use handover::HandedOver;
 pub use namenode::NameNode;
 pub use policy::EcPolicy;
 pub use repair::{Repaired, RepairedBlock, repair};
+pub use replica::Replica;
 pub use status::{AtRisk, SILENT_MS, Status, status};
+pub use store::{DatanodeStore, HandOver};
 pub use verify::{BadGroup, Verified, verify};
 pub use walk::Walk;

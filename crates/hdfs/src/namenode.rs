@@ -10,6 +10,7 @@ use crate::proto::Empty;
 use crate::proto::names::{
     AskDatanodes, AskListing, AskLocations, AskSafeMode, BlockKeys, DatanodeInfo, Datanodes, ExportedKeys,
     FileInfo, FileStatus, Listing, ListingPage, LocatedBlocks, Locations, OfPath, SafeMode, ServerDefaults,
+    Version,
 };
 use crate::rpc::{Connection, Reply};
 
@@ -106,6 +107,15 @@ impl NameNode {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// The name of the block pool.
+    ///
+    /// # Errors
+    /// `Denied` for all but superusers; those of every call.
+    pub async fn block_pool(&self) -> Result<String, HdfsError> {
+        let found: Version = self.call(NAMENODE, "versionRequest", "ask for the version", &Empty {}).await?;
+        Ok(found.info.pool)
     }
 
     /// The keys that sign block tokens; `None` where tokens are off.

@@ -249,3 +249,15 @@ pub struct BlockKey {
     #[prost(bytes = "vec", optional, tag = "3")]
     pub bytes: Option<Vec<u8>>,
 }
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Version {
+    #[prost(message, required, tag = "1")]
+    pub info: NamespaceInfo,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NamespaceInfo {
+    #[prost(string, required, tag = "3")]
+    pub pool: String,
+}

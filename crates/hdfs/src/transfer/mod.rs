@@ -19,8 +19,9 @@ use crate::proto::names::{ExtendedBlock, Token};
 use crate::proto::transfer::{Answer, BaseHeader, OperationHeader};
 
 pub use packet::{CRC32C, UNIT_BYTES};
+pub(crate) use packet::{check, supported};
 pub use read::BlockReader;
-pub use write::write_block;
+pub use write::BlockWriter;
 
 const VERSION: u16 = 28;
 const READ: u8 = 81;

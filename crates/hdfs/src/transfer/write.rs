@@ -12,7 +12,7 @@ use crate::proto::transfer::{Ack, Checksum, PacketHeader, WriteBlock};
 const PACKET_BYTES: usize = 126 * UNIT_BYTES;
 
 /// Packets that may be on their way without an acknowledgement.
-const UNACKNOWLEDGED: usize = 32;
+const UNACKNOWLEDGED: i64 = 32;
 
 /// A new block: the stage of the operation that begins a pipeline.
 const NEW_BLOCK: i32 = 6;
@@ -20,46 +20,95 @@ const NEW_BLOCK: i32 = 6;
 /// A disk: the kind of storage.
 const DISK: i32 = 1;
 
-/// Writes the block; its bytes come from `read`, which fills a buffer from an offset. When this returns the DataNode has
-/// acknowledged every packet and the end of the block. Memory: one packet.
-///
-/// # Errors
-/// `Unreachable`, `Datanode`, and what `read` returns.
-pub fn write_block(
-    datanode: SocketAddr,
-    block: &ExtendedBlock,
-    token: Option<&Token>,
-    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), HdfsError>,
-) -> Result<(), HdfsError> {
-    let len = block.bytes.unwrap_or(0);
-    let ask = WriteBlock {
-        header: header(block, token),
-        targets: Vec::new(),
-        stage: NEW_BLOCK,
-        pipeline: 1,
-        least_received: 0,
-        most_received: len,
-        latest_generation: block.generation,
-        checksum: Checksum { kind: CRC32C, unit_bytes: UNIT_BYTES as u32 },
-        storage: Some(DISK),
-    };
-    let (mut link, _) = Link::open(datanode, block, WRITE, &ask)?;
-    let (mut number, mut acknowledged, mut offset) = (0i64, 0i64, 0u64);
-    let mut data = vec![0; PACKET_BYTES];
-    loop {
-        let some = (len - offset).min(PACKET_BYTES as u64) as usize;
-        read(offset, &mut data[..some])?;
-        let last = some == 0;
-        let head = PacketHeader { offset: offset as i64, number, last, data_bytes: some as i32 };
-        link.send_packet(&head, &data[..some])?;
-        (number, offset) = (number + 1, offset + some as u64);
-        let may_wait = if last { 0 } else { UNACKNOWLEDGED as i64 };
-        while number - acknowledged > may_wait {
-            acknowledged += link.acknowledgement(acknowledged)?;
+/// A new internal block on its way to a DataNode. Dropped before [`finish`](Self::finish), it leaves there at most a part
+/// that does not count. Memory: one packet.
+pub struct BlockWriter {
+    link: Link,
+    /// Bytes of the next packet.
+    data: Vec<u8>,
+    /// Offset of the next packet, and the length of the block.
+    offset: u64,
+    len: u64,
+    /// Packets sent, and packets acknowledged.
+    number: i64,
+    acknowledged: i64,
+}
+
+impl BlockWriter {
+    /// Begins the block on this DataNode. `block` tells its length and its generation stamp.
+    ///
+    /// # Errors
+    /// `Unreachable`; `Datanode` if it refuses.
+    pub fn begin(
+        datanode: SocketAddr,
+        block: &ExtendedBlock,
+        token: Option<&Token>,
+    ) -> Result<Self, HdfsError> {
+        let len = block.bytes.unwrap_or(0);
+        let ask = WriteBlock {
+            header: header(block, token),
+            targets: Vec::new(),
+            stage: NEW_BLOCK,
+            pipeline: 1,
+            least_received: 0,
+            most_received: len,
+            latest_generation: block.generation,
+            checksum: Checksum { kind: CRC32C, unit_bytes: UNIT_BYTES as u32 },
+            storage: Some(DISK),
+        };
+        let (link, _) = Link::open(datanode, block, WRITE, &ask)?;
+        let data = Vec::with_capacity(PACKET_BYTES);
+        Ok(Self { link, data, offset: 0, len, number: 0, acknowledged: 0 })
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// `Datanode`, also for more bytes than the block has.
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), HdfsError> {
+        let room = self.len - self.offset - self.data.len() as u64;
+        if bytes.len() as u64 > room {
+            return Err(self
+                .link
+                .error(format!("expected at most {room} further bytes, got {}", bytes.len())));
         }
-        if last {
-            return Ok(());
+        while !bytes.is_empty() {
+            let some = bytes.len().min(PACKET_BYTES - self.data.len());
+            self.data.extend_from_slice(&bytes[..some]);
+            bytes = &bytes[some..];
+            if self.data.len() == PACKET_BYTES {
+                self.packet(false)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Everything was written. When this returns the DataNode has acknowledged every packet and the end of the block.
+    ///
+    /// # Errors
+    /// `Datanode`, also if bytes are missing.
+    pub fn finish(mut self) -> Result<(), HdfsError> {
+        if !self.data.is_empty() {
+            self.packet(false)?;
+        }
+        if self.offset != self.len {
+            return Err(self.link.error(format!("expected {} bytes, got {}", self.len, self.offset)));
+        }
+        self.packet(true)
+    }
+
+    /// Sends what was gathered, or the end, and takes acknowledgements.
+    fn packet(&mut self, last: bool) -> Result<(), HdfsError> {
+        let (offset, data_bytes) = (self.offset as i64, self.data.len() as i32);
+        let head = PacketHeader { offset, number: self.number, last, data_bytes };
+        self.link.send_packet(&head, &self.data)?;
+        (self.number, self.offset) = (self.number + 1, self.offset + self.data.len() as u64);
+        self.data.clear();
+        let may_wait = if last { 0 } else { UNACKNOWLEDGED };
+        while self.number - self.acknowledged > may_wait {
+            self.acknowledged += self.link.acknowledgement(self.acknowledged)?;
+        }
+        Ok(())
     }
 }
 

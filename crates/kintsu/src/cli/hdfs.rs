@@ -1,10 +1,14 @@
 //! The options of `kintsu hdfs`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use kintsu_wire::TrustedNetwork;
 
-use crate::units::ByteRange;
+use super::{DEFAULT_ENDPOINT, repair};
+use crate::units::{ByteRange, parse_duration};
 
 /// `kintsu hdfs ...`.
 #[derive(Debug, Args)]
@@ -71,4 +75,67 @@ Examples:
         #[arg(default_value = "/")]
         path: String,
     },
+    /// Watch a cluster and repair it with the agents beside its DataNodes: a DataNode counts as gone after 10 s of silence or
+    /// two refused connections, its blocks are rebuilt along pipelines and handed over when the NameNode reports them
+    /// missing. Needs a superuser of HDFS. Prints what happens.
+    #[command(after_help = "\
+Examples:
+  kintsu hdfs --namenode nn:8020 coordinator --listen 10.77.0.1:7400 --trusted-network 10.77.0.0/16
+  kintsu hdfs coordinator --method conventional --json")]
+    Coordinator(HdfsCoordinator),
+    /// Run an agent beside a DataNode, as the user of the DataNode: it reads the DataNode's directories, and keeps rebuilt blocks
+    /// in its own folder until they are handed over.
+    #[command(after_help = "\
+Example:
+  kintsu --coordinator 10.77.0.1:7400 hdfs agent --dir /data/kintsu --datanode 10.77.0.5:9866 \\
+    --data-dir /data/hdfs --listen 10.77.0.5:7401 --listen-data 10.77.0.5:7402 --trusted-network 10.77.0.0/16")]
+    Agent(HdfsAgent),
+}
+
+/// `kintsu hdfs coordinator`.
+#[derive(Debug, Args)]
+pub struct HdfsCoordinator {
+    /// Only files below this path.
+    #[arg(default_value = "/")]
+    pub path: String,
+    /// Where to listen for agents.
+    #[arg(long, default_value = DEFAULT_ENDPOINT)]
+    pub listen: SocketAddr,
+    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
+    /// required.
+    #[arg(long, value_name = "CIDR")]
+    pub trusted_network: Option<TrustedNetwork>,
+    /// How blocks are rebuilt.
+    #[arg(long, default_value = "auto", value_parser = repair::method())]
+    pub method: kintsu_plan::Method,
+    /// Pause between two scans of the namespace for new files.
+    #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
+    pub scan: Duration,
+    /// Groups that are repaired at once.
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub at_once: u16,
+}
+
+/// `kintsu hdfs agent`.
+#[derive(Debug, Args)]
+pub struct HdfsAgent {
+    /// The folder for rebuilt blocks.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The DataNode's address for transfers, as the NameNode reports it (dfs.datanode.address).
+    #[arg(long, value_name = "IP:PORT")]
+    pub datanode: SocketAddr,
+    /// A directory of the DataNode (dfs.datanode.data.dir); may be given several times.
+    #[arg(long, required = true, value_name = "DIR")]
+    pub data_dir: Vec<PathBuf>,
+    /// Where to listen for commands (port 0: any free port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Where to listen for slices (port 0: any free port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen_data: SocketAddr,
+    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
+    /// required.
+    #[arg(long, value_name = "CIDR")]
+    pub trusted_network: Option<TrustedNetwork>,
 }

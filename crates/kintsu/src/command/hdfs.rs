@@ -10,7 +10,8 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::destination::Destination;
-use crate::cli::{Hdfs, HdfsCommand};
+use super::hdfs_daemons;
+use crate::cli::{Endpoint, Hdfs, HdfsCommand};
 use crate::units::{ByteRange, human};
 use crate::{output, progress};
 
@@ -18,15 +19,23 @@ use crate::{output, progress};
 const SHOWN: usize = 20;
 
 /// `kintsu hdfs ...`. Ctrl-C ends it; what a DataNode took half stays there as a block that is not counted.
-pub async fn run(args: Hdfs, json: bool) -> anyhow::Result<ExitCode> {
+pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
     let user = args.user.map_or_else(user, Ok)?;
     let namenode = NameNode::at(&args.namenode, &user)?;
+    let command = match args.command {
+        HdfsCommand::Coordinator(args) => {
+            return hdfs_daemons::coordinator(args, namenode, endpoint.token, json).await;
+        }
+        HdfsCommand::Agent(args) => return hdfs_daemons::agent(args, endpoint, json).await,
+        command => command,
+    };
     let work = async {
-        match args.command {
+        match command {
             HdfsCommand::Status { path } => status(&namenode, &path, json).await,
             HdfsCommand::Get { path, out, range } => get(&namenode, &path, &out, range, json).await,
             HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
             HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
+            HdfsCommand::Coordinator(_) | HdfsCommand::Agent(_) => Ok(ExitCode::FAILURE),
         }
     };
     tokio::select! {
