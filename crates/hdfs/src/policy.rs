@@ -12,7 +12,7 @@ use crate::proto::names::Policy;
 const BUILT_IN: [(u32, &str, &str, u32, u32); 5] = [
     (1, "RS-6-3-1024k", "rs", 6, 3),
     (2, "RS-3-2-1024k", "rs", 3, 2),
-    (3, "RS-6-3-legacy", "rs-legacy", 6, 3),
+    (3, "RS-LEGACY-6-3-1024k", "rs-legacy", 6, 3),
     (4, "XOR-2-1-1024k", "xor", 2, 1),
     (5, "RS-10-4-1024k", "rs", 10, 4),
 ];
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_named() {
         let legacy = EcPolicy::of(&policy(3, None)).unwrap_err().to_string();
-        assert!(legacy.contains("RS-6-3-legacy") && legacy.contains("rs-legacy"), "{legacy}");
+        assert!(legacy.contains("RS-LEGACY-6-3-1024k") && legacy.contains("rs-legacy"), "{legacy}");
         assert!(EcPolicy::of(&policy(99, None)).unwrap_err().to_string().contains("id 99"));
         assert!(EcPolicy::of(&policy(70, Some(("clay", 4, 2)))).is_err());
         assert!(EcPolicy::of(&policy(70, Some(("rs", 0, 2)))).is_err());

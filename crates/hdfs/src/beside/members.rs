@@ -65,6 +65,11 @@ impl Members {
         Self { cluster: ClusterId(id), table: Mutex::default() }
     }
 
+    /// The cluster's id.
+    pub(crate) fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

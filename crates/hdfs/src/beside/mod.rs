@@ -35,6 +35,9 @@ use members::Members;
 /// Pause between two looks at the DataNodes.
 const TICK: Duration = Duration::from_secs(1);
 
+/// A group whose repair failed is left alone for this long.
+const REST: Duration = Duration::from_secs(5);
+
 /// How long a DataNode may take to accept a connection that only tests it.
 const PROBE: Duration = Duration::from_millis(500);
 
@@ -142,8 +145,12 @@ struct Memory {
     live: Vec<DatanodeInfo>,
     /// All groups as of the last scan.
     groups: BTreeMap<u64, Group>,
+    /// Whether there was a scan.
+    scanned: bool,
     /// Groups that are worked on.
     busy: BTreeSet<u64>,
+    /// Groups whose repair failed, and when.
+    failed: BTreeMap<u64, Instant>,
     /// Nodes that did not bring a block of a group into HDFS, or failed at it.
     barred: BTreeMap<u64, BTreeSet<NodeId>>,
     /// Internal blocks that cannot be read.
@@ -217,6 +224,8 @@ pub async fn start(
     let listener = listener.map_err(|e| HdfsError::io(format!("listening on {}", config.listen), e))?;
     let addr = listener.local_addr().map_err(|e| HdfsError::io("the listener's address", e))?;
     let (members, end) = (Arc::new(Members::of(&pool)), CancellationToken::new());
+    // Agents take calls only from those that show their cluster.
+    credentials.join(members.cluster()).map_err(cannot)?;
     let shared = Arc::new(Shared {
         namenode,
         config,
@@ -245,10 +254,11 @@ async fn scan(shared: Arc<Shared>) {
         match groups(&shared).await {
             Ok(groups) => {
                 let mut memory = shared.memory();
-                memory.groups = groups;
+                (memory.groups, memory.scanned) = (groups, true);
                 // Whoever failed gets another chance.
                 memory.barred.clear();
                 memory.unreadable.clear();
+                memory.failed.retain(|_, at| at.elapsed() < REST);
             }
             Err(error) => shared.failed("scan of the namespace", error).await,
         }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::members::{Member, Staged};
-use super::{Event, Shared, scene};
+use super::{Event, REST, Shared, scene};
 use crate::handover::{Now, refresh};
 use crate::{Group, HdfsError};
 
@@ -35,7 +35,8 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         let room = shared.config.at_once.saturating_sub(memory.busy.len());
         let missing = |group: &&Group| {
             let waits = |index: &BlockIndex| !staged.contains_key(&id(group, *index));
-            !memory.busy.contains(&group.id) && scene::lost(group, &memory.gone).iter().any(waits)
+            let rests = memory.failed.get(&group.id).is_some_and(|at| at.elapsed() < REST);
+            !rests && !memory.busy.contains(&group.id) && scene::lost(group, &memory.gone).iter().any(waits)
         };
         let mut found: Vec<Group> = memory.groups.values().filter(missing).cloned().collect();
         let bears = |group: &Group| {
@@ -77,6 +78,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     for ((group, DamagedStripe { view, lost, .. }), assigned) in groups.into_iter().zip(window).zip(assigned)
     {
         if let Err(error) = assigned {
+            shared.memory().failed.insert(group.id, Instant::now());
             shared.failed(&group, error).await;
             continue;
         }
@@ -89,6 +91,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
             let ran = shared.end.run_until_cancelled(run(&shared, job)).await;
             shared.memory().busy.remove(&group.id);
             if let Some(Err(error)) = ran {
+                shared.memory().failed.insert(group.id, Instant::now());
                 shared.failed(&group, error).await;
             }
         });

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::members::{Member, Staged};
 use super::rebuild::conduct;
-use super::{Event, Shared, scene};
+use super::{Block, Event, Shared, scene};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
 use crate::store::HandOver;
 use crate::token::write_token;
@@ -40,8 +40,12 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         let Some(member) = members.get(&staged.node).cloned() else { continue };
         let group = {
             let mut memory = shared.memory();
-            // Not scanned yet, or deleted: a scan tells.
-            let Some(group) = memory.groups.get(&staged.held.id.stripe.0).cloned() else { continue };
+            let Some(group) = memory.groups.get(&staged.held.id.stripe.0).cloned() else {
+                if memory.scanned {
+                    work.spawn(forgotten(shared.clone(), staged, member));
+                }
+                continue;
+            };
             if !memory.busy.insert(group.id) {
                 continue;
             }
@@ -55,6 +59,16 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
                 shared.failed(&group, error).await;
             }
         });
+    }
+}
+
+/// A staged block of a group that no file has any more.
+async fn forgotten(shared: Arc<Shared>, staged: Staged, member: Member) {
+    let (stripe, index) = (staged.held.id.stripe.0, staged.held.id.index.0);
+    let block = Block { path: String::new(), group: stripe as i64, index };
+    match drop_staged(&shared, &staged, &member).await {
+        Ok(()) => shared.tell(Event::Dropped { block, why: "no file has its group any more".into() }).await,
+        Err(error) => shared.failed("a staged block", error).await,
     }
 }
 
