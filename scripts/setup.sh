@@ -7,6 +7,9 @@ missing=()
 ldconfig -p 2>/dev/null | grep -q 'libisal\.so\.2' || missing+=(libisal2)
 [ -e /usr/include/jerasure.h ] || missing+=(libjerasure-dev)
 command -v ip >/dev/null && command -v tc >/dev/null || missing+=(iproute2)
+# Maven fetches the HDFS that tests run beside (scripts/hdfs.sh).
+command -v java >/dev/null || missing+=(default-jre-headless)
+command -v mvn >/dev/null || missing+=(maven)
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -21,5 +24,5 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 command -v mvn >/dev/null && command -v java >/dev/null ||
-    echo "no Maven and JDK: comparisons with HDFS's coders are skipped"
+    echo "no Maven and Java: tests beside a real HDFS and comparisons with its coders are skipped"
 exit 0
