@@ -139,8 +139,8 @@ fn find(directories: &[PathBuf], id: BlockId) -> Result<Option<(PathBuf, PathBuf
         for pool in listed(&current)? {
             let finalized = pool.join("current/finalized");
             let folder = finalized
-                .join(format!("subdir{}", id >> 16 & 0x1f))
-                .join(format!("subdir{}", id >> 8 & 0x1f));
+                .join(format!("subdir{}", (id >> 16) & 0x1f))
+                .join(format!("subdir{}", (id >> 8) & 0x1f));
             let data = folder.join(&name);
             if !data.is_file() {
                 continue;

@@ -35,6 +35,9 @@ use members::Members;
 /// Pause between two looks at the DataNodes.
 const TICK: Duration = Duration::from_secs(1);
 
+/// After a start agents get this long to register and to tell what is staged, before anything is rebuilt.
+const AGENTS_COME: Duration = Duration::from_secs(5);
+
 /// A group whose repair failed is left alone for this long.
 const REST: Duration = Duration::from_secs(5);
 
@@ -282,13 +285,15 @@ async fn groups(shared: &Shared) -> Result<BTreeMap<u64, Group>, HdfsError> {
 
 /// Looks at DataNodes and groups, and starts what there is to do.
 async fn watch(shared: Arc<Shared>) {
-    let mut work = JoinSet::new();
+    let (mut work, started) = (JoinSet::new(), Instant::now());
     loop {
         let began = Instant::now();
         if let Err(error) = look(&shared).await {
             shared.failed("look at the DataNodes", error).await;
         } else {
-            rebuild::begin(&shared, &mut work).await;
+            if started.elapsed() >= AGENTS_COME {
+                rebuild::begin(&shared, &mut work).await;
+            }
             settle::begin(&shared, &mut work);
         }
         while work.try_join_next().is_some() {}
