@@ -3,13 +3,14 @@
 # make torture  plays 10,000 histories of the tortured cluster
 # make hdfs-demo  a stock HDFS in namespaces: DataNodes killed, their blocks rebuilt by HDFS and by Kintsu
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
+# make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md (75 minutes at most)
 
 DEMO_DIR ?= demo-data
 # A real file of 100 MB or more that every Rust toolchain brings along.
 DEMO_FILE ?= $(firstword $(wildcard $(shell rustc --print sysroot)/lib/librustc_driver-*.so))
 KINTSU = $(or $(CARGO_TARGET_DIR),target)/release/kintsu
 
-.PHONY: demo hdfs-demo test torture bench build setup
+.PHONY: demo hdfs-demo test torture bench page build setup
 
 demo: build
 	@exec $(KINTSU) demo --file "$(DEMO_FILE)" --dir "$(DEMO_DIR)"
@@ -29,6 +30,10 @@ bench: build setup
 	$(KINTSU) bench meta
 	$(KINTSU) bench io
 	$(KINTSU) bench small
+
+page: build
+	$(KINTSU) lab run page --runs 3 --minutes 75 --out results --page docs/repair-experiments.md
+	cp results/agreement.json docs/repair-experiments/
 
 build:
 	cargo build --release --locked -p kintsu

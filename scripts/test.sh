@@ -1,16 +1,28 @@
 #!/usr/bin/env bash
-# Runs all tests, and lists at the end the tests that were skipped because this machine lacks something. Tests write
-# `SKIPPED: why` directly to standard error, because cargo shows output of print macros only for failed tests.
+# Runs all tests. The last lines say what was compared with whose results, and what could not be tested because this
+# machine lacks something. Tests write `COMPARED: what` and `SKIPPED: why` directly to standard error, because cargo shows
+# output of print macros only for failed tests. With KINTSU_SKIP=never it is an error if something was skipped, except
+# for instructions that this processor does not have.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 said=$(mktemp)
 summary() {
+    local status=$?
+    if grep -q 'COMPARED: ' "$said"; then
+        printf '\ncompared here:\n'
+        grep -o 'COMPARED: .*' "$said" | sort -u | sed 's/^COMPARED: /  /'
+    fi
     if grep -q 'SKIPPED: ' "$said"; then
         printf '\nnot tested here:\n'
-        grep -o 'SKIPPED: .*' "$said" | sort -u
+        grep -o 'SKIPPED: .*' "$said" | sort -u | sed 's/^SKIPPED: /  /'
+        if [ "${KINTSU_SKIP:-}" = never ] && grep -o 'SKIPPED: .*' "$said" | grep -qv 'SKIPPED: this processor has no '; then
+            echo "this machine can install what is missing, so nothing may be skipped (scripts/setup.sh says what it could not install)"
+            [ "$status" != 0 ] || status=1
+        fi
     fi
     rm -f "$said"
+    exit "$status"
 }
 trap summary EXIT
 { cargo test --workspace --locked 2>&1 >&3 | tee "$said" >&2; } 3>&1

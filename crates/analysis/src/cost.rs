@@ -5,10 +5,11 @@
 //! Source of the measures: "On Fault Tolerance, Locality, and Optimality in Locally Repairable Codes"
 //! (ATC'18), section 3. Their cost(b_i) is [`RepairCost::read`]. All are exact.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use kintsu_algebra::Matrix;
 use kintsu_code::Code;
-use kintsu_dag::{BlockIndex, Ecdag, Vertex};
+use kintsu_dag::{BlockIndex, Ecdag, Vertex, chain};
 use serde::Serialize;
 
 use crate::{AnalysisError, Ratio};
@@ -103,6 +104,41 @@ pub fn repair_cost(code: &dyn Code, block: BlockIndex) -> Result<RepairCost, Ana
     })
 }
 
+/// Terms of a repair in its flat form beyond which no path is made of it here.
+const MOST_TERMS: usize = 1 << 15;
+
+/// What the repair of `block` sends in all, in blocks, if partial sums travel along a path through its helpers, those
+/// that read least first. No link carries more than one block then. A star sends [`RepairCost::moved`], over one link.
+/// `None` for repairs that have very many terms in their flat form.
+///
+/// # Errors
+/// As [`costs`].
+pub fn sent_along_a_path(code: &dyn Code, block: BlockIndex) -> Result<Option<Ratio>, AnalysisError> {
+    let graph = single_repair(code, block)?;
+    let w = code.w();
+    if graph.leaves().len() * w > MOST_TERMS {
+        return Ok(None);
+    }
+    let false_graph = |error| AnalysisError::Graph {
+        name: code.name().to_owned(),
+        graph: format!("path that repairs {block}"),
+        error,
+    };
+    let (leaves, targets, coefs) = graph.flatten().map_err(false_graph)?;
+    let mut columns: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (column, leaf) in leaves.iter().enumerate() {
+        columns.entry(leaf.0 / w as u32).or_default().push(column);
+    }
+    let mut columns: Vec<Vec<usize>> = columns.into_values().collect();
+    columns.sort_by_key(Vec::len);
+    let hops: Vec<Vec<Vertex>> =
+        columns.iter().map(|hop| hop.iter().map(|at| leaves[*at]).collect()).collect();
+    let order = columns.concat();
+    let coefs = Matrix::from_fn(targets.len(), order.len(), |row, at| coefs.row(row)[order[at]]);
+    let path = chain(code.n(), w, &hops, &targets, &coefs).map_err(false_graph)?;
+    Ok(Some(Ratio::new(symbols_moved(&path), w)))
+}
+
 /// The proved graph that repairs `block` from the others.
 fn single_repair(code: &dyn Code, block: BlockIndex) -> Result<Ecdag, AnalysisError> {
     let others: Vec<_> = (0..code.n()).map(|b| BlockIndex(b as u8)).filter(|&b| b != block).collect();
@@ -191,6 +227,26 @@ mod tests {
     fn an_mds_code_reads_k_blocks_for_each() {
         let costs = of("rs:n=14,k=10");
         assert_eq!((costs.arc, costs.nrc, costs.degraded), (Ratio::new(10, 1), Ratio::new(14, 1), costs.arc));
+    }
+
+    #[test]
+    fn a_path_carries_no_more_than_was_read_for_it_and_a_block_at_most() {
+        let of = |name: &str| {
+            let code = kintsu_code::parse(name).unwrap();
+            let star = repair_cost(&*code, BlockIndex(0)).unwrap().moved;
+            (star, sent_along_a_path(&*code, BlockIndex(0)).unwrap().unwrap())
+        };
+        assert_eq!(of("rs:n=14,k=10"), (Ratio::new(10, 1), Ratio::new(10, 1)));
+        // Five survivors read half a block each: the first link carries half a block, four carry a whole one.
+        let (star, path) = of("clay:n=6,k=4,d=5");
+        assert_eq!((star, path), (Ratio::new(5, 2), Ratio::new(9, 2)));
+        // Every survivor combines a quarter of a block: 1/4, 2/4, 3/4, and whole blocks after that.
+        let (star, path) = of("miser:n=8,k=4");
+        assert_eq!((star, path), (Ratio::new(7, 4), Ratio::new(22, 4)));
+        let (star, path) = of("rotated-rs:n=16,k=12");
+        assert!(star < Ratio::new(9, 1) && path > Ratio::new(11, 1), "{star:?} {path:?}");
+        let large = kintsu_code::parse("clay:n=14,k=10,d=13").unwrap();
+        assert_eq!(sent_along_a_path(&*large, BlockIndex(0)).unwrap(), None);
     }
 
     #[test]

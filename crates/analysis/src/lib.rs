@@ -20,7 +20,7 @@ pub use advise::{Advice, Answer, Deal, MAX_WIDTH, Objective, Refused, Relaxation
 pub use chart::{BarChart, BarGroup, ChartBar, Timeline, TimelineGroup, TimelineRow, figures};
 pub use check::{CheckReport, GraphSize, Locality, check};
 pub use compare::{Comparison, Request, Row, STUDIED, Work, compare, csv, work};
-pub use cost::{Costs, RepairCost, costs, design_costs, repair_cost};
+pub use cost::{Costs, RepairCost, costs, design_costs, repair_cost, sent_along_a_path};
 pub use error::AnalysisError;
 pub use loss_probability::{
     Cau, CauLoss, Chameleon, HOURS_PER_YEAR, PAPER_NODE_MTTF_H, failure_probability, mttf_of_afr_h,

@@ -208,6 +208,37 @@ fn azure_plus1_below_optimal_pays_in_distance_but_for_corner_cases() {
     assert!(printed.eq([(14, 9, 5), (16, 10, 6), (16, 11, 6), (18, 12, 7)]));
 }
 
+/// The largest distance that a code of n blocks and k data blocks can have if these disjoint sets are local groups: any of
+/// which one block follows from the others. Blocks of rank below k are lost data; as many as possible are chosen so that
+/// most come free, with the smallest groups first.
+fn most_that_groups_allow(n: usize, k: usize, mut groups: Vec<usize>) -> usize {
+    groups.sort_unstable();
+    let (mut rank, mut free) = (0, 0);
+    for size in groups {
+        if rank + size - 1 < k {
+            (rank, free) = (rank + size - 1, free + 1);
+        }
+    }
+    n - (k - 1 + free)
+}
+
+/// The distances were proved by trying every loss (`compare` measures nothing else); the search for coefficients ends where
+/// the groups do.
+#[test]
+fn every_azure_plus1_has_the_largest_distance_that_its_groups_allow() {
+    let mut searched = 0;
+    for (n, k, r) in shapes(PLUS1) {
+        let locals = k.div_ceil(r);
+        let data = (0..locals).map(|group| (k - group * r).min(r) + 1);
+        let most = most_that_groups_allow(n, k, data.chain([n - k - locals]).collect());
+        assert_eq!(row(PLUS1, (n, k, r)).unwrap().d, most, "({n}, {k}, {r})");
+        let azure = kintsu_code::parse(&format!("{PLUS1}:n={n},k={k},r={r}")).unwrap();
+        searched += usize::from(azure.distance() < most);
+    }
+    assert_eq!(searched, 15, "shapes that need other coefficients than Azure's");
+    assert_eq!(row(PLUS1, (12, 6, 2)).unwrap().d, 5);
+}
+
 /// Section 4 and Fig. 9: a full LRC of (n + 1, k, r) with the same d has a lower NRC than Azure's (n, k, r).
 /// One pair is equal.
 #[test]

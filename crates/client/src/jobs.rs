@@ -83,7 +83,14 @@ impl Client {
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn encode(&self, name: &str) -> Result<Jobs, ClientError> {
-        let encode = Encode { name: name.to_owned() };
+        self.encode_by(Encode { name: name.to_owned(), binding: Default::default() }).await
+    }
+
+    /// The same with the parities computed where the request says.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub async fn encode_by(&self, encode: Encode) -> Result<Jobs, ClientError> {
         self.job(move |mut c| {
             let encode = encode.clone();
             Box::pin(async move { c.operation.encode(encode).await })

@@ -320,7 +320,13 @@ impl Cluster {
         self.bandwidth().idle(&told)
     }
 
-    /// The same where it is not only what the hardware says.
+    /// What links carry whose capacity is known, if no user is busy.
+    pub fn capacities(&self) -> Rates {
+        let told = self.told_rates();
+        self.bandwidth().capacities(&told)
+    }
+
+    /// What users leave, where it is not only what the hardware says.
     pub fn sure_rates(&self) -> Rates {
         let told = self.told_rates();
         self.bandwidth().sure(&told)

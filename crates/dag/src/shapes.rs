@@ -131,12 +131,18 @@ type Sum = Vec<(Vertex, u8)>;
 /// Partial sums have numbers from here on until it is known which of them are targets.
 const PARTIAL: u32 = 1 << 31;
 
+/// Coefficients among which dependent sums are looked for.
+const SEARCHED: usize = 1 << 16;
+
 /// What has come to a hop.
 struct Arrived {
     /// For each target the sum over `columns`.
     sums: Vec<Sum>,
     /// The leaves that they are over.
     columns: Vec<usize>,
+    /// Whether all of the targets' sums over some of these leaves are known to be independent of each other. Then so
+    /// are all sums over more leaves.
+    full: bool,
 }
 
 /// How a sum is found from those that are sent.
@@ -219,7 +225,7 @@ impl<'a> Map<'a> {
 
     fn over_tree(&self, parents: &[Option<usize>]) -> Result<Ecdag, DagError> {
         let order = upward(parents, self.hops.len())?;
-        let none = || Arrived { sums: vec![Sum::new(); self.targets.len()], columns: Vec::new() };
+        let none = || Arrived { sums: self.sums(), columns: Vec::new(), full: false };
         let mut received: Vec<Arrived> = self.hops.iter().map(|_| none()).collect();
         let (mut at_requestor, mut computed, mut numbers) = (none(), Vec::new(), PARTIAL..);
         for hop in order {
@@ -228,6 +234,7 @@ impl<'a> Map<'a> {
             let next = parents[hop].map_or(&mut at_requestor, |parent| &mut received[parent]);
             next.sums.iter_mut().zip(sent.sums).for_each(|(to, sum)| to.extend(sum));
             next.columns.extend(sent.columns);
+            next.full |= sent.full;
             computed.push((hop, joins));
         }
         // A partial sum that is a whole target gets its name.
@@ -265,16 +272,17 @@ impl<'a> Map<'a> {
         arrived: Arrived,
         numbers: &mut std::ops::RangeFrom<u32>,
     ) -> (Arrived, Vec<(Vertex, Sum)>) {
-        let Arrived { mut sums, mut columns } = arrived;
+        let Arrived { mut sums, mut columns, mut full } = arrived;
         let first_hop = columns.is_empty();
         columns.extend(self.first[hop]..self.first[hop] + self.hops[hop].len());
         let joined: Vec<usize> = (0..sums.len()).filter(|t| self.joins(hop, *t, sums[*t].len())).collect();
         self.add_leaves(hop, &mut sums);
-        let by = self.by_independent(&joined, &columns);
+        let by = self.by_independent(&joined, &columns, full);
         let independent = by.iter().filter(|sum| matches!(sum, By::Itself)).count();
+        full |= independent == self.targets.len();
         let mut joins = Vec::new();
         if first_hop && independent < joined.len() && independent == self.used(hop).count() {
-            return (Arrived { sums, columns }, joins);
+            return (Arrived { sums, columns, full }, joins);
         }
         for (&target, _) in joined.iter().zip(&by).filter(|(_, by)| matches!(by, By::Itself)) {
             let vertex = Vertex(numbers.next().unwrap_or(u32::MAX));
@@ -285,16 +293,20 @@ impl<'a> Map<'a> {
                 sums[target] = terms.iter().map(|&(other, coef)| (sums[joined[other]][0].0, coef)).collect();
             }
         }
-        (Arrived { sums, columns }, joins)
+        (Arrived { sums, columns, full }, joins)
     }
 
-    /// Each of the targets' sums over the leaves of these columns by independent ones of them. Only looked for where there
-    /// are fewer leaves than targets; otherwise they are nearly always independent.
-    fn by_independent(&self, targets: &[usize], columns: &[usize]) -> Vec<By> {
-        let rows =
-            Matrix::from_fn(targets.len(), columns.len(), |t, c| self.coefs.row(targets[t])[columns[c]]);
-        let few = self.compact && columns.len() < targets.len();
-        let found = if few { rows.express(&rows).ok().flatten() } else { None };
+    /// Each of the targets' sums over the leaves of these columns by independent ones of them. Not looked for where all are
+    /// known to be independent (`full`), or where there are so many leaves that the search would take long.
+    fn by_independent(&self, targets: &[usize], columns: &[usize], full: bool) -> Vec<By> {
+        let size = targets.len().saturating_mul(columns.len());
+        let search = self.compact && !full && targets.len() > 1 && size <= SEARCHED;
+        let found = search.then(|| {
+            let rows =
+                Matrix::from_fn(targets.len(), columns.len(), |t, c| self.coefs.row(targets[t])[columns[c]]);
+            rows.express(&rows).ok().flatten()
+        });
+        let found = found.flatten();
         let by = |t: usize| {
             let terms =
                 found.iter().flat_map(|x| x.row(t).iter().copied().enumerate()).filter(|(_, c)| *c != 0);

@@ -7,7 +7,7 @@
 //! documentation are made from it.
 //!
 //! In order of reading: `declare` (what an experiment consists of), `catalog` (the experiments), `engine`, `site`
-//! (a lab with objects), `single`, `recovery`, `client_work`, `disturbed` (the kinds of work), `simulated` (the
+//! (a lab with objects), `sweep` (the best settings of baselines), `single`, `recovery`, `client_work`, `disturbed` (the kinds of work), `simulated` (the
 //! simulator's result for `single`), `report`, `table`, `page`.
 //!
 //! Invariants: a sample counts only if it ended with the right bytes; no sample is dropped; the report contains
@@ -27,6 +27,7 @@ mod simulated;
 pub(crate) mod single;
 pub(crate) mod site;
 mod spread;
+mod sweep;
 mod table;
 
 pub use catalog::{Entry as Listed, Kind, Size, catalog, find};
@@ -39,4 +40,5 @@ pub use page::{splice, summary};
 pub use report::{Judged, Report, Row, Sample};
 pub use simulated::{Trial, overheads};
 pub use spread::Spread;
-pub use table::{Table, claims, points};
+pub use sweep::{Sweep, Swept, Tried};
+pub use table::{Table, claims, differences, points, reasons, sweeps};

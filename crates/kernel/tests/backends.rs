@@ -15,7 +15,11 @@ fn on_every_backend(body: impl FnMut(Backend)) {
     static SAID: Once = Once::new();
     let (here, lacking): (Vec<_>, Vec<_>) = ALL.into_iter().partition(|b| b.is_available());
     let say = |b: &Backend| drop(writeln!(std::io::stderr(), "SKIPPED: this processor has no {b}"));
-    SAID.call_once(|| lacking.iter().for_each(say));
+    SAID.call_once(|| {
+        let names: Vec<String> = here.iter().map(ToString::to_string).collect();
+        let _ = writeln!(std::io::stderr(), "COMPARED: kernels with one another: {}", names.join(", "));
+        lacking.iter().for_each(say);
+    });
     here.into_iter().for_each(body);
 }
 

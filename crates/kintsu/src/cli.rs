@@ -27,7 +27,7 @@ pub use load::Load;
 pub use operate::{ConfigCommand, Df, Health, JobsCommand};
 pub use repair::{Explain, RatesCommand, Repair};
 pub use serve::{AgentArgs, CoordinatorArgs, Rack, Up};
-pub use sim::{Sim, SimCluster, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
+pub use sim::{Sim, SimCluster, SimCodes, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
 
 use crate::units::{ByteRange, Bytes, Slice};
 

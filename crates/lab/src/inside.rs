@@ -36,6 +36,9 @@ pub(crate) const ENTRY: &str = "KINTSU_LAB_ENTRY";
 /// The folder for data, if data are not kept in memory.
 pub(crate) const FOLDER: &str = "KINTSU_LAB_FOLDER";
 
+/// What the outer process sends to ask this one to end.
+pub(crate) const END: &[u8] = b"end\n";
+
 /// The default place of data: memory that is freed with the namespace.
 const IN_MEMORY: &str = "/run/kintsu-lab";
 
@@ -148,11 +151,14 @@ async fn prepare(name: String) -> Result<Surroundings> {
     Ok(surroundings)
 }
 
-/// Waits until the outer process is gone, removes what the outer process can no longer remove, and ends
+/// Waits until the outer process is gone, passing on its wish that this one should end, removes what the outer process can no longer remove, and ends
 /// everything.
 fn end_with(mut link: UnixStream, entry: Option<Unlisted>, on_disk: Option<PathBuf>) {
     let mut nothing = [0; 16];
-    while link.read(&mut nothing).is_ok_and(|read| read > 0) {}
+    while link.read(&mut nothing).is_ok_and(|read| read > 0) {
+        // Without a handler the first process of a namespace ignores this; then the outer process closes the link.
+        let _ = kill_process(rustix::process::getpid(), Signal::TERM);
+    }
     end_all_others();
     if let Some(folder) = on_disk {
         let _ = std::fs::remove_dir_all(folder);

@@ -9,12 +9,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::command::{missing, run};
 use crate::error::{LabError, Result};
-use crate::inside::{ENTRY, Entry, FOLDER, Message, NAME};
+use crate::inside::{END, ENTRY, Entry, FOLDER, Message, NAME};
 use crate::registry::{Reservation, reserve};
 
 /// The first process of new namespaces, root in them and nowhere else.
@@ -37,7 +38,7 @@ ip link set bridge up
 ip route add 10.77.0.0/16 dev bridge congctl cubic
 ";
 
-/// How long the inner process may take to end after an interrupt.
+/// How long the inner process may take to end after it was asked to: it may have results to write.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Tests, in temporary namespaces, whether this user can emulate hosts here.
@@ -78,14 +79,24 @@ pub(crate) async fn supervise(entry: &Entry) -> Result<ExitCode> {
                 Ok(Some(line)) => note(&mut reservation, &line),
                 _ => listening = false,
             },
-            // An interrupt from the terminal has reached the inner process too.
-            _ = interrupt.recv() => deadline = deadline.or(Some(tokio::time::Instant::now() + GRACE)),
-            _ = terminate.recv() => drop(hold.take()),
+            _ = interrupt.recv() => ask_to_end(&mut hold, &mut deadline),
+            _ = terminate.recv() => ask_to_end(&mut hold, &mut deadline),
             () = at(deadline), if hold.is_some() => drop(hold.take()),
         }
     };
     drop(reservation);
     Ok(code(status))
+}
+
+/// Asks the inner process to end, and gives it some time to show what it has. Asked again, it ends at once. (An
+/// interrupt from the terminal has reached the inner process already; it does no harm twice.)
+fn ask_to_end(hold: &mut Option<OwnedWriteHalf>, deadline: &mut Option<tokio::time::Instant>) {
+    let asked = hold.as_ref().is_some_and(|hold| hold.try_write(END).is_ok());
+    if asked && deadline.is_none() {
+        *deadline = Some(tokio::time::Instant::now() + GRACE);
+    } else {
+        drop(hold.take());
+    }
 }
 
 async fn at(deadline: Option<tokio::time::Instant>) {

@@ -23,7 +23,9 @@ pub mod traffic;
 pub use account::{Account, Comparison, Explanation, MethodTime, NodeLines, PairBytes, explain};
 pub use error::PlanError;
 pub use many::{Assignment, DamagedStripe, Recovery, Schedule, Shares, choose_requestors};
-pub use operation::{PROBE, copy, encode_offline, encode_online, probe, read, read_by, settle, write_plain};
+pub use operation::{
+    Binding, PROBE, copy, encode_offline, encode_online, probe, read, read_by, settle, write_plain,
+};
 pub use program::{
     BlockBinding, DIGEST_UNKNOWN, Lane, MOST_STEP_BYTES, Peer, Plan, Program, ProgramContext, Proved, RunId,
     RunMode, Window, predicted, slice_bytes,

@@ -2,6 +2,7 @@
 //! its own process, whose memory it measures.
 #![allow(clippy::unwrap_used)]
 
+#[path = "suite/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;

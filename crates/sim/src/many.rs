@@ -114,11 +114,8 @@ pub fn least_seconds(
 ) -> Option<f64> {
     let topology = without(cluster, failed);
     let narrow = narrow(&topology, options);
-    let disks = Disks::default();
     let stripes: Vec<DamagedStripe> = lost.iter().map(|stripe| cluster.waiting(stripe)).collect();
-    let blocks = LostBlock::all(&stripes);
-    let [near, far] = [&narrow, &topology]
-        .map(|topology| losses(&Scene { topology, disks: &disks, underway: &[] }, &blocks).into_iter());
+    let [near, far] = [&narrow, &topology].map(|topology| losses(topology, &stripes).into_iter());
     let all: Vec<Vec<Loss>> = near.zip(far).map(|(near, far)| near.or(far)).collect::<Option<_>>()?;
     let all = all.concat();
     let usable = topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id);

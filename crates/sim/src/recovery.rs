@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::slice::Chunks;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_plan::many::bound as recovery_bound;
+use kintsu_plan::many::{bound as recovery_bound, losses};
 use kintsu_plan::{
     DamagedStripe, Method, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology,
     even_cluster, repair,
@@ -249,9 +249,12 @@ fn bound(
         let free = requestors.iter().filter(|node| !stripe.homes.contains(&Some(**node)));
         free.count() >= stripe.lost().len()
     };
-    let losses: Option<Vec<_>> =
-        lost.iter().filter(comes).map(|stripe| cluster.waiting(stripe).loss()).collect();
-    Ok(Some(losses.map_or(0.0, |losses| recovery_bound(&losses, &requestors, topology)).max(floor)))
+    let stripes: Vec<_> = lost.iter().filter(comes).map(|stripe| cluster.waiting(stripe)).collect();
+    let mut narrow = topology.clone();
+    narrow.nodes.iter_mut().for_each(|(id, node)| node.usable &= requestors.contains(id));
+    let losses: Option<Vec<_>> = losses(&narrow, &stripes).into_iter().collect();
+    let bound = losses.map_or(0.0, |losses| recovery_bound(&losses.concat(), &requestors, topology));
+    Ok(Some(bound.max(floor)))
 }
 
 /// The number of helpers in the smallest repair of one block.

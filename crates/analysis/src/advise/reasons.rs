@@ -4,7 +4,7 @@
 use kintsu_code::Code;
 
 use crate::advise::{Answer, Objective, Requirements};
-use crate::{Costs, RackReliability};
+use crate::{Costs, RackReliability, Ratio, sent_along_a_path};
 
 /// Writes the reasons of all answers, which must be in order.
 pub(super) fn explain(requirements: &Requirements, answers: &mut [Answer], considered: usize) {
@@ -136,6 +136,7 @@ pub(super) fn caveats(
             4 * w
         ));
     }
+    caveats.extend(path_caveat(code, costs));
     let helpers = costs.per_block.iter().map(|cost| cost.helpers).max().unwrap_or(0);
     if helpers > k {
         caveats.push(format!(
@@ -143,4 +144,24 @@ pub(super) fn caveats(
         ));
     }
     caveats
+}
+
+/// Where a path loses what the code saves. For codes without sub-blocks a path sends what a star does.
+fn path_caveat(code: &dyn Code, costs: &Costs) -> Option<String> {
+    if code.w() == 1 {
+        return None;
+    }
+    let data = &costs.per_block[..code.k()];
+    let along = data.iter().map(|cost| sent_along_a_path(code, cost.block).ok().flatten());
+    let path: Ratio = along.collect::<Option<Vec<Ratio>>>()?.into_iter().sum();
+    let star: Ratio = data.iter().map(|cost| cost.moved).sum();
+    let [path, star] = [path, star].map(|sum| sum / data.len());
+    (path > star).then(|| {
+        format!(
+            "the repair of a data block sends {} blocks along a path, {} by a star: single repairs are faster along the path, \
+             many at once by stars",
+            path.decimal(),
+            star.decimal()
+        )
+    })
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use kintsu_dag::{NodeId, StripeId};
-use kintsu_plan::{Plan, encode_offline};
-use kintsu_wire::message::{BlockRef, JobReport, Label};
+use kintsu_plan::{Binding, Plan, encode_offline};
+use kintsu_wire::message::{BlockRef, Encode, JobReport, Label};
 
 use super::doubts::doubt;
 use super::guard::guarded;
@@ -25,12 +25,13 @@ use crate::meta::{Meta, Snapshot};
 const LEAST_SLICE_BYTES: u32 = 32 << 10;
 
 /// Encodes an object, as this job.
-pub async fn encode(cluster: Arc<Cluster>, name: String, job: Job) {
-    let end = guarded(encode_all(&cluster, &name, &job)).await;
+pub async fn encode(cluster: Arc<Cluster>, request: Encode, job: Job) {
+    let end = guarded(encode_all(&cluster, &request, &job)).await;
     job.end(end).await;
 }
 
-async fn encode_all(cluster: &Arc<Cluster>, name: &str, job: &Job) -> Result<JobReport> {
+async fn encode_all(cluster: &Arc<Cluster>, request: &Encode, job: &Job) -> Result<JobReport> {
+    let Encode { name, binding } = request;
     let started_ms = cluster.now_ms();
     let wanted = name.to_owned();
     let object = cluster.meta.off(move |meta| meta.snapshot()?.object(&wanted)).await?;
@@ -40,7 +41,7 @@ async fn encode_all(cluster: &Arc<Cluster>, name: &str, job: &Job) -> Result<Job
         .map(|id| async move {
             let mut tally = Tally::default();
             job.unpaused().await;
-            let encoded = encode_stripe(cluster, id, &mut tally).await;
+            let encoded = encode_stripe(cluster, id, *binding, &mut tally).await;
             (id, encoded, tally)
         })
         .buffer_unordered(cluster.config.parallel.max(1));
@@ -56,11 +57,16 @@ async fn encode_all(cluster: &Arc<Cluster>, name: &str, job: &Job) -> Result<Job
 }
 
 /// Encodes one stripe, unless it is encoded already; returns the number of its object bytes.
-async fn encode_stripe(cluster: &Arc<Cluster>, id: StripeId, tally: &mut Tally) -> Result<u64> {
+async fn encode_stripe(
+    cluster: &Arc<Cluster>,
+    id: StripeId,
+    binding: Binding,
+    tally: &mut Tally,
+) -> Result<u64> {
     let slot = cluster.slots.clone().acquire_owned().await;
     let _slot = slot.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
     let (mut touched, mut claims) = (Vec::new(), Vec::new());
-    let ended = attempts(cluster, id, tally, &mut touched, &mut claims).await;
+    let ended = attempts(cluster, id, binding, tally, &mut touched, &mut claims).await;
     // Files that became homes stay; the others are left over from attempts and become garbage.
     cluster.meta.off(move |meta| meta.trash(&touched)).await?;
     drop(claims);
@@ -71,11 +77,12 @@ async fn encode_stripe(cluster: &Arc<Cluster>, id: StripeId, tally: &mut Tally) 
 async fn attempts(
     cluster: &Arc<Cluster>,
     id: StripeId,
+    binding: Binding,
     tally: &mut Tally,
     touched: &mut Vec<(NodeId, BlockRef)>,
     claims: &mut Vec<Arc<Writing>>,
 ) -> Result<u64> {
-    let mut encode = StripeEncode::default();
+    let mut encode = StripeEncode::new(binding);
     while encode.begins() {
         let (stripe, label) = cluster.load(id).await?.unzip();
         if let Some(bytes) = encode.settled(stripe.as_ref()) {
@@ -147,7 +154,7 @@ fn plan(
             Refused::Plan(error) => error.into(),
             Refused::Because(why) => conflict(why),
         })?;
-    let plan = encode_offline(&placing.view, &topology)?;
+    let plan = encode_offline(&placing.view, &topology, encode.binding())?;
     Ok((placing, plan))
 }
 

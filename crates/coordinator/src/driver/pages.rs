@@ -100,7 +100,15 @@ pub async fn page(
         let slow = worker.slow_nodes().now(worker.now_ms());
         let whole = first && next.is_none();
         let at_once = (worker.config.repairs, worker.config.repairs_per_link);
-        let scene = Scene { topology: &topology, readable: &readable, slow: &slow, whole, at_once };
+        let capacity = worker.capacities();
+        let scene = Scene {
+            topology: &topology,
+            capacity: &capacity,
+            readable: &readable,
+            slow: &slow,
+            whole,
+            at_once,
+        };
         // Planning may take a while, so it works on a copy: other repairs go on meanwhile.
         let mut recovery = worker.recovery().clone();
         let (wants, assigned) = assign(&order, scene, &mut recovery, &mut dealt, due);
@@ -133,8 +141,14 @@ pub async fn plan_again(
         let (topology, readable) = worker.nodes();
         let topology = order.narrow(topology);
         let slow = worker.slow_nodes().now(worker.now_ms());
-        let scene =
-            Scene { topology: &topology, readable: &readable, slow: &slow, whole: false, at_once: (0, 0) };
+        let scene = Scene {
+            topology: &topology,
+            capacity: &topology.rates,
+            readable: &readable,
+            slow: &slow,
+            whole: false,
+            at_once: (0, 0),
+        };
         let mut recovery = worker.recovery().clone();
         let (wants, assigned) = assign(&order, scene, &mut recovery, &mut Dealt::default(), due);
         worker.recovery().keep(&assigned);

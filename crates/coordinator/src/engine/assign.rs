@@ -5,10 +5,12 @@
 //! other nodes. If no assignment can be made, the repair says why.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::many::{self, Disks};
-use kintsu_plan::{Assignment, DamagedStripe, Recovery, Schedule, Shares, Topology};
+use kintsu_plan::traffic::Loads;
+use kintsu_plan::{Assignment, DamagedStripe, Rates, Recovery, Schedule, Shares, Topology};
 
 use super::repair::{Losses, Order, Want, fit_together, loads};
 use super::slow;
@@ -36,8 +38,10 @@ pub struct Due {
 /// What the cluster looks like when a page is assigned.
 #[derive(Clone, Copy)]
 pub struct Scene<'a> {
-    /// The nodes, as the order sees them.
+    /// The nodes, as the order sees them, with what users leave of their links now.
     pub topology: &'a Topology,
+    /// What the links carry while no user is busy.
+    pub capacity: &'a Rates,
     /// Nodes that blocks can be read from.
     pub readable: &'a BTreeSet<NodeId>,
     /// Nodes that were found slow, the most recently found first.
@@ -58,7 +62,7 @@ pub fn assign(
     due: Vec<Due>,
 ) -> (Vec<Want>, Vec<Assignment>) {
     let waiting: Vec<DamagedStripe> = due.iter().map(|due| due.waiting(scene.readable)).collect();
-    waiting.iter().for_each(|waiting| dealt.losses.add(waiting));
+    dealt.losses.add(scene.topology, &waiting);
     let waiting: Vec<_> = waiting.into_iter().map(|waiting| without(scene.slow, waiting)).collect();
     let assigned = recovery.window(order.schedule, order.method, &mut dealt.shares, scene.topology, &waiting);
     let rates = &scene.topology.rates;
@@ -89,11 +93,24 @@ pub fn assign(
     // Stripes that wait for others cannot end with them.
     let together = given.len() <= scene.at_once.0
         && fit_together(rates, scene.at_once.1, wants.iter().map(|want| &want.loads));
-    if !scene.whole || !together {
-        given.iter_mut().for_each(|assignment| assignment.rate = None);
-    }
+    let hurry = (scene.whole && together).then(|| hurry(scene, &wants));
+    given.iter_mut().for_each(|assignment| assignment.rate = hurried(assignment.rate, hurry));
     wants.sort_by_key(|want| turns.get(&want.stripe).copied());
     (wants, given)
+}
+
+/// How many times as fast repairs may go as what users take now allows. Users who are busy when repairs begin may be idle soon
+/// after, and the pace of a repair stays as it is.
+fn hurry(scene: Scene<'_>, wants: &[Want]) -> f64 {
+    let mut loads = Loads::default();
+    wants.iter().for_each(|want| loads.extend(want.loads.iter().copied()));
+    let (now, idle) = (loads.seconds(&scene.topology.rates), loads.seconds(scene.capacity));
+    if idle > 0.0 { (now / idle).max(1.0) } else { 1.0 }
+}
+
+/// A rate that many times as high; none without a factor.
+fn hurried(rate: Option<NonZeroU64>, factor: Option<f64>) -> Option<NonZeroU64> {
+    NonZeroU64::new((rate?.get() as f64 * factor?) as u64)
 }
 
 impl Due {
@@ -130,6 +147,45 @@ mod tests {
     use kintsu_dag::{BlockIndex, RackId};
     use kintsu_plan::Node;
 
+    fn scene<'a>(topology: &'a Topology, readable: &'a BTreeSet<NodeId>) -> Scene<'a> {
+        let capacity = &topology.rates;
+        Scene { topology, capacity, readable, slow: &[], whole: false, at_once: (0, 0) }
+    }
+
+    /// Eight stripes on nine nodes, paced to end together.
+    #[test]
+    fn a_pace_is_not_held_to_what_users_take_at_the_start() {
+        let node = |i| (NodeId(i), Node { rack: RackId(0), usable: i != 0, used_bytes: 0, room_bytes: None });
+        let mut topology = Topology { nodes: (0..9).map(node).collect(), ..Topology::default() };
+        let rate = |rate| NonZeroU64::new(rate).unwrap();
+        let readable: BTreeSet<NodeId> = (1..9).map(NodeId).collect();
+        let capacity = Rates::even((0..9).map(NodeId), rate(1 << 20));
+        let mut pace = |left: u64| {
+            topology.rates = Rates::even((0..9).map(NodeId), rate(left));
+            let due = |number| {
+                let stripe = Stripe { id: StripeId(number), ..stripe("rs:n=5,k=2", &[0]) };
+                let blocks = vec![BlockIndex(0)];
+                let want = Want {
+                    stripe: stripe.id,
+                    blocks,
+                    bytes: 1000,
+                    bears: 2,
+                    nodes: BTreeSet::new(),
+                    loads: Vec::new(),
+                };
+                Due { want, stripe, sweeping: BTreeSet::new() }
+            };
+            let scene =
+                Scene { whole: true, at_once: (9, 9), capacity: &capacity, ..scene(&topology, &readable) };
+            let order = Order { method: kintsu_plan::Method::Auto, ..Order::default() };
+            let due = (0..8).map(due).collect();
+            let (_, given) = assign(&order, scene, &mut Recovery::new(), &mut Dealt::default(), due);
+            given[0].rate.unwrap().get() as f64
+        };
+        let (busy, idle) = (pace(1 << 17), pace(1 << 20));
+        assert!((0.99..1.01).contains(&(busy / idle)), "{busy} {idle}");
+    }
+
     #[test]
     fn a_stripe_by_itself_goes_to_the_node_that_can_receive_it_first() {
         let node = |i| (NodeId(i), Node { rack: RackId(0), usable: i != 0, used_bytes: 0, room_bytes: None });
@@ -144,8 +200,7 @@ mod tests {
             let want =
                 Want { stripe: id, blocks, bytes: 1000, bears: 2, nodes: BTreeSet::new(), loads: Vec::new() };
             let due = Due { want, stripe, sweeping: BTreeSet::new() };
-            let scene =
-                Scene { topology: &topology, readable: &readable, slow: &[], whole: true, at_once: (9, 9) };
+            let scene = Scene { whole: true, at_once: (9, 9), ..scene(&topology, &readable) };
             let order = Order { method, ..Order::default() };
             let (_, given) = assign(&order, scene, &mut Recovery::new(), &mut Dealt::default(), vec![due]);
             assert_eq!(given[0].requestors[&BlockIndex(0)], NodeId(7), "{method}");
@@ -169,8 +224,7 @@ mod tests {
         };
         let due = Due { want, stripe, sweeping: BTreeSet::from([NodeId(5)]) };
         let nodes = |slow: &[NodeId]| {
-            let scene =
-                Scene { topology: &topology, readable: &readable, slow, whole: true, at_once: (0, 0) };
+            let scene = Scene { slow, whole: true, ..scene(&topology, &readable) };
             let (mut recovery, mut dealt) = (Recovery::new(), Dealt::default());
             let order = Order::default();
             let (wants, given) = assign(&order, scene, &mut recovery, &mut dealt, vec![due.clone()]);

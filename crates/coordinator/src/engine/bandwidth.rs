@@ -121,22 +121,28 @@ impl Bandwidth {
 
     /// What users leave of every link whose capacity is known.
     pub fn idle(&self, told: &Rates) -> Rates {
-        self.left(told, |_| true)
+        self.left(told, true, |_| true)
     }
 
     /// The same of links that were set, measured or seen to carry that much: what a repair may be expected to get.
     pub fn sure(&self, told: &Rates) -> Rates {
-        self.left(told, |source| source != RateSource::Hardware)
+        self.left(told, true, |source| source != RateSource::Hardware)
     }
 
-    fn left(&self, told: &Rates, counts: impl Fn(RateSource) -> bool) -> Rates {
+    /// All that these links carry.
+    pub fn capacities(&self, told: &Rates) -> Rates {
+        self.left(told, false, |_| true)
+    }
+
+    fn left(&self, told: &Rates, by_users: bool, counts: impl Fn(RateSource) -> bool) -> Rates {
         let mut idle = told.clone();
         for (&node, links) in &self.nodes {
             for (way, of) in [(0, &mut idle.up), (1, &mut idle.down)] {
                 let capacity =
                     links.capacity(of.get(&node).copied(), way).filter(|(_, source)| counts(*source));
                 if let Some((capacity, _)) = capacity {
-                    let users = links.users(way).filter(|users| users * NOISE > capacity).unwrap_or(0);
+                    let users =
+                        links.users(way).filter(|users| by_users && users * NOISE > capacity).unwrap_or(0);
                     let left = capacity.saturating_sub(users).max(capacity / LEAST_LEFT);
                     of.extend(NonZeroU64::new(left).map(|left| (node, left)));
                 }
@@ -260,6 +266,7 @@ mod tests {
         // 4000 bytes in a second; 1000 of them, and their headers, were a repair.
         it.heard(NODE, counters(2000, 4000, 1000));
         assert_eq!(it.idle(&told).up[&NODE], rate(10_000 - 2940).unwrap());
+        assert_eq!(it.capacities(&told), told);
         // A whole minute of heavy use: a tenth is left.
         it.heard(NODE, counters(62_000, 4000 + 60 * 20_000, 1000));
         assert_eq!(it.idle(&told).up[&NODE], rate(1000).unwrap());

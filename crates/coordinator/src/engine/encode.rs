@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::{PlanError, StripeView, Topology, place_lost};
+use kintsu_plan::{Binding, PlanError, StripeView, Topology, place_lost};
 use kintsu_wire::message::{Fault, RunOutcome};
 
 use super::doubt::is_reason;
@@ -60,6 +60,7 @@ impl EncodeProgress {
 /// One stripe that is to get its parity.
 #[derive(Debug, Clone, Default)]
 pub struct StripeEncode {
+    binding: Binding,
     shunned: BTreeSet<NodeId>,
     attempts: u32,
     last: String,
@@ -94,6 +95,16 @@ pub enum Ran {
 }
 
 impl StripeEncode {
+    /// Nothing was tried yet.
+    pub fn new(binding: Binding) -> Self {
+        Self { binding, ..Self::default() }
+    }
+
+    /// Where its parities are computed.
+    pub fn binding(&self) -> Binding {
+        self.binding
+    }
+
     /// Whether there is another attempt. An attempt begins with reading the stripe.
     pub fn begins(&mut self) -> bool {
         self.attempts += 1;

@@ -16,6 +16,6 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Encode, listener: Listener)
     cluster.meta.off(move |meta| meta.snapshot()?.object(&name)).await?;
     let what = format!("object {:?}", request.name);
     let job = Job::begin(cluster, Work::Encode, what, Some(listener));
-    cluster.spawn(driver::encode(cluster.clone(), request.name, job));
+    cluster.spawn(driver::encode(cluster.clone(), request, job));
     Ok(())
 }

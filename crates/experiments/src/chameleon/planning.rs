@@ -44,7 +44,7 @@ const STEP_SECONDS: f64 = 0.05;
 const REPETITIONS: u64 = 5;
 
 fn judged(text: String, unit: &str, published: Option<f64>, aim: Option<Aim>, ours: Vec<f64>) -> Judged {
-    Judged { text, unit: unit.into(), published, aim, ours: Spread::of(ours) }
+    Judged { text, unit: unit.into(), published, aim, ours: Spread::of(ours), because: String::new() }
 }
 
 /// Links of a tenth of the paper's, so that the repair takes several phases. In each phase, what is idle at its

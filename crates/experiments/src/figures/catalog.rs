@@ -4,6 +4,8 @@ pub(crate) mod build;
 mod ecpipe;
 mod ecpipe_rates;
 mod ecpipe_ways;
+mod less;
+mod lrc;
 mod openec;
 mod own;
 mod theory;
@@ -52,6 +54,8 @@ pub fn catalog() -> Vec<Entry> {
         ecpipe_ways::ENTRIES,
         openec::ENTRIES,
         theory::ENTRIES,
+        less::ENTRIES,
+        lrc::ENTRIES,
         crate::chameleon::ENTRIES,
         crate::give_way::ENTRIES,
     ]
@@ -90,6 +94,7 @@ mod tests {
                 vec![a.clone(), b.clone()]
             }
             Value::AboveBest(point)
+            | Value::AtPaperRate(point)
             | Value::CrossRackBlocks(point)
             | Value::Traffic(point)
             | Value::Over(point)

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
-use kintsu_wire::message::{Encoding, NodeState};
+use kintsu_plan::Binding;
+use kintsu_wire::message::{Encode, Encoding, NodeState};
 
 use super::declare::{Case, Fault};
 use super::disturbed::{inflict, restore};
@@ -132,12 +133,13 @@ fn to_lose(stripes: &[Vec<NodeId>], lost: usize) -> Vec<NodeId> {
 ///
 /// # Errors
 /// When it fails.
-pub async fn encode(site: &Site, case: &Case, stripes: u64) -> Result<Sample> {
+pub async fn encode(site: &Site, case: &Case, stripes: u64, binding: Binding) -> Result<Sample> {
     let wanted = Wanted { stripes, ..Wanted::of(case) };
     let goal_bytes = site.put(&wanted, "plain", Encoding::Offline).await?;
     let meter = Meter::start(site).await?;
     let started = Instant::now();
-    let report = finish(site.client.encode("plain").await?, |_, _| {}).await?;
+    let report =
+        finish(site.client.encode_by(Encode { name: "plain".into(), binding }).await?, |_, _| {}).await?;
     let sample = meter.stop(site, started.elapsed().as_secs_f64()).await?;
     site.client.remove("plain").await?;
     Ok(Sample { goal_bytes, planned_bytes: report.bytes_moved, ..sample })

@@ -5,9 +5,10 @@
 
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
-use kintsu_plan::{Method, RunMode, Schedule};
+use kintsu_plan::{Binding, Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
+use super::sweep::Sweep;
 use crate::give_way::Race;
 use crate::under_load::UnderLoad;
 
@@ -74,6 +75,8 @@ pub struct Case {
     pub cell_bytes: Option<u32>,
     /// Bytes in a slice.
     pub slice: Slice,
+    /// The settings that are tried before the repetitions; `None`: only those above.
+    pub sweep: Option<Sweep>,
     /// The requestor or the client's host; by default a node that has no block of the stripe.
     pub requestor: Option<NodeId>,
     /// How many clients write or read at once, each a stripe of its own.
@@ -125,6 +128,8 @@ pub enum Work {
     Encode {
         /// Stripes in the object.
         stripes: u64,
+        /// Where the parities are computed.
+        binding: Binding,
     },
     /// A repair by pipelining, during which a helper fails.
     Disturbed(Fault),
@@ -141,10 +146,14 @@ pub struct Recover {
     pub method: Method,
     /// How helpers and requestors are chosen.
     pub schedule: Schedule,
+    /// Most stripes in whose repair one node takes part at once; 0: as the coordinator decides.
+    pub per_node: u32,
     /// Stripes in the cluster.
     pub stripes: u64,
     /// Who gets the blocks. Where the number is given, the first is the node that lost them; it is empty now.
     pub requestors: Requestors,
+    /// Whether the coordinator is told the rates of the links. Otherwise it measures them, as it does by itself.
+    pub told: bool,
 }
 
 /// What goes wrong with one node, such as a helper in the middle of a repair.
@@ -199,6 +208,8 @@ pub struct Claim {
     pub published: Option<f64>,
     /// What we aim at.
     pub aim: Option<Aim>,
+    /// Why our value differs from the paper's, or why an aim may be missed; empty where that needs no words.
+    pub because: &'static str,
 }
 
 /// A number computed from measured points.
@@ -206,6 +217,8 @@ pub struct Claim {
 pub enum Value {
     /// The first point's time divided by the second's.
     TimeRatio(Point, Point),
+    /// The time at a point in seconds, multiplied by our rates over the paper's.
+    AtPaperRate(Point),
     /// The first point's rate divided by the second's.
     RateRatio(Point, Point),
     /// By how many percent the first point's time is below the second one's.
@@ -291,13 +304,20 @@ impl Point {
 impl Claim {
     /// A claim without a published value or an aim.
     pub fn new(text: impl Into<String>, value: Value) -> Self {
-        Self { text: text.into(), value, published: None, aim: None }
+        Self { text: text.into(), value, published: None, aim: None, because: "" }
     }
 
     /// What the paper gives.
     #[must_use]
     pub fn published(mut self, value: f64) -> Self {
         self.published = Some(value);
+        self
+    }
+
+    /// Why our value differs from the paper's, or an aim may be missed.
+    #[must_use]
+    pub fn because(mut self, reason: &'static str) -> Self {
+        self.because = reason;
         self
     }
 

@@ -2,10 +2,12 @@
 
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
+use tokio_util::sync::CancellationToken;
 
-use super::declare::{Case, Experiment, Scene, Slice, Work};
+use super::declare::{Case, Experiment, Measure, Scene, Work};
 use super::report::{Report, Row, Sample};
 use super::site::{Site, Wanted};
+use super::sweep::{Search, Sweep, Swept};
 use super::{client_work, disturbed, recovery, single};
 use crate::error::Result;
 use crate::{Machine, Step};
@@ -20,26 +22,43 @@ pub struct Settings {
 }
 
 /// Runs an experiment. Its labs are down when this returns. If the future is dropped, the labs end with this
-/// process.
+/// process. When `stop` is cancelled, the report has what was measured until then ([`Report::cut_short`]).
 ///
 /// # Errors
 /// When a lab does not come up, an object cannot be stored, or a repair fails or gives wrong bytes.
 pub async fn run(
     experiment: &Experiment,
     settings: Settings,
+    stop: &CancellationToken,
     watch: &(dyn Fn(Step) + Send + Sync),
 ) -> Result<Report> {
     let mut report = Report::new(experiment, Machine::this(), settings.quick);
     let cases: usize = experiment.scenes.iter().map(|scene| scene.cases.len()).sum();
-    let mut progress = Progress { watch, done: 0, total: cases * settings.runs };
+    let trials = experiment.scenes.iter().flat_map(|scene| swept(&scene.cases));
+    let trials: usize = trials.flat_map(|case| &case.sweep).map(Sweep::trials).sum();
+    let mut progress = Progress { watch, done: 0, total: cases * settings.runs + trials };
     for (number, scene) in experiment.scenes.iter().enumerate() {
         let spec = scene.spec.clone().scaled(experiment.scale)?;
         progress.tell(format!("lab {} of {}", number + 1, experiment.scenes.len()));
-        let mut site = Site::up(scene, &spec).await?;
-        let played = play(&mut site, scene, &spec, settings.runs, &mut progress).await;
-        site.down().await;
-        report.rows.extend(played?);
+        let mut played = Played::of(scene);
+        let site = tokio::select! {
+            site = Site::up(scene, &spec) => Some(site?),
+            () = stop.cancelled() => None,
+        };
+        if let Some(mut site) = site {
+            let all =
+                play(&mut site, scene, &spec, experiment.measure, settings.runs, &mut played, &mut progress);
+            let ended = tokio::select! {
+                ended = all => Some(ended),
+                () = stop.cancelled() => None,
+            };
+            site.down().await;
+            ended.transpose()?;
+        }
+        report.rows.extend(played.rows);
+        report.sweeps.extend(played.sweeps);
     }
+    report.cut_short = stop.is_cancelled();
     report.judge(&experiment.claims);
     Ok(report)
 }
@@ -56,28 +75,64 @@ impl Progress<'_> {
     }
 }
 
+/// What has been measured in a scene.
+struct Played {
+    rows: Vec<Row>,
+    sweeps: Vec<Swept>,
+}
+
+impl Played {
+    fn of(scene: &Scene) -> Self {
+        Self { rows: scene.cases.iter().map(row).collect(), sweeps: Vec::new() }
+    }
+}
+
+/// The cases of a scene at which settings are tried: the last one of each series that has a sweep.
+fn swept(cases: &[Case]) -> impl Iterator<Item = &Case> {
+    let later = |at: usize, case: &Case| cases[at + 1..].iter().any(|other| other.series == case.series);
+    let last = cases.iter().enumerate().filter(move |(at, case)| case.sweep.is_some() && !later(*at, case));
+    last.map(|(_, case)| case)
+}
+
 async fn play(
     site: &mut Site,
     scene: &Scene,
     spec: &Spec,
+    measure: Measure,
     runs: usize,
+    played: &mut Played,
     progress: &mut Progress<'_>,
-) -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> = scene.cases.iter().map(row).collect();
+) -> Result<()> {
     for case in &scene.cases {
         if let Some(wanted) = wanted(case) {
             progress.tell(format!("storing {} in blocks of {} bytes", wanted.code, wanted.block_bytes));
             site.object(&wanted).await?;
         }
     }
+    let mut cases = scene.cases.clone();
+    for case in swept(&scene.cases) {
+        let Some(mut search) = Search::new(case, measure) else { continue };
+        while let Some(trial) = search.next() {
+            progress.tell(format!("the best settings for {}", case.series));
+            let tried = sample(site, scene, spec, trial, 0).await?;
+            search.tried(tried.value(measure));
+            progress.done += 1;
+        }
+        let (swept, give) = search.end();
+        cases.iter_mut().filter(|other| other.series == case.series).for_each(&give);
+        played.sweeps.push(swept);
+    }
+    for (case, row) in cases.iter().zip(&mut played.rows) {
+        row.slice_bytes = single::slice_bytes(case.slice);
+    }
     for repetition in 0..runs {
-        for (case, row) in scene.cases.iter().zip(&mut rows) {
+        for (case, row) in cases.iter().zip(&mut played.rows) {
             progress.tell(format!("{}, {}", case.series, case.x));
             row.samples.push(sample(site, scene, spec, case, repetition).await?);
             progress.done += 1;
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 async fn sample(
@@ -113,7 +168,7 @@ async fn sample(
             client_work::read(site, &name, *lost, one_block, &hosts(site, scene, case)).await
         }
         Work::ReadBeside { lost, fault } => client_work::read_beside(site, spec, &name, *lost, *fault).await,
-        Work::Encode { stripes } => client_work::encode(site, case, *stripes).await,
+        Work::Encode { stripes, binding } => client_work::encode(site, case, *stripes, *binding).await,
         Work::Disturbed(fault) => disturbed::sample(site, spec, case, *fault, &name, repetition).await,
         Work::UnderLoad(work) => work.sample(site, case, &hosts(site, scene, case), &name).await,
         Work::GiveWay(race) => race.sample(site, &name).await,
@@ -151,15 +206,11 @@ fn wanted(case: &Case) -> Option<Wanted> {
 }
 
 fn row(case: &Case) -> Row {
-    let slice_bytes = match case.slice {
-        Slice::Bytes(bytes) => bytes,
-        Slice::Auto => 0,
-    };
     Row {
         point: super::declare::Point::new(case.series.clone(), case.x.clone()),
         code: case.code.clone(),
         block_bytes: case.block_bytes,
-        slice_bytes,
+        slice_bytes: single::slice_bytes(case.slice),
         samples: Vec::new(),
     }
 }

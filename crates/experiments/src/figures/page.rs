@@ -11,6 +11,8 @@ use crate::error::{ExperimentError, Result};
 const OPEN: &str = "<!-- results ";
 const CLOSE: &str = " -->";
 const END: &str = "<!-- end -->";
+/// The name of the place for what [`summary`] says.
+const SUMMARY: &str = "summary";
 
 /// The page with the results of these experiments; places of others stay as they are.
 ///
@@ -28,6 +30,11 @@ pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
             .ok_or_else(|| ExperimentError::invalid(format!("results {name:?}"), END, "none"))?;
         out += before;
         match reports.iter().find(|report| report.experiment == name) {
+            // Aims of a single experiment are no summary of the page.
+            None if name == SUMMARY && reports.len() > 1 => {
+                let lines: String = summary(reports).lines().map(|line| format!("- {line}\n")).collect();
+                out += &format!("{OPEN}{name}{CLOSE}\n{lines}{END}");
+            }
             Some(report) => {
                 out += &format!("{OPEN}{name}{CLOSE}\n{}{END}", section(report, charts));
                 placed.push(name);
@@ -50,15 +57,23 @@ pub fn splice(page: &str, reports: &[Report], charts: &str) -> Result<String> {
 fn section(report: &Report, charts: &str) -> String {
     let mut text = String::new();
     if !report.rows.is_empty() {
-        let runs = report.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0);
-        text += &format!("Rates: {} of the paper's. Runs: {runs}. {}.\n\n", report.scale, report.machine);
+        text += &format!("{} {}.\n\n", table::differences(report), report.machine);
         text += &format!("![{}]({charts}/{}.svg)\n\n", report.title, report.experiment);
     }
     if !report.claims.is_empty() {
         text += &format!("{}\n", table::claims(report).markdown());
     }
+    let reasons = table::reasons(report);
+    if !reasons.is_empty() {
+        text += &reasons.iter().map(|reason| format!("- {reason}\n")).collect::<String>();
+        text += "\n";
+    }
     if !report.rows.is_empty() {
         text += &format!("{}\n", table::points(report).markdown());
+    }
+    if !report.sweeps.is_empty() {
+        let before = "Settings that were tried once each before the repetitions, which use the best:";
+        text += &format!("{before}\n\n{}\n", table::sweeps(report).markdown());
     }
     text
 }
@@ -76,7 +91,11 @@ pub fn summary(reports: &[Report]) -> String {
             Some(Aim::AtLeast(limit)) => format!("at least {limit}"),
             None => continue,
         };
-        text += &format!("{}: {}: expected {limit}, got {got}\n", report.experiment, claim.text);
+        let because = if claim.because.is_empty() { String::new() } else { format!(" ({})", claim.because) };
+        text += &format!("{}: {}: expected {limit}, got {got}{because}\n", report.experiment, claim.text);
+    }
+    for report in reports.iter().filter(|report| report.cut_short) {
+        text += &format!("{}: interrupted, so points or repetitions are missing\n", report.experiment);
     }
     text
 }
@@ -104,6 +123,7 @@ mod tests {
             published: Some(1.088),
             aim: Some(aim),
             ours: Spread::of([0.5]),
+            because: "a reason".into(),
         };
         Report {
             experiment: name.into(),
@@ -117,6 +137,8 @@ mod tests {
             quick: false,
             machine: Machine::default(),
             rows: vec![row("a", 1.0), row("b", 2.0)],
+            sweeps: Vec::new(),
+            cut_short: false,
             claims: vec![claim(Aim::AtMost(1.02)), claim(Aim::AtLeast(0.75))],
             strict: false,
         }
@@ -131,8 +153,20 @@ mod tests {
         assert!(once.ends_with("<!-- end -->\ntext\n<!-- results two --><!-- end -->\n"), "{once}");
         assert!(once.contains("| 1 | a | 1.500 | 1.000 to 2.000 | 0.500 | - | - | 3.00 |"), "{once}");
         assert!(once.contains("| a over b | 1.088 x | 0.500 x | - | <= 1.020 x | holds |"), "{once}");
+        assert!(once.contains("\n- MISSED: a over b: a reason.\n"), "{once}");
+        assert!(
+            once.contains("Rates: 0.5 of the paper's; blocks of 1 MiB; 2 runs. Differs: nothing else."),
+            "{once}"
+        );
         assert!(once.contains("(charts/one.svg)"));
         assert_eq!(splice(&once, &[report("one")], "charts").unwrap(), once);
+        let both = "<!-- results one --><!-- end --><!-- results two --><!-- end --><!-- results summary -->\n<!-- end -->";
+        let spliced = splice(both, &[report("one"), report("two")], "charts").unwrap();
+        assert!(
+            spliced.contains("<!-- results summary -->\n- 2 of 4 aims hold\n- one: a over b: expected"),
+            "{spliced}"
+        );
+        assert!(!splice(both, &[report("one")], "charts").unwrap().contains("aims hold"));
         assert!(splice(page, &[report("three")], "charts").unwrap_err().to_string().contains("three"));
         assert!(splice("<!-- results one -->", &[report("one")], "").is_err());
     }
@@ -140,6 +174,6 @@ mod tests {
     #[test]
     fn aims_that_are_missed_are_told() {
         let text = summary(&[report("one")]);
-        assert_eq!(text, "1 of 2 aims hold\none: a over b: expected at least 0.75, got 0.500\n");
+        assert_eq!(text, "1 of 2 aims hold\none: a over b: expected at least 0.75, got 0.500 (a reason)\n");
     }
 }

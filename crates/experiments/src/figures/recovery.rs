@@ -3,40 +3,49 @@
 //! Every sample loses the blocks of another node, because the blocks of the last one have moved to other nodes.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_plan::DamagedStripe;
-use kintsu_plan::many::bound;
-use kintsu_wire::message::{NodeAction, Repair, RepairTarget, Requestors};
+use kintsu_plan::many::{bound, losses};
+use kintsu_plan::{DamagedStripe, Topology};
+use kintsu_wire::message::{LinkEnd, NodeAction, RateSource, Repair, RepairTarget, Requestors, Way};
 
 use super::declare::{Case, Recover};
 use super::meter::Meter;
 use super::report::Sample;
 use super::single::slice_bytes;
 use super::site::Site;
-use crate::error::Result;
+use crate::error::{ExperimentError, Result};
 use crate::jobs::finish;
 
-/// Loses and recovers the node with the most blocks. The coordinator is given the rates of the links.
+/// Loses and recovers the node with the most blocks.
 ///
 /// # Errors
 /// When blocks cannot all be repaired.
 pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -> Result<Sample> {
     let victim = fullest(site).await?;
-    site.client.set_rates(&site.lab.spec().await.rates()).await?;
-    let bound_seconds = least_seconds(site, recover, object, victim).await?;
-    finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
+    if recover.told {
+        site.client.set_rates(&site.lab.spec().await.rates()).await?;
+    } else {
+        measured(site).await?;
+    }
     let requestors = match recover.requestors {
         Requestors::Count(count) => Requestors::Nodes(some(site, victim, count as usize).await?),
         ref others => others.clone(),
     };
+    let one = recover.schedule.single_requestor();
+    let bound_seconds = match one {
+        true => 0.0,
+        false => least_seconds(site, recover.stripes, object, victim, &requestors).await?,
+    };
+    finish(site.client.command_node(victim, NodeAction::Wipe).await?, |_, _| {}).await?;
     let meter = Meter::start(site).await?;
     let started = Instant::now();
     let wanted = Repair {
         method: recover.method,
         slice_bytes: slice_bytes(case.slice),
         schedule: recover.schedule,
+        per_node: recover.per_node,
         requestors,
         ..Repair::new(RepairTarget::Node(victim))
     };
@@ -52,30 +61,49 @@ pub async fn sample(site: &Site, case: &Case, recover: &Recover, object: &str) -
     })
 }
 
-/// A lower bound on the time in which the links allow the blocks of a node to be repaired; 0 where not every node
-/// may get blocks, or the bound does not cover the code.
-async fn least_seconds(site: &Site, recover: &Recover, object: &str, victim: NodeId) -> Result<f64> {
-    let mut losses = Vec::new();
-    let mut topology = None;
-    for position in 0..recover.stripes {
+/// A lower bound on the time in which the links allow the blocks of a node to be repaired by these requestors; 0 where it is
+/// not known for the code.
+async fn least_seconds(
+    site: &Site,
+    stripes: u64,
+    object: &str,
+    victim: NodeId,
+    requestors: &Requestors,
+) -> Result<f64> {
+    let (mut damaged, mut topology) = (Vec::new(), Topology::default());
+    for position in 0..stripes {
         let stored = site.stripe(object, position).await?;
         let mut view = stored.view;
         let Some(lost) = view.homes.iter().position(|home| *home == Some(victim)) else { continue };
         view.homes[lost] = None;
-        let waiting = DamagedStripe { view, lost: vec![BlockIndex(lost as u8)], barred: BTreeSet::new() };
-        let Some(loss) = waiting.loss() else { return Ok(0.0) };
-        losses.push(loss);
-        topology = Some(stored.topology);
+        damaged.push(DamagedStripe { view, lost: vec![BlockIndex(lost as u8)], barred: BTreeSet::new() });
+        topology = stored.topology;
     }
-    let Some(topology) = topology else { return Ok(0.0) };
-    let all: Vec<NodeId> = topology.nodes.keys().copied().collect();
-    let every_node = match recover.requestors {
-        Requestors::Any => true,
-        Requestors::Count(count) => count as usize >= all.len(),
-        Requestors::Nodes(_) => false,
+    let gets = |node: &NodeId| match requestors {
+        Requestors::Nodes(nodes) => nodes.contains(node),
+        Requestors::Any | Requestors::Count(_) => true,
     };
-    let one = recover.schedule.single_requestor();
-    Ok(if every_node && !one { bound(&losses, &all, &topology) } else { 0.0 })
+    topology.nodes.iter_mut().for_each(|(id, node)| node.usable &= gets(id));
+    let common: Vec<NodeId> =
+        topology.nodes.iter().filter(|(_, node)| node.usable).map(|(id, _)| *id).collect();
+    let all: Option<Vec<_>> = losses(&topology, &damaged).into_iter().collect();
+    Ok(all.map_or(0.0, |all| bound(&all.concat(), &common, &topology)))
+}
+
+/// Waits until the coordinator has measured the links of all nodes, which it does by itself.
+async fn measured(site: &Site) -> Result<()> {
+    let nodes = site.lab.hosts().len();
+    for _ in 0..600 {
+        let known = site.client.known_rates().await?;
+        let of_nodes = known.links.iter().filter(|link| matches!(link.end, LinkEnd::Node(_)));
+        let surely = |source| matches!(source, RateSource::Measured | RateSource::Seen);
+        let sent = of_nodes.filter(|link| link.way == Way::Up && link.capacity.is_some_and(|c| surely(c.1)));
+        if sent.count() >= nodes {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(ExperimentError::invalid("rates", "those of all nodes measured within a minute", "some that are not"))
 }
 
 /// `count` requestors: the node that lost its blocks, because only it is sure to have no block of the damaged

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::declare::{Aim, Baseline, Claim, Experiment, Measure, Point, Value};
 use super::simulated::Trial;
 use super::spread::Spread;
+use super::sweep::Swept;
 use crate::Machine;
 use crate::workload::Played;
 
@@ -34,6 +35,12 @@ pub struct Report {
     pub machine: Machine,
     /// The points, in the order of their declaration.
     pub rows: Vec<Row>,
+    /// What was tried to find the best settings of series.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sweeps: Vec<Swept>,
+    /// Whether it was interrupted before its last repetition.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_short: bool,
     /// The claims about them.
     pub claims: Vec<Judged>,
     /// Whether an aim that is missed means that something is broken.
@@ -108,6 +115,9 @@ pub struct Judged {
     pub aim: Option<Aim>,
     /// The measured value; none when a point is missing.
     pub ours: Option<Spread>,
+    /// Why it differs from the paper's, or an aim may be missed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub because: String,
 }
 
 impl Sample {
@@ -177,6 +187,8 @@ impl Report {
             quick,
             machine,
             rows: Vec::new(),
+            sweeps: Vec::new(),
+            cut_short: false,
             claims: Vec::new(),
             strict: experiment.strict,
         }
@@ -220,6 +232,7 @@ impl Report {
             published: claim.published,
             aim: claim.aim,
             ours: self.measured(&claim.value),
+            because: claim.because.into(),
         });
         self.claims = judged.collect();
     }
@@ -230,6 +243,7 @@ impl Report {
             Value::RateRatio(a, b) => {
                 self.pairwise(a, b, |a, b| a.value(Measure::Rate) / b.value(Measure::Rate))
             }
+            Value::AtPaperRate(point) => self.row(point)?.spread_of(|sample| sample.seconds * self.scale),
             Value::Reduction(a, b) => self.pairwise(a, b, |a, b| 100.0 * (1.0 - a.seconds / b.seconds)),
             Value::Spread(series) => {
                 let medians = self.medians(series);
@@ -309,6 +323,7 @@ impl Value {
         match self {
             Self::TimeRatio(..) | Self::RateRatio(..) | Self::Traffic(_) | Self::OfBound(_) => "x",
             Self::RateOverHolding(..) => "x",
+            Self::AtPaperRate(_) => "s",
             Self::Over(_) => "%",
             Self::Reduction(..) | Self::Spread(_) | Self::AboveBest(_) | Self::OffSimulated(_) => "%",
             Self::Gain(..) | Self::CalmerTail(..) | Self::Interference(..) => "%",
@@ -366,6 +381,8 @@ mod tests {
             quick: false,
             machine: Machine::default(),
             rows,
+            sweeps: Vec::new(),
+            cut_short: false,
             claims: Vec::new(),
             strict: true,
         }

@@ -1,5 +1,8 @@
 //! A report as rows of text, for the terminal and for the page of the documentation.
 
+use std::collections::BTreeSet;
+
+use super::catalog::build::bytes;
 use super::declare::{Aim, Measure};
 use super::report::{Judged, Report, Row};
 use super::spread::Spread;
@@ -122,6 +125,55 @@ fn claim(claim: &Judged) -> Vec<String> {
         aim.unwrap_or("-".into()),
         verdict.into(),
     ]
+}
+
+/// Where the experiment differs from the paper's, in a sentence or two.
+pub fn differences(report: &Report) -> String {
+    let runs = report.rows.iter().map(|row| row.samples.len()).max().unwrap_or(0);
+    let blocks: BTreeSet<u64> = report.rows.iter().map(|row| row.block_bytes).collect();
+    let blocks: Vec<String> = blocks.into_iter().map(bytes).collect();
+    let others = if report.differs.is_empty() { "nothing else" } else { &report.differs };
+    let quick = if report.quick { " Quick: blocks of 16 MiB at most." } else { "" };
+    let cut = if report.cut_short { " INTERRUPTED: points or repetitions are missing." } else { "" };
+    format!(
+        "Rates: {} of the paper's; blocks of {}; {runs} {}. Differs: {others}.{quick}{cut}",
+        report.scale,
+        blocks.join(", "),
+        if runs == 1 { "run" } else { "runs" },
+    )
+}
+
+/// Why values differ from the paper's and aims are missed, as far as the experiment says.
+pub fn reasons(report: &Report) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for claim in &report.claims {
+        let missed = if claim.holds() == Some(false) { "MISSED: " } else { "" };
+        match claim.because.as_str() {
+            "" if missed.is_empty() => {}
+            "" => reasons.push(format!("{missed}{}: the reason is not known.", claim.text)),
+            because => reasons.push(format!("{missed}{}: {because}.", claim.text)),
+        }
+    }
+    reasons
+}
+
+/// The settings that were tried.
+pub fn sweeps(report: &Report) -> Table {
+    let unit = match report.measure {
+        Measure::Seconds => "time, s",
+        Measure::Rate => "MiB/s",
+    };
+    let rows = report.sweeps.iter().flat_map(|swept| {
+        swept.tried.iter().enumerate().map(|(at, tried)| {
+            let best = if at == swept.best { "best" } else { "" };
+            let (x, series) = (swept.point.x.clone(), swept.point.series.clone());
+            vec![x, series, tried.settings.clone(), number(tried.value), best.into()]
+        })
+    });
+    Table {
+        headings: [report.axis.as_str(), "", "settings", unit, ""].map(Into::into).into(),
+        rows: rows.collect(),
+    }
 }
 
 /// A number with three or four significant digits.

@@ -31,6 +31,12 @@ Examples:
   kintsu sim repair --code rs:n=9,k=6 --lost 0,4 --nodes 20 --racks 5 --rack-rate 300Mb/s
   kintsu sim repair --topology docs/examples/lab-racks.toml --code rs:n=9,k=6 --json")]
     Repair(SimRepair),
+    /// What one repair reads and sends, and how long it takes, with each family of codes and each method.
+    #[command(after_help = "\
+Examples:
+  kintsu sim codes
+  kintsu sim codes --codes less:n=14,k=10,alpha=4 rs:n=14,k=10 --method conventional,pipeline --rate 500Mb/s")]
+    Codes(SimCodes),
 }
 
 /// The cluster, its code and the overhead of slices.
@@ -139,6 +145,26 @@ pub struct SimRepair {
     /// Draw into this file when each slice passes, for all methods on one time axis. Choose large slices.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Print comma-separated values.
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+}
+
+/// `kintsu sim codes`.
+#[derive(Debug, Args)]
+pub struct SimCodes {
+    /// The modelled cluster; its --code is not used.
+    #[command(flatten)]
+    pub cluster: SimCluster,
+    /// The codes [default: the example of each family].
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    pub codes: Vec<String>,
+    /// Methods to compare.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...", value_parser = super::repair::method(), default_values_t = [Method::Conventional, Method::Ppr, Method::Pipeline, Method::Auto])]
+    pub method: Vec<Method>,
+    /// Leave out codes with more sub-blocks in a block, because to plan paths for them takes long.
+    #[arg(long, value_name = "W", default_value_t = 64)]
+    pub most_sub_blocks: usize,
     /// Print comma-separated values.
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,

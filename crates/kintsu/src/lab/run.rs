@@ -3,14 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use kintsu_experiments::figures::{
-    Experiment, Kind, Listed, Report, Settings, Size, Table, catalog, chart, claims, find, points, splice,
-    summary,
+    Experiment, Kind, Listed, Report, Settings, Size, Table, catalog, chart, claims, differences, find,
+    points, reasons, splice, summary, sweeps,
 };
 use kintsu_experiments::{Machine, Step};
 use kintsu_lab::{Entry, Place, enter};
+use tokio_util::sync::CancellationToken;
 
 use crate::cli::{LabPage, LabRun};
 use crate::{output, progress};
@@ -31,18 +33,47 @@ pub async fn run(args: LabRun, json: bool) -> anyhow::Result<ExitCode> {
             return Ok(code);
         }
     }
-    super::experiment(measure_all(&chosen, &args, json)).await
+    let stop = CancellationToken::new();
+    let measuring = measure_all(&chosen, &args, &stop, json);
+    tokio::pin!(measuring);
+    let interrupted = tokio::select! {
+        done = &mut measuring => return done,
+        code = crate::command::interrupted() => Some(code?),
+        () = out_of_time(args.minutes) => None,
+    };
+    // What was measured until now is shown and written.
+    stop.cancel();
+    let done = measuring.await;
+    crate::progress::clear();
+    done?;
+    Ok(interrupted.unwrap_or(ExitCode::FAILURE))
 }
 
-async fn measure_all(chosen: &[Listed], args: &LabRun, json: bool) -> anyhow::Result<ExitCode> {
+async fn out_of_time(minutes: Option<f64>) {
+    match minutes {
+        Some(minutes) => {
+            tokio::time::sleep(Duration::from_secs_f64(60.0 * minutes)).await;
+            crate::progress::clear();
+            eprintln!("kintsu: out of time after {minutes} minutes");
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn measure_all(
+    chosen: &[Listed],
+    args: &LabRun,
+    stop: &CancellationToken,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let size = Size { quick: args.quick, scale: args.scale };
     let mut reports = Vec::new();
     let out = args.out.as_deref();
     if let Some(out) = out {
         std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     }
-    for entry in chosen {
-        let report = measure(entry, size, args).await.with_context(|| entry.name)?;
+    for entry in chosen.iter().take_while(|_| !stop.is_cancelled()) {
+        let report = measure(entry, size, args, stop).await.with_context(|| entry.name)?;
         if let Some(out) = out {
             keep(&report, out)?;
         }
@@ -50,6 +81,13 @@ async fn measure_all(chosen: &[Listed], args: &LabRun, json: bool) -> anyhow::Re
             show(&report)?;
         }
         reports.push(report);
+    }
+    let missing: Vec<&str> = chosen[reports.len()..].iter().map(|entry| entry.name).collect();
+    if !missing.is_empty() {
+        eprintln!("kintsu: not measured: {}", missing.join(", "));
+    }
+    if let Some(page) = &args.page {
+        write_page(page, &reports)?;
     }
     if json {
         output::json(&reports)?;
@@ -60,7 +98,26 @@ async fn measure_all(chosen: &[Listed], args: &LabRun, json: bool) -> anyhow::Re
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn measure(entry: &Listed, size: Size, args: &LabRun) -> anyhow::Result<Report> {
+/// Puts the results into the page and the drawings beside it.
+fn write_page(page: &Path, reports: &[Report]) -> anyhow::Result<()> {
+    let name = page.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let charts = page.with_file_name(&name);
+    let text = std::fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+    let text = splice(&text, reports, &name)?;
+    std::fs::create_dir_all(&charts).with_context(|| format!("cannot make {}", charts.display()))?;
+    for report in reports.iter().filter(|report| !report.rows.is_empty()) {
+        let path = charts.join(format!("{}.svg", report.experiment));
+        std::fs::write(&path, chart(report)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    std::fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
+}
+
+async fn measure(
+    entry: &Listed,
+    size: Size,
+    args: &LabRun,
+    stop: &CancellationToken,
+) -> anyhow::Result<Report> {
     let experiment = match entry.kind {
         Kind::Measured(make) => make(size)?,
         Kind::Computed(compute) => {
@@ -75,8 +132,8 @@ async fn measure(entry: &Listed, size: Size, args: &LabRun) -> anyhow::Result<Re
         bar.set_position(step.done);
         bar.set_message(format!("{}: {}", entry.name, step.what));
     };
-    let report =
-        kintsu_experiments::figures::run(&experiment, Settings { runs, quick: size.quick }, &watch).await;
+    let settings = Settings { runs, quick: size.quick };
+    let report = kintsu_experiments::figures::run(&experiment, settings, stop, &watch).await;
     progress::clear();
     Ok(report?)
 }
@@ -107,16 +164,20 @@ fn keep(report: &Report, out: &Path) -> anyhow::Result<()> {
 
 fn show(report: &Report) -> anyhow::Result<()> {
     output::line(&format!("\n{}: {} ({})", report.experiment, report.title, report.source))?;
-    if !report.differs.is_empty() {
-        output::line(&format!("Differs: {}.", report.differs))?;
+    if !report.rows.is_empty() {
+        output::line(&format!("{} {}.", differences(report), report.machine))?;
+    }
+    if !report.sweeps.is_empty() {
+        print(&sweeps(report))?;
     }
     if !report.rows.is_empty() {
-        let quick = if report.quick { " Quick: blocks of 16 MiB at most." } else { "" };
-        output::line(&format!("Rates: {} of the paper's.{quick} {}.", report.scale, report.machine))?;
         print(&points(report))?;
     }
     if !report.claims.is_empty() {
         print(&claims(report))?;
+    }
+    for reason in reasons(report) {
+        output::line(&reason)?;
     }
     Ok(())
 }

@@ -4,21 +4,26 @@ use kintsu_dag::BlockIndex;
 
 use super::bound::Loss;
 use super::desk::Desk;
-use super::scene::{LostBlock, Scene};
+use super::recovery::DamagedStripe;
+use super::scene::{Disks, LostBlock, Scene};
+use crate::Topology;
 
-/// The losses of each stripe that these blocks are of: their possible helpers, or those that the code prescribes, and as
-/// barred nodes those that placement would not give the block. Blocks are one loss, if not two that
-/// have no helper in common.
-/// `None` for codes with sub-blocks, and for blocks that cannot be repaired or placed.
-pub fn losses(scene: &Scene<'_>, blocks: &[LostBlock<'_>]) -> Vec<Option<Vec<Loss>>> {
-    let mut desk = Desk::new(scene, blocks);
-    let mut of = |mates: &[LostBlock<'_>]| match mates {
-        [one, other] if apart(&desk, one, other) => {
-            mates.iter().map(|lost| loss(&mut desk, std::slice::from_ref(lost))).collect()
+/// The losses of each stripe: of its lost blocks the possible helpers, or those that the code prescribes, and as barred
+/// nodes those that placement would not give a block. The blocks of a stripe are one loss, if not two that have no
+/// helper in common. `None` for codes with sub-blocks, and for blocks that cannot be repaired or placed.
+pub fn losses(topology: &Topology, stripes: &[DamagedStripe]) -> Vec<Option<Vec<Loss>>> {
+    let scene = Scene { topology, disks: &Disks::default(), underway: &[] };
+    let mut desk = Desk::new(&scene, &LostBlock::all(stripes));
+    let of = |stripe: &DamagedStripe| {
+        let mates = LostBlock::all(std::slice::from_ref(stripe));
+        match &mates[..] {
+            [one, other] if apart(&desk, one, other) => {
+                mates.iter().map(|lost| loss(&mut desk, std::slice::from_ref(lost))).collect()
+            }
+            _ => loss(&mut desk, &mates).map(|all| vec![all]),
         }
-        _ => loss(&mut desk, mates).map(|all| vec![all]),
     };
-    blocks.chunk_by(|a, b| a.stripe.view.id == b.stripe.view.id).map(&mut of).collect()
+    stripes.iter().map(of).collect()
 }
 
 /// Whether two blocks of a stripe have no helper in common.

@@ -174,7 +174,7 @@ pub fn seconds<'a>(topology: &Topology, planned: impl IntoIterator<Item = &'a Pl
             loads.add(topology, Way::Between(from, to), (planned.bytes as f64 * part) as u64);
         }
     }
-    loads.seconds(topology)
+    loads.seconds(&topology.rates)
 }
 
 impl Assignment {

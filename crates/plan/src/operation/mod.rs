@@ -9,4 +9,4 @@ mod write;
 pub use copy::{copy, settle};
 pub use probe::{PROBE, probe};
 pub use read::{read, read_by};
-pub use write::{encode_offline, encode_online, write_plain};
+pub use write::{Binding, encode_offline, encode_online, write_plain};

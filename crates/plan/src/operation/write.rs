@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, Ecdag, NodeId, Placed, Sink, Vertex};
+use serde::{Deserialize, Serialize};
 
 use crate::program::{carried, proved};
 use crate::repair::rebuild::shorten;
@@ -33,22 +34,50 @@ pub fn write_plain(view: &StripeView) -> Result<Plan, PlanError> {
     Ok(carried(view, moves.collect::<Result<Vec<_>, PlanError>>()?))
 }
 
+/// Where the parities of a stripe are computed by [`encode_offline`] (OpenEC, section 5.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Binding {
+    /// All together on the home of a data block (`bind_x` and `bind_y`).
+    #[default]
+    Bound,
+    /// All together on the home of the first parity block (`bind_x` alone).
+    Together,
+    /// Each on its home, which fetches what it needs (no binding). What a code computes on the way to several parities
+    /// is computed on the home of a data block.
+    Apart,
+}
+
 /// The nodes encode: the home of one data block fetches the others, computes all parity blocks and
-/// sends them home. It is the first of those with the fewest blocks moved across racks.
+/// sends them home. It is the first of those with the fewest blocks moved across racks. Another [`Binding`] moves more;
+/// it is for comparison.
 ///
 /// # Errors
 /// `Placement` when a stored block has no home; `Graph` when the code's graph proves false.
-pub fn encode_offline(view: &StripeView, topology: &Topology) -> Result<Plan, PlanError> {
+pub fn encode_offline(view: &StripeView, topology: &Topology, binding: Binding) -> Result<Plan, PlanError> {
     let data = stored(view, 0..view.code.k());
     let parity = parities(view);
     let moved = data.iter().chain(&parity).map(|block| view.home(*block)).collect::<Result<Vec<_>, _>>()?;
     let crossings = |node: &NodeId| moved.iter().filter(|m| topology.across_racks(**m, *node)).count();
-    let graph = parity_graph(view)?;
-    let encoder = moved[..data.len()].iter().copied().min_by_key(crossings);
+    let graph = match binding {
+        Binding::Bound | Binding::Together => parity_graph(view)?,
+        Binding::Apart => unbound_parity_graph(view)?,
+    };
+    let encoder = match binding {
+        Binding::Together => moved[data.len()..].first().copied(),
+        Binding::Bound | Binding::Apart => moved[..data.len()].iter().copied().min_by_key(crossings),
+    };
+    let place = |vertex: Vertex| match binding == Binding::Apart && graph.is_symbol(vertex) {
+        true => view.home(view.block_of(vertex)).map(Some),
+        false => Ok(encoder),
+    };
+    let mut compute_at = BTreeMap::new();
+    for vertex in graph.joins().keys() {
+        compute_at.extend(place(*vertex)?.map(|node| (*vertex, node)));
+    }
     let placed = Placed {
         load_at: loads(view, |block| view.home(block))?,
-        compute_at: encoder
-            .map_or_else(BTreeMap::new, |node| graph.joins().keys().map(|v| (*v, node)).collect()),
+        compute_at,
         persist_at: persists(view, &parity)?,
         graph,
     };
@@ -57,13 +86,18 @@ pub fn encode_offline(view: &StripeView, topology: &Topology) -> Result<Plan, Pl
 
 /// The code's encode graph without the blocks that have no bytes.
 fn parity_graph(view: &StripeView) -> Result<Ecdag, PlanError> {
+    let mut graph = unbound_parity_graph(view)?;
+    graph.auto_bind_x()?;
+    Ok(graph)
+}
+
+/// The same with nothing bound that the code does not bind itself.
+fn unbound_parity_graph(view: &StripeView) -> Result<Ecdag, PlanError> {
     let absent = view.absent();
     if absent.len() == view.code.n() {
         return Ok(Ecdag::new(view.code.n(), view.code.w()));
     }
-    let mut graph = shorten(view, view.code.encode(), &absent, Some(Vertex(0)))?;
-    graph.auto_bind_x()?;
-    Ok(graph)
+    shorten(view, view.code.encode(), &absent, Some(Vertex(0)))
 }
 
 fn stored(view: &StripeView, range: std::ops::Range<usize>) -> Vec<BlockIndex> {

@@ -14,7 +14,7 @@ use crate::{Lane, Plan, PlanError, Topology};
 /// # Errors
 /// `Graph` when a lane does not lower.
 pub fn predicted(plan: &Plan, topology: &Topology, block_bytes: u64) -> Result<f64, PlanError> {
-    Ok(plan.moved(block_bytes)?.loads(topology).seconds(topology))
+    Ok(plan.moved(block_bytes)?.loads(topology).seconds(&topology.rates))
 }
 
 impl Plan {

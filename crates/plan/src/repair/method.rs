@@ -103,6 +103,8 @@ table! {
     BoostPpr: boost_ppr,
     /// RepairBoost over chains. A baseline.
     BoostEcpipe: boost_ecpipe,
+    /// A chain through random helpers in random order. A baseline.
+    Random: random,
     /// As [`Self::Flat`] with whole blocks for slices. A baseline.
     PipeB: pipe_b,
     /// As [`Self::Flat`], each helper doing one thing after the other. A baseline.
@@ -120,7 +122,11 @@ impl Method {
     pub fn streamed() -> impl Iterator<Item = Self> {
         let fixed = |method: &Self| {
             let row = method.row();
-            row.pace == RunMode::Streamed && (row.scheduler.is_none() || row.without_rates.is_some())
+            // What is drawn by lot predicts nothing.
+            let fixed_path = row.order != Order::Drawn;
+            fixed_path
+                && row.pace == RunMode::Streamed
+                && (row.scheduler.is_none() || row.without_rates.is_some())
         };
         Self::ALL.into_iter().filter(fixed)
     }

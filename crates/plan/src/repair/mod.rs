@@ -4,7 +4,7 @@
 //! - `rebuild`: the linear map that rebuilds lost blocks; `own_graph`: the code's own graph in its place;
 //! - `shape`: what the methods have in common; then the methods: `auto`, `chameleon` and `boost_*` (many
 //!   repairs planned together), `conventional`, `ppr`, `pipeline`, `flat`, `cyclic`,
-//!   `weighted` (with the search for its path, `widest`), [`optimal`], `pipe_b`, `pipe_s`.
+//!   `weighted` (with the search for its path, `widest`), [`optimal`], `random`, `pipe_b`, `pipe_s`.
 //!
 //! Sources: ECPipe (TOS'21), sections 2.2 (conventional, PPR), 3.2 and 4.4 (chains, several
 //! blocks), 4.1 (cyclic) and 4.2 with Algorithm 1 (racks). Invariants: every helper reads its block once; no
@@ -27,6 +27,7 @@ mod pipe_b;
 mod pipe_s;
 mod pipeline;
 mod ppr;
+mod random;
 pub(crate) mod rebuild;
 mod shape;
 mod weighted;
@@ -42,7 +43,7 @@ use crate::optimal::SharedTree;
 use crate::program::proved;
 use crate::{Plan, PlanError, StripeView, Topology};
 
-use shape::{Order, Rebuild, crowds};
+use shape::{Order, Rebuild, crowds, drawn};
 
 pub use method::{Method, MethodRow, Stragglers};
 pub(crate) use shape::Rebuilt;
@@ -222,6 +223,7 @@ pub(crate) fn helpers_by_preference(
             let rack = topology.rack(home);
             let far = match repair.method.row().order {
                 Order::NearRacks => (rack != near, usize::MAX - crowd[&rack], rack),
+                Order::Drawn => (false, drawn(view, &repair.lost, block), None),
                 Order::Racks | Order::Index | Order::Preferred => (false, 0, None),
             };
             (rank(home), far, block)

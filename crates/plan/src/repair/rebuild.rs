@@ -106,6 +106,11 @@ impl Part {
         (hops, Matrix::from_fn(self.targets.len(), order.len(), |t, c| self.coefs.row(t)[order[c]]))
     }
 
+    /// How many symbols of a helper are read.
+    pub fn symbols_of(&self, view: &StripeView, helper: BlockIndex) -> usize {
+        self.leaves.iter().filter(|leaf| view.block_of(**leaf) == helper).count()
+    }
+
     /// Multiply-adds of the map in its flat form.
     pub fn terms(&self) -> usize {
         self.coefs.as_slice().iter().filter(|c| **c != 0).count()

@@ -6,7 +6,7 @@ use kintsu_algebra::Matrix;
 use kintsu_dag::{BlockIndex, DagError, Ecdag, NodeId, Placed, RackId, Vertex};
 
 use super::rebuild::{Part, decode, parts, union};
-use crate::{PlanError, StripeView, Topology};
+use crate::{PlanError, StripeView, Topology, draw};
 
 /// Lost blocks to compute for their requestors.
 #[derive(Clone, Copy)]
@@ -51,6 +51,8 @@ pub(crate) enum Order {
     Index,
     /// Any helpers; in the order in which they are preferred.
     Preferred,
+    /// Random helpers of those of equal rank, in random order.
+    Drawn,
 }
 
 /// Where a shape computes what it does not bind to a helper, for each part with its helpers in order; `None` where
@@ -86,7 +88,23 @@ impl Rebuild<'_> {
 
     /// The helpers of each part in order.
     pub fn routes(&self, parts: &[Part]) -> Result<Vec<Vec<BlockIndex>>, PlanError> {
-        parts.iter().map(|part| self.route(&part.helpers, part.lost[0])).collect()
+        parts
+            .iter()
+            .map(|part| Ok(self.least_first(part, self.route(&part.helpers, part.lost[0])?)))
+            .collect()
+    }
+
+    /// Within each rack the helpers that read least first, where racks alone decide about the order: a path carries no more
+    /// than was read for it, so it begins with little.
+    fn least_first(&self, part: &Part, mut route: Vec<BlockIndex>) -> Vec<BlockIndex> {
+        if self.view.code.w() > 1 && matches!(self.order, Order::NearRacks | Order::Racks) {
+            let rack =
+                |block: &BlockIndex| self.view.home(*block).ok().and_then(|home| self.topology.rack(home));
+            let racks: Vec<_> = route.iter().map(rack).collect();
+            let turn = |block: &BlockIndex| racks.iter().position(|known| *known == rack(block));
+            route.sort_by_key(|block| (turn(block), part.symbols_of(self.view, *block)));
+        }
+        route
     }
 
     /// The helpers in order. Rack by rack means (Algorithm 1, backwards): the rack with the fewest helpers first,
@@ -97,6 +115,9 @@ impl Rebuild<'_> {
             Order::Index => {}
             Order::Preferred => {
                 route.sort_by_key(|block| self.preference.iter().position(|preferred| preferred == block));
+            }
+            Order::Drawn => {
+                route.sort_by_key(|block| drawn(self.view, &[lost, lost], *block));
             }
             Order::NearRacks | Order::Racks => {
                 let last = self.topology.rack(self.requestor_of(lost)?);
@@ -151,6 +172,12 @@ impl Rebuild<'_> {
             got: format!("one that computes {block}"),
         })
     }
+}
+
+/// A number for a block of the stripe that looks random and is the same for the same lost blocks.
+pub(super) fn drawn(view: &StripeView, lost: &[BlockIndex], block: BlockIndex) -> usize {
+    let seed = lost.iter().fold(view.id.0, |seed, lost| draw(seed, 5, u64::from(lost.0)));
+    (draw(seed, 6, u64::from(block.0)) >> 1) as usize
 }
 
 /// How many of the nodes are in each rack.

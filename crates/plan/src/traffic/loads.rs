@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kintsu_dag::NodeId;
 
 use super::{Link, Way};
-use crate::Topology;
+use crate::{Rates, Topology};
 
 /// Bytes that went, or will go, from node to node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,6 +80,11 @@ impl Loads {
         topology.links(way).for_each(|link| *self.0.entry(link).or_default() += bytes);
     }
 
+    /// Adds all bytes that links have elsewhere.
+    pub fn extend(&mut self, loads: impl IntoIterator<Item = (Link, u64)>) {
+        loads.into_iter().for_each(|(link, bytes)| *self.0.entry(link).or_default() += bytes);
+    }
+
     /// Each link with its bytes.
     pub fn iter(&self) -> impl Iterator<Item = (Link, u64)> + '_ {
         self.0.iter().map(|(link, bytes)| (*link, *bytes))
@@ -90,11 +95,11 @@ impl Loads {
         self.0
     }
 
-    /// Seconds until the busiest link has carried its bytes, at the rates of the topology; 0 where no rate of a
-    /// loaded link is known.
-    pub fn seconds(&self, topology: &Topology) -> f64 {
+    /// Seconds until the busiest link has carried its bytes, at these rates; 0 where no rate of a loaded link is
+    /// known.
+    pub fn seconds(&self, rates: &Rates) -> f64 {
         let seconds = self.iter().filter_map(|(link, bytes)| {
-            let rate = topology.rates.of(link)?;
+            let rate = rates.of(link)?;
             Some(bytes as f64 / rate.get() as f64)
         });
         seconds.fold(0.0, f64::max)
@@ -128,9 +133,9 @@ mod tests {
         assert_eq!(of(Link::RackUp(RackId(1))), Some(4));
         assert_eq!(of(Link::RackDown(RackId(0))), None);
         assert_eq!(of(Link::Pair(node(2), node(1))), Some(21));
-        assert_eq!(loads.seconds(&topology), 0.0);
+        assert_eq!(loads.seconds(&topology.rates), 0.0);
         topology.rates.rack_up.insert(RackId(0), NonZeroU64::new(2).unwrap());
-        assert_eq!(loads.seconds(&topology), 15.5);
+        assert_eq!(loads.seconds(&topology.rates), 15.5);
         let mut twice = moved.clone();
         twice.merge(&moved);
         assert_eq!(twice.total(), 80);

@@ -1,7 +1,7 @@
 //! Jobs: long work that the coordinator conducts (encode, repair, scrub, drain).
 
 use kintsu_dag::{BlockId, NodeId, StripeId};
-use kintsu_plan::{Method, Schedule};
+use kintsu_plan::{Binding, Method, Schedule};
 use serde::{Deserialize, Serialize};
 
 use super::{FaultKind, RepairLimit};
@@ -129,6 +129,9 @@ pub struct JobList {
 pub struct Encode {
     /// Its name.
     pub name: String,
+    /// Where parities are computed.
+    #[serde(default)]
+    pub binding: Binding,
 }
 
 /// What to repair.

@@ -1,10 +1,10 @@
 //! The stripes of a recovery, recorded as far as a lower bound of its time needs them.
 //!
-//! The bound is valid only for codes without sub-blocks that are decoded from any k blocks. With any other stripe, or
-//! with too many stripes, there is no bound.
+//! The bound is valid only for codes without sub-blocks. With a stripe of another code, or with too many stripes, there
+//! is no bound.
 
 use kintsu_dag::NodeId;
-use kintsu_plan::many::{Loss, bound};
+use kintsu_plan::many::{Loss, bound, losses};
 use kintsu_plan::{DamagedStripe, Topology};
 
 /// Most stripes that are remembered; a recovery of more stripes has no bound.
@@ -18,11 +18,17 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Adds a stripe.
-    pub fn add(&mut self, waiting: &DamagedStripe) {
-        match waiting.loss().filter(|_| self.losses.len() < MOST) {
-            Some(loss) => self.losses.push(loss),
-            None => self.incomplete = true,
+    /// Adds stripes, whose blocks may go to the nodes that `topology` calls usable.
+    pub fn add(&mut self, topology: &Topology, waiting: &[DamagedStripe]) {
+        if self.incomplete || topology.rates.is_empty() {
+            // Without rates there is no bound.
+            self.incomplete = true;
+            return;
+        }
+        let all: Option<Vec<_>> = losses(topology, waiting).into_iter().collect();
+        match all.filter(|all| self.losses.len() + all.len() <= MOST) {
+            Some(all) => self.losses.extend(all.concat()),
+            None => (self.incomplete, self.losses) = (true, Vec::new()),
         }
     }
 
@@ -75,17 +81,22 @@ mod tests {
 
     #[test]
     fn one_requestor_takes_no_less_than_its_link_needs() {
+        let (rated, unrated) = (topology(true), topology(false));
+        let stripes = |code: &str, lost: &[u8], count: usize| vec![waiting(code, lost); count];
         let mut losses = Losses::default();
-        assert_eq!(losses.bound(&topology(true)), None);
-        (0..8).for_each(|_| losses.add(&waiting("rs:n=9,k=6", &[0])));
-        let seconds = losses.bound(&topology(true)).unwrap();
+        assert_eq!(losses.bound(&rated), None);
+        losses.add(&rated, &stripes("rs:n=9,k=6", &[0], 8));
+        let seconds = losses.bound(&rated).unwrap();
         assert!((7.9..8.01).contains(&seconds), "{seconds}");
-        assert_eq!(losses.bound(&topology(false)), None);
+        assert_eq!(losses.bound(&unrated), None);
         let mut more = losses.clone();
-        more.add(&waiting("rs:n=9,k=6", &[0, 1]));
-        let seconds = more.bound(&topology(true)).unwrap();
+        more.add(&rated, &stripes("azure-lrc:n=8,k=4,r=2", &[0], 2));
+        let seconds = more.bound(&rated).unwrap();
         assert!((9.8..10.01).contains(&seconds), "{seconds}");
-        losses.add(&waiting("azure-lrc:n=8,k=4,r=2", &[0]));
-        assert_eq!(losses.bound(&topology(true)), None);
+        for (topology, code) in [(&rated, "butterfly:n=6,k=4"), (&unrated, "rs:n=9,k=6")] {
+            let mut others = losses.clone();
+            others.add(topology, &stripes(code, &[0], 1));
+            assert_eq!(others.bound(&rated), None, "{code}");
+        }
     }
 }

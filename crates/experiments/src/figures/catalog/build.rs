@@ -6,6 +6,7 @@ use kintsu_plan::{Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{Case, Point, Recover, Scene, Slice, Value, Work};
+use super::super::sweep::Sweep;
 use super::Size;
 use crate::error::Result;
 
@@ -21,7 +22,8 @@ pub const PPR: &str = "PPR";
 /// As it was published: every round sends whole blocks.
 pub const PPR_ROUNDS: &str = "PPR in rounds";
 pub const RP: &str = "repair pipelining";
-pub const FLAT: &str = "pipelining, racks unseen";
+/// Through random helpers in random order: without regard to racks or rates.
+pub const RANDOM: &str = "pipelining, random path";
 pub const CYCLIC: &str = "cyclic pipelining";
 pub const OPTIMAL: &str = "best trees by rates";
 pub const WEIGHTED: &str = "pipelining, path by rates";
@@ -86,6 +88,7 @@ pub fn case(series: impl Into<String>, x: impl Into<String>, block_bytes: u64, w
         block_bytes,
         cell_bytes: None,
         slice: Slice::Auto,
+        sweep: None,
         requestor: None,
         clients: 1,
         work,
@@ -113,6 +116,11 @@ impl Case {
         Self { clients, ..self }
     }
 
+    /// At its best settings, which are searched for first.
+    pub fn swept(self, sweep: Sweep) -> Self {
+        Self { sweep: Some(sweep), ..self }
+    }
+
     /// With other slices.
     pub fn slice(self, slice: Slice) -> Self {
         Self { slice, ..self }
@@ -131,7 +139,7 @@ pub fn in_mode(method: Method, run_mode: RunMode) -> Work {
 
 /// The recovery of a node.
 pub fn recover(method: Method, schedule: Schedule, stripes: u64, requestors: Requestors) -> Work {
-    Work::Recover(Recover { method, schedule, stripes, requestors })
+    Work::Recover(Recover { method, schedule, per_node: 0, stripes, requestors, told: true })
 }
 
 /// By how much the first series is below the second one at an x.

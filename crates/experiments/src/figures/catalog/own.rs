@@ -3,12 +3,13 @@
 
 use kintsu_dag::NodeId;
 use kintsu_lab::Spec;
-use kintsu_plan::{Method, RunMode, Schedule};
+use kintsu_plan::{Binding, Method, RunMode, Schedule};
 use kintsu_wire::message::Requestors;
 
 use super::super::declare::{
-    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Scene, Value, Work,
+    Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Recover, Scene, Value, Work,
 };
+use super::super::sweep::Sweep;
 use super::build::*;
 use super::ecpipe_rates::{NORTH_AMERICA, limited_edge, region_spec};
 use super::{Entry, Kind, Size};
@@ -23,7 +24,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "survive",
-        groups: &["headline"],
+        groups: &["headline", "page"],
         about: "a helper killed, cut off or slowed in the middle of a repair",
         kind: Kind::Measured(survive),
     },
@@ -35,15 +36,21 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "agreement",
-        groups: &["headline"],
+        groups: &["headline", "page"],
         about: "simulated times compared with measured ones: equal links, racks, regions, a limited edge",
         kind: Kind::Measured(agreement),
     },
     Entry {
         name: "whole-node",
-        groups: &["headline"],
+        groups: &["headline", "page"],
         about: "recovery of a whole node by the best trees, compared with its lower bound",
         kind: Kind::Measured(whole_node),
+    },
+    Entry {
+        name: "by-default",
+        groups: &["headline"],
+        about: "recovery of a whole node with no option and no rate given, compared with its lower bound",
+        kind: Kind::Measured(by_default),
     },
 ];
 
@@ -62,7 +69,7 @@ fn smoke(_: Size) -> Result<Experiment> {
     cases.push(of("whole blocks", in_mode(Method::Pipeline, RunMode::WholeBlocks)));
     cases.push(of("write", Work::Write));
     cases.push(of("read", Work::Read { lost: 0 }));
-    cases.push(of("encode", Work::Encode { stripes: 2 }));
+    cases.push(of("encode", Work::Encode { stripes: 2, binding: Binding::Bound }));
     let planned: Vec<_> =
         cases.iter().filter(|c| matches!(c.work, Work::Direct | Work::Repair { .. })).cloned().collect();
     let spec = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], mbps(200.0)?);
@@ -215,8 +222,8 @@ fn agreement(size: Size) -> Result<Experiment> {
 /// Sixteen equal nodes, and sixteen nodes of which every other one has links half as fast. There are so many
 /// stripes that the first and the last repairs, which leave some links idle, are a small part of all.
 fn whole_node(size: Size) -> Result<Experiment> {
-    let (block, stripes) = if size.quick { (1 << 20, 16) } else { (4 << 20, 96) };
-    let series = [(RP, Method::Pipeline), (OPTIMAL, Method::Optimal)];
+    let (block, stripes) = if size.quick { (256 << 10, 16) } else { (1 << 20, 96) };
+    let series = [(CONVENTIONAL, Method::Conventional), (RP, Method::Pipeline), (OPTIMAL, Method::Optimal)];
     let (alike, _) = cluster(0, 1000.0)?;
     let mut mixed = alike.clone();
     for node in (0..16).step_by(2) {
@@ -225,7 +232,11 @@ fn whole_node(size: Size) -> Result<Experiment> {
     let (mut scenes, mut claims) = (Vec::new(), Vec::new());
     for (x, spec) in [("alike", alike), ("half of them at half the rate", mixed)] {
         let cases = series.map(|(name, method)| {
-            case(name, x, block, recover(method, Schedule::Balanced, stripes, Requestors::Any))
+            let case = case(name, x, block, recover(method, Schedule::Balanced, stripes, Requestors::Any));
+            match method {
+                Method::Optimal => case,
+                _ => case.swept(Sweep { per_node: vec![16, 64], ..Sweep::default() }),
+            }
         });
         scenes.push(Scene { spec, free: Vec::new(), cases: cases.into() });
         let of_bound = |name: &str| Value::OfBound(Point::new(name, x));
@@ -239,17 +250,86 @@ fn whole_node(size: Size) -> Result<Experiment> {
         claims.push(Claim::new(format!("a path each, nodes {x}: part of the bound"), of_bound(RP)));
         let rates = Value::RateRatio(Point::new(OPTIMAL, x), Point::new(RP, x));
         claims.push(Claim::new(format!("best trees over a path each, nodes {x}"), rates));
+        let rates = Value::RateRatio(Point::new(OPTIMAL, x), Point::new(CONVENTIONAL, x));
+        claims.push(Claim::new(format!("best trees over conventional, nodes {x}"), rates));
     }
     Ok(Experiment {
         name: "whole-node",
         title: "Recovery of a whole node, RS(14,10) on 16 nodes, beside the least time that the links allow",
         source: "none",
-        differs: "links of 50 Mb/s, and 25: where many repairs share a link each of their streams is slow, which costs the \
-                  emulation more processor for a byte",
+        differs: "blocks of 1 MiB in 96 stripes; links of 50 Mb/s, and 25: where many repairs share a link each of their streams is slow, which costs the \
+                  emulation more processor for a byte; stars and paths run with as many repairs at once as suit them best",
         measure: Measure::Rate,
         axis: "nodes",
         baseline: Some(Baseline::Series(RP.into())),
         scale: size.scale_or(0.05),
+        scenes,
+        claims,
+        strict: false,
+    })
+}
+
+/// The part of the bound that a recovery with no option should reach.
+const OF_BOUND: f64 = 0.9;
+
+/// Flat and in racks, links alike and of two speeds; a lab for each code, because a wiped node loses the blocks of all
+/// objects.
+fn by_default(size: Size) -> Result<Experiment> {
+    let fast = mbps(50.0)?;
+    let flat = Spec::in_racks(&[0; 17], fast);
+    let racks = Spec::in_racks(&[0, 0, 0, 1, 1, 1, 2, 2, 2], fast).with_rack_links(mbps(100.0)?);
+    let two_speeds = |mut spec: Spec| -> Result<Spec> {
+        let slow = mbps(25.0)?.into();
+        spec.nodes.iter_mut().step_by(2).for_each(|node| node.link = slow);
+        Ok(spec)
+    };
+    let wide = [rs(14, 10), rs(9, 6), "azure-lrc:n=16,k=12,r=6".into()];
+    let narrow = [rs(9, 6), rs(6, 4), "azure-lrc:n=8,k=4,r=2".into()];
+    let networks = [
+        ("17 hosts", flat.clone(), &wide),
+        ("17 hosts of two speeds", two_speeds(flat)?, &wide),
+        ("9 hosts in 3 racks", racks.clone(), &narrow),
+        ("9 hosts of two speeds in 3 racks", two_speeds(racks)?, &narrow),
+    ];
+    let requestors =
+        [("1", Requestors::Count(1)), ("4", Requestors::Count(4)), ("every node", Requestors::Any)];
+    let (mut scenes, mut claims) = (Vec::new(), Vec::new());
+    for (network, spec, codes) in networks {
+        for code in codes {
+            let series = format!("{network}, {code}");
+            let case = |(x, requestors): (&str, Requestors)| {
+                let stripes = if size.quick { 8 } else { 48 };
+                let recover = Recover {
+                    method: Method::default(),
+                    schedule: Schedule::default(),
+                    per_node: 0,
+                    stripes,
+                    requestors,
+                    told: false,
+                };
+                case(series.as_str(), x, 2 << 20, Work::Recover(recover)).code(code)
+            };
+            scenes.push(Scene {
+                spec: spec.clone(),
+                free: Vec::new(),
+                cases: requestors.clone().map(case).into(),
+            });
+            claims.extend(requestors.iter().map(|(x, _)| {
+                let value = Value::OfBound(Point::new(series.as_str(), *x));
+                Claim::new(format!("{series}, requestors: {x}: part of the bound"), value)
+                    .aim(Aim::AtLeast(OF_BOUND))
+            }));
+        }
+    }
+    Ok(Experiment {
+        name: "by-default",
+        title: "Recovery of a whole node with no option, links measured by the cluster, beside the least time that they allow",
+        source: "none",
+        differs: "",
+        measure: Measure::Rate,
+        axis: "requestors",
+        baseline: None,
+        scale: size.scale_or(1.0),
         scenes,
         claims,
         strict: false,

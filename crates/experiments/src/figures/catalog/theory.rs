@@ -20,7 +20,7 @@ use crate::error::Result;
 
 pub const ENTRIES: &[Entry] = &[Entry {
     name: "openec-table2",
-    groups: &["openec"],
+    groups: &["openec", "page"],
     about: "theoretical gains of codes and repair methods over conventional repair of RS",
     kind: Kind::Computed(gains),
 }];
@@ -88,6 +88,7 @@ fn gain(column: &Column) -> Result<Judged> {
         published: Some(published),
         aim: None,
         ours: Spread::of([conventional / own]),
+        because: String::new(),
     })
 }
 

@@ -21,9 +21,17 @@ pub struct LabRun {
     /// Factor between our rates of links and the paper's [default: as each experiment defines].
     #[arg(long, value_parser = positive)]
     pub scale: Option<f64>,
+    /// After so many minutes, show and write what was measured until then, and end with an error. An interrupt does
+    /// the same.
+    #[arg(long, value_parser = positive)]
+    pub minutes: Option<f64>,
     /// A folder for the results, a JSON and an SVG file for each experiment; created if absent.
     #[arg(long)]
     pub out: Option<PathBuf>,
+    /// A page whose places `<!-- results NAME -->` get the results at the end; their drawings go into the folder beside it that
+    /// has its name.
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
     /// A folder in which a folder for the data is created, and removed at the end [default: in memory].
     #[arg(long)]
     pub dir: Option<PathBuf>,

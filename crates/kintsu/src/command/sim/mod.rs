@@ -1,5 +1,6 @@
 //! `kintsu sim`: repairs on a modelled network.
 
+mod codes;
 mod recovery;
 mod repair;
 
@@ -20,6 +21,7 @@ pub async fn run(args: Sim, json: bool) -> anyhow::Result<ExitCode> {
     let work = tokio::task::spawn_blocking(move || match args.command {
         None => recovery::run(&args.recovery, json),
         Some(SimCommand::Repair(args)) => repair::run(&args, json),
+        Some(SimCommand::Codes(args)) => codes::run(&args, json),
     });
     tokio::select! {
         done = work => done?.map(|()| ExitCode::SUCCESS),
@@ -47,13 +49,21 @@ impl Form {
 
 /// The cluster that the options describe, without stripes.
 fn cluster(args: &SimCluster) -> anyhow::Result<kintsu_sim::Cluster> {
-    let code = kintsu_code::parse(&args.code)?;
+    cluster_of(args, kintsu_code::parse(&args.code)?, topology(args)?)
+}
+
+/// The same with this code on these nodes.
+fn cluster_of(
+    args: &SimCluster,
+    code: Arc<dyn kintsu_code::Code>,
+    topology: Topology,
+) -> anyhow::Result<kintsu_sim::Cluster> {
     anyhow::ensure!(args.block.0 > 0, "--block: expected 1 byte or more, got 0");
     anyhow::ensure!(args.slice.0 > 0, "--slice: expected 1 byte or more, got 0");
     // Sub-blocks divide a block into whole pages.
     let grain = if code.w() > 1 { 4096 * code.w() as u64 } else { 1 };
     Ok(kintsu_sim::Cluster {
-        topology: topology(args)?,
+        topology,
         code: Arc::clone(&code),
         block_bytes: args.block.0.next_multiple_of(grain),
         stripes: 1,

@@ -14,8 +14,7 @@ use kintsu_dag::RackId;
 use super::window::Rules;
 use super::{Assignment, DamagedStripe};
 use crate::many::scene::{self, Disks, History, LostBlock, Planned, Scene};
-use crate::many::{Loss, scheduler};
-use crate::repair::any_will_do;
+use crate::many::scheduler;
 use crate::{Rates, Topology};
 
 /// What a node's link carries, where nobody knows: 1 Gb/s. Only its ratio to the links of racks matters.
@@ -68,20 +67,4 @@ fn assumed(topology: &Topology) -> Topology {
         }
     }
     Topology { rates, ..topology.clone() }
-}
-
-impl DamagedStripe {
-    /// The loss of the stripe in the form that [`crate::many::bound()`] takes. `None` unless the bound covers all its
-    /// repairs: of blocks without sub-blocks, by a code that rebuilds a block from any k others.
-    pub fn loss(&self) -> Option<Loss> {
-        let view = &self.view;
-        let bytes = self.lost.iter().map(|block| view.block_len(*block)).min()?;
-        any_will_do(view).then(|| Loss {
-            bytes,
-            blocks: self.lost.len(),
-            k: view.code.k() - view.absent().len(),
-            helpers: view.homes.iter().flatten().copied().collect(),
-            barred: Vec::new(),
-        })
-    }
 }

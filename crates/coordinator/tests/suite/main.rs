@@ -1,0 +1,7 @@
+//! Tests of the crate as its users see it. One program, because linking one for each file would take longer than
+//! running them.
+
+mod cluster;
+mod disturbed;
+mod lab;
+mod recovery;

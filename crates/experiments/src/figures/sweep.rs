@@ -1,0 +1,232 @@
+//! Every baseline runs at its own best: before the repetitions, the recoveries of a series are tried once with several
+//! numbers of repairs at once, ways to choose helpers and sizes of slices, one quantity after the other. What was
+//! fastest is used for all points of the series in this lab. The report shows what was tried.
+
+use kintsu_plan::Schedule;
+use serde::{Deserialize, Serialize};
+
+use super::declare::{Case, Measure, Point, Slice, Work};
+
+/// What is tried for a series. What the case itself says is tried first, so lists of alternatives may be empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sweep {
+    /// Most repairs in which a node takes part at once; 0: as the coordinator decides.
+    pub per_node: Vec<u32>,
+    /// Ways to choose helpers and requestors.
+    pub schedules: Vec<Schedule>,
+    /// Sizes of slices.
+    pub slices: Vec<Slice>,
+}
+
+impl Sweep {
+    /// For methods of one fixed shape: with and without a limit for a node, and slices of several sizes.
+    pub fn usual() -> Self {
+        Self {
+            per_node: vec![4, 16, 64],
+            schedules: Vec::new(),
+            slices: vec![Slice::Bytes(32 << 10), Slice::Bytes(256 << 10)],
+        }
+    }
+
+    /// With this schedule as an alternative.
+    #[must_use]
+    pub fn or_schedule(mut self, schedule: Schedule) -> Self {
+        self.schedules.push(schedule);
+        self
+    }
+
+    /// With slices as the case says and no others.
+    #[must_use]
+    pub fn only_own_slices(self) -> Self {
+        Self { slices: Vec::new(), ..self }
+    }
+
+    /// How many trials this is.
+    pub(crate) fn trials(&self) -> usize {
+        1 + self.per_node.len() + self.schedules.len() + self.slices.len()
+    }
+
+    /// The alternatives to a case, in stages: each stage starts from the best so far.
+    fn stages(&self) -> [Vec<Change>; 3] {
+        [
+            self.per_node.iter().map(|most| Change::PerNode(*most)).collect(),
+            self.schedules.iter().map(|schedule| Change::Schedule(*schedule)).collect(),
+            self.slices.iter().map(|slice| Change::Slice(*slice)).collect(),
+        ]
+    }
+}
+
+/// One setting that differs.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    PerNode(u32),
+    Schedule(Schedule),
+    Slice(Slice),
+}
+
+impl Change {
+    fn of(self, case: &Case) -> Case {
+        let mut changed = case.clone();
+        match (self, &mut changed.work) {
+            (Self::Slice(slice), _) => changed.slice = slice,
+            (Self::PerNode(most), Work::Recover(recover)) => recover.per_node = most,
+            (Self::Schedule(schedule), Work::Recover(recover)) => recover.schedule = schedule,
+            _ => {}
+        }
+        changed
+    }
+}
+
+/// What was tried for a series.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Swept {
+    /// The series and the point at which it was tried.
+    pub point: Point,
+    /// The settings, in the order in which they were tried.
+    pub tried: Vec<Tried>,
+    /// The number of the best one, which the repetitions use.
+    pub best: usize,
+}
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// In words.
+    pub settings: String,
+    /// One sample of it, in the experiment's measure.
+    pub value: f64,
+}
+
+/// Searches for the settings of a case that suit it best.
+pub(crate) struct Search {
+    stages: std::vec::IntoIter<Vec<Change>>,
+    stage: std::vec::IntoIter<Change>,
+    best: Case,
+    next: Option<Case>,
+    measure: Measure,
+    swept: Swept,
+}
+
+impl Search {
+    /// Nothing has been tried yet. `None` for a case without a sweep.
+    pub fn new(case: &Case, measure: Measure) -> Option<Self> {
+        let sweep = case.sweep.as_ref()?;
+        let point = Point::new(case.series.clone(), case.x.clone());
+        Some(Self {
+            stages: Vec::from(sweep.stages()).into_iter(),
+            stage: Vec::new().into_iter(),
+            best: case.clone(),
+            next: Some(case.clone()),
+            measure,
+            swept: Swept { point, tried: Vec::new(), best: 0 },
+        })
+    }
+
+    /// What to try next; `None` when all has been tried.
+    pub fn next(&self) -> Option<&Case> {
+        self.next.as_ref()
+    }
+
+    /// The value of what was tried.
+    pub fn tried(&mut self, value: f64) {
+        let Some(case) = self.next.take() else { return };
+        let better = self.swept.tried.get(self.swept.best).is_none_or(|best| match self.measure {
+            Measure::Seconds => value < best.value,
+            Measure::Rate => value > best.value,
+        });
+        if better {
+            self.swept.best = self.swept.tried.len();
+            self.best = case.clone();
+        }
+        self.swept.tried.push(Tried { settings: settings(&case), value });
+        self.next = loop {
+            if let Some(change) = self.stage.next() {
+                break Some(change.of(&self.best));
+            }
+            match self.stages.next() {
+                Some(stage) => self.stage = stage.into_iter(),
+                None => break None,
+            }
+        };
+    }
+
+    /// What was tried, and a function that gives a case the best settings.
+    pub fn end(self) -> (Swept, impl Fn(&mut Case)) {
+        let best = self.best;
+        let give = move |case: &mut Case| {
+            case.slice = best.slice;
+            if let (Work::Recover(to), Work::Recover(from)) = (&mut case.work, &best.work) {
+                (to.per_node, to.schedule) = (from.per_node, from.schedule);
+            }
+        };
+        (self.swept, give)
+    }
+}
+
+fn settings(case: &Case) -> String {
+    let slices = match case.slice {
+        Slice::Auto => "automatic slices".to_owned(),
+        Slice::Bytes(bytes) => format!("slices of {} KiB", bytes >> 10),
+    };
+    match &case.work {
+        Work::Recover(recover) => {
+            let at_once = match recover.per_node {
+                0 => "no limit for a node".to_owned(),
+                most => format!("{most} a node"),
+            };
+            format!("{at_once}, {}, {slices}", recover.schedule)
+        }
+        _ => slices,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_plan::Method;
+    use kintsu_wire::message::Requestors;
+
+    use super::super::catalog::build::{case, recover};
+    use super::*;
+
+    #[test]
+    fn each_stage_starts_from_the_best_so_far_and_the_best_of_all_is_used() {
+        let work = recover(Method::Conventional, Schedule::ByIndex, 4, Requestors::Any);
+        let sweep = Sweep::usual().or_schedule(Schedule::Balanced);
+        let plain = case("a", "x", 1, work);
+        assert!(Search::new(&plain, Measure::Rate).is_none());
+        let case = Case { sweep: Some(sweep.clone()), ..plain };
+        // Sixteen a node is best, the schedule makes no difference, small slices are worse and large ones better.
+        let mut search = Search::new(&case, Measure::Rate).unwrap();
+        let mut seen = Vec::new();
+        while let Some(next) = search.next() {
+            let Work::Recover(recover) = &next.work else { panic!("another work") };
+            let slice = match next.slice {
+                Slice::Bytes(bytes) => bytes >> 10,
+                Slice::Auto => 0,
+            };
+            seen.push((recover.per_node, recover.schedule, slice));
+            let first: f64 = if recover.per_node == 16 { 5.0 } else { 3.0 };
+            search.tried(first + [(0, 0.0), (32, -1.0), (256, 1.0)].iter().find(|s| s.0 == slice).unwrap().1);
+        }
+        let (index, balanced) = (Schedule::ByIndex, Schedule::Balanced);
+        let wanted = [(0, index, 0), (4, index, 0), (16, index, 0), (64, index, 0), (16, balanced, 0)];
+        assert_eq!(seen, [&wanted[..], &[(16, index, 32), (16, index, 256)]].concat());
+        assert_eq!(seen.len(), sweep.trials());
+        let (swept, give) = search.end();
+        assert_eq!((swept.best, swept.tried.len()), (6, 7));
+        assert_eq!(swept.tried[6].settings, "16 a node, by-index, slices of 256 KiB");
+        let mut other = case.clone();
+        give(&mut other);
+        assert_eq!(other.slice, Slice::Bytes(256 << 10));
+        let Work::Recover(recover) = &other.work else { panic!("another work") };
+        assert_eq!(recover.per_node, 16);
+        // Where less is better, the least is taken.
+        let mut search = Search::new(&case, Measure::Seconds).unwrap();
+        let mut value = 9.0;
+        while search.next().is_some() {
+            value -= 1.0;
+            search.tried(value);
+        }
+        assert_eq!(search.end().0.best, 6);
+    }
+}

@@ -1,0 +1,286 @@
+//! Schedulers of many repairs: what each of them must keep, whatever the codes, losses and rates.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
+
+use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_plan::many::{
+    Disks, History, LostBlock, Planned, Route, SCHEDULERS, Scene, requestors, scheduler,
+};
+use kintsu_plan::{Account, DamagedStripe, LayoutKind, Rates, Topology};
+use proptest::prelude::*;
+use support::{Machine, blocks, layout, programs, stripe, topology, waiting, without};
+
+/// Rates drawn from these two for each node's links.
+fn rated(mut topology: Topology, rates: [u64; 2], seed: u64) -> Topology {
+    let rate = |node: &NodeId, stream| {
+        let drawn = kintsu_plan::draw(seed, stream, node.0.into()) % 2;
+        (*node, NonZeroU64::new(rates[drawn as usize]).unwrap())
+    };
+    let nodes = || topology.nodes.keys();
+    let (up, down) = (nodes().map(|n| rate(n, 1)).collect(), nodes().map(|n| rate(n, 2)).collect());
+    topology.rates = Rates { up, down, ..Rates::default() };
+    topology
+}
+
+fn planned(name: &str, topology: &Topology, stripes: &[DamagedStripe]) -> Vec<Planned> {
+    let disks = Disks::default();
+    let scene = Scene { topology, disks: &disks, underway: &[] };
+    let made = scheduler(name).unwrap().plan(&scene, &mut History::default(), &LostBlock::all(stripes));
+    made.into_iter().map(Result::unwrap).collect()
+}
+
+/// Seconds until the busiest uplink or downlink has carried all that is planned.
+fn busiest(planned: &[Planned], topology: &Topology) -> f64 {
+    let mut loads: BTreeMap<(bool, NodeId), f64> = BTreeMap::new();
+    for planned in planned {
+        for (from, to, part) in planned.sends() {
+            *loads.entry((true, from)).or_default() += part * planned.bytes as f64;
+            *loads.entry((false, to)).or_default() += part * planned.bytes as f64;
+        }
+    }
+    let rate = |up, node| if up { topology.rates.up[&node] } else { topology.rates.down[&node] }.get() as f64;
+    loads.into_iter().map(|((up, node), load)| load / rate(up, node)).fold(0.0, f64::max)
+}
+
+#[test]
+fn planned_repairs_write_the_right_bytes() {
+    let all = ["rs:n=6,k=4", "azure-lrc:n=10,k=6,r=3", "butterfly:n=6,k=4", "clay:n=6,k=4,d=5"];
+    for code in all.map(|name| kintsu_code::parse(name).unwrap()) {
+        let topology = topology(1, 13);
+        let cell = if code.w() == 1 { 16 } else { 4096 * code.w() as u32 };
+        let object: Vec<u8> =
+            (0..u64::from(cell) * code.k() as u64).map(|i| (i * 31 + i / 7) as u8).collect();
+        let layout = layout(LayoutKind::Striped, cell, code.w(), 1, object.len() as u64);
+        let whole = stripe(&code, layout, &topology, 5);
+        let right = blocks(&whole, &object);
+        let mut view = whole.clone();
+        let gone = [0, code.n() - 1].map(|block| view.homes[block].take().unwrap());
+        let lost = vec![BlockIndex(0), BlockIndex((code.n() - 1) as u8)];
+        let stripes = [DamagedStripe { view, lost, barred: BTreeSet::new() }];
+        let topology = without(topology, &gone);
+        for scheduler in SCHEDULERS {
+            let planned = planned(scheduler.name, &topology, &stripes);
+            for planned in planned.iter().filter(|planned| !matches!(planned.route, Route::With(_))) {
+                let plan = planned.plan(&stripes[0].view, &topology).unwrap().plan;
+                let mut machine = Machine::with(&stripes[0].view, &right);
+                machine.run(&programs(&plan, &stripes[0].view, (0, u64::MAX), 8));
+                for (block, node) in planned.goals() {
+                    let made = &machine.disks[&(node, block)];
+                    assert!(*made == right[usize::from(block.0)], "{}, {}", code.name(), scheduler.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn auto_loads_links_more_evenly_than_all_others() {
+    for (code, nodes, rates) in [
+        ("rs:n=14,k=10", 17, [1 << 20, 1 << 20]),
+        ("rs:n=9,k=6", 17, [1 << 20, 1 << 20]),
+        ("rs:n=9,k=6", 17, [1 << 20, 1 << 19]),
+        ("azure-lrc:n=16,k=12,r=6", 20, [1 << 20, 1 << 19]),
+    ] {
+        let dead = [NodeId(2)];
+        let topology = rated(topology(1, nodes), rates, 3);
+        let stripes = waiting(code, &topology, 100, &dead);
+        let topology = without(topology, &dead);
+        let auto = busiest(&planned("auto", &topology, &stripes), &topology);
+        for scheduler in SCHEDULERS.iter().skip(1) {
+            let other = busiest(&planned(scheduler.name, &topology, &stripes), &topology);
+            assert!(auto <= other * 1.000_001, "{code}, {}: {auto} {other}", scheduler.name);
+        }
+    }
+}
+
+#[test]
+fn without_rates_auto_counts_blocks_and_makes_no_stars() {
+    let dead = [NodeId(2)];
+    let stripes = waiting("rs:n=14,k=10", &topology(1, 17), 100, &dead);
+    let topology = without(topology(1, 17), &dead);
+    let planned = planned("auto", &topology, &stripes);
+    let mut received: BTreeMap<NodeId, f64> = BTreeMap::new();
+    for planned in &planned {
+        planned.sends().iter().for_each(|(_, to, part)| *received.entry(*to).or_default() += part);
+        let most = |tree: &kintsu_plan::optimal::SharedTree| {
+            let mut children: BTreeMap<_, usize> = BTreeMap::new();
+            tree.parents.values().for_each(|to| *children.entry(*to).or_default() += 1);
+            children.into_values().max().unwrap()
+        };
+        let Route::Trees(trees) = &planned.route else { panic!("{planned:?}") };
+        assert!(trees.iter().map(most).all(|children| children <= 4), "{planned:?}");
+    }
+    let (least, most) = received.values().fold((f64::MAX, 0f64), |(a, b), x| (a.min(*x), b.max(*x)));
+    assert!(most - least <= 3.0, "{received:?}");
+}
+
+#[test]
+fn a_single_block_goes_to_the_node_that_can_receive_it_fastest() {
+    let dead = [NodeId(2)];
+    let mut topology = rated(topology(1, 9), [1000, 1000], 0);
+    let stripes = waiting("rs:n=6,k=4", &topology, 20, &dead);
+    let one = &stripes[..1];
+    let holds = |node: &NodeId| one[0].view.homes.contains(&Some(*node));
+    let free: Vec<NodeId> =
+        topology.nodes.keys().copied().filter(|node| !holds(node) && *node != dead[0]).collect();
+    for node in &free[..free.len() - 1] {
+        topology.rates.down.insert(*node, NonZeroU64::new(100).unwrap());
+    }
+    let topology = without(topology, &dead);
+    for name in ["auto", "chameleon"] {
+        assert_eq!(planned(name, &topology, one)[0].requestor, *free.last().unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn the_requestor_of_one_repair_is_chosen_by_what_it_can_receive() {
+    let rate = |rate| NonZeroU64::new(rate).unwrap();
+    let mut topology = rated(topology(5, 4), [1000, 1000], 0);
+    let stripe = waiting("rs:n=6,k=4", &topology, 20, &[NodeId(2)]).swap_remove(0);
+    topology = without(topology, &[NodeId(2)]);
+    let disks = Disks::default();
+    let chosen = |topology: &Topology, underway: &[(Planned, u64)]| {
+        let scene = Scene { topology, disks: &disks, underway };
+        let chosen = requestors(&scene, &stripe).unwrap();
+        assert_eq!(chosen[0].0, stripe.lost[0]);
+        chosen[0].1
+    };
+    let first = chosen(&topology, &[]);
+    assert!(!stripe.view.homes.contains(&Some(first)));
+    // A slow downlink, and one that has much to receive already, are avoided.
+    let mut slow = topology.clone();
+    slow.rates.down.insert(first, rate(250));
+    let second = chosen(&slow, &[]);
+    assert_ne!(second, first);
+    let other = &planned("auto", &topology, std::slice::from_ref(&stripe))[0];
+    let busy = Planned { stripe: StripeId(99), requestor: first, ..other.clone() };
+    assert_ne!(chosen(&topology, &[(busy, other.bytes)]), first);
+    // So is a rack whose link is slow.
+    let mut narrow = topology.clone();
+    let racks: BTreeSet<_> = topology.nodes.values().map(|node| node.rack).collect();
+    let home = topology.nodes[&first].rack;
+    let rates = racks.iter().map(|rack_id| (*rack_id, rate(if *rack_id == home { 100 } else { 1000 })));
+    narrow.rates.rack_down = rates.collect();
+    assert_ne!(topology.nodes[&chosen(&narrow, &[])].rack, home);
+}
+
+#[test]
+fn blocks_of_one_stripe_share_their_trees_and_the_least_is_sent() {
+    for (code, k) in [("rs:n=14,k=10", 10.0), ("rs:n=9,k=6", 6.0)] {
+        let dead = [NodeId(2), NodeId(5)];
+        let topology = rated(topology(1, 17), [1 << 20, 1 << 20], 3);
+        let stripes = waiting(code, &topology, 60, &dead);
+        let topology = without(topology, &dead);
+        let planned = planned("auto", &topology, &stripes);
+        let mut pairs = 0;
+        for planned in planned.iter().filter(|planned| !planned.also.is_empty()) {
+            let sent: f64 = planned.sends().iter().map(|(_, _, part)| part).sum();
+            assert!((sent - (k + 1.0)).abs() < 1e-9, "{planned:?}");
+            pairs += 1;
+        }
+        assert_eq!(pairs, stripes.iter().filter(|stripe| stripe.lost.len() == 2).count());
+        let two = |stripe: &DamagedStripe| stripe.lost.len() as f64 - 1.0;
+        let least: f64 = stripes.iter().map(|stripe| (k + two(stripe)) * planned[0].bytes as f64).sum();
+        let least = least / 15.0 / f64::from(1 << 20);
+        assert!(busiest(&planned, &topology) < 1.05 * least, "{code}");
+    }
+}
+
+#[test]
+fn an_unknown_scheduler_is_refused_with_the_names_of_the_others() {
+    let error = scheduler("best").unwrap_err().to_string();
+    assert!(error.contains("auto") && error.contains("boost-ppr"), "{error}");
+    let names: BTreeSet<_> = SCHEDULERS.iter().map(|scheduler| scheduler.name).collect();
+    assert_eq!(names.len(), SCHEDULERS.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_block_is_repaired_once_from_distinct_helpers_at_a_node_that_may_get_it(
+        racks in 1usize..5,
+        name in prop::sample::select(SCHEDULERS.map(|scheduler| scheduler.name).to_vec()),
+        code in prop::sample::select(vec!["rs:n=6,k=4", "rs:n=9,k=6", "azure-lrc:n=10,k=6,r=3", "butterfly:n=5,k=3"]),
+        dead in prop::collection::btree_set(0u32..16, 1..3),
+        barred in prop::collection::btree_set(0u32..16, 0..3),
+        rates in prop::option::of((1u64..9, 1u64..9)),
+        narrow in prop::option::of(1u64..30),
+        seed in 0u64..99,
+    ) {
+        let mut topology = topology(racks, 16 / racks + 1);
+        let dead: Vec<NodeId> = dead.into_iter().map(NodeId).filter(|n| topology.nodes.contains_key(n)).collect();
+        let mut stripes = waiting(code, &topology, 30, &dead);
+        stripes.iter_mut().for_each(|stripe| stripe.barred = barred.iter().copied().map(NodeId).collect());
+        if let Some((slow, fast)) = rates {
+            topology = rated(topology, [slow * 1000, fast * 1000], seed);
+        }
+        if let Some(narrow) = narrow {
+            let racks: BTreeSet<_> = topology.nodes.values().map(|node| node.rack).collect();
+            topology.rates.rack_up = racks.into_iter().map(|rack| (rack, NonZeroU64::new(narrow * 1000).unwrap())).collect();
+            topology.rates.rack_down = topology.rates.rack_up.clone();
+        }
+        let topology = without(topology, &dead);
+        let disks = Disks::default();
+        let scene = Scene { topology: &topology, disks: &disks, underway: &[] };
+        let blocks = LostBlock::all(&stripes);
+        let made = scheduler(name).unwrap().plan(&scene, &mut History::default(), &blocks);
+        prop_assert_eq!(made.len(), blocks.len());
+        let mut given: BTreeMap<StripeId, BTreeSet<NodeId>> = BTreeMap::new();
+        let mut turns = BTreeSet::new();
+        let with: BTreeMap<(StripeId, BlockIndex), NodeId> = made.iter().flatten()
+            .flat_map(|planned| planned.also.iter().map(|(block, node)| ((planned.stripe, *block), *node)))
+            .collect();
+        for (lost, made) in blocks.iter().zip(made) {
+            let Ok(planned) = made else { continue };
+            let view = &lost.stripe.view;
+            prop_assert_eq!((planned.stripe, planned.block, planned.bytes), (view.id, lost.block, lost.bytes()));
+            prop_assert!(topology.nodes[&planned.requestor].usable);
+            prop_assert!(!view.homes.contains(&Some(planned.requestor)));
+            prop_assert!(!lost.stripe.barred.contains(&planned.requestor));
+            prop_assert!(given.entry(view.id).or_default().insert(planned.requestor), "two blocks of a stripe on one node");
+            turns.insert(planned.turn);
+            if let Route::Trees(trees) = &planned.route {
+                for tree in trees {
+                    prop_assert!(tree.parents.keys().all(|node| view.homes.contains(&Some(*node))));
+                    prop_assert!(code.starts_with("azure") || tree.parents.len() == view.code.k() || view.code.w() > 1);
+                }
+            }
+            if let Route::With(_) = planned.route {
+                prop_assert_eq!(with.get(&(planned.stripe, planned.block)), Some(&planned.requestor));
+                prop_assert!(planned.sends().is_empty());
+                continue;
+            }
+            // Proved; and what was counted as load is what the plan sends.
+            let plan = planned.plan(view, &topology).unwrap();
+            let period = plan.plan.lanes.iter().map(|lane| u64::from(lane.share)).sum::<u64>() * view.code.w() as u64;
+            let account = Account::of(&plan.plan, &topology, period).unwrap();
+            let mut sent: BTreeMap<(NodeId, NodeId), f64> = BTreeMap::new();
+            planned.sends().into_iter().for_each(|(from, to, part)| *sent.entry((from, to)).or_default() += part);
+            // Helpers of an LRC may have a part in one of several lost blocks only; then less is sent.
+            let exact = planned.also.is_empty() || !code.starts_with("azure");
+            prop_assert!(!exact || sent.len() == account.links.len());
+            for link in &account.links {
+                let more = sent[&(link.from, link.to)] * period as f64 - link.bytes as f64;
+                prop_assert!(more > -0.51 && (more < 0.51 || !exact), "{more} {link:?}");
+            }
+        }
+        if name == "auto" || name == "chameleon" {
+            prop_assert!(turns.iter().copied().eq(0..turns.len()) , "each turn once");
+        }
+    }
+
+    #[test]
+    fn schedulers_are_functions_of_what_they_see(name in prop::sample::select(SCHEDULERS.map(|s| s.name).to_vec())) {
+        let dead = [NodeId(2)];
+        let topology = rated(topology(3, 5), [1000, 3000], 1);
+        let stripes = waiting("rs:n=9,k=6", &topology, 40, &dead);
+        let topology = without(topology, &dead);
+        prop_assert_eq!(planned(name, &topology, &stripes), planned(name, &topology, &stripes));
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the crate as its users see it. One program, because linking one for each file would take longer than
+//! running them.
+
+mod attempts;
+mod crowds;
+mod digests;
+mod faults;
+mod operations;
+mod support;
