@@ -262,6 +262,8 @@ fn what_is_no_namenode_is_said_to_be_none() {
             let (mut stream, _) = listener.accept().unwrap();
             stream.read_exact(&mut [0; 8]).unwrap();
             stream.write_all(answer).unwrap();
+            // Until the client leaves: closed with unread bytes the connection would be reset, and the answer lost.
+            let _ = stream.read_to_end(&mut Vec::new());
         }
     });
     let web = ask(&address.to_string());

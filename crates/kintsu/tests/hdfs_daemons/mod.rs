@@ -139,7 +139,7 @@ impl Hdfs {
 
     /// A stock client: `fs`, `ec`, `admin`, `fsck`.
     pub fn client(&self, args: &[&str]) -> Output {
-        script().arg("client").arg(args[0]).arg(self.dir.path().join("")).args(&args[1..]).output().unwrap()
+        script().arg("client").arg(self.dir.path()).args(args).output().unwrap()
     }
 
     /// The same, which must succeed.
