@@ -10,6 +10,8 @@ type Place = (String, Vec<u8>);
 pub struct Walk<'a> {
     namenode: &'a NameNode,
     folders: Vec<Place>,
+    /// Whether the first folder was listed.
+    begun: bool,
     /// Folders that may not be read, with the reason.
     pub skipped: Vec<String>,
 }
@@ -21,7 +23,7 @@ impl<'a> Walk<'a> {
             "" => "/".to_owned(),
             root => root.to_owned(),
         };
-        Self { namenode, folders: vec![(root, Vec::new())], skipped: Vec::new() }
+        Self { namenode, folders: vec![(root, Vec::new())], begun: false, skipped: Vec::new() }
     }
 
     /// The next files with their paths, with the places of their blocks but without tokens; `None` at the end. Folders
@@ -31,7 +33,7 @@ impl<'a> Walk<'a> {
     /// `NotFound` if the root is missing; those of calls.
     pub async fn next(&mut self) -> Result<Option<Vec<(String, FileStatus)>>, HdfsError> {
         let Some((folder, after)) = self.folders.pop() else { return Ok(None) };
-        let first = self.folders.is_empty() && after.is_empty();
+        let first = !std::mem::replace(&mut self.begun, true);
         let page = match self.namenode.listing(&folder, after).await {
             Ok(page) => page,
             Err(error @ HdfsError::Denied { .. }) if !first => {

@@ -82,7 +82,7 @@ fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
     hdfs.stock(&["fs", "-mkdir", "/ec"]);
     hdfs.stock(&["ec", "-setPolicy", "-path", "/ec", "-policy", "RS-3-2-1024k"]);
     hdfs.stock(&["fs", "-Ddfs.blocksize=4194304", "-put", local.to_str().unwrap(), PATH]);
-    let (mut watching, at) = coordinator(&hdfs, "127.0.0.1:0");
+    let (watching, at) = coordinator(&hdfs, "127.0.0.1:0");
     let _agents: Vec<Daemon> = (0..hdfs.nodes).map(|i| agent(&hdfs, &at, i)).collect();
 
     // A DataNode that comes back before the NameNode calls it dead: nothing is handed over.
@@ -102,7 +102,9 @@ fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
     // It goes for good. The coordinator is killed while blocks are staged: the next one finds them beside the agents.
     hdfs.kill_datanode(node);
     wait("all lost blocks to be staged again", || watching.events("staged").len() >= 2 * lost);
-    drop(std::mem::replace(&mut watching, coordinator(&hdfs, &at).0));
+    // The address is free only when the first one has ended.
+    drop(watching);
+    let (watching, _) = coordinator(&hdfs, &at);
     wait("the NameNode to count the blocks", || watching.events("counted").len() >= lost);
     assert_eq!(watching.events("staged"), Vec::<Value>::new(), "nothing was rebuilt twice");
     assert!(hdfs.groups(PATH).iter().all(|group| group.missing().is_empty()));

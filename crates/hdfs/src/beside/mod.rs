@@ -323,8 +323,13 @@ async fn look(shared: &Arc<Shared>) -> Result<(), HdfsError> {
                 false => _ = refused.remove(&address),
             }
         }
-        memory.gone.retain(|address, _| live.iter().any(|node| scene::address(node) == *address));
-        let gone = scene::gone(&live, &refused);
+        let mut gone = scene::gone(&live, &refused);
+        // Dead for the NameNode: its blocks may be listed for some seconds more.
+        for (address, why) in &memory.gone {
+            if !live.iter().any(|node| scene::address(node) == *address) {
+                gone.insert(address.clone(), why.clone());
+            }
+        }
         (memory.refused, memory.live) = (refused, live);
         (gone.clone(), std::mem::replace(&mut memory.gone, gone))
     };
