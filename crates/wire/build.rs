@@ -74,6 +74,13 @@ fn main() {
         ("keep_copy", "KeepCopy", "KeptCopy", false),
         ("copies", "Nothing", "CopyList", false),
         ("read_copy", "ReadCopy", "CopyChunk", true),
+        ("append_updates", "AppendUpdates", "Appended", false),
+        ("fence_volume", "FenceVolume", "Done", false),
+        ("pending_updates", "Nothing", "PendingUpdates", false),
+        ("freeze_updates", "FreezeUpdates", "FrozenUpdates", false),
+        ("release_updates", "ReleaseUpdates", "Done", false),
+        ("read_updates", "ReadUpdates", "UpdatedBytes", false),
+        ("promote_blocks", "PromoteBlocks", "PromotedBlocks", false),
     ];
     Builder::new().compile(&[
         service("Membership", &membership),

@@ -13,9 +13,11 @@ use kintsu_store::{BlockStore, StoreError};
 use kintsu_wire::MembershipChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
-    AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done, Fault, FaultKind,
-    FoundBlocks, HeldBlock, JobRef, KeepCopy, KeptCopy, LookBlocks, Nothing, Purge, ReadCopy, RemovedObjects,
-    RunEvent, RunPrograms, ScrubEvent, SetAside, Standing, TakeBack, Verified,
+    AppendUpdates, Appended, AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done,
+    Fault, FaultKind, FenceVolume, FoundBlocks, FreezeUpdates, FrozenUpdates, HeldBlock, JobRef, KeepCopy,
+    KeptCopy, LookBlocks, Nothing, PendingUpdates, PromoteBlocks, PromotedBlocks, Purge, ReadCopy,
+    ReadUpdates, ReleaseUpdates, RemovedObjects, RunEvent, RunPrograms, ScrubEvent, SetAside, Standing,
+    TakeBack, UpdatedBytes, Verified,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -25,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::agent::Shared;
-use crate::{aside, copies, rot};
+use crate::{aside, copies, rot, updates};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -197,6 +199,47 @@ impl Agent for Service {
         let (pieces, stream) = mpsc::channel(4);
         self.shared.work().spawn(copies::send(file, pieces));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn append_updates(&self, request: Request<AppendUpdates>) -> Result<Response<Appended>, Status> {
+        self.node()?;
+        updates::append(&self.shared, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn fence_volume(&self, request: Request<FenceVolume>) -> Result<Response<Done>, Status> {
+        self.node()?;
+        updates::fence(&self.shared, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn pending_updates(&self, _: Request<Nothing>) -> Result<Response<PendingUpdates>, Status> {
+        self.node()?;
+        updates::pending(&self.shared).await.map(Response::new)
+    }
+
+    async fn freeze_updates(
+        &self,
+        request: Request<FreezeUpdates>,
+    ) -> Result<Response<FrozenUpdates>, Status> {
+        self.node()?;
+        updates::freeze(&self.shared, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn release_updates(&self, request: Request<ReleaseUpdates>) -> Result<Response<Done>, Status> {
+        self.node()?;
+        updates::release(&self.shared, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn read_updates(&self, request: Request<ReadUpdates>) -> Result<Response<UpdatedBytes>, Status> {
+        self.node()?;
+        updates::read(&self.shared, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn promote_blocks(
+        &self,
+        request: Request<PromoteBlocks>,
+    ) -> Result<Response<PromotedBlocks>, Status> {
+        self.node()?;
+        updates::promote(&self.shared, request.into_inner()).await.map(Response::new)
     }
 
     async fn shutdown(&self, _: Request<Nothing>) -> Result<Response<Done>, Status> {

@@ -15,6 +15,7 @@ mod loss_probability;
 mod losses;
 mod ratio;
 mod reliability;
+mod update_loss;
 
 pub use advise::{Advice, Answer, Deal, MAX_WIDTH, Objective, Refused, Relaxation, Requirements, advise};
 pub use chart::{BarChart, BarGroup, ChartBar, Timeline, TimelineGroup, TimelineRow, figures};
@@ -29,3 +30,4 @@ pub use loss_probability::{
 pub use losses::{LossCount, MAX_PATTERNS, binomial, loss_counts, patterns_to_count};
 pub use ratio::Ratio;
 pub use reliability::{Environment, Lifetime, RackReliability, Reliability, reliability};
+pub use update_loss::{AppendPhase, Durability, UpdateLoss};

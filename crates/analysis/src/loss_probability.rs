@@ -156,12 +156,12 @@ impl Chameleon {
 }
 
 /// The probability that exactly `failed` of `of` components fail when each fails with probability `p`.
-fn binomial_probability(of: usize, failed: usize, p: f64) -> f64 {
+pub(crate) fn binomial_probability(of: usize, failed: usize, p: f64) -> f64 {
     let ways = (0..failed).fold(1.0, |ways, i| ways * (of - i) as f64 / (i + 1) as f64);
     ways * p.powi(failed as i32) * (1.0 - p).powi((of - failed) as i32)
 }
 
-fn check_time(what: &str, hours: f64) -> Result<(), AnalysisError> {
+pub(crate) fn check_time(what: &str, hours: f64) -> Result<(), AnalysisError> {
     check_positive(what, "hours", hours)
 }
 

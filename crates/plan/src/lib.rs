@@ -6,6 +6,7 @@
 //! 1. what plans are made of: `stripe` (layout, nodes, placement) and [`traffic`] (links, and what passes them);
 //! 2. what a plan is, and how it becomes programs: `program`;
 //! 3. one repair: `repair`, a file for each [`Method`]; other operations: `operation` (read, write, encode, copy);
+//!    parity that follows overwritten data: [`update`];
 //! 4. many repairs together: [`many`], schedulers by idle bandwidth;
 //! 5. what plans cost: `account`.
 //!
@@ -19,6 +20,7 @@ mod program;
 mod repair;
 mod stripe;
 pub mod traffic;
+pub mod update;
 
 pub use account::{Account, Comparison, Explanation, MethodTime, NodeLines, PairBytes, explain};
 pub use error::PlanError;

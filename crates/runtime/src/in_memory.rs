@@ -119,7 +119,16 @@ fn program(mut graph: Ecdag) -> Result<Program, DagError> {
     let bind = |block: usize| {
         let index = BlockIndex(block as u8);
         let id = BlockId { stripe: StripeId(0), index };
-        BlockBinding { index, id, generation: 0, len: 0, unit_bytes: 0, expect: None, label: Vec::new() }
+        BlockBinding {
+            index,
+            id,
+            generation: 0,
+            len: 0,
+            unit_bytes: 0,
+            expect: None,
+            label: Vec::new(),
+            next: None,
+        }
     };
     Ok(Program {
         job: RunId(0),

@@ -21,6 +21,7 @@ mod combine;
 mod conduct;
 mod covered;
 mod culprit;
+mod delta;
 mod enclosed;
 mod exchanged;
 mod executor;

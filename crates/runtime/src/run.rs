@@ -267,7 +267,16 @@ mod tests {
     fn binding(index: u8) -> BlockBinding {
         let index = BlockIndex(index);
         let id = BlockId { stripe: StripeId(1), index };
-        BlockBinding { index, id, generation: 1, len: LEN, unit_bytes: 4096, expect: None, label: Vec::new() }
+        BlockBinding {
+            index,
+            id,
+            generation: 1,
+            len: LEN,
+            unit_bytes: 4096,
+            expect: None,
+            label: Vec::new(),
+            next: None,
+        }
     }
 
     /// Parity of two blocks of one node, computed as it should be or by a kernel that is wrong.

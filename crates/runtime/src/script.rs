@@ -318,6 +318,7 @@ mod tests {
             unit_bytes: 65536,
             expect: None,
             label: Vec::new(),
+            next: None,
         };
         let peer = |node: u32| Peer { node: NodeId(node), data: ([127, 0, 0, 1], 9).into() };
         let v = Vertex;

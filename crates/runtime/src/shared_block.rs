@@ -243,6 +243,7 @@ mod tests {
             unit_bytes: UNIT as u32,
             expect: None,
             label: Vec::new(),
+            next: None,
         };
         Arc::new(SharedBlock { binding, local: Arc::new(Lender(bytes)), lanes: 3, open: Arc::default() })
     }

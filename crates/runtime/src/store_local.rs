@@ -15,6 +15,7 @@ use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
 use tokio::time::Instant;
 
 use crate::covered::Covered;
+use crate::delta::{DeltaSource, XorSink};
 use crate::fault::from_store;
 use crate::local::{BlockSink, BlockSource, Local, Output};
 
@@ -157,6 +158,36 @@ impl Local for StoreLocal {
         if binding.id.stripe == PROBE {
             return Ok(Box::new(Noise));
         }
+        let read = self.version(binding)?;
+        if binding.next.is_none() {
+            return Ok(Box::new(StoreSource { node: self.node, id: binding.id, read }));
+        }
+        let log = self.store.log().map_err(|error| from_store(self.node, binding.id, &error))?;
+        Ok(Box::new(DeltaSource::new(self.node, binding.id, read, log)))
+    }
+
+    fn create(
+        &self,
+        binding: &BlockBinding,
+        sink: Sink,
+        resume_key: u64,
+        start: u64,
+    ) -> Result<Output, Fault> {
+        match sink {
+            Sink::Nothing => Ok(Output::Block(Box::new(Drain))),
+            Sink::Block => self.create_block(binding, resume_key, start),
+            Sink::BlockXor => self.create_next(binding).map(|sink| Output::Block(Box::new(sink))),
+            Sink::Client => {
+                let detail = format!("persist: expected a block as sink on an agent, got {sink:?}");
+                Err(self.fault(FaultKind::Invalid, binding.id, detail))
+            }
+        }
+    }
+}
+
+impl StoreLocal {
+    /// Opens the version of a block that a binding names.
+    fn version(&self, binding: &BlockBinding) -> Result<Box<dyn BlockRead>, Fault> {
         let opened = self.store.open(binding.id, Generation(binding.generation));
         let read = opened.map_err(|error| from_store(self.node, binding.id, &error))?;
         if read.meta().len != binding.len {
@@ -172,23 +203,24 @@ impl Local for StoreLocal {
             );
             return Err(self.fault(FaultKind::Corrupt, binding.id, detail));
         }
-        Ok(Box::new(StoreSource { node: self.node, id: binding.id, read }))
+        Ok(read)
     }
 
-    fn create(
-        &self,
-        binding: &BlockBinding,
-        sink: Sink,
-        resume_key: u64,
-        start: u64,
-    ) -> Result<Output, Fault> {
-        if sink == Sink::Nothing {
-            return Ok(Output::Block(Box::new(Drain)));
-        }
-        if sink != Sink::Block {
-            let detail = format!("persist: expected a block as sink on an agent, got {sink:?}");
+    /// Begins the next version of a block, which is added to.
+    fn create_next(&self, binding: &BlockBinding) -> Result<XorSink, Fault> {
+        let Some(next) = binding.next else {
+            let detail = "adding to a block: expected the generation of its next version, got none".into();
             return Err(self.fault(FaultKind::Invalid, binding.id, detail));
-        }
+        };
+        let old = self.version(binding)?;
+        let BlockBinding { id, len, .. } = *binding;
+        let (unit, label) = (old.meta().unit_bytes, old.label().to_vec());
+        let begun = self.store.create_next(id, Generation(next), len, unit, &label);
+        let write = begun.map_err(|error| from_store(self.node, id, &error))?;
+        Ok(XorSink::new(self.node, id, old, write))
+    }
+
+    fn create_block(&self, binding: &BlockBinding, resume_key: u64, start: u64) -> Result<Output, Fault> {
         let key = (resume_key, binding.id);
         let claim = (resume_key != 0).then(|| self.unfinished.clone());
         let partial = match start {

@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use kintsu_dag::NodeId;
 
 use crate::fair::{Filling, Flow};
-use crate::job::{RepairModel, StageFlow, Traffic};
+use crate::job::{RepairModel, Step, StepFlow, Traffic};
 use crate::{Network, SimError};
 
 /// How many waiting repairs are searched for one whose nodes have room.
@@ -74,18 +74,46 @@ pub fn play(
 
 /// A job under way.
 struct Running {
-    stages: std::vec::IntoIter<crate::job::Stage>,
+    steps: Vec<Waiting>,
     nodes: Vec<NodeId>,
-    /// The flows of its stage: those that start after the pause, and the number of those that move now.
-    paused: Vec<StageFlow>,
-    moving: usize,
+    /// Steps that have not ended.
+    open: usize,
+}
+
+/// A step of a job under way.
+struct Waiting {
+    /// Steps that must end before it.
+    left: usize,
+    delay: f64,
+    /// Taken when it starts.
+    flow: Option<StepFlow>,
+    /// Steps that wait for it.
+    followers: Vec<usize>,
+}
+
+impl Running {
+    fn of(steps: Vec<Step>, nodes: Vec<NodeId>) -> Self {
+        let mut followers = vec![Vec::new(); steps.len()];
+        for (number, step) in steps.iter().enumerate() {
+            step.waits.iter().for_each(|&before| followers[before].push(number));
+        }
+        let open = steps.len();
+        let waiting = |(Step { waits, delay, flow }, followers): (Step, Vec<usize>)| Waiting {
+            left: waits.len(),
+            delay,
+            flow: Some(flow),
+            followers,
+        };
+        Self { steps: steps.into_iter().zip(followers).map(waiting).collect(), nodes, open }
+    }
 }
 
 struct Moving {
     job: usize,
+    step: usize,
     since: f64,
     left: f64,
-    flow: StageFlow,
+    flow: StepFlow,
 }
 
 struct Player<'a> {
@@ -97,7 +125,7 @@ struct Player<'a> {
     busy: HashMap<NodeId, usize>,
     flows: Vec<Moving>,
     /// When pauses end, as the bits of a positive time; these have the same order as the time.
-    pauses: BinaryHeap<Reverse<(u64, usize)>>,
+    pauses: BinaryHeap<Reverse<(u64, usize, usize)>>,
     now: f64,
     played: Played,
 }
@@ -159,54 +187,62 @@ impl Player<'_> {
         }
         self.played.traffic.moved += job.traffic.moved;
         self.played.traffic.across_racks += job.traffic.across_racks;
-        let running =
-            Running { stages: job.stages.into_iter(), nodes: job.nodes, paused: Vec::new(), moving: 0 };
+        let running = Running::of(job.steps, job.nodes);
+        let first: Vec<usize> = (0..running.steps.len()).filter(|at| running.steps[*at].left == 0).collect();
         let slot = self.free.pop().unwrap_or_else(|| {
             self.jobs.push(None);
             self.jobs.len() - 1
         });
         self.jobs[slot] = Some(running);
-        self.go_on(slot);
+        first.into_iter().for_each(|step| self.launch(slot, step));
+        self.finish(slot);
     }
 
-    /// Starts the next stage of a job whose stage has ended, or ends the job.
-    fn go_on(&mut self, slot: usize) {
+    /// Starts a step that waits for no other any more: at once, or after its delay.
+    fn launch(&mut self, slot: usize, step: usize) {
+        let delay = self.jobs[slot].as_ref().map_or(0.0, |job| job.steps[step].delay);
+        match delay > 0.0 {
+            true => self.pauses.push(Reverse(((self.now + delay).to_bits(), slot, step))),
+            false => self.resume(slot, step),
+        }
+    }
+
+    fn resume(&mut self, slot: usize, step: usize) {
+        let Some(flow) = self.jobs[slot].as_mut().and_then(|job| job.steps[step].flow.take()) else { return };
+        self.flows.push(Moving { job: slot, step, since: self.now, left: flow.bytes, flow });
+    }
+
+    /// A step has ended: those that waited for it alone start.
+    fn ended(&mut self, slot: usize, step: usize) {
         let Some(job) = &mut self.jobs[slot] else { return };
-        let stage = job.stages.find(|stage| stage.delay > 0.0 || !stage.flows.is_empty());
-        let Some(stage) = stage else {
-            for node in &job.nodes {
-                if let Some(repairs) = self.busy.get_mut(node) {
-                    *repairs -= 1;
-                }
+        job.open -= 1;
+        let mut free = Vec::new();
+        for follower in std::mem::take(&mut job.steps[step].followers) {
+            job.steps[follower].left -= 1;
+            if job.steps[follower].left == 0 {
+                free.push(follower);
             }
-            self.jobs[slot] = None;
-            self.free.push(slot);
-            self.played.repairs += 1;
-            return;
-        };
-        job.paused = stage.flows;
-        match stage.delay > 0.0 {
-            true => self.pauses.push(Reverse(((self.now + stage.delay).to_bits(), slot))),
-            false => self.resume(slot),
         }
+        free.into_iter().for_each(|step| self.launch(slot, step));
+        self.finish(slot);
     }
 
-    fn resume(&mut self, slot: usize) {
-        let Some(job) = &mut self.jobs[slot] else { return };
-        job.moving = job.paused.len();
-        let now = self.now;
-        let moving =
-            job.paused.drain(..).map(|flow| Moving { job: slot, since: now, left: flow.bytes, flow });
-        self.flows.extend(moving);
-        if job.moving == 0 {
-            self.go_on(slot);
+    /// Ends a job whose steps have all ended.
+    fn finish(&mut self, slot: usize) {
+        let Some(job) = self.jobs[slot].take_if(|job| job.open == 0) else { return };
+        for node in &job.nodes {
+            if let Some(repairs) = self.busy.get_mut(node) {
+                *repairs -= 1;
+            }
         }
+        self.free.push(slot);
+        self.played.repairs += 1;
     }
 
     /// The moment until which rates stay constant.
     fn next(&self, rates: &[f64]) -> f64 {
         let ends = || self.flows.iter().zip(rates).map(|(at, rate)| (self.now + at.left / rate, at.since));
-        let paused = self.pauses.peek().map_or(f64::INFINITY, |Reverse((at, _))| f64::from_bits(*at));
+        let paused = self.pauses.peek().map_or(f64::INFINITY, |Reverse((at, ..))| f64::from_bits(*at));
         let (first, since) = ends().fold((paused, self.now), |a, b| if b.0 < a.0 { b } else { a });
         let horizon = first + self.limits.tolerance * (first - since).max(0.0);
         // The last flow that ends within the horizon; but no pause is made longer.
@@ -225,23 +261,17 @@ impl Player<'_> {
             at.left = if rate == f64::INFINITY { 0.0 } else { at.left - rate * passed };
             let done = at.left <= at.flow.bytes * ROUNDING || next + at.left / rate <= next;
             if done {
-                ended.push(at.job);
+                ended.push((at.job, at.step));
             }
             !done
         });
-        for slot in ended {
-            let Some(job) = &mut self.jobs[slot] else { continue };
-            job.moving -= 1;
-            if job.moving == 0 {
-                self.go_on(slot);
-            }
-        }
-        while let Some(&Reverse((at, slot))) = self.pauses.peek() {
+        ended.into_iter().for_each(|(slot, step)| self.ended(slot, step));
+        while let Some(&Reverse((at, slot, step))) = self.pauses.peek() {
             if f64::from_bits(at) > self.now {
                 break;
             }
             self.pauses.pop();
-            self.resume(slot);
+            self.resume(slot, step);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A repair as flows, the form in which [`crate::fluid`] plays a plan.
 //!
 //! All streams of a pipelined lane move at one rate, so the lane is one flow over all their links. The time to
-//! fill the pipeline is modelled as additional slices, and the delays of hops as a pause before the start. A plan
-//! whose nodes send on only whole blocks is a sequence of rounds, with a flow for each block that is sent.
+//! fill the pipeline is modelled as additional slices, and the delays of hops as a pause before the start. In a plan
+//! whose nodes send on only whole blocks, each block that is sent is a flow, which waits for those that it is made of.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ use crate::{Network, Overheads, SimError};
 pub enum Grain {
     /// Slice by slice, with slices of this many bytes.
     Slices(u64),
-    /// When it has the whole block, round by round (PPR and PUSH as published).
+    /// When it has the whole block (PPR and PUSH as published).
     Blocks,
 }
 
 /// Streams that move at one rate.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StageFlow {
+pub struct StepFlow {
     /// The bytes to move.
     pub bytes: f64,
     /// An upper limit on its rate besides the links.
@@ -33,13 +33,15 @@ pub struct StageFlow {
     pub uses: Vec<Use>,
 }
 
-/// Flows that run at the same time.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Stage {
-    /// Seconds before they start.
+/// A flow and when it starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The steps that must have ended before, by their place in the list; they come earlier in it.
+    pub waits: Vec<usize>,
+    /// Seconds from then to its start.
     pub delay: f64,
-    /// The flows; the stage ends with the last of them.
-    pub flows: Vec<StageFlow>,
+    /// What moves.
+    pub flow: StepFlow,
 }
 
 /// Payload that a repair moves, in bytes.
@@ -51,11 +53,11 @@ pub struct Traffic {
     pub across_racks: f64,
 }
 
-/// A repair: stages one after the other.
+/// A repair: steps, some of which wait for others.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RepairModel {
-    /// The stages.
-    pub stages: Vec<Stage>,
+    /// The steps.
+    pub steps: Vec<Step>,
     /// The nodes that send or receive.
     pub nodes: Vec<NodeId>,
     /// What it moves.
@@ -93,12 +95,12 @@ impl RepairModel {
             moves.count(&mut job);
             match grain {
                 Grain::Slices(slice) => {
-                    moves.pipelined(slice.min(block_bytes.max(1)) as f64, &mut job.stages)
+                    job.steps.push(moves.pipelined(slice.min(block_bytes.max(1)) as f64));
                 }
-                Grain::Blocks => moves.rounds(&mut job.stages),
+                Grain::Blocks => moves.blocks(&mut job.steps),
             }
         }
-        if let Some(first) = job.stages.first_mut() {
+        for first in job.steps.iter_mut().filter(|step| step.waits.is_empty()) {
             first.delay += overheads.start_seconds;
         }
         job.nodes.sort_unstable();
@@ -131,8 +133,8 @@ impl LaneFlows<'_> {
         }
     }
 
-    /// All transfers as one flow of the first stage.
-    fn pipelined(&self, slice: f64, stages: &mut Vec<Stage>) {
+    /// All transfers as one flow.
+    fn pipelined(&self, slice: f64) -> Step {
         let wire = self.overheads.on_wire(slice) / slice;
         let mut loads: BTreeMap<u32, f64> = BTreeMap::new();
         for transfer in self.transfers.iter() {
@@ -150,31 +152,28 @@ impl LaneFlows<'_> {
         };
         let limit = handled.min(self.rate) * wire;
         let uses = loads.into_iter().map(|(link, weight)| Use { link, weight }).collect();
-        let stage = stage(stages, 0);
-        stage.delay = stage.delay.max(depth as f64 * self.overheads.hop());
-        stage.flows.push(StageFlow { bytes: filled * wire, limit, uses });
+        Step {
+            waits: Vec::new(),
+            delay: depth as f64 * self.overheads.hop(),
+            flow: StepFlow { bytes: filled * wire, limit, uses },
+        }
     }
 
-    /// Each transfer as a flow of its round.
-    fn rounds(&self, stages: &mut Vec<Stage>) {
-        for (transfer, depth) in self.transfers.iter().zip(self.transfers.depths()) {
+    /// Each transfer as a flow.
+    fn blocks(&self, steps: &mut Vec<Step>) {
+        let first = steps.len();
+        for transfer in self.transfers.iter() {
             let between = matches!(transfer.way, Way::Between(..));
             let links = self.network.numbered(transfer.way, self.topology);
             let uses = links.map(|link| Use { link, weight: 1.0 }).collect();
             let payload = self.bytes * f64::from(transfer.symbols) / self.w;
             let bytes = if between { self.overheads.on_wire(payload) } else { payload };
-            let stage = stage(stages, depth - 1);
-            if between {
-                stage.delay = self.overheads.hop();
-            }
-            stage.flows.push(StageFlow { bytes, limit: f64::INFINITY, uses });
+            steps.push(Step {
+                // Transfers that are grouped come after those that they wait for.
+                waits: transfer.waits.iter().map(|before| first + before).collect(),
+                delay: if between { self.overheads.hop() } else { 0.0 },
+                flow: StepFlow { bytes, limit: f64::INFINITY, uses },
+            });
         }
     }
-}
-
-fn stage(stages: &mut Vec<Stage>, number: usize) -> &mut Stage {
-    if stages.len() <= number {
-        stages.resize(number + 1, Stage::default());
-    }
-    &mut stages[number]
 }

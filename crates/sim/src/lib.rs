@@ -26,7 +26,7 @@ mod turns;
 
 pub use cluster::{Cluster, Failure, LostStripe, Spread};
 pub use error::SimError;
-pub use job::{Grain, RepairModel, Stage, StageFlow, Traffic};
+pub use job::{Grain, RepairModel, Step, StepFlow, Traffic};
 pub use many::{Recovered, Scheduled, least_seconds, schedule};
 pub use network::Network;
 pub use overheads::Overheads;

@@ -86,7 +86,7 @@ pub fn schedule<'a>(
                 Grain::Slices(1),
                 overheads,
             )?;
-            for flow in load.stages.iter().flat_map(|stage| &stage.flows) {
+            for flow in load.steps.iter().map(|step| &step.flow) {
                 flow.uses.iter().for_each(|link| loads[link.link as usize] += flow.bytes * link.weight);
             }
             let model =

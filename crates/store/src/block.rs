@@ -1,10 +1,13 @@
 //! The contract of a block store: what an agent needs from a disk, or from a replacement for one.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use kintsu_dag::BlockId;
 
-use crate::{BlockHead, BlockMeta, Digest, Generation, Listing, QuarantinedFile, Reason, StoreError, Usage};
+use crate::{
+    AppendLog, BlockHead, BlockMeta, Digest, Generation, Listing, QuarantinedFile, Reason, StoreError, Usage,
+};
 
 /// A keeper of blocks. All calls block; run them off the async threads.
 ///
@@ -15,7 +18,8 @@ use crate::{BlockHead, BlockMeta, Digest, Generation, Listing, QuarantinedFile, 
 /// opened ([`check_root`](Self::check_root)).
 pub trait BlockStore: Send + Sync + 'static {
     /// Opens a block for reading; what the reader sees does not change if the block is replaced
-    /// or deleted meanwhile. Reads the header and the unit checksums, not the data.
+    /// or deleted meanwhile. Reads the header and the unit checksums, not the data. If the next version of the block
+    /// has this generation, it takes the block's place first: only who knows that it was decided asks for it.
     ///
     /// # Errors
     /// `NotFound`; `Stale` if another generation is there; rot in what was read.
@@ -38,7 +42,49 @@ pub trait BlockStore: Send + Sync + 'static {
         label: &[u8],
     ) -> Result<Box<dyn BlockWrite>, StoreError>;
 
-    /// Deletes a block, of this generation only if one is given; false, and nothing changed, if
+    /// Begins the next version of a block, beside it: what [`BlockWrite::finish`] makes durable then is not what calls
+    /// on the block find, until somebody opens or promotes it in this generation. It replaces a next version that is
+    /// there.
+    ///
+    /// # Errors
+    /// Those of [`create`](Self::create); `Stale` also if the block has this generation already.
+    fn create_next(
+        &self,
+        id: BlockId,
+        generation: Generation,
+        len: u64,
+        unit_bytes: u32,
+        label: &[u8],
+    ) -> Result<Box<dyn BlockWrite>, StoreError>;
+
+    /// Puts the next version of this generation in the block's place and deletes what was there; nothing changes if
+    /// that has happened. Durable on return.
+    ///
+    /// # Errors
+    /// `NotFound` if there is neither; `Stale` if the block or its next version has another generation; `Vanished`;
+    /// rot in a header; `Io`.
+    fn promote(&self, id: BlockId, generation: Generation) -> Result<BlockMeta, StoreError>;
+
+    /// The next versions that are beside their blocks, in order of ids; reads headers only.
+    ///
+    /// # Errors
+    /// `Vanished`; `Io`.
+    fn next_versions(&self) -> Result<Vec<BlockMeta>, StoreError>;
+
+    /// Deletes the next version of a block if it has this generation; false, and nothing changed, if not. Durable on
+    /// return.
+    ///
+    /// # Errors
+    /// `Vanished`; `Io`.
+    fn discard_next(&self, id: BlockId, generation: Generation) -> Result<bool, StoreError>;
+
+    /// The log of updates to blocks of this node and others, which is opened when this is first called.
+    ///
+    /// # Errors
+    /// `Vanished`; `Io`; `Invalid` for a damaged record.
+    fn log(&self) -> Result<Arc<AppendLog>, StoreError>;
+
+    /// Deletes a block, of this generation only if one is given, else with its next version; false, and nothing changed, if
     /// there was no such block. Durable on return.
     ///
     /// # Errors
@@ -108,7 +154,7 @@ pub trait BlockStore: Send + Sync + 'static {
     fn purge_one(&self, name: &str) -> Result<(), StoreError>;
 
     /// Deletes all blocks; returns how many there were. What is set aside stays: only [`purge`](Self::purge)
-    /// deletes that. Writes that were begun before cannot be finished.
+    /// deletes that. The log stays too. Writes that were begun before cannot be finished.
     ///
     /// # Errors
     /// `Vanished`; `Io`; some blocks may be gone then.

@@ -1,6 +1,8 @@
 //! Blocks on one node's disk: written to a temporary file and renamed when whole, a checksum per unit of 64 KiB or
 //! less, every read verified.
 //!
+//! Beside them a log of updates that have not reached their blocks yet ([`AppendLog`]).
+//!
 //! [`BlockStore`] is the contract, [`FileStore`] keeps it with one file per block in a directory
 //! (byte layout in `docs/format.md`, "Block file"). All calls block; callers keep them off their
 //! async threads.
@@ -26,6 +28,7 @@ mod disk;
 mod error;
 mod file;
 mod format;
+mod log;
 mod meta;
 mod scrub;
 #[cfg(any(test, feature = "sim"))]
@@ -36,6 +39,7 @@ pub use aside::{QuarantinedFile, Reason};
 pub use block::{BlockRead, BlockStore, BlockWrite};
 pub use error::StoreError;
 pub use file::{FileStore, block_path};
+pub use log::{AppendLog, Data, MOST_RECORD_BYTES, Pending, Role, Update};
 pub use meta::{
     BlockHead, BlockMeta, Digest, Generation, LEAST_UNIT_BYTES, Listing, MOST_LABEL_BYTES, UNIT_BYTES, Usage,
 };

@@ -13,6 +13,7 @@ mod rebuild;
 mod run;
 mod settings;
 mod space;
+mod update;
 
 pub use attributes::*;
 pub use cluster::*;
@@ -27,6 +28,7 @@ pub use rebuild::*;
 pub use run::*;
 pub use settings::*;
 pub use space::*;
+pub use update::*;
 
 pub use kintsu_code::Definition;
 pub use kintsu_plan::Rates;

@@ -49,6 +49,28 @@ impl BlockStore for Forger {
     fn open(&self, id: BlockId, generation: Generation) -> Result<Box<dyn BlockRead>, StoreError> {
         self.0.open(id, generation)
     }
+    fn create_next(
+        &self,
+        id: BlockId,
+        generation: Generation,
+        len: u64,
+        unit_bytes: u32,
+        label: &[u8],
+    ) -> Result<Box<dyn BlockWrite>, StoreError> {
+        self.0.create_next(id, generation, len, unit_bytes, label)
+    }
+    fn log(&self) -> Result<std::sync::Arc<kintsu_store::AppendLog>, StoreError> {
+        self.0.log()
+    }
+    fn promote(&self, id: BlockId, generation: Generation) -> Result<BlockMeta, StoreError> {
+        self.0.promote(id, generation)
+    }
+    fn next_versions(&self) -> Result<Vec<BlockMeta>, StoreError> {
+        self.0.next_versions()
+    }
+    fn discard_next(&self, id: BlockId, generation: Generation) -> Result<bool, StoreError> {
+        self.0.discard_next(id, generation)
+    }
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {
         self.0.delete(id, generation)
     }

@@ -1,9 +1,12 @@
 //! The arguments of `kintsu code reliability` and `kintsu code advise`.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use kintsu_analysis::Objective;
 
 use super::cluster_model::Failures;
+use crate::units::parse_duration;
 
 /// `kintsu code reliability`.
 #[derive(Debug, Args)]
@@ -20,6 +23,12 @@ pub struct Reliability {
     /// Print the data loss probabilities of two papers, and ours for comparison.
     #[arg(long, conflicts_with_all = ["codes", "nodes", "racks"])]
     pub papers: bool,
+    /// Print the probability that data is lost while parity has not followed updates yet (CAU, section 3.5).
+    #[arg(long, conflicts_with = "papers")]
+    pub updates: bool,
+    /// How long parity takes to follow (tau), with --updates.
+    #[arg(long, default_value = "18h", value_name = "DURATION", value_parser = parse_duration, requires = "updates")]
+    pub window: Duration,
     /// How nodes and racks fail and are repaired.
     #[command(flatten)]
     pub failures: Failures,

@@ -1,5 +1,6 @@
 //! The arguments of `kintsu lab ...`.
 
+mod replay;
 mod run;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use clap::{Args, Subcommand};
 use kintsu_lab::Rate;
 use kintsu_plan::Method;
 
+pub use replay::LabReplay;
 pub use run::{LabPage, LabRun};
 
 use crate::units::{Bytes, parse_duration};
@@ -66,6 +68,15 @@ Examples:
   kintsu lab lrc --victims 5 --method pipeline
   kintsu lab lrc rs:n=9,k=6 azure-lrc:n=9,k=6,r=3 --stripes 100 --json")]
     Lrc(LabLrc),
+    /// Replay block-level traces of writes, and compute what update schemes send across racks.
+    #[command(after_help = "\
+Examples:
+  kintsu lab replay msr_rsrch_1.csv.xz --scheme all --code rs:n=9,k=6 --racks 3 --analyse
+  kintsu lab replay *.csv.xz --code rs:n=16,k=12 --racks 4 --us 20 --analyse     # and averages over the traces
+  kintsu lab replay trace.csv --format tencent --scheme cau --analyse --json
+
+How it is computed, and what is assumed: docs/updates.md.")]
+    Replay(LabReplay),
 }
 
 /// `kintsu lab codes`.

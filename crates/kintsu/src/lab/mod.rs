@@ -1,6 +1,7 @@
 //! `kintsu lab`: emulated clusters, and the commands that run experiments (`kintsu-experiments`).
 
 mod clusters;
+mod replay;
 mod run;
 mod study;
 mod up;
@@ -14,6 +15,7 @@ pub async fn run(command: LabCommand, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         LabCommand::Codes(args) => experiment(study::codes(args, json)).await,
         LabCommand::Lrc(args) => experiment(study::lrc(args, json)).await,
+        LabCommand::Replay(args) => replay::run(&args, json),
         LabCommand::Run(args) => run::run(args, json).await,
         LabCommand::Page(args) => run::page(&args),
         LabCommand::Up(args) => up::run(args, json).await,

@@ -192,5 +192,6 @@ fn binding(context: &ProgramContext<'_>, index: BlockIndex, written: bool) -> Bl
         unit_bytes: context.view.layout.unit_bytes(),
         expect,
         label: if written { context.label.to_vec() } else { Vec::new() },
+        next: None,
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use assemble::ProgramContext;
 pub use predict::predicted;
 pub use proved::Proved;
-pub(crate) use proved::{carried, proved};
+pub(crate) use proved::{carried, proved, proved_update};
 pub use slice_size::slice_bytes;
 
 /// The id of one attempt at one operation. It names the streams between the nodes and is never reused.
@@ -154,6 +154,10 @@ pub struct BlockBinding {
     /// A label for the header of a persisted block, besides its identity. Opaque here and to the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub label: Vec<u8>,
+    /// The block takes part in an update to this generation: what is loaded is its delta, and what is persisted
+    /// ([`kintsu_dag::Sink::BlockXor`]) is added to `generation` and becomes a version of the block beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
 }
 
 /// The address of a node's data listener.

@@ -80,3 +80,59 @@ pub(crate) fn proved(
     }
     Ok(Plan::new(lanes.into_iter().map(|placed| Lane { placed: Proved(placed), share: 1 }).collect()))
 }
+
+/// The plans of an update: graphs over deltas, in which all data symbols but the `dirty` ones are zero. Proves each
+/// graph, and checks that the leaves are dirty symbols, and that together they add, at home and exactly once, to each
+/// dirty symbol and to each parity symbol that depends on them.
+///
+/// # Errors
+/// `Graph` if a graph does not pass.
+pub(crate) fn proved_update(
+    view: &StripeView,
+    graphs: Vec<Placed>,
+    dirty: &[Vertex],
+) -> Result<Vec<Plan>, PlanError> {
+    let mut deltas = view.code.generator().clone();
+    for row in 0..deltas.rows() {
+        let of_row = deltas.row_mut(row).iter_mut().enumerate();
+        of_row.filter(|(column, _)| !dirty.contains(&Vertex(*column as u32))).for_each(|(_, coef)| *coef = 0);
+    }
+    let data = (view.code.k() * view.code.w()) as u32;
+    let follows = |symbol: &Vertex| {
+        let block = view.block_of(*symbol);
+        view.has(block, &[]) && deltas.row(symbol.0 as usize).iter().any(|coef| *coef != 0)
+    };
+    let parities = (data..deltas.rows() as u32).map(Vertex).filter(follows);
+    let at_home = dirty.iter().copied().filter(|symbol| view.has(view.block_of(*symbol), &[]));
+    let mut expected: Vec<Vertex> = at_home.chain(parities).collect();
+    let mut got: Vec<Vertex> = Vec::new();
+    for placed in &graphs {
+        placed.graph.prove(&deltas)?;
+        let strangers: Vec<_> =
+            placed.graph.leaves().into_iter().filter(|leaf| !dirty.contains(leaf)).collect();
+        if !strangers.is_empty() {
+            return Err(wrong("leaves of an update", format!("some of {dirty:?}"), format!("{strangers:?}")));
+        }
+        let targets = placed.graph.targets();
+        let right = |(symbol, at): (&Vertex, &(NodeId, Sink))| {
+            let home = view.home(view.block_of(*symbol)).map(|home| (home, Sink::BlockXor));
+            home.as_ref() == Ok(at) && (targets.contains(symbol) || dirty.contains(symbol))
+        };
+        let all = targets.iter().all(|target| placed.persist_at.contains_key(target));
+        if !all || !placed.persist_at.iter().all(right) {
+            let expected = format!("{targets:?} and dirty ones, each added at its home");
+            return Err(wrong("sinks of an update", expected, format!("{:?}", placed.persist_at)));
+        }
+        got.extend(placed.persist_at.keys());
+    }
+    got.sort_unstable();
+    expected.sort_unstable();
+    if got != expected {
+        return Err(wrong("blocks of an update", format!("{expected:?}"), format!("{got:?}")));
+    }
+    Ok(graphs.into_iter().map(|placed| Plan::new(vec![Lane { placed: Proved(placed), share: 1 }])).collect())
+}
+
+fn wrong(what: &str, expected: String, got: String) -> PlanError {
+    PlanError::Graph(DagError::Invalid { what: what.into(), expected, got })
+}

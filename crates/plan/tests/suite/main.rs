@@ -12,3 +12,4 @@ mod recovery;
 mod repair_cost;
 mod support;
 mod together;
+mod update;

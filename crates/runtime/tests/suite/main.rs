@@ -7,3 +7,4 @@ mod digests;
 mod faults;
 mod operations;
 mod support;
+mod updates;

@@ -226,6 +226,7 @@ async fn sub_blocks_are_parts_of_every_step() {
         unit_bytes: 8192,
         expect: None,
         label: Vec::new(),
+        next: None,
     };
     let program = |node, tasks, sends, index| Program {
         job: RunId(77),

@@ -8,6 +8,7 @@
 //! afterwards is durable.
 
 mod names;
+mod next;
 mod quarantine;
 mod read;
 mod shared;
@@ -18,20 +19,22 @@ mod crash_tests;
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
+mod next_tests;
+#[cfg(test)]
 mod quarantine_tests;
 #[cfg(test)]
 mod tests;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kintsu_dag::BlockId;
 
 use crate::disk::{Disk, RealDisk};
 use crate::{
-    BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Generation, Listing, QuarantinedFile, Reason,
-    StoreError, Usage,
+    AppendLog, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Generation, Listing, QuarantinedFile,
+    Reason, StoreError, Usage,
 };
 use names::Kind;
 use read::FileRead;
@@ -46,6 +49,8 @@ pub fn block_path(dir: &Path, id: BlockId) -> PathBuf {
 /// A [`BlockStore`] in a directory of a local file system; locked while it or a writer lives.
 pub struct FileStore {
     shared: Arc<Shared>,
+    /// The log, once it was asked for.
+    log: Mutex<Option<Arc<AppendLog>>>,
 }
 
 impl FileStore {
@@ -70,7 +75,7 @@ impl FileStore {
     }
 
     fn open_on(disk: Arc<dyn Disk>, root: PathBuf) -> Result<Self, StoreError> {
-        let store = Self { shared: Arc::new(Shared::open(disk, root)?) };
+        let store = Self { log: Mutex::default(), shared: Arc::new(Shared::open(disk, root)?) };
         store.recover()?;
         Ok(store)
     }
@@ -83,8 +88,10 @@ impl FileStore {
         shared.count_aside(&mut state)?;
         shared.each_file(|id, kind, len| {
             match kind {
-                Kind::Temp => shared.remove(&shared.file(id, Kind::Temp))?,
+                Kind::Temp | Kind::Promoted => shared.remove(&shared.file(id, kind))?,
                 Kind::Block => drop(state.inventory.insert(id, len)),
+                // Whoever asks for it says whether it was decided.
+                Kind::Next => {}
                 Kind::Bad => {
                     let now = shared.disk.now_unix();
                     shared.move_aside(&mut state, &shared.file(id, Kind::Bad), id, Reason::Rotten, now)?;
@@ -112,7 +119,48 @@ impl FileStore {
 
 impl BlockStore for FileStore {
     fn open(&self, id: BlockId, generation: Generation) -> Result<Box<dyn BlockRead>, StoreError> {
-        Ok(Box::new(self.reader(id, Some(generation))?))
+        match self.reader(id, Some(generation)) {
+            Err(behind) if self.shared.promotes(&behind, id, generation)? => {
+                Ok(Box::new(self.reader(id, Some(generation))?))
+            }
+            read => Ok(Box::new(read?)),
+        }
+    }
+
+    fn create_next(
+        &self,
+        id: BlockId,
+        generation: Generation,
+        len: u64,
+        unit_bytes: u32,
+        label: &[u8],
+    ) -> Result<Box<dyn BlockWrite>, StoreError> {
+        let (shared, becomes) = (&self.shared, Kind::Next);
+        Ok(Box::new(FileWrite::create(shared, id, generation, len, unit_bytes, label, becomes)?))
+    }
+
+    fn log(&self) -> Result<Arc<AppendLog>, StoreError> {
+        self.shared.check_root()?;
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = &*log {
+            return Ok(open.clone());
+        }
+        let dir = names::log(&self.shared.root);
+        let opened = Arc::new(AppendLog::open_on(self.shared.disk.clone(), dir)?);
+        *log = Some(opened.clone());
+        Ok(opened)
+    }
+
+    fn promote(&self, id: BlockId, generation: Generation) -> Result<BlockMeta, StoreError> {
+        self.shared.promote(id, generation)
+    }
+
+    fn next_versions(&self) -> Result<Vec<BlockMeta>, StoreError> {
+        self.shared.next_versions()
+    }
+
+    fn discard_next(&self, id: BlockId, generation: Generation) -> Result<bool, StoreError> {
+        self.shared.discard_next(id, generation)
     }
 
     fn create(
@@ -123,7 +171,8 @@ impl BlockStore for FileStore {
         unit_bytes: u32,
         label: &[u8],
     ) -> Result<Box<dyn BlockWrite>, StoreError> {
-        Ok(Box::new(FileWrite::create(&self.shared, id, generation, len, unit_bytes, label)?))
+        let (shared, becomes) = (&self.shared, Kind::Block);
+        Ok(Box::new(FileWrite::create(shared, id, generation, len, unit_bytes, label, becomes)?))
     }
 
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {
@@ -143,6 +192,9 @@ impl BlockStore for FileStore {
             Err(source) => return Err(StoreError::io(&path, source)),
         };
         state.inventory.remove(&id);
+        if generation.is_none() {
+            self.shared.remove(&self.shared.file(id, Kind::Next))?;
+        }
         drop(state);
         if existed {
             self.shared.sync_shelf(names::shelf(id))?;
@@ -238,6 +290,9 @@ impl BlockStore for FileStore {
                 shared.remove(&shared.file(id, kind))?;
                 state.inventory.remove(&id);
                 blocks += 1;
+            }
+            if matches!(kind, Kind::Next | Kind::Promoted) {
+                shared.remove(&shared.file(id, kind))?;
             }
             Ok(())
         })?;

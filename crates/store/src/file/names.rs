@@ -1,7 +1,8 @@
 //! Names of files in a store's directory: `blocks/0c/s12.b3.block` holds block 3 of stripe 12.
 //!
 //! The directory in the middle (`0c`) is the stripe's lowest byte in hex, so that no directory grows too long.
-//! Beside a block there may be a `.tmp` file, which is an unfinished write, and a `.bad` file, which is a block
+//! Beside a block there may be a `.tmp` file, which is an unfinished write, a `.next` file, which is its next version
+//! (see `next`), and a `.bad` file, which is a block
 //! that an earlier version set aside. This version sets blocks aside in `quarantine`, under other names
 //! (`QuarantinedName`). Files with other names are not ours and are never touched.
 
@@ -16,17 +17,23 @@ pub(crate) enum Kind {
     Block,
     /// A write that is not finished, or was cut off by a crash.
     Temp,
+    /// A whole next version of a block, which nobody has asked for yet.
+    Next,
+    /// A second name of a next version on its way to the block's place.
+    Promoted,
     /// A rotten block that an earlier version set aside here; opening moves it into the quarantine.
     Bad,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Block, Self::Temp, Self::Bad];
+    const ALL: [Self; 5] = [Self::Block, Self::Temp, Self::Next, Self::Promoted, Self::Bad];
 
     fn suffix(self) -> &'static str {
         match self {
             Self::Block => "block",
             Self::Temp => "tmp",
+            Self::Next => "next",
+            Self::Promoted => "promoted",
             Self::Bad => "bad",
         }
     }
@@ -45,6 +52,11 @@ pub(crate) fn blocks(root: &Path) -> PathBuf {
 /// The directory of blocks that were set aside.
 pub(crate) fn quarantine(root: &Path) -> PathBuf {
     root.join("quarantine")
+}
+
+/// The directory of the log of updates.
+pub(crate) fn log(root: &Path) -> PathBuf {
+    root.join("log")
 }
 
 /// Which of the 256 directories a block is in.

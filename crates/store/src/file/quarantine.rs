@@ -31,7 +31,7 @@ pub(super) fn no_such(name: &str) -> StoreError {
 }
 
 /// Whether this error means that the file system has no hard links, or refuses one for this file.
-fn no_links(error: &io::Error) -> bool {
+pub(super) fn no_links(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [Errno::PERM, Errno::OPNOTSUPP, Errno::MLINK, Errno::NOSYS]
         .iter()

@@ -32,6 +32,8 @@ pub(crate) struct FileWrite {
     len: u64,
     unit_bytes: u32,
     label: Vec<u8>,
+    /// What it becomes: the block, or its next version.
+    becomes: Kind,
     layout: Layout,
     sums: UnitSums,
     /// Small pieces in a row, not yet in the file: where the first begins, and their bytes.
@@ -41,7 +43,7 @@ pub(crate) struct FileWrite {
 }
 
 impl FileWrite {
-    /// Begins a block: claims its id, checks what is there, takes its space.
+    /// Begins a block or its next version: claims its id, checks what is there, takes its space.
     pub(crate) fn create(
         shared: &Arc<Shared>,
         id: BlockId,
@@ -49,12 +51,13 @@ impl FileWrite {
         len: u64,
         unit_bytes: u32,
         label: &[u8],
+        becomes: Kind,
     ) -> Result<Self, StoreError> {
         let layout = Layout::new(len, unit_bytes, label.len())?;
         shared.check_root()?;
         let (claim, wipes) = WriteRight::take(shared, id)?;
         if let Ok(there) = read::header(&*shared.disk, &shared.file(id, Kind::Block), id)
-            && there.generation > generation
+            && (there.generation > generation || becomes == Kind::Next && there.generation == generation)
         {
             return Err(StoreError::Stale { id, expected: there.generation, got: generation });
         }
@@ -66,7 +69,7 @@ impl FileWrite {
         let temp = TempFile::create(shared, id, layout.file_bytes)?;
         let sums = UnitSums::of_block(len, unit_bytes);
         let (label, gathered) = (label.to_vec(), (0, Vec::new()));
-        Ok(Self { temp, claim, generation, len, unit_bytes, label, layout, sums, gathered, wipes })
+        Ok(Self { temp, claim, generation, len, unit_bytes, label, becomes, layout, sums, gathered, wipes })
     }
 
     fn check_range(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -152,7 +155,7 @@ impl BlockWrite for FileWrite {
             self.temp.write(0, &header)?;
         }
         let held = BlockHead { meta, label: std::mem::take(&mut self.label) };
-        self.temp.publish(&held, self.wipes)?;
+        self.temp.publish(&held, self.wipes, self.becomes)?;
         self.claim.shared.sync_shelf(names::shelf(id))?;
         Ok(meta)
     }
@@ -234,8 +237,9 @@ impl TempFile {
         Ok(())
     }
 
-    /// Syncs the file and gives it the block's name; another block that had this name is set aside.
-    fn publish(&mut self, held: &BlockHead, wipes: u64) -> Result<(), StoreError> {
+    /// Syncs the file and gives it the block's name; another block that had this name is set aside. Or gives it the
+    /// name of the next version, instead of an earlier one.
+    fn publish(&mut self, held: &BlockHead, wipes: u64, becomes: Kind) -> Result<(), StoreError> {
         let id = held.meta.id;
         self.file.sync().map_err(|source| self.error(source))?;
         self.shared.check_root()?;
@@ -243,11 +247,15 @@ impl TempFile {
         if state.wipes != wipes {
             return Err(StoreError::Busy { id, reason: "the store was wiped while it was being written" });
         }
-        self.shared.make_way(&mut state, held)?;
-        let to = self.shared.file(id, Kind::Block);
+        if becomes == Kind::Block {
+            self.shared.make_way(&mut state, held)?;
+        }
+        let to = self.shared.file(id, becomes);
         self.shared.disk.rename(&self.path, &to).map_err(|source| self.error(source))?;
         self.published = true;
-        state.inventory.insert(id, self.file_bytes);
+        if becomes == Kind::Block {
+            state.inventory.insert(id, self.file_bytes);
+        }
         Ok(())
     }
 

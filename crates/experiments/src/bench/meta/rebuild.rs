@@ -159,6 +159,33 @@ impl BlockStore for Inventory {
         refused()
     }
 
+    fn create_next(
+        &self,
+        _: BlockId,
+        _: Generation,
+        _: u64,
+        _: u32,
+        _: &[u8],
+    ) -> Result<Box<dyn BlockWrite>, StoreError> {
+        refused()
+    }
+
+    fn log(&self) -> Result<std::sync::Arc<kintsu_store::AppendLog>, StoreError> {
+        refused()
+    }
+
+    fn promote(&self, _: BlockId, _: Generation) -> Result<BlockMeta, StoreError> {
+        refused()
+    }
+
+    fn next_versions(&self) -> Result<Vec<BlockMeta>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn discard_next(&self, _: BlockId, _: Generation) -> Result<bool, StoreError> {
+        refused()
+    }
+
     fn delete(&self, _: BlockId, _: Option<Generation>) -> Result<bool, StoreError> {
         refused()
     }

@@ -1,10 +1,14 @@
 //! `kintsu code reliability`: mean time to data loss of codes, and what two papers computed.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use kintsu_analysis::{
-    Cau, Chameleon, Environment, HOURS_PER_YEAR, Lifetime, MAX_PATTERNS, Reliability, costs,
-    failure_probability, reliability,
+    AppendPhase, Cau, Chameleon, Durability, Environment, HOURS_PER_YEAR, Lifetime, MAX_PATTERNS,
+    Reliability, costs, failure_probability, reliability,
 };
-use kintsu_plan::{dealt, even_cluster};
+use kintsu_code::Code;
+use kintsu_plan::{Topology, dealt, even_cluster};
 use serde::Serialize;
 
 use crate::cli;
@@ -37,6 +41,9 @@ pub async fn run(args: cli::Reliability, context: &Context) -> anyhow::Result<()
     );
     let environment = args.failures.environment(nodes)?;
     let topology = even_cluster(nodes, racks);
+    if args.updates {
+        return updates(&codes, &topology, &environment, racks, args.window, context.json);
+    }
     let mut rows = Vec::with_capacity(codes.len());
     for code in codes {
         let (costs, dealt) = (costs(&*code)?, dealt(&*code, &topology));
@@ -49,6 +56,66 @@ pub async fn run(args: cli::Reliability, context: &Context) -> anyhow::Result<()
         );
     }
     print(&rows, &environment, racks)
+}
+
+/// A code, and the probabilities that data is lost within the time until parity has followed.
+#[derive(Serialize)]
+struct UpdateRow {
+    code: String,
+    /// Racks that hold blocks of a stripe.
+    racks_used: usize,
+    at_once: f64,
+    no_copy: f64,
+    node: f64,
+    rack: f64,
+    parity: f64,
+}
+
+fn updates(
+    codes: &[Arc<dyn Code>],
+    topology: &Topology,
+    environment: &Environment,
+    racks: usize,
+    window: Duration,
+    as_json: bool,
+) -> anyhow::Result<()> {
+    let hours = window.as_secs_f64() / 3600.0;
+    let mut rows = Vec::new();
+    for code in codes {
+        let by_racks = dealt(&**code, topology)
+            .ok_or_else(|| anyhow::anyhow!("expected {} nodes for {}, got fewer", code.n(), code.name()))?;
+        let Environment { node_mttf_h, rack_mttf_h, .. } = *environment;
+        let phase = AppendPhase { code: &**code, racks: &by_racks, node_mttf_h, rack_mttf_h };
+        let of = |durability| phase.loss_within(hours, durability);
+        let [no_copy, node, rack, parity] = Durability::ALL.map(of);
+        let parity = parity?;
+        rows.push(UpdateRow {
+            code: code.name().to_owned(),
+            racks_used: by_racks.iter().filter(|blocks| !blocks.is_empty()).count(),
+            at_once: parity.at_once,
+            no_copy: no_copy?.later,
+            node: node?.later,
+            rack: rack?.later,
+            parity: parity.later,
+        });
+    }
+    if as_json {
+        return output::json(
+            &serde_json::json!({ "environment": environment, "racks": racks, "hours": hours, "codes": rows }),
+        );
+    }
+    let mut table = output::table(["CODE", "RACKS", "AT ONCE", "NO COPY", "NODE", "RACK", "PARITY"]);
+    for row in &rows {
+        let values = [row.at_once, row.no_copy, row.node, row.rack, row.parity];
+        let cells = [row.code.clone(), row.racks_used.to_string()].into_iter();
+        table.add_row(cells.chain(values.map(|value| format!("{value:.2e}"))));
+    }
+    output::line(&table.to_string())?;
+    output::line(&format!(
+        "\nProbability of data loss within {hours} h, nothing repaired. AT ONCE: parity follows each write at once. The others:\n\
+         parity follows later, and until then a write has no copy, a copy on another node (NODE), in another rack (RACK),\n\
+         or on each parity node (PARITY). The model: docs/updates.md."
+    ))
 }
 
 fn print(rows: &[Row], environment: &Environment, racks: usize) -> anyhow::Result<()> {

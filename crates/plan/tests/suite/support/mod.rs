@@ -149,6 +149,8 @@ pub fn programs(plan: &Plan, view: &StripeView, window: (u64, u64), slice_bytes:
 #[derive(Debug, Default, Clone)]
 pub struct Machine {
     pub disks: BTreeMap<(NodeId, BlockIndex), Vec<u8>>,
+    /// What is loaded instead of blocks in an update.
+    pub deltas: BTreeMap<(NodeId, BlockIndex), Vec<u8>>,
     pub object: Vec<Vec<u8>>,
     pub returned: BTreeMap<BlockIndex, Vec<u8>>,
     /// Bytes read from disks and bytes sent.
@@ -242,7 +244,10 @@ impl Machine {
                 let (index, (from, to)) = place(*vertex);
                 let source = match program.node.is_client() {
                     true => &self.object[index.0 as usize],
-                    false => &self.disks[&(program.node, index)],
+                    false => {
+                        let delta = self.deltas.get(&(program.node, index));
+                        delta.unwrap_or_else(|| &self.disks[&(program.node, index)])
+                    }
                 };
                 let mut bytes = source[from..to].to_vec();
                 self.read += if program.node.is_client() { 0 } else { bytes.len() as u64 };
@@ -276,7 +281,14 @@ impl Machine {
                 let target = match sink {
                     Sink::Client => self.returned.entry(index).or_default(),
                     Sink::Block => self.disks.entry((program.node, index)).or_default(),
-                    Sink::BlockXor | Sink::Nothing => panic!("no plan here updates or measures"),
+                    Sink::BlockXor => {
+                        let stored =
+                            self.disks.get_mut(&(program.node, index)).expect("there is a block to add to");
+                        let added = stored[from..to].iter_mut().zip(&runner.present[vertex]);
+                        added.for_each(|(byte, delta)| *byte ^= delta);
+                        return true;
+                    }
+                    Sink::Nothing => panic!("no plan here measures"),
                 };
                 assert_eq!(*sink == Sink::Client, program.node.is_client());
                 if target.len() < to {

@@ -11,13 +11,14 @@ use std::time::Duration;
 use kintsu_algebra::mul;
 use kintsu_code::Code;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::update::UpdatePlan;
 use kintsu_plan::{
     Layout, LayoutKind, Node as PlanNode, Plan, Program, ProgramContext, RunId, StripeView, Topology, place,
 };
 use kintsu_runtime::{
     BlockSource, Carried, ClientLocal, Context, DataPlane, Delivery, Enclosed, Limits, Local, StoreLocal, run,
 };
-use kintsu_store::{BlockStore, Digest, FileStore, Generation, UNIT_BYTES};
+use kintsu_store::{AppendLog, BlockStore, Digest, FileStore, Generation, UNIT_BYTES};
 use kintsu_wire::Credentials;
 use kintsu_wire::frame::{Header, Kind};
 use kintsu_wire::message::{Fault, RunOutcome};
@@ -73,6 +74,7 @@ impl BlockSource for ObjectBlock {
 
 pub struct Node {
     pub store: Arc<FileStore>,
+    pub log: Arc<AppendLog>,
     pub local: Arc<StoreLocal>,
     pub plane: Arc<DataPlane>,
     pub dir: PathBuf,
@@ -196,6 +198,26 @@ impl Site {
         plan.programs(&context).unwrap()
     }
 
+    /// Programs of an update over these bytes of the blocks, run by run. All blocks are of [`GENERATION`] now.
+    pub fn update_programs(&self, plan: &UpdatePlan, window: (u64, u64), next: u32) -> Vec<Vec<Program>> {
+        let expect: Vec<_> = self.blocks.iter().map(|block| Some(Digest::of_bytes(block).0)).collect();
+        let peers = |node: NodeId| -> Option<SocketAddr> { self.nodes.get(&node)?.plane.addr() };
+        let context = ProgramContext {
+            job: RunId(0),
+            view: &self.view,
+            generation: GENERATION,
+            window,
+            slice_bytes: 0,
+            expect: &expect,
+            label: &[],
+            peers: &peers,
+            resume_key: 0,
+        };
+        let generations = vec![GENERATION; self.view.code.n()];
+        let job = || RunId(self.jobs.fetch_add(1, Ordering::Relaxed));
+        plan.programs(&context, &generations, next, &mut { job }).unwrap()
+    }
+
     pub fn context(&self, node: NodeId) -> Context {
         let node = &self.nodes[&node];
         self.context_with(node.plane.clone(), node.local.clone())
@@ -266,10 +288,11 @@ impl Node {
     async fn new(id: NodeId, dir: &Path) -> Self {
         let dir = dir.join(id.to_string());
         let store = Arc::new(FileStore::open(&dir).unwrap());
+        let log = store.log().unwrap();
         let local = Arc::new(StoreLocal::new(id, store.clone()));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let plane = DataPlane::listen(any, Credentials::none(), None).await.unwrap();
-        Self { store, local, plane, dir }
+        Self { store, log, local, plane, dir }
     }
 }
 
@@ -321,7 +344,7 @@ pub fn files(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// All n blocks at their true lengths, straight from the object and the generator matrix.
-fn blocks(view: &StripeView, object: &[u8]) -> Vec<Vec<u8>> {
+pub fn blocks(view: &StripeView, object: &[u8]) -> Vec<Vec<u8>> {
     let code: &Arc<dyn Code> = &view.code;
     let (k, n) = (code.k(), code.n());
     let mut blocks = vec![vec![0; view.layout.longest(k) as usize]; n];

@@ -1,7 +1,7 @@
 //! Real agents over real sockets: they join, run programs, find rot, follow commands, and end.
 #![allow(clippy::unwrap_used)]
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,19 +28,19 @@ use kintsu_wire::message::{
 use support::{CLUSTER, Registry, SEEN, agents, config, member, until, within};
 use tokio_util::sync::CancellationToken;
 
-const BLOCK: usize = 1_500_000;
-const GENERATION: u32 = 1;
+pub const BLOCK: usize = 1_500_000;
+pub const GENERATION: u32 = 1;
 /// The label in the headers of the blocks.
 const LABEL: &[u8] = b"what the block is part of";
 
 /// Seven agents, and a stripe of six blocks written to the first six through the streams.
-struct Stage {
-    dir: tempfile::TempDir,
-    registry: Arc<Registry>,
-    agents: Vec<AgentHandle>,
-    view: StripeView,
-    conductor: Conductor,
-    digests: Vec<Option<[u8; 16]>>,
+pub struct Stage {
+    pub dir: tempfile::TempDir,
+    pub registry: Arc<Registry>,
+    pub agents: Vec<AgentHandle>,
+    pub view: StripeView,
+    pub conductor: Conductor,
+    pub digests: Vec<Option<[u8; 16]>>,
 }
 
 struct Bytes(Vec<u8>);
@@ -52,12 +52,12 @@ impl BlockSource for Bytes {
     }
 }
 
-fn data_block(index: u8) -> Vec<u8> {
+pub fn data_block(index: u8) -> Vec<u8> {
     (0..BLOCK).map(|at| ((at as u64 * 2654435761) >> 13) as u8 ^ index.wrapping_mul(37)).collect()
 }
 
 impl Stage {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let registry = Arc::new(Registry::default());
         let addr = registry.serve(&Credentials::none()).await;
@@ -78,7 +78,7 @@ impl Stage {
         stage
     }
 
-    fn address(&self, node: NodeId) -> Option<SocketAddr> {
+    pub fn address(&self, node: NodeId) -> Option<SocketAddr> {
         Some(self.agents.get(node.0 as usize)?.control())
     }
 
@@ -98,7 +98,7 @@ impl Stage {
         plan.programs(&context).unwrap()
     }
 
-    async fn conduct(&self, programs: Vec<Program>, here: Option<Context>) -> Conducted {
+    pub async fn conduct(&self, programs: Vec<Program>, here: Option<Context>) -> Conducted {
         let cancel = CancellationToken::new();
         within(self.conductor.conduct(programs, &|node| self.address(node), here, None, &cancel)).await
     }

@@ -1,0 +1,169 @@
+//! Updates through real agents: logged on two nodes, brought into blocks and parities by a commit, or refused.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use kintsu_agent::Agent;
+use kintsu_dag::{BlockId, BlockIndex, NodeId, RackId};
+use kintsu_plan::update::{Dirty, Scheme, update};
+use kintsu_plan::{Node, ProgramContext, RunId, Topology};
+use kintsu_store::Digest;
+use kintsu_wire::AgentChannel;
+use kintsu_wire::message::{
+    AppendUpdates, BlockRef, FenceVolume, FreezeUpdates, LoggedUpdate, Nothing, PromoteBlocks, ReadUpdates,
+    ReleaseUpdates, UpdatesOf,
+};
+use tonic::Code;
+
+use crate::agents::{BLOCK, GENERATION, Stage, data_block};
+use crate::support::{config, within};
+
+const NEXT: u32 = GENERATION + 1;
+
+fn id(stage: &Stage, index: u8) -> BlockId {
+    BlockId { stripe: stage.view.id, index: BlockIndex(index) }
+}
+
+fn agent(stage: &Stage, node: usize) -> AgentChannel {
+    stage.conductor.agent(stage.agents[node].control()).unwrap()
+}
+
+fn logged(stage: &Stage, index: u8, offset: u64, data: &[u8]) -> LoggedUpdate {
+    let data = Bytes::copy_from_slice(data);
+    LoggedUpdate { volume: 7, epoch: 2, block: id(stage, index), offset, data, zeros: 0 }
+}
+
+/// Product in GF(2^8) modulo 0x11D, bit by bit.
+fn times(a: u8, b: u8) -> u8 {
+    let (mut product, mut a) = (0, a);
+    for bit in 0..8 {
+        product ^= if b >> bit & 1 == 1 { a } else { 0 };
+        a = a << 1 ^ if a & 0x80 != 0 { 0x1D } else { 0 };
+    }
+    product
+}
+
+/// What the stripe's blocks should be with this data.
+fn encoded(stage: &Stage, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let generator = stage.view.code.generator();
+    let row = |row: usize| -> Vec<u8> {
+        let byte = |at: usize| (0..4).fold(0, |sum, i| sum ^ times(generator.row(row)[i], data[i][at]));
+        (0..BLOCK).map(byte).collect()
+    };
+    (0..6).map(|block| if block < 4 { data[block].clone() } else { row(block) }).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
+    let mut stage = Stage::new().await;
+    let bytes: Vec<u8> = (0..100_000u32).map(|at| (at * 7 % 251) as u8).collect();
+    let forward = Some(stage.agents[4].control());
+    let updates =
+        vec![logged(&stage, 1, 70_000, &bytes), LoggedUpdate { zeros: 9, ..logged(&stage, 1, 70_100, &[]) }];
+    let request = AppendUpdates { updates, replica: false, forward };
+    within(agent(&stage, 1).append_updates(request)).await.unwrap();
+    let mut data: Vec<Vec<u8>> = (0..4).map(data_block).collect();
+    data[1][70_000..170_000].copy_from_slice(&bytes);
+    data[1][70_100..70_109].fill(0);
+
+    // The home dies and comes back.
+    let dir = stage.agents[1].dir().to_owned();
+    stage.agents[1].shutdown().await;
+    let coordinator = stage.registry.serve(&kintsu_wire::Credentials::none()).await;
+    let again = kintsu_agent::AgentConfig { node: Some(NodeId(1)), ..config(&dir, coordinator) };
+    stage.agents[1] = within(Agent::start(again)).await.unwrap();
+    for (node, replica) in [(1, false), (4, true)] {
+        let pending = agent(&stage, node).pending_updates(Nothing {}).await.unwrap().into_inner().pending;
+        let [found] = &pending[..] else { panic!("{pending:?}") };
+        assert_eq!((found.volume, found.block, found.replica), (7, id(&stage, 1), replica));
+        assert_eq!(found.ranges, [(70_000, 170_000)]);
+        let of = UpdatesOf { block: id(&stage, 1), replica, upto: 0 };
+        let read = ReadUpdates { of, offset: 70_050, len: 1000 };
+        let pieces = agent(&stage, node).read_updates(read).await.unwrap().into_inner().pieces;
+        assert!(pieces == [(70_050, Bytes::copy_from_slice(&data[1][70_050..71_050]))]);
+    }
+
+    // The commit: freeze, run, decide (here by nobody), promote, release.
+    let mut home = agent(&stage, 1);
+    let freeze = FreezeUpdates { blocks: vec![id(&stage, 1), id(&stage, 2)] };
+    let frozen = home.freeze_updates(freeze).await.unwrap().into_inner().blocks;
+    assert_eq!(frozen[1], None);
+    let upto = frozen[0].as_ref().unwrap().upto;
+    let node = |i: u32| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0, room_bytes: None });
+    let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
+    let plan = update(&stage.view, &topology, &Dirty::at_home([BlockIndex(1)]), Scheme::Optimal).unwrap();
+    let peers = |node: NodeId| Some(stage.agents.get(node.0 as usize)?.data());
+    let context = ProgramContext {
+        job: RunId(0),
+        view: &stage.view,
+        generation: GENERATION,
+        window: (70_000, 170_000),
+        slice_bytes: 0,
+        expect: &stage.digests,
+        label: &[],
+        peers: &peers,
+        resume_key: 0,
+    };
+    let mut jobs = 50..;
+    let mut job = || RunId(jobs.next().unwrap());
+    let expected = encoded(&stage, &data);
+    for programs in plan.programs(&context, &[GENERATION; 6], NEXT, &mut job).unwrap() {
+        let conducted = stage.conduct(programs, None).await;
+        assert_eq!(conducted.fault, None);
+        for held in conducted.outcomes.iter().flat_map(|outcome| &outcome.written) {
+            let right = Digest::of_bytes(&expected[usize::from(held.id.index.0)]).0;
+            assert_eq!((held.generation, held.digest), (NEXT, right), "{}", held.id);
+        }
+    }
+    for (node, index) in [(1, 1), (4, 4), (5, 5)] {
+        let block = BlockRef { id: id(&stage, index), generation: NEXT };
+        let promoted = agent(&stage, node).promote_blocks(PromoteBlocks { blocks: vec![block] }).await;
+        let held = promoted.unwrap().into_inner().blocks.remove(0);
+        assert_eq!((held.generation, held.digest), (NEXT, Digest::of_bytes(&expected[usize::from(index)]).0));
+        let verified = agent(&stage, node).verify(block).await.unwrap().into_inner().result.unwrap();
+        assert_eq!(verified, held, "as it is on disk");
+    }
+    for (node, replica) in [(1, false), (4, true)] {
+        let upto = if replica { u64::MAX } else { upto };
+        let updates = vec![UpdatesOf { block: id(&stage, 1), replica, upto }];
+        agent(&stage, node).release_updates(ReleaseUpdates { updates }).await.unwrap();
+        assert!(
+            agent(&stage, node).pending_updates(Nothing {}).await.unwrap().into_inner().pending.is_empty()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_kept_twice_is_not_acknowledged() {
+    let stage = Stage::new().await;
+    let nobody = stage.agents[5].control();
+    stage.agents[5].shutdown().await;
+    let append = async |node: usize, update: LoggedUpdate, forward| {
+        let request = AppendUpdates { updates: vec![update], replica: false, forward };
+        within(agent(&stage, node).append_updates(request))
+            .await
+            .map_err(|status| (status.code(), status.message().to_owned()))
+    };
+    let one = || logged(&stage, 1, 0, &[1, 2, 3]);
+    let (code, said) = append(1, one(), Some(nobody)).await.unwrap_err();
+    assert!(code == Code::Unavailable && said.contains("no replica at"), "{said}");
+    let empty = LoggedUpdate { data: Bytes::new(), ..one() };
+    let (code, said) = append(1, empty, None).await.unwrap_err();
+    assert!(code == Code::InvalidArgument && said.contains("expected 1 to"), "{said}");
+    // The replica's node knows a newer writer.
+    agent(&stage, 4).fence_volume(FenceVolume { volume: 7, epoch: 3 }).await.unwrap();
+    let forward = Some(stage.agents[4].control());
+    let (code, said) = append(1, one(), forward).await.unwrap_err();
+    assert!(code == Code::FailedPrecondition && said.contains("expected 3 or later"), "{said}");
+    append(1, LoggedUpdate { epoch: 3, ..one() }, forward).await.unwrap();
+    let older = agent(&stage, 4).fence_volume(FenceVolume { volume: 7, epoch: 2 }).await.unwrap_err();
+    assert_eq!(older.code(), Code::FailedPrecondition);
+    // Versions that are not there.
+    let promote = async |generation, index| {
+        let blocks = vec![BlockRef { id: id(&stage, index), generation }];
+        agent(&stage, 1).promote_blocks(PromoteBlocks { blocks }).await.unwrap_err().code()
+    };
+    assert_eq!([promote(NEXT, 1).await, promote(NEXT, 2).await], [Code::FailedPrecondition, Code::NotFound]);
+    let of = UpdatesOf { block: id(&stage, 1), replica: false, upto: 0 };
+    let long = agent(&stage, 1).read_updates(ReadUpdates { of, offset: 0, len: u32::MAX }).await.unwrap_err();
+    assert_eq!(long.code(), Code::InvalidArgument);
+}

@@ -1,0 +1,161 @@
+//! What crosses racks under one scheme.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+use kintsu_plan::update::{Dirty, InterimRule, Scheme, group, interim_home, least_crossings, update};
+use kintsu_plan::{StripeView, place};
+use serde::Serialize;
+
+use super::Ground;
+use super::dirty::{DirtyStripe, Part, StripeKey};
+use crate::error::Result;
+
+/// Bytes across racks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Traffic {
+    /// With each update: deltas, new data, or interim replicas.
+    pub append: u64,
+    /// In commits.
+    pub commit: u64,
+    /// For moves of data grouping.
+    pub grouping: u64,
+    /// The least that any graphs could send in these commits.
+    pub commit_bound: u64,
+    /// How many commits there were.
+    pub commits: u64,
+}
+
+impl Traffic {
+    /// All bytes.
+    pub fn total(&self) -> u64 {
+        self.append + self.commit + self.grouping
+    }
+}
+
+/// Symbols that cross for some dirty blocks, and the least possible.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    symbols: u64,
+    bound: u64,
+}
+
+/// The racks of a stripe's blocks, and which of them are dirty: all that costs depend on.
+type Pattern = (Vec<Option<RackId>>, Vec<BlockIndex>);
+
+/// One scheme's account.
+pub(super) struct Account<'a> {
+    pub scheme: Scheme,
+    pub traffic: Traffic,
+    ground: &'a Ground,
+    ranges: bool,
+    dirty: BTreeMap<StripeKey, DirtyStripe>,
+    /// The homes of the stripes that were touched.
+    homes: HashMap<StripeKey, Vec<Option<NodeId>>>,
+    costs: HashMap<Pattern, Cost>,
+}
+
+impl<'a> Account<'a> {
+    /// `ranges`: whether changed ranges are sent, not whole blocks.
+    pub fn new(ground: &'a Ground, scheme: Scheme, ranges: bool) -> Self {
+        let (traffic, dirty) = (Traffic::default(), BTreeMap::new());
+        Self { scheme, traffic, ground, ranges, dirty, homes: HashMap::new(), costs: HashMap::new() }
+    }
+
+    /// One write to one block.
+    pub fn update(&mut self, part: &Part) -> Result<()> {
+        let row = self.scheme.row();
+        let view = self.view(part.stripe)?;
+        let sent = match self.ranges {
+            true => part.range.end - part.range.start,
+            false => self.ground.block_bytes,
+        };
+        if row.at_once {
+            let symbols = self.cost(&view, &[part.block])?.symbols;
+            self.traffic.append += self.bytes(symbols, sent);
+        } else if let Some(interim) = interim_home(&view, &self.ground.topology, part.block, self.scheme)? {
+            self.traffic.append += if interim.other_rack { sent } else { 0 };
+        }
+        let dirty = self.dirty.entry(part.stripe).or_default();
+        let known = dirty.has(part.block);
+        let clean = dirty.add(part.block, part.range.clone());
+        if row.old_first {
+            // The old data of what was clean.
+            let old = match (self.ranges, known) {
+                (true, _) => clean,
+                (false, false) => self.ground.block_bytes,
+                (false, true) => 0,
+            };
+            let symbols = self.cost(&view, &[part.block])?.symbols;
+            self.traffic.append += self.bytes(symbols, old);
+        }
+        if self.dirty.len() > self.ground.dirty_stripes {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Commits all dirty stripes.
+    pub fn commit(&mut self) -> Result<()> {
+        let row = self.scheme.row();
+        let dirty = std::mem::take(&mut self.dirty);
+        self.traffic.commits += u64::from(!dirty.is_empty() && !row.at_once);
+        if row.at_once {
+            return Ok(());
+        }
+        for (key, stripe) in dirty {
+            let view = self.view(key)?;
+            let parts = match self.ranges {
+                true => stripe.alike(),
+                false => BTreeMap::from([(stripe.blocks(), self.ground.block_bytes)]),
+            };
+            for (blocks, bytes) in parts {
+                let cost = self.cost(&view, &blocks)?;
+                self.traffic.commit += self.bytes(cost.symbols, bytes);
+                self.traffic.commit_bound += self.bytes(cost.bound, bytes);
+            }
+            if row.groups
+                && let Some(grouping) = group(&view, &self.ground.topology, &stripe.blocks())?
+            {
+                self.traffic.grouping += grouping.crossings() as u64 * self.ground.block_bytes;
+                self.homes.insert(key, grouping.homes);
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, symbols: u64, block_bytes: u64) -> u64 {
+        symbols * block_bytes / self.ground.code.w() as u64
+    }
+
+    fn view(&mut self, (volume, stripe): StripeKey) -> Result<StripeView> {
+        let Ground { code, layout, topology, .. } = self.ground;
+        let id = (u64::from(volume) << 40) + stripe;
+        let homes = match self.homes.entry((volume, stripe)) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(new) => new.insert(place(&**code, layout, topology, id)?.homes).clone(),
+        };
+        Ok(StripeView { id: StripeId(id), code: code.clone(), layout: *layout, homes })
+    }
+
+    fn cost(&mut self, view: &StripeView, blocks: &[BlockIndex]) -> Result<Cost> {
+        let topology = &self.ground.topology;
+        let racks = view.homes.iter().map(|home| home.and_then(|node| topology.rack(node))).collect();
+        let pattern = (racks, blocks.to_vec());
+        if let Some(known) = self.costs.get(&pattern) {
+            return Ok(*known);
+        }
+        let mut dirty = Dirty::at_home(blocks.iter().copied());
+        if self.scheme.row().interim == InterimRule::Hub {
+            for &block in blocks {
+                let interim = interim_home(view, topology, block, self.scheme)?;
+                dirty.replicas.extend(interim.map(|interim| (block, interim.node)));
+            }
+        }
+        let symbols = update(view, topology, &dirty, self.scheme)?.crossings;
+        let bound = least_crossings(view, topology, &dirty)?;
+        self.costs.insert(pattern, Cost { symbols, bound });
+        Ok(Cost { symbols, bound })
+    }
+}

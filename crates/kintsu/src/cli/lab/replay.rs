@@ -1,0 +1,58 @@
+//! The arguments of `kintsu lab replay`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use kintsu_experiments::trace::Format;
+use kintsu_plan::update::Scheme;
+
+use crate::units::Bytes;
+
+/// `kintsu lab replay`.
+#[derive(Debug, Args)]
+pub struct LabReplay {
+    /// Files with traces; .xz, .gz and .zst are unpacked.
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// msr, cloudphysics, ssdsim, tencent or cachelib [default: by the first line].
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// baseline, parix, data-delta, parity-delta, cau-nogroup, cau, optimal, or all.
+    #[arg(long, default_value = "all")]
+    pub scheme: Schemes,
+    /// The code.
+    #[arg(long, default_value = "rs:n=9,k=6")]
+    pub code: String,
+    /// Racks; n nodes are spread evenly over them.
+    #[arg(long, default_value_t = 3)]
+    pub racks: usize,
+    /// Size of a block.
+    #[arg(long, default_value = "1MiB", value_name = "BYTES")]
+    pub block: Bytes,
+    /// Commit when more stripes than this are dirty (u_s).
+    #[arg(long, default_value_t = 100, value_name = "STRIPES")]
+    pub us: usize,
+    /// Print a table in Markdown, as in docs/updates.md.
+    #[arg(long)]
+    pub markdown: bool,
+    /// Compute the traffic; nothing is stored or sent.
+    #[arg(long, required = true)]
+    pub analyse: bool,
+}
+
+/// One scheme or all.
+#[derive(Debug, Clone)]
+pub struct Schemes(pub Vec<Scheme>);
+
+impl FromStr for Schemes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(Scheme::all().map(|row| row.scheme).collect()));
+        }
+        let scheme: Scheme = text.parse().map_err(|wrong| format!("{wrong}; or all"))?;
+        Ok(Self(vec![scheme]))
+    }
+}

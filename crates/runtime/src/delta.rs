@@ -1,0 +1,125 @@
+//! The two ends of an update on an agent: the delta of a block, and the version of a block to which deltas are added.
+//!
+//! A delta is what the log has frozen of a block, XOR the block; zero where nothing was frozen. A next version is the
+//! block XOR what arrives; it comes to be beside the block, and the block stays as it is
+//! (`docs/adr/0008-updates-in-place.md`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kintsu_dag::{BlockId, NodeId};
+use kintsu_store::{AppendLog, BlockRead, BlockWrite, Role, StoreError};
+use kintsu_wire::message::{Fault, HeldBlock};
+
+use crate::covered::Covered;
+use crate::fault::from_store;
+use crate::local::{BlockSink, BlockSource};
+
+/// What is copied at once of a block that is not added to.
+const COPY_BYTES: u64 = 256 << 10;
+
+/// The delta of one block.
+pub(crate) struct DeltaSource {
+    node: NodeId,
+    id: BlockId,
+    old: Box<dyn BlockRead>,
+    log: Arc<AppendLog>,
+    /// Where the delta may not be zero.
+    ranges: Vec<Range<u64>>,
+    new: Vec<u8>,
+}
+
+impl DeltaSource {
+    /// Freezes what the log has of the block, if nothing is frozen yet.
+    pub fn new(node: NodeId, id: BlockId, old: Box<dyn BlockRead>, log: Arc<AppendLog>) -> Self {
+        let ranges = log.freeze(id, Role::Home).map_or_else(Vec::new, |(_, ranges)| ranges);
+        Self { node, id, old, log, ranges, new: Vec::new() }
+    }
+
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        buf.fill(0);
+        let end = offset + buf.len() as u64;
+        for range in &self.ranges {
+            let (from, to) = (range.start.max(offset), range.end.min(end));
+            if from >= to {
+                continue;
+            }
+            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            self.old.read_at(from, part)?;
+            self.new.clear();
+            self.new.extend_from_slice(part);
+            self.log.lay_over_frozen(self.id, Role::Home, from, &mut self.new)?;
+            part.iter_mut().zip(&self.new).for_each(|(byte, new)| *byte ^= new);
+        }
+        Ok(())
+    }
+}
+
+impl BlockSource for DeltaSource {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        self.read(offset, buf).map_err(|error| from_store(self.node, self.id, &error))
+    }
+
+    fn bytes_read(&self) -> Option<u64> {
+        Some(self.old.bytes_read())
+    }
+}
+
+/// The next version of one block.
+pub(crate) struct XorSink {
+    node: NodeId,
+    id: BlockId,
+    old: Box<dyn BlockRead>,
+    write: Box<dyn BlockWrite>,
+    covered: Covered,
+    sum: Vec<u8>,
+}
+
+impl XorSink {
+    pub fn new(node: NodeId, id: BlockId, old: Box<dyn BlockRead>, write: Box<dyn BlockWrite>) -> Self {
+        Self { node, id, old, write, covered: Covered::default(), sum: Vec::new() }
+    }
+
+    fn add(&mut self, offset: u64, delta: Option<&[u8]>, len: usize) -> Result<(), StoreError> {
+        self.sum.resize(len, 0);
+        self.old.read_at(offset, &mut self.sum)?;
+        if let Some(delta) = delta {
+            self.sum.iter_mut().zip(delta).for_each(|(byte, delta)| *byte ^= delta);
+        }
+        self.write.write_at(offset, &self.sum)?;
+        self.covered.add(offset..offset + len as u64);
+        Ok(())
+    }
+
+    /// Copies what was not added to.
+    fn complete(&mut self) -> Result<(), StoreError> {
+        for range in self.covered.missing(0..self.old.meta().len) {
+            let mut at = range.start;
+            while at < range.end {
+                let len = COPY_BYTES.min(range.end - at);
+                self.add(at, None, len as usize)?;
+                at += len;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BlockSink for XorSink {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.add(offset, Some(data), data.len()).map_err(|error| from_store(self.node, self.id, &error))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Option<HeldBlock>, Fault> {
+        let (node, id) = (self.node, self.id);
+        let failed = |error: StoreError| from_store(node, id, &error);
+        self.complete().map_err(failed)?;
+        let meta = self.write.finish(None).map_err(failed)?;
+        Ok(Some(HeldBlock {
+            id: meta.id,
+            generation: meta.generation.0,
+            len: meta.len,
+            digest: meta.digest.0,
+        }))
+    }
+}

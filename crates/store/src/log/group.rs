@@ -1,0 +1,232 @@
+//! Group commit: whoever finds nobody writing writes what has gathered, for all.
+
+use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::extents::Place;
+use super::record::{self, Kind, Record};
+use super::{AppendLog, State, Tail};
+use crate::StoreError;
+
+impl AppendLog {
+    /// Appends records and returns when they are durable; the number of the last.
+    pub(super) fn commit<'s, 'p>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        records: impl Iterator<Item = (Record, &'p [u8])>,
+    ) -> Result<u64, StoreError> {
+        if let Some(why) = &state.broken {
+            return Err(self.broken(why));
+        }
+        let mut last = 0;
+        for (record, payload) in records {
+            last = state.next;
+            state.next += 1;
+            let record = Record { number: last, durable: state.durable, ..record };
+            let from = state.waiting_bytes.len();
+            record.encode(payload, &mut state.waiting_bytes);
+            let to = state.waiting_bytes.len();
+            state.waiting.push((record, from..to));
+        }
+        loop {
+            if let Some((_, why)) = state.failed.iter().find(|(numbers, _)| numbers.contains(&last)) {
+                let source = std::io::Error::other(format!("not written: {why}"));
+                return Err(StoreError::io(&self.dir, source));
+            }
+            if state.durable >= last {
+                return Ok(last);
+            }
+            if let Some(why) = &state.broken {
+                return Err(self.broken(why));
+            }
+            if state.writing {
+                state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.writing = true;
+            let batch = std::mem::take(&mut state.waiting);
+            let bytes = std::mem::take(&mut state.waiting_bytes);
+            let tail = state.tail.take();
+            let (durable, fences) = (state.durable, state.fences.clone());
+            drop(state);
+            let written =
+                self.write(tail, &bytes, durable, &fences, batch.first().map_or(0, |(r, _)| r.number));
+            state = self.state();
+            state.writing = false;
+            match written {
+                Ok((tail, at)) => state.apply(tail, at, &batch),
+                Err(Failed::Before(error)) => {
+                    // These numbers are never used again; the next append begins a file that says what counts.
+                    let first = batch.first().map_or(last, |(record, _)| record.number);
+                    let newest = batch.last().map_or(last, |(record, _)| record.number);
+                    state.failed.push_front((first..=newest, error.to_string()));
+                    state.failed.truncate(MOST_FAILED);
+                    self.synced.notify_all();
+                    return Err(error);
+                }
+                Err(Failed::Sync(error)) => {
+                    state.broken = Some(error.to_string());
+                    self.synced.notify_all();
+                    return Err(error);
+                }
+            }
+            self.synced.notify_all();
+        }
+    }
+
+    fn broken(&self, why: &str) -> StoreError {
+        let source =
+            std::io::Error::other(format!("the log accepts nothing until it is opened again: {why}"));
+        StoreError::io(&self.dir, source)
+    }
+
+    /// Writes and syncs a batch; returns the file and where in it the batch begins.
+    fn write(
+        &self,
+        tail: Option<Tail>,
+        bytes: &[u8],
+        durable: u64,
+        fences: &std::collections::BTreeMap<u64, u64>,
+        first: u64,
+    ) -> Result<(Tail, u64), Failed> {
+        let mut tail = match tail.filter(|tail| tail.at < self.segment_bytes) {
+            Some(tail) => tail,
+            None => self.begin_file(durable, fences, first)?,
+        };
+        let path = record::path(&self.dir, tail.number);
+        let at = tail.at;
+        tail.file
+            .write_at(bytes, at)
+            .map_err(|source| Failed::Before(self.io_error(&path, bytes.len(), source)))?;
+        tail.file.sync().map_err(|source| Failed::Sync(StoreError::io(&path, source)))?;
+        tail.at += bytes.len() as u64;
+        Ok((tail, at))
+    }
+
+    /// A new file, numbered by its first record. It repeats all fences, so that older files are not needed for them.
+    fn begin_file(
+        &self,
+        durable: u64,
+        fences: &std::collections::BTreeMap<u64, u64>,
+        first: u64,
+    ) -> Result<Tail, Failed> {
+        let path = record::path(&self.dir, first);
+        let failed = |source| Failed::Before(self.io_error(&path, record::ALIGN, source));
+        // Left by an attempt that failed: nothing in it was acknowledged.
+        match self.disk.remove(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let file = self.disk.create(&path).map_err(failed)?;
+        let mut bytes = record::file_head(first, durable);
+        for (&volume, &epoch) in fences {
+            // Not numbered: it repeats what is durable, or what comes with this batch.
+            Record { number: 0, ..Record::fence(volume, epoch) }.encode(&[], &mut bytes);
+        }
+        file.write_at(&bytes, 0).map_err(failed)?;
+        self.disk.sync_dir(&self.dir).map_err(failed)?;
+        Ok(Tail { number: first, file, at: bytes.len() as u64 })
+    }
+
+    fn io_error(&self, path: &std::path::Path, needed: usize, source: std::io::Error) -> StoreError {
+        match source.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                let free = self.disk.space(&self.dir).map_or(0, |(_, free)| free);
+                StoreError::Full { path: path.to_path_buf(), needed: needed as u64, free }
+            }
+            _ => StoreError::io(path, source),
+        }
+    }
+
+    /// Deletes files, oldest first, in which nothing is needed; the one that is appended to stays.
+    pub(super) fn collect(&self) -> Result<(), StoreError> {
+        loop {
+            let mut state = self.state();
+            let (Some(oldest), true) = (state.segments.first_key_value(), state.segments.len() > 1) else {
+                return Ok(());
+            };
+            let (&number, segment) = oldest;
+            let needed = |(key, newest): (&super::Key, &u64)| {
+                state
+                    .blocks
+                    .get(key)
+                    .is_some_and(|held| held.oldest().is_some_and(|oldest| oldest <= *newest))
+            };
+            if segment.newest.iter().any(needed) {
+                return Ok(());
+            }
+            state.segments.remove(&number);
+            drop(state);
+            let path = record::path(&self.dir, number);
+            self.disk.remove(&path).map_err(|source| StoreError::io(&path, source))?;
+            self.disk.sync_dir(&self.dir).map_err(|source| StoreError::io(&self.dir, source))?;
+        }
+    }
+}
+
+/// So many failed batches are remembered, for those that wait for them.
+const MOST_FAILED: usize = 64;
+
+/// Why a batch is not durable.
+enum Failed {
+    /// Nothing of it counts; the log goes on in another file.
+    Before(StoreError),
+    /// Nobody knows what is durable.
+    Sync(StoreError),
+}
+
+impl super::Held {
+    /// The oldest record that is needed.
+    fn oldest(&self) -> Option<u64> {
+        self.frozen.numbers().chain(self.active.numbers()).min()
+    }
+}
+
+impl State {
+    /// A batch is durable: it can be read from now on.
+    fn apply(&mut self, tail: Tail, at: u64, batch: &[(Record, std::ops::Range<usize>)]) {
+        let segment = tail.number;
+        for (record, bytes) in batch {
+            self.learn(record, segment, at + bytes.start as u64);
+        }
+        self.segments.entry(segment).or_default().bytes = tail.at;
+        self.durable = batch.last().map_or(self.durable, |(record, _)| record.number);
+        self.tail = Some(tail);
+    }
+
+    /// One record counts.
+    pub(super) fn learn(&mut self, record: &Record, segment: u64, at: u64) {
+        let Record { kind, number, block, role, offset, len, .. } = *record;
+        let key = (block, role);
+        match kind {
+            Kind::Fence => {
+                let fence = self.fences.entry(record.volume).or_default();
+                *fence = (*fence).max(record.epoch);
+            }
+            Kind::Release => {
+                if let Some(held) = self.blocks.get_mut(&key) {
+                    held.frozen.forget(offset);
+                    held.active.forget(offset);
+                    held.cut = held.cut.filter(|cut| *cut > offset);
+                    if held.frozen.is_empty() && held.active.is_empty() {
+                        self.blocks.remove(&key);
+                    }
+                }
+            }
+            Kind::Bytes | Kind::Zeros => {
+                let place = Place { number, segment, at, offset, len, zeros: kind == Kind::Zeros };
+                let held = self.blocks.entry(key).or_default();
+                held.volume = record.volume;
+                held.active.add(offset..offset + u64::from(len), place);
+                held.newest = number;
+                let segments: &mut HashMap<_, _> = &mut self.segments.entry(segment).or_default().newest;
+                segments.insert(key, number);
+            }
+        }
+    }
+
+    /// A file, as it was found.
+    pub(super) fn found(&mut self, number: u64, bytes: u64) {
+        self.segments.entry(number).or_default().bytes = bytes;
+    }
+}

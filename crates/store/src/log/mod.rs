@@ -1,0 +1,413 @@
+//! The log of updates that have not reached their blocks yet: every append is durable when it returns.
+//!
+//! A volume overwrites parts of blocks. Such a write goes here first, at the home of its block and as a replica in
+//! another rack (CAU, sections 3.1 and 3.4), and is acknowledged; a commit brings it into the block and its parities
+//! later. Reads of a block lay over it what is here.
+//!
+//! - appends that come at once share one write and one sync (group commit);
+//! - a volume has one writer: an append of an older epoch than the newest that was fenced is refused;
+//! - [`AppendLog::freeze`] fixes what a commit takes: what comes later waits for the next one, however often the
+//!   commit is tried;
+//! - [`AppendLog::release`] forgets what reached its block. If a crash loses that, the same bytes are laid over the
+//!   block again, which changes nothing.
+//!
+//! Invariants: what was acknowledged is read back byte for byte after any crash, or the opening of the log says which
+//! record is damaged; what was not acknowledged is read back whole or not at all. Memory: an entry for each range that
+//! is not overwritten, no data.
+//!
+//! Byte layout: `docs/format.md`, "Update log". Files are only appended to, and deleted oldest first when nothing in
+//! them is needed.
+
+mod extents;
+mod group;
+mod record;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::ErrorKind;
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use kintsu_dag::BlockId;
+
+use crate::StoreError;
+use crate::disk::{Disk, DiskFile};
+use extents::{Extents, Place};
+use record::Record;
+
+/// The most bytes that one record carries.
+pub const MOST_RECORD_BYTES: usize = 1 << 20;
+
+/// Whose bytes they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Of a block of this node.
+    Home,
+    /// Of a block of another node, kept until its commit.
+    Replica,
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// These bytes: 1 to [`MOST_RECORD_BYTES`].
+    Bytes(&'a [u8]),
+    /// So many zeros, which take no room.
+    Zeros(u32),
+}
+
+/// One write to one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Update<'a> {
+    /// The volume.
+    pub volume: u64,
+    /// The epoch of its writer.
+    pub epoch: u64,
+    /// The block.
+    pub block: BlockId,
+    /// Whose.
+    pub role: Role,
+    /// Where in the block.
+    pub offset: u64,
+    /// What.
+    pub data: Data<'a>,
+}
+
+/// What a log holds of one block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    /// The volume.
+    pub volume: u64,
+    /// The block.
+    pub block: BlockId,
+    /// Whose.
+    pub role: Role,
+    /// Ranges of the block, ascending, apart from each other.
+    pub ranges: Vec<Range<u64>>,
+    /// The number of the newest record.
+    pub newest: u64,
+}
+
+/// A log in a directory; [`crate::BlockStore::log`] opens it.
+pub struct AppendLog {
+    dir: PathBuf,
+    disk: Arc<dyn Disk>,
+    state: Mutex<State>,
+    synced: Condvar,
+    segment_bytes: u64,
+}
+
+type Key = (BlockId, Role);
+
+#[derive(Default)]
+struct State {
+    /// The number of the next record; numbers grow and are never used twice.
+    next: u64,
+    /// The newest record that is durable.
+    durable: u64,
+    /// Encoded records that nobody has begun to write.
+    waiting: Vec<(Record, Range<usize>)>,
+    waiting_bytes: Vec<u8>,
+    /// Whether somebody is writing.
+    writing: bool,
+    /// The file that is appended to; taken out while somebody writes.
+    tail: Option<Tail>,
+    /// By number. Files that hold something that is needed, and newer ones.
+    segments: BTreeMap<u64, Segment>,
+    blocks: HashMap<Key, Held>,
+    fences: BTreeMap<u64, u64>,
+    /// Numbers of records that could not be written, newest first, and why.
+    failed: VecDeque<(RangeInclusive<u64>, String)>,
+    /// Why the log accepts nothing any more: a sync failed, and nobody knows what is durable.
+    broken: Option<String>,
+}
+
+struct Tail {
+    number: u64,
+    file: Box<dyn DiskFile>,
+    at: u64,
+}
+
+#[derive(Default)]
+struct Segment {
+    /// For each block with records here the newest of them.
+    newest: HashMap<Key, u64>,
+    bytes: u64,
+}
+
+/// What is known of one block.
+#[derive(Default, Clone)]
+struct Held {
+    volume: u64,
+    /// What a commit takes.
+    frozen: Extents,
+    /// What came later.
+    active: Extents,
+    newest: u64,
+    /// The newest record when it was frozen.
+    cut: Option<u64>,
+}
+
+impl AppendLog {
+    /// Opens the log in `dir` (created if absent); the caller holds the lock of the folder that it is in.
+    ///
+    /// # Errors
+    /// `Io`; `Invalid` for a record that was acknowledged and is damaged.
+    pub(crate) fn open_on(disk: Arc<dyn Disk>, dir: PathBuf) -> Result<Self, StoreError> {
+        Self::with_segments(disk, dir, record::SEGMENT_BYTES)
+    }
+
+    fn with_segments(disk: Arc<dyn Disk>, dir: PathBuf, segment_bytes: u64) -> Result<Self, StoreError> {
+        let state = recover::recover(&*disk, &dir)?;
+        Ok(Self { dir, disk, state: Mutex::new(state), synced: Condvar::new(), segment_bytes })
+    }
+
+    /// Appends updates; they are durable when this returns. After a failure or a crash each of them may be there, whole,
+    /// or not. The result is the number of the last.
+    ///
+    /// # Errors
+    /// `Invalid` for no updates, no bytes, too many, a range past 2^62, or an epoch older than the volume's; `Full`;
+    /// `Io`. After an error of a sync all further calls fail until the log is opened again.
+    pub fn append(&self, updates: &[Update<'_>]) -> Result<u64, StoreError> {
+        if updates.is_empty() {
+            return Err(invalid("updates", "one or more", "none"));
+        }
+        updates.iter().try_for_each(check)?;
+        let state = self.state();
+        for Update { volume, epoch, .. } in updates {
+            let least = state.fences.get(volume).copied().unwrap_or(0);
+            if *epoch < least {
+                let expected = format!("{least} or later: another writer has taken volume {volume} over");
+                return Err(invalid("epoch", &expected, epoch));
+            }
+        }
+        let records = updates.iter().map(|update| (Record::of(update), update.data.bytes()));
+        self.commit(state, records)
+    }
+
+    /// Refuses appends to a volume of any older epoch from now on; durable on return.
+    ///
+    /// # Errors
+    /// `Invalid` for an epoch older than one that was fenced; those of [`append`](Self::append).
+    pub fn fence(&self, volume: u64, epoch: u64) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let least = state.fences.get(&volume).copied().unwrap_or(0);
+        if epoch < least {
+            return Err(invalid("epoch", &format!("{least} or later for volume {volume}"), epoch));
+        }
+        // Counts at once: what is appended from now on comes after it.
+        state.fences.insert(volume, epoch);
+        self.commit(state, [(Record::fence(volume, epoch), &[][..])].into_iter()).map(drop)
+    }
+
+    /// Lays what the log holds of `block` from `offset` over `buf`, newest bytes on top. Returns whether anything was.
+    ///
+    /// # Errors
+    /// `Invalid` for a damaged record; `Io`.
+    pub fn lay_over(
+        &self,
+        block: BlockId,
+        role: Role,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<bool, StoreError> {
+        self.lay(block, role, offset, buf, false)
+    }
+
+    /// The same with what [`freeze`](Self::freeze) fixed alone.
+    ///
+    /// # Errors
+    /// As [`lay_over`](Self::lay_over).
+    pub fn lay_over_frozen(
+        &self,
+        block: BlockId,
+        role: Role,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<bool, StoreError> {
+        self.lay(block, role, offset, buf, true)
+    }
+
+    /// Which parts of a range of a block the log holds, ascending, apart from each other.
+    pub fn ranges(&self, block: BlockId, role: Role, range: Range<u64>) -> Vec<Range<u64>> {
+        let state = self.state();
+        let Some(held) = state.blocks.get(&(block, role)) else { return Vec::new() };
+        let cut = |part: Range<u64>| part.start.max(range.start)..part.end.min(range.end);
+        held.ranges().into_iter().map(cut).filter(|part| part.start < part.end).collect()
+    }
+
+    /// Fixes what the next commit of a block takes; returns the number of the newest record in it, and the ranges. If
+    /// something is fixed already, that stays. `None` if the log holds nothing of the block.
+    pub fn freeze(&self, block: BlockId, role: Role) -> Option<(u64, Vec<Range<u64>>)> {
+        let mut state = self.state();
+        let held = state.blocks.get_mut(&(block, role))?;
+        if held.cut.is_none() {
+            held.frozen = std::mem::take(&mut held.active);
+            held.cut = Some(held.newest);
+        }
+        Some((held.cut?, held.frozen.ranges()))
+    }
+
+    /// Forgets the records of a block up to this number: its commit is decided.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn release(&self, block: BlockId, role: Role, upto: u64) -> Result<(), StoreError> {
+        let state = self.state();
+        if !state.blocks.contains_key(&(block, role)) {
+            return Ok(());
+        }
+        self.commit(state, [(Record::release(block, role, upto), &[][..])].into_iter())?;
+        self.collect()
+    }
+
+    /// What the log holds, by block.
+    pub fn pending(&self) -> Vec<Pending> {
+        let state = self.state();
+        let mut all: Vec<Pending> = state
+            .blocks
+            .iter()
+            .map(|(&(block, role), held)| {
+                let Held { volume, newest, .. } = *held;
+                Pending { volume, block, role, ranges: held.ranges(), newest }
+            })
+            .collect();
+        all.sort_by_key(|pending| (pending.volume, pending.block, pending.role));
+        all
+    }
+
+    /// Bytes of the log's files.
+    pub fn bytes(&self) -> u64 {
+        let state = self.state();
+        state.segments.values().map(|segment| segment.bytes).sum()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lay(
+        &self,
+        block: BlockId,
+        role: Role,
+        offset: u64,
+        buf: &mut [u8],
+        frozen: bool,
+    ) -> Result<bool, StoreError> {
+        let range = offset..offset.saturating_add(buf.len() as u64);
+        loop {
+            let places = self.places(block, role, &range, frozen);
+            match self.fill(&places, &range, buf) {
+                // Meanwhile the records were released, and their file is gone.
+                Err(StoreError::Io { source, .. })
+                    if source.kind() == ErrorKind::NotFound
+                        && places != self.places(block, role, &range, frozen) => {}
+                filled => return filled,
+            }
+        }
+    }
+
+    fn places(
+        &self,
+        block: BlockId,
+        role: Role,
+        range: &Range<u64>,
+        frozen: bool,
+    ) -> Vec<(Range<u64>, Place)> {
+        let state = self.state();
+        let Some(held) = state.blocks.get(&(block, role)) else { return Vec::new() };
+        let mut places = held.frozen.within(range);
+        if !frozen {
+            places.extend(held.active.within(range));
+        }
+        places
+    }
+
+    /// Reads each place's record whole, so that its checksum can be checked.
+    fn fill(
+        &self,
+        places: &[(Range<u64>, Place)],
+        range: &Range<u64>,
+        buf: &mut [u8],
+    ) -> Result<bool, StoreError> {
+        let mut last: Option<(Place, Vec<u8>)> = None;
+        for (part, place) in places {
+            let target = &mut buf[(part.start - range.start) as usize..(part.end - range.start) as usize];
+            if place.zeros {
+                target.fill(0);
+                continue;
+            }
+            let again = last
+                .as_ref()
+                .is_some_and(|(known, _)| (known.segment, known.at) == (place.segment, place.at));
+            if !again {
+                last = Some((*place, self.record_at(*place)?));
+            }
+            if let Some((_, bytes)) = &last {
+                let from = (part.start - place.offset) as usize;
+                target.copy_from_slice(&bytes[from..from + target.len()]);
+            }
+        }
+        Ok(!places.is_empty())
+    }
+
+    fn record_at(&self, place: Place) -> Result<Vec<u8>, StoreError> {
+        let path = record::path(&self.dir, place.segment);
+        let file = self.disk.open(&path).map_err(|source| StoreError::io(&path, source))?;
+        let mut bytes = vec![0; record::encoded_len(place.len)];
+        let got = file.read_at(&mut bytes, place.at).map_err(|source| StoreError::io(&path, source))?;
+        match record::decode(&bytes[..got]) {
+            Some((record, payload)) if record.number == place.number => Ok(payload.to_vec()),
+            _ => Err(damaged(&path, place.at, place.number)),
+        }
+    }
+}
+
+impl Held {
+    /// All ranges, whether a commit takes them or not.
+    fn ranges(&self) -> Vec<Range<u64>> {
+        let mut whole = self.frozen.clone();
+        self.active.lay_on(&mut whole);
+        whole.ranges()
+    }
+}
+
+impl<'a> Data<'a> {
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Zeros(_) => &[],
+        }
+    }
+
+    fn len(self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Zeros(count) => count.into(),
+        }
+    }
+}
+
+fn check(update: &Update<'_>) -> Result<(), StoreError> {
+    let len = update.data.len();
+    let most = if matches!(update.data, Data::Zeros(_)) { u32::MAX.into() } else { MOST_RECORD_BYTES as u64 };
+    if len == 0 || len > most {
+        return Err(invalid("bytes of an update", &format!("1 to {most}"), len));
+    }
+    if update.offset.checked_add(len).is_none_or(|end| end > 1 << 62) {
+        return Err(invalid("range of an update", "an end up to 2^62", update.offset));
+    }
+    Ok(())
+}
+
+fn invalid(what: &'static str, expected: &str, got: impl std::fmt::Display) -> StoreError {
+    StoreError::Invalid { what, expected: expected.to_owned(), got: got.to_string() }
+}
+
+fn damaged(path: &Path, at: u64, number: u64) -> StoreError {
+    let expected = format!("record {number}, whole, at byte {at} of {}", path.display());
+    invalid("update log", &expected, "bytes that do not match their checksum; restore them from the replica")
+}

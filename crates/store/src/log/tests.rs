@@ -1,0 +1,285 @@
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some of one")]
+use std::collections::BTreeMap;
+
+use kintsu_dag::{BlockIndex, StripeId};
+
+use super::*;
+use crate::simdisk::{Failure, SimDisk};
+use crate::{BlockStore, FileStore};
+
+const LEN: usize = 4000;
+const SEGMENT: u64 = 3000;
+
+fn dir() -> PathBuf {
+    PathBuf::from("/data/log")
+}
+
+fn open(disk: &SimDisk) -> Result<AppendLog, StoreError> {
+    AppendLog::with_segments(Arc::new(disk.clone()), dir(), SEGMENT)
+}
+
+fn fresh() -> SimDisk {
+    let disk = SimDisk::default();
+    disk.create_dir(Path::new("/data")).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    disk
+}
+
+fn block(index: u8) -> BlockId {
+    BlockId { stripe: StripeId(9), index: BlockIndex(index) }
+}
+
+fn update(index: u8, offset: u64, data: Data<'_>) -> Update<'_> {
+    Update { volume: 1, epoch: 5, block: block(index), role: Role::Home, offset, data }
+}
+
+/// The block as a reader sees it, if it was all 0xEE before.
+fn seen(log: &AppendLog, index: u8) -> Vec<u8> {
+    let mut bytes = vec![0xEE; LEN];
+    log.lay_over(block(index), Role::Home, 0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn the_newest_bytes_are_seen_before_and_after_a_restart() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    let (a, b) = ([1u8; 100], [2u8; 50]);
+    log.append(&[update(0, 10, Data::Bytes(&a)), update(1, 0, Data::Bytes(&a))]).unwrap();
+    log.append(&[update(0, 60, Data::Bytes(&b))]).unwrap();
+    log.append(&[update(0, 20, Data::Zeros(5))]).unwrap();
+    let mut expected = vec![0xEE; LEN];
+    expected[10..110].fill(1);
+    expected[60..110].fill(2);
+    expected[20..25].fill(0);
+    assert!(seen(&log, 0) == expected);
+    let mut part = [0xEE; 10];
+    assert!(log.lay_over(block(0), Role::Home, 18, &mut part).unwrap());
+    assert_eq!(part, [1, 1, 0, 0, 0, 0, 0, 1, 1, 1]);
+    assert!(!log.lay_over(block(0), Role::Replica, 18, &mut part).unwrap(), "another role");
+    assert!(!log.lay_over(block(0), Role::Home, 200, &mut part).unwrap());
+    let pending = log.pending();
+    assert_eq!(pending.len(), 2);
+    assert_eq!((pending[0].ranges.clone(), pending[0].newest), (vec![10..110], 4));
+    drop(log);
+    let again = open(&disk.after_power_failure(0)).unwrap();
+    assert!(seen(&again, 0) == expected);
+    assert_eq!(again.pending(), pending);
+}
+
+#[test]
+fn a_commit_takes_what_was_frozen_and_leaves_what_came_later() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    log.append(&[update(0, 0, Data::Bytes(&[1; 100]))]).unwrap();
+    assert_eq!(log.freeze(block(0), Role::Home), Some((1, vec![0..100])));
+    log.append(&[update(0, 50, Data::Bytes(&[2; 100]))]).unwrap();
+    // Tried again: the same bytes, though part of them was overwritten since.
+    assert_eq!(log.freeze(block(0), Role::Home), Some((1, vec![0..100])));
+    let mut frozen = [0xEE; 160];
+    log.lay_over_frozen(block(0), Role::Home, 0, &mut frozen).unwrap();
+    assert!(frozen[..100] == [1; 100] && frozen[100..] == [0xEE; 60]);
+    assert_eq!(seen(&log, 0)[49..51], [1, 2]);
+    log.release(block(0), Role::Home, 1).unwrap();
+    assert_eq!(log.pending()[0].ranges, [50..150]);
+    assert_eq!(log.freeze(block(0), Role::Home), Some((2, vec![50..150])));
+    log.release(block(0), Role::Home, 2).unwrap();
+    assert_eq!((log.pending(), log.freeze(block(0), Role::Home)), (vec![], None));
+    log.release(block(0), Role::Home, 2).unwrap();
+    let again = open(&disk.after_power_failure(0)).unwrap();
+    assert_eq!(again.pending(), []);
+}
+
+#[test]
+fn an_older_writer_is_refused_for_ever() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    log.fence(1, 5).unwrap();
+    log.append(&[update(0, 0, Data::Bytes(&[1]))]).unwrap();
+    log.fence(1, 6).unwrap();
+    let said = log.append(&[update(0, 0, Data::Bytes(&[2]))]).unwrap_err().to_string();
+    assert!(said.contains("expected 6 or later") && said.contains("got 5"), "{said}");
+    assert!(log.fence(1, 5).is_err());
+    let other = Update { volume: 2, ..update(1, 0, Data::Bytes(&[2])) };
+    // Many files later the fence still holds.
+    for _ in 0..20 {
+        log.append(&[Update { data: Data::Bytes(&[3; 1000]), ..other }]).unwrap();
+    }
+    log.release(block(0), Role::Home, 1000).unwrap();
+    log.release(block(1), Role::Home, 1000).unwrap();
+    let again = open(&disk.after_power_failure(0)).unwrap();
+    assert!(again.append(&[update(0, 0, Data::Bytes(&[2]))]).is_err());
+    assert_eq!(seen(&again, 0)[0], 0xEE);
+}
+
+#[test]
+fn files_that_nobody_needs_are_deleted_oldest_first() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    for index in 0..6 {
+        log.append(&[update(index, 0, Data::Bytes(&[index; 2900]))]).unwrap();
+    }
+    let files = || disk.files().len();
+    let all = files();
+    assert!(all >= 5, "{all}");
+    log.release(block(3), Role::Home, u64::MAX).unwrap();
+    assert_eq!(files(), all + 1, "older files are needed, and the release began one");
+    for index in 0..3 {
+        log.release(block(index), Role::Home, u64::MAX).unwrap();
+    }
+    assert_eq!(files(), all + 1 - 4);
+    assert!(log.bytes() < 3 * 2 * SEGMENT);
+    assert_eq!([4, 5].map(|index| seen(&log, index)[2899]), [4, 5]);
+}
+
+#[test]
+fn senseless_updates_are_refused() {
+    let log = open(&fresh()).unwrap();
+    let said = |update: Update<'_>| log.append(&[update]).unwrap_err().to_string();
+    assert!(said(update(0, 0, Data::Bytes(&[]))).contains("1 to 1048576"));
+    assert!(said(update(0, 0, Data::Zeros(0))).contains("got 0"));
+    assert!(said(update(0, u64::MAX - 3, Data::Zeros(9))).contains("2^62"));
+    assert!(said(update(0, 0, Data::Bytes(&vec![0; MOST_RECORD_BYTES + 1]))).contains("got 1048577"));
+    assert!(log.append(&[]).is_err());
+    assert_eq!((log.pending(), log.bytes()), (vec![], 0));
+}
+
+#[test]
+fn damage_is_found_and_a_cut_tail_is_not_damage() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    for turn in 0..3u8 {
+        log.append(&[update(turn, 0, Data::Bytes(&[turn + 1; 500]))]).unwrap();
+    }
+    let file = disk.files().into_iter().next().unwrap();
+    let flipped = |at: usize| {
+        let copy = disk.after_power_failure(0);
+        copy.tamper(&file, |bytes| bytes[at] ^= 1);
+        copy
+    };
+    // The head of the file is 64 bytes, each record 576.
+    for at in [70, 200, 64 + 576 + 3, 64 + 576 + 300] {
+        let error = open(&flipped(at)).err().unwrap().to_string();
+        assert!(error.contains("record") && error.contains("replica"), "{at}: {error}");
+    }
+    let mut cut = open(&disk.after_power_failure(0)).map(|log| log.pending().len());
+    assert_eq!(cut.unwrap(), 3);
+    let copy = disk.after_power_failure(0);
+    copy.tamper(&file, |bytes| bytes.truncate(64 + 2 * 576 + 100));
+    cut = open(&copy).map(|log| log.pending().len());
+    assert_eq!(cut.unwrap(), 2, "the last record was cut off");
+    // What is damaged while the log is open is found by the read.
+    disk.tamper(&file, |bytes| bytes[200] ^= 1);
+    let read = log.lay_over(block(0), Role::Home, 0, &mut [0; 10]).unwrap_err().to_string();
+    assert!(read.contains("record 1"), "{read}");
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_passes() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    log.append(&[update(0, 0, Data::Bytes(&[1; 1000]))]).unwrap();
+    disk.limit(Some(disk.used() + 500));
+    let full = log.append(&[update(1, 0, Data::Bytes(&[2; 1000]))]).unwrap_err();
+    assert!(matches!(full, StoreError::Full { .. }), "{full}");
+    disk.limit(None);
+    log.append(&[update(2, 0, Data::Bytes(&[3; 1000]))]).unwrap();
+    for log in [open(&disk.after_power_failure(0)).unwrap(), log] {
+        assert_eq!([0, 1, 2].map(|index| seen(&log, index)[999]), [1, 0xEE, 3]);
+    }
+}
+
+/// Some appends, a fence, freezes and releases; what was acknowledged, and what was begun when it failed.
+fn script(log: &AppendLog, model: &mut Vec<BTreeMap<u8, Vec<u8>>>) -> Result<(), StoreError> {
+    for turn in 0..14u8 {
+        let (index, offset) = (turn % 3, u64::from(turn) * 70);
+        let (bytes, more) = (vec![turn + 1; 300 + usize::from(turn) * 40], [turn + 101; 30]);
+        let mut next = model[0].clone();
+        for (index, offset, data) in [(index, offset, &bytes[..]), ((index + 1) % 3, 5, &more[..])] {
+            let block = next.entry(index).or_insert_with(|| vec![0xEE; LEN]);
+            block[offset as usize..][..data.len()].copy_from_slice(data);
+        }
+        // Until it is acknowledged, both states are right.
+        model.push(next);
+        log.append(&[
+            update(index, offset, Data::Bytes(&bytes)),
+            update((index + 1) % 3, 5, Data::Bytes(&more)),
+        ])?;
+        model.remove(0);
+        if turn == 6 {
+            log.fence(1, 5)?;
+        }
+        if turn == 9 {
+            let (cut, _) = log.freeze(block(0), Role::Home).unwrap();
+            // What is released is in the block by then, as far as a reader can tell: the model keeps it.
+            let released = std::mem::take(&mut model[0]);
+            let mut without = released.clone();
+            without.remove(&0);
+            *model = vec![released, without];
+            log.release(block(0), Role::Home, cut)?;
+            model.remove(0);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn whatever_fails_what_was_acknowledged_is_there() {
+    let counted = fresh();
+    counted.fail(None);
+    let mut model = vec![BTreeMap::new()];
+    script(&open(&counted).unwrap(), &mut model).unwrap();
+    let operations = counted.operations();
+    assert!(operations > 40, "{operations}");
+    for at in 1..=operations {
+        for failure in [Failure::Dead(at), Failure::Once(at, ErrorKind::Other)] {
+            let disk = fresh();
+            disk.fail(Some(failure));
+            let mut model = vec![BTreeMap::new()];
+            let Ok(log) = open(&disk) else { continue };
+            let outcome = script(&log, &mut model);
+            drop(log);
+            disk.fail(None);
+            for seed in 0..8 {
+                let what = format!("operation {at}, outcome {seed}, {outcome:?}");
+                let log = open(&disk.after_power_failure(seed)).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let got = [0, 1, 2].map(|index| seen(&log, index));
+                let blank = vec![0xEE; LEN];
+                let fits = |state: &BTreeMap<u8, Vec<u8>>| {
+                    (0..3u8).all(|index| got[usize::from(index)] == *state.get(&index).unwrap_or(&blank))
+                };
+                // Of the records of one append that failed, each may be there or not.
+                let mixed = |index: u8| {
+                    model.iter().any(|state| got[usize::from(index)] == *state.get(&index).unwrap_or(&blank))
+                };
+                let failed = outcome.is_err();
+                assert!(model.iter().any(fits) || failed && (0..3).all(mixed), "{what}");
+                // The log goes on.
+                log.append(&[update(2, 0, Data::Bytes(&[9; 10]))]).unwrap();
+                assert_eq!(seen(&log, 2)[..10], [9; 10]);
+            }
+        }
+    }
+}
+
+#[test]
+fn appends_at_once_share_syncs_and_none_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = FileStore::open(dir.path()).unwrap().log().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            let log = &log;
+            scope.spawn(move || {
+                for turn in 0..20u64 {
+                    log.append(&[update(thread, turn * 10, Data::Bytes(&[thread + 1; 10]))]).unwrap();
+                }
+            });
+        }
+    });
+    drop(log);
+    let log = FileStore::open(dir.path()).unwrap().log().unwrap();
+    for thread in 0..8u8 {
+        assert!(seen(&log, thread)[..200] == [thread + 1; 200]);
+    }
+    assert_eq!(log.pending().len(), 8);
+}

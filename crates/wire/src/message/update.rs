@@ -1,0 +1,154 @@
+//! Updates of blocks on agents: logged first, brought into blocks later.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use kintsu_dag::BlockId;
+use serde::{Deserialize, Serialize};
+
+use super::{BlockRef, HeldBlock};
+
+/// One write to one block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedUpdate {
+    /// The volume.
+    pub volume: u64,
+    /// The epoch of its writer.
+    pub epoch: u64,
+    /// The block.
+    pub block: BlockId,
+    /// Where in the block.
+    pub offset: u64,
+    /// What is written; empty if it is zeros.
+    #[serde(default, skip_serializing_if = "Bytes::is_empty")]
+    pub data: Bytes,
+    /// How many zeros are written, if there are no `data`.
+    #[serde(default)]
+    pub zeros: u32,
+}
+
+/// Log these updates, all or none; the reply comes when they are durable here, and on the node they are forwarded to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AppendUpdates {
+    /// The updates.
+    pub updates: Vec<LoggedUpdate>,
+    /// They are replicas for blocks of another node.
+    #[serde(default)]
+    pub replica: bool,
+    /// The control address of the node that keeps the replicas, to which this node forwards the updates.
+    #[serde(default)]
+    pub forward: Option<SocketAddr>,
+}
+
+/// The reply to [`AppendUpdates`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Appended {
+    /// The number of the last record in this node's log.
+    pub newest: u64,
+}
+
+/// Refuse appends to a volume of any older epoch from now on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FenceVolume {
+    /// The volume.
+    pub volume: u64,
+    /// The oldest epoch that is accepted.
+    pub epoch: u64,
+}
+
+/// What a log holds of one block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingUpdate {
+    /// The volume.
+    pub volume: u64,
+    /// The block.
+    pub block: BlockId,
+    /// Whether these are replicas for a block of another node.
+    pub replica: bool,
+    /// Ranges of the block (first byte, and one past the last), ascending, apart from each other.
+    pub ranges: Vec<(u64, u64)>,
+    /// The number of the newest record.
+    pub newest: u64,
+}
+
+/// All that a log holds, by block.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PendingUpdates {
+    /// The blocks.
+    pub pending: Vec<PendingUpdate>,
+}
+
+/// A block's updates in a log, up to a number where that matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdatesOf {
+    /// The block.
+    pub block: BlockId,
+    /// Whether the replicas are meant.
+    #[serde(default)]
+    pub replica: bool,
+    /// The number of the last record.
+    #[serde(default)]
+    pub upto: u64,
+}
+
+/// Fix what the next commit takes of these blocks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FreezeUpdates {
+    /// Which blocks of this node.
+    pub blocks: Vec<BlockId>,
+}
+
+/// What was fixed of a block: up to which record, and which ranges.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrozenUpdate {
+    /// The number of the last record.
+    pub upto: u64,
+    /// As in [`PendingUpdate`].
+    pub ranges: Vec<(u64, u64)>,
+}
+
+/// The answer to [`FreezeUpdates`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FrozenUpdates {
+    /// For each block in order; `None` if the log holds nothing of it.
+    pub blocks: Vec<Option<FrozenUpdate>>,
+}
+
+/// Forget the updates of these blocks up to these numbers: their commits are decided.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReleaseUpdates {
+    /// What to forget.
+    pub updates: Vec<UpdatesOf>,
+}
+
+/// Read what a log holds of a part of a block.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct ReadUpdates {
+    /// Of which block; `upto` does not matter.
+    pub of: UpdatesOf,
+    /// First byte of the block.
+    pub offset: u64,
+    /// How many bytes of the block; at most 16 MiB.
+    pub len: u32,
+}
+
+/// The answer to [`ReadUpdates`]: the newest bytes of each logged range within the part, ascending.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdatedBytes {
+    /// Where in the block, and the bytes.
+    pub pieces: Vec<(u64, Bytes)>,
+}
+
+/// Put the next versions of blocks in their places: it is decided that they count.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PromoteBlocks {
+    /// The blocks, with the generations that were decided.
+    pub blocks: Vec<BlockRef>,
+}
+
+/// The blocks as they are now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PromotedBlocks {
+    /// In the order asked for.
+    pub blocks: Vec<HeldBlock>,
+}
