@@ -5,6 +5,7 @@ mod bench;
 mod cluster_model;
 mod code;
 mod compare;
+mod hdfs;
 mod lab;
 mod load;
 mod operate;
@@ -20,6 +21,7 @@ pub use advice::{Advise, Reliability};
 pub use bench::BenchCommand;
 pub use code::CodeCommand;
 pub use compare::{Check, Compare};
+pub use hdfs::{Hdfs, HdfsAgent, HdfsCommand, HdfsCoordinator};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabReplay, LabRun, LabUp};
 pub use load::Load;
 pub use operate::{ConfigCommand, Df, Health, JobsCommand};
@@ -299,6 +301,8 @@ Examples:
   kintsu sim repair --code rs:n=14,k=10 --rate 500Mb/s
   kintsu sim repair --topology docs/examples/lab-racks.toml --code rs:n=9,k=6 --json")]
     Sim(Sim),
+    /// Beside a stock HDFS 3: show, read, verify and repair its erasure-coded files. Nothing in Hadoop is changed.
+    Hdfs(Hdfs),
     /// Demonstrate everything on a real cluster: store, kill nodes, read degraded, recover, compare.
     #[command(after_help = "Example:\n  kintsu demo --file /path/to/a/large/file --dir ./demo-data")]
     Demo(Demo),

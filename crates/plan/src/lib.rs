@@ -25,7 +25,9 @@ pub mod update;
 pub use account::{Account, Comparison, Explanation, MethodTime, NodeLines, PairBytes, explain};
 pub use error::PlanError;
 pub use many::{Assignment, DamagedStripe, Recovery, Schedule, Shares, choose_requestors};
-pub use operation::{Binding, PROBE, copy, encode_offline, encode_online, probe, read, read_by, write_plain};
+pub use operation::{
+    Binding, PROBE, copy, encode_offline, encode_online, probe, read, read_by, settle, write_plain,
+};
 pub use program::{
     BlockBinding, DIGEST_UNKNOWN, Lane, MOST_STEP_BYTES, Peer, Plan, Program, ProgramContext, Proved, RunId,
     RunMode, Window, predicted, slice_bytes,

@@ -9,6 +9,8 @@ mod damage;
 mod destination;
 mod explain;
 mod generate;
+mod hdfs;
+mod hdfs_daemons;
 mod health;
 mod input;
 mod job;
@@ -61,6 +63,10 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir, cli.json),
+        Command::Hdfs(args) => {
+            let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
+            hdfs::run(args, endpoint, cli.json).await
+        }
         Command::Sim(args) => sim::run(args, cli.json).await,
         Command::Lab { command } => crate::lab::run(command, cli.json).await,
         Command::Bench { command: BenchCommand::Load(args) } => {

@@ -190,6 +190,6 @@ pub async fn agent(
     Ok(ExitCode::SUCCESS)
 }
 
-fn ready(as_json: bool, value: serde_json::Value, text: &str) -> anyhow::Result<()> {
+pub fn ready(as_json: bool, value: serde_json::Value, text: &str) -> anyhow::Result<()> {
     if as_json { output::json(&value) } else { output::line(text) }
 }

@@ -22,3 +22,20 @@ pub fn copy(view: &StripeView, block: BlockIndex, to: NodeId) -> Result<Plan, Pl
     }
     Ok(carried(view, [(block, home, to, Sink::Block)]))
 }
+
+/// Reads a block at a node and writes it there once more: for a store that keeps a block aside first, and gives it its
+/// place when it is told to.
+///
+/// # Errors
+/// `Invalid` for a block that is not stored, and for a node that is none.
+pub fn settle(view: &StripeView, block: BlockIndex, at: NodeId) -> Result<Plan, PlanError> {
+    view.check("block to settle", &[block])?;
+    if at.is_client() {
+        return Err(PlanError::Invalid {
+            what: format!("node of {block} of {}", view.id),
+            expected: "a storage node".into(),
+            got: at.to_string(),
+        });
+    }
+    Ok(carried(view, [(block, at, at, Sink::Block)]))
+}

@@ -6,7 +6,7 @@ mod probe;
 mod read;
 mod write;
 
-pub use copy::copy;
+pub use copy::{copy, settle};
 pub use probe::{PROBE, probe};
 pub use read::{read, read_by};
 pub use write::{Binding, encode_offline, encode_online, write_plain};

@@ -1,0 +1,173 @@
+//! Lost blocks are planned together, and rebuilt by the agents along what the plans say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_plan::{
+    DamagedStripe, Plan, ProgramContext, Recovery, Repair, RunId, Schedule, Shares, StripeView, Topology,
+};
+use kintsu_runtime::Conducted;
+use kintsu_wire::message::FaultKind;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::members::{Member, Staged};
+use super::{Event, REST, Shared, scene};
+use crate::handover::{Now, refresh};
+use crate::{Group, HdfsError};
+
+/// The repair of one group.
+struct Job {
+    group: Group,
+    lost: Vec<BlockIndex>,
+    recovery: Recovery,
+    topology: Topology,
+    view: StripeView,
+    members: BTreeMap<NodeId, Member>,
+}
+
+/// Starts repairs of damaged groups that nobody works on, as many as may run at once.
+pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
+    let (members, staged) = (shared.members.alive(), shared.members.staged());
+    let (live, gone, found, room) = {
+        let memory = shared.memory();
+        let room = shared.config.at_once.saturating_sub(memory.busy.len());
+        let missing = |group: &&Group| {
+            let waits = |index: &BlockIndex| !staged.contains_key(&id(group, *index));
+            let rests = memory.failed.get(&group.id).is_some_and(|at| at.elapsed() < REST);
+            !rests && !memory.busy.contains(&group.id) && scene::lost(group, &memory.gone).iter().any(waits)
+        };
+        let mut found: Vec<Group> = memory.groups.values().filter(missing).cloned().collect();
+        let bears = |group: &Group| {
+            let lost = scene::lost(group, &memory.gone).len();
+            (group.policy.code.distance() - 1).saturating_sub(lost)
+        };
+        found.sort_by_key(bears);
+        (memory.live.clone(), memory.gone.clone(), found, room)
+    };
+    let topology = scene::topology(&members, &live, &gone);
+    let (mut window, mut groups) = (Vec::new(), Vec::new());
+    for old in found.into_iter().take(room) {
+        let group = match refresh(&shared.namenode, &old).await {
+            Ok(Now::Same(group)) => *group,
+            Ok(Now::Changed(_)) => {
+                shared.memory().groups.remove(&old.id);
+                continue;
+            }
+            Err(error) => {
+                shared.failed(&old, error).await;
+                return;
+            }
+        };
+        shared.memory().groups.insert(group.id, group.clone());
+        let mut lost = scene::lost(&group, &gone);
+        lost.retain(|index| !staged.contains_key(&id(&group, *index)));
+        if lost.is_empty() {
+            continue;
+        }
+        let mut barred = shared.memory().barred.get(&group.id).cloned().unwrap_or_default();
+        let of_group = staged.values().filter(|staged| staged.held.id.stripe == StripeId(group.id));
+        barred.extend(of_group.map(|staged| staged.node));
+        window.push(scene::damaged(&group, &lost, &members, &topology, &barred));
+        groups.push(group);
+    }
+    let mut recovery = Recovery::new();
+    let method = shared.config.method;
+    let assigned = recovery.window(Schedule::default(), method, &mut Shares::default(), &topology, &window);
+    for ((group, DamagedStripe { view, lost, .. }), assigned) in groups.into_iter().zip(window).zip(assigned)
+    {
+        if let Err(error) = assigned {
+            shared.memory().failed.insert(group.id, Instant::now());
+            shared.failed(&group, error).await;
+            continue;
+        }
+        let (recovery, topology, members) = (recovery.part(view.id), topology.clone(), members.clone());
+        let job = Job { group, lost, recovery, topology, view, members };
+        let shared = shared.clone();
+        shared.memory().busy.insert(job.group.id);
+        work.spawn(async move {
+            let group = job.group.clone();
+            let ran = shared.end.run_until_cancelled(run(&shared, job)).await;
+            shared.memory().busy.remove(&group.id);
+            if let Some(Err(error)) = ran {
+                shared.memory().failed.insert(group.id, Instant::now());
+                shared.failed(&group, error).await;
+            }
+        });
+    }
+}
+
+pub(super) fn id(group: &Group, index: BlockIndex) -> BlockId {
+    BlockId { stripe: StripeId(group.id), index }
+}
+
+/// Rebuilds the lost blocks of a group; each is staged on its requestor.
+async fn run(shared: &Shared, mut job: Job) -> Result<(), HdfsError> {
+    let began = Instant::now();
+    let group = &job.group;
+    let excluded: Vec<_> = shared.memory().unreadable.get(&group.id).into_iter().flatten().copied().collect();
+    let requestors = job.recovery.requestors(&job.view, &job.topology, &job.lost)?;
+    let wanted = Repair { lost: job.lost.clone(), requestors, method: shared.config.method };
+    let planned = job.recovery.assign(&job.view, &job.topology, &wanted, &excluded)?;
+    let ended = conduct(shared, group, &job.view, &job.members, (&planned.plan, &[], &[])).await?;
+    if let Some(fault) = ended.fault {
+        let mut memory = shared.memory();
+        match fault
+            .block
+            .filter(|_| matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale))
+        {
+            Some(block) => _ = memory.unreadable.entry(group.id).or_default().insert(block.index),
+            None if wanted.requestors.contains(&fault.node) => {
+                memory.barred.entry(group.id).or_default().insert(fault.node);
+            }
+            None => {}
+        }
+        return Err(fault.into());
+    }
+    let ms = began.elapsed().as_millis() as u64;
+    for outcome in ended.outcomes {
+        for held in outcome.written {
+            let datanode = job.members.get(&outcome.node).map(|member| member.datanode.clone());
+            let block = group.name(held.id.index);
+            shared.members.stage(Staged { node: outcome.node, held });
+            let datanode = datanode.unwrap_or_default();
+            shared.tell(Event::Staged { block, datanode, ms, helpers: planned.helpers.len() }).await;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a plan on the agents. `what`: the plan, the digests of the blocks by index, the label of what is written.
+///
+/// # Errors
+/// `Plan`; `Unsupported` for a generation stamp that does not fit.
+pub(super) async fn conduct(
+    shared: &Shared,
+    group: &Group,
+    view: &StripeView,
+    members: &BTreeMap<NodeId, Member>,
+    what: (&Plan, &[Option<[u8; 16]>], &[u8]),
+) -> Result<Conducted, HdfsError> {
+    let (plan, expect, label) = what;
+    let generation = u32::try_from(group.generation).map_err(|_| HdfsError::Unsupported {
+        what: format!("generation stamp of {group}"),
+        expected: "below 2^32".into(),
+        got: group.generation.to_string(),
+    })?;
+    let job = getrandom::u64()
+        .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
+    let programs = plan.programs(&ProgramContext {
+        job: RunId(job),
+        view,
+        generation,
+        window: (0, u64::MAX),
+        slice_bytes: 0,
+        expect,
+        label,
+        peers: &|node| members.get(&node).map(|member| member.data),
+        resume_key: 0,
+    })?;
+    let control = |node: NodeId| members.get(&node).map(|member| member.control);
+    Ok(shared.conductor.conduct(programs, &control, None, None, &shared.end).await)
+}

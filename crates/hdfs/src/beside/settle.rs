@@ -1,0 +1,186 @@
+//! Staged blocks are brought into HDFS by the safe way, or dropped.
+//!
+//! Each time the NameNode is asked first. If it lists the index on a DataNode that is not gone, the staged block is not needed. If
+//! it lists it on one that is gone, it does not know yet, and the block waits. Only if it reports the index
+//! missing, and the DataNode beside the staged block has no index of the group, the agent writes the block there; and
+//! it counts when the NameNode lists it. Otherwise it is dropped, and rebuilt beside another DataNode.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_wire::message::{BlockRef, DeleteBlocks};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::members::{Member, Staged};
+use super::rebuild::conduct;
+use super::{Block, Event, Shared, scene};
+use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
+use crate::store::HandOver;
+use crate::token::write_token;
+use crate::{Group, HdfsError};
+
+/// What is to be done with a staged block.
+enum Verdict {
+    /// Nothing yet.
+    Wait,
+    /// It is not needed, or not here: why.
+    Drop(String),
+    /// The NameNode counts it.
+    Counted,
+    /// It was not counted, or not taken: not beside this DataNode again.
+    Elsewhere(String),
+}
+
+/// Starts on the staged blocks of groups that nobody works on.
+pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
+    let members = shared.members.alive();
+    for staged in shared.members.staged().into_values() {
+        let Some(member) = members.get(&staged.node).cloned() else { continue };
+        let group = {
+            let mut memory = shared.memory();
+            let Some(group) = memory.groups.get(&staged.held.id.stripe.0).cloned() else {
+                if memory.scanned {
+                    work.spawn(forgotten(shared.clone(), staged, member));
+                }
+                continue;
+            };
+            if !memory.busy.insert(group.id) {
+                continue;
+            }
+            group
+        };
+        let shared = shared.clone();
+        work.spawn(async move {
+            let done = shared.end.run_until_cancelled(one(&shared, &group, &staged, &member)).await;
+            shared.memory().busy.remove(&group.id);
+            if let Some(Err(error)) = done {
+                shared.failed(&group, error).await;
+            }
+        });
+    }
+}
+
+/// A staged block of a group that no file has any more.
+async fn forgotten(shared: Arc<Shared>, staged: Staged, member: Member) {
+    let (stripe, index) = (staged.held.id.stripe.0, staged.held.id.index.0);
+    let block = Block { path: String::new(), group: stripe as i64, index };
+    match drop_staged(&shared, &staged, &member).await {
+        Ok(()) => shared.tell(Event::Dropped { block, why: "no file has its group any more".into() }).await,
+        Err(error) => shared.failed("a staged block", error).await,
+    }
+}
+
+async fn one(shared: &Shared, group: &Group, staged: &Staged, member: &Member) -> Result<(), HdfsError> {
+    let index = staged.held.id.index;
+    let (why, event) = match judge(shared, group, staged, member).await? {
+        Verdict::Wait => return Ok(()),
+        Verdict::Counted => {
+            let (block, datanode) = (group.name(index), member.datanode.clone());
+            (String::new(), Some(Event::Counted { block, datanode }))
+        }
+        Verdict::Drop(why) => (why, None),
+        Verdict::Elsewhere(why) => {
+            shared.memory().barred.entry(group.id).or_default().insert(staged.node);
+            (why, None)
+        }
+    };
+    drop_staged(shared, staged, member).await?;
+    let block = group.name(index);
+    shared.tell(event.unwrap_or(Event::Dropped { block, why })).await;
+    Ok(())
+}
+
+async fn judge(
+    shared: &Shared,
+    group: &Group,
+    staged: &Staged,
+    member: &Member,
+) -> Result<Verdict, HdfsError> {
+    let index = staged.held.id.index;
+    let now = match refresh(&shared.namenode, group).await? {
+        Now::Same(now) => *now,
+        Now::Changed(change) => return Ok(Verdict::Drop(change)),
+    };
+    shared.memory().groups.insert(now.id, now.clone());
+    if u64::from(staged.held.generation) != now.generation {
+        return Ok(Verdict::Drop("it is of another generation".into()));
+    }
+    let gone = shared.memory().gone.clone();
+    if let Some(holders) = now.holders.get(&index) {
+        let there = holders.iter().map(|holder| scene::address(&holder.datanode));
+        return Ok(match there.into_iter().find(|datanode| !gone.contains_key(datanode)) {
+            Some(datanode) => Verdict::Drop(format!("{datanode} has it")),
+            None => Verdict::Wait,
+        });
+    }
+    let held = now.holders.values().flatten();
+    if held.into_iter().any(|holder| scene::address(&holder.datanode) == member.datanode) {
+        return Ok(Verdict::Elsewhere(format!("{} has another index of the group by now", member.datanode)));
+    }
+    if gone.contains_key(&member.datanode) {
+        return Ok(Verdict::Elsewhere(format!("{} is gone", member.datanode)));
+    }
+    if shared.namenode.safe_mode().await? {
+        return Ok(Verdict::Wait);
+    }
+    hand_over(shared, &now, index, staged, member).await
+}
+
+async fn hand_over(
+    shared: &Shared,
+    group: &Group,
+    index: BlockIndex,
+    staged: &Staged,
+    member: &Member,
+) -> Result<Verdict, HdfsError> {
+    let token = match shared.namenode.block_keys().await? {
+        Some(keys) => Some(write_token(&keys.current, shared.namenode.user(), &group.block(index))?),
+        None => None,
+    };
+    let order = HandOver { pool: group.pool.clone(), datanode: member.datanode.clone(), token };
+    let view = group.view(NodeId::CLIENT, |_| false);
+    let plan = kintsu_plan::settle(&view, index, staged.node)?;
+    let mut expect = vec![None; usize::from(index.0) + 1];
+    expect[usize::from(index.0)] = Some(staged.held.digest);
+    let members = [(staged.node, member.clone())].into();
+    let ended = conduct(shared, group, &view, &members, (&plan, &expect, &order.label())).await?;
+    if let Some(fault) = ended.fault {
+        return Ok(Verdict::Elsewhere(fault.detail));
+    }
+    let deadline = Instant::now() + COUNTED_WITHIN;
+    while Instant::now() < deadline {
+        let Now::Same(now) = refresh(&shared.namenode, group).await? else {
+            return Ok(Verdict::Drop("the group changed while the block was handed over".into()));
+        };
+        let holders = now.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
+        let mut there = holders.iter().map(|holder| scene::address(&holder.datanode));
+        let counted = there.any(|datanode| datanode == member.datanode);
+        if counted {
+            shared.memory().groups.insert(now.id, *now);
+            return Ok(Verdict::Counted);
+        }
+        if let Some(other) = holders.first() {
+            return Ok(Verdict::Drop(format!("{} has it", scene::address(&other.datanode))));
+        }
+        sleep(POLL).await;
+    }
+    let waited: Duration = COUNTED_WITHIN;
+    Ok(Verdict::Elsewhere(format!("the NameNode does not count it after {} s", waited.as_secs())))
+}
+
+/// Has the agent delete the staged block.
+async fn drop_staged(shared: &Shared, staged: &Staged, member: &Member) -> Result<(), HdfsError> {
+    let block = BlockRef { id: staged.held.id, generation: staged.held.generation };
+    let call = DeleteBlocks { blocks: vec![block], ..DeleteBlocks::default() };
+    let unreachable = |error: String| HdfsError::Unreachable {
+        what: "agent",
+        address: member.control.to_string(),
+        error: std::io::Error::other(error),
+    };
+    let mut agent = shared.conductor.agent(member.control).map_err(|e| unreachable(e.to_string()))?;
+    agent.delete(call).await.map_err(|status| unreachable(status.message().to_owned()))?;
+    shared.members.unstage(staged.held.id);
+    Ok(())
+}

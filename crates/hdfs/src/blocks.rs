@@ -1,0 +1,196 @@
+//! The internal blocks of one group as a run finds them: loaded from DataNodes, handed on to a channel.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, Sink, StripeId};
+use kintsu_plan::{BlockBinding, Plan, ProgramContext, RunId, StripeView};
+use kintsu_runtime::{
+    BlockSource, Context, DataPlane, Delivery, Enclosed, Limits, Local, Output, run as run_programs,
+};
+use kintsu_wire::Credentials;
+use kintsu_wire::message::{Fault, FaultKind};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::transfer::BlockReader;
+use crate::{Group, HdfsError, transfer_address};
+
+/// Pieces of blocks that may wait to be taken.
+const WAITING: usize = 16;
+
+/// The internal blocks of a group on their DataNodes. Readers are kept between runs, so that runs over one range after
+/// the other share connections.
+pub struct GroupBlocks {
+    group: Group,
+    idle: Mutex<BTreeMap<BlockIndex, BlockReader>>,
+}
+
+impl GroupBlocks {
+    /// The blocks where `group` says they are.
+    pub fn of(group: Group) -> Arc<Self> {
+        Arc::new(Self { group, idle: Mutex::default() })
+    }
+
+    /// The group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// A source for one internal block. It connects when it is read.
+    ///
+    /// # Errors
+    /// `Missing` for a block that nobody has.
+    pub fn source(self: &Arc<Self>, index: BlockIndex) -> Result<Source, Fault> {
+        let mut source = Source { blocks: self.clone(), index, reader: None, tried: 0, received: 0 };
+        source.reader = self.idle.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
+        if source.reader.is_none() {
+            source.connect()?;
+        }
+        Ok(source)
+    }
+
+    fn fault(&self, kind: FaultKind, index: BlockIndex, detail: String) -> Fault {
+        let block = Some(BlockId { stripe: StripeId(self.group.id), index });
+        Fault { kind, node: NodeId::CLIENT, block, detail }
+    }
+}
+
+/// One internal block. If a DataNode fails and another one has the block too, reading goes on there.
+pub struct Source {
+    blocks: Arc<GroupBlocks>,
+    index: BlockIndex,
+    reader: Option<BlockReader>,
+    /// Holders that were tried.
+    tried: usize,
+    /// Bytes that came from earlier readers.
+    received: u64,
+}
+
+impl Source {
+    /// Takes the next holder.
+    fn connect(&mut self) -> Result<(), Fault> {
+        let (group, index) = (&self.blocks.group, self.index);
+        let holders = group.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
+        let Some(holder) = holders.get(self.tried) else {
+            let detail = format!("{group}: no DataNode has internal block {}", index.0);
+            return Err(self.blocks.fault(FaultKind::Missing, index, detail));
+        };
+        self.tried += 1;
+        let address = transfer_address(&holder.datanode)
+            .map_err(|e| self.blocks.fault(FaultKind::Invalid, index, e.to_string()))?;
+        self.reader = Some(BlockReader::new(address, group.block(index), holder.token.clone()));
+        Ok(())
+    }
+}
+
+impl BlockSource for Source {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        loop {
+            let Some(mut reader) = self.reader.take() else {
+                self.connect()?;
+                continue;
+            };
+            let error = match reader.read_at(offset, buf) {
+                Ok(()) => {
+                    self.reader = Some(reader);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            self.received += reader.received();
+            if self.connect().is_err() {
+                let kind = match &error {
+                    HdfsError::Corrupt { .. } => FaultKind::Corrupt,
+                    HdfsError::Unsupported { .. } => FaultKind::Invalid,
+                    _ => FaultKind::Io,
+                };
+                let detail = format!("{}: {error}", self.blocks.group.path);
+                return Err(self.blocks.fault(kind, self.index, detail));
+            }
+        }
+    }
+
+    fn bytes_read(&self) -> Option<u64> {
+        Some(self.received + self.reader.as_ref().map_or(0, BlockReader::received))
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            self.blocks.idle.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, reader);
+        }
+    }
+}
+
+/// The blocks of one run.
+struct Here {
+    blocks: Arc<GroupBlocks>,
+    deliver: mpsc::Sender<Delivery>,
+}
+
+impl Local for Here {
+    fn open(&self, binding: &BlockBinding) -> Result<Box<dyn BlockSource>, Fault> {
+        Ok(Box::new(self.blocks.source(binding.index)?))
+    }
+
+    fn create(&self, binding: &BlockBinding, sink: Sink, _: u64, _: u64) -> Result<Output, Fault> {
+        match sink {
+            Sink::Client => Ok(Output::Channel(self.deliver.clone())),
+            other => {
+                let detail = format!("persist: expected the client as sink beside an HDFS, got {other:?}");
+                Err(self.blocks.fault(FaultKind::Invalid, binding.index, detail))
+            }
+        }
+    }
+}
+
+/// Runs a plan whose nodes are all this process. `take` gets what it persists, on a thread that may block; its
+/// result is returned. `window` is the range of bytes of every block.
+///
+/// # Errors
+/// `Run` for what failed, with the internal block at fault; those of `take`; `Plan`.
+pub(crate) async fn run<T: Send + 'static>(
+    plan: &Plan,
+    view: &StripeView,
+    blocks: &Arc<GroupBlocks>,
+    window: (u64, u64),
+    take: impl FnOnce(mpsc::Receiver<Delivery>) -> Result<T, HdfsError> + Send + 'static,
+) -> Result<T, HdfsError> {
+    let job = getrandom::u64()
+        .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
+    let programs = plan.programs(&ProgramContext {
+        job: RunId(job),
+        view,
+        generation: 0,
+        window,
+        slice_bytes: 0,
+        expect: &[],
+        label: &[],
+        peers: &|_| None,
+        resume_key: 0,
+    })?;
+    let (deliver, deliveries) = mpsc::channel(WAITING);
+    let taking = tokio::task::spawn_blocking(move || take(deliveries));
+    let context = Context {
+        plane: DataPlane::client(Credentials::default()),
+        local: Arc::new(Here { blocks: blocks.clone(), deliver }),
+        limits: Limits::default(),
+        progress: None,
+        cancel: CancellationToken::new(),
+        sent: None,
+        carried: Arc::default(),
+        received: Arc::default(),
+        enclosed: Enclosed::default(),
+    };
+    // The run owns the channel's sender, so the taker ends with the run.
+    let outcome = run_programs(&programs, context).await;
+    let taken = taking.await.map_err(|e| HdfsError::io("taking the bytes of a run", e.into()))?;
+    match (outcome.fault, taken) {
+        // A taker that failed has closed the channel, which then ended the run.
+        (_, Err(error)) => Err(error),
+        (Some(fault), Ok(_)) => Err(fault.into()),
+        (None, Ok(taken)) => Ok(taken),
+    }
+}

@@ -1,0 +1,251 @@
+//! A block group of HDFS as a stripe: code, layout, and which DataNode has which internal block.
+//!
+//! The layout is that of Kintsu's striped objects: cell c of a group goes to data block c mod k; the last cells are cut,
+//! blocks without a byte do not exist, a parity block is as long as block 0. The internal block with index i has the
+//! id of its group plus i.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_plan::{Layout, LayoutKind, StripeView};
+
+use crate::proto::names::{DatanodeInfo, ExtendedBlock, FileStatus, LocatedBlock, LocatedBlocks, Token};
+use crate::{EcPolicy, HdfsError};
+
+/// Where one internal block is.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    /// The DataNode.
+    pub datanode: DatanodeInfo,
+    /// What permits reading it there; `None` where tokens are off.
+    pub token: Option<Token>,
+}
+
+/// One block group.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// The path of its file.
+    pub path: String,
+    /// The inode of its file, which stays the same when the file is renamed; 0 if not known.
+    pub file_id: u64,
+    /// Its code.
+    pub policy: EcPolicy,
+    /// The block pool.
+    pub pool: String,
+    /// Its id: that of the internal block with index 0.
+    pub id: u64,
+    /// The generation stamp of its internal blocks.
+    pub generation: u64,
+    /// Offset of its first byte in the file.
+    pub offset: u64,
+    /// How its bytes lie in its internal blocks.
+    pub layout: Layout,
+    /// Who has each internal block; an index without an entry is missing, or has no bytes.
+    pub holders: BTreeMap<BlockIndex, Vec<Holder>>,
+}
+
+impl Group {
+    /// The complete groups of a file. A last group that is still being written is left out.
+    ///
+    /// # Errors
+    /// `Unsupported` for replicated or encrypted files and unknown policies, `Protocol` for groups that cannot be.
+    pub fn of(path: &str, status: &FileStatus, blocks: &LocatedBlocks) -> Result<Vec<Self>, HdfsError> {
+        let unsupported = |expected: &str, got: &str| {
+            let (expected, got) = (expected.into(), got.into());
+            Err(HdfsError::Unsupported { what: path.to_owned(), expected, got })
+        };
+        let Some(policy) = blocks.policy.as_ref().or(status.policy.as_ref()) else {
+            return unsupported("an erasure-coded file", "a replicated one");
+        };
+        if blocks.encryption.is_some() {
+            return unsupported("a file outside encryption zones", "an encrypted one");
+        }
+        let policy = EcPolicy::of(policy)?;
+        let mut whole = &blocks.blocks[..];
+        if blocks.under_construction && !blocks.last_complete {
+            whole = &whole[..whole.len().saturating_sub(1)];
+        }
+        let file_id = status.file_id.unwrap_or(0);
+        let block_bytes = status.block_bytes.unwrap_or(0);
+        whole.iter().map(|block| Self::one(path, file_id, block_bytes, &policy, block)).collect()
+    }
+
+    fn one(
+        path: &str,
+        file_id: u64,
+        block_bytes: u64,
+        policy: &EcPolicy,
+        located: &LocatedBlock,
+    ) -> Result<Self, HdfsError> {
+        let strange = |expected: &str, got: String| HdfsError::Protocol {
+            address: format!("{path}, group {}", located.block.id as i64),
+            expected: expected.to_owned(),
+            got,
+            advice: "is this NameNode of Hadoop 3?",
+        };
+        let indices = located.indices.as_deref().unwrap_or_default();
+        if indices.len() != located.locations.len() {
+            let got = format!("{} for {} locations", indices.len(), located.locations.len());
+            return Err(strange("an index for each location", got));
+        }
+        let n = policy.code.n();
+        let mut holders: BTreeMap<BlockIndex, Vec<Holder>> = BTreeMap::new();
+        for (i, (&index, datanode)) in indices.iter().zip(&located.locations).enumerate() {
+            if usize::from(index) >= n {
+                return Err(strange(&format!("indices below {n}"), index.to_string()));
+            }
+            let token = located.tokens.get(i).filter(|token| !token.identifier.is_empty()).cloned();
+            holders.entry(BlockIndex(index)).or_default().push(Holder { datanode: datanode.clone(), token });
+        }
+        let data_bytes = located.block.bytes.unwrap_or(0);
+        if data_bytes > block_bytes.saturating_mul(policy.code.k() as u64) {
+            let expected = format!("at most {} blocks of {block_bytes} bytes of data", policy.code.k());
+            return Err(strange(&expected, data_bytes.to_string()));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            file_id,
+            policy: policy.clone(),
+            pool: located.block.pool.clone(),
+            id: located.block.id,
+            generation: located.block.generation,
+            offset: located.offset,
+            layout: Layout {
+                kind: LayoutKind::Striped,
+                block_bytes,
+                cell_bytes: policy.cell_bytes,
+                w: 1,
+                data_bytes,
+            },
+            holders,
+        })
+    }
+
+    /// Length of an internal block in bytes; 0 for one that does not exist.
+    pub fn block_bytes(&self, index: BlockIndex) -> u64 {
+        self.layout.block_len(self.policy.code.k(), index)
+    }
+
+    /// All indices of internal blocks that should exist.
+    pub fn expected(&self) -> impl Iterator<Item = BlockIndex> + '_ {
+        let all = (0..self.policy.code.n()).map(|i| BlockIndex(i as u8));
+        all.filter(|index| self.block_bytes(*index) > 0)
+    }
+
+    /// The indices that should exist and that no DataNode has, as far as the NameNode knows.
+    pub fn missing(&self) -> Vec<BlockIndex> {
+        self.expected().filter(|index| !self.holders.contains_key(index)).collect()
+    }
+
+    /// How many more internal blocks may be lost before bytes are; `None` if they are already.
+    pub fn spare(&self) -> Option<usize> {
+        let missing = self.missing();
+        if !self.policy.code.recoverable(&missing) {
+            return None;
+        }
+        Some((self.policy.code.distance() - 1).saturating_sub(missing.len()))
+    }
+
+    /// An internal block as messages name it.
+    pub fn block(&self, index: BlockIndex) -> ExtendedBlock {
+        ExtendedBlock {
+            pool: self.pool.clone(),
+            id: self.id.wrapping_add(u64::from(index.0)),
+            generation: self.generation,
+            bytes: Some(self.block_bytes(index)),
+        }
+    }
+
+    /// The group as planners see it, with all blocks that `usable` admits within reach of `node`.
+    pub fn view(&self, node: NodeId, usable: impl Fn(BlockIndex) -> bool) -> StripeView {
+        let has = |index: BlockIndex| self.holders.contains_key(&index) && usable(index);
+        let homes = (0..self.policy.code.n()).map(|i| has(BlockIndex(i as u8)).then_some(node)).collect();
+        StripeView { id: StripeId(self.id), code: self.policy.code.clone(), layout: self.layout, homes }
+    }
+
+    /// Where its file can be found under any name.
+    pub fn inode_path(&self) -> String {
+        match self.file_id {
+            0 => self.path.clone(),
+            id => format!("/.reserved/.inodes/{id}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, group {}", self.path, self.id as i64)
+    }
+}
+
+/// The id in HDFS of an internal block: that of its group, which is the stripe, plus its index.
+pub fn block_id(id: BlockId) -> i64 {
+    id.stripe.0.wrapping_add(u64::from(id.index.0)) as i64
+}
+
+/// The address of a DataNode's transfers.
+///
+/// # Errors
+/// `Unsupported` for an address that is not one.
+pub fn transfer_address(datanode: &DatanodeInfo) -> Result<SocketAddr, HdfsError> {
+    let id = &datanode.id;
+    let parsed = id.ip.parse().ok().zip(u16::try_from(id.transfer_port).ok());
+    parsed.map(|(ip, port)| SocketAddr::new(ip, port)).ok_or_else(|| HdfsError::Unsupported {
+        what: format!("address of DataNode {}", id.host),
+        expected: "an IP address and a port".into(),
+        got: format!("{}:{}", id.ip, id.transfer_port),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::names::Policy;
+
+    fn located(bytes: u64, indices: &[u8]) -> LocatedBlock {
+        let block =
+            ExtendedBlock { pool: "BP".into(), id: -16i64 as u64, generation: 1001, bytes: Some(bytes) };
+        LocatedBlock {
+            block,
+            locations: vec![DatanodeInfo::default(); indices.len()],
+            indices: Some(indices.to_vec()),
+            ..LocatedBlock::default()
+        }
+    }
+
+    fn group(bytes: u64, indices: &[u8]) -> Result<Group, HdfsError> {
+        let policy = Policy { id: 2, ..Policy::default() };
+        let status = FileStatus { block_bytes: Some(4 << 20), ..FileStatus::default() };
+        let blocks = LocatedBlocks {
+            blocks: vec![located(bytes, indices)],
+            policy: Some(policy),
+            ..LocatedBlocks::default()
+        };
+        Ok(Group::of("/f", &status, &blocks)?.remove(0))
+    }
+
+    #[test]
+    fn a_short_group_has_no_blocks_without_bytes_and_they_are_not_missing() {
+        // One cell and a half of RS-3-2: blocks 0 and 1, parities 3 and 4.
+        let group = group(3 << 19, &[0, 3]).unwrap();
+        let lens: Vec<_> = (0..5).map(|i| group.block_bytes(BlockIndex(i))).collect();
+        assert_eq!(lens, [1 << 20, 1 << 19, 0, 1 << 20, 1 << 20]);
+        assert_eq!(group.missing(), [BlockIndex(1), BlockIndex(4)]);
+        assert_eq!(group.spare(), Some(0));
+        assert_eq!(group.block(BlockIndex(4)).id as i64, -12);
+        assert_eq!(self::group(3 << 19, &[4]).unwrap().spare(), None);
+    }
+
+    #[test]
+    fn groups_that_cannot_be_are_refused() {
+        assert!(group(13 << 20, &[]).unwrap_err().to_string().contains("at most 3 blocks"));
+        assert!(group(1, &[5]).unwrap_err().to_string().contains("indices below 5"));
+        let mut odd = located(1, &[0]);
+        odd.locations.clear();
+        let policy = EcPolicy::of(&Policy { id: 2, ..Policy::default() }).unwrap();
+        assert!(Group::one("/f", 0, 1 << 20, &policy, &odd).unwrap_err().to_string().contains("1 for 0"));
+        let replicated = Group::of("/f", &FileStatus::default(), &LocatedBlocks::default());
+        assert!(replicated.unwrap_err().to_string().contains("replicated"));
+    }
+}

@@ -1,0 +1,245 @@
+//! Bringing a rebuilt internal block into HDFS by the safe way.
+//!
+//! Before each try the NameNode is asked again. The block is written only if its file and group are as they were, the
+//! NameNode reports the index missing and is not in safe mode; only to a live DataNode in service without any index of
+//! the group; and it counts only when the NameNode lists it. Otherwise another DataNode is tried.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kintsu_dag::BlockIndex;
+use tokio::time::{Instant, sleep};
+
+use crate::proto::names::DatanodeInfo;
+use crate::status::{SILENT_MS, name};
+use crate::token::write_token;
+use crate::transfer::BlockWriter;
+use crate::{Group, HdfsError, NameNode, transfer_address};
+
+/// How long the NameNode may take to list a block. DataNodes report a new block with the next heartbeat or earlier.
+pub(crate) const COUNTED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Pause between two questions to the NameNode.
+pub(crate) const POLL: Duration = Duration::from_millis(200);
+
+/// DataNodes that are tried for one block.
+const MOST_TRIES: usize = 4;
+
+/// Bytes of a rebuilt block that are read at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What became of a rebuilt block.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub enum HandedOver {
+    /// The NameNode lists it on this DataNode.
+    To(String),
+    /// The NameNode lists the index on another DataNode by now: somebody else was first, or the lost one came back.
+    NotNeeded(String),
+}
+
+/// Where a group is now.
+pub(crate) enum Now {
+    /// As before, perhaps with other holders.
+    Same(Box<Group>),
+    /// Its file is gone, or is another one: why.
+    Changed(String),
+}
+
+/// Asks for the present state of a group.
+///
+/// # Errors
+/// Those of calls.
+pub(crate) async fn refresh(namenode: &NameNode, group: &Group) -> Result<Now, HdfsError> {
+    let path = group.inode_path();
+    let gone = || Ok(Now::Changed("its file was deleted".into()));
+    let status = match namenode.file(&path).await {
+        Ok(Some(status)) => status,
+        Ok(None) | Err(HdfsError::NotFound(_)) => return gone(),
+        Err(error) => return Err(error),
+    };
+    let located = match namenode.locations(&path).await {
+        Ok(located) => located,
+        Err(HdfsError::NotFound(_)) => return gone(),
+        Err(error) => return Err(error),
+    };
+    let groups = Group::of(&group.path, &status, &located)?;
+    let Some(now) = groups.into_iter().find(|now| now.id == group.id) else {
+        return Ok(Now::Changed("its file no longer has this group, or is writing it".into()));
+    };
+    let told = |g: &Group| format!("generation {} and {} bytes", g.generation, g.layout.data_bytes);
+    if (now.generation, now.layout, &now.pool) != (group.generation, group.layout, &group.pool) {
+        return Ok(Now::Changed(format!("it had {}, now {}", told(group), told(&now))));
+    }
+    Ok(Now::Same(Box::new(now)))
+}
+
+/// Brings the block into HDFS; its bytes are in `file`.
+///
+/// # Errors
+/// `Changed` when the group is not the same any more; `NotHandedOver` when no DataNode took it, or in safe mode;
+/// `Denied` for users who may not list DataNodes; those of calls.
+pub(crate) async fn hand_over(
+    namenode: &NameNode,
+    group: &Group,
+    index: BlockIndex,
+    file: &std::fs::File,
+) -> Result<HandedOver, HdfsError> {
+    let what = format!("{group}, internal block {}", index.0);
+    let (mut tried, mut failures) = (BTreeSet::new(), Vec::new());
+    while failures.len() < MOST_TRIES {
+        if namenode.safe_mode().await? {
+            let message = "the NameNode is in safe mode; nothing was written".to_owned();
+            return Err(HdfsError::NotHandedOver { what, message });
+        }
+        let now = match refresh(namenode, group).await? {
+            Now::Same(now) => now,
+            Now::Changed(change) => return Err(HdfsError::Changed { what, change }),
+        };
+        if let Some(holder) = now.holders.get(&index).and_then(|holders| holders.first()) {
+            return Ok(HandedOver::NotNeeded(name(&holder.datanode)));
+        }
+        let live = namenode.live_datanodes().await?;
+        let Some(target) = target(&now, &live, &tried) else {
+            failures.push("no further DataNode in service has room and no index of the group".into());
+            break;
+        };
+        tried.insert(target.id.uuid.clone());
+        let target_name = name(&target);
+        let done = match write(namenode, &now, index, &target, file).await {
+            Ok(()) => counted(namenode, group, index, &target).await?,
+            Err(error) => Err(error.to_string()),
+        };
+        match done {
+            Ok(done) => return Ok(done),
+            Err(why) => {
+                tracing::warn!("{what}: {target_name}: {why}");
+                failures.push(format!("{target_name}: {why}"));
+            }
+        }
+    }
+    Err(HdfsError::NotHandedOver { what, message: failures.join("; ") })
+}
+
+/// The DataNode to write to: in service, heard lately, with room, without an index of the group, not tried; of these
+/// one in a rack with the fewest blocks of the group, then the one with most room.
+pub(crate) fn target(group: &Group, live: &[DatanodeInfo], tried: &BTreeSet<String>) -> Option<DatanodeInfo> {
+    let holders = || group.holders.values().flatten().map(|holder| &holder.datanode);
+    let held: BTreeSet<&str> = holders().map(|node| node.id.uuid.as_str()).collect();
+    let mut crowd: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in holders() {
+        *crowd.entry(node.location.as_deref().unwrap_or_default()).or_default() += 1;
+    }
+    let newest = live.iter().filter_map(|node| node.last_update).max().unwrap_or(0);
+    // A block as long as any of the group; HDFS itself wants some blocks' room.
+    let room = group.block_bytes(BlockIndex(0)).saturating_mul(2);
+    let fits = |node: &&DatanodeInfo| {
+        node.admin_state.unwrap_or(0) == 0
+            && newest - node.last_update.unwrap_or(0) < SILENT_MS
+            && node.remaining.unwrap_or(0) >= room
+            && !held.contains(node.id.uuid.as_str())
+            && !tried.contains(&node.id.uuid)
+    };
+    let order = |node: &&DatanodeInfo| {
+        let rack = node.location.as_deref().unwrap_or_default();
+        (crowd.get(rack).copied().unwrap_or(0), u64::MAX - node.remaining.unwrap_or(0))
+    };
+    live.iter().filter(fits).min_by_key(order).cloned()
+}
+
+async fn write(
+    namenode: &NameNode,
+    group: &Group,
+    index: BlockIndex,
+    target: &DatanodeInfo,
+    file: &std::fs::File,
+) -> Result<(), HdfsError> {
+    let (address, block) = (transfer_address(target)?, group.block(index));
+    let token = match namenode.block_keys().await? {
+        Some(keys) => Some(write_token(&keys.current, namenode.user(), &block)?),
+        None => None,
+    };
+    let file = file.try_clone().map_err(|e| HdfsError::io("the rebuilt block", e))?;
+    let writing = tokio::task::spawn_blocking(move || {
+        use std::os::unix::fs::FileExt as _;
+        let (mut writer, mut piece) =
+            (BlockWriter::begin(address, &block, token.as_ref())?, vec![0; PIECE_BYTES]);
+        let (mut offset, len) = (0, block.bytes.unwrap_or(0));
+        while offset < len {
+            let some = (len - offset).min(PIECE_BYTES as u64) as usize;
+            let read = file.read_exact_at(&mut piece[..some], offset);
+            read.map_err(|e| HdfsError::io("reading the rebuilt block", e))?;
+            writer.write(&piece[..some])?;
+            offset += some as u64;
+        }
+        writer.finish()
+    });
+    writing.await.map_err(|e| HdfsError::io("writing to a DataNode", e.into()))?
+}
+
+/// Waits until the NameNode lists the index; the inner error says what it lists instead.
+async fn counted(
+    namenode: &NameNode,
+    group: &Group,
+    index: BlockIndex,
+    target: &DatanodeInfo,
+) -> Result<Result<HandedOver, String>, HdfsError> {
+    let deadline = Instant::now() + COUNTED_WITHIN;
+    loop {
+        let Now::Same(now) = refresh(namenode, group).await? else {
+            return Ok(Err("the group changed while the block was handed over".into()));
+        };
+        let holders = now.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
+        if holders.iter().any(|holder| holder.datanode.id.uuid == target.id.uuid) {
+            return Ok(Ok(HandedOver::To(name(target))));
+        }
+        if let Some(other) = holders.first() {
+            return Ok(Ok(HandedOver::NotNeeded(name(&other.datanode))));
+        }
+        if Instant::now() > deadline {
+            let waited = COUNTED_WITHIN.as_secs();
+            return Ok(Err(format!(
+                "it took the block, but the NameNode does not count it after {waited} s"
+            )));
+        }
+        sleep(POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::names::{DatanodeId, ExtendedBlock, FileStatus, LocatedBlock, LocatedBlocks, Policy};
+
+    fn datanode(number: u32, rack: &str, remaining: u64) -> DatanodeInfo {
+        let id = DatanodeId { uuid: format!("u{number}"), transfer_port: number, ..DatanodeId::default() };
+        let (location, last_update) = (Some(rack.to_owned()), Some(100_000));
+        DatanodeInfo { id, location, last_update, remaining: Some(remaining), ..DatanodeInfo::default() }
+    }
+
+    #[test]
+    fn a_target_is_in_service_heard_of_has_room_and_no_index_of_the_group() {
+        let block = ExtendedBlock { id: -16i64 as u64, bytes: Some(3 << 20), ..ExtendedBlock::default() };
+        let locations = vec![datanode(1, "/a", 1 << 30), datanode(2, "/a", 1 << 30)];
+        let located = LocatedBlock { block, locations, indices: Some(vec![0, 1]), ..LocatedBlock::default() };
+        let policy = Some(Policy { id: 2, ..Policy::default() });
+        let status = FileStatus { block_bytes: Some(1 << 20), ..FileStatus::default() };
+        let blocks = LocatedBlocks { blocks: vec![located], policy, ..LocatedBlocks::default() };
+        let group = Group::of("/f", &status, &blocks).unwrap().remove(0);
+
+        let mut live =
+            vec![datanode(1, "/a", 1 << 40), datanode(3, "/a", 1 << 30), datanode(4, "/b", 1 << 29)];
+        let chosen = |live: &[DatanodeInfo], tried: &[&str]| {
+            let tried = tried.iter().map(|uuid| (*uuid).to_owned()).collect();
+            target(&group, live, &tried).map(|node| node.id.transfer_port)
+        };
+        assert_eq!(chosen(&live, &[]), Some(4), "the emptier rack");
+        assert_eq!(chosen(&live, &["u4"]), Some(3));
+        live[2].admin_state = Some(1);
+        assert_eq!(chosen(&live, &[]), Some(3), "not a decommissioning one");
+        live[1].last_update = Some(100_000 - SILENT_MS);
+        assert_eq!(chosen(&live, &[]), None, "not a silent one, and never one that has an index");
+        live[1].last_update = Some(100_000);
+        live[1].remaining = Some((2 << 20) - 1);
+        assert_eq!(chosen(&live, &[]), None, "not a full one");
+    }
+}

@@ -1,0 +1,48 @@
+//! Beside a stock HDFS 3: its erasure-coded block groups as stripes of Kintsu.
+//!
+//! From the wire up: [`proto`] (messages), `rpc` and [`NameNode`] (calls), [`transfer`] (blocks from and to DataNodes),
+//! [`EcPolicy`] and [`Group`] (a block group as a stripe), [`GroupBlocks`] (its blocks as a run loads them); then what
+//! users do: [`status`], [`get()`], [`verify`], [`repair`].
+//!
+//! What it is not: it changes nothing in Hadoop, and it has no metadata of its own: what is lost and where blocks are
+//! is asked from the NameNode each time. It moves and combines bytes only as proved plans in the one runtime.
+//!
+//! Invariants: no byte of a DataNode is used whose checksum was not compared; no block is handed over unless the NameNode
+//! reports its index missing, and never to a DataNode that has another index of the group.
+//!
+//! Source: Apache Hadoop 3.4.3, observed from outside.
+
+pub mod beside;
+mod blocks;
+mod error;
+mod get;
+mod group;
+mod handover;
+mod namenode;
+mod parity;
+mod policy;
+#[allow(missing_docs, reason = "fields mean what HDFS's own messages say")]
+pub mod proto;
+mod repair;
+mod replica;
+mod rpc;
+mod status;
+mod store;
+mod token;
+pub mod transfer;
+mod verify;
+mod walk;
+
+pub use blocks::{GroupBlocks, Source};
+pub use error::HdfsError;
+pub use get::{Got, file_bytes, get};
+pub use group::{Group, Holder, block_id, transfer_address};
+pub use handover::HandedOver;
+pub use namenode::NameNode;
+pub use policy::EcPolicy;
+pub use repair::{Repaired, RepairedBlock, repair};
+pub use replica::Replica;
+pub use status::{AtRisk, SILENT_MS, Status, status};
+pub use store::{DatanodeStore, HandOver};
+pub use verify::{BadGroup, Verified, verify};
+pub use walk::Walk;

@@ -1,0 +1,247 @@
+//! Internal blocks in a DataNode's own directories: a file with the bytes, and beside it a `.meta` file with their checksums.
+//!
+//! `<directory>/current/<pool>/current/finalized/subdirA/subdirB/blk_<id>` with A and B from bits 16 to 20 and 8 to 12 of the id;
+//! `blk_<id>_<generation stamp>.meta`: version 1 (2 bytes), kind of checksum (1), bytes under one checksum (4), then the
+//! checksums, all big-endian. Directories are only read.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use kintsu_dag::BlockId;
+use kintsu_store::{BlockMeta, BlockRead, Digest, Generation, StoreError};
+
+use crate::proto::transfer::Checksum;
+use crate::transfer::{check, supported};
+use crate::{HdfsError, block_id};
+
+/// Bytes before the checksums of a `.meta` file.
+const META_HEAD: u64 = 7;
+
+/// The version of `.meta` files.
+const META_VERSION: u16 = 1;
+
+/// An internal block open for reading. Every unit is compared with its checksum. Memory: the units of one call.
+pub struct Replica {
+    meta: BlockMeta,
+    data: File,
+    sums: File,
+    read: u64,
+}
+
+impl Replica {
+    /// The block in one of these directories.
+    ///
+    /// # Errors
+    /// `NotFound`; `Stale` for another generation stamp; `Corrupt` for a `.meta` file that is none or has another kind of
+    /// checksums; `Io`.
+    pub fn open(directories: &[PathBuf], id: BlockId, generation: Generation) -> Result<Self, StoreError> {
+        let Some((data, sums, stamp)) = find(directories, id)? else {
+            return Err(StoreError::NotFound { id });
+        };
+        if stamp != u64::from(generation.0) {
+            let got = Generation(u32::try_from(stamp).unwrap_or(u32::MAX));
+            return Err(StoreError::Stale { id, expected: generation, got });
+        }
+        let (data, sums) = (open(&data)?, open(&sums)?);
+        let mut head = [0; META_HEAD as usize];
+        let corrupt = |what, expected: &str, got: String| StoreError::Corrupt {
+            id,
+            what,
+            unit: None,
+            expected: expected.into(),
+            got,
+        };
+        sums.read_exact_at(&mut head, 0)
+            .map_err(|e| corrupt("its .meta file", "7 bytes or more", e.to_string()))?;
+        let version = u16::from_be_bytes([head[0], head[1]]);
+        let sum = Checksum {
+            kind: head[2].into(),
+            unit_bytes: u32::from_be_bytes([head[3], head[4], head[5], head[6]]),
+        };
+        let what = || format!("block {}", block_id(id));
+        if version != META_VERSION {
+            return Err(corrupt("the version of its .meta file", "1", version.to_string()));
+        }
+        let unit = supported(&what, &sum)
+            .map_err(|e| corrupt("the checksums of its .meta file", "CRC32C", e.to_string()))?;
+        let len = data.metadata().map_err(|e| corrupt("its length", "a file", e.to_string()))?.len();
+        // The digest of Kintsu's own blocks is not known here: all zeros are compared with nothing.
+        let meta = BlockMeta { id, generation, len, unit_bytes: unit as u32, digest: Digest([0; 16]) };
+        Ok(Self { meta, data, sums, read: 0 })
+    }
+}
+
+impl BlockRead for Replica {
+    fn meta(&self) -> &BlockMeta {
+        &self.meta
+    }
+
+    fn label(&self) -> &[u8] {
+        &[]
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        let BlockMeta { id, len, unit_bytes, .. } = self.meta;
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > len {
+            let (expected, got) = (format!("at most {len}"), end.to_string());
+            return Err(StoreError::Invalid { what: "end of a read", expected, got });
+        }
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let unit = u64::from(unit_bytes);
+        let (from, to) = (offset / unit * unit, end.next_multiple_of(unit).min(len));
+        let units = (to - from).div_ceil(unit);
+        let (mut bytes, mut sums) = (vec![0; (to - from) as usize], vec![0; units as usize * 4]);
+        let failed = |e: std::io::Error| StoreError::Corrupt {
+            id,
+            what: "its file",
+            unit: Some(from / unit),
+            expected: "bytes that can be read".into(),
+            got: e.to_string(),
+        };
+        self.data.read_exact_at(&mut bytes, from).map_err(failed)?;
+        self.sums.read_exact_at(&mut sums, META_HEAD + from / unit * 4).map_err(failed)?;
+        self.read += to - from;
+        let what = || format!("block {}", block_id(id));
+        match check(&what, from, &bytes, &sums, unit_bytes as usize) {
+            Ok(()) => {}
+            Err(HdfsError::Corrupt { at, expected, got, .. }) => {
+                return Err(StoreError::Corrupt {
+                    id,
+                    what: "checksum",
+                    unit: Some(at / unit),
+                    expected: format!("{expected:08x}"),
+                    got: format!("{got:08x}"),
+                });
+            }
+            Err(other) => return Err(failed(std::io::Error::other(other.to_string()))),
+        }
+        let at = (offset - from) as usize;
+        buf.copy_from_slice(&bytes[at..at + buf.len()]);
+        Ok(())
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.read
+    }
+}
+
+/// The files of a block, and its generation stamp.
+fn find(directories: &[PathBuf], id: BlockId) -> Result<Option<(PathBuf, PathBuf, u64)>, StoreError> {
+    let id = block_id(id);
+    let name = format!("blk_{id}");
+    for directory in directories {
+        let current = directory.join("current");
+        for pool in listed(&current)? {
+            let finalized = pool.join("current/finalized");
+            let folder = finalized
+                .join(format!("subdir{}", (id >> 16) & 0x1f))
+                .join(format!("subdir{}", (id >> 8) & 0x1f));
+            let data = folder.join(&name);
+            if !data.is_file() {
+                continue;
+            }
+            let stamp = |path: &Path| -> Option<u64> {
+                let rest = path.file_name()?.to_str()?.strip_prefix(&name)?.strip_prefix('_')?;
+                rest.strip_suffix(".meta")?.parse().ok()
+            };
+            let found = listed(&folder)?.into_iter().find_map(|path| Some((stamp(&path)?, path)));
+            if let Some((stamp, sums)) = found {
+                return Ok(Some((data, sums, stamp)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What is in a folder; nothing if there is none.
+fn listed(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(folder, &error)),
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+fn open(path: &Path) -> Result<File, StoreError> {
+    File::open(path).map_err(|error| unreadable(path, &error))
+}
+
+/// The user may not read what the DataNode wrote, or its disk fails.
+pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::Invalid {
+        what: "directory of the DataNode",
+        expected: format!("{} to be readable; run the agent as the DataNode's user", path.display()),
+        got: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::UNIT_BYTES;
+    use kintsu_dag::{BlockIndex, StripeId};
+
+    const ID: BlockId =
+        BlockId { stripe: StripeId(-9_223_372_036_854_775_792i64 as u64), index: BlockIndex(3) };
+
+    /// Writes the block as a DataNode does.
+    fn written(bytes: &[u8], head: &[u8]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("current/BP-1/current/finalized/subdir0/subdir0");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("blk_-9223372036854775789"), bytes).unwrap();
+        let sums = bytes.chunks(UNIT_BYTES).flat_map(|unit| crc_fast::crc32_iscsi(unit).to_be_bytes());
+        let meta: Vec<u8> = head.iter().copied().chain(sums).collect();
+        std::fs::write(folder.join("blk_-9223372036854775789_1001.meta"), meta).unwrap();
+        dir
+    }
+
+    const CRC32C_OF_512: [u8; 7] = [0, 1, 2, 0, 0, 2, 0];
+
+    #[test]
+    fn every_range_is_read_and_a_flipped_bit_is_found() {
+        let bytes: Vec<u8> = (0..1300u32).map(|i| (i * 7) as u8).collect();
+        let dir = written(&bytes, &CRC32C_OF_512);
+        let directories = [dir.path().to_owned()];
+        let mut replica = Replica::open(&directories, ID, Generation(1001)).unwrap();
+        assert_eq!(replica.meta().len, 1300);
+        for (from, to) in [(0, 1300), (511, 513), (1299, 1300), (600, 600), (512, 1024)] {
+            let mut got = vec![0; to - from];
+            replica.read_at(from as u64, &mut got).unwrap();
+            assert_eq!(got, bytes[from..to]);
+        }
+        assert!(replica.read_at(1299, &mut [0; 2]).is_err());
+
+        let mut rotten = bytes.clone();
+        rotten[700] ^= 1;
+        std::fs::write(find(&directories, ID).unwrap().unwrap().0, rotten).unwrap();
+        let mut replica = Replica::open(&directories, ID, Generation(1001)).unwrap();
+        replica.read_at(0, &mut [0; 512]).unwrap();
+        assert!(replica.read_at(1000, &mut [0; 1]).unwrap_err().is_rot());
+    }
+
+    #[test]
+    fn what_is_not_the_block_is_refused() {
+        let dir = written(&[1; 10], &CRC32C_OF_512);
+        let directories = [dir.path().to_owned()];
+        let stale = Replica::open(&directories, ID, Generation(1002)).err().unwrap();
+        assert!(matches!(stale, StoreError::Stale { got: Generation(1001), .. }), "{stale}");
+        let other = BlockId { index: BlockIndex(4), ..ID };
+        assert!(matches!(
+            Replica::open(&directories, other, Generation(1001)),
+            Err(StoreError::NotFound { .. })
+        ));
+        for head in [[0, 2, 2, 0, 0, 2, 0], [0, 1, 1, 0, 0, 2, 0], [0, 1, 2, 0, 0, 0, 0]] {
+            let dir = written(&[1; 10], &head);
+            assert!(Replica::open(&[dir.path().to_owned()], ID, Generation(1001)).is_err(), "{head:?}");
+        }
+        let none = Replica::open(&[dir.path().join("none")], ID, Generation(1001));
+        assert!(matches!(none, Err(StoreError::NotFound { .. })));
+    }
+}

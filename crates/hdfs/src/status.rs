@@ -1,0 +1,133 @@
+//! What is at risk: groups with missing internal blocks, and groups with blocks on DataNodes that have gone silent.
+//!
+//! Everything comes from listings, so whoever may read the files may ask. Silence is measured on the NameNode's own
+//! clock: how much older the last heartbeat of a DataNode is than the newest one that was seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::walk::Walk;
+use crate::{Group, HdfsError, NameNode};
+
+/// A DataNode that was not heard for this long, while others were, is silent. Heartbeats come every 3 s by default.
+pub const SILENT_MS: u64 = 10_000;
+
+/// The state of the groups below a path.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Status {
+    /// Files of erasure-coding policies.
+    pub files: u64,
+    /// Their complete block groups.
+    pub groups: u64,
+    /// Bytes of data in them.
+    pub bytes: u64,
+    /// Replicated files, which Kintsu leaves alone.
+    pub replicated: u64,
+    /// Groups that have lost internal blocks or may soon, those that bear the fewest further losses first.
+    pub at_risk: Vec<AtRisk>,
+    /// DataNodes that are silent: `host:port`, and for how many milliseconds.
+    pub silent: BTreeMap<String, u64>,
+    /// What could not be judged, and why.
+    pub skipped: Vec<String>,
+}
+
+/// A group that is not whole.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct AtRisk {
+    /// Its file.
+    pub path: String,
+    /// Its id in HDFS.
+    pub group: i64,
+    /// Its policy.
+    pub policy: String,
+    /// Indices that the NameNode reports missing.
+    pub missing: Vec<u8>,
+    /// Indices that only silent DataNodes have.
+    pub silent: Vec<u8>,
+    /// How many more losses it bears, without the blocks on silent DataNodes; `None`: bytes are lost.
+    pub spare: Option<usize>,
+}
+
+impl Status {
+    /// Whether a group cannot be read any more.
+    pub fn lost(&self) -> usize {
+        self.at_risk.iter().filter(|group| group.spare.is_none()).count()
+    }
+}
+
+/// Lists the groups below `root` and judges them.
+///
+/// # Errors
+/// `NotFound`, `Denied` for the root; those of calls.
+pub async fn status(namenode: &NameNode, root: &str) -> Result<Status, HdfsError> {
+    let (mut status, mut groups) = (Status::default(), Vec::new());
+    let mut walk = Walk::from(namenode, root);
+    while let Some(files) = walk.next().await? {
+        for (path, file) in files {
+            let Some(blocks) = &file.blocks else { continue };
+            if file.policy.is_none() && blocks.policy.is_none() {
+                status.replicated += 1;
+                continue;
+            }
+            status.files += 1;
+            match Group::of(&path, &file, blocks) {
+                Ok(found) => groups.extend(found),
+                Err(error) => status.skipped.push(error.to_string()),
+            }
+        }
+    }
+    status.skipped.append(&mut walk.skipped);
+    status.silent = silent(&groups);
+    for group in &groups {
+        status.groups += 1;
+        status.bytes += group.layout.data_bytes;
+        status.at_risk.extend(at_risk(group, &status.silent));
+    }
+    status.at_risk.sort_by(|a, b| (a.spare, &a.path, a.group).cmp(&(b.spare, &b.path, b.group)));
+    Ok(status)
+}
+
+/// The name of a DataNode in reports.
+pub(crate) fn name(datanode: &crate::proto::names::DatanodeInfo) -> String {
+    format!("{}:{}", datanode.id.host, datanode.id.transfer_port)
+}
+
+/// The silent DataNodes among the holders of these groups.
+pub(crate) fn silent(groups: &[Group]) -> BTreeMap<String, u64> {
+    let holders = || groups.iter().flat_map(|group| group.holders.values().flatten());
+    let heard = |holder: &crate::Holder| holder.datanode.last_update.unwrap_or(0);
+    let newest = holders().map(heard).max().unwrap_or(0);
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    for holder in holders() {
+        let at = last.entry(name(&holder.datanode)).or_default();
+        *at = heard(holder).max(*at);
+    }
+    let ages = last.into_iter().map(|(node, at)| (node, newest - at));
+    ages.filter(|(_, age)| *age >= SILENT_MS).collect()
+}
+
+fn at_risk(group: &Group, silent: &BTreeMap<String, u64>) -> Option<AtRisk> {
+    let gone = group.missing();
+    let only_silent: Vec<_> = group
+        .holders
+        .iter()
+        .filter(|(_, holders)| holders.iter().all(|holder| silent.contains_key(&name(&holder.datanode))))
+        .map(|(index, _)| *index)
+        .filter(|index| group.block_bytes(*index) > 0)
+        .collect();
+    if gone.is_empty() && only_silent.is_empty() {
+        return None;
+    }
+    let mut without = group.clone();
+    without.holders.retain(|index, _| !only_silent.contains(index));
+    let numbers = |indices: &[kintsu_dag::BlockIndex]| -> Vec<u8> {
+        indices.iter().map(|index| index.0).collect::<BTreeSet<u8>>().into_iter().collect()
+    };
+    Some(AtRisk {
+        path: group.path.clone(),
+        group: group.id as i64,
+        policy: group.policy.name.clone(),
+        missing: numbers(&gone),
+        silent: numbers(&only_silent),
+        spare: without.spare(),
+    })
+}

@@ -1,0 +1,202 @@
+//! The blocks of an agent beside a DataNode: it reads the DataNode's internal blocks, and keeps rebuilt ones aside until
+//! they are handed over.
+//!
+//! A block of stripe g and index i is the internal block g + i of HDFS, and its generation is the generation stamp. What is
+//! written without a label is *staged*: kept in a store of Kintsu's own. What is written with a hand-over order as label
+//! goes to the DataNode. What is read is the staged block if there is one, else the DataNode's. Nothing else
+//! touches the DataNode's directories.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kintsu_dag::BlockId;
+use kintsu_store::{
+    BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, FileStore, Generation, Listing,
+    QuarantinedFile, Reason, StoreError, Usage,
+};
+use prost::Message as _;
+
+use crate::block_id;
+use crate::proto::names::{ExtendedBlock, Token};
+use crate::replica::{Replica, unreadable};
+use crate::transfer::BlockWriter;
+
+/// What a label begins with that is an order.
+const ORDER: &[u8] = b"hdfs hand-over\n";
+
+/// The order to write a block to the DataNode beside this agent: what the block is called in HDFS.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HandOver {
+    /// The block pool.
+    #[prost(string, required, tag = "1")]
+    pub pool: String,
+    /// The DataNode's address for transfers, `ip:port`.
+    #[prost(string, required, tag = "2")]
+    pub datanode: String,
+    /// What permits the write, where block tokens are on.
+    #[prost(message, optional, tag = "3")]
+    pub token: Option<Token>,
+}
+
+impl HandOver {
+    /// The order as a block's label.
+    pub fn label(&self) -> Vec<u8> {
+        [ORDER, &self.encode_to_vec()].concat()
+    }
+
+    /// The order in a label; `None` for another label.
+    fn in_label(label: &[u8]) -> Option<(Self, SocketAddr)> {
+        let order = Self::decode(label.strip_prefix(ORDER)?).ok()?;
+        let address = order.datanode.parse().ok()?;
+        Some((order, address))
+    }
+}
+
+/// The blocks of one DataNode, and the blocks staged beside it.
+pub struct DatanodeStore {
+    staged: FileStore,
+    directories: Vec<PathBuf>,
+}
+
+impl DatanodeStore {
+    /// Beside a DataNode with these directories (`dfs.datanode.data.dir`); blocks are staged in `staged`.
+    ///
+    /// # Errors
+    /// `Invalid` for directories that this user may not read.
+    pub fn new(staged: FileStore, directories: Vec<PathBuf>) -> Result<Arc<Self>, StoreError> {
+        for directory in &directories {
+            let current = directory.join("current");
+            std::fs::read_dir(&current).map_err(|error| unreadable(&current, &error))?;
+        }
+        Ok(Arc::new(Self { staged, directories }))
+    }
+}
+
+/// A block on its way to the DataNode. Its bytes come from a staged block, which was verified when it was read.
+struct Handing {
+    id: BlockId,
+    generation: Generation,
+    unit_bytes: u32,
+    len: u64,
+    written: u64,
+    writer: BlockWriter,
+}
+
+impl BlockWrite for Handing {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        if offset != self.written {
+            let (expected, got) = (self.written.to_string(), offset.to_string());
+            return Err(StoreError::Invalid { what: "offset in a block that is handed over", expected, got });
+        }
+        self.writer.write(data).map_err(|error| refused(&error))?;
+        self.written += data.len() as u64;
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn finish(self: Box<Self>, expect: Option<Digest>) -> Result<BlockMeta, StoreError> {
+        let Self { id, generation, unit_bytes, len, writer, .. } = *self;
+        writer.finish().map_err(|error| refused(&error))?;
+        let digest = expect.unwrap_or(Digest([0; 16]));
+        Ok(BlockMeta { id, generation, len, unit_bytes, digest })
+    }
+}
+
+/// The DataNode did not take the block.
+fn refused(error: &crate::HdfsError) -> StoreError {
+    let expected = "the DataNode to take the block".to_owned();
+    StoreError::Invalid { what: "hand-over", expected, got: error.to_string() }
+}
+
+impl BlockStore for DatanodeStore {
+    fn open(&self, id: BlockId, generation: Generation) -> Result<Box<dyn BlockRead>, StoreError> {
+        match self.staged.open(id, generation) {
+            Err(StoreError::NotFound { .. } | StoreError::Stale { .. }) => {
+                Ok(Box::new(Replica::open(&self.directories, id, generation)?))
+            }
+            staged => staged,
+        }
+    }
+
+    fn create(
+        &self,
+        id: BlockId,
+        generation: Generation,
+        len: u64,
+        unit_bytes: u32,
+        label: &[u8],
+    ) -> Result<Box<dyn BlockWrite>, StoreError> {
+        let Some((order, address)) = HandOver::in_label(label) else {
+            return self.staged.create(id, generation, len, unit_bytes, label);
+        };
+        let block = ExtendedBlock {
+            pool: order.pool,
+            id: block_id(id) as u64,
+            generation: generation.0.into(),
+            bytes: Some(len),
+        };
+        let begun = BlockWriter::begin(address, &block, order.token.as_ref());
+        let writer = begun.map_err(|error| refused(&error))?;
+        Ok(Box::new(Handing { id, generation, unit_bytes, len, written: 0, writer }))
+    }
+
+    fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {
+        self.staged.delete(id, generation)
+    }
+
+    fn look(&self, id: BlockId) -> Result<BlockHead, StoreError> {
+        self.staged.look(id)
+    }
+
+    fn ids(&self) -> Result<Vec<BlockId>, StoreError> {
+        self.staged.ids()
+    }
+
+    fn list(&self) -> Result<Listing, StoreError> {
+        self.staged.list()
+    }
+
+    fn verify(&self, id: BlockId) -> Result<BlockMeta, StoreError> {
+        self.staged.verify(id)
+    }
+
+    fn set_aside(&self, id: BlockId, reason: Reason, at_unix: u64) -> Result<String, StoreError> {
+        self.staged.set_aside(id, reason, at_unix)
+    }
+
+    fn aside(&self) -> Result<Vec<QuarantinedFile>, StoreError> {
+        self.staged.aside()
+    }
+
+    fn take_back(&self, name: &str) -> Result<BlockMeta, StoreError> {
+        self.staged.take_back(name)
+    }
+
+    fn purge(&self, before_unix: u64) -> Result<u64, StoreError> {
+        self.staged.purge(before_unix)
+    }
+
+    fn purge_one(&self, name: &str) -> Result<(), StoreError> {
+        self.staged.purge_one(name)
+    }
+
+    fn wipe(&self) -> Result<u64, StoreError> {
+        self.staged.wipe()
+    }
+
+    fn check_root(&self) -> Result<(), StoreError> {
+        self.staged.check_root()
+    }
+
+    fn path(&self, id: BlockId) -> PathBuf {
+        self.staged.path(id)
+    }
+
+    fn usage(&self) -> Result<Usage, StoreError> {
+        self.staged.usage()
+    }
+}

@@ -1,0 +1,140 @@
+//! The data transfer protocol of DataNodes, version 28, over plain TCP with blocking calls.
+//!
+//! An operation is the version (2 bytes), a code (1 byte) and a message after its length as a varint; the answer is
+//! such a message. Bytes travel in packets ([`packet`]). Every byte that is read is compared with its CRC32C before
+//! anybody gets it.
+
+mod packet;
+mod read;
+mod write;
+
+use std::io::{BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use prost::Message;
+
+use crate::HdfsError;
+use crate::proto::names::{ExtendedBlock, Token};
+use crate::proto::transfer::{Answer, BaseHeader, OperationHeader};
+
+pub use packet::{CRC32C, UNIT_BYTES};
+pub(crate) use packet::{check, supported};
+pub use read::BlockReader;
+pub use write::BlockWriter;
+
+const VERSION: u16 = 28;
+const READ: u8 = 81;
+const WRITE: u8 = 80;
+
+/// How long a DataNode may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// How long a DataNode may be silent when bytes are due.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// The longest message between packets; those of DataNodes have some hundred bytes.
+const MOST_MESSAGE_BYTES: usize = 1 << 20;
+
+/// A connection to a DataNode for one operation on one block.
+struct Link {
+    datanode: SocketAddr,
+    block: ExtendedBlock,
+    input: BufReader<TcpStream>,
+    output: TcpStream,
+}
+
+impl Link {
+    /// Connects, sends the operation and takes its answer.
+    fn open(
+        datanode: SocketAddr,
+        block: &ExtendedBlock,
+        operation: u8,
+        arguments: &impl Message,
+    ) -> Result<(Self, Answer), HdfsError> {
+        let unreachable =
+            |error| HdfsError::Unreachable { what: "DataNode", address: datanode.to_string(), error };
+        let output = TcpStream::connect_timeout(&datanode, CONNECT).map_err(unreachable)?;
+        let set = || {
+            output.set_nodelay(true)?;
+            output.set_read_timeout(Some(SILENCE))?;
+            output.set_write_timeout(Some(SILENCE))?;
+            output.try_clone()
+        };
+        let input = BufReader::with_capacity(256 << 10, set().map_err(unreachable)?);
+        let mut link = Self { datanode, block: block.clone(), input, output };
+        let mut bytes = VERSION.to_be_bytes().to_vec();
+        bytes.push(operation);
+        bytes.extend(arguments.encode_length_delimited_to_vec());
+        link.send(&bytes)?;
+        let answer: Answer = link.message()?;
+        if answer.status != 0 {
+            let said = answer.message.unwrap_or_default();
+            let said = said.lines().next().unwrap_or_default();
+            return Err(link.error(format!("{}: {said}", status_name(answer.status))));
+        }
+        Ok((link, answer))
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), HdfsError> {
+        self.output.write_all(bytes).map_err(|e| self.error(format!("connection: {e}")))
+    }
+
+    fn receive(&mut self, buf: &mut [u8]) -> Result<(), HdfsError> {
+        self.input.read_exact(buf).map_err(|e| self.error(format!("connection: {e}")))
+    }
+
+    /// A message after its length.
+    fn message<M: Message + Default>(&mut self) -> Result<M, HdfsError> {
+        let (mut len, mut shift) = (0usize, 0);
+        loop {
+            let mut byte = [0];
+            self.receive(&mut byte)?;
+            len |= usize::from(byte[0] & 0x7f) << shift;
+            shift += 7;
+            if byte[0] < 0x80 {
+                break;
+            }
+            if shift > 21 {
+                return Err(
+                    self.error("expected a message of data transfer version 28, got something else".into())
+                );
+            }
+        }
+        if len > MOST_MESSAGE_BYTES {
+            return Err(self.error(format!("expected a message of at most 1 MiB, got one of {len} bytes")));
+        }
+        let mut bytes = vec![0; len];
+        self.receive(&mut bytes)?;
+        M::decode(&bytes[..]).map_err(|e| self.error(format!("a message that cannot be read: {e}")))
+    }
+
+    fn error(&self, message: String) -> HdfsError {
+        HdfsError::Datanode { datanode: self.datanode, block: self.name(), message }
+    }
+
+    /// The block as log files of HDFS name it.
+    fn name(&self) -> String {
+        format!("blk_{}_{}", self.block.id as i64, self.block.generation)
+    }
+}
+
+/// The head of an operation.
+fn header(block: &ExtendedBlock, token: Option<&Token>) -> OperationHeader {
+    let base = BaseHeader { block: block.clone(), token: token.cloned() };
+    // A DataNode answers only operations of a client with a name.
+    OperationHeader { base, client: "kintsu".into() }
+}
+
+fn status_name(status: i32) -> &'static str {
+    match status {
+        0 => "success",
+        2 => "wrong checksum",
+        3 => "invalid",
+        4 => "the block exists there already",
+        5 => "the block token was refused",
+        7 => "not supported",
+        8 => "the DataNode restarts",
+        _ => "error",
+    }
+}

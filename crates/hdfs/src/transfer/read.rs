@@ -1,0 +1,126 @@
+//! Reading a block from a DataNode.
+
+use std::net::SocketAddr;
+
+use prost::Message;
+
+use super::{Link, READ, header, packet};
+use crate::HdfsError;
+use crate::proto::names::{ExtendedBlock, Token};
+use crate::proto::transfer::{ReadBlock, ReadStatus};
+
+/// An internal block on a DataNode, read from wherever is asked; reads that follow each other share a connection.
+pub struct BlockReader {
+    datanode: SocketAddr,
+    block: ExtendedBlock,
+    token: Option<Token>,
+    len: u64,
+    open: Option<Stream>,
+    received: u64,
+}
+
+/// An operation under way.
+struct Stream {
+    link: Link,
+    unit_bytes: usize,
+    /// Verified bytes that were not asked for yet, and the offset of the first.
+    bytes: Vec<u8>,
+    used: usize,
+    at: u64,
+}
+
+impl BlockReader {
+    /// The block on this DataNode. `block` tells its length. Nothing is sent yet.
+    pub fn new(datanode: SocketAddr, block: ExtendedBlock, token: Option<Token>) -> Self {
+        let len = block.bytes.unwrap_or(0);
+        Self { datanode, block, token, len, open: None, received: 0 }
+    }
+
+    /// Bytes that came over the wire so far, with those that were not asked for but share a unit.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Fills `buf` with the bytes from `offset`, each compared with its checksum.
+    ///
+    /// # Errors
+    /// `Unreachable`, `Datanode`, `Corrupt`; `Unsupported` for other checksums than CRC32C.
+    pub fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), HdfsError> {
+        let mut stream = match self.open.take().filter(|stream| stream.at == offset) {
+            Some(stream) => stream,
+            None => self.begin(offset)?,
+        };
+        let mut filled = 0;
+        while filled < buf.len() {
+            if stream.used == stream.bytes.len() {
+                self.received += stream.next()?;
+                continue;
+            }
+            let some = (buf.len() - filled).min(stream.bytes.len() - stream.used);
+            buf[filled..filled + some].copy_from_slice(&stream.bytes[stream.used..stream.used + some]);
+            (filled, stream.used, stream.at) = (filled + some, stream.used + some, stream.at + some as u64);
+        }
+        match stream.at == self.len {
+            true => stream.finish(),
+            false => self.open = Some(stream),
+        }
+        Ok(())
+    }
+
+    /// Asks for everything from `offset`.
+    fn begin(&mut self, offset: u64) -> Result<Stream, HdfsError> {
+        let ask = ReadBlock {
+            header: header(&self.block, self.token.as_ref()),
+            offset,
+            len: self.len.saturating_sub(offset),
+            with_checksums: Some(true),
+        };
+        let (link, answer) = Link::open(self.datanode, &self.block, READ, &ask)?;
+        let Some(info) = answer.read else {
+            return Err(link.error("expected the kind of its checksums, got an answer without".into()));
+        };
+        let what = || format!("{} on DataNode {}", link.name(), link.datanode);
+        let unit_bytes = packet::supported(&what, &info.checksum)?;
+        // The first packet begins with a whole unit.
+        let mut stream = Stream { link, unit_bytes, bytes: Vec::new(), used: 0, at: info.first_byte };
+        while stream.at < offset {
+            if stream.used == stream.bytes.len() {
+                self.received += stream.next()?;
+                continue;
+            }
+            let skip = ((offset - stream.at) as usize).min(stream.bytes.len() - stream.used);
+            (stream.used, stream.at) = (stream.used + skip, stream.at + skip as u64);
+        }
+        if stream.at != offset {
+            let message =
+                format!("expected a packet that begins at or before byte {offset}, got {}", stream.at);
+            return Err(stream.link.error(message));
+        }
+        Ok(stream)
+    }
+}
+
+impl Stream {
+    /// Takes the next packet; returns its bytes.
+    fn next(&mut self) -> Result<u64, HdfsError> {
+        let (header, bytes) = self.link.packet(self.unit_bytes)?;
+        if header.last || bytes.is_empty() {
+            let message = format!("it ended at byte {}, before its recorded length", self.at);
+            return Err(self.link.error(message));
+        }
+        if header.offset as u64 != self.at {
+            let message = format!("expected a packet of byte {}, got one of byte {}", self.at, header.offset);
+            return Err(self.link.error(message));
+        }
+        (self.bytes, self.used) = (bytes, 0);
+        Ok(self.bytes.len() as u64)
+    }
+
+    /// Everything was read: takes the last packet and tells that the checksums were right. The DataNode does without.
+    fn finish(mut self) {
+        if self.link.packet(self.unit_bytes).is_ok_and(|(header, _)| header.last) {
+            let status = ReadStatus { status: 6 };
+            let _ = self.link.send(&status.encode_length_delimited_to_vec());
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! All files below a path, page by page.
+
+use crate::proto::names::FileStatus;
+use crate::{HdfsError, NameNode};
+
+/// A folder, and the name up to which it was listed.
+type Place = (String, Vec<u8>);
+
+/// Goes over the files below a path with one call for a page of a folder.
+pub struct Walk<'a> {
+    namenode: &'a NameNode,
+    folders: Vec<Place>,
+    /// Whether the first folder was listed.
+    begun: bool,
+    /// Folders that may not be read, with the reason.
+    pub skipped: Vec<String>,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins at a file or folder.
+    pub fn from(namenode: &'a NameNode, root: &str) -> Self {
+        let root = match root.trim_end_matches('/') {
+            "" => "/".to_owned(),
+            root => root.to_owned(),
+        };
+        Self { namenode, folders: vec![(root, Vec::new())], begun: false, skipped: Vec::new() }
+    }
+
+    /// The next files with their paths, with the places of their blocks but without tokens; `None` at the end. Folders
+    /// that the user may not read go to `skipped`, unless it is the first one.
+    ///
+    /// # Errors
+    /// `NotFound` if the root is missing; those of calls.
+    pub async fn next(&mut self) -> Result<Option<Vec<(String, FileStatus)>>, HdfsError> {
+        let Some((folder, after)) = self.folders.pop() else { return Ok(None) };
+        let first = !std::mem::replace(&mut self.begun, true);
+        let page = match self.namenode.listing(&folder, after).await {
+            Ok(page) => page,
+            Err(error @ HdfsError::Denied { .. }) if !first => {
+                self.skipped.push(error.to_string());
+                return Ok(Some(Vec::new()));
+            }
+            // Removed since its parent was listed.
+            Err(HdfsError::NotFound(_)) if !first => return Ok(Some(Vec::new())),
+            Err(error) => return Err(error),
+        };
+        if let Some(last) = page.entries.last().filter(|_| page.remaining > 0) {
+            self.folders.push((folder.clone(), last.name.clone()));
+        }
+        let mut files = Vec::new();
+        for entry in page.entries {
+            // A file that is listed itself has an empty name.
+            let path = match entry.name.is_empty() {
+                true => folder.clone(),
+                false => format!("{}/{}", folder.trim_end_matches('/'), String::from_utf8_lossy(&entry.name)),
+            };
+            match entry.kind {
+                1 => self.folders.push((path, Vec::new())),
+                2 => files.push((path, entry)),
+                _ => {}
+            }
+        }
+        Ok(Some(files))
+    }
+}

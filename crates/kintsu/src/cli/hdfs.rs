@@ -1,0 +1,141 @@
+//! The options of `kintsu hdfs`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use kintsu_wire::TrustedNetwork;
+
+use super::{DEFAULT_ENDPOINT, repair};
+use crate::units::{ByteRange, parse_duration};
+
+/// `kintsu hdfs ...`.
+#[derive(Debug, Args)]
+pub struct Hdfs {
+    /// The NameNode, by its RPC port (that of fs.defaultFS); with high availability all NameNodes, separated by commas.
+    #[arg(
+        long,
+        global = true,
+        env = "KINTSU_NAMENODE",
+        default_value = "127.0.0.1:8020",
+        value_name = "HOST:PORT"
+    )]
+    pub namenode: String,
+    /// The user to call as (SIMPLE authentication) [default: $HADOOP_USER_NAME, or the login name].
+    #[arg(long, global = true, value_name = "NAME")]
+    pub user: Option<String>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: HdfsCommand,
+}
+
+/// What to do beside an HDFS.
+#[derive(Debug, Subcommand)]
+pub enum HdfsCommand {
+    /// List the block groups at risk: missing internal blocks, and blocks on DataNodes that have gone silent. The exit code is
+    /// 0 if all is well, 1 if groups are at risk, 2 if bytes are lost (or no answer).
+    #[command(after_help = "\
+Examples:
+  kintsu hdfs --namenode nn1:8020,nn2:8020 status
+  kintsu hdfs status /warehouse --json | jq .at_risk")]
+    Status {
+        /// Only files below this path.
+        #[arg(default_value = "/")]
+        path: String,
+    },
+    /// Read a file of an erasure-coding policy into OUT (`-` for standard output), also where internal blocks are missing
+    /// or rotten.
+    #[command(after_help = "\
+Examples:
+  kintsu hdfs get /warehouse/part-0 part-0
+  kintsu hdfs get /warehouse/part-0 - --range 1000000-1999999 | wc -c")]
+    Get {
+        /// The file in HDFS.
+        path: String,
+        /// The file to write, or the folder to write it into.
+        out: PathBuf,
+        /// Bytes A to B, both included; `A-` to the end.
+        #[arg(long, value_name = "A-B")]
+        range: Option<ByteRange>,
+    },
+    /// Compare all internal blocks with their checksums and with each other: finds wrong bytes under valid checksums, which
+    /// HDFS cannot see. The exit code is 2 if something is wrong.
+    #[command(after_help = "Examples:\n  kintsu hdfs verify /warehouse\n  kintsu hdfs verify / --json")]
+    Verify {
+        /// Only files below this path.
+        #[arg(default_value = "/")]
+        path: String,
+    },
+    /// Rebuild the internal blocks that the NameNode reports missing, and hand them over to DataNodes. Needs a superuser of
+    /// HDFS.
+    #[command(after_help = "Examples:\n  kintsu hdfs repair\n  kintsu hdfs repair /warehouse --user hdfs")]
+    Repair {
+        /// Only files below this path.
+        #[arg(default_value = "/")]
+        path: String,
+    },
+    /// Watch a cluster and repair it with the agents beside its DataNodes: a DataNode counts as gone after 10 s of silence or
+    /// two refused connections, its blocks are rebuilt along pipelines and handed over when the NameNode reports them
+    /// missing. Needs a superuser of HDFS. Prints what happens.
+    #[command(after_help = "\
+Examples:
+  kintsu hdfs --namenode nn:8020 coordinator --listen 10.77.0.1:7400 --trusted-network 10.77.0.0/16
+  kintsu hdfs coordinator --method conventional --json")]
+    Coordinator(HdfsCoordinator),
+    /// Run an agent beside a DataNode, as the user of the DataNode: it reads the DataNode's directories, and keeps rebuilt blocks
+    /// in its own folder until they are handed over.
+    #[command(after_help = "\
+Example:
+  kintsu --coordinator 10.77.0.1:7400 hdfs agent --dir /data/kintsu --datanode 10.77.0.5:9866 \\
+    --data-dir /data/hdfs --listen 10.77.0.5:7401 --listen-data 10.77.0.5:7402 --trusted-network 10.77.0.0/16")]
+    Agent(HdfsAgent),
+}
+
+/// `kintsu hdfs coordinator`.
+#[derive(Debug, Args)]
+pub struct HdfsCoordinator {
+    /// Only files below this path.
+    #[arg(default_value = "/")]
+    pub path: String,
+    /// Where to listen for agents.
+    #[arg(long, default_value = DEFAULT_ENDPOINT)]
+    pub listen: SocketAddr,
+    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
+    /// required.
+    #[arg(long, value_name = "CIDR")]
+    pub trusted_network: Option<TrustedNetwork>,
+    /// How blocks are rebuilt.
+    #[arg(long, default_value = "auto", value_parser = repair::method())]
+    pub method: kintsu_plan::Method,
+    /// Pause between two scans of the namespace for new files.
+    #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
+    pub scan: Duration,
+    /// Groups that are repaired at once.
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub at_once: u16,
+}
+
+/// `kintsu hdfs agent`.
+#[derive(Debug, Args)]
+pub struct HdfsAgent {
+    /// The folder for rebuilt blocks.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The DataNode's address for transfers, as the NameNode reports it (dfs.datanode.address).
+    #[arg(long, value_name = "IP:PORT")]
+    pub datanode: SocketAddr,
+    /// A directory of the DataNode (dfs.datanode.data.dir); may be given several times.
+    #[arg(long, required = true, value_name = "DIR")]
+    pub data_dir: Vec<PathBuf>,
+    /// Where to listen for commands (port 0: any free port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Where to listen for slices (port 0: any free port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen_data: SocketAddr,
+    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
+    /// required.
+    #[arg(long, value_name = "CIDR")]
+    pub trusted_network: Option<TrustedNetwork>,
+}

@@ -1,0 +1,270 @@
+//! `kintsu hdfs`.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use kintsu_hdfs::{AtRisk, BadGroup, Got, HandedOver, NameNode, RepairedBlock, Status, Verified};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::destination::Destination;
+use super::hdfs_daemons;
+use crate::cli::{Endpoint, Hdfs, HdfsCommand};
+use crate::units::{ByteRange, human};
+use crate::{output, progress};
+
+/// Groups that are listed for people; `--json` has all.
+const SHOWN: usize = 20;
+
+/// `kintsu hdfs ...`. Ctrl-C ends it; what a DataNode took half stays there as a block that is not counted.
+pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+    let user = args.user.map_or_else(user, Ok)?;
+    let namenode = NameNode::at(&args.namenode, &user)?;
+    let command = match args.command {
+        HdfsCommand::Coordinator(args) => {
+            return hdfs_daemons::coordinator(args, namenode, endpoint.token, json).await;
+        }
+        HdfsCommand::Agent(args) => return hdfs_daemons::agent(args, endpoint, json).await,
+        command => command,
+    };
+    let work = async {
+        match command {
+            HdfsCommand::Status { path } => status(&namenode, &path, json).await,
+            HdfsCommand::Get { path, out, range } => get(&namenode, &path, &out, range, json).await,
+            HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
+            HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
+            HdfsCommand::Coordinator(_) | HdfsCommand::Agent(_) => Ok(ExitCode::FAILURE),
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        code = super::interrupted() => code,
+    }
+}
+
+/// The user as Hadoop's own clients determine it.
+fn user() -> anyhow::Result<String> {
+    let told = ["HADOOP_USER_NAME", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    match told.filter(|user| !user.is_empty()) {
+        Some(user) => Ok(user),
+        None if rustix::process::getuid().is_root() => Ok("root".into()),
+        None => anyhow::bail!("who calls HDFS: expected HADOOP_USER_NAME, USER or --user, got none"),
+    }
+}
+
+async fn status(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let found = match kintsu_hdfs::status(namenode, path).await {
+        Ok(found) => found,
+        Err(error) => {
+            output::complain(json, "hdfs", &error.to_string());
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if json {
+        output::json(&found)?;
+    } else {
+        show_status(&found)?;
+    }
+    Ok(ExitCode::from(match (found.lost(), found.at_risk.len()) {
+        (0, 0) => 0,
+        (0, _) => 1,
+        _ => 2,
+    }))
+}
+
+fn show_status(found: &Status) -> anyhow::Result<()> {
+    output::line(&format!(
+        "{} block groups of {} files ({}), {} at risk, {} lost; {} replicated files",
+        found.groups,
+        found.files,
+        human(found.bytes),
+        found.at_risk.len() - found.lost(),
+        found.lost(),
+        found.replicated
+    ))?;
+    for (node, ms) in &found.silent {
+        output::line(&format!("DataNode {node} is silent for {} s", ms / 1000))?;
+    }
+    if !found.at_risk.is_empty() {
+        let mut table = output::table(["file", "group", "policy", "missing", "silent", "survives"]);
+        for AtRisk { path, group, policy, missing, silent, spare } in found.at_risk.iter().take(SHOWN) {
+            let survives = spare.map_or("lost".to_owned(), |spare| format!("{spare} more"));
+            table.add_row([
+                path.clone(),
+                group.to_string(),
+                policy.clone(),
+                numbers(missing),
+                numbers(silent),
+                survives,
+            ]);
+        }
+        output::line(&table.to_string())?;
+        if found.at_risk.len() > SHOWN {
+            output::line(&format!("and {} more: --json lists all", found.at_risk.len() - SHOWN))?;
+        }
+    }
+    skipped(&found.skipped)
+}
+
+fn numbers(indices: &[u8]) -> String {
+    if indices.is_empty() {
+        return "-".into();
+    }
+    indices.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn skipped(skipped: &[String]) -> anyhow::Result<()> {
+    skipped.iter().try_for_each(|why| output::line(&format!("not judged: {why}")))
+}
+
+async fn get(
+    namenode: &NameNode,
+    path: &str,
+    out: &Path,
+    range: Option<ByteRange>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let bytes = kintsu_hdfs::file_bytes(namenode, path).await?;
+    let range = match range {
+        None => 0..bytes,
+        Some(ByteRange { first, last }) => {
+            let end = last.map_or(bytes, |last| last + 1).min(bytes);
+            anyhow::ensure!(
+                first < end,
+                "{path}: expected a range within {bytes} bytes, got one from {first}"
+            );
+            first..end
+        }
+    };
+    let expected = range.end - range.start;
+    let destination = Destination::of(out, path)?;
+    let to_stdout = matches!(destination, Destination::Stdout);
+    let opened = tokio::task::spawn_blocking(|| destination.open()).await??;
+    let mut file = opened.file.try_clone()?;
+    let bar = progress::bytes(path);
+    bar.set_length(expected);
+    let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(2);
+    let written = bar.clone();
+    let writing = tokio::task::spawn_blocking(move || -> std::io::Result<()> {
+        while let Some(piece) = receiver.blocking_recv() {
+            file.write_all(&piece)?;
+            written.inc(piece.len() as u64);
+        }
+        file.flush()
+    });
+    let got = kintsu_hdfs::get(namenode, path, range, &sender).await;
+    drop(sender);
+    let written = writing.await?;
+    progress::clear();
+    let got = got?;
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe && to_stdout => {
+            return Ok(ExitCode::SUCCESS);
+        }
+        written => written.with_context(|| format!("cannot write {}", out.display()))?,
+    }
+    anyhow::ensure!(
+        got.bytes == expected,
+        "{path}: expected {expected} bytes, got {}; it is being written, and its last block group is not complete",
+        got.bytes
+    );
+    tokio::task::spawn_blocking(|| opened.publish())
+        .await?
+        .with_context(|| format!("cannot write {}", out.display()))?;
+    match (json, to_stdout) {
+        (true, false) => output::json(&got)?,
+        (true, true) => eprintln!("{}", json!(got)),
+        (false, true) => {}
+        (false, false) => show_got(path, &got)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_got(path: &str, got: &Got) -> anyhow::Result<()> {
+    let degraded = match got.degraded {
+        0 => String::new(),
+        some => format!("; {some} of {} block groups read degraded", got.groups),
+    };
+    output::line(&format!("{path}: {}{degraded}", human(got.bytes)))?;
+    got.causes.iter().try_for_each(|cause| output::line(&format!("  {cause}")))
+}
+
+async fn verify(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let bar = progress::steps("verifying");
+    let mut show = |path: &str, bytes| bar.set_message(format!("{} verified; {path}", human(bytes)));
+    let found = kintsu_hdfs::verify(namenode, path, &mut show).await;
+    progress::clear();
+    let found = found?;
+    if json {
+        output::json(&found)?;
+    } else {
+        show_verified(&found)?;
+    }
+    Ok(ExitCode::from(if found.bad.is_empty() { 0 } else { 2 }))
+}
+
+fn show_verified(found: &Verified) -> anyhow::Result<()> {
+    output::line(&format!(
+        "{} block groups, {} compared: {} with something wrong",
+        found.groups,
+        human(found.bytes),
+        found.bad.len()
+    ))?;
+    for BadGroup { path, group, unreadable, mismatches, suspects } in &found.bad {
+        for (index, why) in unreadable {
+            output::line(&format!("{path}, group {group}: block {index} cannot be read: {why}"))?;
+        }
+        if let Some(first) = mismatches.first() {
+            let who = match suspects[..] {
+                [one] => format!("block {one} holds wrong bytes under valid checksums"),
+                [] => "several blocks hold wrong bytes under valid checksums".to_owned(),
+                _ => {
+                    format!("one of the blocks {} holds wrong bytes under valid checksums", numbers(suspects))
+                }
+            };
+            output::line(&format!("{path}, group {group}: {who} (first at byte {first} of the blocks)"))?;
+        }
+    }
+    for group in &found.unproved {
+        output::line(&format!("{group}: nothing to compare with; no more blocks than needed are there"))?;
+    }
+    skipped(&found.skipped)
+}
+
+async fn repair(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let mut show = |block: &RepairedBlock| {
+        if !json {
+            // A closed pipe does not end a repair.
+            let _ = output::line(&described(block));
+        }
+    };
+    let done = kintsu_hdfs::repair(namenode, path, &mut show).await?;
+    if json {
+        output::json(&done)?;
+    } else {
+        for failure in &done.failed {
+            output::line(&format!("failed: {failure}"))?;
+        }
+        output::line(&format!("{} blocks repaired, {} failures", done.blocks.len(), done.failed.len()))?;
+    }
+    Ok(ExitCode::from(if done.failed.is_empty() { 0 } else { 1 }))
+}
+
+fn described(block: &RepairedBlock) -> String {
+    let where_to = match &block.handed_over {
+        HandedOver::To(node) => format!("counted on {node}"),
+        HandedOver::NotNeeded(node) => format!("not needed any more, {node} has it"),
+    };
+    let proved = match block.proved {
+        true => "",
+        false => "; not proved, because no more blocks than needed were there",
+    };
+    let left_out = match block.left_out.is_empty() {
+        true => String::new(),
+        false => format!("; without blocks {}, which are bad", numbers(&block.left_out)),
+    };
+    let RepairedBlock { path, group, index, bytes, .. } = block;
+    format!("{path}, group {group}, block {index} ({}): {where_to}{proved}{left_out}", human(*bytes))
+}

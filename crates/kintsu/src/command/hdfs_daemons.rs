@@ -1,0 +1,104 @@
+//! `kintsu hdfs coordinator` and `agent`.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use kintsu_agent::{Agent, AgentConfig};
+use kintsu_hdfs::beside::{self, Beside, Block, Event};
+use kintsu_hdfs::{DatanodeStore, NameNode};
+use kintsu_store::{FileStore, StoreError};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::serve::ready;
+use crate::cli::{Endpoint, HdfsAgent, HdfsCoordinator};
+use crate::output;
+
+/// Events that may wait to be printed.
+const WAITING: usize = 256;
+
+/// `kintsu hdfs coordinator`: prints events until Ctrl-C.
+pub async fn coordinator(
+    args: HdfsCoordinator,
+    namenode: NameNode,
+    token: Option<String>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let config = Beside {
+        listen: args.listen,
+        token,
+        trusted: args.trusted_network,
+        method: args.method,
+        root: args.path,
+        scan: args.scan,
+        at_once: args.at_once.into(),
+    };
+    let (events, mut happens) = mpsc::channel(WAITING);
+    let coordinator = tokio::select! {
+        started = beside::start(namenode, config, events) => started?,
+        code = super::interrupted() => return code,
+    };
+    let addr = coordinator.addr();
+    ready(json, json!({"listen": addr}), &format!("coordinator beside HDFS on {addr}"))?;
+    let print = async {
+        while let Some(event) = happens.recv().await {
+            if json { output::json(&event)? } else { output::line(&told(&event))? }
+        }
+        anyhow::Ok(())
+    };
+    let code = tokio::select! {
+        printed = print => printed.map(|()| ExitCode::SUCCESS),
+        code = super::interrupted() => code,
+    };
+    coordinator.shutdown().await;
+    code
+}
+
+fn told(event: &Event) -> String {
+    let name = |block: &Block| format!("{}, group {}, block {}", block.path, block.group, block.index);
+    match event {
+        Event::Gone { datanode, why } => format!("DataNode {datanode} is gone: {why}"),
+        Event::Back { datanode } => format!("DataNode {datanode} is back"),
+        Event::Staged { block, datanode, ms, helpers } => {
+            format!("{}: rebuilt from {helpers} blocks in {ms} ms, waits beside {datanode}", name(block))
+        }
+        Event::Counted { block, datanode } => format!("{}: counted on {datanode}", name(block)),
+        Event::Dropped { block, why } => format!("{}: the rebuilt block was dropped: {why}", name(block)),
+        Event::Failed { what, why } => format!("failed: {what}: {why}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// `kintsu hdfs agent`.
+pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
+    let config = AgentConfig {
+        name: Some(args.datanode.to_string()),
+        listen_control: args.listen,
+        listen_data: args.listen_data,
+        token: endpoint.token,
+        trusted: args.trusted_network,
+        ..AgentConfig::new(args.dir, endpoint.coordinator)
+    };
+    let directories = args.data_dir;
+    let open = move |dir: &std::path::Path| -> Result<_, StoreError> {
+        let store = DatanodeStore::new(FileStore::open(dir)?, directories)?;
+        Ok(store as std::sync::Arc<dyn kintsu_store::BlockStore>)
+    };
+    let agent = tokio::select! {
+        started = Agent::start_on(config, open) => started?,
+        code = super::interrupted() => return code,
+    };
+    let (id, control, data) = (agent.id(), agent.control(), agent.data());
+    ready(
+        json,
+        json!({"node": id.0, "control": control, "data": data}),
+        &format!("agent beside DataNode {}; commands on {control}, slices on {data}", args.datanode),
+    )?;
+    tokio::select! {
+        () = agent.wait() => return Ok(ExitCode::SUCCESS),
+        code = super::interrupted() => { code?; }
+    }
+    agent.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,277 @@
+//! Beside a real, stock HDFS: what is written by its own client is listed, read, verified and repaired.
+
+#![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
+
+mod hdfs_daemons;
+
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use hdfs_daemons::{Hdfs, kintsu, noise, sha256, text, wait};
+use kintsu_dag::BlockIndex;
+use serde_json::json;
+
+const MIB: usize = 1 << 20;
+
+/// Files by name: three groups and a part; less than a row of cells; less than a cell; nothing.
+fn files() -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        ("/ec/large", noise(27 * MIB + 12_345, 1)),
+        ("/ec/short", noise(MIB * 3 / 2, 2)),
+        ("/ec/tiny", noise(100, 3)),
+        ("/ec/empty", Vec::new()),
+    ]
+}
+
+fn put(hdfs: &Hdfs, policy: &str, files: &[(&str, Vec<u8>)]) {
+    let local = hdfs.dir.path().join("local");
+    std::fs::create_dir_all(&local).unwrap();
+    let mut args = vec!["fs".to_owned(), "-Ddfs.blocksize=4194304".to_owned(), "-put".to_owned()];
+    for (name, bytes) in files {
+        let path = local.join(Path::new(name).file_name().unwrap());
+        std::fs::write(&path, bytes).unwrap();
+        args.push(path.to_str().unwrap().to_owned());
+    }
+    args.push("/ec".to_owned());
+    hdfs.stock(&["fs", "-mkdir", "/ec"]);
+    hdfs.stock(&["ec", "-enablePolicy", "-policy", policy]);
+    hdfs.stock(&["ec", "-setPolicy", "-path", "/ec", "-policy", policy]);
+    hdfs.stock(&args.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn files_of_a_stock_hdfs_are_listed_read_verified_and_repaired() {
+    let Some(mut hdfs) = Hdfs::start(7, &[]) else { return };
+    let files = files();
+    put(&hdfs, "RS-3-2-1024k", &files);
+    whole_files_are_read(&hdfs, &files);
+    a_plain_user_sees_and_reads_but_does_not_repair(&hdfs, &files);
+    rot_is_read_around_and_found(&hdfs, &files);
+    wrong_bytes_under_valid_checksums_are_found(&hdfs, &files);
+    nothing_is_written_in_safe_mode(&hdfs);
+    a_dead_datanode_is_repaired(&mut hdfs, &files);
+}
+
+fn whole_files_are_read(hdfs: &Hdfs, files: &[(&str, Vec<u8>)]) {
+    let status = hdfs.json(0, &["status"]);
+    assert_eq!((&status["files"], &status["groups"]), (&json!(4), &json!(5)), "{status}");
+    assert_eq!(status["at_risk"], json!([]));
+    for (path, bytes) in files {
+        assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");
+    }
+    let (path, bytes) = &files[0];
+    // Within a cell; over the border of two groups; the last byte.
+    for (first, last) in
+        [(MIB + 5, MIB + 70_000), (12 * MIB - 3, 12 * MIB + 4), (bytes.len() - 1, bytes.len() - 1)]
+    {
+        let out = hdfs.kintsu(&["get", path, "-", "--range", &format!("{first}-{last}")]);
+        assert_eq!(out.stdout, bytes[first..=last], "{first}-{last}: {}", text(&out));
+    }
+    let folder = hdfs.kintsu(&["get", "/ec", "x"]);
+    assert!(text(&folder).contains("expected a file, got a folder"), "{}", text(&folder));
+    let none = hdfs.kintsu(&["get", "/ec/none", "x"]);
+    assert!(text(&none).contains("/ec/none: no such file"), "{}", text(&none));
+}
+
+fn a_plain_user_sees_and_reads_but_does_not_repair(hdfs: &Hdfs, files: &[(&str, Vec<u8>)]) {
+    hdfs.stock(&["fs", "-mkdir", "/ec/secret"]);
+    hdfs.stock(&["fs", "-chmod", "700", "/ec/secret"]);
+    let status = hdfs.json(0, &["--user", "somebody", "status", "/ec"]);
+    assert_eq!(status["groups"], json!(5));
+    let skipped = status["skipped"][0].as_str().unwrap();
+    assert!(skipped.contains("user somebody may not read /ec/secret"), "{skipped}");
+    let got = hdfs.kintsu(&["--user", "somebody", "get", files[1].0, "-"]);
+    assert_eq!(got.stdout, files[1].1);
+    let refused = hdfs.kintsu(&["--user", "somebody", "repair"]);
+    assert!(!refused.status.success() && text(&refused).contains("needs a superuser"), "{}", text(&refused));
+}
+
+/// The file of internal block `index` of the first group of `path`, and its number of DataNode.
+fn stored(hdfs: &Hdfs, path: &str, index: u8) -> (PathBuf, u32, i64) {
+    let group = hdfs.groups(path).remove(0);
+    let index = BlockIndex(index);
+    let node = hdfs.number(&group.holders[&index][0].datanode);
+    (hdfs.block_file(node, group.block(index).id).unwrap(), node, group.id as i64)
+}
+
+fn flip(file: &Path, at: u64) {
+    let file = std::fs::File::options().read(true).write(true).open(file).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+}
+
+fn rot_is_read_around_and_found(hdfs: &Hdfs, files: &[(&str, Vec<u8>)]) {
+    let (path, bytes) = &files[0];
+    let (file, _, group) = stored(hdfs, path, 1);
+    flip(&file, 70_000);
+    assert_eq!(hdfs.get_sha(path), sha256(bytes));
+    let verified = hdfs.json(2, &["verify", path]);
+    let bad = &verified["bad"][0];
+    assert_eq!((&bad["group"], &bad["unreadable"][0][0]), (&json!(group), &json!(1)), "{verified}");
+    assert!(bad["unreadable"][0][1].as_str().unwrap().contains("wrong bytes at 69632"), "{bad}");
+    flip(&file, 70_000);
+    assert_eq!(hdfs.json(0, &["verify", "/ec"])["bad"], json!([]));
+}
+
+fn wrong_bytes_under_valid_checksums_are_found(hdfs: &Hdfs, files: &[(&str, Vec<u8>)]) {
+    let (path, at) = (files[0].0, 1_234_567);
+    for index in [2, 4] {
+        let (file, _, group) = stored(hdfs, path, index);
+        flip(&file, at);
+        let undo = sign_again(&file, at);
+        let verified = hdfs.json(2, &["verify", path]);
+        let bad = &verified["bad"][0];
+        assert_eq!((&bad["group"], &bad["suspects"]), (&json!(group), &json!([index])), "{verified}");
+        assert_eq!((&bad["mismatches"][0], &bad["unreadable"]), (&json!(at), &json!([])), "{verified}");
+        flip(&file, at);
+        std::fs::write(meta_of(&file), undo).unwrap();
+    }
+    assert_eq!(hdfs.json(0, &["verify", "/ec"])["bad"], json!([]));
+}
+
+/// The file with the checksums of a block file.
+fn meta_of(file: &Path) -> PathBuf {
+    let name = format!("{}_", file.file_name().unwrap().to_str().unwrap());
+    let entries = std::fs::read_dir(file.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
+    entries.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&name)).unwrap()
+}
+
+/// Makes the checksum valid for the bytes around `at`; returns the old checksums. A `.meta` file has 7 bytes, then a
+/// checksum of 4 bytes for each 512 bytes.
+fn sign_again(file: &Path, at: u64) -> Vec<u8> {
+    let (meta, bytes) = (meta_of(file), std::fs::read(file).unwrap());
+    let old = std::fs::read(&meta).unwrap();
+    let unit = (at / 512) as usize;
+    let sum = crc32c(&bytes[unit * 512..(unit + 1) * 512]);
+    let mut new = old.clone();
+    new[7 + unit * 4..][..4].copy_from_slice(&sum.to_be_bytes());
+    assert_ne!(new, old);
+    std::fs::write(&meta, new).unwrap();
+    old
+}
+
+/// CRC-32C bit by bit, so that the test does not share the code under test.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
+    })
+}
+
+fn nothing_is_written_in_safe_mode(hdfs: &Hdfs) {
+    hdfs.stock(&["admin", "-safemode", "enter"]);
+    let out = hdfs.kintsu(&["repair"]);
+    assert!(text(&out).contains("0 blocks repaired"), "nothing is missing: {}", text(&out));
+    hdfs.stock(&["admin", "-safemode", "leave"]);
+}
+
+fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, files: &[(&str, Vec<u8>)]) {
+    let (path, bytes) = &files[0];
+    let (lost_file, node, _) = stored(hdfs, path, 0);
+    let lost: Vec<(u64, PathBuf)> = (hdfs.groups(path).iter().chain(&hdfs.groups("/ec/short")))
+        .flat_map(|group| group.expected().map(|index| group.block(index).id))
+        .filter_map(|id| Some((id, hdfs.block_file(node, id)?)))
+        .collect();
+    assert!(lost.iter().any(|(_, file)| *file == lost_file));
+    hdfs.kill_datanode(node);
+    // At once, while the NameNode still counts the DataNode as live.
+    assert_eq!(hdfs.get_sha(path), sha256(bytes));
+    let early = hdfs.json(0, &["repair"]);
+    assert_eq!(early["blocks"], json!([]), "nothing is handed over before HDFS knows: {early}");
+
+    wait("the silent DataNode to be noticed", || {
+        let out = hdfs.kintsu(&["status", "--json"]);
+        let found: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let at_risk = found["at_risk"].as_array().unwrap();
+        at_risk.iter().any(|group| group["silent"] != json!([]) || group["missing"] != json!([]))
+    });
+    hdfs.wait_live(hdfs.nodes as usize - 1);
+    hdfs.wait_missing(path, |missing| missing > 0);
+    hdfs.json(1, &["status"]);
+    assert_eq!(hdfs.get_sha(path), sha256(bytes));
+
+    let repaired = hdfs.json(0, &["repair"]);
+    let blocks = repaired["blocks"].as_array().unwrap();
+    assert!(blocks.len() >= lost.len(), "{repaired}");
+    assert!(
+        blocks.iter().all(|block| block["proved"] == json!(true) && !block["handed_over"]["To"].is_null())
+    );
+    hdfs.json(0, &["status"]);
+    assert_eq!(hdfs.json(0, &["verify"])["bad"], json!([]));
+    assert!(hdfs.stock(&["fsck", "/ec"]).contains("is HEALTHY"));
+    for (id, old) in &lost {
+        let new = (0..hdfs.nodes).filter(|i| *i != node).find_map(|i| hdfs.block_file(i, *id)).unwrap();
+        assert!(std::fs::read(&new).unwrap() == std::fs::read(old).unwrap(), "the bytes of {id}");
+        assert!(
+            std::fs::read(meta_of(&new)).unwrap() == std::fs::read(meta_of(old)).unwrap(),
+            "the sums of {id}"
+        );
+    }
+    for (path, bytes) in files {
+        assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");
+    }
+
+    // It comes back with its old blocks: HDFS drops duplicates, and nothing is lost.
+    hdfs.start_datanode(node);
+    hdfs.wait_live(hdfs.nodes as usize);
+    wait("no index to be missing or twice", || {
+        let groups = hdfs.groups(path);
+        groups.iter().all(|g| g.missing().is_empty() && g.holders.values().all(|holders| holders.len() == 1))
+    });
+    hdfs.json(0, &["status"]);
+    for (path, bytes) in files {
+        assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");
+    }
+}
+
+#[test]
+fn with_block_tokens_blocks_are_read_and_handed_over() {
+    let Some(mut hdfs) = Hdfs::start(4, &["dfs.block.access.token.enable=true"]) else { return };
+    let file = ("/ec/file", noise(5 * MIB + 1, 4));
+    put(&hdfs, "XOR-2-1-1024k", std::slice::from_ref(&file));
+    assert_eq!(hdfs.get_sha(file.0), sha256(&file.1));
+    let (_, node, _) = stored(&hdfs, file.0, 1);
+    hdfs.kill_datanode(node);
+    assert_eq!(hdfs.get_sha(file.0), sha256(&file.1));
+    hdfs.wait_missing(file.0, |missing| missing > 0);
+
+    hdfs.stock(&["admin", "-safemode", "enter"]);
+    let refused = hdfs.json(1, &["repair"]);
+    assert!(refused["failed"][0].as_str().unwrap().contains("safe mode"), "{refused}");
+    hdfs.stock(&["admin", "-safemode", "leave"]);
+    let repaired = hdfs.json(0, &["repair"]);
+    // Two blocks are needed and two are there, so nothing confirms them.
+    assert!(repaired["blocks"].as_array().unwrap().iter().any(|block| block["proved"] == json!(false)));
+    hdfs.json(0, &["status"]);
+    assert_eq!(hdfs.get_sha(file.0), sha256(&file.1));
+}
+
+#[test]
+fn what_is_no_namenode_is_said_to_be_none() {
+    let ask = |address: &str| {
+        let out = kintsu().args(["hdfs", "--namenode", address, "get", "/x", "-"]).output().unwrap();
+        assert!(!out.status.success());
+        text(&out)
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for answer in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"\xff\xff\xff\xffxxxx"] {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 8]).unwrap();
+            stream.write_all(answer).unwrap();
+            // Until the client leaves: closed with unread bytes the connection would be reset, and the answer lost.
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let web = ask(&address.to_string());
+    assert!(web.contains("got an answer in HTTP; give the RPC port of the NameNode"), "{web}");
+    let other = ask(&address.to_string());
+    assert!(other.contains("got a frame of 4294967295 bytes"), "{other}");
+    answering.join().unwrap();
+    let closed = ask(&address.to_string());
+    assert!(closed.contains(&format!("NameNode at {address}")) && closed.contains("refused"), "{closed}");
+    assert!(ask("nowhere:x").contains("expected HOST:PORT"));
+}

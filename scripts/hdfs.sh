@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# A stock HDFS on this machine's loopback, from Maven Central: nothing of it is changed, nothing is installed.
+#
+#   scripts/hdfs.sh fetch                      fetches the jars (once) and prints the folder with them
+#   scripts/hdfs.sh prepare DIR PORT [K=V...]  makes DIR: configuration, a formatted NameNode with its RPC on PORT
+#   scripts/hdfs.sh namenode DIR               runs the NameNode in the foreground
+#   scripts/hdfs.sh datanode DIR I [K=V...]    runs DataNode I (ports PORT+10+3*I and two more) in the foreground
+#   scripts/hdfs.sh client DIR CLASS ARGS...   a stock client: fs, ec, admin, fsck, haadmin; or a class of Hadoop
+#   scripts/hdfs.sh up DIR PORT NODES [K=V...] all of it; ends, and leaves no process, with Ctrl-C
+#
+# HDFS_VERSION chooses the release (3.4.3; 3.5.0 is fetched when it is asked for), HDFS_LIB the folder for jars
+# (default ~/.cache/kintsu/hdfs), HDFS_HOST the address to listen on (127.0.0.1; another one inside a namespace).
+set -euo pipefail
+
+version=${HDFS_VERSION:-3.4.3}
+host=${HDFS_HOST:-127.0.0.1}
+lib=${HDFS_LIB:-${XDG_CACHE_HOME:-$HOME/.cache}/kintsu/hdfs}/$version
+java_flags=(-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -Xshare:auto -Djava.net.preferIPv4Stack=true)
+
+fail() { echo "hdfs.sh: $*" >&2; exit 1; }
+
+fetch() {
+    if [ ! -e "$lib/complete" ]; then
+        command -v mvn >/dev/null || fail "no Maven here (mvn), which fetches HDFS $version"
+        command -v java >/dev/null || fail "no Java here (java), which runs HDFS"
+        mkdir -p "$(dirname "$lib")"
+        exec 8>"$lib.lock"
+        flock 8
+        if [ ! -e "$lib/complete" ]; then
+            local work
+            work=$(mktemp -d)
+            {
+                echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+                echo '<groupId>kintsu</groupId><artifactId>hdfs-beside</artifactId><version>1</version>'
+                echo '<packaging>pom</packaging><dependencies>'
+                for artifact in hadoop-common hadoop-hdfs hadoop-hdfs-client; do
+                    echo "<dependency><groupId>org.apache.hadoop</groupId><artifactId>$artifact</artifactId>"
+                    echo "<version>$version</version></dependency>"
+                done
+                echo '</dependencies></project>'
+            } >"$work/pom.xml"
+            mvn -B -q -f "$work/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$lib" >"$work/log" 2>&1 ||
+                fail "Maven could not fetch HDFS $version: $(tail -n 3 "$work/log" | tr '\n' ' ')"
+            rm -rf "$work"
+            touch "$lib/complete"
+        fi
+        exec 8>&-
+    fi
+    echo "$lib"
+}
+
+# One property of a configuration file.
+property() { printf '  <property><name>%s</name><value>%s</value></property>\n' "$1" "$2"; }
+
+prepare() {
+    local dir=$1 port=$2
+    shift 2
+    mkdir -p "$dir/conf/webapps/hdfs" "$dir/conf/webapps/datanode" "$dir/log"
+    dir=$(cd "$dir" && pwd)
+    echo "$port" >"$dir/port"
+    {
+        echo '<configuration>'
+        property fs.defaultFS "hdfs://$host:$port"
+        property hadoop.security.authorization false
+        property hadoop.tmp.dir "$dir/tmp"
+        property ipc.client.connect.max.retries 3
+        echo '</configuration>'
+    } >"$dir/conf/core-site.xml"
+    {
+        echo '<configuration>'
+        property dfs.namenode.rpc-address "$host:$port"
+        property dfs.namenode.http-address "$host:$((port + 1))"
+        property dfs.namenode.name.dir "file://$dir/name"
+        property dfs.namenode.datanode.registration.ip-hostname-check false
+        property dfs.namenode.fs-limits.min-block-size 4096
+        property dfs.namenode.safemode.extension 0
+        # Full placement rules want many racks; here there is one.
+        property dfs.namenode.ec.system.default.policy RS-3-2-1024k
+        property dfs.datanode.max.transfer.threads 256
+        property dfs.datanode.directoryscan.interval -1
+        property dfs.client.use.datanode.hostname false
+        local pair
+        for pair in "$@"; do property "${pair%%=*}" "${pair#*=}"; done
+        echo '</configuration>'
+    } >"$dir/conf/hdfs-site.xml"
+    printf 'log4j.rootLogger=WARN,stderr\nlog4j.appender.stderr=org.apache.log4j.ConsoleAppender\n' \
+        >"$dir/conf/log4j.properties"
+    printf 'log4j.appender.stderr.target=System.err\nlog4j.appender.stderr.layout=org.apache.log4j.PatternLayout\n' \
+        >>"$dir/conf/log4j.properties"
+    printf 'log4j.appender.stderr.layout.ConversionPattern=%%d{ISO8601} %%p %%c{1}: %%m%%n\n' \
+        >>"$dir/conf/log4j.properties"
+    [ -e "$dir/name/current/VERSION" ] ||
+        java "${java_flags[@]}" -Xmx256m -cp "$dir/conf:$(fetch)/*" \
+            org.apache.hadoop.hdfs.server.namenode.NameNode -format -force -nonInteractive \
+            >"$dir/log/format" 2>&1 || fail "the NameNode could not be formatted: see $dir/log/format"
+}
+
+# Replaces this shell by a Java process that ends with its parent.
+become() {
+    local die=()
+    command -v setpriv >/dev/null && die=(setpriv --pdeathsig KILL)
+    exec "${die[@]}" java "${java_flags[@]}" "$@"
+}
+
+namenode() {
+    local dir=$1 jars
+    jars=$(fetch)
+    become -Xmx256m -cp "$dir/conf:$jars/*" org.apache.hadoop.hdfs.server.namenode.NameNode
+}
+
+datanode() {
+    local dir=$1 i=$2 jars port more=()
+    shift 2
+    jars=$(fetch)
+    port=$(($(cat "$dir/port") + 10 + 3 * i))
+    local pair
+    for pair in "$@"; do more+=(-D "$pair"); done
+    mkdir -p "$dir/data$i"
+    become -Xmx96m -XX:MaxMetaspaceSize=96m -cp "$dir/conf:$jars/*" org.apache.hadoop.hdfs.server.datanode.DataNode \
+        -D "dfs.datanode.address=$host:$port" -D "dfs.datanode.http.address=$host:$((port + 1))" \
+        -D "dfs.datanode.ipc.address=$host:$((port + 2))" -D "dfs.datanode.hostname=$host" \
+        -D "dfs.datanode.data.dir=file://$dir/data$i" "${more[@]}"
+}
+
+client() {
+    local dir=$1 class=$2 jars
+    shift 2
+    jars=$(fetch)
+    case $class in
+    fs) class=org.apache.hadoop.fs.FsShell ;;
+    ec) class=org.apache.hadoop.hdfs.tools.ECAdmin ;;
+    admin) class=org.apache.hadoop.hdfs.tools.DFSAdmin ;;
+    fsck) class=org.apache.hadoop.hdfs.tools.DFSck ;;
+    haadmin) class=org.apache.hadoop.hdfs.tools.DFSHAAdmin ;;
+    esac
+    become -Xmx256m -cp "$dir/conf:$jars/*" "$class" "$@"
+}
+
+up() {
+    local dir=$1 port=$2 nodes=$3 i
+    shift 3
+    prepare "$dir" "$port" "$@"
+    dir=$(cd "$dir" && pwd)
+    trap 'trap - INT TERM EXIT; kill $(jobs -p) 2>/dev/null; wait; exit 0' INT TERM EXIT
+    "$0" namenode "$dir" 2>"$dir/log/namenode" &
+    for ((i = 0; i < nodes; i++)); do "$0" datanode "$dir" "$i" 2>"$dir/log/datanode$i" & done
+    echo "NameNode at $host:$port, $nodes DataNodes; logs in $dir/log. Ctrl-C ends them."
+    wait
+}
+
+[ $# -gt 0 ] || fail "expected fetch, prepare, namenode, datanode, client or up; see the head of this file"
+case $1 in
+fetch | prepare | namenode | datanode | client | up) "$@" ;;
+*) fail "expected fetch, prepare, namenode, datanode, client or up, got $1" ;;
+esac
