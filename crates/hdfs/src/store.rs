@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use kintsu_dag::BlockId;
 use kintsu_store::{
-    BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, FileStore, Generation, Listing,
-    QuarantinedFile, Reason, StoreError, Usage,
+    AppendLog, BlockHead, BlockMeta, BlockRead, BlockStore, BlockWrite, Digest, FileStore, Generation,
+    Listing, QuarantinedFile, Reason, StoreError, Usage,
 };
 use prost::Message as _;
 
@@ -142,6 +142,34 @@ impl BlockStore for DatanodeStore {
         let begun = BlockWriter::begin(address, &block, order.token.as_ref());
         let writer = begun.map_err(|error| refused(&error))?;
         Ok(Box::new(Handing { id, generation, unit_bytes, len, written: 0, writer }))
+    }
+
+    fn create_next(
+        &self,
+        id: BlockId,
+        _: Generation,
+        _: u64,
+        _: u32,
+        _: &[u8],
+    ) -> Result<Box<dyn BlockWrite>, StoreError> {
+        let expected = "a block of Kintsu's own, because HDFS updates none in place".to_owned();
+        Err(StoreError::Invalid { what: "update", expected, got: id.to_string() })
+    }
+
+    fn promote(&self, id: BlockId, generation: Generation) -> Result<BlockMeta, StoreError> {
+        self.staged.promote(id, generation)
+    }
+
+    fn next_versions(&self) -> Result<Vec<BlockMeta>, StoreError> {
+        self.staged.next_versions()
+    }
+
+    fn discard_next(&self, id: BlockId, generation: Generation) -> Result<bool, StoreError> {
+        self.staged.discard_next(id, generation)
+    }
+
+    fn log(&self) -> Result<Arc<AppendLog>, StoreError> {
+        self.staged.log()
     }
 
     fn delete(&self, id: BlockId, generation: Option<Generation>) -> Result<bool, StoreError> {

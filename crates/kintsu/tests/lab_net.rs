@@ -307,7 +307,7 @@ fn a_read_does_without_a_node_that_has_become_slow() {
         }
         // Every read learns anew. While the machine has no time for its hosts, others can look slow too.
         let mut tried = Vec::new();
-        let left_aside = (0..3).any(|_| {
+        let left_aside = (0..5).any(|_| {
             let (aside, moved) = read();
             tried.push((aside.clone(), moved));
             aside == [slow] && moved < SIZE * 14 / 10
