@@ -28,7 +28,7 @@ pub(crate) fn decode(
     let filler = preference.first().and_then(|block| view.symbols(*block).next());
     shorten(view, graph, &absent, filler).map_err(|error| match error {
         PlanError::Unrecoverable { reason, .. } => {
-            PlanError::Unrecoverable { lost: lost.to_vec(), left: preference.to_vec(), reason }
+            PlanError::Unrecoverable { lost: lost.to_vec(), left: sorted(preference), reason }
         }
         other => other,
     })
@@ -63,13 +63,19 @@ pub(crate) fn shorten(
     Ok(short)
 }
 
+fn sorted(blocks: &[BlockIndex]) -> Vec<BlockIndex> {
+    let mut sorted = blocks.to_vec();
+    sorted.sort_unstable();
+    sorted
+}
+
 fn refusal(error: CodeError, left: &[BlockIndex]) -> PlanError {
     match error {
         CodeError::Invalid { what, expected, got } => PlanError::Invalid { what, expected, got },
         CodeError::Unrecoverable { lost, needed, missing, .. } => {
             let needed: Vec<_> = needed.iter().map(ToString::to_string).collect();
             let reason = format!("at least {missing} more of {} needed", needed.join(", "));
-            PlanError::Unrecoverable { lost, left: left.to_vec(), reason }
+            PlanError::Unrecoverable { lost, left: sorted(left), reason }
         }
         other => PlanError::Invalid {
             what: "decoding".into(),
