@@ -1,7 +1,7 @@
 //! The data transfer protocol of DataNodes, version 28, over plain TCP with blocking calls.
 //!
 //! An operation is the version (2 bytes), a code (1 byte) and a message after its length as a varint; the answer is
-//! such a message. Bytes travel in packets ([`packet`]). Every byte that is read is compared with its CRC32C before
+//! such a message. Bytes travel in packets (`packet`). Every byte that is read is compared with its CRC32C before
 //! anybody gets it.
 
 mod packet;
