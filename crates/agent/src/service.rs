@@ -288,15 +288,12 @@ async fn conduct(
     let cancel: CancellationToken = shared.end.child_token();
     let (progress, standing) = watch::channel(Standing::default());
     let context = Context {
-        plane: shared.plane.clone(),
-        local: work.local.clone(),
         limits: shared.config.limits,
         progress: Some(progress),
         cancel: cancel.clone(),
-        sent: None,
         carried: if work.background { shared.background.clone() } else { shared.foreground.clone() },
-        received: Arc::default(),
         enclosed: work.enclosed,
+        ..Context::new(shared.plane.clone(), work.local.clone())
     };
     let job = work.programs[0].job;
     shared.jobs().insert(job, cancel.clone());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Plan, ProgramContext, RunId, StripeView};
-use kintsu_runtime::{ClientLocal, Context, Enclosed, Exchanged, Limits, Observed, SentBlocks};
+use kintsu_runtime::{ClientLocal, Context, Exchanged, Observed, SentBlocks};
 use kintsu_wire::message::{DigestBytes, Fault, HeldBlock, NodeAddress};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -65,15 +65,10 @@ impl Attempt<'_> {
         let sent = self.compared.then(|| Arc::new(SentBlocks::of(&programs, NodeId::CLIENT)));
         let cancel = CancellationToken::new();
         let here = Context {
-            plane: self.client.plane().clone(),
-            local: Arc::new(local),
-            limits: Limits::default(),
-            progress: None,
             cancel: cancel.clone(),
             sent: sent.clone(),
-            carried: Arc::default(),
             received: self.received.clone(),
-            enclosed: Enclosed::default(),
+            ..Context::new(self.client.plane().clone(), Arc::new(local))
         };
         let control = |node| (self.address)(node).map(|n| n.control);
         let watcher = self.watcher.clone();

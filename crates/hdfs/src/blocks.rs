@@ -5,13 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, Sink, StripeId};
 use kintsu_plan::{BlockBinding, Plan, ProgramContext, RunId, StripeView};
-use kintsu_runtime::{
-    BlockSource, Context, DataPlane, Delivery, Enclosed, Limits, Local, Output, run as run_programs,
-};
+use kintsu_runtime::{BlockSource, Context, DataPlane, Delivery, Local, Output, run as run_programs};
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{Fault, FaultKind};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use crate::transfer::BlockReader;
 use crate::{Group, HdfsError, transfer_address};
@@ -173,17 +170,10 @@ pub(crate) async fn run<T: Send + 'static>(
     })?;
     let (deliver, deliveries) = mpsc::channel(WAITING);
     let taking = tokio::task::spawn_blocking(move || take(deliveries));
-    let context = Context {
-        plane: DataPlane::client(Credentials::default()),
-        local: Arc::new(Here { blocks: blocks.clone(), deliver }),
-        limits: Limits::default(),
-        progress: None,
-        cancel: CancellationToken::new(),
-        sent: None,
-        carried: Arc::default(),
-        received: Arc::default(),
-        enclosed: Enclosed::default(),
-    };
+    let context = Context::new(
+        DataPlane::client(Credentials::default()),
+        Arc::new(Here { blocks: blocks.clone(), deliver }),
+    );
     // The run owns the channel's sender, so the taker ends with the run.
     let outcome = run_programs(&programs, context).await;
     let taken = taking.await.map_err(|e| HdfsError::io("taking the bytes of a run", e.into()))?;

@@ -48,6 +48,23 @@ pub struct Context {
     pub enclosed: Enclosed,
 }
 
+impl Context {
+    /// A run over these streams and blocks that nobody watches, within the usual limits.
+    pub fn new(plane: Arc<DataPlane>, local: Arc<dyn Local>) -> Self {
+        Self {
+            plane,
+            local,
+            limits: Limits::default(),
+            progress: None,
+            cancel: CancellationToken::new(),
+            sent: None,
+            carried: Arc::default(),
+            received: Arc::default(),
+            enclosed: Enclosed::default(),
+        }
+    }
+}
+
 /// Runs the programs of one job on one node until all have ended, or one has failed, or the run is
 /// cancelled; it ends in a bounded time, whatever peers and disks do.
 ///
@@ -303,17 +320,7 @@ mod tests {
             rate: None,
         };
         let memory = Memory::default();
-        let context = Context {
-            plane: DataPlane::client(Credentials::none()),
-            local: Arc::new(memory.clone()),
-            limits: Limits::default(),
-            progress: None,
-            cancel: CancellationToken::new(),
-            sent: None,
-            carried: Arc::default(),
-            received: Arc::default(),
-            enclosed: Enclosed::default(),
-        };
+        let context = Context::new(DataPlane::client(Credentials::none()), Arc::new(memory.clone()));
         let mut script = Script::new(&program).unwrap();
         for op in script.ops.iter_mut().filter(|_| spoilt) {
             if let OpKind::Compute(combine) = &mut op.kind {

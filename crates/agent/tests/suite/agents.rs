@@ -15,9 +15,7 @@ use kintsu_plan::{
     BlockBinding, Layout, LayoutKind, Method, Node, Plan, Program, ProgramContext, Repair, RunId, StripeView,
     Topology, encode_online, repair,
 };
-use kintsu_runtime::{
-    BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Enclosed, Limits, Observed,
-};
+use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Observed};
 use kintsu_store::{BlockStore, FileStore, Generation, block_path};
 use kintsu_wire::Credentials;
 use kintsu_wire::frame::{Header, Kind, bare};
@@ -107,17 +105,7 @@ impl Stage {
     async fn put(&mut self) {
         let local =
             ClientLocal::reading(|binding: &BlockBinding| Ok(Box::new(Bytes(data_block(binding.index.0)))));
-        let here = Context {
-            plane: DataPlane::client(member()),
-            local: Arc::new(local),
-            limits: Limits::default(),
-            progress: None,
-            cancel: CancellationToken::new(),
-            sent: None,
-            carried: Arc::default(),
-            received: Arc::default(),
-            enclosed: Enclosed::default(),
-        };
+        let here = Context::new(DataPlane::client(member()), Arc::new(local));
         let programs = self.programs(&encode_online(&self.view).unwrap(), 1);
         let conducted = self.conduct(programs, Some(here)).await;
         assert_eq!(conducted.fault, None);
@@ -293,17 +281,7 @@ async fn a_short_stripe_needs_no_connections_for_its_slices() {
     let (view, programs) = short_stripe(&stage, 3);
     let local =
         ClientLocal::reading(|binding: &BlockBinding| Ok(Box::new(Bytes(data_block(binding.index.0)))));
-    let here = Context {
-        plane: DataPlane::client(member()),
-        local: Arc::new(local),
-        limits: Limits::default(),
-        progress: None,
-        cancel: CancellationToken::new(),
-        sent: None,
-        carried: Arc::default(),
-        received: Arc::default(),
-        enclosed: Enclosed::default(),
-    };
+    let here = Context::new(DataPlane::client(member()), Arc::new(local));
     let conducted = stage.conduct(programs.clone(), Some(here.clone())).await;
     assert_eq!(conducted.fault, None);
     assert_eq!(conducted.outcomes.iter().map(|outcome| outcome.written.len()).sum::<usize>(), 6);

@@ -17,12 +17,11 @@ use kintsu_plan::{
     Layout, LayoutKind, Method, Node as PlanNode, Plan, Program, ProgramContext, Repair, RunId, StripeView,
     Topology, copy, repair,
 };
-use kintsu_runtime::{Context, DataPlane, Enclosed, Limits, StoreLocal, run as run_programs};
+use kintsu_runtime::{Context, DataPlane, StoreLocal, run as run_programs};
 use kintsu_store::{BlockStore, FileStore, Generation, UNIT_BYTES, block_path};
 use kintsu_wire::Credentials;
 use serde::Serialize;
 use tokio::runtime::Runtime;
-use tokio_util::sync::CancellationToken;
 
 use super::io::cpu_seconds;
 use super::relay;
@@ -317,17 +316,7 @@ impl Node {
         &self,
         programs: Vec<Program>,
     ) -> impl Future<Output = Result<kintsu_wire::message::RunOutcome>> + use<> {
-        let context = Context {
-            plane: self.plane.clone(),
-            local: self.local.clone(),
-            limits: Limits::default(),
-            progress: None,
-            cancel: CancellationToken::new(),
-            sent: None,
-            carried: Arc::default(),
-            received: Arc::default(),
-            enclosed: Enclosed::default(),
-        };
+        let context = Context::new(self.plane.clone(), self.local.clone());
         let handle = self.runtime.as_ref().map(Runtime::handle).cloned();
         let run = handle.map(|h| h.spawn(async move { run_programs(&programs, context).await }));
         async move { Ok(run.context("a node without an executor")?.await?) }

@@ -10,7 +10,7 @@ use kintsu_store::{FileStore, StoreError};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::serve::ready;
+use super::serve::{ready, serve_agent};
 use crate::cli::{Endpoint, HdfsAgent, HdfsCoordinator};
 use crate::output;
 
@@ -85,20 +85,6 @@ pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::R
         let store = DatanodeStore::new(FileStore::open(dir)?, directories)?;
         Ok(store as std::sync::Arc<dyn kintsu_store::BlockStore>)
     };
-    let agent = tokio::select! {
-        started = Agent::start_on(config, open) => started?,
-        code = super::interrupted() => return code,
-    };
-    let (id, control, data) = (agent.id(), agent.control(), agent.data());
-    ready(
-        json,
-        json!({"node": id.0, "control": control, "data": data}),
-        &format!("agent beside DataNode {}; commands on {control}, slices on {data}", args.datanode),
-    )?;
-    tokio::select! {
-        () = agent.wait() => return Ok(ExitCode::SUCCESS),
-        code = super::interrupted() => { code?; }
-    }
-    agent.shutdown().await;
-    Ok(ExitCode::SUCCESS)
+    serve_agent(Agent::start_on(config, open), json, |_| format!("agent beside DataNode {}", args.datanode))
+        .await
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use kintsu_agent::{Agent, AgentConfig};
+use kintsu_agent::{Agent, AgentConfig, AgentError, AgentHandle};
 use kintsu_cluster::{Cluster, Options, coordinator_dir, node_dir};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle, Restore};
 use kintsu_dag::{NodeId, RackId};
@@ -168,19 +168,25 @@ pub async fn agent(
         trusted: args.trusted_network,
         ..AgentConfig::new(args.dir, coordinator)
     };
+    let rack = rack_name.unwrap_or_else(|| rack.0.to_string());
+    serve_agent(Agent::start(config), json, |id| format!("node {} in rack {rack}", id.0)).await
+}
+
+/// Starts an agent, says what it is (`named`) and where it listens, and serves until it ends or Ctrl-C.
+pub async fn serve_agent(
+    start: impl Future<Output = Result<AgentHandle, AgentError>>,
+    json: bool,
+    named: impl FnOnce(NodeId) -> String,
+) -> anyhow::Result<ExitCode> {
     let agent = tokio::select! {
-        started = Agent::start(config) => started?,
+        started = start => started?,
         code = super::interrupted() => return code,
     };
     let (id, control, data) = (agent.id(), agent.control(), agent.data());
     ready(
         json,
         json!({"node": id.0, "control": control, "data": data}),
-        &format!(
-            "node {} in rack {}; commands on {control}, slices on {data}",
-            id.0,
-            rack_name.unwrap_or_else(|| rack.0.to_string())
-        ),
+        &format!("{}; commands on {control}, slices on {data}", named(id)),
     )?;
     tokio::select! {
         () = agent.wait() => return Ok(ExitCode::SUCCESS),

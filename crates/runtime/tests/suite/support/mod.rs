@@ -16,7 +16,7 @@ use kintsu_plan::{
     Layout, LayoutKind, Node as PlanNode, Plan, Program, ProgramContext, RunId, StripeView, Topology, place,
 };
 use kintsu_runtime::{
-    BlockSource, Carried, ClientLocal, Context, DataPlane, Delivery, Enclosed, Limits, Local, StoreLocal, run,
+    BlockSource, Carried, ClientLocal, Context, DataPlane, Delivery, Limits, Local, StoreLocal, run,
 };
 use kintsu_store::{AppendLog, BlockStore, Digest, FileStore, Generation, UNIT_BYTES};
 use kintsu_wire::Credentials;
@@ -24,7 +24,6 @@ use kintsu_wire::frame::{Header, Kind};
 use kintsu_wire::message::{Fault, RunOutcome};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 pub const GENERATION: u32 = 3;
 /// The label in the headers of blocks that programs write.
@@ -224,17 +223,7 @@ impl Site {
     }
 
     pub fn context_with(&self, plane: Arc<DataPlane>, local: Arc<dyn Local>) -> Context {
-        Context {
-            plane,
-            local,
-            limits: self.limits,
-            progress: None,
-            cancel: CancellationToken::new(),
-            sent: None,
-            carried: self.carried.clone(),
-            received: Arc::default(),
-            enclosed: Enclosed::default(),
-        }
+        Context { limits: self.limits, carried: self.carried.clone(), ..Context::new(plane, local) }
     }
 
     /// The blocks as loaded by a client that writes the site's object.
