@@ -77,7 +77,7 @@ pub(crate) fn start(
         grant,
         from: context.received.clone(),
         to: Exchanged::default(),
-        shared: shared(&scripts, &context.local),
+        shared: shared(&scripts, &context.local, &context.plane.kept),
     };
     let queues = running.start_writers(sinks, &scripts, context);
     for (position, (program, script)) in programs.iter().zip(scripts).enumerate() {

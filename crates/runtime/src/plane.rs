@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -75,6 +76,8 @@ pub struct DataPlane {
     addr: Option<SocketAddr>,
     meeting: Arc<Meeting>,
     pub(crate) budget: Budget,
+    /// Bytes kept of blocks whose slices are shorter than a checksum unit.
+    pub(crate) kept: Arc<AtomicUsize>,
     /// The task that accepts connections.
     accepting: Mutex<JoinSet<()>>,
 }
@@ -126,14 +129,26 @@ impl DataPlane {
         let meeting = Arc::new(Meeting::default());
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(listener, meeting.clone(), credentials.clone()));
-        let (budget, accepting) = (Budget::default(), Mutex::new(accepting));
-        Ok(Arc::new(Self { credentials, addr: Some(bound), meeting, budget, accepting }))
+        Ok(Arc::new(Self {
+            credentials,
+            addr: Some(bound),
+            meeting,
+            budget: Budget::default(),
+            kept: Arc::default(),
+            accepting: Mutex::new(accepting),
+        }))
     }
 
     /// Only connects to others, with these credentials; does not listen.
     pub fn client(credentials: Credentials) -> Arc<Self> {
-        let (meeting, budget, accepting) = (Arc::default(), Budget::default(), Mutex::default());
-        Arc::new(Self { credentials, addr: None, meeting, budget, accepting })
+        Arc::new(Self {
+            credentials,
+            addr: None,
+            meeting: Arc::default(),
+            budget: Budget::default(),
+            kept: Arc::default(),
+            accepting: Mutex::default(),
+        })
     }
 
     /// Stops listening; the address is free afterwards, whoever still holds this. Accepted connections stay.

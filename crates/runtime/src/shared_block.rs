@@ -20,13 +20,16 @@ use crate::script::Script;
 /// Bytes kept of one block.
 const KEPT_BYTES: usize = 4 << 20;
 
-/// Bytes kept by all runs of the process, beyond one unit for each block.
+/// Bytes kept by all runs of a node, beyond one unit for each block.
 const KEPT_IN_ALL_BYTES: usize = 16 << 20;
 
-static KEPT_IN_ALL: AtomicUsize = AtomicUsize::new(0);
-
 /// The blocks that several of these scripts' lanes read, in slices that are not whole units.
-pub(crate) fn shared(scripts: &[Script], local: &Arc<dyn Local>) -> Vec<Arc<SharedBlock>> {
+/// `kept` counts the bytes kept by all runs of this node.
+pub(crate) fn shared(
+    scripts: &[Script],
+    local: &Arc<dyn Local>,
+    kept: &Arc<AtomicUsize>,
+) -> Vec<Arc<SharedBlock>> {
     let unit = UNIT_BYTES as u64;
     let cuts_units = |script: &&Script| {
         let window = &script.window;
@@ -41,6 +44,7 @@ pub(crate) fn shared(scripts: &[Script], local: &Arc<dyn Local>) -> Vec<Arc<Shar
                 binding: source.binding.clone(),
                 local: local.clone(),
                 lanes: 1,
+                kept: kept.clone(),
                 open: Arc::default(),
             }),
         }
@@ -53,6 +57,7 @@ pub(crate) struct SharedBlock {
     binding: BlockBinding,
     local: Arc<dyn Local>,
     lanes: usize,
+    kept: Arc<AtomicUsize>,
     open: Arc<Mutex<Option<Open>>>,
 }
 
@@ -62,6 +67,8 @@ struct Open {
     /// By number.
     units: BTreeMap<u64, Unit>,
     uses: u64,
+    /// Bytes kept by all runs of this node.
+    kept: Arc<AtomicUsize>,
 }
 
 /// A unit whose bytes were not all taken yet.
@@ -90,7 +97,7 @@ impl Local for SharedBlock {
         if open.is_none() {
             let source = self.local.open(&self.binding)?;
             let unit = source.unit_bytes().max(1) as usize;
-            *open = Some(Open { source, unit, units: BTreeMap::new(), uses: 0 });
+            *open = Some(Open { source, unit, units: BTreeMap::new(), uses: 0, kept: self.kept.clone() });
         }
         Ok(Box::new(Part { open: self.open.clone(), len: self.binding.len, read: Some(0) }))
     }
@@ -157,7 +164,7 @@ impl Open {
             self.make_room(unit_len);
             let mut bytes = vec![0; unit_len];
             self.source.read_at(number * self.unit as u64, &mut bytes)?;
-            KEPT_IN_ALL.fetch_add(unit_len, Ordering::Relaxed);
+            self.kept.fetch_add(unit_len, Ordering::Relaxed);
             self.units.insert(number, Unit { bytes, left: unit_len, used: 0 });
         }
         let Some(unit) = self.units.get_mut(&number) else { return Ok(()) };
@@ -173,7 +180,7 @@ impl Open {
     fn make_room(&mut self, len: usize) {
         while !self.units.is_empty()
             && (self.units.len() * self.unit + len > KEPT_BYTES
-                || KEPT_IN_ALL.load(Ordering::Relaxed) + len > KEPT_IN_ALL_BYTES)
+                || self.kept.load(Ordering::Relaxed) + len > KEPT_IN_ALL_BYTES)
         {
             let oldest = self.units.iter().min_by_key(|(_, unit)| unit.used).map(|(number, _)| *number);
             oldest.into_iter().for_each(|number| self.drop_unit(number));
@@ -182,7 +189,7 @@ impl Open {
 
     fn drop_unit(&mut self, number: u64) {
         if let Some(unit) = self.units.remove(&number) {
-            KEPT_IN_ALL.fetch_sub(unit.bytes.len(), Ordering::Relaxed);
+            self.kept.fetch_sub(unit.bytes.len(), Ordering::Relaxed);
         }
     }
 }
@@ -190,7 +197,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let kept = self.units.values().map(|unit| unit.bytes.len()).sum();
-        KEPT_IN_ALL.fetch_sub(kept, Ordering::Relaxed);
+        self.kept.fetch_sub(kept, Ordering::Relaxed);
     }
 }
 
@@ -245,7 +252,8 @@ mod tests {
             label: Vec::new(),
             next: None,
         };
-        Arc::new(SharedBlock { binding, local: Arc::new(Lender(bytes)), lanes: 3, open: Arc::default() })
+        let (local, lanes) = (Arc::new(Lender(bytes)), 3);
+        Arc::new(SharedBlock { binding, local, lanes, kept: Arc::default(), open: Arc::default() })
     }
 
     proptest! {
