@@ -27,3 +27,4 @@ mod rot;
 mod sim;
 mod slips;
 mod streams;
+mod volumes;
