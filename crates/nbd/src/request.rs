@@ -147,7 +147,7 @@ fn in_range(kind: u16, offset: u64, len: u32, session: &Session) -> Result<(), R
         return Err(Refusal::new(error, why));
     }
     let minimum = session.sizes.minimum;
-    if offset % u64::from(minimum) != 0 || len % minimum != 0 {
+    if !(offset.is_multiple_of(minimum.into()) && len.is_multiple_of(minimum)) {
         let why = format!("expected multiples of {minimum} bytes, got {}", range());
         return Err(Refusal::new(EINVAL, why));
     }

@@ -96,16 +96,14 @@ impl Server {
     /// are dropped. Returns whether all were answered.
     pub async fn shutdown(mut self, wait: Duration) -> bool {
         self.ending.cancel();
-        match self.accepting.take() {
-            Some(mut accepting) => {
-                let ended = timeout(wait, &mut accepting).await.is_ok();
-                accepting.abort();
-                // Its socket is gone when this returns.
-                let _ = accepting.await;
-                ended
-            }
-            None => true,
+        let Some(mut accepting) = self.accepting.take() else { return true };
+        let ended = timeout(wait, &mut accepting).await.is_ok();
+        if !ended {
+            accepting.abort();
+            // Its socket is gone when this returns.
+            let _ = accepting.await;
         }
+        ended
     }
 }
 
