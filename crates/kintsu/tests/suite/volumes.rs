@@ -55,7 +55,11 @@ fn check(cluster: &Cluster, model: &mut Model) {
     assert_eq!(read.stdout.len(), SIZE);
     for (piece, bytes) in read.stdout.chunks(PIECE).enumerate() {
         let first = bytes[0];
-        assert!(model.may[piece].contains(&first), "piece {piece}: {first}, expected one of {:?}", model.may[piece]);
+        assert!(
+            model.may[piece].contains(&first),
+            "piece {piece}: {first}, expected one of {:?}",
+            model.may[piece]
+        );
         let cut = bytes.iter().any(|byte| *byte != first);
         // Only a write that was cut off may have come in part, in records of a block each.
         assert!(!cut, "piece {piece} is torn");
@@ -65,7 +69,17 @@ fn check(cluster: &Cluster, model: &mut Model) {
 #[test]
 fn what_was_acknowledged_outlives_killed_writers_agents_and_coordinators() {
     let mut cluster = Cluster::start(7, 4);
-    cluster.json(&["volume", "create", "disk", "--size", "6MiB", "--code", "rs:n=5,k=3", "--block", "128KiB"]);
+    cluster.json(&[
+        "volume",
+        "create",
+        "disk",
+        "--size",
+        "6MiB",
+        "--code",
+        "rs:n=5,k=3",
+        "--block",
+        "128KiB",
+    ]);
     let mut model = Model { may: vec![vec![0]; SIZE / PIECE], seed: 7 };
     check(&cluster, &mut model);
     let mut dead: Option<u32> = None;
@@ -124,7 +138,10 @@ fn refusals_say_what_was_expected() {
     };
     assert!(create("disk", &small).status.success());
     for (args, expected) in [
-        (vec!["volume", "read", "disk", "--offset", "1MiB"], "expected at least 1 byte within its 1048576 bytes"),
+        (
+            vec!["volume", "read", "disk", "--offset", "1MiB"],
+            "expected at least 1 byte within its 1048576 bytes",
+        ),
         (vec!["volume", "read", "disk", "--length", "0"], "expected at least 1 byte"),
         (vec!["volume", "read", "none"], "volume \"none\""),
         (vec!["volume", "resize", "disk", "--size", "1000"], "multiple of 512"),
