@@ -288,3 +288,42 @@ async fn bad_input_changes_nothing() {
     assert!(matches!(client.volume_info("disk").await, Err(ClientError::NotFound(_))));
     cluster.until("all blocks are deleted", || cluster.block_files().is_empty()).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_may_die_at_any_moment_of_writes_and_commits() {
+    let mut cluster = Cluster::start(7, 4).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.scatter(20).await;
+    for _ in 0..8 {
+        let (node, pause) = (disk.random(7) as u32, disk.random(40));
+        let client = cluster.client().await;
+        // What it cannot do now it leaves.
+        let committing = tokio::spawn(async move { client.commit_volume("disk", None).await });
+        let writing = tokio::spawn(async move {
+            disk.scatter(6).await;
+            disk
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+        cluster.kill(node).await;
+        disk = writing.await.unwrap();
+        committing.await.unwrap().unwrap();
+        disk.check().await;
+        cluster.start_node(node).await;
+        disk.check().await;
+    }
+    commit(&cluster).await;
+    disk.check().await;
+    let scrub = cluster.client().await.scrub(None).await.unwrap();
+    let report = cluster.finish(scrub).await;
+    assert!(report.bad.is_empty() && report.failed.is_empty(), "{report:?}");
+    // Parity is right.
+    for pair in [[0, 1], [2, 5]] {
+        for node in pair {
+            cluster.kill(node).await;
+        }
+        disk.check().await;
+        for node in pair {
+            cluster.start_node(node).await;
+        }
+    }
+}
