@@ -313,6 +313,11 @@ async fn a_node_may_die_at_any_moment_of_writes_and_commits() {
     }
     commit(&cluster).await;
     disk.check().await;
+    // A commit gives up a parity whose node is dead.
+    let client = cluster.client().await;
+    let repair = client.repair(RepairTarget::All, Method::Conventional, None).await.unwrap();
+    let report = cluster.finish(repair).await;
+    assert!(report.failed.is_empty(), "{report:?}");
     let scrub = cluster.client().await.scrub(None).await.unwrap();
     let report = cluster.finish(scrub).await;
     assert!(report.bad.is_empty() && report.failed.is_empty(), "{report:?}");
