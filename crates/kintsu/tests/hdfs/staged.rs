@@ -20,7 +20,9 @@ const APPENDED: &str = "/ec/appended";
 #[ignore = "minutes: make test-hdfs"]
 fn hazards_of_waiting_blocks() {
     let tokens = "dfs.block.access.token.enable=true";
-    let Some(mut hdfs) = Hdfs::start_pair(7, &[SLOW_TO_NOTICE, tokens]) else { return };
+    // After a fail-over HDFS trims duplicates only when all DataNodes have reported their blocks.
+    let reports = "dfs.blockreport.intervalMsec=3000";
+    let Some(mut hdfs) = Hdfs::start_pair(7, &[SLOW_TO_NOTICE, tokens, reports]) else { return };
     let mut files: Vec<(&str, Vec<u8>)> = [KEPT, DELETED, RENAMED, APPENDED]
         .into_iter()
         .zip(31..)
