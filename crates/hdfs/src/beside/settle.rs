@@ -49,7 +49,9 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
                 }
                 continue;
             };
-            if memory.rests(group.id) || !memory.busy.insert(group.id) {
+            // What was worked on when this list was made may be settled by now.
+            let there = shared.members.is_staged(&staged);
+            if !there || memory.rests(group.id) || !memory.busy.insert(group.id) {
                 continue;
             }
             group
