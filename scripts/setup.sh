@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what tests and benchmarks compare with (ISA-L, Jerasure, Maven and a JDK for HDFS's coders), and the tools for
-# emulated clusters. Kintsu
-# itself needs none of them. If one cannot be installed, this script says so, and tests that need it are skipped.
+# Installs what tests and benchmarks compare with (ISA-L, Jerasure, Maven and a JDK for HDFS's coders), the tools for
+# emulated clusters, and clients of NBD with the file systems that are put on volumes. Kintsu itself needs none of them. If
+# one cannot be installed, this script says so, and tests that need it are skipped.
 set -u
 
 missing=()
@@ -11,11 +11,16 @@ command -v ip >/dev/null && command -v tc >/dev/null || missing+=(iproute2)
 command -v setpriv >/dev/null && command -v unshare >/dev/null || missing+=(util-linux)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v mvn >/dev/null || missing+=(maven)
+command -v nbdcopy >/dev/null && command -v nbdfuse >/dev/null || missing+=(libnbd-bin fuse3)
+command -v qemu-io >/dev/null || missing+=(qemu-utils)
+command -v fio >/dev/null || missing+=(fio)
+command -v mke2fs >/dev/null || missing+=(e2fsprogs)
+command -v mkfs.xfs >/dev/null || missing+=(xfsprogs)
 command -v javac >/dev/null || missing+=(default-jdk-headless)
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "installing ${missing[*]} (for comparisons in tests and benchmarks, and for emulated hosts)"
+        echo "installing ${missing[*]} (for tests, benchmarks and emulated hosts)"
         if ! { apt-get install -y -q "${missing[@]}" ||
             { apt-get update -q && apt-get install -y -q "${missing[@]}"; }; } >/tmp/kintsu-setup.log 2>&1; then
             echo "could not install ${missing[*]} (see /tmp/kintsu-setup.log): tests that need them are skipped"

@@ -27,6 +27,18 @@ fn main() {
         ("rates", "Nothing", "Rates", false),
         ("felt", "Felt", "Done", false),
     ];
+    let volumes = [
+        ("create_volume", "CreateVolume", "VolumeInfo", false),
+        ("list_volumes", "Nothing", "VolumeList", false),
+        ("volume_info", "VolumeName", "VolumeInfo", false),
+        ("resize_volume", "ResizeVolume", "VolumeInfo", false),
+        ("remove_volume", "VolumeName", "VolumeInfo", false),
+        ("open_volume", "OpenVolume", "OpenedVolume", false),
+        ("renew_volume", "VolumeWriter", "VolumeLease", false),
+        ("close_volume", "VolumeWriter", "Done", false),
+        ("map_volume", "MapVolume", "VolumeMap", false),
+        ("commit_volume", "CommitVolume", "CommittedVolume", false),
+    ];
     let operation = [
         ("status", "Nothing", "ClusterStatus", false),
         ("health", "AskHealth", "Health", false),
@@ -75,7 +87,7 @@ fn main() {
         ("copies", "Nothing", "CopyList", false),
         ("read_copy", "ReadCopy", "CopyChunk", true),
         ("append_updates", "AppendUpdates", "Appended", false),
-        ("fence_volume", "FenceVolume", "Done", false),
+        ("fence_volume", "FenceVolume", "FencedVolume", false),
         ("pending_updates", "Nothing", "PendingUpdates", false),
         ("freeze_updates", "FreezeUpdates", "FrozenUpdates", false),
         ("release_updates", "ReleaseUpdates", "Done", false),
@@ -85,6 +97,7 @@ fn main() {
     Builder::new().compile(&[
         service("Membership", &membership),
         service("Objects", &objects),
+        service("Volumes", &volumes),
         service("Operation", &operation),
         service("Agent", &agent),
     ]);

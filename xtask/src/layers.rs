@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu-store"],
     &["kintsu-wire"],
     &["kintsu-runtime"],
-    &["kintsu-agent", "kintsu-coordinator", "kintsu-client", "kintsu-hdfs"],
+    &["kintsu-agent", "kintsu-coordinator", "kintsu-client", "kintsu-hdfs", "kintsu-nbd"],
     &["kintsu-cluster", "kintsu-lab", "kintsu-torture"],
     &["kintsu-experiments"],
     &["kintsu", "kintsu-python"],

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::RunId;
-use kintsu_runtime::{Carried, DataPlane, GiveWay, Limits, StoreLocal};
+use kintsu_runtime::{Carried, Conductor, DataPlane, GiveWay, Limits, StoreLocal};
 use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::net::TcpListener;
 use kintsu_wire::{
@@ -24,6 +24,7 @@ use crate::deletes::Deletes;
 use crate::graves::Graves;
 use crate::identity::{FolderClaim, Identity};
 use crate::service::Service;
+use crate::updates::Flights;
 use crate::{AgentError, identity, membership};
 
 /// How long running calls may take to end when the agent ends.
@@ -112,6 +113,10 @@ pub struct Shared {
     pub foreground: Arc<Carried>,
     /// How the former give way to the latter.
     pub give_way: Arc<GiveWay>,
+    /// Appends to the log that are under way.
+    pub flights: Flights,
+    /// The agents that replicas of updates go to.
+    pub peers: Conductor,
     pub started: Instant,
     /// The interface of the data listener.
     pub interface: Option<Interface>,
@@ -221,6 +226,8 @@ impl Agent {
             background: Arc::new(Carried::in_background(give_way.clone())),
             foreground: Arc::new(Carried::by_users(give_way.clone())),
             give_way,
+            flights: Flights::default(),
+            peers: Conductor::new(credentials.clone()),
             started: Instant::now(),
             end: CancellationToken::new(),
             config,

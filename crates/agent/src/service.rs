@@ -6,18 +6,18 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures::Stream;
-use kintsu_dag::NodeId;
+use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::Program;
 use kintsu_runtime::{Context, Enclosed, StoreLocal, run};
-use kintsu_store::{BlockStore, StoreError};
+use kintsu_store::{BlockStore, Generation, StoreError};
 use kintsu_wire::MembershipChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
     AppendUpdates, Appended, AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done,
-    Fault, FaultKind, FenceVolume, FoundBlocks, FreezeUpdates, FrozenUpdates, HeldBlock, JobRef, KeepCopy,
-    KeptCopy, LookBlocks, Nothing, PendingUpdates, PromoteBlocks, PromotedBlocks, Purge, ReadCopy,
-    ReadUpdates, ReleaseUpdates, RemovedObjects, RunEvent, RunPrograms, ScrubEvent, SetAside, Standing,
-    TakeBack, UpdatedBytes, Verified,
+    Fault, FaultKind, FenceVolume, FencedVolume, FoundBlocks, FreezeUpdates, FrozenUpdates, HeldBlock,
+    JobRef, KeepCopy, KeptCopy, LookBlocks, Nothing, PendingUpdates, PromoteBlocks, PromotedBlocks, Purge,
+    ReadCopy, ReadUpdates, ReleaseUpdates, RemovedObjects, RunEvent, RunPrograms, ScrubEvent, SetAside,
+    Standing, TakeBack, UpdatedBytes, Verified,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -106,10 +106,11 @@ impl Agent for Service {
 
     async fn verify(&self, request: Request<BlockRef>) -> Result<Response<Verified>, Status> {
         let (node, store) = (self.node()?, self.shared.store.clone());
-        let id = request.into_inner().id;
+        let BlockRef { id, generation } = request.into_inner();
         let look = move || {
             // If the whole disk is gone, do not report single blocks as missing.
             store.check_root()?;
+            place_decided(&*store, id, generation);
             rot::look(&*store, id)
         };
         match kintsu_wire::ambient::blocking(look).await {
@@ -206,7 +207,7 @@ impl Agent for Service {
         updates::append(&self.shared, request.into_inner()).await.map(Response::new)
     }
 
-    async fn fence_volume(&self, request: Request<FenceVolume>) -> Result<Response<Done>, Status> {
+    async fn fence_volume(&self, request: Request<FenceVolume>) -> Result<Response<FencedVolume>, Status> {
         self.node()?;
         updates::fence(&self.shared, request.into_inner()).await.map(Response::new)
     }
@@ -355,9 +356,18 @@ async fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<Scrub
     }
 }
 
+/// Puts the version of a block that the caller knows to be decided in its place, if it is still beside it.
+fn place_decided(store: &dyn BlockStore, id: BlockId, generation: u32) {
+    let older = store.look(id).is_ok_and(|there| there.meta.generation.0 < generation);
+    if older && let Err(error) = store.promote(id, Generation(generation)) {
+        tracing::debug!("{id} has no version {generation}: {error}");
+    }
+}
+
 /// What the store has of a block, from its header. A block that cannot be read counts as missing; if the store
 /// itself is gone, that is an error.
 fn found(store: &dyn BlockStore, block: &BlockRef) -> Result<Option<HeldBlock>, StoreError> {
+    place_decided(store, block.id, block.generation);
     match store.look(block.id) {
         Ok(there) => Ok(Some(held(&there.meta)).filter(|held| held.generation == block.generation)),
         Err(gone @ StoreError::Vanished { .. }) => Err(gone),

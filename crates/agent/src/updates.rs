@@ -3,16 +3,20 @@
 //! An agent decides nothing here: whoever appends knows where the replica goes, and whoever promotes a next version knows
 //! that it was decided (`docs/adr/0008-updates-in-place.md`).
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use kintsu_dag::BlockId;
 use kintsu_store::{AppendLog, BlockStore, Data, Generation, Role, StoreError, Update};
-use kintsu_wire::connect_agent;
 use kintsu_wire::message::{
-    AppendUpdates, Appended, Done, FenceVolume, FreezeUpdates, FrozenUpdate, FrozenUpdates, LoggedUpdate,
-    PendingUpdate, PendingUpdates, PromoteBlocks, PromotedBlocks, ReadUpdates, ReleaseUpdates, UpdatedBytes,
+    AppendUpdates, Appended, Done, FenceVolume, FencedVolume, FreezeUpdates, FrozenUpdate, FrozenUpdates,
+    LoggedUpdate, PendingUpdate, PendingUpdates, PromoteBlocks, PromotedBlocks, ReadUpdates, ReleaseUpdates,
+    UpdatedBytes, VolumeEpochs,
 };
+use tokio::sync::RwLock;
 use tonic::Status;
 
 use crate::agent::Shared;
@@ -22,44 +26,103 @@ use crate::service::held;
 /// The longest part of a block that one call reads.
 const MOST_READ_BYTES: u32 = 16 << 20;
 
-/// Logs updates here, and at the same time as replicas on the node that they are forwarded to.
+/// How long another node may take to make a replica durable.
+const FORWARD_WITHIN: Duration = Duration::from_secs(5);
+
+/// Appends to blocks, and the moments at which their logs are fixed on all nodes that keep them: an append of a block is
+/// either in what is fixed everywhere, or nowhere.
+pub struct Flights {
+    slots: Vec<RwLock<()>>,
+}
+
+impl Default for Flights {
+    fn default() -> Self {
+        Self { slots: std::iter::repeat_with(RwLock::default).take(FLIGHT_SLOTS).collect() }
+    }
+}
+
+/// Blocks share locks; more of them let more blocks be fixed at once.
+const FLIGHT_SLOTS: usize = 64;
+
+impl Flights {
+    /// The locks of these blocks, each once, in one order for all callers.
+    fn of(&self, blocks: impl Iterator<Item = BlockId>) -> impl Iterator<Item = &RwLock<()>> {
+        let slot =
+            |id: BlockId| (id.stripe.0 as usize).wrapping_mul(31).wrapping_add(usize::from(id.index.0));
+        let slots: BTreeSet<usize> = blocks.map(|id| slot(id) % FLIGHT_SLOTS).collect();
+        slots.into_iter().map(|slot| &self.slots[slot])
+    }
+}
+
+/// Logs updates here, and at the same time as replicas on the nodes that they are forwarded to.
 ///
 /// # Errors
 /// `InvalidArgument` for updates that the log refuses; `FailedPrecondition` for an older epoch; `ResourceExhausted` if
-/// this disk is full; `Unavailable` if they are not durable on the other node: then they may be so here.
+/// this disk is full; `Unavailable` if they are not durable on another node: then they may be so here.
 pub async fn append(shared: &Shared, request: AppendUpdates) -> Result<Appended, Status> {
-    let AppendUpdates { updates, replica, forward } = request;
+    let AppendUpdates { updates, replica, forward, fenced } = request;
     let log = log(shared).await?;
-    let forwarding = async {
-        match forward {
-            Some(to) => forward_to(shared, to, updates.clone()).await,
-            None => Ok(()),
-        }
-    };
-    let role = if replica { Role::Replica } else { Role::Home };
-    let logged = updates.clone();
-    let appending =
-        refused(move || log.append(&logged.iter().map(|update| of(update, role)).collect::<Vec<_>>()));
+    let unknown = |update: &&LoggedUpdate| log.fenced(update.volume) < update.epoch;
+    if let Some(update) = updates.iter().find(unknown).filter(|_| fenced) {
+        return Err(other_epoch(update.volume, log.fenced(update.volume), update.epoch.to_string()));
+    }
+    let mut flights = Vec::new();
+    for lock in shared.flights.of(updates.iter().map(|update| update.block)) {
+        flights.push(lock.read().await);
+    }
+    let forwarding = futures::future::try_join_all(
+        forward.into_iter().map(|to| forward_to(shared, to, updates.clone(), fenced)),
+    );
+    let role = role(replica);
+    let (logged, appended_to) = (updates.clone(), log.clone());
+    let appending = refused(move || {
+        appended_to.append(&logged.iter().map(|update| of(update, role)).collect::<Vec<_>>())
+    });
+    // Both to their ends: what is under way when this returns could come behind a later append.
     let (appended, forwarded) = tokio::join!(appending, forwarding);
     let newest = appended?;
     forwarded?;
-    Ok(Appended { newest })
+    Ok(Appended { newest, log_bytes: log.bytes() })
 }
 
-async fn forward_to(shared: &Shared, to: SocketAddr, updates: Vec<LoggedUpdate>) -> Result<(), Status> {
-    let failed = |why: String| Status::unavailable(format!("no replica at {to}: {why}"));
-    let mut agent = connect_agent(to, &shared.credentials).map_err(|error| failed(error.to_string()))?;
-    let replicas = AppendUpdates { updates, replica: true, forward: None };
-    match agent.append_updates(replicas).await {
-        Ok(_) => Ok(()),
+async fn forward_to(
+    shared: &Shared,
+    to: SocketAddr,
+    updates: Vec<LoggedUpdate>,
+    fenced: bool,
+) -> Result<(), Status> {
+    let mut agent = shared.peers.agent(to).map_err(|error| no_replica(to, &error.to_string()))?;
+    let replicas = AppendUpdates { updates, replica: true, forward: Vec::new(), fenced };
+    match tokio::time::timeout(FORWARD_WITHIN, agent.append_updates(replicas)).await {
+        Err(_) => Err(no_replica(to, &format!("no answer within {FORWARD_WITHIN:?}"))),
+        Ok(Ok(_)) => Ok(()),
         // The other node's refusals count as they are: the epoch is older, or the updates make no sense.
-        Err(status)
-            if matches!(status.code(), tonic::Code::FailedPrecondition | tonic::Code::InvalidArgument) =>
-        {
+        Ok(Err(status)) if is_refusal(&status) => {
             Err(Status::new(status.code(), format!("replica at {to}: {}", status.message())))
         }
-        Err(status) => Err(failed(status.message().to_owned())),
+        Ok(Err(status)) => Err(no_replica(to, status.message())),
     }
+}
+
+fn no_replica(at: SocketAddr, why: &str) -> Status {
+    Status::unavailable(format!("no replica at {at}: {why}"))
+}
+
+/// The caller and this log know different epochs.
+fn other_epoch(volume: u64, fenced: u64, got: String) -> Status {
+    let message = format!("epoch of volume {volume}: expected {fenced}, the newest fenced here, got {got}");
+    Status::failed_precondition(message)
+}
+
+fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        tonic::Code::FailedPrecondition | tonic::Code::InvalidArgument | tonic::Code::ResourceExhausted
+    )
+}
+
+fn role(replica: bool) -> Role {
+    if replica { Role::Replica } else { Role::Home }
 }
 
 fn of(update: &LoggedUpdate, role: Role) -> Update<'_> {
@@ -68,14 +131,19 @@ fn of(update: &LoggedUpdate, role: Role) -> Update<'_> {
     Update { volume, epoch, block, role, offset, data }
 }
 
-/// Refuses older writers of a volume.
+/// Refuses older writers of a volume, unless a newer one was fenced already.
 ///
 /// # Errors
-/// `FailedPrecondition` if a newer one was fenced already; errors of the disk.
-pub async fn fence(shared: &Shared, FenceVolume { volume, epoch }: FenceVolume) -> Result<Done, Status> {
+/// `FailedPrecondition` if a newer one is fenced at this moment; errors of the disk.
+pub async fn fence(
+    shared: &Shared,
+    FenceVolume { volume, epoch }: FenceVolume,
+) -> Result<FencedVolume, Status> {
     let log = log(shared).await?;
-    refused(move || log.fence(volume, epoch)).await?;
-    Ok(Done {})
+    let before = log.fenced(volume);
+    // An older one changes nothing; the caller sees that there is a newer one.
+    refused(move || if before >= epoch { Ok(()) } else { log.fence(volume, epoch) }).await?;
+    Ok(FencedVolume { before })
 }
 
 /// All that the log holds.
@@ -83,30 +151,52 @@ pub async fn fence(shared: &Shared, FenceVolume { volume, epoch }: FenceVolume) 
 /// # Errors
 /// The log cannot be opened.
 pub async fn pending(shared: &Shared) -> Result<PendingUpdates, Status> {
-    let pending = log(shared).await?.pending().into_iter().map(|pending| PendingUpdate {
+    let log = log(shared).await?;
+    let pending = log.pending().into_iter().map(|pending| PendingUpdate {
         volume: pending.volume,
         block: pending.block,
         replica: pending.role == Role::Replica,
         ranges: pending.ranges.into_iter().map(|range| (range.start, range.end)).collect(),
         newest: pending.newest,
     });
-    Ok(PendingUpdates { pending: pending.collect() })
+    Ok(PendingUpdates { pending: pending.collect(), log_bytes: log.bytes() })
 }
 
-/// Fixes what the next commit takes.
+/// Fixes what the next commit takes, of each block at the same moment here and on the nodes that keep its replicas.
 ///
 /// # Errors
 /// The log cannot be opened.
 pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpdates, Status> {
     let log = log(shared).await?;
-    let frozen = request.blocks.into_iter().map(|block| {
-        let (upto, ranges) = log.freeze(block, Role::Home)?;
-        Some(FrozenUpdate {
+    let FreezeUpdates { blocks, replica, replicas } = request;
+    let mut frozen = Vec::with_capacity(blocks.len());
+    let kept = replicas.into_iter().chain(std::iter::repeat_with(Vec::new));
+    for (block, at) in blocks.into_iter().zip(kept) {
+        let mut flights = Vec::new();
+        for lock in shared.flights.of(std::iter::once(block)) {
+            flights.push(lock.write().await);
+        }
+        let Some((upto, ranges)) = log.freeze_anew(block, role(replica)) else {
+            frozen.push(None);
+            continue;
+        };
+        let asked = futures::future::join_all(at.into_iter().map(|to| freeze_at(shared, to, block))).await;
+        frozen.push(Some(FrozenUpdate {
             upto,
             ranges: ranges.into_iter().map(|range| (range.start, range.end)).collect(),
-        })
-    });
-    Ok(FrozenUpdates { blocks: frozen.collect() })
+            replicas: asked,
+        }));
+    }
+    Ok(FrozenUpdates { blocks: frozen })
+}
+
+/// Fixes the replicas of a block on another node; `None` if it does not answer. 0 if it has none.
+async fn freeze_at(shared: &Shared, to: SocketAddr, block: BlockId) -> Option<u64> {
+    let mut agent = shared.peers.agent(to).ok()?;
+    let freeze = FreezeUpdates { blocks: vec![block], replica: true, replicas: Vec::new() };
+    let asked = tokio::time::timeout(FORWARD_WITHIN, agent.freeze_updates(freeze)).await;
+    let frozen = asked.ok()?.ok()?.into_inner().blocks.into_iter().next()?;
+    Some(frozen.map_or(0, |frozen| frozen.upto))
 }
 
 /// Forgets updates that are in their blocks.
@@ -115,28 +205,49 @@ pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpd
 /// The disk fails; some may be forgotten then.
 pub async fn release(shared: &Shared, request: ReleaseUpdates) -> Result<Done, Status> {
     let log = log(shared).await?;
-    let release = move || {
-        let role = |replica| if replica { Role::Replica } else { Role::Home };
-        request.updates.iter().try_for_each(|of| log.release(of.block, role(of.replica), of.upto))
-    };
+    let release =
+        move || request.updates.iter().try_for_each(|of| log.release(of.block, role(of.replica), of.upto));
     refused(release).await?;
     Ok(Done {})
 }
 
-/// Reads what the log holds of a part of a block.
+/// Reads what the log holds of a part of a block, or the part with that laid over it.
 ///
 /// # Errors
-/// `InvalidArgument` for a part that is too long; a damaged record; the disk fails.
+/// `InvalidArgument` for a part that is too long; `FailedPrecondition` for an epoch that is over, or a block of another
+/// generation; `NotFound` for a block that is not there; a damaged record or block; the disk fails.
 pub async fn read(shared: &Shared, request: ReadUpdates) -> Result<UpdatedBytes, Status> {
-    let ReadUpdates { of, offset, len } = request;
+    let ReadUpdates { of, offset, len, epochs, over } = request;
     if len > MOST_READ_BYTES {
         let message = format!("bytes to read: expected at most {MOST_READ_BYTES}, got {len}");
         return Err(Status::invalid_argument(message));
     }
     let log = log(shared).await?;
-    let role = if of.replica { Role::Replica } else { Role::Home };
+    if let Some(VolumeEpochs { volume, from, to }) = epochs
+        && !(from..=to).contains(&log.fenced(volume))
+    {
+        return Err(other_epoch(volume, log.fenced(volume), format!("{from} to {to}")));
+    }
+    let (store, role) = (shared.store.clone(), role(of.replica));
     let pieces = move || {
         let mut pieces = Vec::new();
+        if let Some(generation) = over {
+            let mut bytes = vec![0; len as usize];
+            let ranges = log.ranges(of.block, role, offset..offset.saturating_add(len.into()));
+            let whole = ranges.first().is_some_and(|first| first.end - first.start == u64::from(len));
+            // The log first: if a commit brings what it held into the block meanwhile, the block is read after that.
+            let mut laid = bytes.clone();
+            log.lay_over(of.block, role, offset, &mut laid)?;
+            if whole {
+                return Ok(vec![(offset, Bytes::from(laid))]);
+            }
+            store.open(of.block, Generation(generation))?.read_at(offset, &mut bytes)?;
+            for range in ranges {
+                let part = (range.start - offset) as usize..(range.end - offset) as usize;
+                bytes[part.clone()].copy_from_slice(&laid[part]);
+            }
+            return Ok(vec![(offset, Bytes::from(bytes))]);
+        }
         for range in log.ranges(of.block, role, offset..offset.saturating_add(len.into())) {
             let mut bytes = vec![0; (range.end - range.start) as usize];
             log.lay_over(of.block, role, range.start, &mut bytes)?;

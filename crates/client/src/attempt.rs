@@ -17,6 +17,8 @@ pub(crate) struct Attempt<'a> {
     pub view: &'a StripeView,
     /// Generation of the stripe's blocks.
     pub generation: u32,
+    /// The generations of blocks that were updated, by index; may be empty.
+    pub generations: &'a [u32],
     /// The range of bytes of every block to process.
     pub window: (u64, u64),
     pub slice_bytes: u32,
@@ -55,6 +57,7 @@ impl Attempt<'_> {
             job: new_job()?,
             view: self.view,
             generation: self.generation,
+            generations: self.generations,
             window: self.window,
             slice_bytes: self.slice_bytes,
             expect: self.expect,

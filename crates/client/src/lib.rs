@@ -36,6 +36,7 @@ mod settings;
 mod source;
 mod span;
 mod stripe;
+mod volume;
 mod write;
 mod write_stripe;
 
@@ -45,4 +46,5 @@ pub use error::ClientError;
 pub use jobs::Jobs;
 pub use read::{GetOptions, GetReport};
 pub use source::{FileSource, ReadAt};
+pub use volume::{Extent, Volume, VolumeAccess};
 pub use write::PutOptions;

@@ -150,12 +150,14 @@ impl Portion {
         let (deliver, mut deliveries) = mpsc::channel::<Delivery>(DELIVERIES);
         let expect: Vec<_> =
             self.stripe.blocks.iter().map(|block| block.as_ref().and_then(|block| block.digest)).collect();
+        let generations = self.stripe.generations();
         let received = Arc::new(Exchanged::default());
         let attempt = Attempt {
             label: &[],
             client: &self.client,
             view,
             generation: self.stripe.generation,
+            generations: &generations,
             window: (span.start, span.end),
             slice_bytes: chosen.slice_bytes,
             compared: false,

@@ -10,11 +10,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use kintsu_code::USER;
 use kintsu_plan::Layout;
 use kintsu_wire::message::{
     Attributes, BeginPut, CommitPut, CommitReply, Encoding, ObjectInfo, RefusedStripe, StripeGrant,
-    WrittenStripe,
+    StripeOfVolume, WrittenStripe,
 };
 use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
@@ -25,6 +26,7 @@ use crate::codes::received_code;
 use crate::feed::Feed;
 use crate::lease::Lease;
 use crate::stripe::by_id;
+use crate::volume::stripe_name;
 use crate::write_stripe::{Put, StripeSource, StripeWrite};
 use crate::{Client, ClientError, ReadAt};
 
@@ -87,11 +89,36 @@ impl Client {
         options: PutOptions,
         progress: impl Fn(u64, u64),
     ) -> Result<ObjectInfo, ClientError> {
+        self.put_as(source, (name, None), options, progress).await
+    }
+
+    /// Stores a stripe of a volume.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; `Interrupted` if another writer has taken the volume over.
+    pub(crate) async fn put_stripe(
+        &self,
+        bytes: Bytes,
+        of: StripeOfVolume,
+        options: PutOptions,
+    ) -> Result<(), ClientError> {
+        let name = stripe_name(of.volume, of.index);
+        self.put_as(Arc::new(bytes), (&name, Some(of)), options, |_, _| {}).await.map(drop)
+    }
+
+    async fn put_as(
+        &self,
+        source: Arc<dyn ReadAt>,
+        (name, volume): (&str, Option<StripeOfVolume>),
+        options: PutOptions,
+        progress: impl Fn(u64, u64),
+    ) -> Result<ObjectInfo, ClientError> {
         if !options.code.starts_with(USER) {
             received_code(&options.code, None).await?;
         }
         let (size, began) = (source.len(), Instant::now());
-        let Begun { put, mut lease, grants, timed } = self.begin(name, &options, Some(size)).await?;
+        let Begun { put, mut lease, grants, timed } =
+            self.begin((name, volume), &options, Some(size)).await?;
         let tell = |done: u64| progress(done.min(size), size);
         let mut writes = Writes { put, untold: Vec::new(), tell: &tell };
         tokio::select! {
@@ -143,7 +170,7 @@ impl Client {
             return self.put(first.bytes, name, options, |done, _| progress(done)).await;
         }
         let options = PutOptions { block_bytes: Some(block), cell_bytes: Some(cell), ..options };
-        let Begun { put, mut lease, grants, .. } = self.begin(name, &options, None).await?;
+        let Begun { put, mut lease, grants, .. } = self.begin((name, None), &options, None).await?;
         let tell = |done: u64| progress(done);
         let mut writes = Writes { put, untold: Vec::new(), tell: &tell };
         let (queue, pieces) = mpsc::channel(1);
@@ -167,8 +194,14 @@ impl Client {
         }
     }
 
-    async fn begin(&self, name: &str, options: &PutOptions, size: Option<u64>) -> Result<Begun, ClientError> {
+    async fn begin(
+        &self,
+        (name, volume): (&str, Option<StripeOfVolume>),
+        options: &PutOptions,
+        size: Option<u64>,
+    ) -> Result<Begun, ClientError> {
         let begin = BeginPut {
+            volume,
             name: name.to_owned(),
             size,
             code: options.code.clone(),

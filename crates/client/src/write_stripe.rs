@@ -245,6 +245,7 @@ impl StripeWrite {
             client: &put.client,
             view: &view,
             generation: self.grant.generation,
+            generations: &[],
             window: (0, u64::MAX),
             slice_bytes: self.grant.layout.cell_bytes.min(MAX_SLICE_BYTES),
             compared: true,

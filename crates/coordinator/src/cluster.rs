@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Steering};
+use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Steering, Turns};
 use crate::engine::bandwidth::Bandwidth;
 use crate::engine::doubt::Doubts;
 use crate::engine::enroll::Reports;
@@ -33,6 +33,7 @@ use crate::engine::quarantine::UnknownLists;
 use crate::engine::rebuild::Rebuild;
 use crate::engine::repair::{Auto, Phases, Queue, RepairSpeeds, SlowNodes};
 use crate::engine::stripe::Stripe;
+use crate::engine::volumes::VolumeLeases;
 use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
@@ -68,6 +69,8 @@ pub struct Cluster {
     pub waits: AtomicU64,
     /// Long work: what runs, and what has ended.
     pub jobs: Arc<JobTable>,
+    /// Whose turn it is to change the logs of volumes.
+    pub turns: Turns,
     /// Copies of the metadata on agents.
     pub copies: Copies,
     /// Wakes the driver that rebuilds metadata from blocks.
@@ -91,6 +94,7 @@ pub struct Cluster {
     speeds: Mutex<RepairSpeeds>,
     slow_nodes: Mutex<SlowNodes>,
     leases: Mutex<Leases>,
+    volume_leases: Mutex<VolumeLeases>,
     auto: Mutex<Auto>,
     repair_jobs: Mutex<RepairJobs>,
     steering: Mutex<Steering>,
@@ -146,6 +150,8 @@ impl Cluster {
         let patience = Patience { dead_after_ms: ms(config.dead_after), grace_ms: ms(config.grace) };
         let mut gate = Gate::new(placed, patience.grace_ms, behind);
         gate.set_rebuilding(rebuilding);
+        let writers: Vec<(u64, u64)> =
+            snapshot.volumes()?.iter().filter_map(|v| Some((v.record.id, v.record.writer?))).collect();
         let mut members = Members::new(patience, snapshot.nodes()?, 0);
         members.keep_free(config.reserve);
         Ok(Self {
@@ -164,6 +170,8 @@ impl Cluster {
             speeds: Mutex::default(),
             slow_nodes: Mutex::default(),
             leases: Mutex::new(Leases::new(ms(config.lease), snapshot.puts()?, 0)),
+            volume_leases: Mutex::new(VolumeLeases::new(ms(config.lease), writers, 0)),
+            turns: Turns::default(),
             auto: Mutex::new(Auto::new(patience.grace_ms)),
             repair_jobs: Mutex::default(),
             steering: Mutex::default(),
@@ -260,6 +268,11 @@ impl Cluster {
 
     pub fn leases(&self) -> MutexGuard<'_, Leases> {
         lock(&self.leases)
+    }
+
+    /// Who may write to volumes.
+    pub fn volume_leases(&self) -> MutexGuard<'_, VolumeLeases> {
+        lock(&self.volume_leases)
     }
 
     pub fn auto(&self) -> MutexGuard<'_, Auto> {

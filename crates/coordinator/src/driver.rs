@@ -15,6 +15,8 @@
 //! - `quarantine`: sets aside, takes back and purges blocks that the metadata do not know;
 //! - `rebuild`: rebuilds metadata from blocks;
 //! - `copies`: stores copies of the metadata on agents;
+//! - `volumes`: keeps the logs of volumes where they are complete; `volume_commit`: brings them into blocks;
+//!   `volume_ticks`: does so when it is time;
 //! - `run`: runs programs on agents; `guard`: turns a panic into an error.
 
 mod commit;
@@ -43,6 +45,9 @@ mod speed_watch;
 mod steering;
 mod sweep;
 mod ticks;
+mod volume_commit;
+mod volume_ticks;
+mod volumes;
 mod wipe;
 
 pub use commit::commit;
@@ -64,6 +69,8 @@ pub use scrub::scrub;
 pub use steering::Steering;
 pub use sweep::sweep;
 pub use ticks::{AUTOMATIC_SLICE, ticks};
+pub use volume_ticks::{commit_volume, release_volume, volumes};
+pub use volumes::{Turns, fence_everywhere, map};
 pub use wipe::order as order_wipe;
 
 use kintsu_wire::message::JobEvent;

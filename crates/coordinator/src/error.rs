@@ -48,6 +48,16 @@ pub enum CoordinatorError {
         /// The present state.
         got: String,
     },
+    /// A writer of a volume that somebody else has taken over, or that has no lease.
+    #[error("{what}: expected {expected}, got {got}")]
+    Fenced {
+        /// What was tried.
+        what: String,
+        /// Who may do it.
+        expected: String,
+        /// Who tried.
+        got: String,
+    },
     /// No plan could be made: too few nodes, too many losses, or the proof of a graph fails.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -133,6 +143,7 @@ impl From<CoordinatorError> for Status {
             E::Exists { .. } => Code::AlreadyExists,
             E::Conflict { .. } | E::Plan(_) | E::Missing { .. } | E::Wire(_) => Code::FailedPrecondition,
             E::Corrupt { .. } | E::Copy(_) => Code::DataLoss,
+            E::Fenced { .. } => Code::Aborted,
             E::Storage(_) | E::Internal(_) => Code::Internal,
             E::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 Code::ResourceExhausted

@@ -38,6 +38,7 @@ mod settings;
 mod tables;
 mod together;
 mod version2;
+pub(crate) mod volumes;
 mod write;
 
 use std::fs::File;
@@ -65,6 +66,7 @@ pub use record::{
     BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,
 };
 pub use restore::{present, refuse_present, restore};
+pub use volumes::{StripeLogs, Volume, VolumeRecord};
 use write::Tables;
 
 /// File name of the store in the coordinator's directory.
@@ -342,8 +344,10 @@ impl Snapshot {
     /// The disk fails.
     pub fn totals(&self) -> Result<Totals> {
         let counters = self.txn.open_table(tables::COUNTERS)?;
+        let stripes_of_volumes = self.txn.open_table(tables::VOLUME_STRIPES)?.len()?;
         Ok(Totals {
-            objects: self.txn.open_table(tables::OBJECTS)?.len()?,
+            // The stripes of volumes are no objects of users.
+            objects: self.txn.open_table(tables::OBJECTS)?.len()?.saturating_sub(stripes_of_volumes),
             object_bytes: counters.get(tables::COUNT_BYTES)?.map_or(0, |v| v.value()),
             stripes: self.stripes.len()?,
             plain: counters.get(tables::COUNT_PLAIN)?.map_or(0, |v| v.value()),

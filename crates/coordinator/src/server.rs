@@ -80,6 +80,7 @@ impl Coordinator {
         cluster.spawn(driver::purge(cluster.clone()));
         cluster.spawn(driver::copies(cluster.clone()));
         cluster.spawn(driver::rebuild(cluster.clone()));
+        cluster.spawn(driver::volumes(cluster.clone()));
         cluster.tasks.close();
         let leave = CancellationToken::new();
         let ended = tokio::spawn(end(cluster, server, leave.clone()));

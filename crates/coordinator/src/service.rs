@@ -7,6 +7,7 @@ use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::*;
 use kintsu_wire::objects::objects_server::Objects;
 use kintsu_wire::operation::operation_server::Operation;
+use kintsu_wire::volumes::volumes_server::Volumes;
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
@@ -165,6 +166,19 @@ impl Objects for Service {
     unary!(find_code, CodeName, Definition);
     inquiry!(rates, Rates);
     unary!(felt, Felt, Done);
+}
+
+impl Volumes for Service {
+    unary!(create_volume, CreateVolume, VolumeInfo);
+    inquiry!(list_volumes, VolumeList);
+    unary!(volume_info, VolumeName, VolumeInfo);
+    unary!(resize_volume, ResizeVolume, VolumeInfo);
+    unary!(remove_volume, VolumeName, VolumeInfo);
+    unary!(open_volume, OpenVolume, OpenedVolume);
+    unary!(renew_volume, VolumeWriter, VolumeLease);
+    unary!(close_volume, VolumeWriter, Done);
+    unary!(map_volume, MapVolume, VolumeMap);
+    unary!(commit_volume, CommitVolume, CommittedVolume);
 }
 
 impl Operation for Service {

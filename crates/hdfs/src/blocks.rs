@@ -158,6 +158,7 @@ pub(crate) async fn run<T: Send + 'static>(
     let job = getrandom::u64()
         .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
     let programs = plan.programs(&ProgramContext {
+        generations: &[],
         job: RunId(job),
         view,
         generation: 0,

@@ -13,6 +13,7 @@ mod operate;
 mod repair;
 mod serve;
 mod sim;
+mod volume;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ pub use operate::{ConfigCommand, Df, Health, JobsCommand};
 pub use repair::{Explain, RatesCommand, Repair};
 pub use serve::{AgentArgs, CoordinatorArgs, Rack, Up};
 pub use sim::{Sim, SimCluster, SimCodes, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
+pub use volume::{Survives, VolumeCommand, VolumeCreate, VolumeRead, VolumeWrite};
 
 /// The code of a new object, unless another one is demanded.
 pub const DEFAULT_CODE: &str = "rs:n=9,k=6";
@@ -153,6 +155,17 @@ Examples:
         /// What to do.
         #[command(subcommand)]
         command: QuarantineCommand,
+    },
+    /// Virtual disks: fixed in size, overwritten in place, as safe as objects.
+    #[command(after_help = "\
+Examples:
+  kintsu volume create disk --size 10GiB --code rs:n=9,k=6
+  kintsu volume write disk < image
+  kintsu volume read disk --offset 1MiB --length 4KiB | xxd")]
+    Volume {
+        /// What to do.
+        #[command(subcommand)]
+        command: VolumeCommand,
     },
     /// Show the progress of a rebuild of the metadata from blocks (`kintsu coordinator --rebuild`), and what is
     /// incomplete.

@@ -18,6 +18,8 @@ use crate::objects::objects_server::{Objects, ObjectsServer};
 use crate::operation::operation_client::OperationClient;
 use crate::operation::operation_server::{Operation, OperationServer};
 use crate::security::{Credentials, Incoming, Outgoing};
+use crate::volumes::volumes_client::VolumesClient;
+use crate::volumes::volumes_server::{Volumes, VolumesServer};
 use crate::{MAX_MESSAGE_BYTES, WireError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -39,6 +41,8 @@ pub struct CoordinatorChannel {
     pub membership: MembershipChannel,
     /// What clients call.
     pub objects: ObjectsClient<Shown>,
+    /// What clients of volumes call.
+    pub volumes: VolumesClient<Shown>,
     /// What operators call.
     pub operation: OperationClient<Shown>,
 }
@@ -75,6 +79,9 @@ pub fn connect_coordinator(
         objects: ObjectsClient::new(channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        volumes: VolumesClient::new(channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES),
         operation: OperationClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES),
@@ -102,15 +109,18 @@ pub fn membership_routes<T: Membership>(service: Arc<T>) -> Routes {
     )
 }
 
-/// The three services of a coordinator, to be served by [`serve`].
-pub fn coordinator_routes<T: Membership + Objects + Operation>(service: Arc<T>) -> Routes {
+/// The services of a coordinator, to be served by [`serve`].
+pub fn coordinator_routes<T: Membership + Objects + Volumes + Operation>(service: Arc<T>) -> Routes {
     let objects = ObjectsServer::from_arc(service.clone())
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let volumes = VolumesServer::from_arc(service.clone())
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let operation = OperationServer::from_arc(service.clone())
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    membership_routes(service).add_service(objects).add_service(operation)
+    membership_routes(service).add_service(objects).add_service(volumes).add_service(operation)
 }
 
 /// Serves a coordinator's services on a listener until `end`, with checks of version, token and cluster before every call,

@@ -24,7 +24,7 @@ pub use identity::{ClusterId, FolderId, Seen};
 pub use security::{Credentials, TrustedNetwork, check_listen, other_cluster, words};
 
 /// The version of both protocols. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
 pub const VERSION_KEY: &str = "kintsu-protocol";
@@ -45,6 +45,12 @@ pub mod membership {
 #[allow(missing_docs, clippy::all)]
 pub mod objects {
     include!(concat!(env!("OUT_DIR"), "/kintsu.Objects.rs"));
+}
+
+/// The coordinator's gRPC service for clients of volumes.
+#[allow(missing_docs, clippy::all)]
+pub mod volumes {
+    include!(concat!(env!("OUT_DIR"), "/kintsu.Volumes.rs"));
 }
 
 /// The coordinator's gRPC service for operators: they look after the cluster.

@@ -14,6 +14,7 @@ mod run;
 mod settings;
 mod space;
 mod update;
+mod volume;
 
 pub use attributes::*;
 pub use cluster::*;
@@ -29,6 +30,7 @@ pub use run::*;
 pub use settings::*;
 pub use space::*;
 pub use update::*;
+pub use volume::*;
 
 pub use kintsu_code::Definition;
 pub use kintsu_plan::Rates;

@@ -83,6 +83,7 @@ impl Stage {
     fn programs(&self, plan: &Plan, job: u64) -> Vec<Program> {
         let peers = |node: NodeId| Some(self.agents.get(node.0 as usize)?.data());
         let context = ProgramContext {
+            generations: &[],
             job: RunId(job),
             view: &self.view,
             generation: GENERATION,
@@ -261,6 +262,7 @@ fn short_stripe(stage: &Stage, job: u64) -> (StripeView, Vec<Program>) {
     let view = StripeView { id: StripeId(10), layout, ..stage.view.clone() };
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).unwrap();
     let context = ProgramContext {
+        generations: &[],
         job: RunId(job),
         view: &view,
         generation: GENERATION,

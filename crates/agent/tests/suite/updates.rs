@@ -56,10 +56,10 @@ fn encoded(stage: &Stage, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
 async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
     let mut stage = Stage::new().await;
     let bytes: Vec<u8> = (0..100_000u32).map(|at| (at * 7 % 251) as u8).collect();
-    let forward = Some(stage.agents[4].control());
+    let forward = vec![stage.agents[4].control()];
     let updates =
         vec![logged(&stage, 1, 70_000, &bytes), LoggedUpdate { zeros: 9, ..logged(&stage, 1, 70_100, &[]) }];
-    let request = AppendUpdates { updates, replica: false, forward };
+    let request = AppendUpdates { updates, replica: false, forward, fenced: false };
     within(agent(&stage, 1).append_updates(request)).await.unwrap();
     let mut data: Vec<Vec<u8>> = (0..4).map(data_block).collect();
     data[1][70_000..170_000].copy_from_slice(&bytes);
@@ -77,22 +77,28 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
         assert_eq!((found.volume, found.block, found.replica), (7, id(&stage, 1), replica));
         assert_eq!(found.ranges, [(70_000, 170_000)]);
         let of = UpdatesOf { block: id(&stage, 1), replica, upto: 0 };
-        let read = ReadUpdates { of, offset: 70_050, len: 1000 };
+        let read = ReadUpdates { of, offset: 70_050, len: 1000, epochs: None, over: None };
         let pieces = agent(&stage, node).read_updates(read).await.unwrap().into_inner().pieces;
         assert!(pieces == [(70_050, Bytes::copy_from_slice(&data[1][70_050..71_050]))]);
     }
 
     // The commit: freeze, run, decide (here by nobody), promote, release.
     let mut home = agent(&stage, 1);
-    let freeze = FreezeUpdates { blocks: vec![id(&stage, 1), id(&stage, 2)] };
+    let freeze = FreezeUpdates {
+        blocks: vec![id(&stage, 1), id(&stage, 2)],
+        replica: false,
+        replicas: vec![vec![stage.agents[4].control()]],
+    };
     let frozen = home.freeze_updates(freeze).await.unwrap().into_inner().blocks;
     assert_eq!(frozen[1], None);
     let upto = frozen[0].as_ref().unwrap().upto;
+    assert_eq!(frozen[0].as_ref().unwrap().replicas, [Some(2)], "the replica has as many records");
     let node = |i: u32| (NodeId(i), Node { rack: RackId(i), usable: true, used_bytes: 0, room_bytes: None });
     let topology = Topology { nodes: (0..7).map(node).collect(), ..Topology::default() };
     let plan = update(&stage.view, &topology, &Dirty::at_home([BlockIndex(1)]), Scheme::Optimal).unwrap();
     let peers = |node: NodeId| Some(stage.agents.get(node.0 as usize)?.data());
     let context = ProgramContext {
+        generations: &[],
         job: RunId(0),
         view: &stage.view,
         generation: GENERATION,
@@ -138,25 +144,26 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
     let nobody = stage.agents[5].control();
     stage.agents[5].shutdown().await;
     let append = async |node: usize, update: LoggedUpdate, forward| {
-        let request = AppendUpdates { updates: vec![update], replica: false, forward };
+        let request = AppendUpdates { updates: vec![update], replica: false, forward, fenced: false };
         within(agent(&stage, node).append_updates(request))
             .await
             .map_err(|status| (status.code(), status.message().to_owned()))
     };
     let one = || logged(&stage, 1, 0, &[1, 2, 3]);
-    let (code, said) = append(1, one(), Some(nobody)).await.unwrap_err();
+    let (code, said) = append(1, one(), vec![nobody]).await.unwrap_err();
     assert!(code == Code::Unavailable && said.contains("no replica at"), "{said}");
     let empty = LoggedUpdate { data: Bytes::new(), ..one() };
-    let (code, said) = append(1, empty, None).await.unwrap_err();
+    let (code, said) = append(1, empty, Vec::new()).await.unwrap_err();
     assert!(code == Code::InvalidArgument && said.contains("expected 1 to"), "{said}");
     // The replica's node knows a newer writer.
     agent(&stage, 4).fence_volume(FenceVolume { volume: 7, epoch: 3 }).await.unwrap();
-    let forward = Some(stage.agents[4].control());
-    let (code, said) = append(1, one(), forward).await.unwrap_err();
+    let forward = vec![stage.agents[4].control()];
+    let (code, said) = append(1, one(), forward.clone()).await.unwrap_err();
     assert!(code == Code::FailedPrecondition && said.contains("expected 3 or later"), "{said}");
     append(1, LoggedUpdate { epoch: 3, ..one() }, forward).await.unwrap();
-    let older = agent(&stage, 4).fence_volume(FenceVolume { volume: 7, epoch: 2 }).await.unwrap_err();
-    assert_eq!(older.code(), Code::FailedPrecondition);
+    let older =
+        agent(&stage, 4).fence_volume(FenceVolume { volume: 7, epoch: 2 }).await.unwrap().into_inner();
+    assert_eq!(older.before, 3, "it stays");
     // Versions that are not there.
     let promote = async |generation, index| {
         let blocks = vec![BlockRef { id: id(&stage, index), generation }];
@@ -164,6 +171,9 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
     };
     assert_eq!([promote(NEXT, 1).await, promote(NEXT, 2).await], [Code::FailedPrecondition, Code::NotFound]);
     let of = UpdatesOf { block: id(&stage, 1), replica: false, upto: 0 };
-    let long = agent(&stage, 1).read_updates(ReadUpdates { of, offset: 0, len: u32::MAX }).await.unwrap_err();
+    let long = agent(&stage, 1)
+        .read_updates(ReadUpdates { of, offset: 0, len: u32::MAX, epochs: None, over: None })
+        .await
+        .unwrap_err();
     assert_eq!(long.code(), Code::InvalidArgument);
 }

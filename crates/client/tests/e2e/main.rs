@@ -15,4 +15,5 @@ mod ranges;
 mod round_trips;
 mod streams;
 mod sub_blocks;
+mod volumes;
 mod windows;

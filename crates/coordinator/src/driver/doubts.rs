@@ -61,13 +61,14 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
         Ok(stripe.filter(|stripe| stripe.at_home(id.index, node).is_some()))
     };
     let Some(stripe) = cluster.meta.off(at_home).await? else { return Ok(false) };
-    let shown = match verify(cluster, node, BlockRef { id, generation: stripe.generation }).await? {
-        Err(fault) => doubt::unread(suspect, fault),
-        Ok(held) => {
-            let stripe = cluster.load(id.stripe).await?.map(|(stripe, _)| stripe);
-            doubt::reread(suspect, &held, stripe.as_ref())
-        }
-    };
+    let shown =
+        match verify(cluster, node, BlockRef { id, generation: stripe.generation_of(id.index) }).await? {
+            Err(fault) => doubt::unread(suspect, fault),
+            Ok(held) => {
+                let stripe = cluster.load(id.stripe).await?.map(|(stripe, _)| stripe);
+                doubt::reread(suspect, &held, stripe.as_ref())
+            }
+        };
     match shown {
         Shown::Lost(lost, detail) => flag(cluster, lost, &detail).await,
         Shown::Sound => {

@@ -14,6 +14,7 @@ use super::guard::guarded;
 use super::jobs::{self, Job};
 use super::run::{ReadyPlan, run};
 use super::ticks::{AUTOMATIC_SLICE, repair_now};
+use super::volumes::carry;
 use crate::cluster::{Cluster, lock};
 use crate::engine::drain::{Drain, Found, Move, Passed, Ran, Used};
 use crate::engine::jobs::Work;
@@ -175,10 +176,11 @@ async fn move_block(
             *home = Some(to);
         }
         let (label, expect, generation) = (label.pack(), stripe.expect(), stripe.record.generation);
+        let generations = stripe.generations();
         let job = ReadyPlan {
             plan: &plan,
             view: &view,
-            generation,
+            generations: &generations,
             start: 0,
             slice_bytes: AUTOMATIC_SLICE,
             expect: &expect,
@@ -189,8 +191,11 @@ async fn move_block(
         tally.attempt(&programs, &conducted.outcomes);
         match block.ran(&stripe, to, &conducted.outcomes, conducted.fault.as_ref()) {
             Ran::Landed(landing) => {
+                let (carried, _turn) = carry(cluster, id.stripe, &[landing]).await?.unzip();
                 let land = move |meta: &Meta| {
-                    let moved = meta.rehome_if(id.stripe, generation, &[landing], || writing.check())?;
+                    let (landings, check) = ([landing], || writing.check());
+                    let moved =
+                        meta.rehome_logged(id.stripe, generation, &landings, carried.as_ref(), check)?;
                     Ok((moved, writing))
                 };
                 let (moved, _writing) = cluster.meta.off(land).await?;
@@ -199,7 +204,7 @@ async fn move_block(
                 return Ok(());
             }
             Ran::Again { doubt: bad, wait } => {
-                let rubble = (to, BlockRef { id, generation });
+                let rubble = (to, BlockRef { id, generation: stripe.record.generation_of(id.index) });
                 cluster.meta.off(move |meta| meta.trash(&[rubble])).await?;
                 if let Some(bad) = bad {
                     doubt(cluster, bad).await?;

@@ -92,7 +92,7 @@ async fn attempts(
         let (worker, machine, read) = (cluster.clone(), encode.clone(), stripe.clone());
         let planning = move |meta: &Meta| plan(&worker, &meta.snapshot()?, &machine, &read);
         let (placing, plan) = cluster.meta.off(planning).await?;
-        let generation = stripe.record.generation;
+        let (generation, generations) = (stripe.record.generation, stripe.generations());
         let writing = match cluster.claim(placing.places.clone()).await? {
             Ok(writing) => writing,
             Err(Barred(place)) => {
@@ -107,7 +107,7 @@ async fn attempts(
         let job = ReadyPlan {
             plan: &plan,
             view: &placing.view,
-            generation,
+            generations: &generations,
             start: 0,
             slice_bytes: stripe.record.layout.cell_bytes.clamp(LEAST_SLICE_BYTES, 1 << 20),
             expect: &expect,

@@ -10,6 +10,7 @@ use kintsu_wire::message::{AsideBlock, BlockPage, BlockRef, FaultKind, HeldBlock
 
 use super::commit::{LOOK_BATCH, look};
 use super::quarantine::settle_quarantine;
+use super::volumes::promote_decided;
 use crate::cluster::Cluster;
 use crate::engine::enroll::{self, Late, Older, OutOfTurn, Page, Range, Reported};
 use crate::engine::identity::{Applicant, belongs};
@@ -147,7 +148,8 @@ pub async fn report_blocks(cluster: &Arc<Cluster>, page: BlockPage) -> Result<()
         false => None,
     };
     let found = late.as_mut().map(|late| std::mem::take(&mut late.found)).unwrap_or_default();
-    let blocks: Vec<HeldBlock> = blocks.into_iter().chain(found).collect();
+    let mut blocks: Vec<HeldBlock> = blocks.into_iter().chain(found).collect();
+    promote_decided(cluster, node, &mut blocks).await?;
     let worker = cluster.clone();
     let (lost, unknown) = cluster
         .meta
@@ -201,7 +203,7 @@ async fn look_again(
         let mut missing = Vec::new();
         for block in lost.iter().filter(|block| block.why == FaultKind::Missing) {
             if let Some(stripe) = snapshot.stripe(block.id.stripe)? {
-                missing.push(BlockRef { id: block.id, generation: stripe.generation });
+                missing.push(BlockRef { id: block.id, generation: stripe.generation_of(block.id.index) });
             }
         }
         Ok((lost.into_iter().map(|block| block.id).collect(), missing))

@@ -62,7 +62,7 @@ async fn probe_link(cluster: &Arc<Cluster>, from: NodeId, to: NodeId) -> Option<
     let ready = ReadyPlan {
         plan: &plan,
         view: &view,
-        generation: 0,
+        generations: &[],
         start: 0,
         slice_bytes: SLICE,
         expect: &[None, None],

@@ -11,6 +11,7 @@ use kintsu_wire::message::{BadBlock, BlockRef, Fault, Label};
 
 use super::run::ReadyPlan;
 use super::speed_watch::{SpeedWatch, run_on};
+use super::volumes::carry;
 use super::{doubts, missing, repair_jobs};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
@@ -92,8 +93,10 @@ impl Patient<'_> {
         let ended = self.attempt_all(&mut repair, &mut tally, &mut claims, outcome).await;
         outcome.tally = tally;
         outcome.around = repair.around().to_vec();
-        let generation = repair.generation();
-        let places: Vec<_> = repair.touched().map(|(node, id)| (node, BlockRef { id, generation })).collect();
+        let places: Vec<_> = repair
+            .touched()
+            .map(|(node, id)| (node, BlockRef { id, generation: repair.generation_of(id.index) }))
+            .collect();
         // Files that became homes stay; the others are left over from attempts and become garbage.
         self.cluster.meta.off(move |meta| meta.trash(&places)).await?;
         drop(claims);
@@ -114,7 +117,7 @@ impl Patient<'_> {
         outcome: &mut Outcome,
     ) -> Result<()> {
         let cluster = self.cluster;
-        let (generation, expect) = (repair.generation(), repair.expect());
+        let (generation, generations, expect) = (repair.generation(), repair.generations(), repair.expect());
         let mut reported = 0;
         let mut speed = SpeedWatch::new(cluster, repair.id(), repair.whole());
         let mut last: Option<Fault> = None;
@@ -141,7 +144,7 @@ impl Patient<'_> {
             let job = ReadyPlan {
                 plan: &attempt.plan.plan,
                 view: &attempt.view,
-                generation,
+                generations: &generations,
                 start: attempt.start,
                 slice_bytes: repair.order().slice_bytes,
                 expect: &expect,
@@ -190,7 +193,9 @@ impl Patient<'_> {
     ) -> Result<Vec<BlockIndex>> {
         let (held, id, told) = (claims.guards.clone(), self.stripe.id, landings.clone());
         let check = move || held.iter().try_for_each(|writing| writing.check());
-        let moved = self.cluster.meta.off(move |meta| meta.rehome_if(id, generation, &told, check)).await?;
+        let (carried, _turn) = carry(self.cluster, id, &landings).await?.unzip();
+        let rehome = move |meta: &Meta| meta.rehome_logged(id, generation, &told, carried.as_ref(), check);
+        let moved = self.cluster.meta.off(rehome).await?;
         let landed: Vec<_> = landings.into_iter().filter(|l| moved.contains(&l.index)).collect();
         self.stripe.landed(&landed);
         self.label =

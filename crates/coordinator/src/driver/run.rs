@@ -17,8 +17,8 @@ pub struct ReadyPlan<'a> {
     pub plan: &'a Plan,
     /// The stripe it was made for.
     pub view: &'a StripeView,
-    /// Generation of its blocks.
-    pub generation: u32,
+    /// The generations of its blocks, by index; may be shorter than n for blocks that are not stored.
+    pub generations: &'a [u32],
     /// First byte of every block.
     pub start: u64,
     /// Slice in bytes; 0 lets the plan choose.
@@ -57,7 +57,8 @@ pub async fn run_watched(
     let programs = ready.plan.programs(&ProgramContext {
         job: cluster.next_number(),
         view: ready.view,
-        generation: ready.generation,
+        generation: 0,
+        generations: ready.generations,
         window: (ready.start, u64::MAX),
         slice_bytes: ready.slice_bytes,
         expect: ready.expect,

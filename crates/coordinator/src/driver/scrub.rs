@@ -12,6 +12,7 @@ use super::guard::guarded;
 use super::jobs::Job;
 use super::quarantine;
 use super::ticks::repair_now;
+use super::volumes::promote_decided;
 use crate::cluster::{Cluster, lock};
 use crate::engine::census::{self, Proof, Read};
 use crate::engine::scrub::{Scrub, Scrubbed};
@@ -107,7 +108,8 @@ fn placed(meta: &Meta, node: NodeId) -> Result<Vec<BlockId>> {
 }
 
 /// Compares blocks that were read whole with the metadata; sound ones lose their flags.
-async fn compare(cluster: &Arc<Cluster>, node: NodeId, held: Vec<HeldBlock>) -> Result<Vec<Read>> {
+async fn compare(cluster: &Arc<Cluster>, node: NodeId, mut held: Vec<HeldBlock>) -> Result<Vec<Read>> {
+    promote_decided(cluster, node, &mut held).await?;
     let worker = cluster.clone();
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;

@@ -146,8 +146,8 @@ pub fn differs(
     k: usize,
     held: &HeldBlock,
 ) -> Option<(FaultKind, String)> {
-    if held.generation != stripe.generation {
-        let (expected, got) = (stripe.generation, held.generation);
+    if held.generation != recorded.generation {
+        let (expected, got) = (recorded.generation, held.generation);
         Some((FaultKind::Stale, format!("expected generation {expected}, got {got}")))
     } else if !is_whole(stripe, k, held) {
         let expected = stripe.layout.block_len(k, held.id.index);
@@ -177,7 +177,8 @@ pub fn missed_at(node: NodeId, stripe: &StripeRecord, k: usize, held: &HeldBlock
 
 /// Whether a block has the generation and the length that are recorded.
 fn is_whole(stripe: &StripeRecord, k: usize, held: &HeldBlock) -> bool {
-    held.generation == stripe.generation && held.len == stripe.layout.block_len(k, held.id.index)
+    held.generation == stripe.generation_of(held.id.index)
+        && held.len == stripe.layout.block_len(k, held.id.index)
 }
 
 fn file(held: &HeldBlock) -> BlockRef {

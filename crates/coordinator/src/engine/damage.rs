@@ -106,7 +106,9 @@ mod tests {
         let code = kintsu_code::parse("rs:n=4,k=2").unwrap();
         let layout =
             Layout { kind: LayoutKind::Contiguous, block_bytes: 8, cell_bytes: 8, w: 1, data_bytes: 16 };
-        let block = |i: u32| Some(BlockRecord { node: NodeId(i), digest: Some([0; 16]), lost: i == 3 });
+        let block = |i: u32| {
+            Some(BlockRecord { node: NodeId(i), digest: Some([0; 16]), lost: i == 3, generation: 1 })
+        };
         let blocks = (0..4).map(block).collect();
         let mut stripe =
             StripeRecord { owner: 1, offset: 0, code: 0, generation: 1, layout, encoded: true, blocks };

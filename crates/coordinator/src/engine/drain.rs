@@ -189,7 +189,7 @@ impl Move {
         outcomes: &[RunOutcome],
         fault: Option<&Fault>,
     ) -> Ran {
-        let (id, from, generation) = (self.id, self.from, stripe.record.generation);
+        let (id, from, generation) = (self.id, self.from, stripe.record.generation_of(self.id.index));
         let digest = stripe.record.block(id.index).and_then(|b| b.digest);
         let mut written = outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
         let held = written.find(|h| h.id == id && h.generation == generation && Some(h.digest) == digest);

@@ -223,7 +223,7 @@ fn place_parity(
 fn made(stripe: &Stripe, places: &[Place], outcomes: &[RunOutcome]) -> Vec<Parity> {
     let parity = |&(node, id): &Place| {
         let mut written = outcomes.iter().filter(|o| o.node == node).flat_map(|o| &o.written);
-        let held = written.find(|h| h.id == id && h.generation == stripe.record.generation)?;
+        let held = written.find(|h| h.id == id && h.generation == stripe.record.generation_of(id.index))?;
         let whole = held.len == stripe.block_len(id.index);
         whole.then_some(Parity { index: id.index, node, digest: held.digest })
     };

@@ -54,4 +54,5 @@ pub(crate) mod space;
 pub(crate) mod stripe;
 pub(crate) mod sweep;
 pub(crate) mod tick;
+pub(crate) mod volumes;
 pub(crate) mod wipe;

@@ -151,10 +151,12 @@ fn of_generation(wanted: Wanted<'_>, stripe: &FoundStripe, generation: u32) -> R
             return None;
         }
         Some(match there.get(&i) {
-            Some(block) => BlockRecord { node: block.node, digest: Some(block.digest), lost: false },
+            Some(block) => {
+                BlockRecord { node: block.node, digest: Some(block.digest), lost: false, generation }
+            }
             None => {
                 let digest = made(i).then_some(DIGEST_UNKNOWN);
-                BlockRecord { node: homes.of(i), digest, lost: made(i) }
+                BlockRecord { node: homes.of(i), digest, lost: made(i), generation }
             }
         })
     };

@@ -38,6 +38,11 @@ impl Stripe {
         self.record.blocks.iter().map(|b| b.and_then(|b| b.digest)).collect()
     }
 
+    /// The generations of the blocks, by block index.
+    pub fn generations(&self) -> Vec<u32> {
+        self.record.generations()
+    }
+
     /// The length of a block.
     pub fn block_len(&self, index: BlockIndex) -> u64 {
         self.record.layout.block_len(self.code.k(), index)
@@ -53,7 +58,7 @@ impl Stripe {
         for landing in landings {
             let slot = self.record.blocks.get_mut(usize::from(landing.index.0)).and_then(Option::as_mut);
             if let Some(block) = slot {
-                *block = BlockRecord { node: landing.to, digest: Some(landing.digest), lost: false };
+                (block.node, block.digest, block.lost) = (landing.to, Some(landing.digest), false);
             }
         }
     }
@@ -70,7 +75,7 @@ pub(crate) mod tests {
         let code = kintsu_code::parse(code).unwrap();
         let block = |i: usize| {
             let lost = lost.contains(&(i as u8));
-            Some(BlockRecord { node: NodeId(i as u32), digest: Some([i as u8; 16]), lost })
+            Some(BlockRecord { node: NodeId(i as u32), digest: Some([i as u8; 16]), lost, generation: 1 })
         };
         let blocks = (0..code.n()).map(block).collect();
         let layout = Layout {

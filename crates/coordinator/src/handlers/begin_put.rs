@@ -12,10 +12,19 @@ use kintsu_wire::message::{BeginPut, CodeLabel, Encoding, ObjectLabel, PutTicket
 use crate::cluster::Cluster;
 use crate::engine::put::{BadName, Homes, check_name};
 use crate::error::{CoordinatorError, Result};
+use crate::meta::volumes::{RESERVED, stripe_name};
 use crate::meta::{CodeRecord, Meta, NewPut, PendingStripe};
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTicket> {
+    let reserved = request.volume.map(|of| stripe_name(of.volume, of.index));
+    if request.name.starts_with(RESERVED) && reserved.as_ref() != Some(&request.name) {
+        return Err(CoordinatorError::Invalid {
+            what: "object name",
+            expected: format!("one that does not begin with {RESERVED}, which is for stripes of volumes"),
+            got: request.name,
+        });
+    }
     check_name(&request.name).map_err(|BadName { expected, got }| CoordinatorError::Invalid {
         what: "object name",
         expected,
@@ -85,6 +94,7 @@ fn begin(
         code: CodeRecord::of(code.as_ref()),
         encoding: request.encoding,
         replace: request.replace,
+        volume: request.volume,
         attributes: request.attributes,
         division,
         batch: cluster.config.grant.max(1),

@@ -87,6 +87,7 @@ pub(crate) fn reopen_with(dir: &tempfile::TempDir, change: impl FnOnce(&mut Conf
 
 pub(crate) fn begin(name: &str, size: u64) -> BeginPut {
     BeginPut {
+        volume: None,
         name: name.into(),
         size: Some(size),
         code: "rs:n=4,k=2".into(),

@@ -9,6 +9,7 @@ use redb::{ReadableTable, ReadableTableMetadata};
 
 use super::change::{Landing, LostBlock, Parity};
 use super::objects::count_plain;
+use super::volumes::{Relogged, land};
 use super::write::Tables;
 use super::{Meta, Snapshot, record, tables};
 use crate::engine::census::Proof;
@@ -90,11 +91,49 @@ impl Meta {
         landings: &[Landing],
         check: impl FnOnce() -> Result<()>,
     ) -> Result<Vec<BlockIndex>> {
+        self.rehome_of(id, Some(generation), landings, None, check)
+    }
+
+    /// As [`Meta::rehome_if`], with the logs of these blocks, if they belong to a volume.
+    ///
+    /// # Errors
+    /// Those of [`Meta::rehome_if`]; the logs were changed meanwhile.
+    pub fn rehome_logged(
+        &self,
+        id: StripeId,
+        generation: u32,
+        landings: &[Landing],
+        carried: Option<&Relogged>,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<Vec<BlockIndex>> {
+        self.rehome_of(id, Some(generation), landings, carried, check)
+    }
+
+    /// As [`Meta::rehome`], for blocks that were found and compared with the record: whatever generation the stripe was
+    /// first written with.
+    ///
+    /// # Errors
+    /// Those of [`Meta::rehome`].
+    pub fn rehome_any(&self, id: StripeId, landings: &[Landing]) -> Result<Vec<BlockIndex>> {
+        self.rehome_of(id, None, landings, None, || Ok(()))
+    }
+
+    fn rehome_of(
+        &self,
+        id: StripeId,
+        first: Option<u32>,
+        landings: &[Landing],
+        carried: Option<&Relogged>,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<Vec<BlockIndex>> {
         self.write(|t| {
             check()?;
-            let Some(mut stripe) = t.stripe(id)?.filter(|s| s.generation == generation) else {
+            let fits = |s: &record::StripeRecord| first.is_none_or(|first| s.generation == first);
+            let Some(mut stripe) = t.stripe(id)?.filter(fits) else {
                 for l in landings {
-                    t.trash(id, l.index, generation, l.to)?;
+                    if let Some(generation) = first {
+                        t.trash(id, l.index, generation, l.to)?;
+                    }
                 }
                 return Ok(Vec::new());
             };
@@ -104,6 +143,7 @@ impl Meta {
                 let Some(block) = slot.filter(|b| b.node == l.from) else {
                     // The new file is garbage, unless a faster repair wrote to the same place: then it is the
                     // home.
+                    let generation = stripe.generation_of(l.index);
                     let file = BlockRef { id: BlockId { stripe: id, index: l.index }, generation };
                     if !is_home(t, l.to, &file)? {
                         t.trash(id, l.index, generation, l.to)?;
@@ -121,15 +161,18 @@ impl Meta {
                     });
                 }
                 t.flag(id, l.index, block, None)?;
-                t.unsettle(id, l.index, generation, l.from)?;
+                t.unsettle(id, l.index, block.generation, l.from)?;
                 block.node = l.to;
                 visible.push(l.index);
             }
             for l in landings.iter().filter(|l| visible.contains(&l.index)) {
                 make_room(t, id, &mut stripe, l)?;
-                t.settle(id, l.index, generation, l.to)?;
+                t.settle(id, l.index, stripe.generation_of(l.index), l.to)?;
             }
             t.set_stripe(id, &stripe)?;
+            let moves = |l: &&Landing| l.from != l.to && visible.contains(&l.index);
+            let moved: Vec<BlockIndex> = landings.iter().filter(moves).map(|l| l.index).collect();
+            land(t, stripe.owner, &moved, carried)?;
             Ok(visible)
         })
     }
@@ -347,10 +390,10 @@ fn make_room(t: &mut Tables<'_>, id: StripeId, stripe: &mut record::StripeRecord
     let Some(taken) = t.by_node.get((l.to.0, id.0))?.map(|row| BlockIndex(row.value())) else {
         return Ok(());
     };
-    let generation = stripe.generation;
     let slot = stripe.blocks.get_mut(usize::from(taken.0)).and_then(Option::as_mut);
     let Some(other) = slot.filter(|b| taken != l.index && b.is_placeholder()) else { return Ok(()) };
     t.flag(id, taken, other, None)?;
+    let generation = other.generation;
     t.unsettle(id, taken, generation, l.to)?;
     t.garbage.remove((l.to.0, id.0, taken.0, generation))?;
     other.node = l.from;
@@ -362,7 +405,8 @@ fn make_room(t: &mut Tables<'_>, id: StripeId, stripe: &mut record::StripeRecord
 pub fn is_home(t: &Tables<'_>, node: NodeId, file: &BlockRef) -> Result<bool> {
     let at = t.by_node.get((node.0, file.id.stripe.0))?.map(|row| row.value());
     Ok(at == Some(file.id.index.0)
-        && t.stripe(file.id.stripe)?.is_some_and(|stripe| stripe.generation == file.generation))
+        && t.stripe(file.id.stripe)?
+            .is_some_and(|stripe| stripe.generation_of(file.id.index) == file.generation))
 }
 
 fn count_encoded(t: &mut Tables<'_>, owner: u64) -> Result<()> {

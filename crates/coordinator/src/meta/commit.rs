@@ -8,11 +8,11 @@ use redb::ReadableTable;
 
 use super::Meta;
 use super::blocks::byte_of;
-use super::fence;
 use super::objects::{add_object, drop_object, info};
 use super::puts::{discard, invalid, pending, taken, told, unknown};
 use super::record::{self, BlockRecord, CodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord};
 use super::write::Tables;
+use super::{fence, volumes};
 use crate::engine::commit::{Doubt, Evidence, Judgement, Refusal};
 use crate::error::{CoordinatorError, Result};
 
@@ -72,6 +72,7 @@ impl Meta {
                 let expected = format!("all {} stripes", put.stripes());
                 return Err(invalid("commit", expected, format!("the first {}", put.granted())));
             }
+            volumes::check_writer(t, &put)?;
             let old = t.object(&put.name)?;
             if old.is_some() && !put.replace {
                 discard(t, id, &put)?;
@@ -87,6 +88,8 @@ impl Meta {
             if let Some(old) = old {
                 drop_object(t, &put.name, &old)?;
             }
+            // What is in a stripe of a volume changes later.
+            let checksum = checksum.filter(|_| put.volume.is_none());
             show(t, id, put, &last, &judgement.lost, (created, checksum))?;
             Ok(Ok(Commit::Visible(committed(t, id)?)))
         })?
@@ -150,7 +153,7 @@ fn show(
         let row = pending(t, id, stripe)?;
         let digests = digests_of(&row, last)?;
         let block = |(node, digest): (&Option<NodeId>, &Option<DigestBytes>)| {
-            node.map(|node| BlockRecord { node, digest: *digest, lost: false })
+            node.map(|node| BlockRecord { node, digest: *digest, lost: false, generation: row.generation })
         };
         let mut visible = StripeRecord {
             owner: id,
@@ -177,6 +180,7 @@ fn show(
         t.put_stripes.remove(stripe.0)?;
     }
     t.puts.remove(id)?;
+    volumes::add_stripe(t, &put)?;
     let PendingPut { name, size, code, encoding, runs, attributes, .. } = put;
     let size = size.unwrap_or_default();
     let encoded = if encoded { count } else { 0 };

@@ -337,11 +337,10 @@ impl Snapshot {
 
 /// Gives the blocks of a stripe their homes, and flags those that were not found.
 fn settle_all(t: &mut Tables<'_>, id: StripeId, stripe: &mut StripeRecord) -> Result<()> {
-    let generation = stripe.generation;
     for (i, block) in stripe.blocks.iter_mut().enumerate() {
         let index = kintsu_dag::BlockIndex(i as u8);
         let Some(block) = block.as_mut().filter(|b| b.digest.is_some()) else { continue };
-        t.settle(id, index, generation, block.node)?;
+        t.settle(id, index, block.generation, block.node)?;
         if std::mem::replace(&mut block.lost, false) {
             t.flag(id, index, block, Some(byte_of(FaultKind::Missing)))?;
         }

@@ -51,9 +51,9 @@ impl Meta {
         let lost = self.mark_lost(&comparison.lost)?;
         self.mark_found(&comparison.found, Proof::Header)?;
         for stray in &comparison.strays {
-            let BlockRef { id, generation } = stray.file;
+            let id = stray.file.id;
             let landing = Landing { index: id.index, from: stray.home, to: node, digest: stray.digest };
-            match self.rehome(id.stripe, generation, &[landing]) {
+            match self.rehome_any(id.stripe, &[landing]) {
                 Ok(_) if stray.home == node => {}
                 Ok(taken) if !taken.is_empty() => {
                     tracing::info!("{id} was found on {node}, not on {}", stray.home)
@@ -183,8 +183,8 @@ impl Snapshot {
         for file in files {
             let BlockRef { id, generation } = *file;
             let at = by_node.get((node.0, id.stripe.0))?.map(|row| row.value());
-            let home =
-                at == Some(id.index.0) && self.stripe(id.stripe)?.is_some_and(|s| s.generation == generation);
+            let home = at == Some(id.index.0)
+                && self.stripe(id.stripe)?.is_some_and(|s| s.generation_of(id.index) == generation);
             let deleted = garbage.get((node.0, id.stripe.0, id.index.0, generation))?.is_some();
             if !home && !deleted && !self.is_pending(id.stripe)? {
                 out.push(*file);

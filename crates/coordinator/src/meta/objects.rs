@@ -8,7 +8,7 @@ use redb::ReadableTable;
 
 use super::record::{self, CodeRecord, ObjectRecord, StripeRecord};
 use super::write::Tables;
-use super::{Meta, Snapshot, graves, tables};
+use super::{Meta, Snapshot, graves, tables, volumes};
 use crate::error::{CoordinatorError, Result};
 
 impl Snapshot {
@@ -102,6 +102,11 @@ impl Snapshot {
             for row in table.range(begin.as_str().max(prefix)..)? {
                 let (name, row) = row?;
                 let name = name.value();
+                // The stripes of volumes are shown to those who ask for them.
+                if name.starts_with(volumes::RESERVED) && !prefix.starts_with(volumes::RESERVED) {
+                    last = Some(format!("{}{}", volumes::RESERVED, char::MAX));
+                    continue 'from;
+                }
                 if !name.starts_with(prefix.as_str()) {
                     return Ok(page);
                 }
@@ -161,6 +166,7 @@ pub fn drop_object(t: &mut Tables<'_>, name: &str, object: &ObjectRecord) -> Res
         t.drop_stripe(id)?;
     }
     t.objects.remove(name)?;
+    volumes::forget_stripe(t, name)?;
     graves::bury(t, object.id)?;
     t.names.remove(object.id)?;
     let bytes = t.counter(tables::COUNT_BYTES)?;
@@ -220,6 +226,7 @@ fn stripe_info(id: StripeId, stripe: &StripeRecord, code: &str, k: usize) -> Str
             len: stripe.layout.block_len(k, index),
             digest: block.digest,
             lost: block.lost,
+            generation: (block.generation != stripe.generation).then_some(block.generation),
         })
     };
     StripeInfo {

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Division, Layout};
-use kintsu_wire::message::{Attributes, DigestBytes, Encoding, WrittenStripe};
+use kintsu_wire::message::{Attributes, DigestBytes, Encoding, StripeOfVolume, WrittenStripe};
 use redb::{ReadableTable, ReadableTableMetadata};
 
 use super::record::{self, CodeRecord, PendingPut, PendingStripe};
 use super::write::Tables;
-use super::{Meta, Snapshot, fence, tables};
+use super::{Meta, Snapshot, fence, tables, volumes};
 use crate::error::{CoordinatorError, Result};
 
 /// Stripes of a stream that are granted first: a stream is longer than one stripe.
@@ -36,6 +36,8 @@ pub struct NewPut {
     pub encoding: Encoding,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
+    /// The stripe of a volume that it makes.
+    pub volume: Option<StripeOfVolume>,
     /// What its user says about it.
     pub attributes: Attributes,
     /// Its stripes.
@@ -72,7 +74,8 @@ impl Meta {
             }
             let code = t.code_key(&new.code)?;
             let id = t.next(tables::COUNT_PUT, 1)?;
-            let NewPut { name, size, encoding, replace, attributes, division, batch, .. } = new.clone();
+            let NewPut { name, size, encoding, replace, volume, attributes, division, batch, .. } =
+                new.clone();
             let (streamed, division) = (size.is_none(), Some(division));
             let (runs, fences) = (Vec::new(), BTreeMap::new());
             let mut put = PendingPut {
@@ -82,11 +85,13 @@ impl Meta {
                 encoding,
                 replace,
                 streamed,
+                volume,
                 attributes,
                 division,
                 runs,
                 fences,
             };
+            volumes::check_writer(t, &put)?;
             let stripes = grant(t, id, &mut put, batch, place.clone())?;
             t.set_put(id, &put)?;
             Ok((id, Granted { encoding, stripes }))

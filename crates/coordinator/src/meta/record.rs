@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{DIGEST_UNKNOWN, Division, Layout, LayoutKind};
 use kintsu_wire::FolderId;
-use kintsu_wire::message::{Attributes, Checksum, DigestBytes, Encoding};
+use kintsu_wire::message::{Attributes, Checksum, DigestBytes, Encoding, StripeOfVolume};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize as SerializeDerive};
@@ -68,6 +68,8 @@ pub struct BlockRecord {
     pub digest: Option<DigestBytes>,
     /// It cannot be read at its home: it must be repaired.
     pub lost: bool,
+    /// Its generation: that of the stripe until it is updated in place.
+    pub generation: u32,
 }
 
 impl BlockRecord {
@@ -86,7 +88,7 @@ pub struct StripeRecord {
     pub offset: u64,
     /// Its code.
     pub code: u16,
-    /// Generation of its blocks.
+    /// The generation that its blocks were first written with.
     pub generation: u32,
     /// The layout of object bytes in the stripe.
     pub layout: Layout,
@@ -104,6 +106,7 @@ const EMPTY: u8 = 4;
 const ENCODED: u8 = 1;
 const STRIPED: u8 = 2;
 const SUB_BLOCKS: u8 = 4;
+const UPDATED: u8 = 8;
 
 impl StripeRecord {
     /// The record as bytes.
@@ -111,10 +114,12 @@ impl StripeRecord {
         let mut out = Vec::with_capacity(STRIPE_HEAD + BLOCK_BYTES * self.blocks.len());
         let striped = self.layout.kind == LayoutKind::Striped;
         let divided = self.layout.w != 1;
+        let updated = self.blocks.iter().flatten().any(|b| b.generation != self.generation);
         out.push(
             (u8::from(self.encoded) * ENCODED)
                 | (u8::from(striped) * STRIPED)
-                | (u8::from(divided) * SUB_BLOCKS),
+                | (u8::from(divided) * SUB_BLOCKS)
+                | (u8::from(updated) * UPDATED),
         );
         out.extend(self.owner.to_le_bytes());
         out.extend(self.offset.to_le_bytes());
@@ -138,6 +143,9 @@ impl StripeRecord {
             out.push(flags);
             out.extend(node.0.to_le_bytes());
             out.extend(digest);
+            if updated {
+                out.extend(block.map_or(self.generation, |b| b.generation).to_le_bytes());
+            }
         }
         out
     }
@@ -149,7 +157,9 @@ impl StripeRecord {
     pub fn unpack(bytes: &[u8]) -> Result<Self> {
         let bad = |got: usize| CoordinatorError::Corrupt {
             what: "stripe record".into(),
-            expected: format!("{STRIPE_HEAD} + {BLOCK_BYTES} n bytes, 2 more with sub-blocks"),
+            expected: format!(
+                "{STRIPE_HEAD} + {BLOCK_BYTES} n bytes, 2 more with sub-blocks, 4 n more if updated"
+            ),
             got: format!("{got} bytes"),
         };
         let mut at = Cursor { bytes };
@@ -168,7 +178,8 @@ impl StripeRecord {
                 w: if flags & SUB_BLOCKS == 0 { 1 } else { u16::from_le_bytes(at.take()?) },
             };
             let n = u32::from_le_bytes(at.take()?).min(u32::from(u8::MAX) + 1);
-            let blocks = (0..n).map(|_| at.block()).collect::<Option<Vec<_>>>()?;
+            let updated = flags & UPDATED != 0;
+            let blocks = (0..n).map(|_| at.block(generation, updated)).collect::<Option<Vec<_>>>()?;
             let encoded = flags & ENCODED != 0;
             let record = Self { owner, offset, code, generation, layout, encoded, blocks };
             Some((record, at.bytes.is_empty()))
@@ -182,6 +193,16 @@ impl StripeRecord {
     /// The block at `index`, if that is in range and not empty.
     pub fn block(&self, index: BlockIndex) -> Option<&BlockRecord> {
         self.blocks.get(usize::from(index.0))?.as_ref()
+    }
+
+    /// The generation of a block; that of the stripe for one that is empty.
+    pub fn generation_of(&self, index: BlockIndex) -> u32 {
+        self.block(index).map_or(self.generation, |block| block.generation)
+    }
+
+    /// The generations of all blocks, by index.
+    pub fn generations(&self) -> Vec<u32> {
+        self.blocks.iter().map(|block| block.map_or(self.generation, |block| block.generation)).collect()
     }
 
     /// The block at `index`, if it was made and its home is this node.
@@ -207,14 +228,16 @@ impl Cursor<'_> {
         Some(*head)
     }
 
-    fn block(&mut self) -> Option<Option<BlockRecord>> {
+    fn block(&mut self, first: u32, updated: bool) -> Option<Option<BlockRecord>> {
         let [flags] = self.take::<1>()?;
         let node = NodeId(u32::from_le_bytes(self.take()?));
         let digest = self.take::<16>()?;
+        let generation = if updated { u32::from_le_bytes(self.take()?) } else { first };
         let made = BlockRecord {
             node,
             digest: (flags & HAS_DIGEST != 0).then_some(digest),
             lost: flags & LOST != 0,
+            generation,
         };
         Some((flags & EMPTY == 0).then_some(made))
     }
@@ -293,6 +316,9 @@ pub struct PendingPut {
     /// Whether it began as a stream: its client cannot read the bytes again.
     #[serde(default)]
     pub streamed: bool,
+    /// The stripe of a volume that it makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<StripeOfVolume>,
     /// What its user says about it.
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub attributes: Attributes,
@@ -459,8 +485,8 @@ mod tests {
     use proptest::prelude::*;
 
     prop_compose! {
-        fn block()(node in any::<u32>(), digest in any::<Option<[u8; 16]>>(), lost in any::<bool>()) -> BlockRecord {
-            BlockRecord { node: NodeId(node), digest, lost }
+        fn block()(node in any::<u32>(), digest in any::<Option<[u8; 16]>>(), lost in any::<bool>(), generation in 0u32..3) -> BlockRecord {
+            BlockRecord { node: NodeId(node), digest, lost, generation }
         }
     }
 
@@ -517,6 +543,7 @@ mod tests {
             encoding: Encoding::Online,
             replace: false,
             streamed: false,
+            volume: None,
             attributes: Attributes::default(),
             division: None,
             runs: Vec::new(),
@@ -543,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_stripe_of_14_blocks_is_small() {
-        let block = BlockRecord { node: NodeId(7), digest: Some([1; 16]), lost: false };
+        let block = BlockRecord { node: NodeId(7), digest: Some([1; 16]), lost: false, generation: 1 };
         let layout = Layout {
             kind: LayoutKind::Striped,
             block_bytes: 1 << 26,

@@ -42,6 +42,12 @@ pub const BOOTS: TableDefinition<u64, (u64, u64)> = TableDefinition::new("boots"
 /// (object, stripe) -> the found blocks of a stripe that the metadata do not know, while they are rebuilt from
 /// blocks.
 pub const FOUND: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("found");
+/// Volume name -> [`VolumeRecord`](super::VolumeRecord).
+pub const VOLUMES: TableDefinition<&str, &[u8]> = TableDefinition::new("volumes");
+/// Volume id -> its name.
+pub const VOLUME_NAMES: TableDefinition<u64, &str> = TableDefinition::new("volume_names");
+/// (volume, position of a stripe in it) -> [`StripeLogs`](super::StripeLogs).
+pub const VOLUME_STRIPES: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("volume_stripes");
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
@@ -79,12 +85,15 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
     visit.table(PUT_STRIPES)?;
     visit.table(GARBAGE)?;
     visit.table(GRAVES)?;
+    visit.table(VOLUMES)?;
+    visit.table(VOLUME_NAMES)?;
+    visit.table(VOLUME_STRIPES)?;
     visit.table(BOOTS)
 }
 
 /// Version of this layout. Rows of older versions are valid in it, except puts under way, which are converted when
 /// the store is opened.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u64 = 1;
 /// Counter: the layout's version.

@@ -43,7 +43,17 @@ pub(crate) fn after_a_crash(dir: &Path) -> (tempfile::TempDir, Meta) {
 pub(crate) fn new_put(name: &str, size: u64, replace: bool, encoding: Encoding) -> NewPut {
     let division = Division::new(size, K.into(), 1, LayoutKind::Striped, BLOCK, 4).unwrap();
     let (size, attributes) = (Some(size), Default::default());
-    NewPut { name: name.into(), size, code: code(), encoding, replace, attributes, division, batch: 1 << 20 }
+    NewPut {
+        name: name.into(),
+        size,
+        code: code(),
+        encoding,
+        replace,
+        volume: None,
+        attributes,
+        division,
+        batch: 1 << 20,
+    }
 }
 
 /// All names with a prefix.

@@ -45,8 +45,19 @@ pub(super) fn take_over(t: &mut Tables<'_>) -> Result<()> {
         );
         let (size, attributes) = (Some(size), Attributes::default());
         let (streamed, division) = (false, None);
-        let mut put =
-            PendingPut { name, size, code, encoding, replace, streamed, attributes, division, runs, fences };
+        let mut put = PendingPut {
+            name,
+            size,
+            code,
+            encoding,
+            replace,
+            streamed,
+            volume: None,
+            attributes,
+            division,
+            runs,
+            fences,
+        };
         for stripe in stripes {
             put.push(stripe.id);
             t.set_pending(&PendingStripe { put: id, ..stripe })?;

@@ -28,6 +28,9 @@ pub struct Tables<'t> {
     pub settings: Table<'t, &'static str, &'static [u8]>,
     pub boots: Table<'t, u64, (u64, u64)>,
     pub found: Table<'t, (u64, u64), &'static [u8]>,
+    pub volumes: Table<'t, &'static str, &'static [u8]>,
+    pub volume_names: Table<'t, u64, &'static str>,
+    pub volume_stripes: Table<'t, (u64, u64), &'static [u8]>,
     pub counters: Table<'t, &'static str, u64>,
 }
 
@@ -51,6 +54,9 @@ impl<'t> Tables<'t> {
             settings: txn.open_table(SETTINGS)?,
             boots: txn.open_table(BOOTS)?,
             found: txn.open_table(FOUND)?,
+            volumes: txn.open_table(VOLUMES)?,
+            volume_names: txn.open_table(VOLUME_NAMES)?,
+            volume_stripes: txn.open_table(VOLUME_STRIPES)?,
             counters: txn.open_table(COUNTERS)?,
         })
     }
@@ -174,12 +180,11 @@ impl<'t> Tables<'t> {
     /// Forgets a stripe; its blocks become garbage.
     pub fn drop_stripe(&mut self, id: StripeId) -> Result<()> {
         let Some(mut stripe) = self.stripe(id)? else { return Ok(()) };
-        let generation = stripe.generation;
         for (i, block) in stripe.blocks.iter_mut().enumerate() {
             let index = BlockIndex(i as u8);
             if let Some(block) = block.as_mut().filter(|b| b.digest.is_some()) {
                 self.flag(id, index, block, None)?;
-                self.unsettle(id, index, generation, block.node)?;
+                self.unsettle(id, index, block.generation, block.node)?;
             }
         }
         self.stripes.remove(id.0)?;

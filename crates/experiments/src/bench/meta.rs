@@ -279,6 +279,7 @@ fn fill(dir: &Path, stripes: u64, progress: &mut dyn FnMut(&str)) -> Result<Fill
         let count = if small { 1 } else { LARGE.min(stripes - done) };
         let name = format!("bench/object-{:08}", filled.objects.len());
         let new = NewPut {
+            volume: None,
             name: name.clone(),
             size: Some(count * STRIPE_BYTES),
             code: record.clone(),

@@ -168,6 +168,7 @@ pub(super) fn once(
     let planned = repair(view, topology, &wanted, &|_| 0, &[])?;
     let repaired = clock.elapsed();
     let context = ProgramContext {
+        generations: &[],
         job: RunId(1),
         view,
         generation: 1,

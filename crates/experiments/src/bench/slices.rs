@@ -273,6 +273,7 @@ impl Site {
         self.jobs += 1;
         let peers = |node: NodeId| -> Option<SocketAddr> { self.nodes.get(node.0 as usize)?.plane.addr() };
         let programs = plan.programs(&ProgramContext {
+            generations: &[],
             job: RunId(self.jobs),
             view: &self.view,
             generation: GENERATION,

@@ -118,6 +118,7 @@ async fn run(
     let view = &stored.view;
     let plan = steps.in_mode(planned(view, &stored.topology, goals, method)?, stored)?;
     let programs = plan.programs(&ProgramContext {
+        generations: &[],
         job: new_job()?,
         view,
         generation: stored.generation,

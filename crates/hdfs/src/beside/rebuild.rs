@@ -160,6 +160,7 @@ pub(super) async fn conduct(
     let job = getrandom::u64()
         .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
     let programs = plan.programs(&ProgramContext {
+        generations: &[],
         job: RunId(job),
         view,
         generation,

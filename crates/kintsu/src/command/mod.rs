@@ -26,6 +26,7 @@ mod remove;
 mod serve;
 mod sim;
 mod tree;
+mod volume;
 
 use std::process::ExitCode;
 
@@ -108,6 +109,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Rates { command } => rates::run(command, context).await,
         Command::Config { command } => config::run(command, context).await,
         Command::Quarantine { command } => quarantine::run(command, context).await,
+        Command::Volume { command } => volume::run(command, context).await,
         Command::Rebuild { command } => rebuild::run(command, context).await,
         Command::Status => health::status(context).await,
         Command::Df(args) => health::df(args, context).await,

@@ -20,6 +20,9 @@ pub struct ProgramContext<'a> {
     pub view: &'a StripeView,
     /// Generation of the blocks that are read and written.
     pub generation: u32,
+    /// The generation of each block by index, where blocks were updated in place; may be shorter than n, and then
+    /// `generation` holds for the rest.
+    pub generations: &'a [u32],
     /// The range of bytes of every block to process, as first byte and one past the last; `end` is cut to the
     /// longest block. `0..u64::MAX` means the whole block.
     pub window: (u64, u64),
@@ -187,7 +190,7 @@ fn binding(context: &ProgramContext<'_>, index: BlockIndex, written: bool) -> Bl
     BlockBinding {
         index,
         id: BlockId { stripe: context.view.id, index },
-        generation: context.generation,
+        generation: context.generations.get(usize::from(index.0)).copied().unwrap_or(context.generation),
         len: context.view.block_len(index),
         unit_bytes: context.view.layout.unit_bytes(),
         expect,

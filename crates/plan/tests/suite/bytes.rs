@@ -455,6 +455,7 @@ fn blocks_of_sub_blocks_are_coded_cell_by_cell() {
             view.layout.w = w;
             let window = (start, u64::MAX);
             let context = ProgramContext {
+                generations: &[],
                 job: RunId(1),
                 view: &view,
                 generation: 1,
@@ -480,6 +481,7 @@ fn programs_need_addresses() {
     let build = |known: bool, slice_bytes, expect: &[Option<[u8; 16]>]| {
         let address = |_| known.then(|| ([127, 0, 0, 1], 1).into());
         let context = ProgramContext {
+            generations: &[],
             job: RunId(1),
             view: &view,
             generation: 1,
@@ -512,6 +514,7 @@ fn programs_need_addresses() {
     let moved = copy(&view, BlockIndex(0), free).unwrap();
     let address = |_| Some(([127, 0, 0, 1], 1).into());
     let context = ProgramContext {
+        generations: &[],
         job: RunId(1),
         view: &view,
         generation: 1,

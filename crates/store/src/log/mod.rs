@@ -251,6 +251,22 @@ impl AppendLog {
         Some((held.cut?, held.frozen.ranges()))
     }
 
+    /// As [`freeze`](Self::freeze), for a commit that begins anew: what came meanwhile is taken too. No program of an
+    /// earlier commit of the block may be running.
+    pub fn freeze_anew(&self, block: BlockId, role: Role) -> Option<(u64, Vec<Range<u64>>)> {
+        let mut state = self.state();
+        let held = state.blocks.get_mut(&(block, role))?;
+        let active = std::mem::take(&mut held.active);
+        active.lay_on(&mut held.frozen);
+        held.cut = Some(held.newest);
+        Some((held.newest, held.frozen.ranges()))
+    }
+
+    /// The newest epoch of a volume that was fenced here; 0 if none was.
+    pub fn fenced(&self, volume: u64) -> u64 {
+        self.state().fences.get(&volume).copied().unwrap_or(0)
+    }
+
     /// Forgets the records of a block up to this number: its commit is decided.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use kintsu_plan::{Layout, Rates};
 use serde::{Deserialize, Serialize};
 
-use super::{Attributes, Checksum, DigestBytes, ObjectLabel};
+use super::{Attributes, Checksum, DigestBytes, ObjectLabel, StripeOfVolume};
 use crate::ClusterId;
 
 /// When parity is made.
@@ -37,6 +37,9 @@ pub struct BeginPut {
     pub cell_bytes: Option<u32>,
     /// Whether an object of this name may be replaced.
     pub replace: bool,
+    /// It is a stripe of a volume, which its writer makes by its first write to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<StripeOfVolume>,
     /// What its user says about it.
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub attributes: Attributes,
@@ -241,6 +244,9 @@ pub struct BlockPlace {
     pub digest: Option<DigestBytes>,
     /// Whether it is known to be lost on that node (missing or rotten).
     pub lost: bool,
+    /// Its generation if it was updated in place; `None` for that of the stripe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
 }
 
 /// One stripe of an object.
@@ -260,6 +266,14 @@ pub struct StripeInfo {
     pub encoded: bool,
     /// By block index; `None` for empty blocks.
     pub blocks: Vec<Option<BlockPlace>>,
+}
+
+impl StripeInfo {
+    /// The generations of the blocks, by index.
+    pub fn generations(&self) -> Vec<u32> {
+        let of = |place: &Option<BlockPlace>| place.as_ref().and_then(|place| place.generation);
+        self.blocks.iter().map(|place| of(place).unwrap_or(self.generation)).collect()
+    }
 }
 
 /// The answer to [`Lookup`].

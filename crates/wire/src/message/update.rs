@@ -35,9 +35,12 @@ pub struct AppendUpdates {
     /// They are replicas for blocks of another node.
     #[serde(default)]
     pub replica: bool,
-    /// The control address of the node that keeps the replicas, to which this node forwards the updates.
+    /// The control addresses of the nodes that keep replicas, to which this node forwards the updates.
     #[serde(default)]
-    pub forward: Option<SocketAddr>,
+    pub forward: Vec<SocketAddr>,
+    /// Refuse them on a node where their epoch was never fenced: its log is not the one that was there then.
+    #[serde(default)]
+    pub fenced: bool,
 }
 
 /// The reply to [`AppendUpdates`].
@@ -45,6 +48,9 @@ pub struct AppendUpdates {
 pub struct Appended {
     /// The number of the last record in this node's log.
     pub newest: u64,
+    /// Bytes of this node's log now.
+    #[serde(default)]
+    pub log_bytes: u64,
 }
 
 /// Refuse appends to a volume of any older epoch from now on.
@@ -54,6 +60,13 @@ pub struct FenceVolume {
     pub volume: u64,
     /// The oldest epoch that is accepted.
     pub epoch: u64,
+}
+
+/// The answer to [`FenceVolume`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FencedVolume {
+    /// The newest epoch that was fenced here before; 0 if none was. If it is newer than what was asked for, it stays.
+    pub before: u64,
 }
 
 /// What a log holds of one block.
@@ -76,6 +89,9 @@ pub struct PendingUpdate {
 pub struct PendingUpdates {
     /// The blocks.
     pub pending: Vec<PendingUpdate>,
+    /// Bytes of the log's files.
+    #[serde(default)]
+    pub log_bytes: u64,
 }
 
 /// A block's updates in a log, up to a number where that matters.
@@ -96,6 +112,13 @@ pub struct UpdatesOf {
 pub struct FreezeUpdates {
     /// Which blocks of this node.
     pub blocks: Vec<BlockId>,
+    /// They are replicas for blocks of another node.
+    #[serde(default)]
+    pub replica: bool,
+    /// For each block the control addresses of the nodes that keep its replicas: at the same moment the same is fixed
+    /// there. May be shorter than `blocks`.
+    #[serde(default)]
+    pub replicas: Vec<Vec<SocketAddr>>,
 }
 
 /// What was fixed of a block: up to which record, and which ranges.
@@ -105,6 +128,9 @@ pub struct FrozenUpdate {
     pub upto: u64,
     /// As in [`PendingUpdate`].
     pub ranges: Vec<(u64, u64)>,
+    /// The number of the last record at each node that keeps replicas; `None` if it could not be asked.
+    #[serde(default)]
+    pub replicas: Vec<Option<u64>>,
 }
 
 /// The answer to [`FreezeUpdates`].
@@ -130,6 +156,23 @@ pub struct ReadUpdates {
     pub offset: u64,
     /// How many bytes of the block; at most 16 MiB.
     pub len: u32,
+    /// Refuse the call unless the newest epoch of the volume that was fenced here is one of these.
+    #[serde(default)]
+    pub epochs: Option<VolumeEpochs>,
+    /// Lay the updates over the block of this generation, and answer with the whole part.
+    #[serde(default)]
+    pub over: Option<u32>,
+}
+
+/// Epochs of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeEpochs {
+    /// The volume.
+    pub volume: u64,
+    /// The one under which the block's updates are logged: a node that was not fenced at it lost its log.
+    pub from: u64,
+    /// The newest one that the caller knows.
+    pub to: u64,
 }
 
 /// The answer to [`ReadUpdates`]: the newest bytes of each logged range within the part, ascending.

@@ -155,9 +155,19 @@ impl StripeRepair {
         self.stripe.id
     }
 
-    /// The generation of its blocks.
+    /// The generation that its blocks were first written with.
     pub fn generation(&self) -> u32 {
         self.stripe.record.generation
+    }
+
+    /// The generation of a block now.
+    pub fn generation_of(&self, index: BlockIndex) -> u32 {
+        self.stripe.record.generation_of(index)
+    }
+
+    /// The generations of all blocks, by index.
+    pub fn generations(&self) -> Vec<u32> {
+        self.stripe.generations()
     }
 
     /// How it is to be done.
@@ -391,12 +401,12 @@ impl StripeRepair {
             // accepted.
             let unknown = recorded.digest == Some(DIGEST_UNKNOWN);
             let as_recorded = unknown || Some(held.digest) == recorded.digest;
-            let same = as_recorded && held.generation == self.stripe.record.generation;
+            let same = as_recorded && held.generation == recorded.generation;
             if !same || held.len != len {
                 return Err(format!(
                     "{id} on {to}: expected {len} bytes of generation {} as recorded, got {} bytes of \
                      generation {} with another digest or length",
-                    self.stripe.record.generation, held.len, held.generation
+                    recorded.generation, held.len, held.generation
                 ));
             }
             out.push(Landing { index, from: recorded.node, to, digest: held.digest });

@@ -60,6 +60,7 @@ pub(super) async fn latencies(
 
 async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> Result<()> {
     let begin = BeginPut {
+        volume: None,
         name: format!("new/object-{i}"),
         size: Some(STRIPE_BYTES),
         code: CODE.into(),

@@ -132,6 +132,7 @@ pub fn blocks(view: &StripeView, object: &[u8]) -> Vec<Vec<u8>> {
 pub fn programs(plan: &Plan, view: &StripeView, window: (u64, u64), slice_bytes: u32) -> Vec<Program> {
     let address = |node: NodeId| Some(SocketAddr::from(([127, 0, 0, 1], 1000 + node.0 as u16)));
     let context = ProgramContext {
+        generations: &[],
         job: RunId(7),
         view,
         generation: 3,

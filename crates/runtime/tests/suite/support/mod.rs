@@ -184,6 +184,7 @@ impl Site {
         let expect: Vec<_> = self.blocks.iter().map(|block| Some(Digest::of_bytes(block).0)).collect();
         let peers = |node: NodeId| -> Option<SocketAddr> { self.nodes.get(&node)?.plane.addr() };
         let context = ProgramContext {
+            generations: &[],
             job: RunId(self.jobs.fetch_add(1, Ordering::Relaxed)),
             view: &self.view,
             generation: GENERATION,
@@ -202,6 +203,7 @@ impl Site {
         let expect: Vec<_> = self.blocks.iter().map(|block| Some(Digest::of_bytes(block).0)).collect();
         let peers = |node: NodeId| -> Option<SocketAddr> { self.nodes.get(&node)?.plane.addr() };
         let context = ProgramContext {
+            generations: &[],
             job: RunId(0),
             view: &self.view,
             generation: GENERATION,

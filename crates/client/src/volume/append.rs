@@ -1,0 +1,238 @@
+//! Writes: the first one to a stripe stores it, the others go to the logs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kintsu_dag::BlockIndex;
+use kintsu_wire::message::{AppendUpdates, CommitVolume, LoggedUpdate, StripeOfVolume};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::Shared;
+use super::lease::Writer;
+use super::map::Mapped;
+use crate::{ClientError, PutOptions};
+
+/// The most bytes that one record of a log carries.
+const MOST_RECORD_BYTES: usize = 1 << 20;
+/// How long nodes may take to make a write durable.
+const APPEND_WITHIN: Duration = Duration::from_secs(10);
+/// A log of this many bytes is emptied before it grows further.
+const LARGE_LOG_BYTES: u64 = 1 << 30;
+
+/// What is written.
+#[derive(Clone)]
+pub(super) enum Content {
+    Bytes(Bytes),
+    Zeros(u64),
+}
+
+impl Content {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Zeros(count) => *count,
+        }
+    }
+
+    fn part(&self, from: u64, to: u64) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(bytes.slice(from as usize..to as usize)),
+            Self::Zeros(_) => Self::Zeros(to - from),
+        }
+    }
+}
+
+/// A part of one block.
+struct Piece {
+    block: BlockIndex,
+    offset: u64,
+    content: Content,
+}
+
+pub(super) async fn write(shared: &Arc<Shared>, offset: u64, content: Content) -> Result<(), ClientError> {
+    let writer = shared.writer.as_ref().ok_or_else(|| {
+        let name = &shared.info.name;
+        ClientError::Invalid(format!("volume {name}: expected one that was opened to write, got one to read"))
+    })?;
+    let _held = shared.ranges.hold(offset..offset + content.len()).await;
+    let stripe = shared.info.stripe_bytes();
+    let (mut at, end) = (offset, offset + content.len());
+    let mut parts = Vec::new();
+    while at < end {
+        let upto = (at - at % stripe + stripe).min(end);
+        let part = content.part(at - offset, upto - offset);
+        parts.push(in_stripe(shared, writer, at / stripe, at % stripe, part));
+        at = upto;
+    }
+    futures::future::try_join_all(parts).await?;
+    // The lease was sure when the nodes were asked; a writer that lost it meanwhile was refused by them.
+    Ok(())
+}
+
+async fn in_stripe(
+    shared: &Arc<Shared>,
+    writer: &Writer,
+    index: u64,
+    offset: u64,
+    content: Content,
+) -> Result<(), ClientError> {
+    let mapped = match shared.map.stripe(index).await? {
+        Some(mapped) => mapped,
+        None if matches!(content, Content::Zeros(_)) => return Ok(()),
+        None => {
+            let _turn = shared.map.turn(index).await;
+            match shared.map.known(index).flatten() {
+                Some(mapped) => mapped,
+                None => match create(shared, writer, index, offset, &content).await {
+                    Ok(()) => return shared.map.ask(index, None).await.map(drop),
+                    // An earlier attempt, whose answer was lost, has made it.
+                    Err(ClientError::Exists(_)) => {
+                        shared.map.ask(index, None).await?.ok_or_else(|| gone(shared, index))?
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+    };
+    let block_bytes = shared.info.block_bytes;
+    let (mut at, end) = (offset, offset + content.len());
+    let mut pieces = Vec::new();
+    while at < end {
+        let upto = (at - at % block_bytes + block_bytes).min(end);
+        let block = BlockIndex((at / block_bytes) as u8);
+        pieces.push(Piece {
+            block,
+            offset: at % block_bytes,
+            content: content.part(at - offset, upto - offset),
+        });
+        at = upto;
+    }
+    let logged = pieces.iter().map(|piece| log(shared, writer, index, mapped.clone(), piece));
+    futures::future::try_join_all(logged).await.map(drop)
+}
+
+/// Stores a stripe whole: what is written, and zeros.
+async fn create(
+    shared: &Arc<Shared>,
+    writer: &Writer,
+    index: u64,
+    offset: u64,
+    content: &Content,
+) -> Result<(), ClientError> {
+    writer.check().await?;
+    let info = &shared.info;
+    let mut bytes = vec![0; info.stripe_bytes() as usize];
+    if let Content::Bytes(content) = content {
+        bytes[offset as usize..offset as usize + content.len()].copy_from_slice(content);
+    }
+    let of = StripeOfVolume { volume: info.id, index, epoch: writer.taken() };
+    let options = PutOptions {
+        block_bytes: Some(info.block_bytes),
+        cell_bytes: Some(info.block_bytes as u32),
+        ..PutOptions::new(&info.code)
+    };
+    shared.client.put_stripe(Bytes::from(bytes), of, options).await
+}
+
+/// Logs a part of a block, wherever its logs are by then.
+async fn log(
+    shared: &Arc<Shared>,
+    writer: &Writer,
+    index: u64,
+    mut mapped: Arc<Mapped>,
+    piece: &Piece,
+) -> Result<(), ClientError> {
+    let end = Instant::now() + shared.client.patience();
+    let mut pause = Duration::from_millis(5);
+    let mut emptied = false;
+    loop {
+        writer.check().await?;
+        let epoch = mapped.stripe.epoch;
+        let status = match append(shared, &mapped, piece).await {
+            Ok(log_bytes) => {
+                if log_bytes >= LARGE_LOG_BYTES {
+                    empty(shared).await?;
+                }
+                return Ok(());
+            }
+            Err(status) => status,
+        };
+        match status.code() {
+            Code::InvalidArgument => return Err(ClientError::Invalid(kintsu_wire::words(&status))),
+            Code::ResourceExhausted if !emptied => {
+                emptied = true;
+                empty(shared).await?;
+            }
+            Code::ResourceExhausted => return Err(ClientError::Full(kintsu_wire::words(&status))),
+            _ if Instant::now() >= end => return Err(ClientError::Io(kintsu_wire::words(&status))),
+            _ => tracing::debug!("volume {}: {}", shared.info.name, kintsu_wire::words(&status)),
+        }
+        mapped = loop {
+            match shared.map.renew(index, &mapped, Some(epoch)).await {
+                Ok(now) => break now.ok_or_else(|| gone(shared, index))?,
+                Err(lost @ ClientError::Interrupted(_)) => {
+                    writer.lose(lost.clone());
+                    return Err(lost);
+                }
+                // Nodes that are missed may come back.
+                Err(ClientError::Placement(_) | ClientError::Io(_)) if Instant::now() < end => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(500));
+                }
+                Err(error) => return Err(error),
+            }
+        };
+    }
+}
+
+/// One attempt; returns the bytes of the log.
+async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<u64, Status> {
+    let missing = || Status::unavailable("no node logs for the block yet");
+    let (first, rest) = mapped.log(piece.block).split_first().ok_or_else(missing)?;
+    let address = |node| mapped.control(node).ok_or_else(missing);
+    let forward = rest.iter().map(|node| address(*node)).collect::<Result<Vec<_>, _>>()?;
+    let append = AppendUpdates {
+        updates: records(mapped, piece),
+        replica: mapped.is_replica(piece.block, *first),
+        forward,
+        fenced: true,
+    };
+    let agent = shared.client.conductor().agent(address(*first)?);
+    let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;
+    match tokio::time::timeout(APPEND_WITHIN, agent.append_updates(append)).await {
+        Ok(answer) => answer.map(|appended| appended.into_inner().log_bytes),
+        Err(_) => Err(Status::unavailable(format!("{first}: no answer within {APPEND_WITHIN:?}"))),
+    }
+}
+
+fn records(mapped: &Mapped, piece: &Piece) -> Vec<LoggedUpdate> {
+    let (volume, epoch) = (mapped.epochs().volume, mapped.stripe.epoch);
+    let block = mapped.block(piece.block);
+    let record = |offset, data, zeros| LoggedUpdate { volume, epoch, block, offset, data, zeros };
+    match &piece.content {
+        Content::Zeros(count) => vec![record(piece.offset, Bytes::new(), *count as u32)],
+        Content::Bytes(bytes) => (0..bytes.len())
+            .step_by(MOST_RECORD_BYTES)
+            .map(|from| {
+                let part = bytes.slice(from..bytes.len().min(from + MOST_RECORD_BYTES));
+                record(piece.offset + from as u64, part, 0)
+            })
+            .collect(),
+    }
+}
+
+/// Brings what is logged into the blocks, so that the logs have room.
+async fn empty(shared: &Arc<Shared>) -> Result<(), ClientError> {
+    let commit = CommitVolume { name: shared.info.name.clone(), scheme: None };
+    let done = shared.client.call(|mut c| {
+        let commit = commit.clone();
+        async move { c.volumes.commit_volume(commit).await }
+    });
+    done.await.map(drop)
+}
+
+fn gone(shared: &Shared, index: u64) -> ClientError {
+    ClientError::Interrupted(format!("stripe {index} of volume {} is gone: it was removed", shared.info.name))
+}

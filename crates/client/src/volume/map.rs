@@ -1,0 +1,168 @@
+//! Where the stripes of a volume are, as far as it was asked for.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId};
+use kintsu_wire::message::{MapVolume, VolumeEpochs, VolumeInfo, VolumeMap, VolumeStripe};
+use tokio::time::Instant;
+
+use crate::stripe::{Nodes, by_id};
+use crate::{Client, ClientError};
+
+/// A node that did not answer is not asked to read for this long, if others can.
+const AVOID: Duration = Duration::from_secs(5);
+
+/// What was asked for.
+pub(super) struct Map {
+    client: Client,
+    volume: u64,
+    writer: Option<u64>,
+    size: AtomicU64,
+    known: Mutex<Known>,
+    /// One task at a time makes a stripe, or asks for one.
+    asking: [tokio::sync::Mutex<()>; 16],
+}
+
+#[derive(Default)]
+struct Known {
+    /// A stripe that does not exist is known to the writer alone, because nobody else makes it.
+    stripes: HashMap<u64, Option<Arc<Mapped>>>,
+    silent: HashMap<NodeId, Instant>,
+}
+
+/// One stripe, and the nodes as they were then.
+pub(super) struct Mapped {
+    pub stripe: VolumeStripe,
+    pub nodes: Arc<Nodes>,
+    volume: u64,
+    /// The volume's newest epoch then.
+    newest: u64,
+}
+
+impl Mapped {
+    /// The home of a block, if it is not lost there.
+    pub fn home(&self, block: BlockIndex) -> Option<NodeId> {
+        let place = self.stripe.stripe.blocks.get(usize::from(block.0))?.as_ref()?;
+        (!place.lost).then_some(place.node)
+    }
+
+    /// The nodes that log the updates of a block.
+    pub fn log(&self, block: BlockIndex) -> &[NodeId] {
+        self.stripe.logs.get(usize::from(block.0)).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn block(&self, index: BlockIndex) -> BlockId {
+        BlockId { stripe: self.stripe.stripe.id, index }
+    }
+
+    /// Whether a node logs for a block as a replica.
+    pub fn is_replica(&self, block: BlockIndex, node: NodeId) -> bool {
+        let place = self.stripe.stripe.blocks.get(usize::from(block.0)).and_then(Option::as_ref);
+        place.is_none_or(|place| place.node != node)
+    }
+
+    /// The generation of a block.
+    pub fn generation(&self, block: BlockIndex) -> u32 {
+        self.stripe.stripe.generations().get(usize::from(block.0)).copied().unwrap_or_default()
+    }
+
+    pub fn control(&self, node: NodeId) -> Option<SocketAddr> {
+        self.nodes.get(&node).map(|known| known.control)
+    }
+
+    /// The epochs that a node which logs for the stripe may know, if this map is not too old.
+    pub fn epochs(&self) -> VolumeEpochs {
+        VolumeEpochs { volume: self.volume, from: self.stripe.epoch, to: self.newest }
+    }
+}
+
+impl Map {
+    pub fn new(client: Client, volume: &VolumeInfo, writer: Option<u64>) -> Self {
+        Self {
+            client,
+            volume: volume.id,
+            writer,
+            size: AtomicU64::new(volume.size),
+            known: Mutex::default(),
+            asking: Default::default(),
+        }
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size.load(Relaxed)
+    }
+
+    /// The right to make a stripe, or to ask for it.
+    pub async fn turn(&self, index: u64) -> tokio::sync::MutexGuard<'_, ()> {
+        self.asking[index as usize % self.asking.len()].lock().await
+    }
+
+    /// A stripe, if it exists.
+    pub async fn stripe(&self, index: u64) -> Result<Option<Arc<Mapped>>, ClientError> {
+        if let Some(known) = self.known(index) {
+            return Ok(known);
+        }
+        let _turn = self.turn(index).await;
+        match self.known(index) {
+            Some(known) => Ok(known),
+            None => self.ask(index, None).await,
+        }
+    }
+
+    /// What is known of a stripe.
+    pub fn known(&self, index: u64) -> Option<Option<Arc<Mapped>>> {
+        self.lock().stripes.get(&index).cloned()
+    }
+
+    /// A node refused this map, or did not answer: asks for another one, unless there is one by now. `failed`: under which
+    /// epoch a write failed.
+    pub async fn renew(
+        &self,
+        index: u64,
+        old: &Arc<Mapped>,
+        failed: Option<u64>,
+    ) -> Result<Option<Arc<Mapped>>, ClientError> {
+        let _turn = self.turn(index).await;
+        match self.known(index) {
+            Some(Some(now)) if !Arc::ptr_eq(&now, old) => Ok(Some(now)),
+            _ => self.ask(index, failed).await,
+        }
+    }
+
+    /// Asks the coordinator; the caller has the turn.
+    pub async fn ask(&self, index: u64, failed: Option<u64>) -> Result<Option<Arc<Mapped>>, ClientError> {
+        let (volume, writer) = (self.volume, self.writer);
+        let ask = MapVolume { volume, first: index, count: 1, writer, failed };
+        let map = self.client.call_patiently(|mut c| {
+            let ask = ask.clone();
+            async move { c.volumes.map_volume(ask).await }
+        });
+        let VolumeMap { epoch, size, stripes, nodes } = map.await?;
+        self.size.store(size, Relaxed);
+        let nodes = Arc::new(by_id(nodes));
+        let found = stripes.into_iter().find(|stripe| stripe.index == index);
+        let mapped = found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, newest: epoch }));
+        if mapped.is_some() || writer.is_some() {
+            self.lock().stripes.insert(index, mapped.clone());
+        }
+        Ok(mapped)
+    }
+
+    /// A node did not answer.
+    pub fn avoid(&self, node: NodeId) {
+        self.lock().silent.insert(node, Instant::now());
+    }
+
+    /// Whether a node did not answer just now.
+    pub fn is_silent(&self, node: NodeId) -> bool {
+        self.lock().silent.get(&node).is_some_and(|since| since.elapsed() < AVOID)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,93 @@
+//! Calls about volumes that need no data.
+
+use kintsu_wire::message::{
+    CommitVolume, CommittedVolume, CreateVolume, Nothing, ResizeVolume, VolumeInfo, VolumeList, VolumeName,
+};
+
+use crate::{Client, ClientError};
+
+/// The name of the object that is a stripe of a volume (`docs/format.md`, "Volumes").
+pub(crate) fn stripe_name(volume: u64, index: u64) -> String {
+    format!(".volume/{volume:016x}/{index:016x}")
+}
+
+impl Client {
+    /// Makes a volume, which reads as zeros and takes no room.
+    ///
+    /// # Errors
+    /// `Exists`; `Invalid` for a size, a block or a code that does not fit.
+    pub async fn create_volume(&self, volume: &CreateVolume) -> Result<VolumeInfo, ClientError> {
+        self.call(|mut c| {
+            let volume = volume.clone();
+            async move { c.volumes.create_volume(volume).await }
+        })
+        .await
+    }
+
+    /// All volumes, in order of name.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn volumes(&self) -> Result<Vec<VolumeInfo>, ClientError> {
+        let list: VolumeList =
+            self.call(|mut c| async move { c.volumes.list_volumes(Nothing {}).await }).await?;
+        Ok(list.volumes)
+    }
+
+    /// A volume as it is now.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn volume_info(&self, name: &str) -> Result<VolumeInfo, ClientError> {
+        let request = VolumeName { name: name.to_owned() };
+        self.call(|mut c| {
+            let request = request.clone();
+            async move { c.volumes.volume_info(request).await }
+        })
+        .await
+    }
+
+    /// Changes the size of a volume.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` for a size that does not fit; `Placement` if something is stored behind the new end.
+    pub async fn resize_volume(&self, name: &str, size: u64) -> Result<VolumeInfo, ClientError> {
+        let request = ResizeVolume { name: name.to_owned(), size };
+        self.call(|mut c| {
+            let request = request.clone();
+            async move { c.volumes.resize_volume(request).await }
+        })
+        .await
+    }
+
+    /// Removes a volume with all that is in it.
+    ///
+    /// # Errors
+    /// `NotFound`; `Placement` while somebody writes to it.
+    pub async fn remove_volume(&self, name: &str) -> Result<VolumeInfo, ClientError> {
+        let request = VolumeName { name: name.to_owned() };
+        self.call(|mut c| {
+            let request = request.clone();
+            async move { c.volumes.remove_volume(request).await }
+        })
+        .await
+    }
+
+    /// Brings what is logged for a volume into its blocks and parities now, by a scheme of
+    /// [`kintsu_plan::update::Scheme`].
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` for an unknown scheme; whatever keeps the coordinator from answering.
+    pub async fn commit_volume(
+        &self,
+        name: &str,
+        scheme: Option<String>,
+    ) -> Result<CommittedVolume, ClientError> {
+        let request = CommitVolume { name: name.to_owned(), scheme };
+        self.call(|mut c| {
+            let request = request.clone();
+            async move { c.volumes.commit_volume(request).await }
+        })
+        .await
+    }
+}

@@ -1,0 +1,189 @@
+//! Reads: the log over the block, at its home or elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_wire::message::{ReadUpdates, UpdatedBytes, UpdatesOf};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::Shared;
+use super::map::Mapped;
+use crate::ClientError;
+
+/// How long a node may take to read a part of a block.
+const READ_WITHIN: Duration = Duration::from_secs(5);
+/// What one call reads.
+const MOST_READ_BYTES: u64 = 4 << 20;
+
+/// A part of one block.
+#[derive(Clone, Copy)]
+struct Part {
+    index: u64,
+    block: BlockIndex,
+    offset: u64,
+    len: u64,
+}
+
+pub(super) async fn read(shared: &Arc<Shared>, offset: u64, len: u64) -> Result<Bytes, ClientError> {
+    let (block_bytes, k) = (shared.info.block_bytes, u64::from(shared.info.k));
+    let (mut at, end) = (offset, offset + len);
+    let mut parts = Vec::new();
+    while at < end {
+        let upto = (at - at % block_bytes + block_bytes).min(end).min(at + MOST_READ_BYTES);
+        let number = at / block_bytes;
+        let (index, block) = (number / k, BlockIndex((number % k) as u8));
+        parts.push(Part { index, block, offset: at % block_bytes, len: upto - at });
+        at = upto;
+    }
+    if let [part] = parts[..] {
+        return of_block(shared, part).await;
+    }
+    let read = futures::future::try_join_all(parts.into_iter().map(|part| of_block(shared, part))).await?;
+    let mut whole = BytesMut::with_capacity(len as usize);
+    read.iter().for_each(|part| whole.extend_from_slice(part));
+    Ok(whole.freeze())
+}
+
+async fn of_block(shared: &Arc<Shared>, part: Part) -> Result<Bytes, ClientError> {
+    let end = Instant::now() + shared.client.patience();
+    let mut pause = Duration::from_millis(5);
+    let Some(mut mapped) = shared.map.stripe(part.index).await? else {
+        return Ok(Bytes::from(vec![0; part.len as usize]));
+    };
+    // Under which epoch and generation the home refused: it has lost the log or the block if they are still the same.
+    let mut refused = None;
+    loop {
+        let error = match attempt(shared, &mapped, part, &mut refused).await {
+            Ok(bytes) => return Ok(bytes),
+            Err(error) => error,
+        };
+        if Instant::now() >= end {
+            return Err(error);
+        }
+        tracing::debug!("volume {}: {error}", shared.info.name);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(500));
+        match shared.map.renew(part.index, &mapped, None).await {
+            Ok(Some(now)) => mapped = now,
+            Ok(None) => return Ok(Bytes::from(vec![0; part.len as usize])),
+            Err(ClientError::Placement(_) | ClientError::Io(_)) if Instant::now() < end => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn attempt(
+    shared: &Arc<Shared>,
+    mapped: &Mapped,
+    part: Part,
+    refused: &mut Option<(u64, u32)>,
+) -> Result<Bytes, ClientError> {
+    let log = mapped.log(part.block);
+    let asked = (mapped.stripe.epoch, mapped.generation(part.block));
+    let again = *refused == Some(asked);
+    let home = mapped.home(part.block).filter(|home| !again && !shared.map.is_silent(*home));
+    if let Some(home) = home.filter(|home| log.is_empty() || log.first() == Some(home)) {
+        match ask(shared, mapped, part, home, Some(asked.1)).await {
+            Ok(UpdatedBytes { pieces }) => return whole(pieces, part),
+            // The map is too old, or the block is of another generation by now.
+            Err(status) if status.code() == Code::FailedPrecondition => {
+                *refused = Some(asked);
+                return Err(ClientError::Io(kintsu_wire::words(&status)));
+            }
+            Err(status) => {
+                tracing::debug!("{} is read without {home}: {}", mapped.block(part.block), status.message());
+                if status.code() == Code::Unavailable {
+                    shared.map.avoid(home);
+                }
+            }
+        }
+    }
+    degraded(shared, mapped, part).await
+}
+
+/// The log from a node that answers, over the block as it is read or decoded.
+async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<Bytes, ClientError> {
+    let mut pieces = None;
+    let mut why = None;
+    let log = mapped.log(part.block);
+    let (silent, others): (Vec<NodeId>, Vec<NodeId>) =
+        log.iter().copied().partition(|node| shared.map.is_silent(*node));
+    for node in others.into_iter().chain(silent) {
+        match ask(shared, mapped, part, node, None).await {
+            Ok(found) => {
+                pieces = Some(found.pieces);
+                break;
+            }
+            Err(status) => {
+                if status.code() == Code::Unavailable {
+                    shared.map.avoid(node);
+                }
+                why = Some(status);
+            }
+        }
+    }
+    let pieces = match (pieces, why) {
+        (Some(pieces), _) => pieces,
+        (None, None) => Vec::new(),
+        (None, Some(status)) => {
+            let nodes: Vec<_> = log.iter().map(ToString::to_string).collect();
+            let message = kintsu_wire::words(&status);
+            return Err(ClientError::Unreachable(format!(
+                "log of {}: expected an answer of {}, got {message}",
+                mapped.block(part.block),
+                nodes.join(" or ")
+            )));
+        }
+    };
+    if let [(from, bytes)] = &pieces[..]
+        && (*from, bytes.len() as u64) == (part.offset, part.len)
+    {
+        return Ok(bytes.clone());
+    }
+    let from = u64::from(part.block.0) * shared.info.block_bytes + part.offset;
+    let mut bytes = Vec::with_capacity(part.len as usize);
+    let name = crate::volume::operate::stripe_name(shared.info.id, part.index);
+    shared.client.get(&name, Some(from..from + part.len), &mut bytes, |_, _| {}).await?;
+    for (at, piece) in pieces {
+        let at = at.checked_sub(part.offset).and_then(|at| usize::try_from(at).ok());
+        let target = at.and_then(|at| bytes.get_mut(at..at.checked_add(piece.len())?));
+        target.ok_or_else(|| other(part, piece.len()))?.copy_from_slice(&piece);
+    }
+    Ok(bytes.into())
+}
+
+async fn ask(
+    shared: &Arc<Shared>,
+    mapped: &Mapped,
+    part: Part,
+    node: NodeId,
+    over: Option<u32>,
+) -> Result<UpdatedBytes, Status> {
+    let of =
+        UpdatesOf { block: mapped.block(part.block), replica: mapped.is_replica(part.block, node), upto: 0 };
+    let epochs = (!mapped.log(part.block).is_empty()).then(|| mapped.epochs());
+    let request = ReadUpdates { of, offset: part.offset, len: part.len as u32, epochs, over };
+    let address = mapped.control(node).ok_or_else(|| Status::unavailable(format!("{node} is unknown")))?;
+    let agent = shared.client.conductor().agent(address);
+    let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;
+    match tokio::time::timeout(READ_WITHIN, agent.read_updates(request)).await {
+        Ok(answer) => answer.map(tonic::Response::into_inner),
+        Err(_) => Err(Status::unavailable(format!("{node}: no answer within {READ_WITHIN:?}"))),
+    }
+}
+
+/// The part, if that is what came.
+fn whole(mut pieces: Vec<(u64, Bytes)>, part: Part) -> Result<Bytes, ClientError> {
+    match pieces.pop() {
+        Some((offset, bytes)) if (offset, bytes.len() as u64) == (part.offset, part.len) => Ok(bytes),
+        other_part => Err(other(part, other_part.map_or(0, |(_, bytes)| bytes.len()))),
+    }
+}
+
+fn other(part: Part, got: usize) -> ClientError {
+    let Part { block, offset, len, .. } = part;
+    ClientError::Corrupt(format!("{block}: expected {len} bytes from {offset}, got {got} of another part"))
+}

@@ -1,0 +1,254 @@
+//! Volumes: what is read is what was written last, whatever happens in between.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kintsu_client::{ClientError, Volume, VolumeAccess};
+use kintsu_dag::NodeId;
+use kintsu_plan::Method;
+use kintsu_wire::message::{CreateVolume, Durability, NodeState, RepairTarget, VolumeInfo};
+
+use crate::cluster::{Cluster, RS};
+
+const BLOCK: u64 = 64 << 10;
+const SIZE: u64 = 4 << 20;
+
+/// A volume and what should be in it.
+struct Disk {
+    volume: Volume,
+    model: Vec<u8>,
+    seed: u64,
+}
+
+impl Disk {
+    async fn open(cluster: &Cluster, access: VolumeAccess) -> Self {
+        let volume = cluster.client().await.open_volume("disk", access).await.unwrap();
+        Self { volume, model: vec![0; SIZE as usize], seed: 1 }
+    }
+
+    async fn create(cluster: &Cluster, code: &str, durability: Durability) -> Self {
+        cluster.client().await.create_volume(&wanted(code, durability)).await.unwrap();
+        Self::open(cluster, VolumeAccess::Write).await
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) % below
+    }
+
+    async fn write(&mut self, offset: u64, len: u64) {
+        let bytes: Vec<u8> = (0..len).map(|_| self.random(256) as u8).collect();
+        self.model[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
+        self.volume.write(offset, bytes.into()).await.unwrap();
+    }
+
+    /// Writes `count` times somewhere.
+    async fn scatter(&mut self, count: u64) {
+        for _ in 0..count {
+            let len = 1 + self.random(100_000);
+            let offset = self.random(SIZE - len);
+            self.write(offset, len).await;
+        }
+    }
+
+    async fn check(&self) {
+        self.check_as(&self.volume).await;
+    }
+
+    async fn check_as(&self, volume: &Volume) {
+        let got = volume.read(0, SIZE).await.unwrap();
+        let wrong = got.iter().zip(&self.model).position(|(got, right)| got != right);
+        assert_eq!(wrong, None, "first wrong byte");
+    }
+}
+
+fn wanted(code: &str, durability: Durability) -> CreateVolume {
+    CreateVolume { name: "disk".into(), size: SIZE, code: code.into(), block_bytes: BLOCK, durability }
+}
+
+async fn commit(cluster: &Cluster) -> u64 {
+    let done = cluster.client().await.commit_volume("disk", None).await.unwrap();
+    assert!(done.left.is_empty(), "{:?}", done.left);
+    done.blocks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_written_last_is_read_before_and_after_commits() {
+    let cluster = Cluster::start(7, 4).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.check().await;
+    disk.scatter(20).await;
+    disk.check().await;
+    let reader = cluster.client().await.open_volume("disk", VolumeAccess::Read).await.unwrap();
+    disk.check_as(&reader).await;
+    assert!(commit(&cluster).await > 0);
+    disk.check().await;
+    disk.check_as(&reader).await;
+    assert_eq!(commit(&cluster).await, 0, "nothing is dirty");
+    disk.scatter(10).await;
+    disk.check_as(&reader).await;
+    // Zeros.
+    disk.volume.write_zeroes(100_000, 300_000).await.unwrap();
+    disk.model[100_000..400_000].fill(0);
+    disk.check().await;
+    assert!(commit(&cluster).await > 0);
+    disk.check().await;
+    // Parity is right: any two nodes may go.
+    disk.volume.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn codes_with_groups_and_sub_blocks_are_updated_too() {
+    for code in ["azure-lrc:n=10,k=6,r=3", "clay:n=6,k=4,d=5"] {
+        let mut cluster = Cluster::start(11, 6).await;
+        let mut disk = Disk::create(&cluster, code, Durability::Node).await;
+        disk.scatter(6).await;
+        commit(&cluster).await;
+        disk.scatter(6).await;
+        assert!(commit(&cluster).await > 0, "{code}");
+        disk.check().await;
+        let home = cluster.home(&stripe_name(disk.volume.info(), 0), 0, 0).await;
+        cluster.kill(home).await;
+        disk.check().await;
+    }
+}
+
+fn stripe_name(info: &VolumeInfo, index: u64) -> String {
+    format!(".volume/{:016x}/{index:016x}", info.id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_die_take_nothing_that_was_acknowledged() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.scatter(20).await;
+    let first = stripe_name(disk.volume.info(), 0);
+    // The home of a block with updates that are only logged.
+    disk.write(1000, 5000).await;
+    let home = cluster.home(&first, 0, 0).await;
+    cluster.kill(home).await;
+    disk.check().await;
+    disk.write(2000, 5000).await;
+    disk.check().await;
+    disk.scatter(10).await;
+    disk.check().await;
+    // It comes back, with a log that lacks what was written meanwhile.
+    cluster.start_node(home).await;
+    disk.check().await;
+    commit(&cluster).await;
+    disk.check().await;
+    disk.scatter(5).await;
+    // Another one dies, and its blocks are repaired elsewhere, with their logs.
+    let other = cluster.home(&first, 0, 1).await;
+    disk.write(BLOCK + 1, 300).await;
+    cluster.kill(other).await;
+    cluster.until_state(other, NodeState::Dead).await;
+    let client = cluster.client().await;
+    let report = cluster
+        .finish(client.repair(RepairTarget::Node(NodeId(other)), Method::Conventional, None).await.unwrap())
+        .await;
+    assert!(report.failed.is_empty(), "{report:?}");
+    assert_ne!(cluster.home(&first, 0, 1).await, other);
+    disk.check().await;
+    disk.scatter(5).await;
+    commit(&cluster).await;
+    disk.check().await;
+    let reader = cluster.client().await.open_volume("disk", VolumeAccess::Read).await.unwrap();
+    disk.check_as(&reader).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_writer_waits_or_takes_over() {
+    let cluster = Cluster::start(6, 3).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Parity).await;
+    disk.write(0, 10_000).await;
+    let client = cluster.client().await;
+    let refused = client.open_volume("disk", VolumeAccess::Write).await.unwrap_err();
+    assert!(refused.to_string().contains("expected no other writer"), "{refused}");
+    let removed = client.remove_volume("disk").await.unwrap_err();
+    assert!(removed.to_string().contains("expected no writer"), "{removed}");
+    let mut taken = Disk { model: disk.model.clone(), ..Disk::open(&cluster, VolumeAccess::TakeOver).await };
+    taken.check().await;
+    taken.write(5000, 10_000).await;
+    // The former writer knows of nothing, and is refused by the nodes and by the coordinator.
+    for offset in [0, BLOCK * 9] {
+        let stale = disk.volume.write(offset, Bytes::from_static(&[1; 100])).await.unwrap_err();
+        assert!(matches!(stale, ClientError::Interrupted(_)), "{stale:?}");
+    }
+    taken.check().await;
+    taken.volume.close().await.unwrap();
+    let again = Disk { model: taken.model.clone(), ..Disk::open(&cluster, VolumeAccess::Write).await };
+    again.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_coordinator_may_restart_under_a_writer() {
+    let mut cluster = Cluster::start(6, 3).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.scatter(5).await;
+    cluster.restart_coordinator().await;
+    disk.scatter(5).await;
+    disk.check().await;
+    commit(&cluster).await;
+    disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_at_once_are_all_kept() {
+    let cluster = Cluster::start(6, 3).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    let volume = Arc::new(disk.volume.clone());
+    let writes = (0..200u64).map(|i| {
+        let volume = volume.clone();
+        tokio::spawn(async move { volume.write(i * 4096, Bytes::from(vec![i as u8; 4096])).await })
+    });
+    let all: Vec<_> = writes.collect();
+    commit(&cluster).await;
+    for write in all {
+        write.await.unwrap().unwrap();
+    }
+    (0..200usize).for_each(|i| disk.model[i * 4096..][..4096].fill(i as u8));
+    disk.check().await;
+    commit(&cluster).await;
+    disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_input_changes_nothing() {
+    let cluster = Cluster::start(6, 3).await;
+    let client = cluster.client().await;
+    let refused = async |change: &dyn Fn(&mut CreateVolume)| {
+        let mut volume = wanted(RS, Durability::Rack);
+        change(&mut volume);
+        client.create_volume(&volume).await.unwrap_err().to_string()
+    };
+    for (message, expected) in [
+        (refused(&|v| v.size = 0).await, "multiple of 512"),
+        (refused(&|v| v.size = 1000).await, "multiple of 512"),
+        (refused(&|v| v.block_bytes = 1000).await, "multiple of 4096"),
+        (refused(&|v| v.code = "rs:n=4,k=4".into()).await, "expected"),
+        (refused(&|v| v.name = "a/b".into()).await, "without /"),
+    ] {
+        assert!(message.contains(expected), "{message}");
+    }
+    let disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    assert!(matches!(client.create_volume(&wanted(RS, Durability::Rack)).await, Err(ClientError::Exists(_))));
+    for (offset, len) in [(0, 0), (SIZE, 1), (SIZE - 1, 2), (u64::MAX, 2)] {
+        let error = disk.volume.read(offset, len).await.unwrap_err();
+        assert!(error.to_string().contains("expected at least 1 byte within"), "{error}");
+    }
+    let reader = client.open_volume("disk", VolumeAccess::Read).await.unwrap();
+    let error = reader.write(0, Bytes::from_static(b"x")).await.unwrap_err();
+    assert!(error.to_string().contains("opened to write"), "{error}");
+    disk.volume.write(SIZE - 512, Bytes::from_static(b"end")).await.unwrap();
+    let smaller = client.resize_volume("disk", SIZE / 2).await.unwrap_err();
+    assert!(smaller.to_string().contains("nothing written behind"), "{smaller}");
+    assert_eq!(client.resize_volume("disk", SIZE * 2).await.unwrap().size, SIZE * 2);
+    assert!(client.list("", None, 10).await.unwrap().objects.is_empty(), "stripes are no objects of users");
+    let name = stripe_name(disk.volume.info(), 0);
+    assert!(client.remove(&name).await.unwrap_err().to_string().contains("go with the volume"));
+    disk.volume.close().await.unwrap();
+    client.remove_volume("disk").await.unwrap();
+    assert!(matches!(client.volume_info("disk").await, Err(ClientError::NotFound(_))));
+    cluster.until("all blocks are deleted", || cluster.block_files().is_empty()).await;
+}

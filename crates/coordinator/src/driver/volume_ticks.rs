@@ -1,0 +1,171 @@
+//! Commits what volumes have logged: when many stripes are dirty, when some have been so for long, when logs grow large, or
+//! when somebody asks for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kintsu_dag::{NodeId, StripeId};
+use kintsu_plan::update::Scheme;
+use kintsu_wire::message::{
+    CommittedVolume, Nothing, PendingUpdate, PendingUpdates, ReleaseUpdates, UpdatesOf,
+};
+
+use super::guard::guarded;
+use super::volume_commit::{Committed, commit_stripe};
+use super::volumes::within;
+use crate::cluster::Cluster;
+use crate::error::Result;
+use crate::meta::Meta;
+
+/// How often logs are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// As many dirty stripes are committed at once (CAU, section 3.2: `u_s`).
+const MOST_DIRTY: usize = 100;
+/// What has been dirty for this long is committed.
+const OLDEST_MS: u64 = 30_000;
+/// A log of this many bytes is emptied.
+const LARGEST_LOG_BYTES: u64 = 512 << 20;
+/// Stripes that are committed at the same time.
+const AT_ONCE: usize = 8;
+
+/// Runs until the coordinator ends.
+pub async fn volumes(cluster: Arc<Cluster>) {
+    let mut since: BTreeMap<StripeId, u64> = BTreeMap::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Err(error) = guarded(look(&cluster, &mut since)).await {
+            tracing::warn!("volumes: {error}");
+        }
+    }
+}
+
+/// Commits what is due. `since`: when each dirty stripe was first seen.
+async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Result<()> {
+    let any = cluster.meta.off(|meta| Ok(!meta.snapshot()?.volumes()?.is_empty())).await?;
+    if !any || !cluster.gate().is_open() {
+        return Ok(());
+    }
+    let logs = pending(cluster).await;
+    let now_ms = cluster.now_ms();
+    let dirty = dirty(&logs);
+    since.retain(|stripe, _| dirty.contains(stripe));
+    dirty.iter().for_each(|stripe| {
+        since.entry(*stripe).or_insert(now_ms);
+    });
+    let full = logs.iter().any(|(_, log)| log.log_bytes >= LARGEST_LOG_BYTES);
+    let all = full || dirty.len() >= MOST_DIRTY;
+    let due = |stripe: &StripeId| all || since.get(stripe).is_some_and(|from| now_ms - from >= OLDEST_MS);
+    let stripes: Vec<StripeId> = dirty.iter().copied().filter(due).collect();
+    let done = commit_stripes(cluster, stripes, None, Scheme::default()).await?;
+    for left in &done.left {
+        tracing::info!("still dirty: {left}");
+    }
+    if all || done.stripes > 0 || !done.left.is_empty() {
+        return Ok(());
+    }
+    release_strays(cluster, &logs).await
+}
+
+/// Has nodes forget what they log for a block whose row does not name them any more.
+async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)]) -> Result<()> {
+    for (node, log) in logs {
+        for PendingUpdate { block, replica, .. } in log.pending.iter().cloned() {
+            let node = *node;
+            let of = move |meta: &Meta| meta.snapshot()?.of_volume(block.stripe);
+            let Some((volume, index)) = cluster.meta.off(of).await? else { continue };
+            // Nobody makes it one of the row's nodes meanwhile.
+            let _turn = cluster.turns.of(block.stripe).await;
+            let look = move |meta: &Meta| {
+                let snapshot = meta.snapshot()?;
+                Ok((snapshot.volume_logs(volume, index, 1)?.pop(), snapshot.stripe(block.stripe)?))
+            };
+            let (Some((_, row)), Some(stripe)) = cluster.meta.off(look).await? else { continue };
+            let Some(members) = row.logs.get(usize::from(block.index.0)) else { continue };
+            let is_home = stripe.block(block.index).is_some_and(|home| home.node == node);
+            if members.contains(&node) && is_home != replica {
+                continue;
+            }
+            let updates = vec![UpdatesOf { block, replica, upto: u64::MAX }];
+            let Ok(mut agent) = cluster.agent(node) else { continue };
+            if let Err(error) = within(agent.release_updates(ReleaseUpdates { updates })).await {
+                tracing::info!("{node} keeps an old log of {block}: {error}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Commits all dirty stripes of a volume.
+///
+/// # Errors
+/// The metadata cannot be read.
+pub async fn commit_volume(cluster: &Arc<Cluster>, volume: u64, scheme: Scheme) -> Result<CommittedVolume> {
+    let logs = pending(cluster).await;
+    commit_stripes(cluster, dirty(&logs).into_iter().collect(), Some(volume), scheme).await
+}
+
+async fn commit_stripes(
+    cluster: &Arc<Cluster>,
+    stripes: Vec<StripeId>,
+    of: Option<u64>,
+    scheme: Scheme,
+) -> Result<CommittedVolume> {
+    let find = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut found = Vec::new();
+        for stripe in stripes {
+            found.extend(snapshot.of_volume(stripe)?.filter(|(volume, _)| of.is_none_or(|of| of == *volume)));
+        }
+        Ok(found)
+    };
+    let found = cluster.meta.off(find).await?;
+    let commit = found
+        .into_iter()
+        .map(|(volume, index)| async move { (index, commit_stripe(cluster, volume, index, scheme).await) });
+    let mut ended = futures::stream::iter(commit).buffer_unordered(AT_ONCE);
+    let mut sum = CommittedVolume::default();
+    while let Some((index, ended)) = ended.next().await {
+        match ended {
+            Ok(Committed { blocks, parities, across_racks, left }) => {
+                sum.stripes += u64::from(blocks > 0);
+                sum.blocks += blocks;
+                sum.parities += parities;
+                sum.across_racks += across_racks;
+                sum.left.extend(left);
+            }
+            Err(error) => sum.left.push(format!("stripe {index}: {error}")),
+        }
+    }
+    Ok(sum)
+}
+
+/// What the logs of all nodes that answer hold.
+async fn pending(cluster: &Arc<Cluster>) -> Vec<(NodeId, PendingUpdates)> {
+    let nodes = cluster.members().usable();
+    let ask = nodes.into_iter().map(async |node| {
+        let mut agent = cluster.agent(node).ok()?;
+        Some((node, within(agent.pending_updates(Nothing {})).await.ok()?))
+    });
+    futures::future::join_all(ask).await.into_iter().flatten().collect()
+}
+
+fn dirty(logs: &[(NodeId, PendingUpdates)]) -> BTreeSet<StripeId> {
+    logs.iter().flat_map(|(_, log)| &log.pending).map(|pending| pending.block.stripe).collect()
+}
+
+/// Has all nodes that answer forget what they logged for a volume that is gone.
+pub async fn release_volume(cluster: &Arc<Cluster>, volume: u64) {
+    let release = pending(cluster).await.into_iter().map(async |(node, log)| {
+        let of_volume = log.pending.iter().filter(|pending| pending.volume == volume);
+        let updates: Vec<UpdatesOf> = of_volume
+            .map(|pending| UpdatesOf { block: pending.block, replica: pending.replica, upto: u64::MAX })
+            .collect();
+        let Ok(mut agent) = cluster.agent(node) else { return };
+        if let Err(error) = within(agent.release_updates(ReleaseUpdates { updates })).await {
+            tracing::warn!("{node} keeps what it logged for volume {volume}: {error}");
+        }
+    });
+    futures::future::join_all(release).await;
+}

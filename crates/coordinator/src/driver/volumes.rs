@@ -1,0 +1,479 @@
+//! Keeps the logs of a volume's stripes where they are known to be complete.
+//!
+//! A write is acknowledged when all nodes that the stripe's row names have logged it. So each of them alone has all
+//! acknowledged writes, as long as it accepts nothing that the others do not get. Before the nodes change, all that answer
+//! refuse the present epoch; then one that has the log gives it to those that have it not; then the row changes, with a new
+//! epoch (`docs/adr/0010-volumes.md`).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_wire::message::{
+    AppendUpdates, BlockRef, Durability, FenceVolume, HeldBlock, LoggedUpdate, PromoteBlocks, ReadUpdates,
+    ReleaseUpdates, UpdatesOf, VolumeStripe,
+};
+use kintsu_wire::{AgentChannel, FolderId};
+use tokio::sync::OwnedMutexGuard;
+use tonic::Status;
+
+use crate::cluster::{Cluster, lock};
+use crate::engine::stripe::Stripe;
+use crate::engine::volumes::Logged;
+use crate::error::{CoordinatorError, Result};
+use crate::meta::change::Landing;
+use crate::meta::volumes::Relogged;
+use crate::meta::{Meta, StripeLogs, VolumeRecord};
+
+/// How long a node may take for one step with its log.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// What is copied at once of a log.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// What is known of logs beside the metadata, and whose turn it is to change them.
+#[derive(Default)]
+pub struct Turns {
+    /// One task at a time changes where a stripe is logged, commits it, or moves a data block of it.
+    stripes: Mutex<HashMap<StripeId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Epochs that were fenced: by volume, node and start of its agent.
+    fenced: Mutex<HashMap<(u64, NodeId, u64), u64>>,
+}
+
+impl Turns {
+    /// Waits for the turn on a stripe.
+    pub async fn of(&self, stripe: StripeId) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut stripes = lock(&self.stripes);
+            if stripes.len() > 4096 {
+                stripes.retain(|_, turn| Arc::strong_count(turn) > 1);
+            }
+            stripes.entry(stripe).or_default().clone()
+        };
+        turn.lock_owned().await
+    }
+}
+
+/// The stripes of a volume as its users see them. For the writer, they are logged under an epoch of its own, on nodes that
+/// answer. `failed`: a write under this epoch was refused or not answered.
+///
+/// # Errors
+/// A log is on no node that answers; too few nodes.
+pub async fn map(
+    cluster: &Arc<Cluster>,
+    volume: u64,
+    (first, count): (u64, u64),
+    writes: bool,
+    failed: Option<u64>,
+) -> Result<(VolumeRecord, Vec<VolumeStripe>)> {
+    let rows = move |meta: &Meta| meta.snapshot()?.volume_logs(volume, first, count);
+    if writes {
+        for (index, logs) in cluster.meta.off(rows).await? {
+            if is_due(cluster, volume, &logs, failed).await? {
+                let _turn = cluster.turns.of(StripeId(logs.stripe)).await;
+                renew(cluster, volume, index, failed).await?;
+            }
+        }
+    }
+    let view = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut out = Vec::new();
+        for (index, logs) in rows(meta)? {
+            let name = crate::meta::volumes::stripe_name(volume, index);
+            let Some(stripe) = snapshot.view(&name, 0, 1)?.1.pop() else { continue };
+            out.push(VolumeStripe { index, stripe, epoch: logs.epoch, logs: logs.logs });
+        }
+        Ok((snapshot.volume_by_id(volume)?.record, out))
+    };
+    cluster.meta.off(view).await
+}
+
+/// Whether the logs of a stripe must be renewed before anybody relies on them. `failed`: a write under this epoch was refused
+/// or not answered.
+///
+/// # Errors
+/// The volume is gone.
+pub async fn is_due(
+    cluster: &Arc<Cluster>,
+    volume: u64,
+    logs: &StripeLogs,
+    failed: Option<u64>,
+) -> Result<bool> {
+    let record = cluster.meta.off(move |meta| Ok(meta.snapshot()?.volume_by_id(volume)?.record)).await?;
+    let refused = failed.is_some_and(|failed| logs.epoch <= failed);
+    let members = cluster.members();
+    let down = members.down();
+    let other = |node: &NodeId| {
+        let folder = members.node(*node).and_then(|member| member.record.folder);
+        down.contains(node) || folder.is_none() || folder != logs.folders.get(node).copied()
+    };
+    let gone = logs.logs.iter().flatten().any(other);
+    Ok(logs.logs.is_empty() || logs.epoch < record.taken || refused || gone)
+}
+
+/// Renews the logs of a stripe if that is due; the caller has the turn.
+///
+/// # Errors
+/// As [`map`].
+pub async fn renew(cluster: &Arc<Cluster>, volume: u64, index: u64, failed: Option<u64>) -> Result<()> {
+    let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
+    let Some((_, logs)) = cluster.meta.off(row).await? else { return Ok(()) };
+    if is_due(cluster, volume, &logs, failed).await? {
+        let changed = relog(cluster, volume, index, &[]).await?;
+        record(cluster, changed).await?;
+    }
+    Ok(())
+}
+
+/// Data blocks of a stripe are about to get new homes: if it is one of a volume, the logs of these blocks go there too.
+/// Returns what must be recorded together with the new homes, and the turn, which must be kept until then.
+///
+/// # Errors
+/// As [`map`].
+pub async fn carry(
+    cluster: &Arc<Cluster>,
+    stripe: StripeId,
+    landings: &[Landing],
+) -> Result<Option<(Relogged, OwnedMutexGuard<()>)>> {
+    let Some((volume, index)) = cluster.meta.off(move |meta| meta.snapshot()?.of_volume(stripe)).await?
+    else {
+        return Ok(None);
+    };
+    let turn = cluster.turns.of(stripe).await;
+    let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
+    let Some((_, logs)) = cluster.meta.off(row).await? else { return Ok(None) };
+    let moves = |l: &&Landing| l.from != l.to && usize::from(l.index.0) < logs.logs.len();
+    let landings: Vec<Landing> = landings.iter().filter(moves).copied().collect();
+    if landings.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some((relog(cluster, volume, index, &landings).await?, turn)))
+}
+
+/// Records what [`relog`] did.
+pub async fn record(cluster: &Arc<Cluster>, changed: Relogged) -> Result<()> {
+    let Relogged { volume, index, from, to } = changed;
+    cluster.meta.off(move |meta| meta.set_logs(volume, index, &from, &to)).await
+}
+
+/// Makes the logs of a stripe complete on nodes that answer, as if `landings` had happened: there blocks have new homes. The
+/// caller has the turn, and records it ([`record`], or with the landings).
+///
+/// # Errors
+/// A log is on no node that answers; too few nodes.
+pub async fn relog(
+    cluster: &Arc<Cluster>,
+    volume: u64,
+    index: u64,
+    landings: &[Landing],
+) -> Result<Relogged> {
+    let look = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let row = snapshot.volume_logs(volume, index, 1)?.pop();
+        Ok((row, snapshot.volume_by_id(volume)?.record))
+    };
+    let (row, record) = cluster.meta.off(look).await?;
+    let gone = || CoordinatorError::NotFound { what: "stripe of volume", name: format!("{volume} {index}") };
+    let (_, from) = row.ok_or_else(gone)?;
+    let (stripe, _) = cluster.load(StripeId(from.stripe)).await?.ok_or_else(gone)?;
+    let epoch = if record.epoch > from.epoch { record.epoch } else { from.epoch + 1 };
+    let mut change = Change {
+        cluster,
+        volume,
+        epoch,
+        newest: record.epoch,
+        folders: &from.folders,
+        stripe: &stripe,
+        landings: landings.iter().map(|landing| (landing.index, landing.to)).collect(),
+        answers: BTreeMap::new(),
+    };
+    let logs = change.logs(&from.logs, replicas(&record, &stripe)).await?;
+    let folders = change.folders_of(&logs);
+    let to = StripeLogs { epoch: change.epoch, logs, folders, ..from.clone() };
+    Ok(Relogged { volume, index, from, to })
+}
+
+/// Replicas of a write besides its home.
+fn replicas(record: &VolumeRecord, stripe: &Stripe) -> usize {
+    match record.durability {
+        Durability::Rack | Durability::Node => 1,
+        Durability::Parity => stripe.code.distance().saturating_sub(1).max(1),
+    }
+}
+
+/// One change of a stripe's logs.
+struct Change<'a> {
+    cluster: &'a Arc<Cluster>,
+    volume: u64,
+    /// The epoch that begins.
+    epoch: u64,
+    /// The volume's newest epoch.
+    newest: u64,
+    /// The folders of the nodes that log its updates until now: another folder is another log.
+    folders: &'a BTreeMap<NodeId, FolderId>,
+    stripe: &'a Stripe,
+    landings: BTreeMap<BlockIndex, NodeId>,
+    /// Nodes that were asked to refuse the epochs before: the newest that they knew; `None` if they did not answer.
+    answers: BTreeMap<NodeId, Option<u64>>,
+}
+
+impl Change<'_> {
+    async fn logs(&mut self, old: &[Vec<NodeId>], replicas: usize) -> Result<Vec<Vec<NodeId>>> {
+        let k = self.stripe.code.k();
+        let homes: Vec<NodeId> = (0..k).filter_map(|i| self.home(BlockIndex(i as u8))).collect();
+        let nodes: BTreeSet<NodeId> = old.iter().flatten().chain(&homes).copied().collect();
+        self.fence(nodes).await;
+        let mut all = Vec::with_capacity(k);
+        for i in 0..k {
+            let block = BlockIndex(i as u8);
+            let members = old.get(i).map_or(&[][..], Vec::as_slice);
+            let is_sound = |node: &&NodeId| {
+                let answers = self.answers.get(node).copied().flatten().is_some();
+                answers
+                    && self.folder(**node).is_some()
+                    && self.folder(**node) == self.folders.get(node).copied()
+            };
+            let sound: Vec<NodeId> = members.iter().filter(is_sound).copied().collect();
+            if sound.is_empty() && !members.is_empty() {
+                return Err(self.no_log(block, members));
+            }
+            let nodes = self.choose(block, &sound, replicas).await?;
+            all.push((nodes, sound));
+        }
+        let copies = all.iter().enumerate().map(|(i, (nodes, sound))| {
+            let source = sound.first().copied();
+            self.copy(BlockIndex(i as u8), source, sound, nodes)
+        });
+        futures::future::try_join_all(copies).await?;
+        Ok(all.into_iter().map(|(nodes, _)| nodes).collect())
+    }
+
+    /// The home of a block after the landings.
+    fn home(&self, block: BlockIndex) -> Option<NodeId> {
+        let recorded = self.stripe.record.block(block).filter(|b| !b.lost).map(|b| b.node);
+        self.landings.get(&block).copied().or(recorded)
+    }
+
+    fn folder(&self, node: NodeId) -> Option<FolderId> {
+        self.cluster.members().node(node).and_then(|member| member.record.folder)
+    }
+
+    fn folders_of(&self, logs: &[Vec<NodeId>]) -> BTreeMap<NodeId, FolderId> {
+        logs.iter().flatten().filter_map(|&node| Some((node, self.folder(node)?))).collect()
+    }
+
+    /// Whether a node logs for a block as its home, before the landings.
+    fn was_home(&self, block: BlockIndex, node: NodeId) -> bool {
+        self.stripe.record.block(block).is_some_and(|b| b.node == node)
+    }
+
+    /// Chooses nodes that answer.
+    async fn choose(&mut self, block: BlockIndex, sound: &[NodeId], replicas: usize) -> Result<Vec<NodeId>> {
+        loop {
+            let (mut topology, usable) = self.cluster.nodes();
+            for (node, known) in &mut topology.nodes {
+                known.usable = match self.answers.get(node) {
+                    Some(answer) => answer.is_some(),
+                    None => known.usable && usable.contains(node),
+                };
+            }
+            let mut view = self.stripe.view(|index, block| self.landings.contains_key(&index) || !block.lost);
+            for (index, node) in &self.landings {
+                view.homes[usize::from(index.0)] = Some(*node);
+            }
+            let leaves = self.stripe.record.block(block).map(|b| b.node);
+            let leaves = leaves.filter(|node| self.home(block) != Some(*node));
+            let logged = Logged { view: &view, topology: &topology, replicas, sound, leaves };
+            let nodes = logged.nodes(block).map_err(|(needed, there)| CoordinatorError::Conflict {
+                what: format!("log for {}.{block}", self.stripe.id),
+                expected: format!("{needed} nodes that answer"),
+                got: there.to_string(),
+            })?;
+            let new: BTreeSet<NodeId> =
+                nodes.iter().copied().filter(|node| !self.answers.contains_key(node)).collect();
+            if new.is_empty() {
+                return Ok(nodes);
+            }
+            self.fence(new).await;
+        }
+    }
+
+    /// Has nodes refuse the epochs before this one.
+    async fn fence(&mut self, nodes: BTreeSet<NodeId>) {
+        self.ask(nodes).await;
+        // A node that missed an epoch may have another log than the one that it had: a new epoch makes sure that no writer
+        // goes on there under an old one.
+        let missed = self.answers.values().flatten().any(|known| *known < self.newest);
+        // Metadata that were restored may lack epochs that nodes know.
+        let known = self.answers.values().flatten().copied().max().unwrap_or(0);
+        if (missed && self.epoch <= self.newest) || known > self.epoch {
+            self.newest = self.newest.max(known);
+            self.epoch = self.newest + 1;
+            self.ask(self.answers.keys().copied().collect()).await;
+        }
+    }
+
+    async fn ask(&mut self, nodes: BTreeSet<NodeId>) {
+        let down = self.cluster.members().down();
+        let ask = nodes.into_iter().map(|node| {
+            let down = down.contains(&node);
+            let this = &*self;
+            async move { (node, if down { None } else { this.fence_one(node).await }) }
+        });
+        let answers = futures::future::join_all(ask).await;
+        self.answers.extend(answers);
+    }
+
+    async fn fence_one(&self, node: NodeId) -> Option<u64> {
+        let incarnation = self.cluster.members().node(node).map(|m| m.record.incarnation)?;
+        let key = (self.volume, node, incarnation);
+        let known = lock(&self.cluster.turns.fenced).get(&key).copied();
+        if let Some(known) = known.filter(|known| *known >= self.epoch) {
+            return Some(known);
+        }
+        let (volume, epoch) = (self.volume, self.epoch);
+        let fence = async |mut agent: AgentChannel| agent.fence_volume(FenceVolume { volume, epoch }).await;
+        let fenced = within(fence(self.cluster.agent(node).ok()?)).await;
+        if let Err(error) = &fenced {
+            tracing::warn!("volume {volume}: {node} cannot be fenced at epoch {epoch}: {error}");
+        }
+        let before = fenced.ok()?.before;
+        let mut all = lock(&self.cluster.turns.fenced);
+        if all.len() > 1 << 16 {
+            all.clear();
+        }
+        all.insert(key, epoch.max(before));
+        // What this coordinator fenced before counts, even if the answer to that was lost.
+        Some(before)
+    }
+
+    /// Gives the log of a block to all nodes that have it not, or have it in another role.
+    async fn copy(
+        &self,
+        block: BlockIndex,
+        source: Option<NodeId>,
+        sound: &[NodeId],
+        nodes: &[NodeId],
+    ) -> Result<()> {
+        let Some(source) = source else { return Ok(()) };
+        let id = BlockId { stripe: self.stripe.id, index: block };
+        let home = self.home(block);
+        let is_replica = |node: NodeId| home != Some(node);
+        let had_replica = |node: NodeId| !self.was_home(block, node);
+        let mut from = self.cluster.agent(source)?;
+        let len = self.stripe.block_len(block);
+        let mut pieces = Vec::new();
+        for offset in (0..len).step_by(PIECE_BYTES as usize) {
+            let of = UpdatesOf { block: id, replica: had_replica(source), upto: 0 };
+            let part = PIECE_BYTES.min(len - offset) as u32;
+            let read = ReadUpdates { of, offset, len: part, epochs: None, over: None };
+            let read = within(from.read_updates(read)).await.map_err(failed(source))?;
+            pieces.extend(read.pieces);
+        }
+        let (volume, epoch) = (self.volume, self.epoch);
+        let updates: Vec<LoggedUpdate> = pieces
+            .into_iter()
+            .map(|(offset, data)| LoggedUpdate { volume, epoch, block: id, offset, data, zeros: 0 })
+            .collect();
+        for &node in nodes {
+            let same = sound.contains(&node) && is_replica(node) == had_replica(node);
+            if node == source && same {
+                continue;
+            }
+            let mut agent = self.cluster.agent(node)?;
+            let replica = is_replica(node);
+            if !same {
+                // What it has of an earlier time may be older than what was acknowledged since.
+                let updates = vec![UpdatesOf { block: id, replica, upto: u64::MAX }];
+                within(agent.release_updates(ReleaseUpdates { updates })).await.map_err(failed(node))?;
+            }
+            if !updates.is_empty() {
+                let append =
+                    AppendUpdates { updates: updates.clone(), replica, forward: Vec::new(), fenced: false };
+                within(agent.append_updates(append)).await.map_err(failed(node))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn no_log(&self, block: BlockIndex, members: &[NodeId]) -> CoordinatorError {
+        let names: Vec<_> = members.iter().map(ToString::to_string).collect();
+        CoordinatorError::Conflict {
+            what: format!("log of {}.{block}", self.stripe.id),
+            expected: format!("an answer from {}, which have acknowledged writes", names.join(" or ")),
+            got: "none; start one of them again with its folder".into(),
+        }
+    }
+}
+
+/// One call to an agent, in bounded time.
+///
+/// # Errors
+/// Those of the call, or that there was no answer.
+pub async fn within<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> std::result::Result<T, Status> {
+    match tokio::time::timeout(PATIENCE, call).await {
+        Ok(answer) => answer.map(tonic::Response::into_inner),
+        Err(_) => Err(Status::unavailable(format!("no answer within {PATIENCE:?}"))),
+    }
+}
+
+/// The error for a node that did not do its part.
+pub fn failed(node: NodeId) -> impl Fn(Status) -> CoordinatorError {
+    move |status| CoordinatorError::Unavailable { node, reason: kintsu_wire::words(&status) }
+}
+
+/// Has all nodes that answer refuse the epochs of a volume before this one.
+pub async fn fence_everywhere(cluster: &Arc<Cluster>, volume: u64, epoch: u64) {
+    let nodes = cluster.members().usable();
+    let ask = nodes.into_iter().map(async |node| {
+        let Ok(mut agent) = cluster.agent(node) else { return };
+        let incarnation = cluster.members().node(node).map(|m| m.record.incarnation);
+        match within(agent.fence_volume(FenceVolume { volume, epoch })).await {
+            Ok(_) => {
+                if let Some(incarnation) = incarnation {
+                    lock(&cluster.turns.fenced).insert((volume, node, incarnation), epoch);
+                }
+            }
+            // Its logs are fenced before anybody writes there under the new epoch.
+            Err(error) => tracing::info!("volume {volume}: {node} is not fenced yet: {error}"),
+        }
+    });
+    futures::future::join_all(ask).await;
+}
+
+/// Blocks that a node reported in an older version than the one that was decided: has it put that in their places, if it has
+/// it, and corrects what it reported. A crash may have come between a commit's decision and that.
+///
+/// # Errors
+/// The disk fails.
+pub async fn promote_decided(cluster: &Arc<Cluster>, node: NodeId, blocks: &mut [HeldBlock]) -> Result<()> {
+    let listed: Vec<(usize, BlockId, u32)> =
+        blocks.iter().enumerate().map(|(at, held)| (at, held.id, held.generation)).collect();
+    let find = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        let mut older = Vec::new();
+        for (at, id, generation) in listed {
+            let Some(stripe) = snapshot.stripe(id.stripe)? else { continue };
+            let recorded = stripe.at_home(id.index, node).map(|block| block.generation);
+            older.extend(
+                recorded.filter(|recorded| *recorded > generation).map(|recorded| (at, id, recorded)),
+            );
+        }
+        Ok(older)
+    };
+    for (at, id, generation) in cluster.meta.off(find).await? {
+        let blocks_wanted = vec![BlockRef { id, generation }];
+        let Ok(mut agent) = cluster.agent(node) else { return Ok(()) };
+        match within(agent.promote_blocks(PromoteBlocks { blocks: blocks_wanted })).await {
+            Ok(promoted) => {
+                if let (Some(slot), Some(held)) = (blocks.get_mut(at), promoted.blocks.into_iter().next()) {
+                    *slot = held;
+                }
+            }
+            Err(error) => tracing::warn!("{id} on {node} has no version {generation}: {error}"),
+        }
+    }
+    Ok(())
+}

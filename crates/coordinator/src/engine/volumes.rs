@@ -1,0 +1,170 @@
+//! Decides who may write to a volume, and which nodes log the updates of a block.
+//!
+//! A writer has a lease, which ends if it is not renewed. Who takes over gets a newer epoch. The leases are not durable: after
+//! a restart of the coordinator each recorded writer has a full lease again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::update::{Scheme, interim_home};
+use kintsu_plan::{StripeView, Topology};
+
+/// Who writes to which volume, and until when.
+#[derive(Debug, Clone, Default)]
+pub struct VolumeLeases {
+    lease_ms: u64,
+    /// By volume: the writer, and when its lease ends.
+    held: BTreeMap<u64, (u64, u64)>,
+}
+
+impl VolumeLeases {
+    /// Leases for these (volume, writer), each with the full time from now.
+    pub fn new(lease_ms: u64, writers: impl IntoIterator<Item = (u64, u64)>, now_ms: u64) -> Self {
+        let held =
+            writers.into_iter().map(|(volume, writer)| (volume, (writer, now_ms + lease_ms))).collect();
+        Self { lease_ms, held }
+    }
+
+    /// How long a lease is without renewal.
+    pub fn lease_ms(&self) -> u64 {
+        self.lease_ms
+    }
+
+    /// Whether somebody else than `writer` has a lease: for how many milliseconds more.
+    pub fn other(&self, volume: u64, writer: u64, now_ms: u64) -> Option<u64> {
+        let (holder, end) = self.held.get(&volume)?;
+        (*holder != writer && *end > now_ms).then(|| end - now_ms)
+    }
+
+    /// Gives the lease to a writer.
+    pub fn grant(&mut self, volume: u64, writer: u64, now_ms: u64) {
+        self.held.insert(volume, (writer, now_ms + self.lease_ms));
+    }
+
+    /// The writer goes on. Returns false if it is not the writer any more. A lease that ran out and that nobody took goes on
+    /// too.
+    pub fn renew(&mut self, volume: u64, writer: u64, now_ms: u64) -> bool {
+        match self.held.get_mut(&volume) {
+            Some((holder, end)) if *holder == writer => {
+                *end = now_ms + self.lease_ms;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this is the writer.
+    pub fn is_writer(&self, volume: u64, writer: u64) -> bool {
+        self.held.get(&volume).is_some_and(|(holder, _)| *holder == writer)
+    }
+
+    /// The writer has ended; returns whether it was the writer.
+    pub fn end(&mut self, volume: u64, writer: u64) -> bool {
+        let ends = self.is_writer(volume, writer);
+        if ends {
+            self.held.remove(&volume);
+        }
+        ends
+    }
+
+    /// Whether somebody has a lease now.
+    pub fn is_held(&self, volume: u64, now_ms: u64) -> bool {
+        self.held.get(&volume).is_some_and(|(_, end)| *end > now_ms)
+    }
+}
+
+/// What is known when the log of a block gets new nodes.
+#[derive(Debug)]
+pub struct Logged<'a> {
+    /// The stripe; a block whose home does not answer has none.
+    pub view: &'a StripeView,
+    /// The nodes; those that do not answer are not usable.
+    pub topology: &'a Topology,
+    /// Replicas besides the home.
+    pub replicas: usize,
+    /// Nodes that have the log as it was acknowledged, in the same role as before.
+    pub sound: &'a [NodeId],
+    /// A node that must not be a replica: the home that the block leaves.
+    pub leaves: Option<NodeId>,
+}
+
+impl Logged<'_> {
+    /// The nodes that log the updates of `block` from now on: its home first if it answers, nodes that have its log, then
+    /// others.
+    ///
+    /// # Errors
+    /// Too few nodes are usable: how many are needed and how many there are.
+    pub fn nodes(&self, block: BlockIndex) -> Result<Vec<NodeId>, (usize, usize)> {
+        let usable = |node: &NodeId| self.topology.nodes.get(node).is_some_and(|known| known.usable);
+        let wanted = self.replicas + 1;
+        let home = self.view.homes.get(usize::from(block.0)).copied().flatten().filter(usable);
+        let mut nodes: Vec<NodeId> = home.into_iter().collect();
+        let mut add = |node: NodeId| {
+            if nodes.len() < wanted && usable(&node) && !nodes.contains(&node) && self.leaves != Some(node) {
+                nodes.push(node);
+            }
+        };
+        self.sound.iter().copied().for_each(&mut add);
+        if home.is_some()
+            && let Ok(Some(interim)) = interim_home(self.view, self.topology, block, Scheme::Optimal)
+        {
+            add(interim.node);
+        }
+        // Other racks first, then homes of the stripe: they need the updates at a commit. From a different one for each
+        // block.
+        let first = home.or(self.sound.first().copied());
+        let far = |node: &NodeId| first.is_none_or(|first| self.topology.across_racks(first, *node));
+        let of_stripe: BTreeSet<NodeId> = self.view.homes.iter().copied().flatten().collect();
+        let mut others: Vec<NodeId> = self.topology.nodes.keys().copied().collect();
+        let turn = usize::from(block.0) % others.len().max(1);
+        others.rotate_left(turn);
+        others.sort_by_key(|node| (!far(node), !of_stripe.contains(node)));
+        others.into_iter().for_each(&mut add);
+        if nodes.len() == wanted { Ok(nodes) } else { Err((wanted, nodes.len())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::stripe::tests::stripe;
+    use kintsu_dag::RackId;
+    use kintsu_plan::Node;
+
+    #[test]
+    fn one_writer_at_a_time_until_its_lease_runs_out() {
+        let mut leases = VolumeLeases::new(10, [(1, 7)], 100);
+        assert_eq!(
+            (leases.other(1, 8, 104), leases.other(1, 7, 104), leases.other(2, 8, 0)),
+            (Some(6), None, None)
+        );
+        assert!(leases.renew(1, 7, 105) && !leases.renew(1, 8, 105) && !leases.renew(2, 8, 105));
+        assert_eq!((leases.other(1, 8, 114), leases.other(1, 8, 115)), (Some(1), None));
+        assert!(leases.renew(1, 7, 200), "nobody has taken it");
+        leases.grant(1, 8, 300);
+        assert!(!leases.renew(1, 7, 300) && leases.is_held(1, 309) && !leases.is_held(1, 310));
+        assert!(!leases.end(1, 7) && leases.end(1, 8) && !leases.is_writer(1, 8));
+    }
+
+    #[test]
+    fn a_log_is_kept_at_home_and_in_another_rack() {
+        let stripe = stripe("rs:n=6,k=4", &[]);
+        let node =
+            |i: u32| (NodeId(i), Node { rack: RackId(i / 2), usable: true, used_bytes: 0, room_bytes: None });
+        let mut topology = Topology { nodes: (0..8).map(node).collect(), ..Topology::default() };
+        let view = stripe.view(|_, _| true);
+        let nodes = |topology: &Topology, replicas, sound: &[NodeId], leaves| {
+            Logged { view: &view, topology, replicas, sound, leaves }.nodes(BlockIndex(1))
+        };
+        let two = nodes(&topology, 1, &[], None).unwrap();
+        assert!(two[0] == NodeId(1) && two[1].0 > 1, "{two:?}");
+        assert_eq!(nodes(&topology, 1, &[NodeId(7)], None).unwrap(), [NodeId(1), NodeId(7)]);
+        assert_eq!(nodes(&topology, 2, &[], None).unwrap().len(), 3);
+        // Without its home, and without a node that the block leaves.
+        topology.nodes.get_mut(&NodeId(1)).unwrap().usable = false;
+        let away = nodes(&topology, 1, &[NodeId(5)], None).unwrap();
+        assert!(away[0] == NodeId(5) && away[1] != NodeId(1), "{away:?}");
+        assert!(!nodes(&topology, 5, &[], Some(NodeId(5))).unwrap().contains(&NodeId(5)));
+        assert_eq!(nodes(&topology, 9, &[], None), Err((10, 7)));
+    }
+}

@@ -1,0 +1,185 @@
+//! `kintsu volume`: virtual disks.
+
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use kintsu_client::{Volume, VolumeAccess};
+use kintsu_wire::message::{CreateVolume, Durability, VolumeInfo};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::Context;
+use crate::cli::{Survives, VolumeCommand, VolumeCreate, VolumeRead, VolumeWrite};
+use crate::output;
+use crate::units::human;
+
+/// Bytes that are read or written with one call.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// `kintsu volume ...`.
+pub async fn run(command: VolumeCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    let client = &context.client;
+    match command {
+        VolumeCommand::Create(args) => told(&create(args, context).await?, "made", context)?,
+        VolumeCommand::Ls => list(context).await?,
+        VolumeCommand::Stat { name } => stat(&client.volume_info(&name).await?, context)?,
+        VolumeCommand::Rm { name } => told(&client.remove_volume(&name).await?, "removed", context)?,
+        VolumeCommand::Resize { name, size } => {
+            told(&client.resize_volume(&name, size.0).await?, "resized", context)?;
+        }
+        VolumeCommand::Commit { name, scheme } => return commit(&name, scheme, context).await,
+        VolumeCommand::Read(args) => read(args, context).await?,
+        VolumeCommand::Write(args) => write(args, context).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn create(args: VolumeCreate, context: &Context) -> anyhow::Result<VolumeInfo> {
+    let durability = match args.durability {
+        Survives::Rack => Durability::Rack,
+        Survives::Node => Durability::Node,
+        Survives::Parity => Durability::Parity,
+    };
+    let VolumeCreate { name, size, code, block, .. } = args;
+    let volume = CreateVolume { name, size: size.0, code, block_bytes: block.0, durability };
+    Ok(context.client.create_volume(&volume).await?)
+}
+
+fn told(volume: &VolumeInfo, what: &str, context: &Context) -> anyhow::Result<()> {
+    if context.json {
+        return output::json(volume);
+    }
+    output::line(&format!("volume {} {what}: {}, {}", volume.name, human(volume.size), volume.code))
+}
+
+async fn list(context: &Context) -> anyhow::Result<()> {
+    let volumes = context.client.volumes().await?;
+    if context.json {
+        return output::json(&json!({ "volumes": volumes }));
+    }
+    if volumes.is_empty() {
+        return output::line("no volumes");
+    }
+    let mut table = output::table(["name", "size", "stored", "code", "block", "durability", "writer"]);
+    for volume in &volumes {
+        table.add_row([
+            volume.name.clone(),
+            human(volume.size),
+            human(volume.stripes * volume.stripe_bytes()),
+            volume.code.clone(),
+            human(volume.block_bytes),
+            volume.durability.to_string(),
+            writer(volume).to_owned(),
+        ]);
+    }
+    output::line(&table.to_string())
+}
+
+fn writer(volume: &VolumeInfo) -> &'static str {
+    if volume.writer { "yes" } else { "none" }
+}
+
+fn stat(volume: &VolumeInfo, context: &Context) -> anyhow::Result<()> {
+    if context.json {
+        return output::json(volume);
+    }
+    let all = volume.size.div_ceil(volume.stripe_bytes().max(1));
+    for (what, value) in [
+        ("name", volume.name.clone()),
+        ("id", format!("{:016x}", volume.id)),
+        ("size", human(volume.size)),
+        ("code", volume.code.clone()),
+        ("block", human(volume.block_bytes)),
+        ("stripes", format!("{} of {all} written", volume.stripes)),
+        ("durability", volume.durability.to_string()),
+        ("epoch", volume.epoch.to_string()),
+        ("writer", writer(volume).to_owned()),
+    ] {
+        output::line(&format!("{what:<11} {value}"))?;
+    }
+    Ok(())
+}
+
+async fn commit(name: &str, scheme: Option<String>, context: &Context) -> anyhow::Result<ExitCode> {
+    let done = context.client.commit_volume(name, scheme).await?;
+    let code = if done.left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if context.json {
+        output::json(&done)?;
+        return Ok(code);
+    }
+    output::line(&format!(
+        "{} stripes committed: {} data blocks, {} parities, {} across racks",
+        done.stripes,
+        done.blocks,
+        done.parities,
+        human(done.across_racks)
+    ))?;
+    for left in &done.left {
+        eprintln!("kintsu: still dirty: {left}");
+    }
+    Ok(code)
+}
+
+async fn read(args: VolumeRead, context: &Context) -> anyhow::Result<()> {
+    let volume = context.client.open_volume(&args.name, VolumeAccess::Read).await?;
+    let rest = volume.size().saturating_sub(args.offset.0);
+    let (mut at, mut left) = (args.offset.0, args.length.map_or(rest, |length| length.0));
+    anyhow::ensure!(
+        left > 0 && left <= rest,
+        "range of volume {}: expected at least 1 byte within its {} bytes, got {left} from {at}",
+        args.name,
+        volume.size()
+    );
+    let mut out = tokio::io::stdout();
+    while left > 0 {
+        let len = left.min(PIECE_BYTES - at % PIECE_BYTES);
+        match out.write_all(&volume.read(at, len).await?).await {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written?,
+        }
+        (at, left) = (at + len, left - len);
+    }
+    out.flush().await?;
+    Ok(())
+}
+
+async fn write(args: VolumeWrite, context: &Context) -> anyhow::Result<()> {
+    let access = if args.take { VolumeAccess::TakeOver } else { VolumeAccess::Write };
+    let volume = context.client.open_volume(&args.name, access).await?;
+    let written = copy_in(&volume, args.offset.0, args.length.map(|length| length.0)).await;
+    let closed = volume.close().await;
+    let bytes = written?;
+    closed?;
+    if context.json {
+        return output::json(&json!({ "name": args.name, "offset": args.offset.0, "bytes": bytes }));
+    }
+    output::line(&format!("{} written to {} from byte {}", human(bytes), args.name, args.offset.0))
+}
+
+/// Writes standard input, at most `length` bytes of it; returns how many.
+async fn copy_in(volume: &Volume, offset: u64, length: Option<u64>) -> anyhow::Result<u64> {
+    anyhow::ensure!(length != Some(0), "length: expected at least 1 byte, got 0");
+    // Whole stripes are stored without a log if they are written at once.
+    let stripe = volume.info().stripe_bytes().max(1);
+    let piece = stripe * (PIECE_BYTES / stripe).max(1);
+    let mut input = tokio::io::stdin().take(length.unwrap_or(u64::MAX));
+    let mut at = offset;
+    loop {
+        let mut bytes = Vec::new();
+        let want = piece - at % piece;
+        (&mut input).take(want).read_to_end(&mut bytes).await?;
+        let got = bytes.len() as u64;
+        if got > 0 {
+            volume.write(at, Bytes::from(bytes)).await?;
+            at += got;
+        }
+        if got < want {
+            break;
+        }
+    }
+    if let Some(length) = length.filter(|length| at - offset < *length) {
+        anyhow::bail!("standard input: expected {length} bytes, got {}", at - offset);
+    }
+    anyhow::ensure!(at > offset, "standard input: expected at least 1 byte, got none");
+    Ok(at - offset)
+}

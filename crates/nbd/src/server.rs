@@ -1,0 +1,195 @@
+//! The server: accepts connections, keeps limits, ends in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::BufReader;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::serve;
+use crate::device::{BlockSizes, Device};
+use crate::error::NbdError;
+use crate::listener::{Halves, Listen, Listener};
+use crate::negotiate::{Session, negotiate};
+use crate::numbers::MAX_STRING_BYTES;
+
+/// Small requests are read in one go.
+const READ_BUFFER_BYTES: usize = 64 << 10;
+/// A pause after an error of the listener, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What clients may use. The memory for data is at most `connections * data_bytes`.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at one time; further ones are closed at once.
+    pub connections: usize,
+    /// A handshake ends within this time, or the connection does.
+    pub handshake: Duration,
+    /// Requests under way on one connection; further ones wait.
+    pub requests: usize,
+    /// Bytes of data that the requests under way on one connection hold, and so the most data of one request. At least
+    /// 32 MiB, the length that clients may use without asking.
+    pub data_bytes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 16, handshake: Duration::from_secs(10), requests: 128, data_bytes: 32 << 20 }
+    }
+}
+
+/// A server of one device. Dropping it ends it at once; [`Server::shutdown`] ends it in order.
+#[derive(Debug)]
+pub struct Server {
+    uri: String,
+    addr: Option<SocketAddr>,
+    ending: CancellationToken,
+    /// All connections.
+    places: Arc<Semaphore>,
+    connections: usize,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves a device under a name; clients that name no export get it too.
+    ///
+    /// # Errors
+    /// `Invalid`: a name that is too long, sizes that the protocol does not allow, or limits that are too small; those of
+    /// listening.
+    pub async fn start<D: Device>(
+        device: Arc<D>,
+        name: &str,
+        listen: Listen,
+        limits: Limits,
+    ) -> Result<Self, NbdError> {
+        check(name, device.block_sizes(), &limits)?;
+        let listener = Listener::bind(listen).await?;
+        let failed = |source| NbdError::Listen { on: name.to_owned(), source };
+        let (uri, addr) = (listener.uri(name).map_err(failed)?, listener.addr());
+        let ending = CancellationToken::new();
+        let (places, connections) = (Arc::new(Semaphore::new(limits.connections)), limits.connections);
+        let served = Served { device, name: name.to_owned(), limits, ending: ending.clone() };
+        let accepting = tokio::spawn(accept(listener, Arc::new(served), places.clone()));
+        Ok(Self { uri, addr, ending, places, connections, accepting: Some(accepting) })
+    }
+
+    /// What clients call the export, such as `nbd://127.0.0.1:10809/disk`.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// The TCP address; `None` for a Unix socket.
+    pub fn addr(&self) -> Option<SocketAddr> {
+        self.addr
+    }
+
+    /// Connections at this moment.
+    pub fn connections(&self) -> usize {
+        self.connections.saturating_sub(self.places.available_permits())
+    }
+
+    /// Takes no more connections and requests, and waits until those under way are answered. After `wait` they
+    /// are dropped. Returns whether all were answered.
+    pub async fn shutdown(mut self, wait: Duration) -> bool {
+        self.ending.cancel();
+        let Some(mut accepting) = self.accepting.take() else { return true };
+        let ended = timeout(wait, &mut accepting).await.is_ok();
+        if !ended {
+            accepting.abort();
+            // Its socket is gone when this returns.
+            let _ = accepting.await;
+        }
+        ended
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(accepting) = &self.accepting {
+            accepting.abort();
+        }
+    }
+}
+
+fn check(name: &str, sizes: BlockSizes, limits: &Limits) -> Result<(), NbdError> {
+    let invalid = |what, expected: String, got: String| Err(NbdError::Invalid { what, expected, got });
+    if name.is_empty() || name.len() > MAX_STRING_BYTES || name.contains('\0') {
+        let expected = format!("1 to {MAX_STRING_BYTES} bytes without NUL");
+        return invalid("name of an export", expected, format!("{} bytes", name.len()));
+    }
+    let BlockSizes { minimum, preferred } = sizes;
+    let least = minimum.max(512);
+    let fits = minimum.is_power_of_two() && minimum <= 64 << 10;
+    if !fits || !preferred.is_power_of_two() || preferred < least || preferred > limits.data_bytes {
+        let expected = format!("powers of two: 1 to 65536, and at least {least}");
+        return invalid("block sizes", expected, format!("{minimum} and {preferred}"));
+    }
+    if limits.connections == 0 || limits.requests == 0 || limits.data_bytes < 32 << 20 {
+        let expected = "at least one connection, one request and 32 MiB".to_owned();
+        return invalid("limits", expected, format!("{limits:?}"));
+    }
+    Ok(())
+}
+
+/// What each connection gets.
+struct Served<D> {
+    device: Arc<D>,
+    name: String,
+    limits: Limits,
+    ending: CancellationToken,
+}
+
+/// Accepts connections until the server ends, then waits for them.
+async fn accept<D: Device>(listener: Listener, served: Arc<Served<D>>, places: Arc<Semaphore>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = served.ending.cancelled() => break,
+        };
+        // What has ended is forgotten.
+        while connections.try_join_next().is_some() {}
+        match (accepted, places.clone().try_acquire_owned()) {
+            (Ok(halves), Ok(place)) => {
+                let served = served.clone();
+                connections.spawn(async move {
+                    if let Err(error) = one(halves, &served).await {
+                        tracing::debug!("a connection to {}: {error}", served.name);
+                    }
+                    drop(place);
+                });
+            }
+            (Ok(_), Err(_)) => tracing::warn!(
+                "refused a connection to {}: expected at most {} at a time",
+                served.name,
+                served.limits.connections
+            ),
+            (Err(error), _) => {
+                tracing::warn!("cannot accept connections to {}: {error}", served.name);
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    // New clients are told at once that nobody is here.
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// One connection, from its first byte to its last.
+async fn one<D: Device>((reader, mut writer): Halves, served: &Served<D>) -> Result<(), NbdError> {
+    let Served { device, name, limits, ending } = served;
+    let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader);
+    let session = Session::new(&**device, limits.data_bytes);
+    let agreed = tokio::select! {
+        agreed = timeout(limits.handshake, negotiate(&mut reader, &mut writer, name, session)) => agreed,
+        () = ending.cancelled() => return Ok(()),
+    };
+    match agreed.map_err(|_| NbdError::Slow(limits.handshake))?? {
+        Some(session) => serve(reader, writer, device.clone(), session, limits, ending).await,
+        None => Ok(()),
+    }
+}
