@@ -60,14 +60,26 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, file=open(
 sys.exit(code)' "$folder/peak" "$program" "$@"; }
 
 if [ "$what" = stream ]; then
-    # A folder of links to one file in memory, which tar follows.
+    # A folder of links to one file in memory, which tar follows. For comparison, the same bytes as one file, also in
+    # memory.
     ram=$(mktemp -d /dev/shm/kintsu-streams-XXXXXX)
     trap 'rm -rf "$ram"; finish' EXIT
     head -c $((64 << 20)) /dev/urandom > "$ram/part"
     mkdir "$ram/tree"
     for i in $(seq $((16 * count))); do ln -s ../part "$ram/tree/$i"; done
     bytes=$((count << 30))
+    tar chf "$ram/file" --hard-dereference -C "$ram" tree
     peaks "before"
+    from=$(date +%s.%N)
+    client put "$ram/file" file --code "$code" > /dev/null
+    echo "kintsu put FILE: $(seconds "$from" $bytes); the client's peak is $(cat "$folder/peak") MiB"
+    rm "$ram/file"
+    from=$(date +%s.%N)
+    client get file "$ram/file" > /dev/null
+    echo "kintsu get FILE: $(seconds "$from" $bytes); the client's peak is $(cat "$folder/peak") MiB"
+    rm "$ram/file"
+    "$program" rm file > /dev/null
+    peaks "after both"
     from=$(date +%s.%N)
     tar ch --hard-dereference -C "$ram" tree | client put - backup --code "$code" > /dev/null
     echo "tar | kintsu put -: $(seconds "$from" $bytes); the client's peak is $(cat "$folder/peak") MiB"

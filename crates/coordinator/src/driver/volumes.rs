@@ -79,8 +79,8 @@ pub async fn map(
         let snapshot = meta.snapshot()?;
         let mut out = Vec::new();
         for (index, logs) in rows(meta)? {
-            let object = snapshot.object(&crate::meta::volumes::stripe_name(volume, index))?;
-            let Some(stripe) = snapshot.stripes(&object, 0, 1)?.pop() else { continue };
+            let name = crate::meta::volumes::stripe_name(volume, index);
+            let Some(stripe) = snapshot.view(&name, 0, 1)?.1.pop() else { continue };
             out.push(VolumeStripe { index, stripe, epoch: logs.epoch, logs: logs.logs });
         }
         Ok((snapshot.volume_by_id(volume)?.record, out))

@@ -14,16 +14,8 @@ const MOST_STRIPES: u64 = 16_384;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectView> {
     let Lookup { name, first, limit } = request;
-    let (object, stripes, definition) = cluster
-        .meta
-        .off(move |meta| {
-            let snapshot = meta.snapshot()?;
-            let object = snapshot.object(&name)?;
-            let stripes = snapshot.stripes(&object, first, limit.min(MOST_STRIPES))?;
-            let definition = if limit == 0 { None } else { snapshot.definition(object.code)? };
-            Ok((snapshot.object_info(&name)?, stripes, definition))
-        })
-        .await?;
+    let (object, stripes, definition) =
+        cluster.meta.off(move |meta| meta.snapshot()?.view(&name, first, limit.min(MOST_STRIPES))).await?;
     let (down, nodes) = {
         let members = cluster.members();
         (members.down(), members.addresses())

@@ -1,11 +1,12 @@
 //! Visible objects: find, list, remove.
 
+use kintsu_code::{Definition, USER};
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 use kintsu_wire::message::{BlockPlace, List, ListPage, ObjectInfo, StripeInfo};
 
 use redb::ReadableTable;
 
-use super::record::{self, ObjectRecord, StripeRecord};
+use super::record::{self, CodeRecord, ObjectRecord, StripeRecord};
 use super::write::Tables;
 use super::{Meta, Snapshot, graves, tables, volumes};
 use crate::error::{CoordinatorError, Result};
@@ -21,13 +22,23 @@ impl Snapshot {
         record::unpack("object", row.value())
     }
 
-    /// The object of this name, in the form that clients get.
+    /// The object of this name, at most `limit` of its stripes from position `first` on, both in the form that clients
+    /// get, and with stripes the definition of its code, if that was registered. Each row is read once.
     ///
     /// # Errors
-    /// No object of this name.
-    pub fn object_info(&self, name: &str) -> Result<ObjectInfo> {
+    /// No object of this name; the metadata contradict themselves.
+    pub fn view(
+        &self,
+        name: &str,
+        first: u64,
+        limit: u64,
+    ) -> Result<(ObjectInfo, Vec<StripeInfo>, Option<Definition>)> {
         let object = self.object(name)?;
-        Ok(info(name, &object, &self.code(object.code)?.name))
+        let code = self.code(object.code)?;
+        let registered = limit > 0 && code.name.starts_with(USER);
+        let definition = if registered { self.definition(object.code)? } else { None };
+        let stripes = self.stripes_of(&object, &code, first, limit)?;
+        Ok((info(name, &object, &code.name), stripes, definition))
     }
 
     /// The name of the object with this id, if it is visible.
@@ -46,12 +57,13 @@ impl Snapshot {
         self.stripes.get(id.0)?.map(|row| StripeRecord::unpack(row.value())).transpose()
     }
 
-    /// At most `limit` stripes of an object from position `first` on, in the form that clients get.
-    ///
-    /// # Errors
-    /// The metadata contradict themselves.
-    pub fn stripes(&self, object: &ObjectRecord, first: u64, limit: u64) -> Result<Vec<StripeInfo>> {
-        let code = self.code(object.code)?;
+    fn stripes_of(
+        &self,
+        object: &ObjectRecord,
+        code: &CodeRecord,
+        first: u64,
+        limit: u64,
+    ) -> Result<Vec<StripeInfo>> {
         let mut out = Vec::new();
         for (_, id) in object.ids(first, limit) {
             let row = self.stripes.get(id.0)?.ok_or_else(|| CoordinatorError::Corrupt {

@@ -96,7 +96,7 @@ fn attributes_are_kept_and_rows_without_them_are_read() {
     meta.try_commit(id, &written(&put), (7, Some(Checksum(5))), &evidence).unwrap();
     drop(meta);
     let meta = open(dir.path());
-    let info = meta.snapshot().unwrap().object_info("a").unwrap();
+    let info = meta.snapshot().unwrap().view("a", 0, 0).unwrap().0;
     assert_eq!((info.checksum, &info.attributes), (Some(Checksum(5)), &attributes));
     let listed = meta.snapshot().unwrap().list(&all("")).unwrap().objects.remove(0);
     assert_eq!((listed.attributes.content_type, listed.attributes.user.len()), (attributes.content_type, 0));
@@ -148,7 +148,7 @@ fn attributes_are_kept_and_rows_without_them_are_read() {
     .unwrap();
     drop(meta);
     let meta = open(dir.path());
-    let read = meta.snapshot().unwrap().object_info("a").unwrap();
+    let read = meta.snapshot().unwrap().view("a", 0, 0).unwrap().0;
     assert_eq!(read, ObjectInfo { checksum: None, attributes: Attributes::default(), ..info });
     let info = meta.commit_put(other, &written(&stripes), 1).unwrap();
     assert_eq!((info.size, info.stripes), (40, 3));

@@ -165,8 +165,7 @@ fn a_put_is_seen_whole_or_not_at_all_whenever_the_process_dies() {
     let (_keep, crashed) = after_a_crash(dir.path());
     check(&crashed);
     let snapshot = crashed.snapshot().unwrap();
-    let object = snapshot.object("a").unwrap();
-    let stripes = snapshot.stripes(&object, 0, 100).unwrap();
+    let stripes = snapshot.view("a", 0, 100).unwrap().1;
     assert_eq!(stripes.iter().map(|s| s.offset).collect::<Vec<_>>(), [0, 16, 32]);
     assert_eq!(stripes[2].blocks[1].as_ref().unwrap().len, 4);
     assert_eq!(snapshot.puts().unwrap(), [0u64; 0]);
@@ -184,10 +183,10 @@ fn a_name_is_replaced_in_one_step() {
     let refused = meta.begin_put(new_put("a", 1, false, Encoding::Online), |_, l| Ok(homes(0, l)));
     assert!(matches!(refused, Err(CoordinatorError::Exists { .. })));
     let (id, put) = meta.begin_put(new_put("a", 5, true, Encoding::Online), |_, l| Ok(homes(4, l))).unwrap();
-    assert_eq!(after_a_crash(dir.path()).1.snapshot().unwrap().object_info("a").unwrap().size, 16);
+    assert_eq!(after_a_crash(dir.path()).1.snapshot().unwrap().view("a", 0, 0).unwrap().0.size, 16);
     meta.commit_put(id, &written(&put), 8).unwrap();
     let (_keep, crashed) = after_a_crash(dir.path());
-    assert_eq!(crashed.snapshot().unwrap().object_info("a").unwrap().size, 5);
+    assert_eq!(crashed.snapshot().unwrap().view("a", 0, 0).unwrap().0.size, 5);
     check(&crashed);
     let garbage = crashed.snapshot().unwrap().garbage(NodeId(1), 10).unwrap();
     assert_eq!(garbage.iter().map(|g| g.id.stripe).collect::<Vec<_>>(), [old.stripes[0].id]);
