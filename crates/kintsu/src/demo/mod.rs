@@ -1,7 +1,7 @@
 //! `kintsu demo`: a real file on a real cluster of separate processes, nodes killed, the file read back degraded, and
 //! a node recovered by three methods. Each method starts from the same copy of the whole cluster, so all recover the
 //! same blocks from the same helpers' nodes, and one table compares them. Then a volume with a file system on it loses
-//! two nodes (`volume`).
+//! a node (`volume`).
 
 mod before;
 mod processes;

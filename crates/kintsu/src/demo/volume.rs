@@ -1,4 +1,5 @@
-//! The second scene: a volume with a file system on it, two nodes killed, the file system checked clean.
+//! The second scene: a volume with a file system on it, a node killed before parities have followed, the file system checked
+//! clean.
 //!
 //! It uses what a user would: `kintsu volume`, `kintsu nbd`, libnbd's `nbdcopy`, and the tools of ext4.
 
@@ -10,7 +11,7 @@ use kintsu_client::Client;
 use tokio::process::Command;
 
 use super::processes::Processes;
-use super::{hex, join, say};
+use super::{hex, say};
 use crate::units::human;
 use sha2::{Digest, Sha256};
 
@@ -56,12 +57,10 @@ pub async fn scene(
     run("nbdcopy", &["--flush", &text(&image), &uri]).await?;
     say(json, &format!("an ext4 with {FILES} files was copied to it (nbdcopy)"));
 
-    let victims = super::victims(client).await?;
-    let victims = &victims[..2];
-    for &victim in victims {
-        processes.kill(victim).await?;
-    }
-    say(json, &format!("killed (SIGKILL) nodes {}", join(victims)));
+    // What was written is in logs on two nodes; parities follow later. That bears one loss.
+    let victim = *super::victims(client).await?.first().context("expected a node with blocks")?;
+    processes.kill(victim).await?;
+    say(json, &format!("killed (SIGKILL) node {victim}"));
     run("nbdcopy", &[&uri, &text(&back)]).await?;
     run("e2fsck", &["-fn", &text(&back)]).await?;
     let out = dir.join("last");
@@ -71,7 +70,7 @@ pub async fn scene(
     ensure!(got == expected, "file {} on {VOLUME}: expected SHA-256 {expected}, got {got}", FILES - 1);
     say(
         json,
-        "read back without them: the file system is clean (e2fsck), and its last file has the same SHA-256",
+        "read back without it: the file system is clean (e2fsck), and its last file has the same SHA-256",
     );
     processes.end_server().await;
     Ok(())

@@ -1,5 +1,7 @@
 //! `kintsu nbd`: a volume as a disk for other programs, while nodes and servers die.
 
+#![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
