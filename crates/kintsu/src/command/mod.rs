@@ -11,11 +11,13 @@ mod explain;
 mod generate;
 mod hdfs;
 mod hdfs_daemons;
+mod hdfs_watch;
 mod health;
 mod input;
 mod job;
 mod list;
 mod load;
+mod nbd;
 mod node;
 mod object;
 mod quarantine;
@@ -67,6 +69,10 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Hdfs(args) => {
             let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
             hdfs::run(args, endpoint, cli.json).await
+        }
+        Command::Nbd(args) => {
+            let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
+            nbd::run(args, endpoint, cli.json).await
         }
         Command::Sim(args) => sim::run(args, cli.json).await,
         Command::Lab { command } => crate::lab::run(command, cli.json).await,

@@ -21,6 +21,7 @@ mod lab;
 mod lab_run;
 mod load;
 mod memory;
+mod nbd;
 mod rates;
 mod rebuild;
 mod rot;
