@@ -1,7 +1,8 @@
 # make demo   builds, runs a 20-node cluster, loses nodes, reads, recovers, prints a table
 # make test   passes every test; says at the end what this machine lacks
 # make torture  plays 10,000 histories of the tortured cluster
-# make test-hdfs  passes the tests beside a stock HDFS, which it fetches from Maven Central (five minutes)
+# make test-hdfs  passes all tests beside a stock HDFS, of both releases (or of HDFS_VERSION), fetched from Maven Central
+# make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
 # make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md (75 minutes at most)
 
@@ -10,13 +11,19 @@ DEMO_DIR ?= demo-data
 DEMO_FILE ?= $(firstword $(wildcard $(shell rustc --print sysroot)/lib/librustc_driver-*.so))
 KINTSU = $(or $(CARGO_TARGET_DIR),target)/release/kintsu
 
-.PHONY: demo test test-hdfs torture bench page build setup
+.PHONY: demo hdfs-demo test test-hdfs torture bench page build setup
 
 demo: build
 	@exec $(KINTSU) demo --file "$(DEMO_FILE)" --dir "$(DEMO_DIR)"
 
+hdfs-demo: build setup
+	@exec scripts/hdfs-demo.sh $(KINTSU)
+
 test-hdfs: setup
-	cargo test --locked -p kintsu --test hdfs --test hdfs_beside -- --test-threads 1
+	for version in $(or $(HDFS_VERSION),3.4.3 3.5.0); do \
+	    echo "beside HDFS $$version"; \
+	    HDFS_VERSION=$$version cargo test --locked -p kintsu --test hdfs -- --include-ignored --test-threads 1 || exit 1; \
+	done
 
 test: setup
 	@KINTSU_BIN="$(abspath $(or $(CARGO_TARGET_DIR),target)/debug/kintsu)" scripts/test.sh

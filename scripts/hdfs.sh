@@ -3,10 +3,14 @@
 #
 #   scripts/hdfs.sh fetch                      fetches the jars (once) and prints the folder with them
 #   scripts/hdfs.sh prepare DIR PORT [K=V...]  makes DIR: configuration, a formatted NameNode with its RPC on PORT
-#   scripts/hdfs.sh namenode DIR               runs the NameNode in the foreground
+#   scripts/hdfs.sh pair DIR PORT [K=V...]     the same with two NameNodes (high availability), the other's RPC on PORT+2
+#   scripts/hdfs.sh namenode DIR [1|2]         runs the NameNode, or one of the two, in the foreground
 #   scripts/hdfs.sh datanode DIR I [K=V...]    runs DataNode I (ports PORT+10+3*I and two more) in the foreground
 #   scripts/hdfs.sh client DIR CLASS ARGS...   a stock client: fs, ec, admin, fsck, haadmin; or a class of Hadoop
 #   scripts/hdfs.sh up DIR PORT NODES [K=V...] all of it; ends, and leaves no process, with Ctrl-C
+#
+# Of a pair both begin as standbys: "client DIR haadmin -transitionToActive nn1". They share their edits in a folder. DataNodes
+# that are listed in DIR/exclude (ip:port) are decommissioned by "client DIR admin -refreshNodes".
 #
 # HDFS_VERSION chooses the release (3.4.3; 3.5.0 is fetched when it is asked for), HDFS_LIB the folder for jars
 # (default ~/.cache/kintsu/hdfs), HDFS_HOST the address to listen on (127.0.0.1; another one inside a namespace).
@@ -52,15 +56,24 @@ fetch() {
 # One property of a configuration file.
 property() { printf '  <property><name>%s</name><value>%s</value></property>\n' "$1" "$2"; }
 
-prepare() {
-    local dir=$1 port=$2
-    shift 2
+prepare() { make "$1" "$2" single "${@:3}"; }
+pair() { make "$1" "$2" pair "${@:3}"; }
+
+make() {
+    local dir=$1 port=$2 kind=$3
+    shift 3
     mkdir -p "$dir/conf/webapps/hdfs" "$dir/conf/webapps/datanode" "$dir/log"
     dir=$(cd "$dir" && pwd)
     echo "$port" >"$dir/port"
+    echo "$kind" >"$dir/kind"
+    touch "$dir/exclude"
     {
         echo '<configuration>'
-        property fs.defaultFS "hdfs://$host:$port"
+        if [ "$kind" = pair ]; then
+            property fs.defaultFS hdfs://pair
+        else
+            property fs.defaultFS "hdfs://$host:$port"
+        fi
         property hadoop.security.authorization false
         property hadoop.tmp.dir "$dir/tmp"
         property ipc.client.connect.max.retries 3
@@ -68,9 +81,25 @@ prepare() {
     } >"$dir/conf/core-site.xml"
     {
         echo '<configuration>'
-        property dfs.namenode.rpc-address "$host:$port"
-        property dfs.namenode.http-address "$host:$((port + 1))"
-        property dfs.namenode.name.dir "file://$dir/name"
+        if [ "$kind" = pair ]; then
+            property dfs.nameservices pair
+            property dfs.ha.namenodes.pair nn1,nn2
+            local i
+            for i in 1 2; do
+                property "dfs.namenode.rpc-address.pair.nn$i" "$host:$((port + 2 * i - 2))"
+                property "dfs.namenode.http-address.pair.nn$i" "$host:$((port + 2 * i - 1))"
+            done
+            property dfs.namenode.shared.edits.dir "file://$dir/edits"
+            property dfs.client.failover.proxy.provider.pair \
+                org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider
+            property dfs.ha.fencing.methods 'shell(/bin/true)'
+            property dfs.ha.tail-edits.period 1s
+        else
+            property dfs.namenode.rpc-address "$host:$port"
+            property dfs.namenode.http-address "$host:$((port + 1))"
+            property dfs.namenode.name.dir "file://$dir/name"
+        fi
+        property dfs.hosts.exclude "$dir/exclude"
         property dfs.namenode.datanode.registration.ip-hostname-check false
         property dfs.namenode.fs-limits.min-block-size 4096
         property dfs.namenode.safemode.extension 0
@@ -79,8 +108,8 @@ prepare() {
         property dfs.datanode.max.transfer.threads 256
         property dfs.datanode.directoryscan.interval -1
         property dfs.client.use.datanode.hostname false
-        local pair
-        for pair in "$@"; do property "${pair%%=*}" "${pair#*=}"; done
+        local setting
+        for setting in "$@"; do property "${setting%%=*}" "${setting#*=}"; done
         echo '</configuration>'
     } >"$dir/conf/hdfs-site.xml"
     printf 'log4j.rootLogger=WARN,stderr\nlog4j.appender.stderr=org.apache.log4j.ConsoleAppender\n' \
@@ -89,10 +118,27 @@ prepare() {
         >>"$dir/conf/log4j.properties"
     printf 'log4j.appender.stderr.layout.ConversionPattern=%%d{ISO8601} %%p %%c{1}: %%m%%n\n' \
         >>"$dir/conf/log4j.properties"
-    [ -e "$dir/name/current/VERSION" ] ||
+    format "$dir"
+}
+
+# Which of the NameNodes a Java process is, as options.
+which_one() {
+    local dir i=${2:-1}
+    dir=$(cd "$1" && pwd)
+    [ "$(cat "$dir/kind")" = single ] ||
+        printf '%s\n' -D "dfs.ha.namenode.id=nn$i" -D "dfs.namenode.name.dir=file://$dir/name$i"
+}
+
+format() {
+    local dir=$1 options
+    [ -e "$dir/name/current/VERSION" ] || [ -e "$dir/name2/current/VERSION" ] || {
+        mapfile -t options < <(which_one "$dir")
         java "${java_flags[@]}" -Xmx256m -cp "$dir/conf:$(fetch)/*" \
-            org.apache.hadoop.hdfs.server.namenode.NameNode -format -force -nonInteractive \
+            org.apache.hadoop.hdfs.server.namenode.NameNode "${options[@]}" -format -force -nonInteractive \
             >"$dir/log/format" 2>&1 || fail "the NameNode could not be formatted: see $dir/log/format"
+        # The other one begins with the same empty namespace.
+        [ ! -e "$dir/name1" ] || cp -r "$dir/name1" "$dir/name2"
+    }
 }
 
 # Replaces this shell by a Java process that ends with its parent.
@@ -103,13 +149,15 @@ become() {
 }
 
 namenode() {
-    local dir=$1 jars
+    local dir=$1 jars options
     jars=$(fetch)
-    become -Xmx256m -cp "$dir/conf:$jars/*" org.apache.hadoop.hdfs.server.namenode.NameNode
+    mapfile -t options < <(which_one "$dir" "${2:-1}")
+    become -Xmx256m -cp "$dir/conf:$jars/*" org.apache.hadoop.hdfs.server.namenode.NameNode "${options[@]}"
 }
 
 datanode() {
-    local dir=$1 i=$2 jars port more=()
+    local dir i=$2 jars port more=()
+    dir=$(cd "$1" && pwd)
     shift 2
     jars=$(fetch)
     port=$(($(cat "$dir/port") + 10 + 3 * i))
@@ -148,8 +196,8 @@ up() {
     wait
 }
 
-[ $# -gt 0 ] || fail "expected fetch, prepare, namenode, datanode, client or up; see the head of this file"
+[ $# -gt 0 ] || fail "expected fetch, prepare, pair, namenode, datanode, client or up; see the head of this file"
 case $1 in
-fetch | prepare | namenode | datanode | client | up) "$@" ;;
-*) fail "expected fetch, prepare, namenode, datanode, client or up, got $1" ;;
+fetch | prepare | pair | namenode | datanode | client | up) "$@" ;;
+*) fail "expected fetch, prepare, pair, namenode, datanode, client or up, got $1" ;;
 esac

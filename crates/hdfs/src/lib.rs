@@ -2,7 +2,7 @@
 //!
 //! From the wire up: [`proto`] (messages), `rpc` and [`NameNode`] (calls), [`transfer`] (blocks from and to DataNodes),
 //! [`EcPolicy`] and [`Group`] (a block group as a stripe), [`GroupBlocks`] (its blocks as a run loads them); then what
-//! users do: [`status`], [`get()`], [`verify`], [`repair`].
+//! users do: [`status`], [`watch`], [`get()`], [`verify`], [`repair`]; and a coordinator for agents, [`beside`].
 //!
 //! What it is not: it changes nothing in Hadoop, and it has no metadata of its own: what is lost and where blocks are
 //! is asked from the NameNode each time. It moves and combines bytes only as proved plans in the one runtime.
@@ -31,7 +31,9 @@ mod store;
 mod token;
 pub mod transfer;
 mod verify;
+mod vigil;
 mod walk;
+mod watch;
 
 pub use blocks::{GroupBlocks, Source};
 pub use error::HdfsError;
@@ -46,3 +48,4 @@ pub use status::{AtRisk, SILENT_MS, Status, status};
 pub use store::{DatanodeStore, HandOver};
 pub use verify::{BadGroup, Verified, verify};
 pub use walk::Walk;
+pub use watch::{Seen, watch};

@@ -115,6 +115,14 @@ async fn one(
     Ok(())
 }
 
+/// The present blocks that cannot be read, or contradict the others.
+///
+/// # Errors
+/// As [`rebuild`].
+pub(crate) async fn disagreeing(group: Group) -> Result<BTreeSet<BlockIndex>, HdfsError> {
+    rebuild(group, &[]).await.map(|(_, left_out)| left_out)
+}
+
 /// Rebuilds blocks from those that agree; the second value are blocks that were left out.
 ///
 /// # Errors

@@ -3,8 +3,8 @@
 //!
 //! A block of stripe g and index i is the internal block g + i of HDFS, and its generation is the generation stamp. What is
 //! written without a label is *staged*: kept in a store of Kintsu's own. What is written with a hand-over order as label
-//! goes to the DataNode. What is read is the staged block if there is one, else the DataNode's. Nothing else
-//! touches the DataNode's directories.
+//! goes to the DataNode. What is written with the order to compare is compared with the DataNode's block, and kept nowhere.
+//! What is read is the staged block if there is one, else the DataNode's. Nothing else touches the DataNode's directories.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +24,9 @@ use crate::transfer::BlockWriter;
 
 /// What a label begins with that is an order.
 const ORDER: &[u8] = b"hdfs hand-over\n";
+
+/// The label of what is not to be kept, but compared with the block that the DataNode has.
+pub(crate) const COMPARE: &[u8] = b"hdfs compare\n";
 
 /// The order to write a block to the DataNode beside this agent: what the block is called in HDFS.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -106,6 +109,45 @@ impl BlockWrite for Handing {
     }
 }
 
+/// What a block should be by the other blocks of its group, on its way to the one that is stored. Slices may come in any
+/// order. Memory: one slice.
+struct Comparing {
+    replica: Replica,
+    stored: Vec<u8>,
+    written: u64,
+}
+
+impl BlockWrite for Comparing {
+    fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.stored.resize(data.len(), 0);
+        self.replica.read_at(offset, &mut self.stored)?;
+        if let Some(at) = self.stored.iter().zip(data).position(|(stored, computed)| stored != computed) {
+            let BlockMeta { id, unit_bytes, .. } = *self.replica.meta();
+            return Err(StoreError::Corrupt {
+                id,
+                what: "what the other blocks of its group say",
+                unit: Some((offset + at as u64) / u64::from(unit_bytes.max(1))),
+                expected: format!("{:02x} at byte {}", data[at], offset + at as u64),
+                got: format!("{:02x}", self.stored[at]),
+            });
+        }
+        self.written += data.len() as u64;
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn finish(self: Box<Self>, _: Option<Digest>) -> Result<BlockMeta, StoreError> {
+        let meta = *self.replica.meta();
+        match self.written {
+            all if all == meta.len => Ok(meta),
+            got => Err(StoreError::WrongLength { id: meta.id, expected: meta.len, got }),
+        }
+    }
+}
+
 /// The DataNode did not take the block.
 fn refused(error: &crate::HdfsError) -> StoreError {
     let expected = "the DataNode to take the block".to_owned();
@@ -130,6 +172,10 @@ impl BlockStore for DatanodeStore {
         unit_bytes: u32,
         label: &[u8],
     ) -> Result<Box<dyn BlockWrite>, StoreError> {
+        if label == COMPARE {
+            let replica = Replica::open(&self.directories, id, generation)?;
+            return Ok(Box::new(Comparing { replica, stored: Vec::new(), written: 0 }));
+        }
         let Some((order, address)) = HandOver::in_label(label) else {
             return self.staged.create(id, generation, len, unit_bytes, label);
         };

@@ -1,7 +1,9 @@
 //! All files below a path, page by page.
 
+use std::collections::BTreeMap;
+
 use crate::proto::names::FileStatus;
-use crate::{HdfsError, NameNode};
+use crate::{Group, HdfsError, NameNode};
 
 /// A folder, and the name up to which it was listed.
 type Place = (String, Vec<u8>);
@@ -62,4 +64,22 @@ impl<'a> Walk<'a> {
         }
         Ok(Some(files))
     }
+}
+
+/// The complete groups of all readable files below a path.
+///
+/// # Errors
+/// `NotFound`, `Denied` for the path; those of calls.
+pub(crate) async fn groups(namenode: &NameNode, root: &str) -> Result<BTreeMap<u64, Group>, HdfsError> {
+    let (mut groups, mut walk) = (BTreeMap::new(), Walk::from(namenode, root));
+    while let Some(files) = walk.next().await? {
+        for (path, file) in files {
+            let Some(blocks) = file.blocks.as_ref().filter(|_| file.policy.is_some()) else { continue };
+            match Group::of(&path, &file, blocks) {
+                Ok(found) => groups.extend(found.into_iter().map(|group| (group.id, group))),
+                Err(error) => tracing::info!("{error}"),
+            }
+        }
+    }
+    Ok(groups)
 }

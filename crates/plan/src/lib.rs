@@ -5,7 +5,7 @@
 //!
 //! 1. what plans are made of: `stripe` (layout, nodes, placement) and [`traffic`] (links, and what passes them);
 //! 2. what a plan is, and how it becomes programs: `program`;
-//! 3. one repair: `repair`, a file for each [`Method`]; other operations: `operation` (read, write, encode, copy);
+//! 3. one repair: `repair`, a file for each [`Method`]; other operations: `operation` (read, write, encode, copy, compare);
 //!    parity that follows overwritten data: [`update`];
 //! 4. many repairs together: [`many`], schedulers by idle bandwidth;
 //! 5. what plans cost: `account`.
@@ -26,7 +26,7 @@ pub use account::{Account, Comparison, Explanation, MethodTime, NodeLines, PairB
 pub use error::PlanError;
 pub use many::{Assignment, DamagedStripe, Recovery, Schedule, Shares, choose_requestors};
 pub use operation::{
-    Binding, PROBE, copy, encode_offline, encode_online, probe, read, read_by, settle, write_plain,
+    Binding, PROBE, compare, copy, encode_offline, encode_online, probe, read, read_by, settle, write_plain,
 };
 pub use program::{
     BlockBinding, DIGEST_UNKNOWN, Lane, MOST_STEP_BYTES, Peer, Plan, Program, ProgramContext, Proved, RunId,

@@ -86,6 +86,11 @@ impl Members {
         self.table().staged.clone()
     }
 
+    /// Whether this block is still staged.
+    pub(crate) fn is_staged(&self, staged: &Staged) -> bool {
+        self.table().staged.get(&staged.held.id) == Some(staged)
+    }
+
     /// A block was staged.
     pub(crate) fn stage(&self, staged: Staged) {
         self.table().staged.insert(staged.held.id, staged);

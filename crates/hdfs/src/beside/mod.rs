@@ -1,21 +1,22 @@
 //! A coordinator beside an HDFS: sees losses early, has agents beside the DataNodes rebuild lost internal blocks along
 //! pipelines, and brings them into HDFS when the NameNode knows of the loss.
 //!
-//! In the order of a repair: `scene` (what is lost), `rebuild` (plan and run; the block is staged on the requestor), `settle`
-//! (hand-over). `members` are the agents. There are no metadata here: what is lost comes from the NameNode, what is
+//! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
+//! requestor), `compare` (with the rest of its group), `settle` (hand-over). `members` are the agents. There are no metadata here: what is lost comes from the NameNode, what is
 //! staged from the agents, so a restart loses nothing.
 
+mod compare;
 mod members;
+mod memory;
 mod rebuild;
 mod scene;
 mod settle;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_dag::BlockIndex;
 use kintsu_plan::Method;
 use kintsu_runtime::Conductor;
 use kintsu_wire::channel::{membership_routes, serve};
@@ -26,23 +27,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::proto::names::DatanodeInfo;
-use crate::walk::Walk;
+use crate::vigil::{Sight, TICK, Vigil};
+use crate::walk::groups;
 use crate::{Group, HdfsError, NameNode};
 
 use members::Members;
-
-/// Pause between two looks at the DataNodes.
-const TICK: Duration = Duration::from_secs(1);
+use memory::Memory;
 
 /// After a start agents get this long to register and to tell what is staged, before anything is rebuilt.
 const AGENTS_COME: Duration = Duration::from_secs(5);
-
-/// A group whose repair failed is left alone for this long.
-const REST: Duration = Duration::from_secs(5);
-
-/// How long a DataNode may take to accept a connection that only tests it.
-const PROBE: Duration = Duration::from_millis(500);
 
 /// How a coordinator works.
 #[derive(Debug, Clone)]
@@ -99,6 +92,16 @@ pub enum Event {
         block: Block,
         /// The DataNode.
         datanode: String,
+        /// Whether more blocks than needed were there, and agree with it.
+        proved: bool,
+    },
+    /// A stored block cannot be read, or is not what the others of its group say.
+    Wrong {
+        /// Which block.
+        #[serde(flatten)]
+        block: Block,
+        /// The DataNode that has it.
+        datanode: String,
     },
     /// A staged block was dropped.
     Dropped {
@@ -137,27 +140,6 @@ pub(crate) struct Shared {
     events: mpsc::Sender<Event>,
     end: CancellationToken,
     memory: Mutex<Memory>,
-}
-
-/// What is remembered from tick to tick.
-#[derive(Default)]
-struct Memory {
-    /// Connections that each DataNode refused in a row.
-    refused: BTreeMap<String, u32>,
-    gone: BTreeMap<String, String>,
-    live: Vec<DatanodeInfo>,
-    /// All groups as of the last scan.
-    groups: BTreeMap<u64, Group>,
-    /// Whether there was a scan.
-    scanned: bool,
-    /// Groups that are worked on.
-    busy: BTreeSet<u64>,
-    /// Groups whose repair failed, and when.
-    failed: BTreeMap<u64, Instant>,
-    /// Nodes that did not bring a block of a group into HDFS, or failed at it.
-    barred: BTreeMap<u64, BTreeSet<NodeId>>,
-    /// Internal blocks that cannot be read.
-    unreadable: BTreeMap<u64, BTreeSet<BlockIndex>>,
 }
 
 impl Shared {
@@ -254,14 +236,11 @@ pub async fn start(
 /// Lists all groups, again and again.
 async fn scan(shared: Arc<Shared>) {
     loop {
-        match groups(&shared).await {
+        match groups(&shared.namenode, &shared.config.root).await {
             Ok(groups) => {
                 let mut memory = shared.memory();
                 (memory.groups, memory.scanned) = (groups, true);
-                // Whoever failed gets another chance.
-                memory.barred.clear();
-                memory.unreadable.clear();
-                memory.failed.retain(|_, at| at.elapsed() < REST);
+                memory.forget();
             }
             Err(error) => shared.failed("scan of the namespace", error).await,
         }
@@ -269,26 +248,12 @@ async fn scan(shared: Arc<Shared>) {
     }
 }
 
-async fn groups(shared: &Shared) -> Result<BTreeMap<u64, Group>, HdfsError> {
-    let (mut groups, mut walk) = (BTreeMap::new(), Walk::from(&shared.namenode, &shared.config.root));
-    while let Some(files) = walk.next().await? {
-        for (path, file) in files {
-            let Some(blocks) = file.blocks.as_ref().filter(|_| file.policy.is_some()) else { continue };
-            match Group::of(&path, &file, blocks) {
-                Ok(found) => groups.extend(found.into_iter().map(|group| (group.id, group))),
-                Err(error) => tracing::info!("{error}"),
-            }
-        }
-    }
-    Ok(groups)
-}
-
 /// Looks at DataNodes and groups, and starts what there is to do.
 async fn watch(shared: Arc<Shared>) {
-    let (mut work, started) = (JoinSet::new(), Instant::now());
+    let (mut work, mut vigil, started) = (JoinSet::new(), Vigil::default(), Instant::now());
     loop {
         let began = Instant::now();
-        if let Err(error) = look(&shared).await {
+        if let Err(error) = look(&shared, &mut vigil).await {
             shared.failed("look at the DataNodes", error).await;
         } else {
             if started.elapsed() >= AGENTS_COME {
@@ -302,43 +267,16 @@ async fn watch(shared: Arc<Shared>) {
 }
 
 /// Finds out which DataNodes are gone.
-async fn look(shared: &Arc<Shared>) -> Result<(), HdfsError> {
-    let live = shared.namenode.live_datanodes().await?;
-    let mut probes = JoinSet::new();
-    for address in live.iter().map(scene::address) {
-        probes.spawn(async move {
-            let connected = timeout(PROBE, tokio::net::TcpStream::connect(&address)).await;
-            let refused =
-                matches!(connected, Ok(Err(e)) if e.kind() == std::io::ErrorKind::ConnectionRefused);
-            (address, refused)
-        });
-    }
-    let probed = probes.join_all().await;
-    let (gone, before) = {
+async fn look(shared: &Arc<Shared>, vigil: &mut Vigil) -> Result<(), HdfsError> {
+    let Sight { live, gone, left, back } = vigil.look(&shared.namenode).await?;
+    {
         let mut memory = shared.memory();
-        let mut refused = std::mem::take(&mut memory.refused);
-        for (address, no) in probed {
-            match no {
-                true => *refused.entry(address).or_default() += 1,
-                false => _ = refused.remove(&address),
-            }
-        }
-        let mut gone = scene::gone(&live, &refused);
-        // Dead for the NameNode: its blocks may be listed for some seconds more.
-        for (address, why) in &memory.gone {
-            if !live.iter().any(|node| scene::address(node) == *address) {
-                gone.insert(address.clone(), why.clone());
-            }
-        }
-        (memory.refused, memory.live) = (refused, live);
-        (gone.clone(), std::mem::replace(&mut memory.gone, gone))
-    };
-    for (datanode, why) in &gone {
-        if !before.contains_key(datanode) {
-            shared.tell(Event::Gone { datanode: datanode.clone(), why: why.clone() }).await;
-        }
+        (memory.live, memory.gone) = (live, gone);
     }
-    for datanode in before.into_keys().filter(|datanode| !gone.contains_key(datanode)) {
+    for (datanode, why) in left {
+        shared.tell(Event::Gone { datanode, why }).await;
+    }
+    for datanode in back {
         shared.tell(Event::Back { datanode }).await;
     }
     Ok(())

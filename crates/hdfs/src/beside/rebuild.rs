@@ -13,8 +13,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::members::{Member, Staged};
-use super::{Event, REST, Shared, scene};
+use super::{Event, Shared, scene};
 use crate::handover::{Now, refresh};
+use crate::vigil::lost;
 use crate::{Group, HdfsError};
 
 /// The repair of one group.
@@ -35,12 +36,13 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         let room = shared.config.at_once.saturating_sub(memory.busy.len());
         let missing = |group: &&Group| {
             let waits = |index: &BlockIndex| !staged.contains_key(&id(group, *index));
-            let rests = memory.failed.get(&group.id).is_some_and(|at| at.elapsed() < REST);
-            !rests && !memory.busy.contains(&group.id) && scene::lost(group, &memory.gone).iter().any(waits)
+            !memory.rests(group.id)
+                && !memory.busy.contains(&group.id)
+                && lost(group, &memory.gone).iter().any(waits)
         };
         let mut found: Vec<Group> = memory.groups.values().filter(missing).cloned().collect();
         let bears = |group: &Group| {
-            let lost = scene::lost(group, &memory.gone).len();
+            let lost = lost(group, &memory.gone).len();
             (group.policy.code.distance() - 1).saturating_sub(lost)
         };
         found.sort_by_key(bears);
@@ -61,12 +63,12 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
             }
         };
         shared.memory().groups.insert(group.id, group.clone());
-        let mut lost = scene::lost(&group, &gone);
+        let mut lost = lost(&group, &gone);
         lost.retain(|index| !staged.contains_key(&id(&group, *index)));
         if lost.is_empty() {
             continue;
         }
-        let mut barred = shared.memory().barred.get(&group.id).cloned().unwrap_or_default();
+        let mut barred = shared.memory().barred(group.id);
         let of_group = staged.values().filter(|staged| staged.held.id.stripe == StripeId(group.id));
         barred.extend(of_group.map(|staged| staged.node));
         window.push(scene::damaged(&group, &lost, &members, &topology, &barred));
@@ -78,7 +80,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     for ((group, DamagedStripe { view, lost, .. }), assigned) in groups.into_iter().zip(window).zip(assigned)
     {
         if let Err(error) = assigned {
-            shared.memory().failed.insert(group.id, Instant::now());
+            shared.memory().rest(group.id);
             shared.failed(&group, error).await;
             continue;
         }
@@ -91,7 +93,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
             let ran = shared.end.run_until_cancelled(run(&shared, job)).await;
             shared.memory().busy.remove(&group.id);
             if let Some(Err(error)) = ran {
-                shared.memory().failed.insert(group.id, Instant::now());
+                shared.memory().rest(group.id);
                 shared.failed(&group, error).await;
             }
         });
@@ -106,7 +108,7 @@ pub(super) fn id(group: &Group, index: BlockIndex) -> BlockId {
 async fn run(shared: &Shared, mut job: Job) -> Result<(), HdfsError> {
     let began = Instant::now();
     let group = &job.group;
-    let excluded: Vec<_> = shared.memory().unreadable.get(&group.id).into_iter().flatten().copied().collect();
+    let excluded: Vec<_> = shared.memory().bad(group.id).into_iter().collect();
     let requestors = job.recovery.requestors(&job.view, &job.topology, &job.lost)?;
     let wanted = Repair { lost: job.lost.clone(), requestors, method: shared.config.method };
     let planned = job.recovery.assign(&job.view, &job.topology, &wanted, &excluded)?;
@@ -117,9 +119,9 @@ async fn run(shared: &Shared, mut job: Job) -> Result<(), HdfsError> {
             .block
             .filter(|_| matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale))
         {
-            Some(block) => _ = memory.unreadable.entry(group.id).or_default().insert(block.index),
+            Some(block) => memory.unreadable(group.id, block.index),
             None if wanted.requestors.contains(&fault.node) => {
-                memory.barred.entry(group.id).or_default().insert(fault.node);
+                memory.bar(group.id, fault.node);
             }
             None => {}
         }

@@ -1,9 +1,10 @@
 //! Staged blocks are brought into HDFS by the safe way, or dropped.
 //!
-//! Each time the NameNode is asked first. If it lists the index on a DataNode that is not gone, the staged block is not needed. If
-//! it lists it on one that is gone, it does not know yet, and the block waits. Only if it reports the index
-//! missing, and the DataNode beside the staged block has no index of the group, the agent writes the block there; and
-//! it counts when the NameNode lists it. Otherwise it is dropped, and rebuilt beside another DataNode.
+//! Each time the NameNode is asked first. If it lists the index on a DataNode that is not gone, the staged block is not needed.
+//! The block is compared with the rest of its group, once. If the NameNode lists the index on a DataNode that is gone, it does
+//! not know yet, and the block waits. Only if it reports the index missing, and the DataNode beside the staged block has no
+//! index of the group, the agent writes the block there; and it counts when the NameNode lists it. Otherwise it
+//! is dropped, and rebuilt beside another DataNode.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,14 @@ use kintsu_wire::message::{BlockRef, DeleteBlocks};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::compare::{Compared, compare};
 use super::members::{Member, Staged};
 use super::rebuild::conduct;
-use super::{Block, Event, Shared, scene};
+use super::{Block, Event, Shared};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
 use crate::store::HandOver;
 use crate::token::write_token;
+use crate::vigil::address;
 use crate::{Group, HdfsError};
 
 /// What is to be done with a staged block.
@@ -27,8 +30,8 @@ enum Verdict {
     Wait,
     /// It is not needed, or not here: why.
     Drop(String),
-    /// The NameNode counts it.
-    Counted,
+    /// The NameNode counts it; whether further blocks confirmed it.
+    Counted { proved: bool },
     /// It was not counted, or not taken: not beside this DataNode again.
     Elsewhere(String),
 }
@@ -46,7 +49,9 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
                 }
                 continue;
             };
-            if !memory.busy.insert(group.id) {
+            // What was worked on when this list was made may be settled by now.
+            let there = shared.members.is_staged(&staged);
+            if !there || memory.rests(group.id) || !memory.busy.insert(group.id) {
                 continue;
             }
             group
@@ -56,6 +61,7 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
             let done = shared.end.run_until_cancelled(one(&shared, &group, &staged, &member)).await;
             shared.memory().busy.remove(&group.id);
             if let Some(Err(error)) = done {
+                shared.memory().rest(group.id);
                 shared.failed(&group, error).await;
             }
         });
@@ -72,17 +78,17 @@ async fn forgotten(shared: Arc<Shared>, staged: Staged, member: Member) {
     }
 }
 
-async fn one(shared: &Shared, group: &Group, staged: &Staged, member: &Member) -> Result<(), HdfsError> {
+async fn one(shared: &Arc<Shared>, group: &Group, staged: &Staged, member: &Member) -> Result<(), HdfsError> {
     let index = staged.held.id.index;
     let (why, event) = match judge(shared, group, staged, member).await? {
         Verdict::Wait => return Ok(()),
-        Verdict::Counted => {
+        Verdict::Counted { proved } => {
             let (block, datanode) = (group.name(index), member.datanode.clone());
-            (String::new(), Some(Event::Counted { block, datanode }))
+            (String::new(), Some(Event::Counted { block, datanode, proved }))
         }
         Verdict::Drop(why) => (why, None),
         Verdict::Elsewhere(why) => {
-            shared.memory().barred.entry(group.id).or_default().insert(staged.node);
+            shared.memory().bar(group.id, staged.node);
             (why, None)
         }
     };
@@ -93,7 +99,7 @@ async fn one(shared: &Shared, group: &Group, staged: &Staged, member: &Member) -
 }
 
 async fn judge(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     group: &Group,
     staged: &Staged,
     member: &Member,
@@ -108,15 +114,20 @@ async fn judge(
         return Ok(Verdict::Drop("it is of another generation".into()));
     }
     let gone = shared.memory().gone.clone();
-    if let Some(holders) = now.holders.get(&index) {
-        let there = holders.iter().map(|holder| scene::address(&holder.datanode));
-        return Ok(match there.into_iter().find(|datanode| !gone.contains_key(datanode)) {
-            Some(datanode) => Verdict::Drop(format!("{datanode} has it")),
-            None => Verdict::Wait,
-        });
+    let holders = now.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
+    let mut there = holders.iter().map(|holder| address(&holder.datanode));
+    if let Some(datanode) = there.find(|datanode| !gone.contains_key(datanode)) {
+        return Ok(Verdict::Drop(format!("{datanode} has it")));
+    }
+    let proved = match compare(shared, &now, staged, &shared.members.alive()).await? {
+        Compared::Sound { proved } => proved,
+        Compared::Wrong(why) => return Ok(Verdict::Drop(why)),
+    };
+    if !holders.is_empty() {
+        return Ok(Verdict::Wait);
     }
     let held = now.holders.values().flatten();
-    if held.into_iter().any(|holder| scene::address(&holder.datanode) == member.datanode) {
+    if held.into_iter().any(|holder| address(&holder.datanode) == member.datanode) {
         return Ok(Verdict::Elsewhere(format!("{} has another index of the group by now", member.datanode)));
     }
     if gone.contains_key(&member.datanode) {
@@ -125,16 +136,20 @@ async fn judge(
     if shared.namenode.safe_mode().await? {
         return Ok(Verdict::Wait);
     }
-    hand_over(shared, &now, index, staged, member).await
+    Ok(match hand_over(shared, &now, index, staged, member).await? {
+        None => Verdict::Counted { proved },
+        Some(verdict) => verdict,
+    })
 }
 
+/// Has the agent write the block to its DataNode; `None` when the NameNode counts it.
 async fn hand_over(
     shared: &Shared,
     group: &Group,
     index: BlockIndex,
     staged: &Staged,
     member: &Member,
-) -> Result<Verdict, HdfsError> {
+) -> Result<Option<Verdict>, HdfsError> {
     let token = match shared.namenode.block_keys().await? {
         Some(keys) => Some(write_token(&keys.current, shared.namenode.user(), &group.block(index))?),
         None => None,
@@ -147,27 +162,28 @@ async fn hand_over(
     let members = [(staged.node, member.clone())].into();
     let ended = conduct(shared, group, &view, &members, (&plan, &expect, &order.label())).await?;
     if let Some(fault) = ended.fault {
-        return Ok(Verdict::Elsewhere(fault.detail));
+        return Ok(Some(Verdict::Elsewhere(fault.detail)));
     }
     let deadline = Instant::now() + COUNTED_WITHIN;
     while Instant::now() < deadline {
         let Now::Same(now) = refresh(&shared.namenode, group).await? else {
-            return Ok(Verdict::Drop("the group changed while the block was handed over".into()));
+            return Ok(Some(Verdict::Drop("the group changed while the block was handed over".into())));
         };
         let holders = now.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
-        let mut there = holders.iter().map(|holder| scene::address(&holder.datanode));
+        let mut there = holders.iter().map(|holder| address(&holder.datanode));
         let counted = there.any(|datanode| datanode == member.datanode);
         if counted {
             shared.memory().groups.insert(now.id, *now);
-            return Ok(Verdict::Counted);
+            return Ok(None);
         }
         if let Some(other) = holders.first() {
-            return Ok(Verdict::Drop(format!("{} has it", scene::address(&other.datanode))));
+            return Ok(Some(Verdict::Drop(format!("{} has it", address(&other.datanode)))));
         }
         sleep(POLL).await;
     }
     let waited: Duration = COUNTED_WITHIN;
-    Ok(Verdict::Elsewhere(format!("the NameNode does not count it after {} s", waited.as_secs())))
+    let why = format!("the NameNode does not count it after {} s", waited.as_secs());
+    Ok(Some(Verdict::Elsewhere(why)))
 }
 
 /// Has the agent delete the staged block.
@@ -181,6 +197,7 @@ async fn drop_staged(shared: &Shared, staged: &Staged, member: &Member) -> Resul
     };
     let mut agent = shared.conductor.agent(member.control).map_err(|e| unreachable(e.to_string()))?;
     agent.delete(call).await.map_err(|status| unreachable(status.message().to_owned()))?;
+    shared.memory().dropped(staged);
     shared.members.unstage(staged.held.id);
     Ok(())
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use kintsu_wire::TrustedNetwork;
 
-use super::{DEFAULT_ENDPOINT, repair};
+use super::repair;
+use super::serve::{AgentListeners, CoordinatorListener};
 use crate::units::{ByteRange, parse_duration};
 
 /// `kintsu hdfs ...`.
@@ -75,6 +75,18 @@ Examples:
         #[arg(default_value = "/")]
         path: String,
     },
+    /// Watch a cluster until Ctrl-C: which DataNodes are gone (seen after 10 s of silence or two refused connections), what is
+    /// lost with them, and when each block is back, whoever rebuilt it. Changes nothing; a coordinator with agents mends. Needs a
+    /// superuser of HDFS.
+    #[command(after_help = "Examples:\n  kintsu hdfs watch\n  kintsu hdfs watch /warehouse --json | jq -c")]
+    Watch {
+        /// Only files below this path.
+        #[arg(default_value = "/")]
+        path: String,
+        /// Pause between two listings of the namespace; DataNodes and damaged groups are asked for every second.
+        #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
+        scan: Duration,
+    },
     /// Watch a cluster and repair it with the agents beside its DataNodes: a DataNode counts as gone after 10 s of silence or
     /// two refused connections, its blocks are rebuilt along pipelines and handed over when the NameNode reports them
     /// missing. Needs a superuser of HDFS. Prints what happens.
@@ -98,13 +110,9 @@ pub struct HdfsCoordinator {
     /// Only files below this path.
     #[arg(default_value = "/")]
     pub path: String,
-    /// Where to listen for agents.
-    #[arg(long, default_value = DEFAULT_ENDPOINT)]
-    pub listen: SocketAddr,
-    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
-    /// required.
-    #[arg(long, value_name = "CIDR")]
-    pub trusted_network: Option<TrustedNetwork>,
+    /// Where it listens for agents.
+    #[command(flatten)]
+    pub listener: CoordinatorListener,
     /// How blocks are rebuilt.
     #[arg(long, default_value = "auto", value_parser = repair::method())]
     pub method: kintsu_plan::Method,
@@ -128,14 +136,7 @@ pub struct HdfsAgent {
     /// A directory of the DataNode (dfs.datanode.data.dir); may be given several times.
     #[arg(long, required = true, value_name = "DIR")]
     pub data_dir: Vec<PathBuf>,
-    /// Where to listen for commands (port 0: any free port).
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
-    /// Where to listen for slices (port 0: any free port).
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen_data: SocketAddr,
-    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
-    /// required.
-    #[arg(long, value_name = "CIDR")]
-    pub trusted_network: Option<TrustedNetwork>,
+    /// Where it listens.
+    #[command(flatten)]
+    pub listeners: AgentListeners,
 }

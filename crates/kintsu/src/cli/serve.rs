@@ -88,19 +88,49 @@ impl MetadataArgs {
     }
 }
 
+/// Where a coordinator listens, also one beside an HDFS.
+#[derive(Debug, Clone, Args)]
+pub struct CoordinatorListener {
+    /// Where to listen.
+    #[arg(long, default_value = DEFAULT_ENDPOINT)]
+    pub listen: SocketAddr,
+    /// Where it may listen besides loopback.
+    #[command(flatten)]
+    pub trusted: Trusted,
+}
+
+/// Where an agent listens, also one beside a DataNode.
+#[derive(Debug, Clone, Args)]
+pub struct AgentListeners {
+    /// Where to listen for commands (port 0: any free port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Where to listen for slices (port 0: any free port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen_data: SocketAddr,
+    /// Where it may listen besides loopback.
+    #[command(flatten)]
+    pub trusted: Trusted,
+}
+
+/// Where plain text may be spoken besides loopback.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Trusted {
+    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
+    /// required. Everybody on that network can read what is stored.
+    #[arg(long, value_name = "CIDR")]
+    pub trusted_network: Option<TrustedNetwork>,
+}
+
 /// `kintsu coordinator`.
 #[derive(Debug, Args)]
 pub struct CoordinatorArgs {
     /// Where the metadata are kept.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Where to listen.
-    #[arg(long, default_value = DEFAULT_ENDPOINT)]
-    pub listen: SocketAddr,
-    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
-    /// required. Everybody on that network can read what is stored.
-    #[arg(long, value_name = "CIDR")]
-    pub trusted_network: Option<TrustedNetwork>,
+    /// Where it listens.
+    #[command(flatten)]
+    pub listener: CoordinatorListener,
     /// How long a node may be dead before its blocks are rebuilt elsewhere.
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub grace: Duration,
@@ -138,16 +168,9 @@ pub struct AgentArgs {
     /// The node was moved to another rack together with its blocks.
     #[arg(long)]
     pub moved: bool,
-    /// Where to listen for commands (port 0: any free port).
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
-    /// Where to listen for slices (port 0: any free port).
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen_data: SocketAddr,
-    /// A trusted network that is yours alone, such as 10.77.0.0/16, where it may listen in plain text. A token is
-    /// required. Everybody on that network can read what is stored.
-    #[arg(long, value_name = "CIDR")]
-    pub trusted_network: Option<TrustedNetwork>,
+    /// Where it listens.
+    #[command(flatten)]
+    pub listeners: AgentListeners,
 }
 
 /// A rack as users name it.

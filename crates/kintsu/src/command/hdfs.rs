@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::destination::Destination;
-use super::hdfs_daemons;
+use super::{hdfs_daemons, hdfs_watch};
 use crate::cli::{Endpoint, Hdfs, HdfsCommand};
 use crate::units::{ByteRange, human};
 use crate::{output, progress};
@@ -35,6 +35,7 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
             HdfsCommand::Get { path, out, range } => get(&namenode, &path, &out, range, json).await,
             HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
             HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
+            HdfsCommand::Watch { path, scan } => hdfs_watch::run(&namenode, &path, scan, json).await,
             HdfsCommand::Coordinator(_) | HdfsCommand::Agent(_) => Ok(ExitCode::FAILURE),
         }
     };

@@ -25,9 +25,9 @@ pub async fn coordinator(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let config = Beside {
-        listen: args.listen,
+        listen: args.listener.listen,
         token,
-        trusted: args.trusted_network,
+        trusted: args.listener.trusted.trusted_network,
         method: args.method,
         root: args.path,
         scan: args.scan,
@@ -62,7 +62,14 @@ fn told(event: &Event) -> String {
         Event::Staged { block, datanode, ms, helpers } => {
             format!("{}: rebuilt from {helpers} blocks in {ms} ms, waits beside {datanode}", name(block))
         }
-        Event::Counted { block, datanode } => format!("{}: counted on {datanode}", name(block)),
+        Event::Counted { block, datanode, proved } => {
+            let proved =
+                if *proved { "" } else { "; not proved, because no more blocks than needed were there" };
+            format!("{}: counted on {datanode}{proved}", name(block))
+        }
+        Event::Wrong { block, datanode } => {
+            format!("{}: unreadable or wrong on {datanode}; kintsu hdfs verify says more", name(block))
+        }
         Event::Dropped { block, why } => format!("{}: the rebuilt block was dropped: {why}", name(block)),
         Event::Failed { what, why } => format!("failed: {what}: {why}"),
         other => format!("{other:?}"),
@@ -74,10 +81,10 @@ pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::R
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let config = AgentConfig {
         name: Some(args.datanode.to_string()),
-        listen_control: args.listen,
-        listen_data: args.listen_data,
+        listen_control: args.listeners.listen,
+        listen_data: args.listeners.listen_data,
         token: endpoint.token,
-        trusted: args.trusted_network,
+        trusted: args.listeners.trusted.trusted_network,
         ..AgentConfig::new(args.dir, endpoint.coordinator)
     };
     let directories = args.data_dir;

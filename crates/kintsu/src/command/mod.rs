@@ -11,6 +11,7 @@ mod explain;
 mod generate;
 mod hdfs;
 mod hdfs_daemons;
+mod hdfs_watch;
 mod health;
 mod input;
 mod job;

@@ -84,13 +84,13 @@ pub async fn coordinator(
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let config = Config {
         token,
-        trusted: args.trusted_network,
+        trusted: args.listener.trusted.trusted_network,
         grace: args.grace,
         restore: args.restore.map(|from| match from.to_str() {
             Some("auto") => Restore::Auto { wait: args.restore_wait },
             _ => Restore::File(from),
         }),
-        ..Config::new(args.dir, args.listen)
+        ..Config::new(args.dir, args.listener.listen)
     };
     let config = args.metadata.configure(config);
     let coordinator = tokio::select! {
@@ -162,10 +162,10 @@ pub async fn agent(
         rack_name: rack_name.clone(),
         replace: args.replace,
         moved: args.moved,
-        listen_control: args.listen,
-        listen_data: args.listen_data,
+        listen_control: args.listeners.listen,
+        listen_data: args.listeners.listen_data,
         token,
-        trusted: args.trusted_network,
+        trusted: args.listeners.trusted.trusted_network,
         ..AgentConfig::new(args.dir, coordinator)
     };
     let rack = rack_name.unwrap_or_else(|| rack.0.to_string());

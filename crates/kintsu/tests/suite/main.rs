@@ -28,3 +28,4 @@ mod rot;
 mod sim;
 mod slips;
 mod streams;
+mod volumes;

@@ -1,11 +1,13 @@
 //! The plans of operations other than repair: `read` (normal and degraded), `write` (a put, and encoding where the
-//! data is), `copy` (a block to another node), `probe` (measuring a link).
+//! data is), `copy` (a block to another node), `compare` (blocks with each other), `probe` (measuring a link).
 
+mod compare;
 mod copy;
 mod probe;
 mod read;
 mod write;
 
+pub use compare::compare;
 pub use copy::{copy, settle};
 pub use probe::{PROBE, probe};
 pub use read::{read, read_by};

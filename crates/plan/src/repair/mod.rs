@@ -43,10 +43,10 @@ use crate::optimal::SharedTree;
 use crate::program::proved;
 use crate::{Plan, PlanError, StripeView, Topology};
 
-use shape::{Order, Rebuild, crowds, drawn};
+use shape::{crowds, drawn};
 
 pub use method::{Method, MethodRow, Stragglers};
-pub(crate) use shape::Rebuilt;
+pub(crate) use shape::{Order, Rebuild, Rebuilt};
 pub(crate) use weighted::any_will_do;
 pub use widest::{Widest, widest};
 

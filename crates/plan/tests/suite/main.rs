@@ -4,6 +4,7 @@
 mod bytes;
 mod chains;
 mod chameleon;
+mod compare;
 mod many;
 mod own_graphs;
 mod paths;

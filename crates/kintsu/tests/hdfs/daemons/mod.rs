@@ -1,12 +1,8 @@
 //! A real, stock HDFS for tests: one NameNode and some DataNodes as processes of their own on loopback, run by
 //! `scripts/hdfs.sh`, killed with SIGKILL, and ended by id when a test is over. Tests wait for conditions that they ask
 //! the NameNode for, never for a time.
-#![allow(dead_code, reason = "each test file uses a part")]
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "a test's scaffolding: what fails is the test's failure"
-)]
+
+mod kintsu;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,6 +10,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kintsu_hdfs::proto::names::DatanodeInfo;
@@ -22,6 +19,13 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+
+pub use self::kintsu::{Daemon, agent, coordinator};
+
+pub const MIB: usize = 1 << 20;
+
+/// One cluster at a time: two cores do not start twenty Java processes at once in reasonable time.
+static ONE: Mutex<()> = Mutex::new(());
 
 /// The longest wait for an expected event: Java on a busy machine may take a minute to start.
 pub const PATIENCE: Duration = Duration::from_secs(240);
@@ -35,58 +39,95 @@ pub const SETTINGS: &[&str] = &[
     "dfs.namenode.replication.max-streams-hard-limit=0",
 ];
 
+/// The NameNode calls a DataNode dead after 2 x 15 s + 10 x 1 s: long enough for something to happen before.
+pub const SLOW_TO_NOTICE: &str = "dfs.namenode.heartbeat.recheck-interval=15000";
+
 pub struct Hdfs {
     pub dir: TempDir,
     pub port: u16,
+    /// DataNodes that were started, also those that were killed since.
     pub nodes: u32,
-    namenode: Option<Child>,
+    namenodes: BTreeMap<u16, Child>,
     datanodes: BTreeMap<u32, Child>,
     asks: Runtime,
     calls: NameNode,
+    pair: bool,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Hdfs {
     /// Starts it; `None`, said aloud, where Maven or Java cannot be had.
     pub fn start(nodes: u32, settings: &[&str]) -> Option<Self> {
+        Self::start_as("prepare", nodes, settings)
+    }
+
+    /// The same with two NameNodes, the first of them active.
+    pub fn start_pair(nodes: u32, settings: &[&str]) -> Option<Self> {
+        Self::start_as("pair", nodes, settings)
+    }
+
+    fn start_as(kind: &str, nodes: u32, settings: &[&str]) -> Option<Self> {
         let fetched = script().arg("fetch").output().unwrap();
         if !fetched.status.success() {
             let why = String::from_utf8_lossy(&fetched.stderr).trim().replace('\n', " ");
             let _ = writeln!(std::io::stderr(), "SKIPPED: tests beside a real HDFS: {why}");
             return None;
         }
+        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = TempDir::new().unwrap();
-        let port = free_ports(nodes);
-        let prepared = script()
-            .arg("prepare")
-            .arg(dir.path())
-            .arg(port.to_string())
-            .args(SETTINGS)
-            .args(settings)
-            .output();
-        let prepared = prepared.unwrap();
+        // Two more than at first, for those that are started later.
+        let port = free_ports(nodes + 2);
+        let mut prepare = script();
+        prepare.arg(kind).arg(dir.path()).arg(port.to_string()).args(SETTINGS).args(settings);
+        let prepared = prepare.output().unwrap();
         assert!(prepared.status.success(), "{}", text(&prepared));
-        let calls = NameNode::at(&format!("127.0.0.1:{port}"), &user()).unwrap();
+        let pair = kind == "pair";
+        let calls = NameNode::at(&addresses(port, pair), &user()).unwrap();
         let asks = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (namenode, datanodes) = (None, BTreeMap::new());
-        let mut hdfs = Self { dir, port, nodes, namenode, datanodes, asks, calls };
-        hdfs.start_namenode();
+        let (namenodes, datanodes) = (BTreeMap::new(), BTreeMap::new());
+        let mut hdfs = Self { dir, port, nodes, namenodes, datanodes, asks, calls, pair, _alone: alone };
+        (1..=1 + u16::from(pair)).for_each(|i| hdfs.start_namenode(i));
         (0..nodes).for_each(|i| hdfs.start_datanode(i));
+        if pair {
+            hdfs.make_active(1);
+        }
         hdfs.wait_live(nodes as usize);
         Some(hdfs)
     }
 
-    pub fn start_namenode(&mut self) {
-        let child = self.daemon("namenode", &["namenode"]);
-        self.namenode = Some(child);
+    /// The addresses of the NameNodes' RPC.
+    pub fn namenodes(&self) -> String {
+        addresses(self.port, self.pair)
     }
 
-    pub fn kill_namenode(&mut self) {
-        end(self.namenode.take().unwrap());
+    pub fn start_namenode(&mut self, i: u16) {
+        let child = self.daemon(&format!("namenode{i}"), &["namenode", &i.to_string()]);
+        assert!(self.namenodes.insert(i, child).is_none());
+    }
+
+    pub fn kill_namenode(&mut self, i: u16) {
+        end(self.namenodes.remove(&i).unwrap());
+    }
+
+    /// Makes one of a pair active, as soon as it answers.
+    pub fn make_active(&self, i: u16) {
+        wait(&format!("NameNode {i} to become active"), || {
+            let command = ["haadmin", "-transitionToActive", "--forceactive", &format!("nn{i}")];
+            self.client(&command).status.success()
+        });
     }
 
     pub fn start_datanode(&mut self, i: u32) {
         let child = self.daemon(&format!("datanode{i}"), &["datanode", &i.to_string()]);
         assert!(self.datanodes.insert(i, child).is_none());
+    }
+
+    /// One more than there were.
+    pub fn add_datanode(&mut self) -> u32 {
+        let i = self.nodes;
+        self.nodes += 1;
+        self.start_datanode(i);
+        i
     }
 
     pub fn kill_datanode(&mut self, i: u32) {
@@ -112,6 +153,28 @@ impl Hdfs {
         });
     }
 
+    /// Puts files below `/ec` under a policy.
+    pub fn put(&self, policy: &str, block_bytes: usize, files: &[(&str, Vec<u8>)]) {
+        self.stock(&["fs", "-mkdir", "-p", "/ec"]);
+        self.stock(&["ec", "-enablePolicy", "-policy", policy]);
+        self.stock(&["ec", "-setPolicy", "-path", "/ec", "-policy", policy]);
+        self.put_into("/ec", block_bytes, files);
+    }
+
+    /// Puts files into a folder; their names there are the last parts of those given.
+    pub fn put_into(&self, folder: &str, block_bytes: usize, files: &[(&str, Vec<u8>)]) {
+        let local = self.dir.path().join("local");
+        std::fs::create_dir_all(&local).unwrap();
+        let mut args = vec!["fs".to_owned(), format!("-Ddfs.blocksize={block_bytes}"), "-put".to_owned()];
+        for (name, bytes) in files {
+            let path = local.join(Path::new(name).file_name().unwrap());
+            std::fs::write(&path, bytes).unwrap();
+            args.push(path.to_str().unwrap().to_owned());
+        }
+        args.push(folder.to_owned());
+        self.stock(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
     /// The groups of a file as they are now.
     pub fn groups(&self, path: &str) -> Vec<Group> {
         self.asks.block_on(async {
@@ -127,6 +190,40 @@ impl Hdfs {
         });
     }
 
+    /// Waits until each internal block of these files is listed once, and lies once on the disks of live DataNodes.
+    pub fn wait_each_index_once(&self, paths: &[&str]) {
+        wait(&format!("each index of {paths:?} to be there once"), || {
+            let groups: Vec<Group> = paths.iter().flat_map(|path| self.groups(path)).collect();
+            groups.iter().all(|group| {
+                let once = group.holders.values().all(|holders| holders.len() == 1);
+                let on_disk =
+                    |id| self.datanodes.keys().filter(|i| self.block_file(**i, id).is_some()).count();
+                let stored = || group.expected().all(|index| on_disk(group.block(index).id) == 1);
+                group.missing().is_empty() && once && stored()
+            })
+        });
+    }
+
+    /// How many internal blocks of a file a DataNode has, by what the NameNode lists.
+    pub fn blocks_on(&self, path: &str, node: u32) -> usize {
+        let groups = self.groups(path);
+        let holders = groups.iter().flat_map(|group| group.holders.values().flatten());
+        holders.filter(|holder| self.number(&holder.datanode) == node).count()
+    }
+
+    /// The running DataNodes without an internal block of the file's first group.
+    pub fn spare(&self, path: &str) -> Vec<u32> {
+        let group = self.groups(path).remove(0);
+        let held: Vec<u32> =
+            group.holders.values().flatten().map(|holder| self.number(&holder.datanode)).collect();
+        self.datanodes.keys().copied().filter(|i| !held.contains(i)).collect()
+    }
+
+    /// The address of a DataNode's transfers.
+    pub fn transfer(&self, i: u32) -> String {
+        format!("127.0.0.1:{}", u32::from(self.port) + 10 + 3 * i)
+    }
+
     /// The number of the DataNode with these ports.
     pub fn number(&self, datanode: &DatanodeInfo) -> u32 {
         (datanode.id.transfer_port - u32::from(self.port) - 10) / 3
@@ -134,7 +231,22 @@ impl Hdfs {
 
     /// A block's file on a DataNode's disk, if it is there.
     pub fn block_file(&self, i: u32, id: u64) -> Option<PathBuf> {
-        find(&self.dir.path().join(format!("data{i}")), &format!("blk_{}", id as i64))
+        let name = format!("blk_{}", id as i64);
+        self.pool_folder(i, "finalized").and_then(|folder| find(&folder, &name))
+    }
+
+    /// The file of a block that a DataNode is receiving.
+    pub fn incoming_file(&self, i: u32, id: u64) -> Option<PathBuf> {
+        let file = self.pool_folder(i, "rbw")?.join(format!("blk_{}", id as i64));
+        file.exists().then_some(file)
+    }
+
+    /// A folder of the block pool on a DataNode's disk.
+    fn pool_folder(&self, i: u32, name: &str) -> Option<PathBuf> {
+        let current = self.dir.path().join(format!("data{i}/current"));
+        let pools = std::fs::read_dir(current).ok()?.flatten().map(|entry| entry.path());
+        let mut folders = pools.map(|pool| pool.join("current").join(name));
+        folders.find(|folder| folder.is_dir())
     }
 
     /// A stock client: `fs`, `ec`, `admin`, `fsck`.
@@ -151,8 +263,14 @@ impl Hdfs {
 
     /// `kintsu hdfs` with these arguments.
     pub fn kintsu(&self, args: &[&str]) -> Output {
-        let namenode = format!("127.0.0.1:{}", self.port);
-        kintsu().args(["hdfs", "--namenode", &namenode]).args(args).output().unwrap()
+        self.kintsu_command(args).output().unwrap()
+    }
+
+    /// The same, not started yet.
+    pub fn kintsu_command(&self, args: &[&str]) -> Command {
+        let mut command = kintsu();
+        command.args(["hdfs", "--namenode", &self.namenodes()]).args(args);
+        command
     }
 
     /// The same with `--json`, and with this exit code.
@@ -160,6 +278,13 @@ impl Hdfs {
         let out = self.kintsu(&[args, &["--json"]].concat());
         assert_eq!(out.status.code(), Some(code), "{args:?}: {}", text(&out));
         serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}: {}", text(&out)))
+    }
+
+    /// The digest of what a stock client reads.
+    pub fn stock_sha(&self, path: &str) -> String {
+        let out = self.client(&["fs", "-cat", path]);
+        assert!(out.status.success(), "{path}: {}", text(&out));
+        sha256(&out.stdout)
     }
 
     /// The digest of what `kintsu hdfs get` delivers.
@@ -174,7 +299,7 @@ impl Hdfs {
 impl Drop for Hdfs {
     fn drop(&mut self) {
         std::mem::take(&mut self.datanodes).into_values().for_each(end);
-        self.namenode.take().into_iter().for_each(end);
+        std::mem::take(&mut self.namenodes).into_values().for_each(end);
         if std::thread::panicking() {
             for entry in std::fs::read_dir(self.dir.path().join("log")).into_iter().flatten().flatten() {
                 let log = std::fs::read_to_string(entry.path()).unwrap_or_default();
@@ -189,6 +314,11 @@ impl Drop for Hdfs {
 fn end(mut child: Child) {
     let _ = child.kill();
     let _ = child.wait();
+}
+
+fn addresses(port: u16, pair: bool) -> String {
+    let other = if pair { format!(",127.0.0.1:{}", port + 2) } else { String::new() };
+    format!("127.0.0.1:{port}{other}")
 }
 
 /// The first of enough unused ports that follow each other.

@@ -1,18 +1,12 @@
 //! Beside a real, stock HDFS: what is written by its own client is listed, read, verified and repaired.
 
-#![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
-
-mod hdfs_daemons;
-
 use std::net::TcpListener;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use hdfs_daemons::{Hdfs, kintsu, noise, sha256, text, wait};
-use kintsu_dag::BlockIndex;
 use serde_json::json;
 
-const MIB: usize = 1 << 20;
+use crate::blocks::{flip, meta_of, sign_again, stored};
+use crate::daemons::{Hdfs, MIB, kintsu, noise, sha256, text, wait};
 
 /// Files by name: three groups and a part; less than a row of cells; less than a cell; nothing.
 fn files() -> Vec<(&'static str, Vec<u8>)> {
@@ -24,27 +18,11 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn put(hdfs: &Hdfs, policy: &str, files: &[(&str, Vec<u8>)]) {
-    let local = hdfs.dir.path().join("local");
-    std::fs::create_dir_all(&local).unwrap();
-    let mut args = vec!["fs".to_owned(), "-Ddfs.blocksize=4194304".to_owned(), "-put".to_owned()];
-    for (name, bytes) in files {
-        let path = local.join(Path::new(name).file_name().unwrap());
-        std::fs::write(&path, bytes).unwrap();
-        args.push(path.to_str().unwrap().to_owned());
-    }
-    args.push("/ec".to_owned());
-    hdfs.stock(&["fs", "-mkdir", "/ec"]);
-    hdfs.stock(&["ec", "-enablePolicy", "-policy", policy]);
-    hdfs.stock(&["ec", "-setPolicy", "-path", "/ec", "-policy", policy]);
-    hdfs.stock(&args.iter().map(String::as_str).collect::<Vec<_>>());
-}
-
 #[test]
 fn files_of_a_stock_hdfs_are_listed_read_verified_and_repaired() {
     let Some(mut hdfs) = Hdfs::start(7, &[]) else { return };
     let files = files();
-    put(&hdfs, "RS-3-2-1024k", &files);
+    hdfs.put("RS-3-2-1024k", 4 * MIB, &files);
     whole_files_are_read(&hdfs, &files);
     a_plain_user_sees_and_reads_but_does_not_repair(&hdfs, &files);
     rot_is_read_around_and_found(&hdfs, &files);
@@ -87,21 +65,6 @@ fn a_plain_user_sees_and_reads_but_does_not_repair(hdfs: &Hdfs, files: &[(&str, 
     assert!(!refused.status.success() && text(&refused).contains("needs a superuser"), "{}", text(&refused));
 }
 
-/// The file of internal block `index` of the first group of `path`, and its number of DataNode.
-fn stored(hdfs: &Hdfs, path: &str, index: u8) -> (PathBuf, u32, i64) {
-    let group = hdfs.groups(path).remove(0);
-    let index = BlockIndex(index);
-    let node = hdfs.number(&group.holders[&index][0].datanode);
-    (hdfs.block_file(node, group.block(index).id).unwrap(), node, group.id as i64)
-}
-
-fn flip(file: &Path, at: u64) {
-    let file = std::fs::File::options().read(true).write(true).open(file).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
-}
-
 fn rot_is_read_around_and_found(hdfs: &Hdfs, files: &[(&str, Vec<u8>)]) {
     let (path, bytes) = &files[0];
     let (file, _, group) = stored(hdfs, path, 1);
@@ -129,34 +92,6 @@ fn wrong_bytes_under_valid_checksums_are_found(hdfs: &Hdfs, files: &[(&str, Vec<
         std::fs::write(meta_of(&file), undo).unwrap();
     }
     assert_eq!(hdfs.json(0, &["verify", "/ec"])["bad"], json!([]));
-}
-
-/// The file with the checksums of a block file.
-fn meta_of(file: &Path) -> PathBuf {
-    let name = format!("{}_", file.file_name().unwrap().to_str().unwrap());
-    let entries = std::fs::read_dir(file.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
-    entries.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&name)).unwrap()
-}
-
-/// Makes the checksum valid for the bytes around `at`; returns the old checksums. A `.meta` file has 7 bytes, then a
-/// checksum of 4 bytes for each 512 bytes.
-fn sign_again(file: &Path, at: u64) -> Vec<u8> {
-    let (meta, bytes) = (meta_of(file), std::fs::read(file).unwrap());
-    let old = std::fs::read(&meta).unwrap();
-    let unit = (at / 512) as usize;
-    let sum = crc32c(&bytes[unit * 512..(unit + 1) * 512]);
-    let mut new = old.clone();
-    new[7 + unit * 4..][..4].copy_from_slice(&sum.to_be_bytes());
-    assert_ne!(new, old);
-    std::fs::write(&meta, new).unwrap();
-    old
-}
-
-/// CRC-32C bit by bit, so that the test does not share the code under test.
-fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
-    })
 }
 
 fn nothing_is_written_in_safe_mode(hdfs: &Hdfs) {
@@ -229,7 +164,7 @@ fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, files: &[(&str, Vec<u8>)]) {
 fn with_block_tokens_blocks_are_read_and_handed_over() {
     let Some(mut hdfs) = Hdfs::start(4, &["dfs.block.access.token.enable=true"]) else { return };
     let file = ("/ec/file", noise(5 * MIB + 1, 4));
-    put(&hdfs, "XOR-2-1-1024k", std::slice::from_ref(&file));
+    hdfs.put("XOR-2-1-1024k", 4 * MIB, std::slice::from_ref(&file));
     assert_eq!(hdfs.get_sha(file.0), sha256(&file.1));
     let (_, node, _) = stored(&hdfs, file.0, 1);
     hdfs.kill_datanode(node);

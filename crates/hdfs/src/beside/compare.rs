@@ -1,0 +1,126 @@
+//! A staged block is compared with the rest of its group before it is handed over: nothing in HDFS ever does that, so a
+//! block rebuilt from wrong bytes under valid checksums would be kept for ever.
+//!
+//! The agents compute one stored block from the staged block and all others ([`kintsu_plan::compare`]), and the agent at the
+//! end of the path compares. Only if that fails the coordinator itself reads the group, to find out which block is wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::{Plan, StripeView};
+use kintsu_wire::message::FaultKind;
+
+use super::members::{Member, Staged};
+use super::rebuild::conduct;
+use super::{Event, Shared, scene};
+use crate::store::COMPARE;
+use crate::vigil::address;
+use crate::{Group, HdfsError};
+
+/// What a comparison says.
+pub(super) enum Compared {
+    /// Nothing speaks against the block. `proved`: more blocks than needed are there, and agree with it.
+    Sound { proved: bool },
+    /// It is not what the others say, or cannot be read.
+    Wrong(String),
+}
+
+/// Compares a staged block with its group, once for each staged block.
+///
+/// # Errors
+/// `Parity` if the stored blocks contradict each other and it cannot be known which is wrong; those of calls and runs.
+pub(super) async fn compare(
+    shared: &Arc<Shared>,
+    group: &Group,
+    staged: &Staged,
+    members: &BTreeMap<NodeId, Member>,
+) -> Result<Compared, HdfsError> {
+    let id = staged.held.id;
+    if let Some(proved) = shared.memory().compared(staged) {
+        return Ok(Compared::Sound { proved });
+    }
+    let sound = |proved| {
+        shared.memory().keep_compared(staged, proved);
+        Ok(Compared::Sound { proved })
+    };
+    let mut expect = vec![None; usize::from(id.index.0) + 1];
+    expect[usize::from(id.index.0)] = Some(staged.held.digest);
+    loop {
+        let Some((at, view, plan)) = planned(shared, group, staged, members)? else { return sound(false) };
+        let ended = conduct(shared, group, &view, members, (&plan, &expect, COMPARE)).await?;
+        let Some(fault) = ended.fault else { return sound(true) };
+        let damaged = matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale);
+        match fault.block.map(|block| block.index).filter(|_| damaged) {
+            None => return Err(fault.into()),
+            Some(index) if index == id.index => return Ok(Compared::Wrong(fault.detail)),
+            Some(index) if index != at => shared.memory().unreadable(group.id, index),
+            // Either its bytes are rotten, or some block is wrong.
+            Some(_) => match wrong(shared, group, &view, id.index).await? {
+                none if none.is_empty() => {
+                    let why = "it contradicts the other blocks of its group, which agree".to_owned();
+                    return Ok(Compared::Wrong(why));
+                }
+                some => some.into_iter().for_each(|index| shared.memory().wrong(group.id, index)),
+            },
+        }
+    }
+}
+
+/// The block to compare, and the plan that computes it from all others; `None` if there are no more than needed.
+fn planned(
+    shared: &Shared,
+    group: &Group,
+    staged: &Staged,
+    members: &BTreeMap<NodeId, Member>,
+) -> Result<Option<(BlockIndex, StripeView, Plan)>, HdfsError> {
+    let (live, gone, bad) = {
+        let memory = shared.memory();
+        (memory.live.clone(), memory.gone.clone(), memory.bad(group.id))
+    };
+    let topology = scene::topology(members, &live, &gone);
+    let mut view = scene::damaged(group, &[], members, &topology, &BTreeSet::new()).view;
+    for index in &bad {
+        if let Some(home) = view.homes.get_mut(usize::from(index.0)) {
+            *home = None;
+        }
+    }
+    let index = staged.held.id.index;
+    if let Some(home) = view.homes.get_mut(usize::from(index.0)) {
+        *home = Some(staged.node);
+    }
+    // A parity block is as long as any, so all bytes are compared.
+    let there = view.available();
+    let parities = there.iter().rev().filter(|other| usize::from(other.0) >= group.policy.code.k());
+    for at in parities.filter(|other| **other != index) {
+        if let Some(plan) = kintsu_plan::compare(&view, &topology, *at)? {
+            return Ok(Some((*at, view, plan)));
+        }
+    }
+    Ok(None)
+}
+
+/// Which of the stored blocks that took part cannot be read, or are wrong. The coordinator reads all of them.
+async fn wrong(
+    shared: &Arc<Shared>,
+    group: &Group,
+    view: &StripeView,
+    staged: BlockIndex,
+) -> Result<BTreeSet<BlockIndex>, HdfsError> {
+    let mut stored = group.clone();
+    let takes_part = |index: &BlockIndex| view.available().contains(index) && *index != staged;
+    stored.holders.retain(|index, _| takes_part(index));
+    let found = match crate::repair::disagreeing(stored.clone()).await {
+        Ok(found) => found,
+        Err(error) => {
+            shared.memory().give_up(group.id);
+            return Err(error);
+        }
+    };
+    for index in &found {
+        let holder = stored.holders.get(index).and_then(|holders| holders.first());
+        let datanode = holder.map(|holder| address(&holder.datanode)).unwrap_or_default();
+        shared.tell(Event::Wrong { block: group.name(*index), datanode }).await;
+    }
+    Ok(found)
+}

@@ -1,0 +1,131 @@
+//! Which DataNodes are gone, long before HDFS says so: not heard by the NameNode for ten seconds while others were, or refusing
+//! connections twice, a second apart. And which internal blocks are lost with them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kintsu_dag::BlockIndex;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::proto::names::DatanodeInfo;
+use crate::status::SILENT_MS;
+use crate::{Group, HdfsError, NameNode};
+
+/// Pause between two looks.
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+
+/// Connections that a DataNode refused one after the other before it counts as gone.
+const REFUSALS: u32 = 2;
+
+/// How long a DataNode may take to accept a connection that only tests it.
+const PROBE: Duration = Duration::from_millis(500);
+
+/// DataNodes by address that are gone, with the reason.
+pub(crate) type Gone = BTreeMap<String, String>;
+
+/// What is remembered between looks.
+#[derive(Default)]
+pub(crate) struct Vigil {
+    /// Connections that each DataNode refused in a row.
+    refused: BTreeMap<String, u32>,
+    gone: Gone,
+}
+
+/// What a look saw.
+pub(crate) struct Sight {
+    /// The DataNodes that the NameNode counts as live.
+    pub live: Vec<DatanodeInfo>,
+    /// All that are gone.
+    pub gone: Gone,
+    /// Those of them that were there at the last look.
+    pub left: Gone,
+    /// Those that were gone at the last look, and are not now.
+    pub back: Vec<String>,
+}
+
+impl Vigil {
+    /// Asks the NameNode, and tries a connection to each DataNode.
+    ///
+    /// # Errors
+    /// Those of calls.
+    pub(crate) async fn look(&mut self, namenode: &NameNode) -> Result<Sight, HdfsError> {
+        let live = namenode.live_datanodes().await?;
+        let mut probes = JoinSet::new();
+        for address in live.iter().map(address) {
+            probes.spawn(async move {
+                let connected = timeout(PROBE, tokio::net::TcpStream::connect(&address)).await;
+                let refused =
+                    matches!(connected, Ok(Err(e)) if e.kind() == std::io::ErrorKind::ConnectionRefused);
+                (address, refused)
+            });
+        }
+        for (address, no) in probes.join_all().await {
+            match no {
+                true => *self.refused.entry(address).or_default() += 1,
+                false => _ = self.refused.remove(&address),
+            }
+        }
+        let mut gone = gone(&live, &self.refused);
+        // Dead for the NameNode: its blocks may be listed for some seconds more.
+        for (datanode, why) in &self.gone {
+            if !live.iter().any(|node| address(node) == *datanode) {
+                gone.insert(datanode.clone(), why.clone());
+            }
+        }
+        let before = std::mem::replace(&mut self.gone, gone.clone());
+        let new = gone.iter().filter(|(datanode, _)| !before.contains_key(*datanode));
+        let left = new.map(|(datanode, why)| (datanode.clone(), why.clone())).collect();
+        let back = before.into_keys().filter(|datanode| !gone.contains_key(datanode)).collect();
+        Ok(Sight { live, gone, left, back })
+    }
+}
+
+/// The address of a DataNode's transfers as agents and reports name it.
+pub(crate) fn address(datanode: &DatanodeInfo) -> String {
+    format!("{}:{}", datanode.id.ip, datanode.id.transfer_port)
+}
+
+fn gone(live: &[DatanodeInfo], refused: &BTreeMap<String, u32>) -> Gone {
+    let heard = |node: &DatanodeInfo| node.last_update.unwrap_or(0);
+    let newest = live.iter().map(heard).max().unwrap_or(0);
+    let why = |node: &DatanodeInfo| match newest - heard(node) {
+        age if age >= SILENT_MS => Some(format!("no heartbeat for {} s", age / 1000)),
+        _ if refused.get(&address(node)).is_some_and(|times| *times >= REFUSALS) => {
+            Some("it refuses connections".to_owned())
+        }
+        _ => None,
+    };
+    live.iter().filter_map(|node| Some((address(node), why(node)?))).collect()
+}
+
+/// The indices of a group that no DataNode has which is not gone.
+pub(crate) fn lost(group: &Group, gone: &Gone) -> Vec<BlockIndex> {
+    group.expected().filter(|index| holder(group, *index, gone).is_none()).collect()
+}
+
+/// A DataNode that has the index and is not gone.
+pub(crate) fn holder(group: &Group, index: BlockIndex, gone: &Gone) -> Option<String> {
+    let holders = group.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
+    let mut addresses = holders.iter().map(|holder| address(&holder.datanode));
+    addresses.find(|datanode| !gone.contains_key(datanode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::names::DatanodeId;
+
+    fn datanode(port: u32, age_ms: u64) -> DatanodeInfo {
+        let id = DatanodeId { ip: "10.0.0.1".into(), transfer_port: port, ..DatanodeId::default() };
+        DatanodeInfo { id, last_update: Some(1_000_000 - age_ms), ..DatanodeInfo::default() }
+    }
+
+    #[test]
+    fn silence_and_refusals_make_a_datanode_gone() {
+        let live = [datanode(1, 0), datanode(2, 9_999), datanode(3, 10_000), datanode(4, 0), datanode(5, 0)];
+        let refused = [("10.0.0.1:4".to_owned(), 2), ("10.0.0.1:5".to_owned(), 1)].into();
+        let gone: Vec<String> = gone(&live, &refused).into_keys().collect();
+        assert_eq!(gone, ["10.0.0.1:3", "10.0.0.1:4"]);
+    }
+}

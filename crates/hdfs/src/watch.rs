@@ -1,0 +1,211 @@
+//! Watching an HDFS from outside: which DataNodes are gone, what is lost with them, and when each lost block is back, whoever
+//! rebuilt it. It changes nothing; a coordinator with agents, `repair`, or HDFS itself mends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kintsu_dag::{BlockId, BlockIndex, StripeId};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::handover::{Now, refresh};
+use crate::vigil::{Gone, TICK, Vigil, holder, lost};
+use crate::walk::groups;
+use crate::{Group, HdfsError, NameNode};
+
+/// Damaged groups that are asked for in a tick; the others have their turn in later ones.
+const MOST_ASKED: usize = 256;
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Seen {
+    /// All groups were listed.
+    Scanned {
+        /// Complete block groups.
+        groups: usize,
+    },
+    /// A DataNode is gone.
+    Gone {
+        /// Its address.
+        datanode: String,
+        /// How that is known.
+        why: String,
+    },
+    /// A DataNode that was gone is there again.
+    Back {
+        /// Its address.
+        datanode: String,
+    },
+    /// How much is lost; told when it changes.
+    AtRisk {
+        /// Groups with lost internal blocks.
+        groups: usize,
+        /// Those of them that cannot be read any more.
+        unreadable: usize,
+        /// The lost internal blocks.
+        blocks: usize,
+        /// Their bytes.
+        bytes: u64,
+        /// Those of them that the NameNode reports missing.
+        missing: usize,
+    },
+    /// A lost block is there again.
+    Mended {
+        /// Its file.
+        path: String,
+        /// Its group.
+        group: i64,
+        /// Its index.
+        index: u8,
+        /// Its length.
+        bytes: u64,
+        /// The DataNode that has it.
+        datanode: String,
+        /// Milliseconds since it was seen to be lost.
+        lost_ms: u64,
+    },
+    /// Nothing is lost any more.
+    Whole {
+        /// Blocks that are back since something was lost.
+        blocks: usize,
+        /// Their bytes.
+        bytes: u64,
+        /// Milliseconds since something was lost.
+        lost_ms: u64,
+    },
+    /// The NameNode did not answer; it is asked again.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What is known between two looks.
+#[derive(Default)]
+struct Picture {
+    groups: BTreeMap<u64, Group>,
+    lost: BTreeMap<BlockId, Instant>,
+    /// Since when something is lost, and what came back since: blocks and bytes.
+    since: Option<(Instant, usize, u64)>,
+    told: Option<Seen>,
+}
+
+/// Watches until nobody takes events any more. Groups are listed every `scan`; those with losses and the DataNodes are asked
+/// for every second.
+///
+/// # Errors
+/// `NotFound`, `Denied` at the beginning; later errors are events.
+pub async fn watch(
+    namenode: &NameNode,
+    root: &str,
+    scan: Duration,
+    events: &mpsc::Sender<Seen>,
+) -> Result<(), HdfsError> {
+    let (mut vigil, mut picture) = (Vigil::default(), Picture::default());
+    picture.groups = groups(namenode, root).await?;
+    vigil.look(namenode).await?;
+    let mut seen = vec![Seen::Scanned { groups: picture.groups.len() }];
+    let mut scanned = Instant::now();
+    loop {
+        let began = Instant::now();
+        if scanned.elapsed() >= scan {
+            match groups(namenode, root).await {
+                Ok(groups) => picture.groups = groups,
+                Err(error) => seen.push(Seen::Failed { why: error.to_string() }),
+            }
+            scanned = Instant::now();
+        }
+        match vigil.look(namenode).await {
+            Ok(sight) => {
+                seen.extend(
+                    sight
+                        .left
+                        .iter()
+                        .map(|(datanode, why)| Seen::Gone { datanode: datanode.clone(), why: why.clone() }),
+                );
+                seen.extend(sight.back.iter().map(|datanode| Seen::Back { datanode: datanode.clone() }));
+                if let Err(error) = picture.renew(namenode, &sight.gone).await {
+                    seen.push(Seen::Failed { why: error.to_string() });
+                }
+                seen.extend(picture.compare(&sight.gone));
+            }
+            Err(error) => seen.push(Seen::Failed { why: error.to_string() }),
+        }
+        for event in seen.drain(..) {
+            if events.send(event).await.is_err() {
+                return Ok(());
+            }
+        }
+        sleep(TICK.saturating_sub(began.elapsed())).await;
+    }
+}
+
+impl Picture {
+    /// Asks once more for groups with losses.
+    async fn renew(&mut self, namenode: &NameNode, gone: &Gone) -> Result<(), HdfsError> {
+        let damaged = |group: &&Group| !lost(group, gone).is_empty();
+        let mut damaged: Vec<Group> = self.groups.values().filter(damaged).cloned().collect();
+        if damaged.len() > MOST_ASKED {
+            // Those that were lost last wait.
+            damaged.sort_by_key(|group| self.first_lost(group.id));
+            damaged.truncate(MOST_ASKED);
+        }
+        for group in damaged {
+            match refresh(namenode, &group).await? {
+                Now::Same(now) => _ = self.groups.insert(now.id, *now),
+                Now::Changed(_) => _ = self.groups.remove(&group.id),
+            }
+        }
+        Ok(())
+    }
+
+    fn first_lost(&self, group: u64) -> Option<Instant> {
+        let block = |index| BlockId { stripe: StripeId(group), index: BlockIndex(index) };
+        self.lost.range(block(0)..=block(u8::MAX)).map(|(_, since)| *since).min()
+    }
+
+    /// What is lost now, against what was lost before.
+    fn compare(&mut self, gone: &Gone) -> Vec<Seen> {
+        let (mut seen, mut now) = (Vec::new(), BTreeSet::new());
+        let (mut damaged, mut unreadable, mut bytes, mut missing) = (0, 0, 0, 0);
+        for group in self.groups.values() {
+            let lost = lost(group, gone);
+            if lost.is_empty() {
+                continue;
+            }
+            damaged += 1;
+            unreadable += usize::from(!group.policy.code.recoverable(&lost));
+            missing += group.missing().len();
+            bytes += lost.iter().map(|index| group.block_bytes(*index)).sum::<u64>();
+            now.extend(lost.into_iter().map(|index| BlockId { stripe: StripeId(group.id), index }));
+        }
+        let (before, instant) = (std::mem::take(&mut self.lost), Instant::now());
+        self.lost = now.iter().map(|id| (*id, before.get(id).copied().unwrap_or(instant))).collect();
+        if !self.lost.is_empty() && self.since.is_none() {
+            self.since = Some((instant, 0, 0));
+        }
+        for (id, since) in before.into_iter().filter(|(id, _)| !now.contains(id)) {
+            let Some(group) = self.groups.get(&id.stripe.0) else { continue };
+            let Some(datanode) = holder(group, id.index, gone) else { continue };
+            let bytes = group.block_bytes(id.index);
+            if let Some((_, blocks, sum)) = &mut self.since {
+                (*blocks, *sum) = (*blocks + 1, *sum + bytes);
+            }
+            let (path, group, index) = (group.path.clone(), group.id as i64, id.index.0);
+            let lost_ms = since.elapsed().as_millis() as u64;
+            seen.push(Seen::Mended { path, group, index, bytes, datanode, lost_ms });
+        }
+        let blocks = self.lost.len();
+        if let Some((since, blocks, bytes)) = self.since.take_if(|_| blocks == 0) {
+            seen.push(Seen::Whole { blocks, bytes, lost_ms: since.elapsed().as_millis() as u64 });
+        }
+        let risk = Seen::AtRisk { groups: damaged, unreadable, blocks, bytes, missing };
+        if self.told.as_ref() != Some(&risk) {
+            seen.push(risk.clone());
+            self.told = Some(risk);
+        }
+        seen
+    }
+}

@@ -1,0 +1,70 @@
+//! `kintsu hdfs watch`.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use kintsu_hdfs::{NameNode, Seen, watch};
+use tokio::sync::mpsc;
+
+use crate::output;
+use crate::units::human;
+
+/// Events that may wait to be printed.
+const WAITING: usize = 256;
+
+/// A line of JSON.
+#[derive(serde::Serialize)]
+struct Line<'a> {
+    /// Milliseconds since the watch began.
+    at_ms: u64,
+    #[serde(flatten)]
+    seen: &'a Seen,
+}
+
+/// Prints what is seen until Ctrl-C.
+pub async fn run(namenode: &NameNode, path: &str, scan: Duration, json: bool) -> anyhow::Result<ExitCode> {
+    let (events, mut happens) = mpsc::channel(WAITING);
+    let began = Instant::now();
+    let print = async {
+        while let Some(seen) = happens.recv().await {
+            let at = began.elapsed();
+            match json {
+                true => output::json(&Line { at_ms: at.as_millis() as u64, seen: &seen })?,
+                false => output::line(&format!("{:8.1} s  {}", at.as_secs_f64(), told(&seen)))?,
+            }
+        }
+        anyhow::Ok(())
+    };
+    // Whoever ends first ends the other.
+    tokio::select! {
+        watched = watch(namenode, path, scan, &events) => watched?,
+        printed = print => printed?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(seen: &Seen) -> String {
+    match seen {
+        Seen::Scanned { groups } => format!("watching {groups} block groups"),
+        Seen::Gone { datanode, why } => format!("DataNode {datanode} is gone: {why}"),
+        Seen::Back { datanode } => format!("DataNode {datanode} is back"),
+        Seen::AtRisk { blocks: 0, .. } => "no block is lost".into(),
+        Seen::AtRisk { groups, unreadable, blocks, bytes, missing } => format!(
+            "{blocks} blocks ({}) of {groups} groups are lost, {missing} of them known to the NameNode; {unreadable} groups \
+             cannot be read",
+            human(*bytes)
+        ),
+        Seen::Mended { path, group, index, bytes, datanode, lost_ms } => format!(
+            "{path}, group {group}, block {index} ({}) is back on {datanode} after {:.1} s",
+            human(*bytes),
+            *lost_ms as f64 / 1000.0
+        ),
+        Seen::Whole { blocks, bytes, lost_ms } => {
+            let seconds = (*lost_ms as f64 / 1000.0).max(0.001);
+            let rate = (*bytes as f64 / seconds) as u64;
+            format!("{blocks} blocks ({}) are back after {seconds:.1} s: {}/s", human(*bytes), human(rate))
+        }
+        Seen::Failed { why } => format!("failed: {why}"),
+        other => format!("{other:?}"),
+    }
+}

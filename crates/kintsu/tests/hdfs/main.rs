@@ -1,0 +1,11 @@
+//! Beside a real, stock HDFS. One program, because linking one for each file would take longer than needed, and because two
+//! clusters never run at once. Tests that are ignored take minutes: `make test-hdfs` runs them too.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "what fails here is the test's failure")]
+
+mod beside;
+mod blocks;
+mod daemons;
+mod files;
+mod hazards;
+mod staged;

@@ -1,0 +1,154 @@
+//! What may happen while rebuilt blocks wait beside DataNodes: agents and a coordinator beside two NameNodes, with block
+//! tokens on.
+
+use kintsu_dag::{BlockId, BlockIndex, StripeId};
+use kintsu_store::{BlockStore as _, FileStore, Generation};
+use serde_json::{Value, json};
+
+use crate::blocks::stored;
+use crate::daemons::{Daemon, Hdfs, MIB, SLOW_TO_NOTICE, agent, coordinator, noise, sha256, wait};
+use crate::hazards::kill_receiver;
+
+const BIG: &str = "/ec/big";
+const KEPT: &str = "/ec/kept";
+const DELETED: &str = "/ec/deleted";
+const RENAMED: &str = "/ec/renamed";
+const NEW_NAME: &str = "/ec/new-name";
+const APPENDED: &str = "/ec/appended";
+
+#[test]
+#[ignore = "minutes: make test-hdfs"]
+fn hazards_of_waiting_blocks() {
+    let tokens = "dfs.block.access.token.enable=true";
+    // After a fail-over HDFS trims duplicates only when all DataNodes have reported their blocks.
+    let reports = "dfs.blockreport.intervalMsec=3000";
+    let Some(mut hdfs) = Hdfs::start_pair(7, &[SLOW_TO_NOTICE, tokens, reports]) else { return };
+    let mut files: Vec<(&str, Vec<u8>)> = [KEPT, DELETED, RENAMED, APPENDED]
+        .into_iter()
+        .zip(31..)
+        .map(|(path, seed)| (path, noise(6 * MIB + seed as usize, seed)))
+        .collect();
+    hdfs.put("RS-3-2-1024k", 4 * MIB, &files);
+    files.push((BIG, noise(96 * MIB, 35)));
+    hdfs.put_into("/ec", 32 * MIB, &files[4..]);
+    let (watching, at) = coordinator(&hdfs, "127.0.0.1:0");
+    let mut agents: Vec<Daemon> = (0..hdfs.nodes).map(|i| agent(&hdfs, &at, i)).collect();
+
+    a_block_of_another_generation_is_dropped(&hdfs, &watching, &at, &mut agents);
+    files_change_and_the_namenode_fails_over(&mut hdfs, &watching, &mut files);
+    namenodes_restart_and_a_datanode_dies_with_a_block(&mut hdfs, &watching);
+
+    for (path, bytes) in &files {
+        assert_eq!(hdfs.get_sha(path), sha256(bytes), "{path}");
+        assert_eq!(hdfs.stock_sha(path), sha256(bytes), "{path}");
+    }
+    hdfs.json(0, &["status"]);
+    assert_eq!(hdfs.json(0, &["verify"])["bad"], json!([]));
+}
+
+/// Staged for a generation stamp that the group has no longer.
+fn a_block_of_another_generation_is_dropped(hdfs: &Hdfs, watching: &Daemon, at: &str, agents: &mut [Daemon]) {
+    let group = hdfs.groups(KEPT).remove(0);
+    let node = hdfs.spare(KEPT)[0];
+    agents[node as usize].end();
+    let id = BlockId { stripe: StripeId(group.id), index: BlockIndex(0) };
+    {
+        let store = FileStore::open(&hdfs.dir.path().join(format!("agent{node}"))).unwrap();
+        let generation = Generation(group.generation as u32 - 1);
+        let mut block = store.create(id, generation, 1000, 4096, &[]).unwrap();
+        block.write_at(0, &[1; 1000]).unwrap();
+        block.finish(None).unwrap();
+    }
+    agents[node as usize] = agent(hdfs, at, node);
+    wait("the old block to be dropped", || {
+        let dropped = watching.events("dropped");
+        dropped.iter().any(|event| event["why"].as_str().unwrap().contains("of another generation"))
+    });
+}
+
+/// The running DataNode that has an index of all these files.
+fn common(hdfs: &Hdfs, paths: &[&str]) -> Option<u32> {
+    (0..hdfs.nodes).find(|node| paths.iter().all(|path| hdfs.blocks_on(path, *node) > 0))
+}
+
+fn of<'a>(path: &'a str, events: &'a [Value]) -> impl Iterator<Item = &'a Value> {
+    events.iter().filter(move |event| event["path"] == path)
+}
+
+fn files_change_and_the_namenode_fails_over(
+    hdfs: &mut Hdfs,
+    watching: &Daemon,
+    files: &mut Vec<(&str, Vec<u8>)>,
+) {
+    // Four files with five of seven DataNodes each need not have one in common: as many as there are.
+    let node = common(hdfs, &[KEPT, DELETED, RENAMED, APPENDED]);
+    let node = node.or_else(|| common(hdfs, &[DELETED, RENAMED, APPENDED]));
+    let node = node.or_else(|| common(hdfs, &[DELETED, RENAMED])).unwrap();
+    let paths = [KEPT, DELETED, RENAMED, APPENDED, BIG];
+    let deleted = hdfs.groups(DELETED)[0].id as i64;
+    let lost: Vec<&str> = paths.into_iter().filter(|path| hdfs.blocks_on(path, node) > 0).collect();
+    hdfs.kill_datanode(node);
+    wait("the lost blocks to be staged", || {
+        let staged = watching.events("staged");
+        lost.iter().all(|path| of(path, &staged).next().is_some())
+    });
+    assert!(watching.events("counted").is_empty());
+    // While they wait:
+    let more = hdfs.dir.path().join("more");
+    std::fs::write(&more, noise(MIB, 36)).unwrap();
+    hdfs.stock(&["fs", "-rm", "-skipTrash", DELETED]);
+    hdfs.stock(&["fs", "-mv", RENAMED, NEW_NAME]);
+    hdfs.stock(&["fs", "-appendToFile", "-n", more.to_str().unwrap(), APPENDED]);
+    for (path, bytes) in files.iter_mut() {
+        match *path {
+            RENAMED => *path = NEW_NAME,
+            APPENDED => bytes.extend(noise(MIB, 36)),
+            _ => {}
+        }
+    }
+    files.retain(|(path, _)| *path != DELETED);
+    hdfs.kill_namenode(1);
+    hdfs.make_active(2);
+    wait("the blocks to be counted", || {
+        let counted = watching.events("counted");
+        let needed = lost.iter().filter(|path| **path != DELETED);
+        let named = |path: &str| of(path, &counted).chain(of(NEW_NAME, &counted)).next().is_some();
+        needed.into_iter().all(|path| named(path))
+    });
+    let of_deleted = |events: Vec<Value>| events.iter().any(|event| event["group"] == json!(deleted));
+    wait("the block of the deleted file to be dropped", || of_deleted(watching.events("dropped")));
+    assert!(!of_deleted(watching.events("counted")));
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+    hdfs.start_namenode(1);
+    hdfs.start_datanode(node);
+    hdfs.wait_live(hdfs.nodes as usize);
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+}
+
+/// A NameNode that starts knows nothing of a DataNode that is gone: at once, the index is missing. The DataNode beside the
+/// staged block dies while it gets the block.
+fn namenodes_restart_and_a_datanode_dies_with_a_block(hdfs: &mut Hdfs, watching: &Daemon) {
+    let group = hdfs.groups(BIG).remove(0);
+    let (_, node, _) = stored(hdfs, BIG, 0);
+    let before = of(BIG, &watching.events("staged")).count();
+    hdfs.kill_datanode(node);
+    wait("the lost block to be staged", || of(BIG, &watching.events("staged")).count() > before);
+    let staged = watching.events("staged");
+    let beside = of(BIG, &staged).last().unwrap()["datanode"].as_str().unwrap().to_owned();
+    let beside = (0..hdfs.nodes).find(|i| hdfs.transfer(*i) == beside).unwrap();
+    let counted = of(BIG, &watching.events("counted")).count();
+    for i in [1, 2] {
+        hdfs.kill_namenode(i);
+    }
+    hdfs.start_namenode(2);
+    hdfs.make_active(2);
+    let (killed, got) = kill_receiver(hdfs, &group, BlockIndex(0), &[beside]);
+    assert!(got < group.block_bytes(BlockIndex(0)), "it was killed with {got} bytes");
+    wait("the block to be counted elsewhere", || of(BIG, &watching.events("counted")).count() > counted);
+    hdfs.wait_missing(BIG, |missing| missing == 0);
+    hdfs.start_namenode(1);
+    hdfs.start_datanode(node);
+    hdfs.start_datanode(killed);
+    hdfs.wait_live(hdfs.nodes as usize);
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+}
