@@ -29,7 +29,7 @@ pub async fn run(args: Nbd, endpoint: Endpoint, json: bool) -> anyhow::Result<Ex
         (false, false) => VolumeAccess::Write,
     };
     let opened = tokio::select! {
-        opened = client.open_volume(&args.volume, access) => opened.map_err(with_advice)?,
+        opened = client.open_volume(&args.volume, access) => opened?,
         code = interrupted() => return code,
     };
     let served = serve(&args, token, &opened, json).await;
@@ -103,15 +103,6 @@ async fn lost(volume: &Volume) -> ClientError {
         if let Err(lost @ ClientError::Interrupted(_)) = volume.flush().await {
             return lost;
         }
-    }
-}
-
-fn with_advice(error: ClientError) -> anyhow::Error {
-    let busy = matches!(error, ClientError::Placement(_));
-    let error = anyhow::Error::from(error);
-    match busy {
-        true => error.context("the volume has a writer; serve it with --read-only, or with --take if that writer is gone or must stop"),
-        false => error,
     }
 }
 

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, kintsu, skipped, text};
+use crate::cluster::{Cluster, kintsu, skipped, text, wait};
 
 /// A server of a volume; killed when dropped.
 struct Server {
@@ -58,10 +58,44 @@ impl Drop for Server {
     }
 }
 
+/// A volume as a file, by `nbdfuse`; unmounted when dropped.
+struct Fuse {
+    child: Child,
+    mount: PathBuf,
+}
+
+impl Fuse {
+    fn start(file: &Path, uri: &str) -> Self {
+        let mut command = Command::new("nbdfuse");
+        command.arg(file).arg(uri).stdin(Stdio::null()).stderr(Stdio::piped());
+        Self { child: command.spawn().unwrap(), mount: file.parent().unwrap().to_owned() }
+    }
+
+    fn ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// What it says, if it has ended.
+    fn failure(&mut self) -> Option<String> {
+        let mut said = String::new();
+        self.ended().then(|| self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap())?;
+        Some(said.replace('\n', " "))
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        let _ = Command::new("fusermount3").arg("-uz").arg(&self.mount).output();
+        if !self.ended() {
+            let _ = self.child.wait();
+        }
+    }
+}
+
 /// A cluster with a volume `disk`; `None` without the tools.
 fn with_disk() -> Option<(Cluster, PathBuf)> {
-    for tool in ["qemu-io", "nbdcopy"] {
-        if Command::new(tool).arg("--version").output().is_err() {
+    for tool in ["qemu-io", "nbdfuse", "fusermount3", "mke2fs", "e2fsck"] {
+        if Command::new(tool).arg("-V").stdin(Stdio::null()).output().is_err() {
             skipped(&format!("no {tool} to try `kintsu nbd` with"));
             return None;
         }
@@ -139,4 +173,35 @@ fn what_cannot_be_served_is_refused() {
     // What was refused holds no lease.
     let server = Server::start(&cluster, &cluster.dir.path().join("sock"), &[]);
     assert!(server.uri.contains("/disk?socket="), "{}", server.uri);
+}
+
+#[test]
+fn a_file_system_is_made_while_a_node_dies() {
+    let Some((mut cluster, socket)) = with_disk() else { return };
+    let server = Server::start(&cluster, &socket, &[]);
+    let mount = cluster.dir.path().join("mount");
+    std::fs::create_dir(&mount).unwrap();
+    let disk = mount.join("disk");
+    let mut fuse = Fuse::start(&disk, &server.uri);
+    wait("nbdfuse to mount", || fuse.ended() || disk.exists());
+    if let Some(said) = fuse.failure() {
+        return skipped(&format!("nbdfuse cannot mount here ({said})"));
+    }
+    let tool = |name: &str, args: &[&str]| {
+        let out = Command::new(name).args(args).arg(&disk).output().unwrap();
+        assert!(out.status.success(), "{name}: {}{}", text(&out.stdout), text(&out.stderr));
+    };
+    let making = std::thread::scope(|scope| {
+        let making = scope.spawn(|| tool("mke2fs", &["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"]));
+        cluster.kill(2);
+        making.join()
+    });
+    making.unwrap();
+    tool("e2fsck", &["-fn"]);
+    drop(fuse);
+    // What a reader sees from the nodes themselves is the same file system.
+    let image = cluster.dir.path().join("image");
+    let out = cluster.run(&["volume", "read", "disk"]);
+    std::fs::write(&image, out.stdout).unwrap();
+    assert!(Command::new("e2fsck").arg("-fn").arg(&image).output().unwrap().status.success());
 }
