@@ -67,7 +67,8 @@ pub async fn append(shared: &Shared, request: AppendUpdates) -> Result<Appended,
         return Err(other_epoch(update.volume, log.fenced(update.volume), update.epoch.to_string()));
     }
     let mut flights = Vec::new();
-    for lock in shared.flights.of(updates.iter().map(|update| update.block)) {
+    // Only at home: a node that waits for another one's lock while it holds one would wait for ever.
+    for lock in shared.flights.of(updates.iter().filter(|_| !replica).map(|update| update.block)) {
         flights.push(lock.read().await);
     }
     let forwarding = futures::future::try_join_all(
@@ -173,7 +174,7 @@ pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpd
     let kept = replicas.into_iter().chain(std::iter::repeat_with(Vec::new));
     for (block, at) in blocks.into_iter().zip(kept) {
         let mut flights = Vec::new();
-        for lock in shared.flights.of(std::iter::once(block)) {
+        for lock in shared.flights.of(std::iter::once(block).filter(|_| !replica)) {
             flights.push(lock.write().await);
         }
         let Some((upto, ranges)) = log.freeze_anew(block, role(replica)) else {

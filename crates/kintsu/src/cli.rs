@@ -8,6 +8,7 @@ mod compare;
 mod hdfs;
 mod lab;
 mod load;
+mod nbd;
 mod object;
 mod operate;
 mod repair;
@@ -26,6 +27,7 @@ pub use compare::{Check, Compare};
 pub use hdfs::{Hdfs, HdfsAgent, HdfsCommand, HdfsCoordinator};
 pub use lab::{LabCodes, LabCommand, LabDown, LabExec, LabLrc, LabPage, LabReplay, LabRun, LabUp};
 pub use load::Load;
+pub use nbd::Nbd;
 pub use object::{EncodeWhen, Get, Ls, Name, Put, Rm};
 pub use operate::{ConfigCommand, Df, Health, JobsCommand};
 pub use repair::{Explain, RatesCommand, Repair};
@@ -314,6 +316,9 @@ Examples:
   kintsu sim repair --code rs:n=14,k=10 --rate 500Mb/s
   kintsu sim repair --topology docs/examples/lab-racks.toml --code rs:n=9,k=6 --json")]
     Sim(Sim),
+    /// Serve a volume as a disk to programs that speak NBD: QEMU, libnbd's tools, fio, the Linux kernel.
+    #[command(after_help = nbd::EXAMPLES)]
+    Nbd(Nbd),
     /// Beside a stock HDFS 3: show, read, verify and repair its erasure-coded files. Nothing in Hadoop is changed.
     Hdfs(Hdfs),
     /// Demonstrate everything on a real cluster: store, kill nodes, read degraded, recover, compare.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kintsu_agent::AgentConfig;
 use kintsu_client::{Client, ClientError, Jobs, PutOptions};
 use kintsu_cluster::Options;
 use kintsu_coordinator::Config;
@@ -84,6 +85,15 @@ impl Cluster {
     /// Starts a node again on what its directory holds.
     pub async fn start_node(&mut self, id: u32) {
         self.running.start_node(id).await.unwrap();
+        self.until_state(id, NodeState::Alive).await;
+    }
+
+    /// Starts a node again with an empty folder, as if its disk had been replaced.
+    pub async fn replace_node(&mut self, id: u32) {
+        self.kill(id).await;
+        std::fs::remove_dir_all(self.node_dir(id)).unwrap();
+        let config = self.running.agent_config(id);
+        self.running.start_node_with(id, AgentConfig { replace: true, ..config }).await.unwrap();
         self.until_state(id, NodeState::Alive).await;
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kintsu_client::{ClientError, Volume, VolumeAccess};
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
-use kintsu_wire::message::{CreateVolume, Durability, NodeState, RepairTarget, VolumeInfo};
+use kintsu_wire::message::{CreateVolume, Durability, NodeAction, NodeState, RepairTarget, VolumeInfo};
 
 use crate::cluster::{Cluster, RS};
 
@@ -102,6 +102,7 @@ async fn codes_with_groups_and_sub_blocks_are_updated_too() {
     for code in ["azure-lrc:n=10,k=6,r=3", "clay:n=6,k=4,d=5"] {
         let mut cluster = Cluster::start(11, 6).await;
         let mut disk = Disk::create(&cluster, code, Durability::Node).await;
+        disk.write(100, 70_000).await;
         disk.scatter(6).await;
         commit(&cluster).await;
         disk.scatter(6).await;
@@ -155,6 +156,41 @@ async fn nodes_that_die_take_nothing_that_was_acknowledged() {
     disk.check().await;
     let reader = cluster.client().await.open_volume("disk", VolumeAccess::Read).await.unwrap();
     disk.check_as(&reader).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_outlive_drains_wipes_and_lost_folders() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.scatter(10).await;
+    disk.write(0, 3 * BLOCK).await;
+    let first = stripe_name(disk.volume.info(), 0);
+    // Each block of the first stripe has updates that are only logged, while its node is emptied in one way or another.
+    for (block, action) in [(0, Some(NodeAction::Drain)), (1, Some(NodeAction::Wipe)), (2, None)] {
+        disk.write(u64::from(block) * BLOCK + 7, 1000).await;
+        let node = cluster.home(&first, 0, block).await;
+        match action {
+            Some(action) => {
+                let report = cluster.finish(client.command_node(NodeId(node), action).await.unwrap()).await;
+                assert!(report.failed.is_empty(), "{report:?}");
+            }
+            None => cluster.replace_node(node).await,
+        }
+        disk.check().await;
+        disk.write(u64::from(block) * BLOCK + 500, 1000).await;
+        disk.check().await;
+        let repair = client.repair(RepairTarget::All, Method::Conventional, None).await.unwrap();
+        let report = cluster.finish(repair).await;
+        assert!(report.failed.is_empty(), "{report:?}");
+        disk.check().await;
+    }
+    disk.scatter(5).await;
+    commit(&cluster).await;
+    disk.check().await;
+    let node = cluster.home(&first, 0, 1).await;
+    cluster.kill(node).await;
+    disk.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

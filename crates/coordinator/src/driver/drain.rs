@@ -191,7 +191,8 @@ async fn move_block(
         tally.attempt(&programs, &conducted.outcomes);
         match block.ran(&stripe, to, &conducted.outcomes, conducted.fault.as_ref()) {
             Ran::Landed(landing) => {
-                let (carried, _turn) = carry(cluster, id.stripe, &[landing]).await?.unzip();
+                let changed = carry(cluster, id.stripe, &[landing]).await?;
+                let carried = changed.as_ref().map(|changed| changed.relogged.clone());
                 let land = move |meta: &Meta| {
                     let (landings, check) = ([landing], || writing.check());
                     let moved =

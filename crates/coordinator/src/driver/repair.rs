@@ -193,7 +193,8 @@ impl Patient<'_> {
     ) -> Result<Vec<BlockIndex>> {
         let (held, id, told) = (claims.guards.clone(), self.stripe.id, landings.clone());
         let check = move || held.iter().try_for_each(|writing| writing.check());
-        let (carried, _turn) = carry(self.cluster, id, &landings).await?.unzip();
+        let changed = carry(self.cluster, id, &landings).await?;
+        let carried = changed.as_ref().map(|changed| changed.relogged.clone());
         let rehome = move |meta: &Meta| meta.rehome_logged(id, generation, &told, carried.as_ref(), check);
         let moved = self.cluster.meta.off(rehome).await?;
         let landed: Vec<_> = landings.into_iter().filter(|l| moved.contains(&l.index)).collect();

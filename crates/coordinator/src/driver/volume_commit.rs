@@ -68,7 +68,7 @@ pub async fn commit_stripe(
     };
     if away(&logs) || is_due(cluster, volume, &logs, None).await? {
         let changed = relog(cluster, volume, index, &[]).await?;
-        logs = changed.to.clone();
+        logs = changed.relogged.to.clone();
         record(cluster, changed).await?;
     }
     let at_home = |block: &BlockIndex| {

@@ -36,6 +36,9 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct Turns {
     /// One task at a time changes where a stripe is logged, commits it, or moves a data block of it.
     stripes: Mutex<HashMap<StripeId, Arc<tokio::sync::Mutex<()>>>>,
+    /// One task at a time changes logs of a volume: the epoch of one change would end that of another. Taken after the turn on
+    /// the stripe.
+    volumes: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
     /// Epochs that were fenced: by volume, node and start of its agent.
     fenced: Mutex<HashMap<(u64, NodeId, u64), u64>>,
 }
@@ -43,15 +46,29 @@ pub struct Turns {
 impl Turns {
     /// Waits for the turn on a stripe.
     pub async fn of(&self, stripe: StripeId) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut stripes = lock(&self.stripes);
-            if stripes.len() > 4096 {
-                stripes.retain(|_, turn| Arc::strong_count(turn) > 1);
-            }
-            stripes.entry(stripe).or_default().clone()
-        };
-        turn.lock_owned().await
+        turn(&self.stripes, stripe).await
     }
+}
+
+async fn turn<K: Eq + std::hash::Hash>(
+    turns: &Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>,
+    of: K,
+) -> OwnedMutexGuard<()> {
+    let turn = {
+        let mut turns = lock(turns);
+        if turns.len() > 4096 {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
+        turns.entry(of).or_default().clone()
+    };
+    turn.lock_owned().await
+}
+
+/// Logs that were changed on nodes, which is not recorded yet; nobody else changes logs of the volume until this is dropped.
+pub struct Changed {
+    /// What is to be recorded.
+    pub relogged: Relogged,
+    turns: Vec<OwnedMutexGuard<()>>,
 }
 
 /// The stripes of a volume as its users see them. For the writer, they are logged under an epoch of its own, on nodes that
@@ -126,7 +143,7 @@ pub async fn renew(cluster: &Arc<Cluster>, volume: u64, index: u64, failed: Opti
 }
 
 /// Data blocks of a stripe are about to get new homes: if it is one of a volume, the logs of these blocks go there too.
-/// Returns what must be recorded together with the new homes, and the turn, which must be kept until then.
+/// Returns what must be recorded together with the new homes, and kept until then.
 ///
 /// # Errors
 /// As [`map`].
@@ -134,7 +151,7 @@ pub async fn carry(
     cluster: &Arc<Cluster>,
     stripe: StripeId,
     landings: &[Landing],
-) -> Result<Option<(Relogged, OwnedMutexGuard<()>)>> {
+) -> Result<Option<Changed>> {
     let Some((volume, index)) = cluster.meta.off(move |meta| meta.snapshot()?.of_volume(stripe)).await?
     else {
         return Ok(None);
@@ -147,12 +164,14 @@ pub async fn carry(
     if landings.is_empty() {
         return Ok(None);
     }
-    Ok(Some((relog(cluster, volume, index, &landings).await?, turn)))
+    let mut changed = relog(cluster, volume, index, &landings).await?;
+    changed.turns.push(turn);
+    Ok(Some(changed))
 }
 
 /// Records what [`relog`] did.
-pub async fn record(cluster: &Arc<Cluster>, changed: Relogged) -> Result<()> {
-    let Relogged { volume, index, from, to } = changed;
+pub async fn record(cluster: &Arc<Cluster>, changed: Changed) -> Result<()> {
+    let Relogged { volume, index, from, to } = changed.relogged.clone();
     cluster.meta.off(move |meta| meta.set_logs(volume, index, &from, &to)).await
 }
 
@@ -161,12 +180,8 @@ pub async fn record(cluster: &Arc<Cluster>, changed: Relogged) -> Result<()> {
 ///
 /// # Errors
 /// A log is on no node that answers; too few nodes.
-pub async fn relog(
-    cluster: &Arc<Cluster>,
-    volume: u64,
-    index: u64,
-    landings: &[Landing],
-) -> Result<Relogged> {
+pub async fn relog(cluster: &Arc<Cluster>, volume: u64, index: u64, landings: &[Landing]) -> Result<Changed> {
+    let turn = turn(&cluster.turns.volumes, volume).await;
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let row = snapshot.volume_logs(volume, index, 1)?.pop();
@@ -190,7 +205,7 @@ pub async fn relog(
     let logs = change.logs(&from.logs, replicas(&record, &stripe)).await?;
     let folders = change.folders_of(&logs);
     let to = StripeLogs { epoch: change.epoch, logs, folders, ..from.clone() };
-    Ok(Relogged { volume, index, from, to })
+    Ok(Changed { relogged: Relogged { volume, index, from, to }, turns: vec![turn] })
 }
 
 /// Replicas of a write besides its home.

@@ -25,7 +25,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: ResizeVolume) -> Result<Vol
                     "nothing written behind the new end, at least {} bytes",
                     (last + 1) * stripe
                 ),
-                got: format!("{} stripes there; `kintsu volume trim` frees them", behind.len()),
+                got: format!("{} stripes there", behind.len()),
             });
         }
         meta.change_volume(volume.record.id, |record| {

@@ -17,6 +17,7 @@ mod input;
 mod job;
 mod list;
 mod load;
+mod nbd;
 mod node;
 mod object;
 mod quarantine;
@@ -68,6 +69,10 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Hdfs(args) => {
             let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
             hdfs::run(args, endpoint, cli.json).await
+        }
+        Command::Nbd(args) => {
+            let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
+            nbd::run(args, endpoint, cli.json).await
         }
         Command::Sim(args) => sim::run(args, cli.json).await,
         Command::Lab { command } => crate::lab::run(command, cli.json).await,

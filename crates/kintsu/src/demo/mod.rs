@@ -1,9 +1,11 @@
 //! `kintsu demo`: a real file on a real cluster of separate processes, nodes killed, the file read back degraded, and
 //! a node recovered by three methods. Each method starts from the same copy of the whole cluster, so all recover the
-//! same blocks from the same helpers' nodes, and one table compares them.
+//! same blocks from the same helpers' nodes, and one table compares them. Then a volume with a file system on it loses
+//! a node (`volume`).
 
 mod before;
 mod processes;
+mod volume;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -112,7 +114,16 @@ async fn story(args: &Demo, json: bool, processes: &mut Processes) -> anyhow::Re
         }
         client.close().await;
     }
-    print(victim, &rows, json)
+    print(victim, &rows, json)?;
+
+    processes.end().await;
+    drop(before);
+    let endpoint = processes.start(&args.dir, args.nodes, args.racks).await?;
+    let client = Client::connect(&endpoint, Options::default()).await?;
+    processes.wait_alive(&client, args.nodes).await?;
+    let done = volume::scene(&args.dir, &endpoint, &client, processes, json).await;
+    client.close().await;
+    done
 }
 
 /// What one method did.

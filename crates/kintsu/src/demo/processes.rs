@@ -17,6 +17,8 @@ use tokio::process::{Child, Command};
 pub struct Processes {
     coordinator: Option<Child>,
     agents: BTreeMap<u32, Child>,
+    /// Serves a volume.
+    server: Option<Child>,
 }
 
 impl Processes {
@@ -25,13 +27,8 @@ impl Processes {
         let mut coordinator = command(&coordinator_dir(dir), "coordinator")?;
         // The demo starts recovery itself, after the degraded reads.
         coordinator.args(["--listen", "127.0.0.1:0", "--grace", "1h", "--json"]);
-        let mut child = coordinator.stdout(Stdio::piped()).spawn().context("cannot start a coordinator")?;
-        let out = child.stdout.take().context("the coordinator's output")?;
+        let (child, ready) = until_ready(coordinator, "the coordinator").await?;
         self.coordinator = Some(child);
-        let mut first = String::new();
-        BufReader::new(out).read_line(&mut first).await?;
-        let ready: serde_json::Value = serde_json::from_str(&first)
-            .with_context(|| format!("the coordinator did not start: {first:?}"))?;
         let endpoint = ready["listen"].as_str().context("the coordinator's address")?.to_owned();
         for id in 0..nodes {
             let mut agent = command(&node_dir(dir, id), "agent")?;
@@ -40,6 +37,24 @@ impl Processes {
             self.agents.insert(id, agent.spawn().with_context(|| format!("cannot start agent {id}"))?);
         }
         Ok(endpoint)
+    }
+
+    /// Serves a volume on a Unix socket; returns what clients call it.
+    pub async fn serve(&mut self, endpoint: &str, volume: &str, socket: &Path) -> anyhow::Result<String> {
+        let folder = socket.parent().context("a folder for the socket")?;
+        let mut server = Command::new(std::env::current_exe()?);
+        server.args(["--coordinator", endpoint, "nbd", volume, "--json", "--unix"]).arg(socket);
+        apart(&mut server, folder)?;
+        let (child, ready) = until_ready(server, "`kintsu nbd`").await?;
+        self.server = Some(child);
+        Ok(ready["uri"].as_str().context("the volume's URI")?.to_owned())
+    }
+
+    /// Ends what serves a volume.
+    pub async fn end_server(&mut self) {
+        if let Some(server) = self.server.take() {
+            end(server).await;
+        }
     }
 
     /// Kills an agent with SIGKILL.
@@ -90,24 +105,46 @@ impl Processes {
 
     /// Terminates every process, waits, and kills those that do not end.
     pub async fn end(&mut self) {
+        self.end_server().await;
         let agents = std::mem::take(&mut self.agents).into_values();
-        for mut child in agents.chain(self.coordinator.take()) {
-            if let Some(pid) = child.id() {
-                let _ = Command::new("kill").arg(pid.to_string()).status().await;
-            }
-            if tokio::time::timeout(Duration::from_secs(5), child.wait()).await.is_err() {
-                let _ = child.kill().await;
-            }
+        for child in agents.chain(self.coordinator.take()) {
+            end(child).await;
         }
     }
 }
 
+async fn end(mut child: Child) {
+    if let Some(pid) = child.id() {
+        let _ = Command::new("kill").arg(pid.to_string()).status().await;
+    }
+    if tokio::time::timeout(Duration::from_secs(5), child.wait()).await.is_err() {
+        let _ = child.kill().await;
+    }
+}
+
+/// Starts a process, and reads the line by which it says that it is ready.
+async fn until_ready(mut command: Command, what: &str) -> anyhow::Result<(Child, serde_json::Value)> {
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {what}"))?;
+    let out = child.stdout.take().with_context(|| format!("the output of {what}"))?;
+    let mut first = String::new();
+    BufReader::new(out).read_line(&mut first).await?;
+    let ready = serde_json::from_str(&first).with_context(|| format!("{what} did not start: {first:?}"))?;
+    Ok((child, ready))
+}
+
 fn command(dir: &Path, role: &str) -> anyhow::Result<Command> {
     std::fs::create_dir_all(dir)?;
-    let log = std::fs::File::create(dir.join("log.txt"))?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(role).arg("--dir").arg(dir).stdin(Stdio::null()).stderr(log).kill_on_drop(true);
+    command.arg(role).arg("--dir").arg(dir);
+    apart(&mut command, dir)?;
+    Ok(command)
+}
+
+/// Has a process log into `dir`, and end with the demo.
+fn apart(command: &mut Command, dir: &Path) -> anyhow::Result<()> {
+    let log = std::fs::File::create(dir.join("log.txt"))?;
+    command.stdin(Stdio::null()).stderr(log).kill_on_drop(true);
     // Only the demo itself gets Ctrl-C; it then ends its processes in order.
     command.process_group(0);
-    Ok(command)
+    Ok(())
 }

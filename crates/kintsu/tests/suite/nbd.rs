@@ -1,0 +1,142 @@
+//! `kintsu nbd`: a volume as a disk for other programs, while nodes and servers die.
+
+#![allow(clippy::unwrap_used, reason = "a test's scaffolding: what fails is the test's failure")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::cluster::{Cluster, kintsu, skipped, text};
+
+/// A server of a volume; killed when dropped.
+struct Server {
+    child: Child,
+    uri: String,
+}
+
+impl Server {
+    fn start(cluster: &Cluster, socket: &Path, more: &[&str]) -> Self {
+        let mut command = kintsu();
+        command.args(["nbd", "disk", "--json", "--unix"]).arg(socket).args(more);
+        command.env("KINTSU_COORDINATOR", &cluster.endpoint);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("it did not start: {line:?}"));
+        Self { uri: ready["uri"].as_str().unwrap().to_owned(), child }
+    }
+
+    /// SIGTERM, as an operator would.
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// `qemu-io` with these commands; all must succeed.
+    fn io(&self, commands: &[&str]) {
+        let out = self.try_io(commands);
+        let said = text(&out.stdout) + &text(&out.stderr);
+        assert!(out.status.success() && !said.contains("failed"), "{commands:?}: {said}");
+    }
+
+    fn try_io(&self, commands: &[&str]) -> Output {
+        let args = commands.iter().flat_map(|command| ["-c", command]);
+        let writes = commands.iter().any(|command| command.starts_with("write"));
+        let mode: &[&str] = if writes { &[] } else { &["-r"] };
+        Command::new("qemu-io").args(["-f", "raw"]).args(mode).args(args).arg(&self.uri).output().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A cluster with a volume `disk`; `None` without the tools.
+fn with_disk() -> Option<(Cluster, PathBuf)> {
+    for tool in ["qemu-io", "nbdcopy"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            skipped(&format!("no {tool} to try `kintsu nbd` with"));
+            return None;
+        }
+    }
+    let cluster = Cluster::start(6, 3);
+    cluster.json(&[
+        "volume",
+        "create",
+        "disk",
+        "--size",
+        "64MiB",
+        "--code",
+        "rs:n=4,k=2",
+        "--block",
+        "256KiB",
+    ]);
+    let socket = cluster.dir.path().join("disk.sock");
+    Some((cluster, socket))
+}
+
+#[test]
+fn a_disk_outlives_nodes_and_servers() {
+    let Some((mut cluster, socket)) = with_disk() else { return };
+    let server = Server::start(&cluster, &socket, &[]);
+    server.io(&["write -P 0x11 0 4M", "write -P 0x22 1000000 77777", "flush", "read -P 0x22 1000000 77777"]);
+    cluster.kill(1);
+    server.io(&["read -P 0x11 0 1000000", "read -P 0x22 1000000 77777", "write -f -P 0x33 2M 1M"]);
+    server.io(&["read -P 0x33 2M 1M", "write -z 3M 64k", "discard 8M 4M", "read -P 0 8M 4M"]);
+    cluster.start_agent(1);
+    // Killed without a word; the next one takes its place, and nothing that was answered is gone.
+    drop(server);
+    let server = Server::start(&cluster, &socket, &["--take"]);
+    server.io(&[
+        "read -P 0x33 2M 1M",
+        "read -P 0 3M 64k",
+        "read -P 0x11 3211264 900k",
+        "write -P 0x44 60M 4M",
+    ]);
+    // Ended in order: the lease is given back, and the socket is gone.
+    server.end();
+    assert!(!socket.exists());
+    let server = Server::start(&cluster, &socket, &[]);
+    server.io(&["read -P 0x44 60M 4M", "read -P 0x22 1000000 77777"]);
+}
+
+#[test]
+fn there_is_one_writer_and_many_readers() {
+    let Some((cluster, socket)) = with_disk() else { return };
+    let first = Server::start(&cluster, &socket, &[]);
+    first.io(&["write -P 1 0 1M", "flush"]);
+    let reader = Server::start(&cluster, &socket.with_extension("reader"), &["--read-only"]);
+    reader.io(&["read -P 1 0 1M"]);
+    assert!(!reader.try_io(&["write 0 4k"]).status.success());
+    let refused = cluster.refused(&["nbd", "disk", "--unix", socket.with_extension("2").to_str().unwrap()]);
+    assert!(refused.contains("--take"), "{refused}");
+    let second = Server::start(&cluster, &socket.with_extension("2"), &["--take"]);
+    second.io(&["write -P 2 0 1M", "read -P 2 0 1M"]);
+    // The former writer cannot undo that.
+    first.try_io(&["write -P 3 0 1M"]);
+    second.io(&["read -P 2 0 1M"]);
+    reader.io(&["read -P 2 0 1M"]);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    let cluster = Cluster::start(4, 2);
+    cluster.json(&["volume", "create", "disk", "--size", "1MiB", "--code", "rs:n=4,k=2"]);
+    let said = cluster.refused(&["nbd", "other"]);
+    assert!(said.contains("other"), "{said}");
+    let said = cluster.refused(&["nbd", "disk", "--listen", "0.0.0.0:0"]);
+    assert!(said.contains("loopback"), "{said}");
+    let file = cluster.file("precious", 100);
+    let said = cluster.refused(&["nbd", "disk", "--unix", file.to_str().unwrap()]);
+    assert!(said.contains("got a file"), "{said}");
+    // What was refused holds no lease.
+    let server = Server::start(&cluster, &cluster.dir.path().join("sock"), &[]);
+    assert!(server.uri.contains("/disk?socket="), "{}", server.uri);
+}
