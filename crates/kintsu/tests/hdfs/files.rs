@@ -2,11 +2,12 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use serde_json::json;
 
 use crate::blocks::{flip, meta_of, sign_again, stored};
-use crate::daemons::{Hdfs, MIB, kintsu, noise, sha256, text, wait};
+use crate::daemons::{Daemon, Hdfs, MIB, kintsu, noise, sha256, text, wait};
 
 /// Files by name: three groups and a part; less than a row of cells; less than a cell; nothing.
 fn files() -> Vec<(&'static str, Vec<u8>)> {
@@ -109,12 +110,21 @@ fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, files: &[(&str, Vec<u8>)]) {
         .filter_map(|id| Some((id, hdfs.block_file(node, id)?)))
         .collect();
     assert!(lost.iter().any(|(_, file)| *file == lost_file));
+    let watching = Daemon::start(hdfs.kintsu_command(&["watch", "--scan", "1s"]));
+    let begun = Instant::now();
     hdfs.kill_datanode(node);
-    // At once, while the NameNode still counts the DataNode as live.
+    let killed_ms = begun.elapsed().as_millis() as u64;
+    // While the NameNode still counts the DataNode as live.
     assert_eq!(hdfs.get_sha(path), sha256(bytes));
     let early = hdfs.json(0, &["repair"]);
     assert_eq!(early["blocks"], json!([]), "nothing is handed over before HDFS knows: {early}");
 
+    wait("the watch to see it", || !watching.events("gone").is_empty());
+    let seen_ms = watching.events("gone")[0]["at_ms"].as_u64().unwrap();
+    assert!(seen_ms < killed_ms + 10_000, "killed at {killed_ms} ms, seen at {seen_ms} ms");
+    wait("the watch to say what is lost", || {
+        watching.events("at-risk").iter().any(|risk| risk["blocks"] != json!(0))
+    });
     wait("the silent DataNode to be noticed", || {
         let out = hdfs.kintsu(&["status", "--json"]);
         let found: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -133,6 +143,10 @@ fn a_dead_datanode_is_repaired(hdfs: &mut Hdfs, files: &[(&str, Vec<u8>)]) {
         blocks.iter().all(|block| block["proved"] == json!(true) && !block["handed_over"]["To"].is_null())
     );
     hdfs.json(0, &["status"]);
+    wait("the watch to see everything mended", || !watching.events("whole").is_empty());
+    assert_eq!(watching.events("whole")[0]["blocks"], json!(blocks.len()));
+    let mended = watching.events("mended");
+    assert!(mended.iter().all(|block| hdfs.transfer(node) != block["datanode"].as_str().unwrap()));
     assert_eq!(hdfs.json(0, &["verify"])["bad"], json!([]));
     assert!(hdfs.stock(&["fsck", "/ec"]).contains("is HEALTHY"));
     for (id, old) in &lost {
