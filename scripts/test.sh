@@ -21,7 +21,7 @@ summary() {
             [ "$status" != 0 ] || status=1
         fi
     fi
-    printf '\nnot run by this command:\n  hazards beside a real HDFS, and its other release: make test-hdfs\n'
+    printf '\nnot run by this command:\n  tests beside a real HDFS: make test-hdfs\n'
     rm -f "$said"
     exit "$status"
 }

@@ -101,8 +101,22 @@ impl Map {
         self.asking[index as usize % self.asking.len()].lock().await
     }
 
-    /// A stripe, if it exists.
+    /// A stripe, if it exists. As long as a node with a log of it does not answer, it is asked for again, until the
+    /// client's patience ends.
     pub async fn stripe(&self, index: u64) -> Result<Option<Arc<Mapped>>, ClientError> {
+        let end = Instant::now() + self.client.patience();
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match self.first_asked(index).await {
+                Err(ClientError::Placement(_) | ClientError::Io(_)) if Instant::now() < end => {}
+                asked => return asked,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    async fn first_asked(&self, index: u64) -> Result<Option<Arc<Mapped>>, ClientError> {
         if let Some(known) = self.known(index) {
             return Ok(known);
         }
