@@ -57,10 +57,11 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
     let _turn = cluster.doubts.acquire().await.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
     // A block that has moved or is gone by now is not lost.
     let at_home = move |meta: &Meta| {
-        let stripe = meta.snapshot()?.stripe(id.stripe)?;
-        Ok(stripe.filter(|stripe| stripe.at_home(id.index, node).is_some()))
+        let snapshot = meta.snapshot()?;
+        let stripe = snapshot.stripe(id.stripe)?.filter(|stripe| stripe.at_home(id.index, node).is_some());
+        stripe.map(|stripe| Ok((stripe, snapshot.fence(node)?))).transpose()
     };
-    let Some(stripe) = cluster.meta.off(at_home).await? else { return Ok(false) };
+    let Some((stripe, fence)) = cluster.meta.off(at_home).await? else { return Ok(false) };
     let shown =
         match verify(cluster, node, BlockRef { id, generation: stripe.generation_of(id.index) }).await? {
             Err(fault) => doubt::unread(suspect, fault),
@@ -73,7 +74,7 @@ pub async fn doubt(cluster: &Arc<Cluster>, suspect: LostBlock) -> Result<bool> {
         Shown::Lost(lost, detail) => flag(cluster, lost, &detail).await,
         Shown::Sound => {
             tracing::info!("{id} on {node} was reported ({:?}), but is sound", suspect.why);
-            cluster.meta.off(move |meta| meta.mark_found(&[(id, node)], Proof::Read)).await?;
+            cluster.meta.off(move |meta| meta.mark_found(&[(id, node)], Proof::Read, Some(fence))).await?;
             Ok(false)
         }
         Shown::Elsewhere => Ok(false),

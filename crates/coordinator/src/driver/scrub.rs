@@ -18,6 +18,7 @@ use crate::engine::census::{self, Proof, Read};
 use crate::engine::scrub::{Scrub, Scrubbed};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::Meta;
+use crate::meta::record::Fence;
 
 /// Rows of a page.
 const PAGE: usize = 8192;
@@ -65,7 +66,8 @@ async fn scrub_node(
     checked: &Checked,
     job: &Job,
 ) -> Result<()> {
-    scrub.begin(cluster.meta.off(move |meta| placed(meta, node)).await?);
+    let (fence, placed) = cluster.meta.off(move |meta| placed(meta, node)).await?;
+    scrub.begin(placed);
     let unavailable = |s: tonic::Status| CoordinatorError::Unavailable { node, reason: s.message().into() };
     let mut events = cluster.agent(node)?.scrub(Nothing {}).await.map_err(unavailable)?.into_inner();
     loop {
@@ -83,32 +85,38 @@ async fn scrub_node(
             all.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
         };
         if let Some(batch) = scrub.verified(event) {
-            scrub.compared(compare(cluster, node, batch).await?);
+            scrub.compared(compare(cluster, (node, fence), batch).await?);
             job.progress(sum.0, sum.1, &format!("verifying {node}"));
         }
     }
     let rest = scrub.rest();
-    scrub.compared(compare(cluster, node, rest).await?);
+    scrub.compared(compare(cluster, (node, fence), rest).await?);
     if !job.is_cancelled() {
         scrub.complete();
     }
     Ok(())
 }
 
-fn placed(meta: &Meta, node: NodeId) -> Result<Vec<BlockId>> {
+/// The fence of a node, and its blocks.
+fn placed(meta: &Meta, node: NodeId) -> Result<(Fence, Vec<BlockId>)> {
     let snapshot = meta.snapshot()?;
+    let fence = snapshot.fence(node)?;
     let mut out: Vec<BlockId> = Vec::new();
     loop {
         let page = snapshot.placed(node, out.last().map(|b| b.stripe), PAGE)?;
         if page.is_empty() {
-            return Ok(out);
+            return Ok((fence, out));
         }
         out.extend(page);
     }
 }
 
-/// Compares blocks that were read whole with the metadata; sound ones lose their flags.
-async fn compare(cluster: &Arc<Cluster>, node: NodeId, mut held: Vec<HeldBlock>) -> Result<Vec<Read>> {
+/// Compares blocks that were read whole, after their node had this fence, with the metadata; sound ones lose their flags.
+async fn compare(
+    cluster: &Arc<Cluster>,
+    (node, fence): (NodeId, Fence),
+    mut held: Vec<HeldBlock>,
+) -> Result<Vec<Read>> {
     promote_decided(cluster, node, &mut held).await?;
     let worker = cluster.clone();
     let look = move |meta: &Meta| {
@@ -123,7 +131,7 @@ async fn compare(cluster: &Arc<Cluster>, node: NodeId, mut held: Vec<HeldBlock>)
             }
             read.push(is);
         }
-        Ok((read, meta.mark_found(&found, Proof::Read)?))
+        Ok((read, meta.mark_found(&found, Proof::Read, Some(fence))?))
     };
     let (read, cleared) = cluster.meta.off(look).await?;
     if !cleared.is_empty() {

@@ -9,6 +9,7 @@ use redb::{ReadableTable, ReadableTableMetadata};
 
 use super::change::{Landing, LostBlock, Parity};
 use super::objects::count_plain;
+use super::record::Fence;
 use super::volumes::{Relogged, land};
 use super::write::Tables;
 use super::{Meta, Snapshot, record, tables};
@@ -21,25 +22,32 @@ impl Meta {
     /// # Errors
     /// The disk fails.
     pub fn mark_lost(&self, blocks: &[LostBlock]) -> Result<Vec<BlockId>> {
-        self.flag_all(blocks.iter().map(|b| (b.id, b.node, Some(byte_of(b.why)))), Proof::Read)
+        self.flag_all(blocks.iter().map(|b| (b.id, b.node, Some(byte_of(b.why)))), Proof::Read, None)
     }
 
     /// Removes the lost flag from blocks that are sound at their homes, if `proof` clears the reason of the flag;
-    /// returns these blocks.
+    /// returns these blocks. `since`: the node's fence before it was asked. If that has changed, the node may have
+    /// been wiped after it had read the block, and the proof is worth nothing.
     ///
     /// # Errors
     /// The disk fails.
-    pub fn mark_found(&self, blocks: &[(BlockId, NodeId)], proof: Proof) -> Result<Vec<BlockId>> {
+    pub fn mark_found(
+        &self,
+        blocks: &[(BlockId, NodeId)],
+        proof: Proof,
+        since: Option<Fence>,
+    ) -> Result<Vec<BlockId>> {
         if is_back(FixedFault::ReportsBelieved) {
             return Ok(Vec::new());
         }
-        self.flag_all(blocks.iter().map(|&(id, node)| (id, node, None)), proof)
+        self.flag_all(blocks.iter().map(|&(id, node)| (id, node, None)), proof, since)
     }
 
     fn flag_all(
         &self,
         blocks: impl Iterator<Item = (BlockId, NodeId, Option<u8>)>,
         proof: Proof,
+        since: Option<Fence>,
     ) -> Result<Vec<BlockId>> {
         let blocks: Vec<_> = blocks.collect();
         if blocks.is_empty() {
@@ -48,6 +56,11 @@ impl Meta {
         self.write(|t| {
             let mut changed = Vec::new();
             for (id, node, why) in blocks {
+                if let Some(since) = since
+                    && t.node(node)?.is_none_or(|record| record.wiping || record.fence() != since)
+                {
+                    continue;
+                }
                 let Some(mut stripe) = t.stripe(id.stripe)? else { continue };
                 let Some(block) = stripe.blocks.get_mut(usize::from(id.index.0)) else { continue };
                 let Some(block) = block.as_mut().filter(|b| b.node == node && b.digest.is_some()) else {

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::NodeId;
 
-use super::Meta;
-use super::record::{Fence, NodeRecord, PendingPut};
+use super::record::{self, Fence, NodeRecord, PendingPut};
 use super::write::Tables;
+use super::{Meta, Snapshot, tables};
 use crate::error::Result;
 
 impl Meta {
@@ -21,6 +21,18 @@ impl Meta {
     /// The disk fails.
     pub fn bump_epoch(&self, node: NodeId) -> Result<bool> {
         self.change_node(node, |record| record.epoch += 1)
+    }
+}
+
+impl Snapshot {
+    /// The fence of a node; [`Fence::UNKNOWN`] if the node is unknown.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn fence(&self, node: NodeId) -> Result<Fence> {
+        let table = self.txn.open_table(tables::NODES)?;
+        let record = table.get(node.0)?.map(|row| record::unpack::<NodeRecord>("node", row.value()));
+        Ok(record.transpose()?.map_or(Fence::UNKNOWN, |record| record.fence()))
     }
 }
 
@@ -56,4 +68,44 @@ pub(super) fn doubtful(
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use kintsu_dag::{BlockId, BlockIndex, RackId};
+    use kintsu_wire::FolderId;
+    use kintsu_wire::message::FaultKind;
+
+    use super::*;
+    use crate::engine::census::Proof;
+    use crate::engine::identity::Applicant;
+    use crate::engine::wipe;
+    use crate::meta::change::LostBlock;
+    use crate::meta::tests::{open, store};
+
+    #[test]
+    fn what_a_node_read_before_a_wipe_proves_nothing_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = open(dir.path());
+        let node = NodeId(1);
+        let any = "127.0.0.1:1".parse().unwrap();
+        let (record, folder) = (NodeRecord::new(RackId(0), any, any, String::new(), 1), FolderId([3; 16]));
+        meta.enroll(Applicant { node: Some(node), folder, replace: false, moved: false, record }).unwrap();
+        let id = BlockId { stripe: store(&meta, "a", 16, 0).stripes[0].id, index: BlockIndex(1) };
+        let lose = || meta.mark_lost(&[LostBlock { id, node, why: FaultKind::Missing }]).unwrap();
+        let fence = || meta.snapshot().unwrap().fence(node).unwrap();
+        let found = |since| meta.mark_found(&[(id, node)], Proof::Read, Some(since)).unwrap();
+
+        let before = fence();
+        lose();
+        assert_eq!(found(before), [id], "no wipe: the block is sound");
+        lose();
+        assert!(meta.change_node(node, wipe::ordered).unwrap());
+        assert_eq!(found(before), [], "a wipe was ordered");
+        assert_eq!(found(fence()), [], "and is not over yet");
+        meta.wipe(node).unwrap();
+        assert_eq!(found(before), [], "the block may be gone");
+        assert_eq!(found(fence()), [id], "it was read after the wipe");
+        assert_eq!(meta.snapshot().unwrap().fence(NodeId(7)).unwrap(), Fence::UNKNOWN);
+    }
 }

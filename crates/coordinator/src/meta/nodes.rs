@@ -49,7 +49,7 @@ impl Meta {
         keep: &HashSet<BlockId>,
     ) -> Result<(Vec<BlockId>, Vec<BlockRef>)> {
         let lost = self.mark_lost(&comparison.lost)?;
-        self.mark_found(&comparison.found, Proof::Header)?;
+        self.mark_found(&comparison.found, Proof::Header, None)?;
         for stray in &comparison.strays {
             let id = stray.file.id;
             let landing = Landing { index: id.index, from: stray.home, to: node, digest: stray.digest };
