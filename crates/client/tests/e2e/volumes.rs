@@ -330,14 +330,10 @@ async fn a_node_may_die_at_any_moment_of_writes_and_commits() {
     let scrub = cluster.client().await.scrub(None).await.unwrap();
     let report = cluster.finish(scrub).await;
     assert!(report.bad.is_empty() && report.failed.is_empty(), "{report:?}");
-    // Parity is right.
-    for pair in [[0, 1], [2, 5]] {
-        for node in pair {
-            cluster.kill(node).await;
-        }
+    // Parity is right: each node is done without. Two at once could be all that log a block.
+    for node in 0..7 {
+        cluster.kill(node).await;
         disk.check().await;
-        for node in pair {
-            cluster.start_node(node).await;
-        }
+        cluster.start_node(node).await;
     }
 }
