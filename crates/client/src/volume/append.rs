@@ -6,12 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use kintsu_dag::BlockIndex;
 use kintsu_wire::message::{AppendUpdates, CommitVolume, LoggedUpdate, StripeOfVolume};
-use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::Shared;
 use super::lease::Writer;
-use super::map::Mapped;
+use super::map::{Mapped, Patience};
 use crate::{ClientError, PutOptions};
 
 /// The most bytes that one record of a log carries.
@@ -144,8 +143,7 @@ async fn log(
     mut mapped: Arc<Mapped>,
     piece: &Piece,
 ) -> Result<(), ClientError> {
-    let end = Instant::now() + shared.client.patience();
-    let mut pause = Duration::from_millis(5);
+    let mut patience = Patience::of(&shared.client);
     let mut emptied = false;
     loop {
         writer.check().await?;
@@ -166,7 +164,7 @@ async fn log(
                 empty(shared).await?;
             }
             Code::ResourceExhausted => return Err(ClientError::Full(kintsu_wire::words(&status))),
-            _ if Instant::now() >= end => return Err(ClientError::Io(kintsu_wire::words(&status))),
+            _ if patience.is_over() => return Err(ClientError::Io(kintsu_wire::words(&status))),
             _ => tracing::debug!("volume {}: {}", shared.info.name, kintsu_wire::words(&status)),
         }
         mapped = loop {
@@ -176,11 +174,7 @@ async fn log(
                     writer.lose(lost.clone());
                     return Err(lost);
                 }
-                // Nodes that are missed may come back.
-                Err(ClientError::Placement(_) | ClientError::Io(_)) if Instant::now() < end => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(500));
-                }
+                Err(error) if patience.bears(&error) => patience.wait().await,
                 Err(error) => return Err(error),
             }
         };

@@ -16,6 +16,33 @@ use crate::{Client, ClientError};
 /// A node that did not answer is not asked to read for this long, if others can.
 const AVOID: Duration = Duration::from_secs(5);
 
+/// How long to ask again, with growing pauses.
+pub(super) struct Patience {
+    end: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    /// As patient as this client is.
+    pub fn of(client: &Client) -> Self {
+        Self { end: Instant::now() + client.patience(), pause: Duration::from_millis(5) }
+    }
+
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.end
+    }
+
+    /// Whether to ask for a map again after this error: nodes that are missed may come back.
+    pub fn bears(&self, error: &ClientError) -> bool {
+        matches!(error, ClientError::Placement(_) | ClientError::Io(_)) && !self.is_over()
+    }
+
+    pub async fn wait(&mut self) {
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_millis(500));
+    }
+}
+
 /// What was asked for.
 pub(super) struct Map {
     client: Client,
@@ -104,15 +131,12 @@ impl Map {
     /// A stripe, if it exists. As long as a node with a log of it does not answer, it is asked for again, until the
     /// client's patience ends.
     pub async fn stripe(&self, index: u64) -> Result<Option<Arc<Mapped>>, ClientError> {
-        let end = Instant::now() + self.client.patience();
-        let mut pause = Duration::from_millis(5);
+        let mut patience = Patience::of(&self.client);
         loop {
             match self.first_asked(index).await {
-                Err(ClientError::Placement(_) | ClientError::Io(_)) if Instant::now() < end => {}
+                Err(error) if patience.bears(&error) => patience.wait().await,
                 asked => return asked,
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(500));
         }
     }
 

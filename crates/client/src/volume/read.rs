@@ -6,11 +6,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_wire::message::{ReadUpdates, UpdatedBytes, UpdatesOf};
-use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::Shared;
-use super::map::Mapped;
+use super::map::{Mapped, Patience};
 use crate::ClientError;
 
 /// How long a node may take to read a part of a block.
@@ -48,8 +47,7 @@ pub(super) async fn read(shared: &Arc<Shared>, offset: u64, len: u64) -> Result<
 }
 
 async fn of_block(shared: &Arc<Shared>, part: Part) -> Result<Bytes, ClientError> {
-    let end = Instant::now() + shared.client.patience();
-    let mut pause = Duration::from_millis(5);
+    let mut patience = Patience::of(&shared.client);
     let Some(mut mapped) = shared.map.stripe(part.index).await? else {
         return Ok(Bytes::from(vec![0; part.len as usize]));
     };
@@ -60,16 +58,15 @@ async fn of_block(shared: &Arc<Shared>, part: Part) -> Result<Bytes, ClientError
             Ok(bytes) => return Ok(bytes),
             Err(error) => error,
         };
-        if Instant::now() >= end {
+        if patience.is_over() {
             return Err(error);
         }
         tracing::debug!("volume {}: {error}", shared.info.name);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(500));
+        patience.wait().await;
         match shared.map.renew(part.index, &mapped, None).await {
             Ok(Some(now)) => mapped = now,
             Ok(None) => return Ok(Bytes::from(vec![0; part.len as usize])),
-            Err(ClientError::Placement(_) | ClientError::Io(_)) if Instant::now() < end => {}
+            Err(error) if patience.bears(&error) => {}
             Err(error) => return Err(error),
         }
     }
