@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::census;
 use crate::history::History;
 use crate::stage::Stage;
+use crate::volumes;
 use crate::writer::{check_read, finish};
 
 /// How long each of these may take.
@@ -37,6 +38,10 @@ pub async fn hold(stage: &Stage, history: &History) {
             until("no block has vanished", || vanished(stage, client)).await?;
         }
         until("all is repaired", || repaired(stage, client)).await?;
+        if let Some(shape) = history.shape {
+            volumes::hold(stage, client, shape, history.seed).await?;
+            until("all is repaired again", || repaired(stage, client)).await?;
+        }
         let names = stage.model().names();
         for name in &names {
             if !check_read(stage, client, name, None).await {
@@ -46,6 +51,9 @@ pub async fn hold(stage: &Stage, history: &History) {
         for name in &names {
             until("all is removed", || removed(client, name)).await?;
         }
+        for number in stage.volumes.numbers() {
+            until("all volumes are removed", || volumes::removed(stage, client, history, number)).await?;
+        }
         until("all blocks are deleted", || deleted(stage, client, history)).await
     };
     if let Err(why) = outcome.await {
@@ -54,7 +62,7 @@ pub async fn hold(stage: &Stage, history: &History) {
 }
 
 /// Waits until `look` finds nothing wrong; otherwise returns what it found last.
-async fn until<F: Future<Output = Result<(), String>>>(
+pub async fn until<F: Future<Output = Result<(), String>>>(
     what: &str,
     look: impl Fn() -> F,
 ) -> Result<(), String> {

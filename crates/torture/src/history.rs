@@ -6,6 +6,7 @@ use std::fmt;
 
 use crate::dice::Dice;
 use crate::kinds;
+use crate::volumes::{self, Act, Shape};
 
 /// Names that each writer has.
 pub const NAMES: u64 = 3;
@@ -55,6 +56,8 @@ pub enum Op {
     Drain { node: u32, patience_ms: u64 },
     /// Deletes the blocks of a node; the client waits for the end for at most this time.
     Wipe { node: u32, patience_ms: u64 },
+    /// Uses a volume.
+    Volume { number: u64, act: Act },
     /// Does nothing.
     Pause { ms: u64 },
 }
@@ -107,6 +110,8 @@ pub struct History {
     pub writers: Vec<Vec<Op>>,
     /// The faults, each with its time in milliseconds.
     pub faults: Vec<(u64, Fault)>,
+    /// What its volumes are like, if it has any.
+    pub shape: Option<Shape>,
 }
 
 impl Fault {
@@ -133,8 +138,11 @@ impl History {
         let mut faults: Vec<_> =
             (0..count).map(|_| (dice.below(FAULTS_MS), fault(&mut dice, nodes, victims))).collect();
         faults.retain(|(_, fault)| destructive || !fault.destroys());
-        let mut history = Self { seed, nodes, writers, faults };
+        let mut history = Self { seed, nodes, writers, faults, shape: None };
         kinds::make(&mut history, &mut dice, victims, destructive);
+        if seed >= volumes::FIRST_SEED {
+            volumes::add(&mut history, &mut dice, victims, destructive);
+        }
         history.faults.sort_by_key(|(at, _)| *at);
         history
     }
@@ -256,6 +264,7 @@ fn fault(dice: &mut Dice, nodes: u32, victims: [u32; 2]) -> Fault {
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}: {} nodes", self.seed, self.nodes)?;
+        self.shape.iter().try_for_each(|shape| writeln!(f, "  volumes: {shape:?}"))?;
         for (writer, ops) in self.writers.iter().enumerate() {
             writeln!(f, "  client {writer}:")?;
             ops.iter().try_for_each(|op| writeln!(f, "    {op:?}"))?;

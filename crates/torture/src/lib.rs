@@ -1,6 +1,8 @@
 //! A test of the whole cluster under faults: the real coordinator, agents and clients run in one thread, on a
 //! simulated network, simulated disks and a simulated clock, everything from one seed.
 //!
+//! Seeds from [`FIRST_SEED`] on have volumes too (`volumes/`).
+//!
 //! A seed makes a [`History`]: what clients do, and what goes wrong meanwhile (`history.rs`). It is played
 //! ([`play()`]) in a process of its own, on a stage of hosts (`stage.rs`). A model knows which versions every
 //! name may stand for (`model.rs`). At the end all faults end, and the cluster must keep its promises
@@ -23,9 +25,11 @@ mod play;
 mod shrink;
 mod stage;
 mod trace;
+mod volumes;
 mod writer;
 
 pub use child::{Options, child, play};
 pub use history::{Fault, History, Op};
 pub use play::Outcome;
 pub use shrink::shrink;
+pub use volumes::{Act, FIRST_SEED, Shape};

@@ -123,8 +123,10 @@ async fn clients(stage: Arc<Stage>, history: History) -> turmoil::Result {
     while finale::alive(&client, history.nodes).await.is_err() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let writer =
-        |(number, ops)| tokio::spawn(Writer { stage: stage.clone(), number, seed: history.seed }.run(ops));
+    let writer = |(number, ops)| {
+        let (seed, shape) = (history.seed, history.shape);
+        tokio::spawn(Writer { stage: stage.clone(), number, seed, shape }.run(ops))
+    };
     let writers: Vec<_> = (0..).zip(history.writers.clone()).map(writer).collect();
     for writer in writers {
         writer.await?;

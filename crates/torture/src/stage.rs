@@ -20,6 +20,7 @@ use crate::history::{History, Host};
 use crate::medium::Slot;
 use crate::model::Model;
 use crate::trace::Trace;
+use crate::volumes::Volumes;
 
 /// The folder of a node's blocks on its disk.
 pub const STORE: &str = "/store";
@@ -51,6 +52,8 @@ pub struct Stage {
     pub machines: Vec<Arc<Machine>>,
     pub trusted: TrustedNetwork,
     model: Mutex<Model>,
+    /// The models of volumes.
+    pub volumes: Volumes,
     failed: Mutex<Option<String>>,
     /// The clients have ended: now all faults are to end.
     pub done: AtomicBool,
@@ -75,6 +78,7 @@ impl Stage {
             machines: hosts.map(machine).collect(),
             trusted: "192.168.0.0/16".parse()?,
             model: Mutex::default(),
+            volumes: Volumes::default(),
             failed: Mutex::default(),
             done: AtomicBool::new(false),
             healed: AtomicBool::new(false),

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use crate::history::Op;
 use crate::model::{Reading, State, Version};
 use crate::stage::Stage;
+use crate::volumes::{Hand, Shape, User};
 
 /// The code of all objects.
 pub const CODE: &str = "rs:n=5,k=3";
@@ -25,6 +26,8 @@ pub struct Writer {
     pub stage: Arc<Stage>,
     pub number: u64,
     pub seed: u64,
+    /// What volumes are like.
+    pub shape: Option<Shape>,
 }
 
 /// The name of an object of a writer.
@@ -39,8 +42,9 @@ impl Writer {
             Ok(client) => client,
             Err(error) => return self.stage.fail(format!("no client: {error}")),
         };
+        let mut hand = Hand::default();
         for (step, op) in ops.into_iter().enumerate() {
-            if timeout(PATIENCE, self.step(&client, step as u64, op)).await.is_err() {
+            if timeout(PATIENCE, self.step(&client, &mut hand, step as u64, op)).await.is_err() {
                 self.stage.fail(format!("no end: {op:?} of client {} within {PATIENCE:?}", self.number));
             }
         }
@@ -50,7 +54,7 @@ impl Writer {
         self.stage.trace.say(format!("client {}: {what}", self.number));
     }
 
-    async fn step(&self, client: &Client, step: u64, op: Op) {
+    async fn step(&self, client: &Client, hand: &mut Hand, step: u64, op: Op) {
         match op {
             Op::Put { name: number, len, offline } => {
                 let seed = self.seed ^ (self.number << 56) ^ (step << 40);
@@ -112,6 +116,12 @@ impl Writer {
             }
             Op::Wipe { node, patience_ms } => {
                 self.command(client, node, NodeAction::Wipe, patience_ms).await;
+            }
+            Op::Volume { number, act } => {
+                let Some(shape) = self.shape else { return };
+                let seed = self.seed ^ (self.number << 56) ^ (step << 40);
+                let (stage, number_of_user) = (&*self.stage, self.number);
+                User { stage, client, shape, number: number_of_user, seed }.act(hand, number, act).await;
             }
             Op::Pause { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
         }

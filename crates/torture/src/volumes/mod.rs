@@ -1,0 +1,174 @@
+//! Volumes in histories: what clients do with them (here), the model of a disk that judges what they read (`disk.rs`,
+//! `sector.rs`), the clients (`user.rs`), and what must hold at the end (`end.rs`).
+//!
+//! Seeds from [`FIRST_SEED`] on have volumes. Clients of a history share them: the first one makes, resizes and removes
+//! them, all of them write (the others by taking the volume over, or when nobody writes) and read.
+
+mod disk;
+mod end;
+mod sector;
+mod user;
+
+use std::collections::BTreeSet;
+
+use kintsu_wire::message::Durability;
+
+use crate::dice::Dice;
+use crate::history::{Fault, History, Host, Op};
+
+pub use end::{hold, removed};
+pub use user::{Hand, User, Volumes};
+
+/// Histories of these seeds have volumes.
+pub const FIRST_SEED: u64 = 1_000_000;
+
+/// Most volumes of a history.
+const MOST: u64 = 2;
+
+/// What all volumes of a history are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Their code.
+    pub code: &'static str,
+    /// How many lost blocks of a stripe it bears.
+    pub bears: usize,
+    /// What acknowledged writes survive.
+    pub durability: Durability,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Bytes of a volume when it is made.
+    pub size: u64,
+    /// The client that makes and removes them.
+    pub first_user: u64,
+}
+
+/// What a client does with a volume. Ranges are cut at the volume's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Act {
+    /// Writes, as the volume's writer. If it is not that yet it becomes it; if `take`, even if there is another one.
+    Write { offset: u64, len: u64, take: bool },
+    /// The same range several times at once; nobody knows which one is the last.
+    Burst { offset: u64, len: u64, count: u64 },
+    /// Zeros, as the volume's writer.
+    Zeroes { offset: u64, len: u64, trim: bool },
+    /// Reads, by the volume that the client has open.
+    Read { offset: u64, len: u64 },
+    /// Opens the volume to read, and reads.
+    ReadAnew { offset: u64, len: u64 },
+    /// Asks whether it is still the writer.
+    Flush,
+    /// Brings what is logged into blocks and parities.
+    Commit { scheme: &'static str },
+    /// Gives the lease back.
+    Close,
+    /// Changes the size by this many stripes.
+    Resize { more: i64 },
+    /// Removes the volume; the next step of the first client makes it again.
+    Remove,
+}
+
+/// Adds volumes to a history.
+pub fn add(history: &mut History, dice: &mut Dice, victims: [u32; 2], destructive: bool) {
+    // A code whose tolerance is shared by what is destroyed and by parities that commits give up because nodes are away.
+    let (code, k, bears) = if dice.percent(60) { ("rs:n=5,k=3", 3, 2) } else { ("rs:n=5,k=2", 2, 3) };
+    let durability = [Durability::Rack, Durability::Node, Durability::Parity][dice.below(3) as usize];
+    let block_bytes = if dice.percent(70) { 4096 } else { 8192 };
+    let stripes = dice.within(1, 5);
+    let size = stripes * k * block_bytes - if dice.percent(50) { 0 } else { 512 * dice.below(k * 8) };
+    // Volumes are only in metadata: older ones would lack them.
+    let older = |fault: &Fault| match fault {
+        Fault::CopyMetadata | Fault::OlderMetadata { .. } => true,
+        Fault::WrongFolder { host, .. } => *host == Host::Coordinator,
+        _ => false,
+    };
+    history.faults.retain(|(_, fault)| !older(fault));
+    if destructive {
+        spare(history, dice, victims, bears, durability);
+    }
+    // Objects are tortured by other seeds.
+    history.writers.truncate(if dice.percent(50) { 1 } else { 4 });
+    let first_user = history.writers.len() as u64;
+    history.shape = Some(Shape { code, bears, durability, block_bytes, size, first_user });
+    let volumes = dice.within(1, MOST);
+    for client in 0..dice.within(1, 3) {
+        let count = dice.within(8, 24);
+        let ops = (0..count).map(|_| op(dice, volumes, size, client == 0)).collect();
+        history.writers.push(ops);
+    }
+}
+
+/// Leaves no more faults than a stripe bears: what a node loses for good, and parities of nodes that count as dead.
+fn spare(history: &mut History, dice: &mut Dice, victims: [u32; 2], bears: usize, durability: Durability) {
+    // Other volumes log on two nodes.
+    let two = durability == Durability::Parity && bears > 2 && dice.percent(50);
+    let lost: BTreeSet<u32> = victims.into_iter().take(if two { 2 } else { 1 }).collect();
+    let mut dead = lost.clone();
+    while dead.len() < bears {
+        dead.insert(dice.below(u64::from(history.nodes)) as u32);
+    }
+    let kept = |(_, fault): &(u64, Fault)| {
+        let hosts = match fault {
+            Fault::Rot { node, .. } | Fault::Unreadable { node, .. } | Fault::LoseDisk { node, .. } => {
+                return lost.contains(node);
+            }
+            Fault::LoseName { node, .. } => return dead.contains(node),
+            Fault::Kill { host, .. }
+            | Fault::Power { host, .. }
+            | Fault::WrongFolder { host, .. }
+            | Fault::DiskError { host, .. } => [*host, Host::Coordinator],
+            // Two nodes that do not reach each other are not dead.
+            Fault::Partition { a, b, .. } | Fault::Hold { a, b, .. } | Fault::Slow { a, b, .. }
+                if [*a, *b].contains(&Host::Coordinator) =>
+            {
+                [*a, *b]
+            }
+            _ => return true,
+        };
+        hosts.iter().all(|host| !matches!(host, Host::Node(node) if !dead.contains(node)))
+    };
+    history.faults.retain(kept);
+    for op in history.writers.iter_mut().flatten() {
+        if let Op::Wipe { node, .. } = op
+            && !lost.contains(node)
+        {
+            *node = victims[0];
+        }
+    }
+}
+
+fn op(dice: &mut Dice, volumes: u64, size: u64, first: bool) -> Op {
+    if dice.percent(12) {
+        return Op::Pause { ms: dice.within(50, 1200) };
+    }
+    if dice.percent(4) {
+        return Op::Repair;
+    }
+    let number = if dice.percent(75) { 0 } else { dice.below(volumes) };
+    let (offset, len) = range(dice, size);
+    let act = match dice.below(100) {
+        0..34 => Act::Write { offset, len, take: dice.percent(if first { 50 } else { 15 }) },
+        34..40 => Act::Burst { offset, len, count: dice.within(2, 3) },
+        40..47 => Act::Zeroes { offset, len, trim: dice.percent(50) },
+        47..65 => Act::Read { offset, len },
+        65..76 => Act::ReadAnew { offset, len },
+        76..80 => Act::Flush,
+        80..91 => Act::Commit { scheme: ["optimal", "cau", "baseline"][dice.below(3) as usize] },
+        91..94 => Act::Close,
+        94..97 if first => Act::Resize { more: dice.below(4) as i64 - 1 },
+        97..99 if first => Act::Remove,
+        _ => Act::Read { offset: 0, len: u64::MAX },
+    };
+    Op::Volume { number, act }
+}
+
+/// Any bytes, whole sectors, or about a block.
+fn range(dice: &mut Dice, size: u64) -> (u64, u64) {
+    let (offset, len) = match dice.below(10) {
+        0..4 => (dice.below(size), dice.within(1, 3000)),
+        4..7 => (dice.below(size) / 512 * 512, 512 * dice.within(1, 12)),
+        7..9 => (dice.below(size) / 4096 * 4096, 4096 * dice.within(1, 3)),
+        _ => (dice.below(size), dice.within(1, size)),
+    };
+    (offset, len)
+}

@@ -1,0 +1,219 @@
+//! What one sector of a disk may hold, when some writes to it ended, some failed, and some are under way.
+//!
+//! A write takes effect at one moment between its call and its answer. One that failed may have taken effect, or may do so
+//! later, but not behind a write that was begun after the failure and acknowledged. A read sees the sector at one moment
+//! of the read, so what was once seen stays until a further write takes effect.
+//!
+//! All that may be so is kept: each [`State`] is a content with the unfinished writes that are in it. A sector with too
+//! many unfinished writes is not judged until a later write has covered it.
+
+use std::ops::Range;
+
+/// Bytes of a sector: what a crash leaves old or new, but never mixed, if it was written as a whole.
+pub const SECTOR: usize = 512;
+
+/// More unfinished writes than this are not enumerated.
+const MOST_OPEN: usize = 4;
+
+type Bytes = Vec<u8>;
+
+/// A content that the sector may have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct State {
+    bytes: Bytes,
+    /// The unfinished writes that are in it, ascending.
+    within: Vec<u64>,
+}
+
+/// A write that may still take effect.
+#[derive(Debug, Clone)]
+struct Open {
+    id: u64,
+    /// What it writes; the rest of the sector is not its own.
+    spans: Vec<Range<usize>>,
+    bytes: Bytes,
+    begun: u64,
+    /// When it failed.
+    failed: Option<u64>,
+}
+
+impl Open {
+    fn on(&self, old: &[u8]) -> Bytes {
+        let mut new = old.to_vec();
+        for span in &self.spans {
+            new[span.clone()].copy_from_slice(&self.bytes[span.clone()]);
+        }
+        new
+    }
+
+    fn is_whole(&self) -> bool {
+        self.spans == [0..SECTOR]
+    }
+}
+
+/// A read that is under way.
+#[derive(Debug, Clone)]
+struct Watch {
+    reader: u64,
+    span: Range<usize>,
+    allowed: Vec<Bytes>,
+    /// Whether what it saw says nothing about the present: something was decided meanwhile.
+    changed: bool,
+    /// Whether a write of a part of the sector was under way: then only single bytes are judged.
+    mixed: bool,
+}
+
+/// One sector.
+#[derive(Debug, Clone)]
+pub struct Sector {
+    states: Vec<State>,
+    open: Vec<Open>,
+    watches: Vec<Watch>,
+    /// Nothing is known of it.
+    vague: bool,
+}
+
+impl Default for Sector {
+    fn default() -> Self {
+        let zeros = State { bytes: vec![0; SECTOR], within: Vec::new() };
+        Self { states: vec![zeros], open: Vec::new(), watches: Vec::new(), vague: false }
+    }
+}
+
+impl Sector {
+    /// A write begins at `now`: `part` goes to `from` in the sector.
+    pub fn begin(&mut self, id: u64, now: u64, from: usize, part: &[u8]) {
+        let span = from..from + part.len();
+        let mut bytes = vec![0; SECTOR];
+        bytes[span.clone()].copy_from_slice(part);
+        self.open.push(Open { id, spans: vec![span], bytes, begun: now, failed: None });
+        self.vague |= self.open.len() > MOST_OPEN;
+        self.tell();
+    }
+
+    /// The write failed at `now`: nobody knows whether it took effect.
+    pub fn fail(&mut self, id: u64, now: u64) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.id == id) {
+            open.failed = Some(now);
+        }
+        self.tell();
+    }
+
+    /// The write was acknowledged.
+    pub fn acknowledge(&mut self, id: u64) {
+        let Some(at) = self.open.iter().position(|open| open.id == id) else { return };
+        if self.vague {
+            let done = self.open.remove(at);
+            let overlapped =
+                self.open.iter().any(|open| open.failed.is_none_or(|failed| failed > done.begun));
+            if done.is_whole() && !overlapped {
+                self.states = vec![State { bytes: done.bytes, within: Vec::new() }];
+                self.open.clear();
+                self.vague = false;
+            }
+        } else {
+            let mut states = self.reachable();
+            states.retain(|state| state.within.contains(&id));
+            let done = self.open.remove(at);
+            // What failed before it began does not come behind it.
+            for open in self.open.iter_mut().filter(|open| open.failed.is_some_and(|f| f < done.begun)) {
+                for gone in &done.spans {
+                    open.spans = open.spans.iter().flat_map(|span| without(span, gone)).collect();
+                }
+            }
+            self.open.retain(|open| !open.spans.is_empty());
+            for state in &mut states {
+                state.within.retain(|id| self.open.iter().any(|open| open.id == *id));
+            }
+            states.sort();
+            states.dedup();
+            self.states = states;
+        }
+        self.watches.iter_mut().for_each(|watch| watch.changed = true);
+        self.tell();
+    }
+
+    /// A read of a part begins.
+    pub fn watch(&mut self, reader: u64, span: Range<usize>) {
+        self.watches.push(Watch { reader, span, allowed: Vec::new(), changed: false, mixed: false });
+        self.tell();
+    }
+
+    /// The read is over, and nobody knows what it saw.
+    pub fn leave(&mut self, reader: u64) {
+        self.watches.retain(|watch| watch.reader != reader);
+    }
+
+    /// The read saw this; false if it cannot be.
+    pub fn saw(&mut self, reader: u64, seen: &[u8]) -> bool {
+        let Some(at) = self.watches.iter().position(|watch| watch.reader == reader) else { return true };
+        let watch = self.watches.remove(at);
+        if self.vague {
+            return true;
+        }
+        if !watch.allowed.iter().any(|bytes| bytes == seen) {
+            let byte = |(at, byte): (usize, &u8)| watch.allowed.iter().any(|bytes| bytes[at] == *byte);
+            return watch.mixed && seen.iter().enumerate().all(byte);
+        }
+        if !watch.changed {
+            self.states = self.reachable();
+            self.states.retain(|state| state.bytes[watch.span.clone()] == *seen);
+            // Others that read at the same time may have read before.
+            self.watches.iter_mut().for_each(|other| other.changed = true);
+        }
+        true
+    }
+
+    /// Whether it is judged.
+    pub fn is_judged(&self) -> bool {
+        !self.vague
+    }
+
+    /// All states, if any of the unfinished writes take effect now, in any order.
+    fn reachable(&self) -> Vec<State> {
+        let mut all = self.states.clone();
+        let mut at = 0;
+        while at < all.len() {
+            for open in &self.open {
+                let State { bytes, within } = &all[at];
+                if within.contains(&open.id) {
+                    continue;
+                }
+                let mut with = within.clone();
+                with.push(open.id);
+                with.sort_unstable();
+                let next = State { bytes: open.on(bytes), within: with };
+                if !all.contains(&next) {
+                    all.push(next);
+                }
+            }
+            at += 1;
+        }
+        all
+    }
+
+    /// Tells those who read what they may see from now on too.
+    fn tell(&mut self) {
+        if self.watches.is_empty() || self.vague {
+            return;
+        }
+        let states = self.reachable();
+        let mixed = self.open.iter().any(|open| open.failed.is_none() && !open.is_whole());
+        for watch in &mut self.watches {
+            watch.mixed |= mixed;
+            for state in &states {
+                let part = state.bytes[watch.span.clone()].to_vec();
+                if !watch.allowed.contains(&part) {
+                    watch.allowed.push(part);
+                }
+            }
+        }
+    }
+}
+
+/// What is left of a span without another one.
+fn without(span: &Range<usize>, gone: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let before = span.start..span.end.min(gone.start);
+    let behind = span.start.max(gone.end)..span.end;
+    [before, behind].into_iter().filter(|part| part.start < part.end)
+}
