@@ -1,6 +1,6 @@
 # make demo   builds, runs a 20-node cluster, loses nodes, reads, recovers, prints a table
 # make test   passes every test; says at the end what this machine lacks
-# make torture  plays 10,000 histories of the tortured cluster
+# make torture  plays 12,000 histories of the tortured cluster, 2,000 of them with volumes
 # make test-hdfs  passes all tests beside a stock HDFS, of both releases (or of HDFS_VERSION), fetched from Maven Central
 # make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
@@ -30,6 +30,7 @@ test: setup
 
 torture:
 	cargo run --profile torture --locked -p kintsu-torture -- --seeds 0..10000 --jobs $(shell nproc)
+	cargo run --profile torture --locked -p kintsu-torture -- --seeds 1000000..1002000 --jobs $(shell nproc)
 
 bench: build setup
 	$(KINTSU) bench kernel

@@ -177,11 +177,13 @@ pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpd
         for lock in shared.flights.of(std::iter::once(block).filter(|_| !replica)) {
             flights.push(lock.write().await);
         }
-        let Some((upto, ranges)) = log.freeze_anew(block, role(replica)) else {
+        let here = log.freeze_anew(block, role(replica));
+        let asked = futures::future::join_all(at.into_iter().map(|to| freeze_at(shared, to, block))).await;
+        if here.is_none() && !asked.iter().flatten().any(|upto| *upto > 0) {
             frozen.push(None);
             continue;
-        };
-        let asked = futures::future::join_all(at.into_iter().map(|to| freeze_at(shared, to, block))).await;
+        }
+        let (upto, ranges) = here.unwrap_or_default();
         frozen.push(Some(FrozenUpdate {
             upto,
             ranges: ranges.into_iter().map(|range| (range.start, range.end)).collect(),

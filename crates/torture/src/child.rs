@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 pub struct Options {
     /// Whether the trace contains what the program logs.
     pub logged: bool,
-    /// A fixed fault that is put back: `deletes`, `wipes` or `reports`.
+    /// A fixed fault that is put back: `deletes`, `wipes`, `reports`, `epochs` or `unconfirmed`.
     pub back: Option<&'static str>,
 }
 
@@ -35,6 +35,8 @@ fn fixed_fault(name: &str) -> Option<FixedFault> {
         "deletes" => Some(FixedFault::DeletesUnfenced),
         "wipes" => Some(FixedFault::WipesUnrecorded),
         "reports" => Some(FixedFault::ReportsBelieved),
+        "epochs" => Some(FixedFault::EpochsTogether),
+        "unconfirmed" => Some(FixedFault::ReadsUnconfirmed),
         _ => None,
     }
 }

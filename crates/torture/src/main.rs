@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use kintsu_torture::{History, Options, Outcome, child, play, shrink};
 
-const BACK: [&str; 3] = ["deletes", "wipes", "reports"];
+const BACK: [&str; 5] = ["deletes", "wipes", "reports", "epochs", "unconfirmed"];
 
 /// Plays the histories of seeds and says which of them fail.
 #[derive(Parser)]

@@ -48,6 +48,10 @@ pub enum FixedFault {
     WipesUnrecorded,
     /// A report of a bad block is believed without reading the block again, and the flag stays.
     ReportsBelieved,
+    /// Logs of several stripes of a volume change at the same time, under the same epoch.
+    EpochsTogether,
+    /// What a node that logs for a volume answers is believed without asking the others.
+    ReadsUnconfirmed,
 }
 
 /// Whether a fixed fault is back; never outside a simulation.

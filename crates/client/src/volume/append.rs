@@ -65,7 +65,7 @@ pub(super) async fn write(shared: &Arc<Shared>, offset: u64, content: Content) -
         parts.push(in_stripe(shared, writer, at / stripe, at % stripe, part));
         at = upto;
     }
-    futures::future::try_join_all(parts).await?;
+    futures::future::join_all(parts).await.into_iter().collect::<Result<(), _>>()?;
     // The lease was sure when the nodes were asked; a writer that lost it meanwhile was refused by them.
     Ok(())
 }
@@ -79,7 +79,11 @@ async fn in_stripe(
 ) -> Result<(), ClientError> {
     let mapped = match shared.map.stripe(index).await? {
         Some(mapped) => mapped,
-        None if matches!(content, Content::Zeros(_)) => return Ok(()),
+        // It may have been made since; the coordinator also says whether this is still the writer.
+        None if matches!(content, Content::Zeros(_)) => match shared.map.existing(index).await? {
+            Some(mapped) => mapped,
+            None => return Ok(()),
+        },
         None => {
             let _turn = shared.map.turn(index).await;
             match shared.map.known(index).flatten() {
@@ -90,7 +94,11 @@ async fn in_stripe(
                     Err(ClientError::Exists(_)) => {
                         shared.map.ask(index, None).await?.ok_or_else(|| gone(shared, index))?
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        // It may be made in spite of that.
+                        shared.map.forget(index);
+                        return Err(error);
+                    }
                 },
             }
         }
@@ -109,7 +117,8 @@ async fn in_stripe(
         at = upto;
     }
     let logged = pieces.iter().map(|piece| log(shared, writer, index, mapped.clone(), piece));
-    futures::future::try_join_all(logged).await.map(drop)
+    // All to their ends: what is under way when this returns could come behind a later write.
+    futures::future::join_all(logged).await.into_iter().collect()
 }
 
 /// Stores a stripe whole: what is written, and zeros.
@@ -164,7 +173,10 @@ async fn log(
                 empty(shared).await?;
             }
             Code::ResourceExhausted => return Err(ClientError::Full(kintsu_wire::words(&status))),
-            _ if patience.is_over() => return Err(ClientError::Io(kintsu_wire::words(&status))),
+            _ if patience.is_over() => {
+                shared.map.fail(index, epoch);
+                return Err(ClientError::Io(kintsu_wire::words(&status)));
+            }
             _ => tracing::debug!("volume {}: {}", shared.info.name, kintsu_wire::words(&status)),
         }
         mapped = loop {
@@ -175,7 +187,10 @@ async fn log(
                     return Err(lost);
                 }
                 Err(error) if patience.bears(&error) => patience.wait().await,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    shared.map.fail(index, epoch);
+                    return Err(error);
+                }
             }
         };
     }

@@ -59,6 +59,8 @@ struct Known {
     /// A stripe that does not exist is known to the writer alone, because nobody else makes it.
     stripes: HashMap<u64, Option<Arc<Mapped>>>,
     silent: HashMap<NodeId, Instant>,
+    /// Stripes of which a write failed under this epoch, and may still arrive at a node that accepts it.
+    failed: HashMap<u64, u64>,
 }
 
 /// One stripe, and the nodes as they were then.
@@ -151,6 +153,33 @@ impl Map {
         }
     }
 
+    /// A stripe that exists at some moment of this call, if there is one: another writer may have made it.
+    pub async fn existing(&self, index: u64) -> Result<Option<Arc<Mapped>>, ClientError> {
+        let mut patience = Patience::of(&self.client);
+        loop {
+            if let Some(Some(known)) = self.known(index) {
+                return Ok(Some(known));
+            }
+            let _turn = self.turn(index).await;
+            match self.ask(index, None).await {
+                Err(error) if patience.bears(&error) => patience.wait().await,
+                asked => return asked,
+            }
+        }
+    }
+
+    /// Whether a stripe exists is not known any more.
+    pub fn forget(&self, index: u64) {
+        self.lock().stripes.remove(&index);
+    }
+
+    /// A write under this epoch has failed: before the next one, nodes must refuse what is still on its way.
+    pub fn fail(&self, index: u64, epoch: u64) {
+        let mut known = self.lock();
+        known.stripes.remove(&index);
+        known.failed.insert(index, epoch);
+    }
+
     /// What is known of a stripe.
     pub fn known(&self, index: u64) -> Option<Option<Arc<Mapped>>> {
         self.lock().stripes.get(&index).cloned()
@@ -174,6 +203,8 @@ impl Map {
     /// Asks the coordinator; the caller has the turn.
     pub async fn ask(&self, index: u64, failed: Option<u64>) -> Result<Option<Arc<Mapped>>, ClientError> {
         let (volume, writer) = (self.volume, self.writer);
+        let before = self.lock().failed.get(&index).copied();
+        let failed = failed.max(before);
         let ask = MapVolume { volume, first: index, count: 1, writer, failed };
         let map = self.client.call_patiently(|mut c| {
             let ask = ask.clone();
@@ -184,9 +215,14 @@ impl Map {
         let nodes = Arc::new(by_id(nodes));
         let found = stripes.into_iter().find(|stripe| stripe.index == index);
         let mapped = found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, newest: epoch }));
-        if mapped.is_some() || writer.is_some() {
-            self.lock().stripes.insert(index, mapped.clone());
+        let mut known = self.lock();
+        known.failed.remove(&index);
+        // Where nothing was logged when a reader asked, nothing tells it later that it is logged elsewhere by then.
+        let lasts = mapped.as_ref().is_some_and(|mapped| !mapped.stripe.logs.is_empty());
+        if lasts || writer.is_some() {
+            known.stripes.insert(index, mapped.clone());
         }
+        drop(known);
         Ok(mapped)
     }
 

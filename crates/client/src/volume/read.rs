@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{ReadUpdates, UpdatedBytes, UpdatesOf};
 use tonic::{Code, Status};
 
@@ -48,14 +49,16 @@ pub(super) async fn read(shared: &Arc<Shared>, offset: u64, len: u64) -> Result<
 
 async fn of_block(shared: &Arc<Shared>, part: Part) -> Result<Bytes, ClientError> {
     let mut patience = Patience::of(&shared.client);
-    let Some(mut mapped) = shared.map.stripe(part.index).await? else {
+    let Some(mut mapped) = shared.map.existing(part.index).await? else {
         return Ok(Bytes::from(vec![0; part.len as usize]));
     };
     // Under which epoch and generation the home refused: it has lost the log or the block if they are still the same.
     let mut refused = None;
+    let mut failed = None;
     loop {
         let error = match attempt(shared, &mapped, part, &mut refused).await {
-            Ok(bytes) => return Ok(bytes),
+            Ok((bytes, current)) if current || is_current(shared, &mapped, part).await => return Ok(bytes),
+            Ok(_) => ClientError::Io(format!("{}: its logs are changing", mapped.block(part.block))),
             Err(error) => error,
         };
         if patience.is_over() {
@@ -63,8 +66,13 @@ async fn of_block(shared: &Arc<Shared>, part: Part) -> Result<Bytes, ClientError
         }
         tracing::debug!("volume {}: {error}", shared.info.name);
         patience.wait().await;
-        match shared.map.renew(part.index, &mapped, None).await {
-            Ok(Some(now)) => mapped = now,
+        match shared.map.renew(part.index, &mapped, failed).await {
+            Ok(Some(now)) => {
+                // Nodes know an epoch that was never recorded, if the map is still the same.
+                let same = now.stripe.epoch == mapped.stripe.epoch && now.epochs() == mapped.epochs();
+                failed = same.then_some(now.stripe.epoch).filter(|_| !now.stripe.logs.is_empty());
+                mapped = now;
+            }
             Ok(None) => return Ok(Bytes::from(vec![0; part.len as usize])),
             Err(error) if patience.bears(&error) => {}
             Err(error) => return Err(error),
@@ -77,14 +85,16 @@ async fn attempt(
     mapped: &Mapped,
     part: Part,
     refused: &mut Option<(u64, u32)>,
-) -> Result<Bytes, ClientError> {
+) -> Result<(Bytes, bool), ClientError> {
     let log = mapped.log(part.block);
     let asked = (mapped.stripe.epoch, mapped.generation(part.block));
     let again = *refused == Some(asked);
     let home = mapped.home(part.block).filter(|home| !again && !shared.map.is_silent(*home));
     if let Some(home) = home.filter(|home| log.is_empty() || log.first() == Some(home)) {
-        match ask(shared, mapped, part, home, Some(asked.1)).await {
-            Ok(UpdatedBytes { pieces }) => return whole(pieces, part),
+        let others = confirmed(shared, mapped, part, home);
+        let (answer, others) = tokio::join!(ask(shared, mapped, part, home, Some(asked.1)), others);
+        match answer {
+            Ok(UpdatedBytes { pieces }) => return Ok((whole(pieces, part)?, others?)),
             // The map is too old, or the block is of another generation by now.
             Err(status) if status.code() == Code::FailedPrecondition => {
                 *refused = Some(asked);
@@ -101,9 +111,56 @@ async fn attempt(
     degraded(shared, mapped, part).await
 }
 
+/// Whether all nodes that log the block, besides the one that is read, know no newer epoch. As one of them at least knows it
+/// when the others have changed, what was read has all that was acknowledged before. False if one of them does not answer.
+///
+/// # Errors
+/// One of them refuses: the map is too old.
+async fn confirmed(
+    shared: &Arc<Shared>,
+    mapped: &Mapped,
+    part: Part,
+    read: NodeId,
+) -> Result<bool, ClientError> {
+    if is_back(FixedFault::ReadsUnconfirmed) {
+        return Ok(true);
+    }
+    let others = mapped.log(part.block).iter().copied().filter(|node| *node != read);
+    let nothing = Part { len: 0, ..part };
+    let asked = others.map(async |node| {
+        if shared.map.is_silent(node) {
+            return Ok(false);
+        }
+        match ask(shared, mapped, nothing, node, None).await {
+            Ok(_) => Ok(true),
+            Err(status) if status.code() == Code::FailedPrecondition => {
+                Err(ClientError::Io(kintsu_wire::words(&status)))
+            }
+            Err(status) => {
+                if status.code() == Code::Unavailable {
+                    shared.map.avoid(node);
+                }
+                Ok(false)
+            }
+        }
+    });
+    let all = futures::future::try_join_all(asked).await?;
+    // Where nothing is logged the map is as new as this read.
+    Ok(all.into_iter().all(|current| current))
+}
+
+/// Whether the coordinator still has the nodes of this map: then it had them while they were read.
+async fn is_current(shared: &Arc<Shared>, mapped: &Arc<Mapped>, part: Part) -> bool {
+    match shared.map.renew(part.index, mapped, None).await {
+        Ok(Some(now)) => now.stripe.epoch == mapped.stripe.epoch && now.stripe.logs == mapped.stripe.logs,
+        _ => false,
+    }
+}
+
 /// The log from a node that answers, over the block as it is read or decoded.
-async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<Bytes, ClientError> {
+async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(Bytes, bool), ClientError> {
     let mut pieces = None;
+    let mut current = true;
     let mut why = None;
     let log = mapped.log(part.block);
     let (silent, others): (Vec<NodeId>, Vec<NodeId>) =
@@ -112,6 +169,7 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<B
         match ask(shared, mapped, part, node, None).await {
             Ok(found) => {
                 pieces = Some(found.pieces);
+                current = confirmed(shared, mapped, part, node).await?;
                 break;
             }
             Err(status) => {
@@ -138,7 +196,7 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<B
     if let [(from, bytes)] = &pieces[..]
         && (*from, bytes.len() as u64) == (part.offset, part.len)
     {
-        return Ok(bytes.clone());
+        return Ok((bytes.clone(), current));
     }
     let from = u64::from(part.block.0) * shared.info.block_bytes + part.offset;
     let mut bytes = Vec::with_capacity(part.len as usize);
@@ -149,7 +207,7 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<B
         let target = at.and_then(|at| bytes.get_mut(at..at.checked_add(piece.len())?));
         target.ok_or_else(|| other(part, piece.len()))?.copy_from_slice(&piece);
     }
-    Ok(bytes.into())
+    Ok((bytes.into(), current))
 }
 
 async fn ask(

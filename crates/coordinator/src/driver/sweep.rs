@@ -133,7 +133,8 @@ mod tests {
         live.cluster.meta.trash(&[(to, BlockRef { id, generation: record.generation })]).unwrap();
         sweep_node(&live.cluster, to, &mut 0).await.unwrap();
         assert!(live.file(to, stripe, 0).exists(), "the first drain's block was swept");
-        let landing = Landing { index: BlockIndex(0), from, to, digest: block.digest.unwrap() };
+        let landing =
+            Landing { index: BlockIndex(0), from, to, generation: 1, digest: block.digest.unwrap() };
         assert_eq!(live.cluster.meta.rehome(stripe, record.generation, &[landing]).unwrap(), [BlockIndex(0)]);
         drop(writing);
         for node in [from, to] {

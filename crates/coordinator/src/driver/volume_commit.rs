@@ -15,6 +15,7 @@ use kintsu_wire::message::{
 };
 
 use super::volumes::{failed, is_due, record, relog, within};
+use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
 use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
@@ -79,7 +80,8 @@ pub async fn commit_stripe(
     let waits: Vec<String> = data().filter(|b| at_home(b).is_none()).map(|b| b.to_string()).collect();
     let left =
         (!waits.is_empty()).then(|| format!("{}: {} cannot be read at home", stripe.id, waits.join(", ")));
-    let frozen = freeze(cluster, &stripe, &logs, &there).await?;
+    let (frozen, leftovers) = freeze(cluster, &stripe, &logs, &there).await?;
+    release(cluster, stripe.id, &logs, &leftovers).await;
     if frozen.is_empty() {
         return Ok(Committed { left, ..Committed::default() });
     }
@@ -88,7 +90,7 @@ pub async fn commit_stripe(
     Ok(Committed { left, ..done })
 }
 
-/// What is fixed of each dirty block, at all nodes that log it.
+/// What is fixed of each block, at all nodes that log it.
 type Frozen = BTreeMap<BlockIndex, FrozenUpdate>;
 
 async fn freeze(
@@ -96,7 +98,7 @@ async fn freeze(
     stripe: &Stripe,
     logs: &StripeLogs,
     blocks: &[(BlockIndex, NodeId)],
-) -> Result<Frozen> {
+) -> Result<(Frozen, Frozen)> {
     let ask = blocks.iter().map(async |&(block, home)| {
         let replicas: Vec<_> = logs.logs[usize::from(block.0)]
             .iter()
@@ -110,7 +112,29 @@ async fn freeze(
     });
     let asked = futures::future::try_join_all(ask).await?;
     let dirty = |(block, frozen): (BlockIndex, Option<FrozenUpdate>)| Some((block, frozen?));
-    Ok(asked.into_iter().filter_map(dirty).filter(|(_, frozen)| !frozen.ranges.is_empty()).collect())
+    // What replicas alone have was never acknowledged, or is in its block already and its release was lost.
+    Ok(asked.into_iter().filter_map(dirty).partition(|(_, frozen)| !frozen.ranges.is_empty()))
+}
+
+/// Has all nodes forget what was fixed. What fails here is made good by the next commit.
+async fn release(cluster: &Arc<Cluster>, id: StripeId, logs: &StripeLogs, frozen: &Frozen) {
+    let updates = frozen.iter().flat_map(|(&index, frozen)| {
+        let nodes = &logs.logs[usize::from(index.0)];
+        let numbers = std::iter::once(Some(frozen.upto)).chain(frozen.replicas.iter().copied());
+        let block = BlockId { stripe: id, index };
+        nodes.iter().copied().zip(numbers).enumerate().filter_map(move |(at, (node, upto))| {
+            Some((node, UpdatesOf { block, replica: at > 0, upto: upto.filter(|upto| *upto > 0)? }))
+        })
+    });
+    let mut by_node: BTreeMap<NodeId, Vec<UpdatesOf>> = BTreeMap::new();
+    updates.for_each(|(node, of)| by_node.entry(node).or_default().push(of));
+    let release = by_node.into_iter().map(async |(node, updates)| {
+        let Ok(mut agent) = cluster.agent(node) else { return };
+        if let Err(error) = within(agent.release_updates(ReleaseUpdates { updates })).await {
+            tracing::warn!("{id}: {node} keeps its log: {error}");
+        }
+    });
+    futures::future::join_all(release).await;
 }
 
 /// One commit that has something to do.
@@ -134,11 +158,12 @@ impl Commit<'_> {
         let dirty = Dirty::at_home(self.frozen.keys().copied());
         let plan = update(&view, self.topology, &dirty, scheme)?;
         self.check_left_out(&view, &plan)?;
+        let writing = self.claim(&plan).await?;
         let next = self.cluster.meta.off(move |meta| meta.next_generation(volume, index)).await?;
         let outcomes = self.conduct(self.programs(&view, &plan, next)?).await?;
         let decision = self.decision(&plan, next, &outcomes)?;
         let (id, blocks) = (self.stripe.id, decision.blocks.clone());
-        if !self.cluster.meta.off(move |meta| meta.decide(id, &decision)).await? {
+        if !self.cluster.meta.off(move |meta| meta.decide(id, &decision, || writing.check())).await? {
             return Err(CoordinatorError::Conflict {
                 what: format!("commit of {id}"),
                 expected: "the stripe as it was".into(),
@@ -154,6 +179,21 @@ impl Commit<'_> {
             parities: plan.parities.len() as u64,
             across_racks: across.map(|(_, bytes)| bytes).sum(),
             left: None,
+        })
+    }
+
+    /// Claims the places of all blocks that get new versions: nobody repairs, deletes or replaces them meanwhile unnoticed.
+    async fn claim(&self, plan: &UpdatePlan) -> Result<Arc<Writing>> {
+        let place = |&index: &BlockIndex| {
+            let id = BlockId { stripe: self.stripe.id, index };
+            Some((self.stripe.record.block(index)?.node, id))
+        };
+        let places = self.frozen.keys().chain(&plan.parities).filter_map(place).collect();
+        let claimed = self.cluster.claim(places).await?;
+        claimed.map(Arc::new).map_err(|Barred((node, id))| CoordinatorError::Conflict {
+            what: format!("commit of {}", self.stripe.id),
+            expected: "blocks that nobody else writes or deletes".into(),
+            got: format!("{id} on {node}, where somebody does; it is tried again"),
         })
     }
 
@@ -268,22 +308,6 @@ impl Commit<'_> {
             // A reader with an older map could find an old version and no log.
             return;
         }
-        let release = self.frozen.iter().flat_map(|(&index, frozen)| {
-            let nodes = &self.logs.logs[usize::from(index.0)];
-            let numbers = std::iter::once(Some(frozen.upto)).chain(frozen.replicas.iter().copied());
-            let id = BlockId { stripe: self.stripe.id, index };
-            nodes.iter().copied().zip(numbers).enumerate().filter_map(move |(at, (node, upto))| {
-                Some((node, UpdatesOf { block: id, replica: at > 0, upto: upto? }))
-            })
-        });
-        let mut by_node: BTreeMap<NodeId, Vec<UpdatesOf>> = BTreeMap::new();
-        release.for_each(|(node, of)| by_node.entry(node).or_default().push(of));
-        let release = by_node.into_iter().map(async |(node, updates)| {
-            let Ok(mut agent) = self.cluster.agent(node) else { return };
-            if let Err(error) = within(agent.release_updates(ReleaseUpdates { updates })).await {
-                tracing::warn!("{}: {node} keeps its log: {error}", self.stripe.id);
-            }
-        });
-        futures::future::join_all(release).await;
+        release(self.cluster, self.stripe.id, self.logs, self.frozen).await;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use kintsu_dag::{NodeId, StripeId};
+use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_plan::update::Scheme;
 use kintsu_wire::message::{
     CommittedVolume, Nothing, PendingUpdate, PendingUpdates, ReleaseUpdates, UpdatesOf,
@@ -43,7 +43,7 @@ pub async fn volumes(cluster: Arc<Cluster>) {
 
 /// Commits what is due. `since`: when each dirty stripe was first seen.
 async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Result<()> {
-    let any = cluster.meta.off(|meta| Ok(!meta.snapshot()?.volumes()?.is_empty())).await?;
+    let any = cluster.meta.off(|meta| meta.snapshot()?.had_volumes()).await?;
     if !any || !cluster.gate().is_open() {
         return Ok(());
     }
@@ -68,13 +68,23 @@ async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Re
     release_strays(cluster, &logs).await
 }
 
-/// Has nodes forget what they log for a block whose row does not name them any more.
+/// Has nodes forget what they log for a block whose row does not name them any more, or for a volume that was removed.
 async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)]) -> Result<()> {
     for (node, log) in logs {
-        for PendingUpdate { block, replica, .. } in log.pending.iter().cloned() {
+        for PendingUpdate { volume: logged_for, block, replica, .. } in log.pending.iter().cloned() {
             let node = *node;
-            let of = move |meta: &Meta| meta.snapshot()?.of_volume(block.stripe);
-            let Some((volume, index)) = cluster.meta.off(of).await? else { continue };
+            let of = move |meta: &Meta| {
+                let snapshot = meta.snapshot()?;
+                Ok((snapshot.of_volume(block.stripe)?, snapshot.was_removed(logged_for)?))
+            };
+            let (volume, index) = match cluster.meta.off(of).await? {
+                (_, true) => {
+                    release_stray(cluster, node, block, replica).await;
+                    continue;
+                }
+                (Some(of), false) => of,
+                (None, false) => continue,
+            };
             // Nobody makes it one of the row's nodes meanwhile.
             let _turn = cluster.turns.of(block.stripe).await;
             let look = move |meta: &Meta| {
@@ -87,14 +97,18 @@ async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)
             if members.contains(&node) && is_home != replica {
                 continue;
             }
-            let updates = vec![UpdatesOf { block, replica, upto: u64::MAX }];
-            let Ok(mut agent) = cluster.agent(node) else { continue };
-            if let Err(error) = within(agent.release_updates(ReleaseUpdates { updates })).await {
-                tracing::info!("{node} keeps an old log of {block}: {error}");
-            }
+            release_stray(cluster, node, block, replica).await;
         }
     }
     Ok(())
+}
+
+async fn release_stray(cluster: &Arc<Cluster>, node: NodeId, block: BlockId, replica: bool) {
+    let updates = vec![UpdatesOf { block, replica, upto: u64::MAX }];
+    let Ok(mut agent) = cluster.agent(node) else { return };
+    if let Err(error) = within(agent.release_updates(ReleaseUpdates { updates })).await {
+        tracing::info!("{node} keeps an old log of {block}: {error}");
+    }
 }
 
 /// Commits all dirty stripes of a volume.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{
     AppendUpdates, BlockRef, Durability, FenceVolume, HeldBlock, LoggedUpdate, PromoteBlocks, ReadUpdates,
     ReleaseUpdates, UpdatesOf, VolumeStripe,
@@ -72,7 +73,7 @@ pub struct Changed {
 }
 
 /// The stripes of a volume as its users see them. For the writer, they are logged under an epoch of its own, on nodes that
-/// answer. `failed`: a write under this epoch was refused or not answered.
+/// answer. `failed`: a call under this epoch was refused, or a write was not answered.
 ///
 /// # Errors
 /// A log is on no node that answers; too few nodes.
@@ -84,9 +85,11 @@ pub async fn map(
     failed: Option<u64>,
 ) -> Result<(VolumeRecord, Vec<VolumeStripe>)> {
     let rows = move |meta: &Meta| meta.snapshot()?.volume_logs(volume, first, count);
-    if writes {
+    if writes || failed.is_some() {
         for (index, logs) in cluster.meta.off(rows).await? {
-            if is_due(cluster, volume, &logs, failed).await? {
+            // A reader needs no log where nobody has written.
+            let is_logged = writes || !logs.logs.is_empty();
+            if is_logged && is_due(cluster, volume, &logs, failed).await? {
                 let _turn = cluster.turns.of(StripeId(logs.stripe)).await;
                 renew(cluster, volume, index, failed).await?;
             }
@@ -171,8 +174,8 @@ pub async fn carry(
 
 /// Records what [`relog`] did.
 pub async fn record(cluster: &Arc<Cluster>, changed: Changed) -> Result<()> {
-    let Relogged { volume, index, from, to } = changed.relogged.clone();
-    cluster.meta.off(move |meta| meta.set_logs(volume, index, &from, &to)).await
+    let relogged = changed.relogged.clone();
+    cluster.meta.off(move |meta| meta.set_logs(&relogged)).await
 }
 
 /// Makes the logs of a stripe complete on nodes that answer, as if `landings` had happened: there blocks have new homes. The
@@ -181,7 +184,10 @@ pub async fn record(cluster: &Arc<Cluster>, changed: Changed) -> Result<()> {
 /// # Errors
 /// A log is on no node that answers; too few nodes.
 pub async fn relog(cluster: &Arc<Cluster>, volume: u64, index: u64, landings: &[Landing]) -> Result<Changed> {
-    let turn = turn(&cluster.turns.volumes, volume).await;
+    let turn = match is_back(FixedFault::EpochsTogether) {
+        true => turn(&cluster.turns.volumes, volume ^ index).await,
+        false => turn(&cluster.turns.volumes, volume).await,
+    };
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let row = snapshot.volume_logs(volume, index, 1)?.pop();
@@ -205,7 +211,8 @@ pub async fn relog(cluster: &Arc<Cluster>, volume: u64, index: u64, landings: &[
     let logs = change.logs(&from.logs, replicas(&record, &stripe)).await?;
     let folders = change.folders_of(&logs);
     let to = StripeLogs { epoch: change.epoch, logs, folders, ..from.clone() };
-    Ok(Changed { relogged: Relogged { volume, index, from, to }, turns: vec![turn] })
+    let relogged = Relogged { volume, index, from, to, taken: record.taken };
+    Ok(Changed { relogged, turns: vec![turn] })
 }
 
 /// Replicas of a write besides its home.
@@ -237,7 +244,35 @@ impl Change<'_> {
         let k = self.stripe.code.k();
         let homes: Vec<NodeId> = (0..k).filter_map(|i| self.home(BlockIndex(i as u8))).collect();
         let nodes: BTreeSet<NodeId> = old.iter().flatten().chain(&homes).copied().collect();
-        self.fence(nodes).await;
+        self.fence(nodes.clone()).await;
+        let all = match self.members(old, replicas).await? {
+            // A reader that knows the volume's newest epoch would not notice that a node logs no more.
+            all if !old.is_empty()
+                && self.epoch <= self.newest
+                && all.iter().map(|(nodes, _)| nodes).ne(old) =>
+            {
+                self.epoch = self.newest + 1;
+                self.answers.clear();
+                self.fence(nodes).await;
+                self.members(old, replicas).await?
+            }
+            all => all,
+        };
+        let copies = all.iter().enumerate().map(|(i, (nodes, sound))| {
+            let source = sound.first().copied();
+            self.copy(BlockIndex(i as u8), source, sound, nodes)
+        });
+        futures::future::try_join_all(copies).await?;
+        Ok(all.into_iter().map(|(nodes, _)| nodes).collect())
+    }
+
+    /// For each data block the nodes that are to log its updates, and those that have its log.
+    async fn members(
+        &mut self,
+        old: &[Vec<NodeId>],
+        replicas: usize,
+    ) -> Result<Vec<(Vec<NodeId>, Vec<NodeId>)>> {
+        let k = self.stripe.code.k();
         let mut all = Vec::with_capacity(k);
         for i in 0..k {
             let block = BlockIndex(i as u8);
@@ -255,12 +290,7 @@ impl Change<'_> {
             let nodes = self.choose(block, &sound, replicas).await?;
             all.push((nodes, sound));
         }
-        let copies = all.iter().enumerate().map(|(i, (nodes, sound))| {
-            let source = sound.first().copied();
-            self.copy(BlockIndex(i as u8), source, sound, nodes)
-        });
-        futures::future::try_join_all(copies).await?;
-        Ok(all.into_iter().map(|(nodes, _)| nodes).collect())
+        Ok(all)
     }
 
     /// The home of a block after the landings.

@@ -234,7 +234,13 @@ mod tests {
             }
         }
         assert!(!recorded(&live.cluster, to) && !live.file(to, stripe, 0).exists());
-        let landing = crate::meta::Landing { index, from: block.node, to, digest: block.digest.unwrap() };
+        let landing = crate::meta::Landing {
+            index,
+            from: block.node,
+            to,
+            generation: block.generation,
+            digest: block.digest.unwrap(),
+        };
         let check = || writing.check();
         let error = live.cluster.meta.rehome_if(stripe, record.generation, &[landing], check).unwrap_err();
         assert!(error.to_string().contains("wiped or replaced meanwhile"), "{error}");

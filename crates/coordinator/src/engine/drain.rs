@@ -194,7 +194,7 @@ impl Move {
         let mut written = outcomes.iter().filter(|o| o.node == to).flat_map(|o| &o.written);
         let held = written.find(|h| h.id == id && h.generation == generation && Some(h.digest) == digest);
         if let Some(held) = held {
-            return Ran::Landed(Landing { index: id.index, from, to, digest: held.digest });
+            return Ran::Landed(Landing { index: id.index, from, to, generation, digest: held.digest });
         }
         self.last = fault.map_or("no durable block".into(), ToString::to_string);
         match fault {
@@ -283,7 +283,7 @@ mod tests {
             let (sent, written) = (Vec::new(), vec![held]);
             [RunOutcome { node: to, fault: None, upto: 1000, bytes_read: 0, sent, written }]
         };
-        let landing = Landing { index: BlockIndex(1), from: NodeId(1), to, digest: [1; 16] };
+        let landing = Landing { index: BlockIndex(1), from: NodeId(1), to, generation: 1, digest: [1; 16] };
         assert_eq!(it.ran(&stripe, to, &outcome(1), None), Ran::Landed(landing));
         assert_eq!(it.ran(&stripe, to, &outcome(9), None), Ran::Again { doubt: None, wait: true });
         let bad = fault(FaultKind::Corrupt, 1, Some(block(1)));

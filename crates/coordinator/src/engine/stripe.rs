@@ -98,7 +98,8 @@ pub(crate) mod tests {
         assert_eq!(stripe.view(|_, _| true).homes, nodes(&[Some(0), None, Some(2), Some(3)]));
         let sound = |index: BlockIndex, block: &BlockRecord| index.0 != 0 && !block.lost;
         assert_eq!(stripe.view(sound).homes, nodes(&[None, None, Some(2), None]));
-        let landing = Landing { index: BlockIndex(3), from: NodeId(3), to: NodeId(9), digest: [7; 16] };
+        let (index, from, to) = (BlockIndex(3), NodeId(3), NodeId(9));
+        let landing = Landing { index, from, to, generation: 1, digest: [7; 16] };
         stripe.landed(&[landing]);
         assert_eq!(stripe.view(sound).homes, nodes(&[None, None, Some(2), Some(9)]));
         assert_eq!(stripe.expect()[3], Some([7; 16]));

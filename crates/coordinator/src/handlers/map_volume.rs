@@ -24,6 +24,10 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MapVolume) -> Result<Volume
     // A change of logs that was begun is ended, even if the caller is gone.
     let map = async move { driver::map(&worker, volume, (first, count), writer.is_some(), failed).await };
     let (record, stripes) = cluster.whole(map).await?;
+    if let Some(writer) = writer {
+        // Meanwhile another one may have taken the volume.
+        check_writer(cluster, volume, writer)?;
+    }
     let nodes = cluster.members().addresses();
     Ok(VolumeMap { epoch: record.epoch, size: record.size, stripes, nodes })
 }

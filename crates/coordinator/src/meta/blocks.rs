@@ -153,10 +153,11 @@ impl Meta {
             let mut visible = Vec::new();
             for l in landings {
                 let slot = stripe.blocks.get_mut(usize::from(l.index.0)).and_then(Option::as_mut);
-                let Some(block) = slot.filter(|b| b.node == l.from) else {
+                let same = |b: &&mut record::BlockRecord| b.node == l.from && b.generation == l.generation;
+                let Some(block) = slot.filter(same) else {
                     // The new file is garbage, unless a faster repair wrote to the same place: then it is the
                     // home.
-                    let generation = stripe.generation_of(l.index);
+                    let generation = l.generation;
                     let file = BlockRef { id: BlockId { stripe: id, index: l.index }, generation };
                     if !is_home(t, l.to, &file)? {
                         t.trash(id, l.index, generation, l.to)?;

@@ -24,6 +24,8 @@ pub struct Landing {
     pub from: NodeId,
     /// Its new home; may be the old one.
     pub to: NodeId,
+    /// The generation that was written there. If the block has another one by now, it does not become visible.
+    pub generation: u32,
     /// The digest that was written there: it must equal the recorded one.
     pub digest: DigestBytes,
 }

@@ -52,7 +52,13 @@ impl Meta {
         self.mark_found(&comparison.found, Proof::Header, None)?;
         for stray in &comparison.strays {
             let id = stray.file.id;
-            let landing = Landing { index: id.index, from: stray.home, to: node, digest: stray.digest };
+            let landing = Landing {
+                index: id.index,
+                from: stray.home,
+                to: node,
+                generation: stray.file.generation,
+                digest: stray.digest,
+            };
             match self.rehome_any(id.stripe, &[landing]) {
                 Ok(_) if stray.home == node => {}
                 Ok(taken) if !taken.is_empty() => {

@@ -44,7 +44,7 @@ pub const BOOTS: TableDefinition<u64, (u64, u64)> = TableDefinition::new("boots"
 pub const FOUND: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("found");
 /// Volume name -> [`VolumeRecord`](super::VolumeRecord).
 pub const VOLUMES: TableDefinition<&str, &[u8]> = TableDefinition::new("volumes");
-/// Volume id -> its name.
+/// Volume id -> its name; empty if it was removed.
 pub const VOLUME_NAMES: TableDefinition<u64, &str> = TableDefinition::new("volume_names");
 /// (volume, position of a stripe in it) -> [`StripeLogs`](super::StripeLogs).
 pub const VOLUME_STRIPES: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("volume_stripes");

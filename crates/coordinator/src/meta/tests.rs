@@ -264,7 +264,13 @@ fn a_repaired_block_moves_home_only_as_recorded() {
     assert_eq!(meta.mark_lost(&[lost]).unwrap(), [lost.id]);
     assert_eq!(meta.mark_lost(&[LostBlock { node: NodeId(2), ..lost }]).unwrap(), []);
     check(&meta);
-    let land = |to, digest| Landing { index: BlockIndex(1), from: NodeId(1), to: NodeId(to), digest };
+    let land = |to, digest| Landing {
+        index: BlockIndex(1),
+        from: NodeId(1),
+        to: NodeId(to),
+        generation: 1,
+        digest,
+    };
     assert!(meta.rehome(id, 1, &[land(9, [0; 16])]).is_err(), "another digest");
     assert!(meta.rehome(id, 1, &[land(2, digest(id, 1))]).is_err(), "a node with another block");
     check(&meta);
@@ -468,7 +474,7 @@ pub(crate) fn apply(meta: &Meta, op: Op) {
             let Some(from) = record.block(BlockIndex(index)).map(|b| b.node) else { return };
             let from = late.map_or(from, NodeId);
             let (index, to, digest) = (BlockIndex(index), NodeId(to), digest(id, index));
-            let _ = meta.rehome(id, 1, &[Landing { index, from, to, digest }]);
+            let _ = meta.rehome(id, 1, &[Landing { index, from, to, generation: 1, digest }]);
         }
         Op::Encode { stripe, to } => {
             let id = StripeId(stripe);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{DigestBytes, Durability, FaultKind, StripeOfVolume, VolumeInfo};
-use redb::ReadableTable;
+use redb::{ReadableTable, ReadableTableMetadata};
 use serde::{Deserialize, Serialize};
 
 use super::blocks::byte_of;
@@ -21,6 +21,9 @@ use crate::error::{CoordinatorError, Result};
 
 /// Names that begin like this belong to the stripes of volumes.
 pub const RESERVED: &str = ".volume/";
+
+/// The name under which a removed volume is remembered; no volume has it.
+const REMOVED: &str = "";
 
 /// The name of the object that is a stripe of a volume.
 pub fn stripe_name(volume: u64, index: u64) -> String {
@@ -86,6 +89,8 @@ pub struct Relogged {
     pub from: StripeLogs,
     /// As they are on the nodes now, which is to be recorded.
     pub to: StripeLogs,
+    /// The epoch at which the volume's writer had taken it then.
+    pub taken: u64,
 }
 
 /// A volume by its name, with its code.
@@ -191,7 +196,8 @@ impl Meta {
                 });
             }
             t.volumes.remove(name.as_str())?;
-            t.volume_names.remove(id)?;
+            // Nobody else ever has this id. Nodes that were away have logged for it still.
+            t.volume_names.insert(id, REMOVED)?;
             Ok(())
         })
     }
@@ -199,9 +205,9 @@ impl Meta {
     /// Records where the updates of a stripe are logged from now on; the volume's epoch is at least that of the row then.
     ///
     /// # Errors
-    /// The row is not `from` any more; the stripe is gone.
-    pub fn set_logs(&self, volume: u64, index: u64, from: &StripeLogs, to: &StripeLogs) -> Result<()> {
-        self.write(|t| set_logs(t, volume, index, from, to))
+    /// The row is not `from` any more; another writer has taken the volume; the stripe is gone.
+    pub fn set_logs(&self, change: &Relogged) -> Result<()> {
+        self.write(|t| set_logs(t, change))
     }
 
     /// A generation for a commit of a stripe, which no other one gets.
@@ -221,12 +227,13 @@ impl Meta {
     }
 
     /// The new versions of all touched blocks count from now on, if the stripe is as the commit read it; false, and nothing
-    /// changed, if not.
+    /// changed, if not. `check` says whether what was written is still there.
     ///
     /// # Errors
-    /// The disk fails.
-    pub fn decide(&self, id: StripeId, decision: &Decision) -> Result<bool> {
+    /// The disk fails; those of `check`.
+    pub fn decide(&self, id: StripeId, decision: &Decision, check: impl Fn() -> Result<()>) -> Result<bool> {
         self.write(|t| {
+            check()?;
             let Some(mut stripe) = t.stripe(id)? else { return Ok(false) };
             // A lost flag may have come or gone: it says nothing about contents.
             let same = |a: &StripeRecord, b: &StripeRecord| {
@@ -275,8 +282,25 @@ impl Snapshot {
     /// No such volume.
     pub fn volume_by_id(&self, id: u64) -> Result<Volume> {
         let table = self.txn.open_table(tables::VOLUME_NAMES)?;
-        let name = table.get(id)?.map(|row| row.value().to_owned());
+        let name = table.get(id)?.map(|row| row.value().to_owned()).filter(|name| name != REMOVED);
         self.volume(&name.ok_or_else(|| missing(&format!("id {id}")))?)
+    }
+
+    /// Whether this volume was removed.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn was_removed(&self, id: u64) -> Result<bool> {
+        let table = self.txn.open_table(tables::VOLUME_NAMES)?;
+        Ok(table.get(id)?.is_some_and(|row| row.value() == REMOVED))
+    }
+
+    /// Whether there was ever a volume.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn had_volumes(&self) -> Result<bool> {
+        Ok(!self.txn.open_table(tables::VOLUME_NAMES)?.is_empty()?)
     }
 
     /// All volumes, in order of name.
@@ -361,7 +385,7 @@ pub(super) fn land(
     let Some(row) = logs(t, volume, index)? else { return Ok(()) };
     let logged = |block: &BlockIndex| row.logs.get(usize::from(block.0)).is_some_and(|log| !log.is_empty());
     match carried {
-        Some(Relogged { from, to, .. }) if !moved.is_empty() => set_logs(t, volume, index, from, to),
+        Some(change) if !moved.is_empty() => set_logs(t, change),
         None if moved.iter().any(logged) => Err(CoordinatorError::Conflict {
             what: format!("new home for blocks of stripe {}", row.stripe),
             expected: "their logs there".into(),
@@ -378,13 +402,8 @@ fn count(t: &mut Tables<'_>, volume: u64, more: i64) -> Result<()> {
 }
 
 /// Changes where the updates of a stripe are logged.
-pub(super) fn set_logs(
-    t: &mut Tables<'_>,
-    volume: u64,
-    index: u64,
-    from: &StripeLogs,
-    to: &StripeLogs,
-) -> Result<()> {
+pub(super) fn set_logs(t: &mut Tables<'_>, change: &Relogged) -> Result<()> {
+    let Relogged { volume, index, ref from, ref to, taken } = *change;
     let now = logs(t, volume, index)?.ok_or_else(|| gone(volume, index))?;
     // A commit may have taken a generation meanwhile.
     if (&now.logs, now.epoch, now.stripe) != (&from.logs, from.epoch, from.stripe) {
@@ -395,6 +414,10 @@ pub(super) fn set_logs(
         });
     }
     let (name, mut record) = by_id(t, volume)?;
+    // The new writer's epoch may be the same.
+    if record.taken != taken {
+        return Err(stale(&name, record.taken, taken));
+    }
     record.epoch = record.epoch.max(to.epoch);
     set(t, &name, &record)?;
     let row = StripeLogs { generation: now.generation, ..to.clone() };
@@ -408,7 +431,7 @@ pub(super) fn logs(t: &Tables<'_>, volume: u64, index: u64) -> Result<Option<Str
 }
 
 fn by_id(t: &Tables<'_>, id: u64) -> Result<(String, VolumeRecord)> {
-    let name = t.volume_names.get(id)?.map(|row| row.value().to_owned());
+    let name = t.volume_names.get(id)?.map(|row| row.value().to_owned()).filter(|name| name != REMOVED);
     let name = name.ok_or_else(|| missing(&format!("id {id}")))?;
     let row = t.volumes.get(name.as_str())?.map(|row| record::unpack("volume", row.value())).transpose()?;
     Ok((name.clone(), row.ok_or_else(|| missing(&name))?))

@@ -179,24 +179,30 @@ impl BlockStore for FileStore {
         let path = self.path(id);
         self.shared.check_root()?;
         let mut state = self.shared.state();
+        let beside = self.shared.file(id, Kind::Next);
         if let Some(wanted) = generation {
+            let next = read::header(&*self.shared.disk, &beside, id).map(|next| next.generation);
             match read::header(&*self.shared.disk, &path, id) {
                 Ok(meta) if meta.generation == wanted => {}
-                Ok(_) | Err(StoreError::NotFound { .. }) => return Ok(false),
+                // Its successor was decided, and has not come to its place.
+                Ok(meta) if meta.generation < wanted && next.as_ref().is_ok_and(|next| *next == wanted) => {}
+                Ok(_) => return Ok(false),
+                Err(StoreError::NotFound { .. }) if next.is_ok() => {}
+                Err(StoreError::NotFound { .. }) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
-        let existed = match self.shared.disk.remove(&path) {
-            Ok(()) => true,
-            Err(gone) if gone.kind() == ErrorKind::NotFound => false,
-            Err(source) => return Err(StoreError::io(&path, source)),
+        let remove = |path: &Path| match self.shared.disk.remove(path) {
+            Ok(()) => Ok(true),
+            Err(gone) if gone.kind() == ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(StoreError::io(path, source)),
         };
+        // First what nobody would ever delete without its block.
+        let had_next = remove(&beside)?;
+        let existed = remove(&path)?;
         state.inventory.remove(&id);
-        if generation.is_none() {
-            self.shared.remove(&self.shared.file(id, Kind::Next))?;
-        }
         drop(state);
-        if existed {
+        if existed || had_next {
             self.shared.sync_shelf(names::shelf(id))?;
         }
         Ok(existed)

@@ -77,6 +77,30 @@ fn a_later_attempt_replaces_a_version_that_nobody_asked_for() {
 }
 
 #[test]
+fn no_next_version_outlives_its_block() {
+    let (_, store) = super::tests::simulated();
+    let id = block(1, 0);
+    put(&store, id, ONE, LEN).unwrap();
+    beside(&store, THREE).unwrap();
+    assert!(!store.delete(id, Some(TWO)).unwrap(), "neither of them");
+    assert!(store.delete(id, Some(ONE)).unwrap() && store.next_versions().unwrap().is_empty());
+    // The block was lost before; and a version that was decided, but never asked for.
+    beside(&store, TWO).unwrap();
+    assert!(!store.delete(id, Some(ONE)).unwrap() && store.next_versions().unwrap().is_empty());
+    put(&store, id, ONE, LEN).unwrap();
+    beside(&store, TWO).unwrap();
+    assert!(store.delete(id, Some(TWO)).unwrap() && store.next_versions().unwrap().is_empty());
+    assert_eq!(store.list().unwrap().blocks.len(), 0);
+    // A version that is finished after its block was deleted.
+    put(&store, id, ONE, LEN).unwrap();
+    let mut late = store.create_next(id, TWO, LEN as u64, UNIT_BYTES as u32, b"label").unwrap();
+    late.write_at(0, &pattern(id, TWO, LEN)).unwrap();
+    assert!(store.delete(id, Some(ONE)).unwrap());
+    assert!(matches!(late.finish(None), Err(StoreError::NotFound { .. })));
+    assert!(store.next_versions().unwrap().is_empty());
+}
+
+#[test]
 fn a_power_failure_leaves_one_version_or_the_other_whole() {
     let id = block(1, 0);
     let steps = |disk: &SimDisk| -> Result<(), (u8, StoreError)> {

@@ -34,6 +34,8 @@ pub(crate) struct FileWrite {
     label: Vec<u8>,
     /// What it becomes: the block, or its next version.
     becomes: Kind,
+    /// Whether the block was there when this began.
+    follows: bool,
     layout: Layout,
     sums: UnitSums,
     /// Small pieces in a row, not yet in the file: where the first begins, and their bytes.
@@ -56,7 +58,9 @@ impl FileWrite {
         let layout = Layout::new(len, unit_bytes, label.len())?;
         shared.check_root()?;
         let (claim, wipes) = WriteRight::take(shared, id)?;
-        if let Ok(there) = read::header(&*shared.disk, &shared.file(id, Kind::Block), id)
+        let there = read::header(&*shared.disk, &shared.file(id, Kind::Block), id);
+        let follows = becomes == Kind::Next && there.is_ok();
+        if let Ok(there) = there
             && (there.generation > generation || becomes == Kind::Next && there.generation == generation)
         {
             return Err(StoreError::Stale { id, expected: there.generation, got: generation });
@@ -69,7 +73,20 @@ impl FileWrite {
         let temp = TempFile::create(shared, id, layout.file_bytes)?;
         let sums = UnitSums::of_block(len, unit_bytes);
         let (label, gathered) = (label.to_vec(), (0, Vec::new()));
-        Ok(Self { temp, claim, generation, len, unit_bytes, label, becomes, layout, sums, gathered, wipes })
+        Ok(Self {
+            temp,
+            claim,
+            generation,
+            len,
+            unit_bytes,
+            label,
+            becomes,
+            follows,
+            layout,
+            sums,
+            gathered,
+            wipes,
+        })
     }
 
     fn check_range(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -155,7 +172,7 @@ impl BlockWrite for FileWrite {
             self.temp.write(0, &header)?;
         }
         let held = BlockHead { meta, label: std::mem::take(&mut self.label) };
-        self.temp.publish(&held, self.wipes, self.becomes)?;
+        self.temp.publish(&held, self.wipes, self.becomes, self.follows)?;
         self.claim.shared.sync_shelf(names::shelf(id))?;
         Ok(meta)
     }
@@ -238,8 +255,14 @@ impl TempFile {
     }
 
     /// Syncs the file and gives it the block's name; another block that had this name is set aside. Or gives it the
-    /// name of the next version, instead of an earlier one.
-    fn publish(&mut self, held: &BlockHead, wipes: u64, becomes: Kind) -> Result<(), StoreError> {
+    /// name of the next version, instead of an earlier one; `follows`: only if the block is still there.
+    fn publish(
+        &mut self,
+        held: &BlockHead,
+        wipes: u64,
+        becomes: Kind,
+        follows: bool,
+    ) -> Result<(), StoreError> {
         let id = held.meta.id;
         self.file.sync().map_err(|source| self.error(source))?;
         self.shared.check_root()?;
@@ -247,8 +270,11 @@ impl TempFile {
         if state.wipes != wipes {
             return Err(StoreError::Busy { id, reason: "the store was wiped while it was being written" });
         }
-        if becomes == Kind::Block {
-            self.shared.make_way(&mut state, held)?;
+        match becomes {
+            Kind::Block => self.shared.make_way(&mut state, held)?,
+            // A block that was deleted meanwhile has no next version: nobody would ever delete that.
+            _ if follows => drop(read::header(&*self.shared.disk, &self.shared.file(id, Kind::Block), id)?),
+            _ => {}
         }
         let to = self.shared.file(id, becomes);
         self.shared.disk.rename(&self.path, &to).map_err(|source| self.error(source))?;

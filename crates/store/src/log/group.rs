@@ -15,9 +15,6 @@ impl AppendLog {
         mut state: MutexGuard<'s, State>,
         records: impl Iterator<Item = (Record, &'p [u8])>,
     ) -> Result<u64, StoreError> {
-        if let Some(why) = &state.broken {
-            return Err(self.broken(why));
-        }
         let mut last = 0;
         for (record, payload) in records {
             last = state.next;
@@ -36,9 +33,6 @@ impl AppendLog {
             if state.durable >= last {
                 return Ok(last);
             }
-            if let Some(why) = &state.broken {
-                return Err(self.broken(why));
-            }
             if state.writing {
                 state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -55,29 +49,21 @@ impl AppendLog {
             state.writing = false;
             match written {
                 Ok((tail, at)) => state.apply(tail, at, &batch),
-                Err(Failed::Before(error)) => {
-                    // These numbers are never used again; the next append begins a file that says what counts.
+                Err(error) => {
+                    // These numbers are never used again; the next append begins a file that says what counts, also if
+                    // only the sync failed: nobody knows then whether the batch is durable, and it does not count.
                     let first = batch.first().map_or(last, |(record, _)| record.number);
                     let newest = batch.last().map_or(last, |(record, _)| record.number);
+                    // A file may have been begun for it, which is deleted in its turn.
+                    state.segments.entry(first).or_default();
                     state.failed.push_front((first..=newest, error.to_string()));
                     state.failed.truncate(MOST_FAILED);
-                    self.synced.notify_all();
-                    return Err(error);
-                }
-                Err(Failed::Sync(error)) => {
-                    state.broken = Some(error.to_string());
                     self.synced.notify_all();
                     return Err(error);
                 }
             }
             self.synced.notify_all();
         }
-    }
-
-    fn broken(&self, why: &str) -> StoreError {
-        let source =
-            std::io::Error::other(format!("the log accepts nothing until it is opened again: {why}"));
-        StoreError::io(&self.dir, source)
     }
 
     /// Writes and syncs a batch; returns the file and where in it the batch begins.
@@ -88,17 +74,15 @@ impl AppendLog {
         durable: u64,
         fences: &std::collections::BTreeMap<u64, u64>,
         first: u64,
-    ) -> Result<(Tail, u64), Failed> {
+    ) -> Result<(Tail, u64), StoreError> {
         let mut tail = match tail.filter(|tail| tail.at < self.segment_bytes) {
             Some(tail) => tail,
             None => self.begin_file(durable, fences, first)?,
         };
         let path = record::path(&self.dir, tail.number);
         let at = tail.at;
-        tail.file
-            .write_at(bytes, at)
-            .map_err(|source| Failed::Before(self.io_error(&path, bytes.len(), source)))?;
-        tail.file.sync().map_err(|source| Failed::Sync(StoreError::io(&path, source)))?;
+        tail.file.write_at(bytes, at).map_err(|source| self.io_error(&path, bytes.len(), source))?;
+        tail.file.sync().map_err(|source| StoreError::io(&path, source))?;
         tail.at += bytes.len() as u64;
         Ok((tail, at))
     }
@@ -109,9 +93,9 @@ impl AppendLog {
         durable: u64,
         fences: &std::collections::BTreeMap<u64, u64>,
         first: u64,
-    ) -> Result<Tail, Failed> {
+    ) -> Result<Tail, StoreError> {
         let path = record::path(&self.dir, first);
-        let failed = |source| Failed::Before(self.io_error(&path, record::ALIGN, source));
+        let failed = |source| self.io_error(&path, record::ALIGN, source);
         // Left by an attempt that failed: nothing in it was acknowledged.
         match self.disk.remove(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
@@ -138,14 +122,15 @@ impl AppendLog {
         }
     }
 
-    /// Deletes files, oldest first, in which nothing is needed; the one that is appended to stays.
+    /// Deletes files, oldest first, in which nothing is needed; the one that is appended to stays. Each file says up to which
+    /// number the records of earlier files count, so none between them may be deleted.
     pub(super) fn collect(&self) -> Result<(), StoreError> {
         loop {
             let mut state = self.state();
-            let (Some(oldest), true) = (state.segments.first_key_value(), state.segments.len() > 1) else {
-                return Ok(());
-            };
-            let (&number, segment) = oldest;
+            let tail = state.tail.as_ref().map(|tail| tail.number);
+            let oldest =
+                state.segments.first_key_value().filter(|(number, _)| tail.is_some_and(|t| **number < t));
+            let Some((&number, segment)) = oldest else { return Ok(()) };
             let needed = |(key, newest): (&super::Key, &u64)| {
                 state
                     .blocks
@@ -155,25 +140,22 @@ impl AppendLog {
             if segment.newest.iter().any(needed) {
                 return Ok(());
             }
-            state.segments.remove(&number);
-            drop(state);
             let path = record::path(&self.dir, number);
-            self.disk.remove(&path).map_err(|source| StoreError::io(&path, source))?;
+            match self.disk.remove(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(StoreError::io(&path, error));
+                }
+                _ => {}
+            }
+            // Before a newer one is deleted: the two deletions may reach the medium apart.
             self.disk.sync_dir(&self.dir).map_err(|source| StoreError::io(&self.dir, source))?;
+            state.segments.remove(&number);
         }
     }
 }
 
 /// So many failed batches are remembered, for those that wait for them.
 const MOST_FAILED: usize = 64;
-
-/// Why a batch is not durable.
-enum Failed {
-    /// Nothing of it counts; the log goes on in another file.
-    Before(StoreError),
-    /// Nobody knows what is durable.
-    Sync(StoreError),
-}
 
 impl super::Held {
     /// The oldest record that is needed.

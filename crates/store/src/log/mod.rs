@@ -121,8 +121,6 @@ struct State {
     fences: BTreeMap<u64, u64>,
     /// Numbers of records that could not be written, newest first, and why.
     failed: VecDeque<(RangeInclusive<u64>, String)>,
-    /// Why the log accepts nothing any more: a sync failed, and nobody knows what is durable.
-    broken: Option<String>,
 }
 
 struct Tail {
@@ -170,7 +168,7 @@ impl AppendLog {
     ///
     /// # Errors
     /// `Invalid` for no updates, no bytes, too many, a range past 2^62, or an epoch older than the volume's; `Full`;
-    /// `Io`. After an error of a sync all further calls fail until the log is opened again.
+    /// `Io`.
     pub fn append(&self, updates: &[Update<'_>]) -> Result<u64, StoreError> {
         if updates.is_empty() {
             return Err(invalid("updates", "one or more", "none"));

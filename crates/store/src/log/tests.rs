@@ -189,6 +189,44 @@ fn a_full_disk_loses_nothing_and_passes() {
     }
 }
 
+#[test]
+fn a_failed_sync_is_an_error_of_one_append() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    log.append(&[update(0, 0, Data::Bytes(&[1; 1000]))]).unwrap();
+    disk.fail(Some(Failure::Once(2, ErrorKind::Other)));
+    assert!(log.append(&[update(0, 0, Data::Bytes(&[2; 1000]))]).is_err());
+    assert_eq!(seen(&log, 0)[999], 1);
+    log.append(&[update(0, 0, Data::Bytes(&[3; 500]))]).unwrap();
+    for log in [open(&disk.after_power_failure(0)).unwrap(), open(&disk.copied()).unwrap(), log] {
+        let seen = seen(&log, 0);
+        assert_eq!((seen[0], seen[499], seen[500]), (3, 3, 1), "what failed does not come back");
+    }
+}
+
+#[test]
+fn files_of_failed_appends_are_deleted_in_their_turn() {
+    let disk = fresh();
+    let log = open(&disk).unwrap();
+    log.append(&[update(0, 0, Data::Bytes(&[1; 2900]))]).unwrap();
+    log.append(&[update(1, 0, Data::Bytes(&[1; 100]))]).unwrap();
+    // The file is begun, and the record has no room in it.
+    disk.limit(Some(disk.used() + 300));
+    for _ in 0..3 {
+        assert!(log.append(&[update(1, 0, Data::Bytes(&[2; 1000]))]).is_err());
+    }
+    disk.limit(None);
+    for index in 2..6 {
+        log.append(&[update(index, 0, Data::Bytes(&[index; 2900]))]).unwrap();
+    }
+    // What is needed is in the newest files alone; the older ones go one after the other.
+    for index in 0..5 {
+        log.release(block(index), Role::Home, u64::MAX).unwrap();
+        let again = open(&disk.copied()).unwrap();
+        assert_eq!(again.pending(), log.pending(), "after the release of {index}");
+    }
+}
+
 /// Some appends, a fence, freezes and releases; what was acknowledged, and what was begun when it failed.
 fn script(log: &AppendLog, model: &mut Vec<BTreeMap<u8, Vec<u8>>>) -> Result<(), StoreError> {
     for turn in 0..14u8 {

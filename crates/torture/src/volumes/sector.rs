@@ -144,8 +144,8 @@ impl Sector {
         self.watches.retain(|watch| watch.reader != reader);
     }
 
-    /// The read saw this; false if it cannot be.
-    pub fn saw(&mut self, reader: u64, seen: &[u8]) -> bool {
+    /// The read saw this; false if it cannot be. `once`: what was once seen stays.
+    pub fn saw(&mut self, reader: u64, seen: &[u8], once: bool) -> bool {
         let Some(at) = self.watches.iter().position(|watch| watch.reader == reader) else { return true };
         let watch = self.watches.remove(at);
         if self.vague {
@@ -155,18 +155,13 @@ impl Sector {
             let byte = |(at, byte): (usize, &u8)| watch.allowed.iter().any(|bytes| bytes[at] == *byte);
             return watch.mixed && seen.iter().enumerate().all(byte);
         }
-        if !watch.changed {
+        if once && !watch.changed {
             self.states = self.reachable();
             self.states.retain(|state| state.bytes[watch.span.clone()] == *seen);
             // Others that read at the same time may have read before.
             self.watches.iter_mut().for_each(|other| other.changed = true);
         }
         true
-    }
-
-    /// Whether it is judged.
-    pub fn is_judged(&self) -> bool {
-        !self.vague
     }
 
     /// All states, if any of the unfinished writes take effect now, in any order.

@@ -207,7 +207,7 @@ impl User<'_> {
     }
 
     async fn open(&self, hand: &mut Hand, number: u64, access: VolumeAccess) {
-        let of = self.stage.volumes.with(number, |held| held.removed);
+        let (of, was) = self.stage.volumes.with(number, |held| (held.removed, held.is_there()));
         match self.client.open_volume(&name(number), access).await {
             Ok(volume) => {
                 self.say(format!("open {} {access:?}: epoch {}", name(number), volume.info().epoch));
@@ -215,13 +215,15 @@ impl User<'_> {
             }
             Err(error) => {
                 self.say(format!("open {} {access:?}: {error:?}", name(number)));
-                self.check_there(number, of, &error);
+                self.check_there(number, of, was, &error);
             }
         }
     }
 
-    fn check_there(&self, number: u64, of: u64, error: &ClientError) {
-        if matches!(error, ClientError::NotFound(_))
+    /// `was`: whether it was there when the call began.
+    fn check_there(&self, number: u64, of: u64, was: bool, error: &ClientError) {
+        if was
+            && matches!(error, ClientError::NotFound(_))
             && self.stage.volumes.with(number, |held| held.counts(of))
         {
             self.stage.fail(format!("{} is there and was not found: {error}", name(number)));
@@ -272,12 +274,13 @@ impl User<'_> {
 
     /// Reads and compares.
     async fn read(&self, opened: &Opened, number: u64, offset: u64, len: u64) -> Result<Bytes, ClientError> {
+        let was = self.stage.volumes.with(number, |held| held.is_there());
         let (removed, reading) = self.reading(number, offset, len);
         let read = opened.volume.read(offset, len).await;
         let told = read.as_ref().map(Bytes::len);
         self.say(format!("read {offset}+{len} of {}: {told:?}", name(number)));
         if let Err(error) = &read {
-            self.check_there(number, opened.of, error);
+            self.check_there(number, opened.of, was, error);
         }
         let judged = self.stage.volumes.with(number, |held| match held.removed == removed {
             true => {

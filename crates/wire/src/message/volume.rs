@@ -173,7 +173,8 @@ pub struct MapVolume {
     /// Who is going to write to them; `None` to read.
     #[serde(default)]
     pub writer: Option<u64>,
-    /// A write under this epoch was refused or not answered: log these stripes under a newer one, where nodes answer.
+    /// A call under this epoch was refused, or a write was not answered: log these stripes under a newer one, where nodes
+    /// answer.
     #[serde(default)]
     pub failed: Option<u64>,
 }

@@ -409,7 +409,8 @@ impl StripeRepair {
                     recorded.generation, held.len, held.generation
                 ));
             }
-            out.push(Landing { index, from: recorded.node, to, digest: held.digest });
+            let (from, generation) = (recorded.node, held.generation);
+            out.push(Landing { index, from, to, generation, digest: held.digest });
         }
         Ok(out)
     }

@@ -66,7 +66,13 @@ fn a_helper_that_dies_is_replaced_and_the_rest_of_the_slices_follows() {
     assert!(!second.plan.helpers.contains(&first.plan.helpers[3]));
     let done = repair.ended(&[outcome(requestor, LEN, &[BlockIndex(2)])], LEN, None);
     let landing =
-        Landing { index: BlockIndex(2), from: NodeId(2), to: requestor, digest: digest(BlockIndex(2)) };
+        Landing {
+        index: BlockIndex(2),
+        from: NodeId(2),
+        to: requestor,
+        generation: 1,
+        digest: digest(BlockIndex(2)),
+    };
     assert_eq!(done, Verdict::Done(vec![landing]));
     assert_eq!(repair.bad(), []);
 }
