@@ -19,8 +19,7 @@ const ONCE_FAILED: &[u64] = &[1, 4, 110, 121, 188, 313, 328, 629, 1399, 2228, 57
 /// for ever after an epoch that was never recorded. 177 and 449: one failed sync ended the log of a node for good. 269: a full
 /// disk and later deletions made the log look damaged. 1, 229, 367, 379, 420 and 460: next versions outlived their blocks.
 /// 239: what only a replica had logged was never forgotten. 426: nor was the log of a node that was away when its volume was removed.
-const ONCE_FAILED_VOLUMES: &[u64] =
-    &[1, 27, 71, 115, 143, 177, 229, 239, 269, 367, 379, 420, 426, 449, 460];
+const ONCE_FAILED_VOLUMES: &[u64] = &[1, 27, 71, 115, 143, 177, 229, 239, 269, 367, 379, 420, 426, 449, 460];
 
 const SEEDS: std::ops::Range<u64> = 0..200;
 const SEEDS_WITH_VOLUMES: std::ops::Range<u64> = FIRST_SEED..FIRST_SEED + 40;

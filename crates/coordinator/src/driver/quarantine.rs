@@ -73,7 +73,8 @@ pub async fn welcome(cluster: &Arc<Cluster>, node: NodeId, held: &HeldBlock) -> 
     let found = move |meta: &Meta| {
         let Some(home) = meta.snapshot()?.misses(node, &held)? else { return Ok(false) };
         let BlockId { stripe, index } = held.id;
-        let landing = Landing { index, from: home, to: node, generation: held.generation, digest: held.digest };
+        let landing =
+            Landing { index, from: home, to: node, generation: held.generation, digest: held.digest };
         meta.rehome_any(stripe, &[landing])?;
         tracing::info!("{} was missed and is found on {node}", held.id);
         Ok(true)

@@ -264,13 +264,8 @@ fn a_repaired_block_moves_home_only_as_recorded() {
     assert_eq!(meta.mark_lost(&[lost]).unwrap(), [lost.id]);
     assert_eq!(meta.mark_lost(&[LostBlock { node: NodeId(2), ..lost }]).unwrap(), []);
     check(&meta);
-    let land = |to, digest| Landing {
-        index: BlockIndex(1),
-        from: NodeId(1),
-        to: NodeId(to),
-        generation: 1,
-        digest,
-    };
+    let land =
+        |to, digest| Landing { index: BlockIndex(1), from: NodeId(1), to: NodeId(to), generation: 1, digest };
     assert!(meta.rehome(id, 1, &[land(9, [0; 16])]).is_err(), "another digest");
     assert!(meta.rehome(id, 1, &[land(2, digest(id, 1))]).is_err(), "a node with another block");
     check(&meta);

@@ -65,8 +65,7 @@ fn a_helper_that_dies_is_replaced_and_the_rest_of_the_slices_follows() {
     assert_eq!(second.plan.requestors, [requestor]);
     assert!(!second.plan.helpers.contains(&first.plan.helpers[3]));
     let done = repair.ended(&[outcome(requestor, LEN, &[BlockIndex(2)])], LEN, None);
-    let landing =
-        Landing {
+    let landing = Landing {
         index: BlockIndex(2),
         from: NodeId(2),
         to: requestor,
