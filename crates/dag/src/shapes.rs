@@ -256,16 +256,15 @@ impl<'a> Map<'a> {
         }
         let mut graph = self.empty_graph();
         let hops = computed.into_iter().map(|(hop, joins)| (joins, self.anchor(hop)));
-        for (joins, anchor) in hops.chain([(last, None)]) {
-            let mut named = Vec::with_capacity(joins.len());
-            for (vertex, mut sum) in joins {
+        for (mut joins, anchor) in hops.chain([(last, None)]) {
+            for (vertex, sum) in &mut joins {
                 let named_already = |child: &Vertex| place(child).and_then(|place| *names.get(place)?);
                 sum.iter_mut().for_each(|(child, _)| *child = named_already(child).unwrap_or(*child));
-                let name = place(&vertex).and_then(|place| names.get_mut(place));
-                let name = name.map(|name| *name.get_or_insert_with(|| graph.fresh()));
-                named.push((name.unwrap_or(vertex), sum));
+                if let Some(name) = place(vertex).and_then(|place| names.get_mut(place)) {
+                    *vertex = *name.get_or_insert_with(|| graph.fresh());
+                }
             }
-            join_together(&mut graph, named, anchor)?;
+            join_together(&mut graph, joins, anchor)?;
         }
         Ok(graph)
     }
@@ -277,31 +276,35 @@ impl<'a> Map<'a> {
         if first_hop {
             sums = self.sums();
         }
-        let joined: Vec<usize> = (0..sums.len()).filter(|t| self.joins(hop, *t, sums[*t].len())).collect();
-        self.add_leaves(hop, &mut sums);
-        let mut by = None;
-        if self.compact && self.targets.len() > 1 {
-            columns.extend(self.first[hop]..self.first[hop] + self.hops[hop].len());
-            let found = self.by_independent(&joined, &columns, full);
-            let independent = found.iter().filter(|sum| matches!(sum, By::Itself)).count();
-            full |= independent == self.targets.len();
-            if first_hop && independent < joined.len() && independent == self.used(hop).count() {
-                return (Arrived { sums, columns, full }, Vec::new());
-            }
-            by = Some(found);
-        }
-        let mut joins = Vec::with_capacity(joined.len());
-        let others = |place: usize| match by.as_ref()?.get(place)? {
-            By::Itself => None,
-            By::Others(terms) => Some(terms),
-        };
-        for (_, &target) in joined.iter().enumerate().filter(|(place, _)| others(*place).is_none()) {
+        let mut joins = Vec::with_capacity(sums.len());
+        let mut compute = |sum: &mut Sum| {
             let vertex = Vertex(PARTIAL | *partial);
             *partial += 1;
-            joins.push((vertex, std::mem::replace(&mut sums[target], vec![(vertex, 1)])));
+            joins.push((vertex, std::mem::replace(sum, vec![(vertex, 1)])));
+        };
+        if !self.compact || self.targets.len() == 1 {
+            for (target, sum) in sums.iter_mut().enumerate() {
+                if self.joins(hop, target, sum.len()) {
+                    sum.extend(self.terms(hop, target));
+                    compute(sum);
+                }
+            }
+            return (Arrived { sums, columns, full }, joins);
         }
-        for (place, &target) in joined.iter().enumerate() {
-            if let Some(terms) = others(place) {
+        let joined: Vec<usize> = (0..sums.len()).filter(|t| self.joins(hop, *t, sums[*t].len())).collect();
+        self.add_leaves(hop, &mut sums);
+        columns.extend(self.first[hop]..self.first[hop] + self.hops[hop].len());
+        let by = self.by_independent(&joined, &columns, full);
+        let independent = by.iter().filter(|sum| matches!(sum, By::Itself)).count();
+        full |= independent == self.targets.len();
+        if first_hop && independent < joined.len() && independent == self.used(hop).count() {
+            return (Arrived { sums, columns, full }, joins);
+        }
+        for (&target, _) in joined.iter().zip(&by).filter(|(_, by)| matches!(by, By::Itself)) {
+            compute(&mut sums[target]);
+        }
+        for (&target, by) in joined.iter().zip(&by) {
+            if let By::Others(terms) = by {
                 sums[target] = terms.iter().map(|&(other, coef)| (sums[joined[other]][0].0, coef)).collect();
             }
         }
