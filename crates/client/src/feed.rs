@@ -10,9 +10,10 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use kintsu_wire::ambient::blocking;
+use kintsu_wire::ambient::{blocking, rest};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 
@@ -23,6 +24,10 @@ use crate::write_stripe::StripeSource;
 /// be written.
 const KEPT_BYTES: usize = 144 << 20;
 
+/// A read that brought fewer bytes has overtaken the producer, whose every write would wake the reader,
+const FEW_BYTES: usize = 128 << 10;
+/// so it rests for this long. A pipe has room for what comes meanwhile.
+const REST: Duration = Duration::from_micros(500);
 /// Bytes that are read to see whether a stream goes on.
 const AHEAD_BYTES: usize = 64 << 10;
 
@@ -112,7 +117,13 @@ impl<'s> Feed<'s> {
             Some(Stream::Blocking(mut stream)) => {
                 let mut ahead = std::mem::take(&mut self.ahead);
                 let read = blocking(move || {
-                    while !piece.is_full() && piece.more(&mut stream)? > 0 {}
+                    while !piece.is_full() {
+                        match piece.more(&mut stream)? {
+                            0 => break,
+                            FEW_BYTES.. => {}
+                            _ => rest(REST),
+                        }
+                    }
                     if piece.is_full() {
                         ahead.more(&mut stream)?;
                     }
