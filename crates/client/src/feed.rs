@@ -28,6 +28,9 @@ const KEPT_BYTES: usize = 144 << 20;
 const FEW_BYTES: usize = 128 << 10;
 /// so it rests for this long. A pipe has room for what comes meanwhile.
 const REST: Duration = Duration::from_micros(500);
+/// After so many rests in a row that did not help, a piece is read without them.
+const MOST_USELESS: u32 = 3;
+
 /// Bytes that are read to see whether a stream goes on.
 const AHEAD_BYTES: usize = 64 << 10;
 
@@ -117,13 +120,7 @@ impl<'s> Feed<'s> {
             Some(Stream::Blocking(mut stream)) => {
                 let mut ahead = std::mem::take(&mut self.ahead);
                 let read = blocking(move || {
-                    while !piece.is_full() {
-                        match piece.more(&mut stream)? {
-                            0 => break,
-                            FEW_BYTES.. => {}
-                            _ => rest(REST),
-                        }
-                    }
+                    piece.fill(&mut stream)?;
                     if piece.is_full() {
                         ahead.more(&mut stream)?;
                     }
@@ -170,6 +167,27 @@ impl Buffer {
                 read => return read.inspect(|bytes| self.len += bytes),
             }
         }
+    }
+
+    /// Reads until it is full, or to the end of the stream. Rests do not help if the producer is slow or its pipe is
+    /// small: then reads bring no more after them.
+    fn fill(&mut self, stream: &mut dyn Read) -> io::Result<()> {
+        let (mut useless, mut rested) = (0, None);
+        while !self.is_full() {
+            let bytes = self.more(stream)?;
+            if bytes == 0 {
+                break;
+            }
+            if let Some(before) = rested {
+                useless = if bytes > before { 0 } else { useless + 1 };
+            }
+            let few = bytes < FEW_BYTES && !self.is_full();
+            rested = (few && useless < MOST_USELESS).then_some(bytes);
+            if rested.is_some() {
+                rest(REST);
+            }
+        }
+        Ok(())
     }
 
     async fn more_from(&mut self, stream: &mut (dyn AsyncRead + Unpin + Send)) -> io::Result<usize> {
@@ -252,6 +270,17 @@ mod tests {
                 assert!(before.iter().all(Option::is_none));
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_small_pipe_is_not_read_slowly() {
+        let begun = tokio::time::Instant::now();
+        let len = 32 << 10;
+        let stream = Stream::Blocking(Box::new(Halting(vec![1; len], false)));
+        let mut feed = Feed::new(stream, len);
+        assert_eq!(feed.next().await.unwrap().size, Some(len as u64));
+        // With a rest after each of its 8192 reads it takes more than 4 s.
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     }
 
     /// Fails after its bytes.

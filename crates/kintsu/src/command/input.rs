@@ -62,12 +62,12 @@ pub fn stream(file: File) -> File {
 /// The same pipe, opened again by `open`: whether reads and writes wait is a property of the open file, which has other
 /// holders. Not for a FIFO with a name: if its other end is gone when it is opened again, nothing tells that it has ended.
 fn again<T>(file: &File, open: impl FnOnce(String) -> io::Result<T>) -> io::Result<T> {
+    // A smaller pipe is slower, nothing more; what is no pipe refuses.
+    let _ = rustix::pipe::fcntl_setpipe_size(file, PIPE_BYTES);
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     if !std::fs::read_link(&own)?.as_os_str().as_encoded_bytes().starts_with(b"pipe:") {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    // A smaller pipe is slower, nothing more.
-    let _ = rustix::pipe::fcntl_setpipe_size(file, PIPE_BYTES);
     open(own)
 }
 
