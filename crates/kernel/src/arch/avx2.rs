@@ -54,6 +54,16 @@ impl Vector for Ymm {
     }
 
     #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        unsafe { _mm256_stream_si256(to.cast(), self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn end_of_stream() {
+        unsafe { _mm_sfence() }
+    }
+
+    #[inline(always)]
     unsafe fn store_partial(self, to: *mut u8, len: usize) {
         let mut whole = [0u8; Self::BYTES];
         unsafe {
@@ -111,4 +121,14 @@ impl Vector for Ymm {
 #[target_feature(enable = "avx2")]
 unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &PassRange<'_, Ymm>) {
     unsafe { generic::run::<Ymm, ROWS, STRIP, ONES>(job) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_way_writes_the_same() {
+        if super::detect().is_some() {
+            super::generic::tests::every_way_writes_the_same::<super::Ymm>();
+        }
+    }
 }

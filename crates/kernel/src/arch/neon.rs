@@ -54,6 +54,14 @@ impl Vector for Quad {
     }
 
     #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        unsafe { self.store(to) } // no stable intrinsic
+    }
+
+    #[inline(always)]
+    unsafe fn end_of_stream() {}
+
+    #[inline(always)]
     unsafe fn store_partial(self, to: *mut u8, len: usize) {
         let mut whole = [0u8; Self::BYTES];
         unsafe {
@@ -103,4 +111,14 @@ impl Vector for Quad {
 #[target_feature(enable = "neon")]
 unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &PassRange<'_, Quad>) {
     unsafe { generic::run::<Quad, ROWS, STRIP, ONES>(job) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_way_writes_the_same() {
+        if super::detect().is_some() {
+            super::generic::tests::every_way_writes_the_same::<super::Quad>();
+        }
+    }
 }
