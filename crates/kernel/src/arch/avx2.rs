@@ -21,6 +21,7 @@ impl Vector for Ymm {
     const BYTES: usize = 32;
     const MAX_ROWS: usize = 6;
     const MAX_COLUMNS: usize = usize::MAX;
+    const MAX_STREAMED_ROWS: usize = 2;
     type Table = NibbleTables;
     /// Low and high nibbles, each shifted down.
     type Operand = (__m256i, __m256i);

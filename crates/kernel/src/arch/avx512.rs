@@ -38,6 +38,7 @@ impl Vector for Zmm {
     const BYTES: usize = 64;
     const MAX_ROWS: usize = 8;
     const MAX_COLUMNS: usize = 12;
+    const MAX_STREAMED_ROWS: usize = usize::MAX;
     type Table = u64;
     type Operand = __m512i;
 
@@ -187,14 +188,21 @@ unsafe fn unrolled<const ROWS: usize, const COLS: usize, const ONES: bool, const
     // SAFETY: each vector lies within `job.len`; there are ROWS outputs, COLS columns, and a table for each pair
     // unless all coefficients are 1.
     unsafe {
-        let columns: [*const u8; COLS] = std::array::from_fn(|c| *job.columns.get_unchecked(c));
-        let outputs: [*mut u8; ROWS] = std::array::from_fn(|r| *job.outputs.get_unchecked(r));
+        let (mut columns, mut outputs) = ([std::ptr::null(); COLS], [std::ptr::null_mut(); ROWS]);
+        columns.copy_from_slice(job.columns);
+        outputs.copy_from_slice(job.outputs);
         let tables = job.tables.as_ptr();
         let read = |c: usize, r: usize| _mm512_set1_epi64((*tables.add(c * ROWS + r)).cast_signed());
         let is_held = |c: usize, r: usize| !ONES && c * ROWS + r < HELD - ROWS;
         let zero = _mm512_setzero_si512();
-        let held: [[__m512i; ROWS]; COLS] =
-            std::array::from_fn(|c| std::array::from_fn(|r| if is_held(c, r) { read(c, r) } else { zero }));
+        let mut held = [[zero; ROWS]; COLS];
+        for (c, held) in held.iter_mut().enumerate() {
+            for (r, held) in held.iter_mut().enumerate() {
+                if is_held(c, r) {
+                    *held = read(c, r);
+                }
+            }
+        }
         let product = |x: __m512i, c: usize, r: usize| {
             if ONES {
                 return x;
@@ -209,14 +217,20 @@ unsafe fn unrolled<const ROWS: usize, const COLS: usize, const ONES: bool, const
                 let fetch = |region: *const u8| {
                     _mm_prefetch::<_MM_HINT_T0>(region.wrapping_add(at + AHEAD_BYTES).cast());
                 };
-                columns.iter().for_each(|&column| fetch(column));
+                for column in columns {
+                    fetch(column);
+                }
                 if job.way == Way::Ahead {
-                    outputs.iter().for_each(|&output| fetch(output));
+                    for output in outputs {
+                        fetch(output);
+                    }
                 }
             }
             let mut sums = [zero; ROWS];
             if job.accumulate {
-                sums = std::array::from_fn(|r| load(outputs[r]));
+                for (sum, output) in sums.iter_mut().zip(outputs) {
+                    *sum = load(output);
+                }
             }
             for pair in 0..COLS / 2 {
                 let (c, d) = (2 * pair, 2 * pair + 1);

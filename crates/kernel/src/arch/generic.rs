@@ -51,6 +51,9 @@ pub(super) trait Vector: Copy + 'static {
     const MAX_ROWS: usize;
     /// The most columns of one pass.
     const MAX_COLUMNS: usize;
+    /// The most rows of a matrix whose outputs are written past the caches. With more, multiplying takes longer than
+    /// reading outputs.
+    const MAX_STREAMED_ROWS: usize;
     /// A coefficient, ready for use.
     type Table: Copy + std::fmt::Debug + Send + Sync;
     /// An input, ready to be multiplied.
@@ -252,8 +255,8 @@ impl<V: Vector + std::fmt::Debug> Program for Passes<V> {
         let len = outputs.first().map_or(0, |o| o.len());
         let touched = len.saturating_mul(inputs.len() + outputs.len());
         let way = match mode {
-            Mode::Overwrite => Way::choose(touched, outputs),
-            Mode::Accumulate => Way::of_size(touched),
+            Mode::Overwrite if outputs.len() <= V::MAX_STREAMED_ROWS => Way::choose(touched, outputs),
+            _ => Way::of_size(touched),
         };
         self.apply_by(way, inputs, outputs, mode);
     }

@@ -21,6 +21,7 @@ impl Vector for Quad {
     const BYTES: usize = 16;
     const MAX_ROWS: usize = 6;
     const MAX_COLUMNS: usize = usize::MAX;
+    const MAX_STREAMED_ROWS: usize = 0;
     type Table = NibbleTables;
     /// Low and high nibbles, each shifted down.
     type Operand = (uint8x16_t, uint8x16_t);
