@@ -5,6 +5,10 @@
 #   scripts/streams.sh stream [GIBIBYTES]    (10 unless given)
 #   scripts/streams.sh tree [FILES]          (10000 unless given)
 #
+# A stream is measured beside a file, RUNS times in turns (once unless given): from tar, and from cat, which makes the same
+# bytes with less work. What tar and cat reach without a cluster is shown too, because all share the processors. Where the
+# machine is not quiet, compare the processor seconds for each GB.
+#
 # The program is KINTSU_BIN, or that of a release build. The code is CODE (rs:n=4,k=2, which needs twice as much room as the
 # stream is long), for five nodes. Their data are in a new folder in FOLDER (/tmp unless set), which is removed at the end.
 set -euo pipefail
@@ -50,14 +54,38 @@ peaks() {
     for pid in "${pids[@]:1}"; do printf ' %s' "$(peak "$pid")"; done
     printf '\n'
 }
-seconds() { awk -v from="$1" -v to="$(date +%s.%N)" -v bytes="$2" \
-    'BEGIN { printf "%.1f s, %.0f MB/s", to - from, bytes / 1e6 / (to - from) }'; }
-# Runs a client, and writes its peak memory to a file.
+# Hundredths of a second that coordinator and agents have used.
+used() { for pid in "${pids[@]}"; do sed 's/.*) //' "/proc/$pid/stat"; done | awk '{ sum += $12 + $13 } END { print sum }'; }
+# Runs a client; writes its peak memory in MiB, and the processor seconds it used, to a file.
 client() { python3 -c '
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[2:])
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, file=open(sys.argv[1], "w"))
-sys.exit(code)' "$folder/peak" "$program" "$@"; }
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_maxrss // 1024, used.ru_utime + used.ru_stime, file=open(sys.argv[1], "w"))
+sys.exit(code)' "$folder/client" "$program" "$@"; }
+# Runs a command that moves $bytes, and says how fast it was; of one with a client also what that took.
+timed() {
+    local label=$1 from before
+    shift
+    rm -f "$folder/client"
+    before=$(used)
+    from=$(date +%s.%N)
+    "$@"
+    awk -v label="$label" -v from="$from" -v to="$(date +%s.%N)" -v bytes="$bytes" -v ticks=$(($(used) - before)) \
+        -v client="$(cat "$folder/client" 2>/dev/null || true)" 'BEGIN {
+            gb = bytes / 1e9
+            printf "%s: %.1f s, %.0f MB/s", label, to - from, 1e3 * gb / (to - from)
+            if (split(client, of, " ") == 2)
+                printf "; processor seconds for each GB: client %.2f, nodes %.2f; the peak of the client is %d MiB",
+                    of[2] / gb, ticks / 100 / gb, of[1]
+            printf "\n"
+        }'
+}
+# Removes an object, and waits until its blocks are gone.
+removed() {
+    "$program" rm "$1" > /dev/null
+    until "$program" status --json | grep -q '"garbage": *0,'; do sleep 0.2; done
+}
 
 if [ "$what" = stream ]; then
     # A folder of links to one file in memory, which tar follows. For comparison, the same bytes as one file, also in
@@ -67,29 +95,41 @@ if [ "$what" = stream ]; then
     head -c $((64 << 20)) /dev/urandom > "$ram/part"
     mkdir "$ram/tree"
     for i in $(seq $((16 * count))); do ln -s ../part "$ram/tree/$i"; done
-    bytes=$((count << 30))
-    tar chf "$ram/file" --hard-dereference -C "$ram" tree
+    archive() { tar ch --hard-dereference -C "$ram" tree; }
+    archive > "$ram/file"
+    bytes=$(stat -c %s "$ram/file")
+    put() { client put "$1" "$2" --code "$code" > /dev/null; }
+    get() { client get backup "$1"; }
     peaks "before"
-    from=$(date +%s.%N)
-    client put "$ram/file" file --code "$code" > /dev/null
-    echo "kintsu put FILE: $(seconds "$from" $bytes); the client's peak is $(cat "$folder/peak") MiB"
-    rm "$ram/file"
-    from=$(date +%s.%N)
-    client get file "$ram/file" > /dev/null
-    echo "kintsu get FILE: $(seconds "$from" $bytes); the client's peak is $(cat "$folder/peak") MiB"
-    rm "$ram/file"
-    "$program" rm file > /dev/null
-    peaks "after both"
-    from=$(date +%s.%N)
-    tar ch --hard-dereference -C "$ram" tree | client put - backup --code "$code" > /dev/null
-    echo "tar | kintsu put -: $(seconds "$from" $bytes); the client's peak is $(cat "$folder/peak") MiB"
-    peaks "after the put"
-    from=$(date +%s.%N)
-    files=$(client get backup - | tar t | grep -c 'tree/[0-9]')
-    echo "kintsu get - | tar t: $(seconds "$from" $bytes); the client's peak is $(cat "$folder/peak") MiB; $files files"
-    peaks "after the get"
-    client get backup - | cmp - <(tar ch --hard-dereference -C "$ram" tree)
-    echo "all bytes are the same"
+    for run in $(seq "${RUNS:-1}"); do
+        tar_alone() { archive | cat > /dev/null; }
+        timed "tar | cat" tar_alone
+        tar_in_large_reads() { archive | dd of=/dev/null bs=1M status=none; }
+        timed "tar | dd bs=1M" tar_in_large_reads
+        cat_alone() { cat "$ram/file" | dd of=/dev/null bs=1M status=none; }
+        timed "cat FILE | dd bs=1M" cat_alone
+        timed "kintsu put FILE" put "$ram/file" file
+        removed file
+        put_from_cat() { cat "$ram/file" | put - cat; }
+        timed "cat FILE | kintsu put -" put_from_cat
+        removed cat
+        put_from_tar() { archive | put - backup; }
+        timed "tar | kintsu put -" put_from_tar
+        peaks "after the puts"
+        rm "$ram/file"
+        get_file() { get "$ram/file" > /dev/null; }
+        timed "kintsu get FILE" get_file
+        get_to_cat() { get - | cat > /dev/null; }
+        timed "kintsu get - | cat" get_to_cat
+        get_to_tar() { get - | tar t | grep -c 'tree/[0-9]' > "$folder/files"; }
+        timed "kintsu get - | tar t" get_to_tar
+        peaks "after the gets"
+        echo "files: $(cat "$folder/files") of $((16 * count))"
+        archive | cmp - "$ram/file"
+        get - | cmp - "$ram/file"
+        echo "all bytes are the same"
+        removed backup
+    done
 else
     python3 - "$folder/tree" "$count" <<'PYTHON'
 import os, random, sys

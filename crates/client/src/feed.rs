@@ -1,13 +1,19 @@
 //! The pieces of a stream: one for each stripe, kept in memory until the stripe is written, because a stripe may have
 //! to be written again on other nodes and the stream cannot be read again.
 //!
+//! Bytes that the system delivers (a pipe) are read on a thread that may block. The kernel wakes that thread when there
+//! are bytes. A task would wait until one of the few threads for tasks asks for news, and a pipe that holds 1 MiB
+//! needs to be emptied hundreds of times a second.
+//!
 //! Invariants: the number of buffers, each as long as a stripe, does not depend on the length of the stream. A piece is
 //! handed on only when it is known whether it is the last one.
 
-use std::io;
+use std::io::{self, Read};
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes};
+use bytes::Bytes;
+use kintsu_wire::ambient::{blocking, rest};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 
@@ -18,29 +24,46 @@ use crate::write_stripe::StripeSource;
 /// be written.
 const KEPT_BYTES: usize = 144 << 20;
 
+/// A read that brought fewer bytes has overtaken the producer, whose every write would wake the reader,
+const FEW_BYTES: usize = 128 << 10;
+/// so it rests for this long. A pipe has room for what comes meanwhile.
+const REST: Duration = Duration::from_micros(500);
+/// After so many rests in a row that did not help, a piece is read without them.
+const MOST_USELESS: u32 = 3;
+
 /// Bytes that are read to see whether a stream goes on.
 const AHEAD_BYTES: usize = 64 << 10;
 
+/// Where the bytes of a stream come from.
+pub(crate) enum Stream<'s> {
+    /// Read by the task that puts.
+    Here(&'s mut (dyn AsyncRead + Unpin + Send)),
+    /// Read on a thread that may block.
+    Blocking(Box<dyn Read + Send>),
+}
+
 /// A stream that is cut into pieces.
 pub(crate) struct Feed<'s> {
-    stream: &'s mut (dyn AsyncRead + Unpin + Send),
+    /// `None` while a thread reads from it.
+    stream: Option<Stream<'s>>,
     piece_bytes: usize,
     /// Most buffers.
     buffers: usize,
     /// Bytes of the pieces until now.
     offset: u64,
     /// What follows the last piece.
-    ahead: Vec<u8>,
+    ahead: Buffer,
     /// Buffers that were made.
     made: usize,
     free: (mpsc::Sender<Vec<u8>>, mpsc::Receiver<Vec<u8>>),
 }
 
 impl<'s> Feed<'s> {
-    pub(crate) fn new(stream: &'s mut (dyn AsyncRead + Unpin + Send), piece_bytes: usize) -> Self {
+    pub(crate) fn new(stream: Stream<'s>, piece_bytes: usize) -> Self {
         let buffers = (KEPT_BYTES / piece_bytes.max(1)).clamp(3, 9);
         let free = mpsc::channel(buffers);
-        Self { stream, piece_bytes, buffers, offset: 0, ahead: Vec::new(), made: 0, free }
+        let ahead = Buffer::new(vec![0; AHEAD_BYTES.min(piece_bytes)]);
+        Self { stream: Some(stream), piece_bytes, buffers, offset: 0, ahead, made: 0, free }
     }
 
     /// How many pieces may be written at the same time, while another is filled.
@@ -50,18 +73,12 @@ impl<'s> Feed<'s> {
 
     /// The next piece, once there is a free buffer; with the length of the whole stream if it is the last one.
     pub(crate) async fn next(&mut self) -> Result<StripeSource, ClientError> {
-        let mut bytes = self.buffer().await;
-        bytes.append(&mut self.ahead);
-        fill(self.stream, &mut bytes, self.piece_bytes).await?;
-        if bytes.len() == self.piece_bytes {
-            let wanted = AHEAD_BYTES.min(self.piece_bytes);
-            self.ahead.reserve_exact(wanted);
-            fill_some(self.stream, &mut self.ahead, wanted).await?;
-        }
+        let piece = Buffer::new(self.buffer().await);
+        let piece = self.read(piece).await?;
         let offset = self.offset;
-        self.offset += bytes.len() as u64;
-        let size = self.ahead.is_empty().then_some(self.offset);
-        let bytes = Arc::new(Bytes::from_owner(Filled { bytes, home: self.free.0.clone() }));
+        self.offset += piece.len as u64;
+        let size = (self.ahead.len == 0).then_some(self.offset);
+        let bytes = Arc::new(Bytes::from_owner(Filled { piece, home: self.free.0.clone() }));
         Ok(StripeSource { bytes, from: 0, offset, size })
     }
 
@@ -83,54 +100,117 @@ impl<'s> Feed<'s> {
         }
         if self.made < self.buffers {
             self.made += 1;
-            return Vec::with_capacity(self.piece_bytes);
+            return vec![0; self.piece_bytes];
         }
         // This end of the channel has a sender too, so there is always an answer.
         self.free.1.recv().await.unwrap_or_default()
     }
+
+    /// Fills a piece with what was read ahead and what follows, and reads ahead again.
+    async fn read(&mut self, mut piece: Buffer) -> io::Result<Buffer> {
+        piece.take(&mut self.ahead);
+        match self.stream.take() {
+            Some(Stream::Here(stream)) => {
+                while !piece.is_full() && piece.more_from(stream).await? > 0 {}
+                if piece.is_full() {
+                    self.ahead.more_from(stream).await?;
+                }
+                self.stream = Some(Stream::Here(stream));
+            }
+            Some(Stream::Blocking(mut stream)) => {
+                let mut ahead = std::mem::take(&mut self.ahead);
+                let read = blocking(move || {
+                    piece.fill(&mut stream, || rest(REST))?;
+                    if piece.is_full() {
+                        ahead.more(&mut stream)?;
+                    }
+                    io::Result::Ok((stream, piece, ahead))
+                });
+                let read = read.await.map_err(|e| io::Error::other(format!("a read ended early: {e}")))?;
+                let (stream, filled, ahead) = read?;
+                (piece, self.ahead, self.stream) = (filled, ahead, Some(Stream::Blocking(stream)));
+            }
+            None => return Err(io::Error::other("the stream failed before")),
+        }
+        Ok(piece)
+    }
 }
 
-/// Reads until there are `upto` bytes in the buffer, or to the end of the stream.
-async fn fill(
-    stream: &mut (dyn AsyncRead + Unpin + Send),
-    buffer: &mut Vec<u8>,
-    upto: usize,
-) -> io::Result<()> {
-    while buffer.len() < upto {
-        if fill_some(stream, buffer, upto).await? == 0 {
-            break;
+/// Room for bytes, of which the first `len` are there.
+#[derive(Default)]
+struct Buffer {
+    room: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    fn new(room: Vec<u8>) -> Self {
+        Self { room, len: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == self.room.len()
+    }
+
+    /// Takes all bytes of another buffer that is no longer.
+    fn take(&mut self, other: &mut Self) {
+        let len = std::mem::take(&mut other.len);
+        self.room[self.len..][..len].copy_from_slice(&other.room[..len]);
+        self.len += len;
+    }
+
+    /// Reads once; returns 0 at the end of the stream.
+    fn more(&mut self, stream: &mut dyn Read) -> io::Result<usize> {
+        loop {
+            match stream.read(&mut self.room[self.len..]) {
+                Err(again) if again.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.inspect(|bytes| self.len += bytes),
+            }
         }
     }
-    Ok(())
-}
 
-async fn fill_some(
-    stream: &mut (dyn AsyncRead + Unpin + Send),
-    buffer: &mut Vec<u8>,
-    upto: usize,
-) -> io::Result<usize> {
-    let room = upto.saturating_sub(buffer.len());
-    stream.read_buf(&mut buffer.limit(room)).await
+    /// Reads until it is full, or to the end of the stream. Rests do not help if the producer is slow or its pipe is
+    /// small: then reads bring no more after them.
+    fn fill(&mut self, stream: &mut dyn Read, mut rest: impl FnMut()) -> io::Result<()> {
+        let (mut useless, mut rested) = (0, None);
+        while !self.is_full() {
+            let bytes = self.more(stream)?;
+            if bytes == 0 {
+                break;
+            }
+            if let Some(before) = rested {
+                useless = if bytes > before { 0 } else { useless + 1 };
+            }
+            let few = bytes < FEW_BYTES && !self.is_full();
+            rested = (few && useless < MOST_USELESS).then_some(bytes);
+            if rested.is_some() {
+                rest();
+            }
+        }
+        Ok(())
+    }
+
+    async fn more_from(&mut self, stream: &mut (dyn AsyncRead + Unpin + Send)) -> io::Result<usize> {
+        stream.read(&mut self.room[self.len..]).await.inspect(|bytes| self.len += bytes)
+    }
 }
 
 /// A buffer in use. It is used again when nobody holds any of its bytes any more.
 struct Filled {
-    bytes: Vec<u8>,
+    piece: Buffer,
     home: mpsc::Sender<Vec<u8>>,
 }
 
 impl AsRef<[u8]> for Filled {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        &self.piece.room[..self.piece.len]
     }
 }
 
 impl Drop for Filled {
     fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.clear();
         // The feed may be gone.
-        let _ = self.home.try_send(bytes);
+        let _ = self.home.try_send(std::mem::take(&mut self.piece.room));
     }
 }
 
@@ -139,9 +219,8 @@ mod tests {
     use super::*;
 
     /// The pieces of a stream: their bytes, and the size that the last one tells.
-    async fn pieces(stream: &[u8], piece_bytes: usize) -> (Vec<Vec<u8>>, Vec<Option<u64>>) {
-        let mut stream = stream;
-        let mut feed = Feed::new(&mut stream, piece_bytes);
+    async fn pieces(stream: Stream<'_>, piece_bytes: usize) -> (Vec<Vec<u8>>, Vec<Option<u64>>) {
+        let mut feed = Feed::new(stream, piece_bytes);
         let (mut out, mut sizes) = (Vec::new(), Vec::new());
         loop {
             let piece = feed.next().await.unwrap();
@@ -157,16 +236,77 @@ mod tests {
         }
     }
 
+    /// Gives few bytes at a time, and is interrupted between them.
+    struct Halting(Vec<u8>, bool);
+
+    impl Read for Halting {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let len = self.0.len().min(buffer.len()).min(4);
+            buffer[..len].copy_from_slice(&self.0[..len]);
+            self.0.drain(..len);
+            Ok(len)
+        }
+    }
+
     #[tokio::test]
     async fn the_last_piece_is_known_to_be_the_last() {
         let bytes: Vec<u8> = (0..200u8).collect();
         for len in [0, 1, 9, 10, 11, 19, 20, 21, 200] {
-            let (pieces, sizes) = pieces(&bytes[..len], 10).await;
-            assert_eq!(pieces.concat(), bytes[..len]);
-            assert_eq!(pieces.len(), len.div_ceil(10).max(1), "{len}");
-            let (last, before) = sizes.split_last().unwrap();
-            assert_eq!(*last, Some(len as u64));
-            assert!(before.iter().all(Option::is_none));
+            for here in [true, false] {
+                let mut slice = &bytes[..len];
+                let stream = match here {
+                    true => Stream::Here(&mut slice),
+                    false => Stream::Blocking(Box::new(Halting(bytes[..len].to_vec(), false))),
+                };
+                let (pieces, sizes) = pieces(stream, 10).await;
+                assert_eq!(pieces.concat(), bytes[..len]);
+                assert_eq!(pieces.len(), len.div_ceil(10).max(1), "{len}");
+                let (last, before) = sizes.split_last().unwrap();
+                assert_eq!(*last, Some(len as u64));
+                assert!(before.iter().all(Option::is_none));
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_pipe_is_read_almost_without_rests() {
+        let len = 32 << 10;
+        let (mut piece, mut rests) = (Buffer::new(vec![0; len]), 0);
+        piece.fill(&mut Halting(vec![1; len], false), || rests += 1).unwrap();
+        assert!(piece.is_full());
+        assert_eq!(rests, MOST_USELESS);
+    }
+
+    /// Fails after its bytes.
+    struct Broken(usize);
+
+    impl Read for Broken {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let len = buffer.len().min(self.0);
+            self.0 -= len;
+            if len == 0 { Err(io::Error::other("the stream broke")) } else { Ok(len) }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_breaks_is_an_error_and_not_an_end() {
+        for len in [0, 9, 10, 11, 25] {
+            let mut feed = Feed::new(Stream::Blocking(Box::new(Broken(len))), 10);
+            let mut whole = 0;
+            let error = loop {
+                match feed.next().await {
+                    Ok(piece) => whole += piece.bytes.len() as usize,
+                    Err(error) => break error,
+                }
+            };
+            assert!(error.to_string().contains("the stream broke"), "{error}");
+            // The last whole piece is not handed on, if nobody knows whether it is the last one.
+            assert_eq!(whole, len.saturating_sub(1) / 10 * 10);
+            assert!(feed.next().await.is_err());
         }
     }
 }

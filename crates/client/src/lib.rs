@@ -5,7 +5,7 @@
 //! reads directly from nodes and decodes lost blocks in this process. The coordinator tells where blocks are and
 //! records finished writes; no object's bytes pass through it.
 //!
-//! In order of reading: `client` (the connection), `write` and `write_stripe`, `feed` (streams), `read` and `portion`,
+//! In order of reading: `client` (the connection), `write` and `write_stripe`, `feed` and `grants` (streams), `read` and `portion`,
 //! `span` and `assemble` (which bytes of which block), `attempt` (one plan run once), `jobs`, `codes`.
 //!
 //! Invariants: an object becomes visible whole or not at all; a reader gets each byte once, in order,
@@ -25,6 +25,7 @@ mod codes;
 mod error;
 mod feed;
 mod felt;
+mod grants;
 mod guard;
 mod jobs;
 mod late;

@@ -7,6 +7,7 @@
 //! stripes (`feed`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::codes::received_code;
-use crate::feed::Feed;
+use crate::feed::{Feed, Stream};
+use crate::grants::Grants;
 use crate::lease::Lease;
 use crate::stripe::by_id;
 use crate::volume::stripe_name;
@@ -154,6 +156,32 @@ impl Client {
     pub async fn put_stream(
         &self,
         stream: &mut (dyn AsyncRead + Unpin + Send),
+        name: &str,
+        options: PutOptions,
+        progress: impl Fn(u64),
+    ) -> Result<ObjectInfo, ClientError> {
+        self.put_pieces(Stream::Here(stream), name, options, progress).await
+    }
+
+    /// The same for a stream whose reads block, such as a pipe. A thread for blocking work reads it, ahead of what is
+    /// written. If the put ends early, that thread ends with the read that it is in; a runtime that is shut down
+    /// without a limit of time waits for it.
+    ///
+    /// # Errors
+    /// As [`Client::put_stream`].
+    pub async fn put_reader(
+        &self,
+        reader: impl Read + Send + 'static,
+        name: &str,
+        options: PutOptions,
+        progress: impl Fn(u64),
+    ) -> Result<ObjectInfo, ClientError> {
+        self.put_pieces(Stream::Blocking(Box::new(reader)), name, options, progress).await
+    }
+
+    async fn put_pieces(
+        &self,
+        stream: Stream<'_>,
         name: &str,
         options: PutOptions,
         progress: impl Fn(u64),
@@ -321,11 +349,13 @@ impl<T: Fn(u64)> Writes<'_, T> {
         &mut self,
         first: StripeSource,
         mut pieces: mpsc::Receiver<StripeSource>,
-        mut grants: VecDeque<StripeGrant>,
+        grants: VecDeque<StripeGrant>,
         at_once: usize,
     ) -> Result<u64, ClientError> {
-        let mut under_way = VecDeque::from([self.start_next(first, 0, &mut grants).await?]);
-        let (mut begun, mut size) = (1, None);
+        let mut grants = Grants::new(self.put.clone(), grants, at_once);
+        let grant = grants.next(&first, &mut self.untold).await?;
+        let mut under_way = VecDeque::from([self.start(grant, first)]);
+        let mut size = None;
         while size.is_none() || !under_way.is_empty() {
             let more = size.is_none() && under_way.len() < at_once;
             tokio::select! {
@@ -333,30 +363,13 @@ impl<T: Fn(u64)> Writes<'_, T> {
                     // The pieces end early only if reading them has failed, which ends the put.
                     let Some(piece) = piece else { return std::future::pending().await };
                     size = piece.size;
-                    under_way.push_back(self.start_next(piece, begun, &mut grants).await?);
-                    begun += 1;
+                    let grant = grants.next(&piece, &mut self.untold).await?;
+                    under_way.push_back(self.start(grant, piece));
                 }
                 ended = first_end(&mut under_way, || (self.tell)(self.put.done())) => self.untold.push(ended?),
             }
         }
         Ok(size.unwrap_or_default())
-    }
-
-    /// Starts to write the piece of a stream at this position.
-    async fn start_next(
-        &mut self,
-        piece: StripeSource,
-        position: u64,
-        grants: &mut VecDeque<StripeGrant>,
-    ) -> Result<RunningWrite, ClientError> {
-        if grants.is_empty() || piece.size.is_some() {
-            *grants = self.put.more_stripes(position, piece.size, &mut self.untold).await?.into();
-        }
-        let (grant, len) = (grants.pop_front(), piece.bytes.len());
-        match grant.filter(|grant| grant.layout.data_bytes == len) {
-            Some(grant) => Ok(self.start(grant, piece)),
-            None => Err(ClientError::Corrupt(format!("expected a stripe for {len} bytes, got another one"))),
-        }
     }
 
     fn start(&self, grant: StripeGrant, source: StripeSource) -> RunningWrite {

@@ -123,7 +123,7 @@ impl Cluster {
         if config.accept_older && meta.accept_older()? {
             tracing::warn!("the metadata are older than what agents remember; accepted as they are");
         }
-        let (id, start) = meta.begin(fresh, nonce)?;
+        let (id, start) = meta.begin(fresh, nonce, config.restore.is_some())?;
         credentials.join(id).map_err(|e| no_random(&e))?;
         if let Some(adopt) = config.adopt.filter(|adopt| *adopt != id) {
             return Err(CoordinatorError::Conflict {

@@ -1,8 +1,8 @@
 //! Metadata: what exists, where it is, and what must be done about it, in an embedded
 //! transactional store (redb).
 //!
-//! One operation is one transaction: it is durable when the call returns, and a crash at any moment leaves all of
-//! it or none. All access goes through [`Meta`]; no other module knows the tables. This module decides nothing:
+//! One operation is one transaction: it is durable when the call returns, unless the call says otherwise, and a crash
+//! at any moment leaves all of it or none. All access goes through [`Meta`]; no other module knows the tables. This module decides nothing:
 //! callers pass in placements and repairs.
 //!
 //! Invariants, each kept by the one function of `Tables` that changes its rows:
@@ -72,7 +72,7 @@ use write::Tables;
 /// File name of the store in the coordinator's directory.
 pub const FILE: &str = "metadata.redb";
 
-/// Most transactions that may wait to become durable.
+/// Most operations that may wait to become durable.
 const MOST_UNSETTLED: u64 = 64;
 
 /// The metadata store. Cheap to clone.
@@ -82,7 +82,8 @@ pub struct Meta {
     failure: Arc<Failure>,
     /// Transactions committed, over all starts.
     history: Arc<AtomicU64>,
-    /// Transactions since the last durable one, which made all earlier ones durable too.
+    /// Operations since the last durable transaction, which made all earlier ones durable too. Changes only while the
+    /// transaction is open: there is one at a time.
     unsettled: Arc<AtomicU64>,
     /// The transaction that callers share.
     line: Arc<together::Line>,
@@ -184,15 +185,21 @@ impl Meta {
         F: FnOnce(&Meta) -> Result<T> + Send + 'static,
     {
         let meta = self.clone();
-        let work = move || {
-            meta.failure.check()?;
-            f(&meta).map_err(|e| meta.failure.explain(e))
-        };
-        match kintsu_wire::ambient::blocking(work).await {
+        match kintsu_wire::ambient::blocking(move || meta.here(f)).await {
             Ok(result) => result,
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
             Err(e) => Err(CoordinatorError::Storage(e.to_string())),
         }
+    }
+
+    /// Runs a call that reads a few rows on this thread. Their pages are nearly always in memory, and then another thread
+    /// would cost more than the reading.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn here<T>(&self, f: impl FnOnce(&Meta) -> Result<T>) -> Result<T> {
+        self.failure.check()?;
+        f(self).map_err(|e| self.failure.explain(e))
     }
 
     /// Whether this is the last handle on the store.
@@ -232,20 +239,19 @@ impl Meta {
 
     /// One transaction: all changes of `f` become durable, or none.
     fn write<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
-        self.transaction(1, Durability::Immediate, f)
+        self.transaction(1, true, f)
     }
 
     /// A transaction that the history does not count: if an older copy lacks it, nobody misses it.
     fn note<T>(&self, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
-        self.transaction(0, Durability::Immediate, f)
+        self.transaction(0, true, f)
     }
 
     /// A transaction of work that starts again after a crash. It becomes durable with the next durable
-    /// transaction. Every [`MOST_UNSETTLED`]th one is made durable, because freed space is reused only after that.
-    /// Until then [`Meta::history`] does not include it.
+    /// transaction, after [`MOST_UNSETTLED`] such operations at the latest, because freed space is reused only after
+    /// that. Until then [`Meta::history`] does not include it.
     fn soon<T>(&self, counted: u64, f: impl FnOnce(&mut Tables<'_>) -> Result<T>) -> Result<T> {
-        let due = self.unsettled.load(Ordering::Relaxed) + 1 >= MOST_UNSETTLED;
-        self.transaction(counted, if due { Durability::Immediate } else { Durability::None }, f)
+        self.transaction(counted, false, f)
     }
 
     /// Makes all earlier transactions durable.
@@ -256,37 +262,43 @@ impl Meta {
         self.note(|_| Ok(()))
     }
 
+    /// Whether operations wait to become durable.
+    pub fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Relaxed) > 0
+    }
+
     fn transaction<T>(
         &self,
         counted: u64,
-        durability: Durability,
+        durable: bool,
         f: impl FnOnce(&mut Tables<'_>) -> Result<T>,
     ) -> Result<T> {
         self.failure.check()?;
         let done = move || {
-            let (txn, value, history) = operate(self.open_transaction(durability)?, counted, f)?;
-            self.commit(txn, matches!(durability, Durability::Immediate), history)?;
+            let (txn, value, history) = operate(self.db.begin_write()?, counted, f)?;
+            self.commit(txn, (1, durable), history)?;
             Ok(value)
         };
         done().map_err(|e| self.failure.explain(e))
     }
 
-    fn open_transaction(&self, durability: Durability) -> Result<WriteTransaction> {
-        let mut txn = self.db.begin_write()?;
-        txn.set_quick_repair(matches!(durability, Durability::Immediate));
-        txn.set_durability(durability)?;
-        Ok(txn)
-    }
-
-    /// Commits a transaction, after which the history is as given.
-    fn commit(&self, txn: WriteTransaction, settles: bool, history: u64) -> Result<()> {
+    /// Commits a transaction of so many operations, after which the history is as given. It becomes durable if it must,
+    /// or if too many operations wait for that.
+    fn commit(
+        &self,
+        mut txn: WriteTransaction,
+        (operations, durable): (u64, bool),
+        history: u64,
+    ) -> Result<()> {
+        let unsettled = self.unsettled.load(Ordering::Relaxed) + operations;
+        let settles = durable || unsettled >= MOST_UNSETTLED;
+        txn.set_quick_repair(settles);
+        txn.set_durability(if settles { Durability::Immediate } else { Durability::None })?;
+        self.unsettled.store(if settles { 0 } else { unsettled }, Ordering::Relaxed);
         txn.commit()?;
         if settles {
-            self.unsettled.store(0, Ordering::Relaxed);
             // If two transactions commit one right after the other, the later one may get here first.
             self.history.fetch_max(history, Ordering::AcqRel);
-        } else {
-            self.unsettled.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -7,8 +7,6 @@
 //! Partial sums are virtual vertices, one for each target that a helper adds to, computed together and bound to a
 //! leaf of that helper.
 
-use std::collections::BTreeMap;
-
 use kintsu_algebra::Matrix;
 
 use crate::ecdag::distinct;
@@ -135,10 +133,11 @@ const PARTIAL: u32 = 1 << 31;
 const SEARCHED: usize = 1 << 16;
 
 /// What has come to a hop.
+#[derive(Default)]
 struct Arrived {
-    /// For each target the sum over `columns`.
+    /// For each target the sum over `columns`; none before anything has come.
     sums: Vec<Sum>,
-    /// The leaves that they are over.
+    /// The leaves that they are over, where dependent sums are looked for.
     columns: Vec<usize>,
     /// Whether all of the targets' sums over some of these leaves are known to be independent of each other. Then so
     /// are all sums over more leaves.
@@ -225,68 +224,84 @@ impl<'a> Map<'a> {
 
     fn over_tree(&self, parents: &[Option<usize>]) -> Result<Ecdag, DagError> {
         let order = upward(parents, self.hops.len())?;
-        let none = || Arrived { sums: self.sums(), columns: Vec::new(), full: false };
-        let mut received: Vec<Arrived> = self.hops.iter().map(|_| none()).collect();
-        let (mut at_requestor, mut computed, mut numbers) = (none(), Vec::new(), PARTIAL..);
+        let mut received: Vec<Arrived> = self.hops.iter().map(|_| Arrived::default()).collect();
+        let (mut at_requestor, mut computed) = (Arrived::default(), Vec::with_capacity(order.len()));
+        let mut partial = 0;
         for hop in order {
-            let arrived = std::mem::replace(&mut received[hop], none());
-            let (sent, joins) = self.pass(hop, arrived, &mut numbers);
+            let arrived = std::mem::take(&mut received[hop]);
+            let (sent, joins) = self.pass(hop, arrived, &mut partial);
             let next = parents[hop].map_or(&mut at_requestor, |parent| &mut received[parent]);
-            next.sums.iter_mut().zip(sent.sums).for_each(|(to, sum)| to.extend(sum));
-            next.columns.extend(sent.columns);
-            next.full |= sent.full;
+            if next.sums.is_empty() {
+                *next = sent;
+            } else {
+                next.sums.iter_mut().zip(sent.sums).for_each(|(to, sum)| to.extend(sum));
+                next.columns.extend(sent.columns);
+                next.full |= sent.full;
+            }
             computed.push((hop, joins));
         }
         // A partial sum that is a whole target gets its name.
-        let mut names: BTreeMap<Vertex, Vertex> = BTreeMap::new();
+        let place = |vertex: &Vertex| vertex.0.checked_sub(PARTIAL).map(|place| place as usize);
+        let mut names: Vec<Option<Vertex>> = vec![None; partial as usize];
         let mut last = Vec::new();
         for (target, sum) in self.targets.iter().zip(at_requestor.sums) {
-            match sum[..] {
-                [(vertex, 1)] if vertex.0 >= PARTIAL && !names.contains_key(&vertex) => {
-                    names.insert(vertex, *target);
-                }
+            let whole = match &sum[..] {
+                [(vertex, 1)] => place(vertex).and_then(|place| names.get_mut(place)),
+                _ => None,
+            };
+            match whole {
+                Some(name @ None) => *name = Some(*target),
                 _ => last.push((*target, sum)),
             }
         }
         let mut graph = self.empty_graph();
         let hops = computed.into_iter().map(|(hop, joins)| (joins, self.anchor(hop)));
-        for (joins, anchor) in hops.chain([(last, None)]) {
-            let mut named = Vec::with_capacity(joins.len());
-            for (vertex, mut sum) in joins {
-                sum.iter_mut().for_each(|(child, _)| *child = names.get(child).copied().unwrap_or(*child));
-                let name = match vertex.0 >= PARTIAL {
-                    true => *names.entry(vertex).or_insert_with(|| graph.fresh()),
-                    false => vertex,
-                };
-                named.push((name, sum));
+        for (mut joins, anchor) in hops.chain([(last, None)]) {
+            for (vertex, sum) in &mut joins {
+                let named_already = |child: &Vertex| place(child).and_then(|place| *names.get(place)?);
+                sum.iter_mut().for_each(|(child, _)| *child = named_already(child).unwrap_or(*child));
+                if let Some(name) = place(vertex).and_then(|place| names.get_mut(place)) {
+                    *vertex = *name.get_or_insert_with(|| graph.fresh());
+                }
             }
-            join_together(&mut graph, named, anchor)?;
+            join_together(&mut graph, joins, anchor)?;
         }
         Ok(graph)
     }
 
-    /// What a hop sends on, and the partial sums that it computes for that.
-    fn pass(
-        &self,
-        hop: usize,
-        arrived: Arrived,
-        numbers: &mut std::ops::RangeFrom<u32>,
-    ) -> (Arrived, Vec<(Vertex, Sum)>) {
+    /// What a hop sends on, and the partial sums that it computes for that; `partial` were computed before.
+    fn pass(&self, hop: usize, arrived: Arrived, partial: &mut u32) -> (Arrived, Vec<(Vertex, Sum)>) {
         let Arrived { mut sums, mut columns, mut full } = arrived;
-        let first_hop = columns.is_empty();
-        columns.extend(self.first[hop]..self.first[hop] + self.hops[hop].len());
+        let first_hop = sums.is_empty();
+        if first_hop {
+            sums = self.sums();
+        }
+        let mut joins = Vec::with_capacity(sums.len());
+        let mut compute = |sum: &mut Sum| {
+            let vertex = Vertex(PARTIAL | *partial);
+            *partial += 1;
+            joins.push((vertex, std::mem::replace(sum, vec![(vertex, 1)])));
+        };
+        if !self.compact || self.targets.len() == 1 {
+            for (target, sum) in sums.iter_mut().enumerate() {
+                if self.joins(hop, target, sum.len()) {
+                    sum.extend(self.terms(hop, target));
+                    compute(sum);
+                }
+            }
+            return (Arrived { sums, columns, full }, joins);
+        }
         let joined: Vec<usize> = (0..sums.len()).filter(|t| self.joins(hop, *t, sums[*t].len())).collect();
         self.add_leaves(hop, &mut sums);
+        columns.extend(self.first[hop]..self.first[hop] + self.hops[hop].len());
         let by = self.by_independent(&joined, &columns, full);
         let independent = by.iter().filter(|sum| matches!(sum, By::Itself)).count();
         full |= independent == self.targets.len();
-        let mut joins = Vec::new();
         if first_hop && independent < joined.len() && independent == self.used(hop).count() {
             return (Arrived { sums, columns, full }, joins);
         }
         for (&target, _) in joined.iter().zip(&by).filter(|(_, by)| matches!(by, By::Itself)) {
-            let vertex = Vertex(numbers.next().unwrap_or(u32::MAX));
-            joins.push((vertex, std::mem::replace(&mut sums[target], vec![(vertex, 1)])));
+            compute(&mut sums[target]);
         }
         for (&target, by) in joined.iter().zip(&by) {
             if let By::Others(terms) = by {
@@ -300,7 +315,7 @@ impl<'a> Map<'a> {
     /// known to be independent (`full`), or where there are so many leaves that the search would take long.
     fn by_independent(&self, targets: &[usize], columns: &[usize], full: bool) -> Vec<By> {
         let size = targets.len().saturating_mul(columns.len());
-        let search = self.compact && !full && targets.len() > 1 && size <= SEARCHED;
+        let search = !full && targets.len() > 1 && size <= SEARCHED;
         let found = search.then(|| {
             let rows =
                 Matrix::from_fn(targets.len(), columns.len(), |t, c| self.coefs.row(targets[t])[columns[c]]);

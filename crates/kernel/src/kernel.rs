@@ -70,8 +70,9 @@ impl Kernel {
     /// (0 too) and any alignment.
     ///
     /// Reads every input that has a coefficient other than 0 once from memory, writes every output once, allocates
-    /// nothing up to 64 columns. Fastest when the regions do not all start at the same offset modulo 4 KiB (such
-    /// regions compete for the same lines of the L1 cache).
+    /// nothing up to 64 columns. Large outputs of `Overwrite` that are in no cache are written past the caches, if they
+    /// have one alignment modulo 64; to learn where they are, one byte of them is read first. Fastest when the regions
+    /// do not all start at the same offset modulo 4 KiB (such regions compete for the same lines of the L1 cache).
     ///
     /// # Errors
     /// `Invalid`, with nothing written, when the counts or lengths do not fit.

@@ -28,6 +28,14 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     tokio::task::spawn_blocking(work)
 }
 
+/// Lets a thread for blocking work rest. In a simulation no time passes.
+pub fn rest(time: Duration) {
+    if !simulated() {
+        #[allow(clippy::disallowed_methods, reason = "this is what is used instead")]
+        std::thread::sleep(time);
+    }
+}
+
 /// The time since 1970.
 pub fn since_epoch() -> Duration {
     #[cfg(feature = "sim")]

@@ -123,8 +123,8 @@ async fn renew(
                 pause = Duration::from_millis(lease.lease_ms) / 3;
                 state.until = asked + Duration::from_millis(lease.lease_ms);
             }
-            Err(lost @ (ClientError::Interrupted(_) | ClientError::NotFound(_))) => {
-                state.lost.get_or_insert(ClientError::Interrupted(lost.to_string()));
+            Err(ClientError::Interrupted(why) | ClientError::NotFound(why)) => {
+                state.lost.get_or_insert(ClientError::Interrupted(why));
                 drop(state);
                 tell.send_replace(());
                 return;

@@ -166,7 +166,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The bytes are not needed any more: they read as zeros from now on.
+    /// The bytes are not needed any more: they read as zeros from now on. The space of their stripes is not freed.
     ///
     /// # Errors
     /// As [`Volume::write`].

@@ -1,9 +1,11 @@
 //! Streams: objects whose size nobody knows until the last byte has come, checksums, and attributes.
 
 use std::collections::BTreeMap;
+use std::io::{PipeReader, Write as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -133,6 +135,55 @@ async fn a_stream_that_breaks_or_is_dropped_leaves_nothing() {
     assert_eq!(client.status().await.unwrap().puts_pending, 0);
     assert!(matches!(client.info("o").await, Err(ClientError::NotFound(_))));
     cluster.until("nothing is left of it", || cluster.block_files().is_empty()).await;
+}
+
+/// A pipe, and a thread that writes bytes to it and then keeps it open until it may go.
+fn fed(bytes: Vec<u8>) -> (PipeReader, std::sync::mpsc::Sender<()>, JoinHandle<std::io::Result<()>>) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let (go, gone) = std::sync::mpsc::channel();
+    let writing = std::thread::spawn(move || {
+        writer.write_all(&bytes)?;
+        let _ = gone.recv();
+        Ok(())
+    });
+    (reader, go, writing)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_that_a_thread_reads_gives_the_object_of_a_file() {
+    let cluster = Cluster::start(6, 3).await;
+    let client = cluster.client().await;
+    let put = options(RS, Encoding::Online);
+    for len in [0, 1, FULL - 1, FULL, FULL + 1, 15 * FULL + 3] {
+        let data = content(9, len);
+        let (file, stream) = (format!("{len}-file"), format!("{len}-stream"));
+        let (reader, go, writing) = fed(data.clone());
+        drop(go);
+        let streamed = client.put_reader(reader, &stream, put.clone(), |_| {}).await.unwrap();
+        writing.join().unwrap().unwrap();
+        let from_file = cluster.put(&file, &data, put.clone()).await.unwrap();
+        assert_eq!(streamed.checksum, from_file.checksum, "{len}");
+        assert_same(&cluster.get(&stream).await.unwrap(), &data);
+    }
+    assert_eq!(client.status().await.unwrap().puts_pending, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_that_is_dropped_while_its_pipe_is_silent_leaves_nothing() {
+    let cluster = Cluster::start(6, 3).await;
+    let client = cluster.client().await;
+    let (reader, go, writing) = fed(content(10, 4 * FULL + 1));
+    let put = client.put_reader(reader, "o", options(RS, Encoding::Online), |_| {});
+    tokio::select! {
+        ended = put => panic!("{ended:?}"),
+        () = cluster.until("some of it is written", || !cluster.block_files().is_empty()) => {}
+    }
+    client.close().await;
+    assert_eq!(client.status().await.unwrap().puts_pending, 0);
+    assert!(matches!(client.info("o").await, Err(ClientError::NotFound(_))));
+    cluster.until("nothing is left of it", || cluster.block_files().is_empty()).await;
+    drop(go);
+    let _ = writing.join().unwrap();
 }
 
 /// Streams an object, and does something to the cluster when the first part of it was written.

@@ -14,6 +14,7 @@ use crate::engine::members::Change;
 use crate::engine::repair::Order;
 use crate::engine::tick::{Due, Machines, Ticks};
 use crate::error::{CoordinatorError, Result};
+use crate::meta::Meta;
 
 /// The slice of repairs whose request names none: the plan chooses it.
 pub const AUTOMATIC_SLICE: u32 = 0;
@@ -82,6 +83,10 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
             Due::Drain(node) => drain::go_on(cluster, node).await?,
             Due::Repairs(overdue) => start_due_repairs(cluster, overdue).await?,
         }
+    }
+    if cluster.meta.is_unsettled() && !cluster.is_rebuilding() {
+        // A put that has begun outlives a crash from now on.
+        cluster.meta.off(Meta::settle).await?;
     }
     Ok(())
 }
@@ -182,7 +187,7 @@ mod tests {
         let cluster = reopen_with(&dir, |config| config.lease = Duration::ZERO);
         // An agent holds blocks of later stripes.
         let later =
-            kintsu_wire::message::Register { incarnation: 2, next_stripe: 1000, ..registration(0, 0) };
+            kintsu_wire::message::Register { incarnation: 2, next_stripe: 1 << 20, ..registration(0, 0) };
         enlist(&cluster, later).await.unwrap();
         tick(&cluster, &mut Ticks::default()).await.unwrap();
         assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap().len(), 1);

@@ -18,7 +18,9 @@ use super::wipe::Wipes;
 
 /// Links are measured when no node has come for this long,
 const SETTLED_MS: u64 = 2500;
-/// and not more often than this.
+/// and if not all of them answered, again after this time; then after twice that time, and so on,
+const MEASURED_AGAIN_MS: u64 = 10_000;
+/// up to this.
 const MEASURED_EVERY_MS: u64 = 120_000;
 
 /// Something that is due.
@@ -67,7 +69,8 @@ pub struct Ticks {
     draining: BTreeMap<NodeId, u64>,
     /// The nodes whose links are to be measured, and since when they are the same.
     open: (BTreeSet<NodeId>, u64),
-    measured_ms: Option<u64>,
+    /// Not before this time, and how long the pause after the next measurement is.
+    measure: (u64, u64),
 }
 
 impl Ticks {
@@ -118,10 +121,15 @@ impl Ticks {
         if open != self.open.0 {
             self.open = (open, now_ms);
         }
-        let rested = self.measured_ms.is_none_or(|at| now_ms.saturating_sub(at) >= MEASURED_EVERY_MS);
-        let due = !self.open.0.is_empty() && now_ms.saturating_sub(self.open.1) >= SETTLED_MS && rested;
+        let (from_ms, pause_ms) = self.measure;
+        if self.open.0.is_empty() {
+            self.measure.1 = MEASURED_AGAIN_MS;
+            return false;
+        }
+        let due = now_ms >= from_ms.max(self.open.1 + SETTLED_MS);
         if due {
-            self.measured_ms = Some(now_ms);
+            let pause_ms = pause_ms.clamp(MEASURED_AGAIN_MS, MEASURED_EVERY_MS);
+            self.measure = (now_ms + pause_ms, 2 * pause_ms);
         }
         due
     }
@@ -194,5 +202,23 @@ mod tests {
             let open = [Due::Undo(5), Due::Opened, Due::Wipe(NODE), Due::Repairs(Vec::new())];
             assert_eq!(all.tick(30_001), if behind.is_none() { &open[..] } else { &open[1..2] });
         }
+    }
+
+    #[test]
+    fn links_that_did_not_answer_are_measured_again_soon_and_then_ever_more_seldom() {
+        let mut all = All::new(None);
+        let (mut links, told) = (Bandwidth::default(), Rates::default());
+        let link = Some(kintsu_wire::message::LinkCounters { sent: 0, received: 0, speed: None });
+        links.heard(NODE, kintsu_wire::message::Counters { link, ..Default::default() });
+        let mut measured = Vec::new();
+        for s in 1..400 {
+            all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
+            let links = Some((&links, &told));
+            let All(ticks, members, leases, gate, auto, wipes) = &mut all;
+            let due = ticks.tick(s * 1000, Machines { members, leases, gate, auto, wipes, links });
+            measured.extend(due.contains(&Due::Measure).then_some(s));
+        }
+        // The gate opens after 30 seconds.
+        assert_eq!(measured, [33, 43, 63, 103, 183, 303]);
     }
 }

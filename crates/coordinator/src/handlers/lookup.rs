@@ -7,15 +7,20 @@ use kintsu_wire::message::{Lookup, ObjectView, StripeInfo};
 
 use crate::cluster::Cluster;
 use crate::error::Result;
+use crate::meta::Meta;
 
 /// Most stripes in one answer, so that it stays well below the size limit of messages.
 const MOST_STRIPES: u64 = 16_384;
 
+/// So many stripes are read at once, where the call came in.
+const FEW_STRIPES: u64 = 16;
+
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectView> {
     let Lookup { name, first, limit } = request;
+    let look = move |meta: &Meta| meta.snapshot()?.view(&name, first, limit.min(MOST_STRIPES));
     let (object, stripes, definition) =
-        cluster.meta.off(move |meta| meta.snapshot()?.view(&name, first, limit.min(MOST_STRIPES))).await?;
+        if limit <= FEW_STRIPES { cluster.meta.here(look)? } else { cluster.meta.off(look).await? };
     let (down, nodes) = {
         let members = cluster.members();
         (members.down(), members.addresses())

@@ -9,7 +9,7 @@ use redb::ReadableTable;
 use serde::{Deserialize, Serialize};
 
 use super::write::Tables;
-use super::{Meta, Snapshot, record, tables};
+use super::{MOST_UNSETTLED, Meta, Snapshot, puts, record, tables};
 use crate::error::{CoordinatorError, Result};
 
 /// Number of ids that are skipped if metadata turn out to be older than what agents hold, so that no id is given
@@ -40,15 +40,21 @@ pub struct Behind {
 }
 
 impl Meta {
-    /// Notes one more start of the coordinator, and gives the cluster its id if it has none.
+    /// Notes one more start of the coordinator, and gives the cluster its id if it has none. Ids that puts of the last
+    /// start may have got without being durable are skipped, unless the metadata are `restored`: then ids that agents
+    /// know show that something is missing ([`Meta::fall_behind`]).
     ///
     /// # Errors
     /// The disk fails.
-    pub fn begin(&self, fresh: ClusterId, nonce: u64) -> Result<(ClusterId, Seen)> {
+    pub fn begin(&self, fresh: ClusterId, nonce: u64, restored: bool) -> Result<(ClusterId, Seen)> {
         self.write(|t| {
             let known = t.settings.get(CLUSTER)?.map(|row| cluster_of(row.value())).transpose()?;
             if known.is_none() {
                 t.settings.insert(CLUSTER, fresh.0.as_slice())?;
+            }
+            if known.is_some() && !restored {
+                t.next(tables::COUNT_PUT, MOST_UNSETTLED)?;
+                t.next(tables::COUNT_STRIPE, MOST_UNSETTLED * puts::SMALL)?;
             }
             let (boot, history) = (t.next(tables::COUNT_BOOT, 1)?, t.counter(tables::COUNT_HISTORY)?);
             t.boots.insert(boot, (nonce, history))?;
@@ -203,8 +209,8 @@ mod tests {
     #[test]
     fn a_cluster_keeps_its_id_and_counts_its_starts() {
         let dir = tempfile::tempdir().unwrap();
-        let (id, first) = open(dir.path()).begin(A, 11).unwrap();
-        let (same, second) = open(dir.path()).begin(ClusterId([2; 16]), 12).unwrap();
+        let (id, first) = open(dir.path()).begin(A, 11, false).unwrap();
+        let (same, second) = open(dir.path()).begin(ClusterId([2; 16]), 12, false).unwrap();
         assert_eq!((id, same), (A, A));
         assert_eq!((first.boot, second.boot), (1, 2));
         assert!(second.history > first.history);
@@ -214,7 +220,7 @@ mod tests {
     fn an_older_copy_does_not_hold_what_was_told_after_it() {
         let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let meta = open(dir.path());
-        let (_, start) = meta.begin(A, 11).unwrap();
+        let (_, start) = meta.begin(A, 11, false).unwrap();
         store(&meta, "a", 16, 0);
         let early = Seen { history: meta.history(), ..start };
         assert!(meta.snapshot().unwrap().holds(early).unwrap());
@@ -225,11 +231,11 @@ mod tests {
         store(&meta, "b", 16, 0);
         let late = Seen { history: meta.history(), ..start };
         assert!(meta.snapshot().unwrap().holds(late).unwrap());
-        let (_, next) = meta.begin(A, 12).unwrap();
+        let (_, next) = meta.begin(A, 12, false).unwrap();
         assert!(meta.snapshot().unwrap().holds(late).unwrap(), "a restart does not break the history");
 
         let old = open(copy.path());
-        old.begin(A, 13).unwrap();
+        old.begin(A, 13, true).unwrap();
         for name in ["c", "d", "e", "f"] {
             store(&old, name, 16, 0);
         }

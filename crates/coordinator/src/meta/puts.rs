@@ -20,6 +20,9 @@ use crate::error::{CoordinatorError, Result};
 /// Stripes of a stream that are granted first: a stream is longer than one stripe.
 const FIRST_OF_STREAM: u64 = 2;
 
+/// The most stripes of a small put.
+pub(super) const SMALL: u64 = 64;
+
 /// The generation that blocks are written with.
 const FIRST_GENERATION: u32 = 1;
 
@@ -59,7 +62,9 @@ pub struct Granted {
 type Homes = Result<Vec<Option<NodeId>>>;
 
 impl Meta {
-    /// Records a new put and grants its first stripes; `place` returns the homes of a stripe.
+    /// Records a new put and grants its first stripes; `place` returns the homes of a stripe. A small put need not be
+    /// durable before its commit is, or before [`Meta::settle`] is called: if the coordinator crashes before that, the
+    /// put never began. Its ids are not given again ([`Meta::begin`]), and what its client wrote is unknown.
     ///
     /// # Errors
     /// The name exists and may not be replaced; those of `place`.
@@ -68,7 +73,7 @@ impl Meta {
         new: NewPut,
         place: impl FnMut(StripeId, &Layout) -> Homes + Clone,
     ) -> Result<(u64, Granted)> {
-        self.together(|t| {
+        let begin = |t: &mut Tables<'_>| {
             if !new.replace && t.objects.get(new.name.as_str())?.is_some() {
                 return Err(taken(&new.name));
             }
@@ -95,7 +100,8 @@ impl Meta {
             let stripes = grant(t, id, &mut put, batch, place.clone())?;
             t.set_put(id, &put)?;
             Ok((id, Granted { encoding, stripes }))
-        })
+        };
+        self.shared(&begin, |(_, granted)| granted.stripes.len() as u64 > SMALL)
     }
 
     /// Grants at most `batch` more stripes of a put, from position `from` on, and records the digests of stripes

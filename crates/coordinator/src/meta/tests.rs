@@ -152,6 +152,7 @@ fn a_put_is_seen_whole_or_not_at_all_whenever_the_process_dies() {
     let meta = open(dir.path());
     let (id, put) =
         meta.begin_put(new_put("a", 40, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
+    meta.settle().unwrap();
     let (_keep, crashed) = after_a_crash(dir.path());
     assert!(crashed.snapshot().unwrap().object("a").is_err());
     assert_eq!(crashed.snapshot().unwrap().puts().unwrap(), [id]);
@@ -173,6 +174,45 @@ fn a_put_is_seen_whole_or_not_at_all_whenever_the_process_dies() {
     let (next, put) =
         crashed.begin_put(new_put("b", 1, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap();
     assert!(next > id && put.stripes[0].id > stripes[2].id);
+}
+
+#[test]
+fn a_put_that_began_just_before_a_crash_never_began_and_its_ids_are_not_given_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let meta = open(dir.path());
+    let begin = |meta: &Meta, name: &str| {
+        meta.begin_put(new_put(name, 16, false, Encoding::Online), |_, l| Ok(homes(0, l))).unwrap()
+    };
+    let start = |meta: &Meta| meta.begin(kintsu_wire::ClusterId([1; 16]), 5, false).unwrap();
+    start(&meta);
+    let (kept, before) = begin(&meta, "a");
+    meta.commit_put(kept, &written(&before), 7).unwrap();
+    let history = meta.history();
+    // The last of them makes all before it durable.
+    let most = super::MOST_UNSETTLED as usize;
+    for waiting in 1..most {
+        begin(&meta, &format!("b{waiting}"));
+        assert!(meta.is_unsettled() && meta.history() == history, "{waiting} have begun");
+    }
+    let crash = || {
+        let (keep, crashed) = after_a_crash(dir.path());
+        start(&crashed);
+        (keep, crashed)
+    };
+    let (_keep, crashed) = crash();
+    assert_eq!(crashed.snapshot().unwrap().puts().unwrap(), [0u64; 0]);
+    let (last, lost) = begin(&meta, "c");
+    assert!(!meta.is_unsettled() && meta.history() == history + most as u64);
+    assert_eq!(crash().1.snapshot().unwrap().puts().unwrap().len(), most);
+    let (next, put) = begin(&crashed, "d");
+    assert!(next > last && put.stripes[0].id > lost.stripes[0].id);
+    assert!(crashed.commit_put(last, &written(&lost), 7).is_err());
+    assert_eq!(crashed.snapshot().unwrap().view("a", 0, 1).unwrap().0.size, 16);
+    check(&crashed);
+    // A large put is durable when it has begun.
+    let large = new_put("e", 16 * (super::puts::SMALL + 1), false, Encoding::Online);
+    let (id, _) = meta.begin_put(large, |_, l| Ok(homes(0, l))).unwrap();
+    assert!(crash().1.snapshot().unwrap().puts().unwrap().contains(&id));
 }
 
 #[test]
@@ -400,7 +440,7 @@ fn a_second_coordinator_on_the_same_directory_is_refused() {
     let meta = open(dir.path());
     let Err(error) = Meta::open(dir.path(), 1 << 20) else { panic!("opened twice") };
     assert!(error.to_string().contains("no other coordinator"), "{error}");
-    let boot = |meta: &Meta| meta.begin(kintsu_wire::ClusterId([1; 16]), 5).unwrap().1.boot;
+    let boot = |meta: &Meta| meta.begin(kintsu_wire::ClusterId([1; 16]), 5, false).unwrap().1.boot;
     assert_eq!(boot(&meta), 1);
     drop(meta);
     assert_eq!(boot(&open(dir.path())), 2);
@@ -503,6 +543,8 @@ proptest! {
             apply(&meta, op);
             check(&meta);
         }
+        check(&after_a_crash(dir.path()).1);
+        meta.settle().unwrap();
         let (_keep, crashed) = after_a_crash(dir.path());
         check(&crashed);
         prop_assert_eq!(crashed.snapshot().unwrap().totals().unwrap(), meta.snapshot().unwrap().totals().unwrap());

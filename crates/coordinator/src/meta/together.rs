@@ -1,21 +1,21 @@
-//! Operations of many callers in one durable transaction (group commit).
+//! Operations of many callers in one transaction (group commit).
 //!
 //! The disk makes one transaction durable at a time. Callers that come meanwhile stand in line. When it is done,
-//! each runs its operation in the next transaction, and the last in line makes that one durable for all. A caller
-//! alone waits for nobody. If an operation fails, the whole transaction is rolled back, and the other callers run
+//! each runs its operation in the next transaction, and the last in line makes that one durable for all, if one of
+//! them needs that. A caller alone waits for nobody. If an operation fails, the whole transaction is rolled back, and the other callers run
 //! theirs once more; so an operation must be able to run several times.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use redb::{Durability, WriteTransaction};
+use redb::WriteTransaction;
 
 use super::write::Tables;
 use super::{Meta, operate};
 use crate::error::{CoordinatorError, Result};
 
 /// Most operations in one transaction.
-const MOST_TOGETHER: usize = 64;
+const MOST_TOGETHER: u64 = 64;
 
 /// The line, and the transaction that is being filled.
 #[derive(Default)]
@@ -30,7 +30,9 @@ pub(super) struct Line {
 #[derive(Default)]
 struct Filling {
     txn: Option<WriteTransaction>,
-    operations: usize,
+    operations: u64,
+    /// Whether one of the operations must be durable before its caller goes on.
+    durable: bool,
     end: Ending,
 }
 
@@ -46,7 +48,7 @@ struct Ending(Arc<(Mutex<Option<End>>, Condvar)>);
 
 #[derive(Clone)]
 enum End {
-    Durable,
+    Committed,
     RolledBack,
     /// The commit failed, for this reason.
     Failed(String),
@@ -76,11 +78,21 @@ impl Meta {
     /// One operation, all or nothing, durable when this returns; it may share its transaction with others. `f` may
     /// run several times, each time on the present state. Blocks on the disk and on other callers.
     pub(super) fn together<T>(&self, f: impl Fn(&mut Tables<'_>) -> Result<T>) -> Result<T> {
+        self.shared(&f, |_| true)
+    }
+
+    /// The same, but an operation for whose value `durable` is false need not be durable when this returns: see
+    /// [`Meta::soon`].
+    pub(super) fn shared<T>(
+        &self,
+        f: &impl Fn(&mut Tables<'_>) -> Result<T>,
+        durable: impl Fn(&T) -> bool,
+    ) -> Result<T> {
         loop {
             self.failure.check()?;
-            let (value, end) = self.in_line(&f).map_err(|e| self.failure.explain(e))?;
+            let (value, end) = self.in_line(f, &durable).map_err(|e| self.failure.explain(e))?;
             match end {
-                End::Durable => return Ok(value),
+                End::Committed => return Ok(value),
                 End::RolledBack => {}
                 End::Failed(reason) => return Err(self.failure.explain(CoordinatorError::Storage(reason))),
             }
@@ -88,7 +100,11 @@ impl Meta {
     }
 
     /// Runs the operation when its turn comes, and waits for the end of its transaction.
-    fn in_line<T>(&self, f: impl Fn(&mut Tables<'_>) -> Result<T>) -> Result<(T, End)> {
+    fn in_line<T>(
+        &self,
+        f: impl Fn(&mut Tables<'_>) -> Result<T>,
+        durable: impl Fn(&T) -> bool,
+    ) -> Result<(T, End)> {
         self.line.waiting.fetch_add(1, Ordering::SeqCst);
         let mut open = self.line.open.lock().unwrap_or_else(PoisonError::into_inner);
         self.line.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -96,10 +112,11 @@ impl Meta {
         let txn = match filling.txn.take() {
             Some(txn) => txn,
             // Waits for the transaction before this one.
-            None => self.open_transaction(Durability::Immediate)?,
+            None => self.db.begin_write()?,
         };
         let (txn, value, history) = operate(txn, 1, f)?;
         filling.operations += 1;
+        filling.durable |= durable(&value);
         let end = filling.end.clone();
         let others = self.line.waiting.load(Ordering::SeqCst) > 0;
         if others && filling.operations < MOST_TOGETHER {
@@ -110,14 +127,14 @@ impl Meta {
         }
         // The next in line waits for this commit, and others gather behind it.
         drop(open);
-        match self.commit(txn, true, history) {
-            Ok(()) => end.tell(End::Durable),
+        match self.commit(txn, (filling.operations, filling.durable), history) {
+            Ok(()) => end.tell(End::Committed),
             Err(error) => {
                 end.tell(End::Failed(error.to_string()));
                 return Err(error);
             }
         }
-        Ok((value, End::Durable))
+        Ok((value, End::Committed))
     }
 }
 

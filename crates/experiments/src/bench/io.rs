@@ -16,13 +16,10 @@ use kintsu_client::{Client, FileSource, PutOptions};
 use kintsu_cluster::Cluster;
 use kintsu_kernel::{Kernel, Mode};
 use serde::Serialize;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::AsyncWrite;
 
 use crate::error::Result;
 use crate::plain;
-
-/// Bytes that are read from an open file.
-pub type Stream = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Bytes that are written to an open file.
 pub type Sink = Box<dyn AsyncWrite + Send + Unpin>;
@@ -39,7 +36,7 @@ pub struct Options {
     /// Repetitions; best and median are reported.
     pub runs: u32,
     /// How the command line reads a pipe.
-    pub stream: fn(File) -> Stream,
+    pub stream: fn(File) -> File,
     /// How the command line writes to a pipe.
     pub sink: fn(File) -> Sink,
 }
@@ -143,8 +140,8 @@ async fn put_pipe(client: &Client, file: &Path, name: &str, options: &Options) -
     let (reader, mut writer) = std::io::pipe()?;
     let mut file = File::open(file)?;
     let copying = tokio::task::spawn_blocking(move || std::io::copy(&mut file, &mut writer));
-    let mut stream = (options.stream)(OwnedFd::from(reader).into());
-    client.put_stream(&mut *stream, name, PutOptions::new(&options.code), |_| {}).await?;
+    let stream = (options.stream)(OwnedFd::from(reader).into());
+    client.put_reader(stream, name, PutOptions::new(&options.code), |_| {}).await?;
     copying.await??;
     Ok(())
 }

@@ -14,7 +14,7 @@ use kintsu_runtime::Conductor;
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{Encoding, NodeAction, NodeState};
 
-use super::declare::{Case, Scene};
+use super::declare::{Case, Scene, Work};
 use super::simulated::Trial;
 use crate::error::{ExperimentError, Result};
 use crate::jobs::finish;
@@ -73,7 +73,8 @@ impl Site {
     /// # Errors
     /// When the lab does not come up.
     pub async fn up(scene: &Scene, spec: &Spec) -> Result<Self> {
-        let lab = Lab::up(spec, Options::default()).await?;
+        let untold = scene.cases.iter().any(|case| matches!(&case.work, Work::Recover(r) if !r.told));
+        let lab = Lab::up(spec, Options { measure: untold, ..Options::default() }).await?;
         let client = lab.client().await?;
         let credentials = Credentials::token(lab.token());
         let credentials =

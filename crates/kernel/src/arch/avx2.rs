@@ -21,6 +21,7 @@ impl Vector for Ymm {
     const BYTES: usize = 32;
     const MAX_ROWS: usize = 6;
     const MAX_COLUMNS: usize = usize::MAX;
+    const MAX_STREAMED_ROWS: usize = 2;
     type Table = NibbleTables;
     /// Low and high nibbles, each shifted down.
     type Operand = (__m256i, __m256i);
@@ -51,6 +52,16 @@ impl Vector for Ymm {
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
         unsafe { _mm256_storeu_si256(to.cast(), self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        unsafe { _mm256_stream_si256(to.cast(), self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn end_of_stream() {
+        unsafe { _mm_sfence() }
     }
 
     #[inline(always)]
@@ -111,4 +122,14 @@ impl Vector for Ymm {
 #[target_feature(enable = "avx2")]
 unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &PassRange<'_, Ymm>) {
     unsafe { generic::run::<Ymm, ROWS, STRIP, ONES>(job) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_way_writes_the_same() {
+        if super::detect().is_some() {
+            super::generic::tests::every_way_writes_the_same::<super::Ymm>();
+        }
+    }
 }

@@ -24,8 +24,10 @@
 //! `inline(always)` so that they end up inside the caller that enables the instructions.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::way::Way;
 use crate::Mode;
 use crate::arch::{Arch, Program};
 
@@ -49,6 +51,9 @@ pub(super) trait Vector: Copy + 'static {
     const MAX_ROWS: usize;
     /// The most columns of one pass.
     const MAX_COLUMNS: usize;
+    /// The most rows of a matrix whose outputs are written past the caches. With more, multiplying takes longer than
+    /// reading outputs.
+    const MAX_STREAMED_ROWS: usize;
     /// A coefficient, ready for use.
     type Table: Copy + std::fmt::Debug + Send + Sync;
     /// An input, ready to be multiplied.
@@ -64,6 +69,11 @@ pub(super) trait Vector: Copy + 'static {
     unsafe fn load_partial(from: *const u8, len: usize) -> Self;
     /// Writes a vector.
     unsafe fn store(self, to: *mut u8);
+    /// Writes a vector past the caches where the processor can; `to` is aligned to `BYTES`. After the last one
+    /// [`Vector::end_of_stream`] is called.
+    unsafe fn stream(self, to: *mut u8);
+    /// Orders what [`Vector::stream`] wrote before all later writes.
+    unsafe fn end_of_stream();
     /// Writes the first `len < BYTES` bytes.
     unsafe fn store_partial(self, to: *mut u8, len: usize);
     /// Byte-wise sum.
@@ -92,13 +102,16 @@ pub(super) struct PassRange<'a, V: Vector> {
     pub accumulate: bool,
     /// Whether all coefficients are 1.
     pub ones: bool,
+    /// How to move the bytes; nothing is added to outputs that are written past the caches.
+    pub way: Way,
 }
 
 /// Runs `job`, strip by strip; `ROWS` is `job.outputs.len()`. `ONES` promises `job.ones`.
 ///
 /// # Safety
 /// As for [`Vector`]; inputs and outputs are valid for `job.len` bytes, outputs exclusively. One exception: a
-/// single input may also be the single output, because a strip is stored after it was loaded.
+/// single input may also be the single output, because a strip is stored after it was loaded. Outputs that are written
+/// past the caches are aligned to [`STREAM_ALIGN`](super::way::STREAM_ALIGN).
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector, const ROWS: usize, const STRIP: usize, const ONES: bool>(
     job: &PassRange<'_, V>,
@@ -162,7 +175,13 @@ unsafe fn strip<V: Vector, const ROWS: usize, const STRIP: usize, const ONES: bo
         for (r, acc) in acc.iter().enumerate() {
             for (s, &acc) in acc.iter().enumerate() {
                 let to = job.outputs.get_unchecked(r).add(at + s * V::BYTES);
-                if PARTIAL { acc.store_partial(to, rest) } else { acc.store(to) }
+                if PARTIAL {
+                    acc.store_partial(to, rest);
+                } else if job.way == Way::Stream {
+                    acc.stream(to);
+                } else {
+                    acc.store(to);
+                }
             }
         }
     }
@@ -184,6 +203,8 @@ struct Pass<T> {
     ones: bool,
     /// Whether an earlier pass has written the same rows.
     adds: bool,
+    /// Whether this pass alone writes its rows.
+    alone: bool,
 }
 
 /// A whole matrix, prepared for a vector unit that this processor has.
@@ -199,6 +220,7 @@ impl<V: Vector> Passes<V> {
         for rows in evenly(rows, V::MAX_ROWS) {
             let coef = |row: usize, column: usize| coefs[row * cols + column];
             let used: Vec<usize> = (0..cols).filter(|&j| rows.clone().any(|i| coef(i, j) != 0)).collect();
+            let alone = used.len() <= V::MAX_COLUMNS;
             for part in evenly(used.len().max(1), V::MAX_COLUMNS) {
                 let columns = used.get(part.clone()).unwrap_or_default().to_vec();
                 let coefs: Vec<u8> =
@@ -210,6 +232,7 @@ impl<V: Vector> Passes<V> {
                     ones: coefs.iter().all(|&c| c == 1),
                     tables: coefs.into_iter().map(V::table).collect(),
                     adds: part.start > 0,
+                    alone,
                 });
             }
         }
@@ -222,7 +245,7 @@ impl<V: Vector> Passes<V> {
 }
 
 /// As few ranges as `most` allows, of nearly the same length.
-fn evenly(total: usize, most: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+fn evenly(total: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     let count = total.div_ceil(most);
     (0..count).map(move |part| part * total / count..(part + 1) * total / count)
 }
@@ -230,28 +253,62 @@ fn evenly(total: usize, most: usize) -> impl Iterator<Item = std::ops::Range<usi
 impl<V: Vector + std::fmt::Debug> Program for Passes<V> {
     fn apply(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], mode: Mode) {
         let len = outputs.first().map_or(0, |o| o.len());
-        let mut start = 0;
+        let touched = len.saturating_mul(inputs.len() + outputs.len());
+        let way = match mode {
+            Mode::Overwrite if outputs.len() <= V::MAX_STREAMED_ROWS => Way::choose(touched, outputs),
+            _ => Way::of_size(touched),
+        };
+        self.apply_by(way, inputs, outputs, mode);
+    }
+}
+
+impl<V: Vector> Passes<V> {
+    /// Applies all passes. What is written past the caches starts at an aligned byte.
+    fn apply_by(&self, way: Way, inputs: &[&[u8]], outputs: &mut [&mut [u8]], mode: Mode) {
+        let len = outputs.first().map_or(0, |o| o.len());
+        let head = if way == Way::Stream { Way::head(outputs) } else { Some(0) };
+        let (head, way) = head.map_or((0, Way::Near), |head| (head.min(len), way));
+        self.piece(inputs, outputs, 0..head, mode, Way::Near);
+        let mut start = head;
         while start < len {
-            let piece_len = self.piece_bytes.min(len - start);
-            for pass in &self.passes {
-                pass.apply::<V>(inputs, outputs, start, piece_len, mode);
-            }
-            start += piece_len;
+            let end = start + self.piece_bytes.min(len - start);
+            self.piece(inputs, outputs, start..end, mode, way);
+            start = end;
+        }
+        if way == Way::Stream {
+            // SAFETY: only a `Unit<V>` makes a `Passes<V>`, and it exists only where the processor has the instructions.
+            unsafe { V::end_of_stream() }
+        }
+    }
+
+    /// Applies all passes to the bytes of `range`, which starts at an aligned byte if `way` is to write past the caches.
+    fn piece(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], range: Range<usize>, mode: Mode, way: Way) {
+        if range.is_empty() {
+            return;
+        }
+        for pass in &self.passes {
+            // Later passes find the inputs in a cache, and outputs that are added to where they were written.
+            let way = match way {
+                Way::Stream if pass.alone && mode == Mode::Overwrite => Way::Stream,
+                Way::Ahead | Way::Stream if pass.first_row == 0 => Way::Ahead,
+                _ => Way::Near,
+            };
+            pass.apply::<V>(inputs, outputs, range.clone(), mode, way);
         }
     }
 }
 
 impl<T> Pass<T> {
-    /// Applies the pass to `len` bytes from `start` on.
+    /// Applies the pass to the bytes of `range`.
     fn apply<V: Vector<Table = T>>(
         &self,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-        start: usize,
-        len: usize,
+        range: Range<usize>,
         mode: Mode,
+        way: Way,
     ) {
-        let input = |&column: &usize| inputs[column][start..start + len].as_ptr();
+        let input = |&column: &usize| inputs[column][range.clone()].as_ptr();
         let (mut on_stack, on_heap);
         let columns = if self.columns.len() <= STACK_COLUMNS {
             on_stack = [std::ptr::null(); STACK_COLUMNS];
@@ -264,20 +321,21 @@ impl<T> Pass<T> {
         let mut rows = [std::ptr::null_mut(); MAX_ROWS];
         let rows = &mut rows[..self.rows];
         for (to, output) in rows.iter_mut().zip(&mut outputs[self.first_row..]) {
-            *to = output[start..start + len].as_mut_ptr();
+            *to = output[range.clone()].as_mut_ptr();
         }
         let accumulate = self.adds || mode == Mode::Accumulate;
         let job = PassRange::<V> {
             tables: &self.tables,
             columns,
             outputs: rows,
-            len,
+            len: range.len(),
             accumulate,
             ones: self.ones && self.rows == 1,
+            way,
         };
         // SAFETY: only a `Unit<V>` makes a `Passes<V>`, and it exists only where the processor has the
-        // instructions. The pointers come from slices that were just checked to hold `len` bytes; those of the
-        // outputs from exclusive slices.
+        // instructions. The pointers come from slices that were just checked to hold the range; those of the
+        // outputs from exclusive slices, which `apply_by` found to be aligned if they are written past the caches.
         unsafe { V::run(&job) }
     }
 }
@@ -308,6 +366,7 @@ impl<V: Vector + std::fmt::Debug> Arch for Unit<V> {
             len,
             accumulate: true,
             ones: true,
+            way: Way::of_size(2 * len),
         };
         // SAFETY: the processor has the unit; both regions hold `len` bytes and cannot overlap.
         unsafe { V::run(&job) }
@@ -322,8 +381,54 @@ impl<V: Vector + std::fmt::Debug> Arch for Unit<V> {
             len: data.len(),
             accumulate: false,
             ones: false,
+            way: Way::Near,
         };
         // SAFETY: the processor has the unit; the single input is the single output.
         unsafe { V::run(&job) }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::Backend;
+
+    /// Compares every way of unit `V`, which this processor has, with the scalar unit: all row counts to beyond two
+    /// passes, columns of one pass and of two, odd lengths, every alignment of a vector, pieces with a seam.
+    pub(in crate::arch) fn every_way_writes_the_same<V: Vector>() {
+        const SPACE: usize = 3 << 10;
+        let byte = |at: usize| (at.wrapping_mul(0x9E37_79B9) >> 11) as u8;
+        let noise: Vec<u8> = (0..40 * SPACE).map(byte).collect();
+        for rows in 1..=V::MAX_ROWS + 1 {
+            for (cols, len) in [(0, 200), (1, 63), (3, 129), (6, 1000), (12, 64), (12, 2049), (20, 777)] {
+                let coefs: Vec<u8> = (0..rows * cols).map(|at| byte(at + 5)).collect();
+                let mut passes = Passes::<V>::new(rows, cols, &coefs);
+                passes.piece_bytes = passes.piece_bytes.min(1024);
+                let scalar = crate::arch::of(Backend::Scalar).prepare(rows, cols, &coefs);
+                let inputs: Vec<&[u8]> = (0..cols).map(|j| &noise[j * SPACE + j * 3..][..len]).collect();
+                let run = |skip: usize, uneven: usize, apply: &dyn Fn(&mut [&mut [u8]])| {
+                    let mut memory = noise[20 * SPACE..][..(rows + 1) * SPACE].to_vec();
+                    let start = memory.as_ptr().align_offset(64) + 64 + skip;
+                    let outputs = memory[start..].chunks_mut(SPACE).take(rows).enumerate();
+                    apply(&mut outputs.map(|(i, o)| &mut o[i * uneven..][..len]).collect::<Vec<_>>());
+                    memory[start - 64 - skip..][..rows * SPACE].to_vec()
+                };
+                for (skip, uneven) in
+                    (0..64).step_by(if rows < 4 { 1 } else { 21 }).flat_map(|s| [(s, 0), (s, 1)])
+                {
+                    for mode in [Mode::Overwrite, Mode::Accumulate] {
+                        let expected = run(skip, uneven, &|outputs| scalar.apply(&inputs, outputs, mode));
+                        for way in [Way::Near, Way::Ahead, Way::Stream] {
+                            let got =
+                                run(skip, uneven, &|outputs| passes.apply_by(way, &inputs, outputs, mode));
+                            assert!(
+                                expected == got,
+                                "{rows} x {cols}, {len} bytes, +{skip}, {way:?}, {mode:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -20,6 +20,8 @@ mod neon;
 mod scalar;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tables;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod way;
 
 /// One instruction set.
 pub(crate) trait Arch: Sync {
@@ -38,7 +40,7 @@ pub(crate) trait Program: Debug + Send + Sync {
     /// `outputs (+)= matrix * inputs`.
     ///
     /// Before: as many inputs and outputs as the matrix has columns and rows, all of one length.
-    /// After: every byte of every output is written, in `Overwrite` mode without having been read.
+    /// After: every byte of every output is written, in `Overwrite` mode whatever it was.
     fn apply(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], mode: Mode);
 }
 

@@ -21,6 +21,7 @@ impl Vector for Quad {
     const BYTES: usize = 16;
     const MAX_ROWS: usize = 6;
     const MAX_COLUMNS: usize = usize::MAX;
+    const MAX_STREAMED_ROWS: usize = 0;
     type Table = NibbleTables;
     /// Low and high nibbles, each shifted down.
     type Operand = (uint8x16_t, uint8x16_t);
@@ -52,6 +53,14 @@ impl Vector for Quad {
     unsafe fn store(self, to: *mut u8) {
         unsafe { vst1q_u8(to, self.0) }
     }
+
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut u8) {
+        unsafe { self.store(to) } // no stable intrinsic
+    }
+
+    #[inline(always)]
+    unsafe fn end_of_stream() {}
 
     #[inline(always)]
     unsafe fn store_partial(self, to: *mut u8, len: usize) {
@@ -103,4 +112,14 @@ impl Vector for Quad {
 #[target_feature(enable = "neon")]
 unsafe fn run<const ROWS: usize, const STRIP: usize, const ONES: bool>(job: &PassRange<'_, Quad>) {
     unsafe { generic::run::<Quad, ROWS, STRIP, ONES>(job) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_way_writes_the_same() {
+        if super::detect().is_some() {
+            super::generic::tests::every_way_writes_the_same::<super::Quad>();
+        }
+    }
 }

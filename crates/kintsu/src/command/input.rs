@@ -9,14 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use kintsu_client::FileSource;
-use tokio::io::{AsyncRead, AsyncWrite, BufWriter};
+use tokio::io::{AsyncWrite, BufWriter};
 use tokio::net::unix::pipe;
 
 /// Bytes that a pipe should hold, so that its two ends wait for each other less often.
 const PIPE_BYTES: usize = 1 << 20;
-
-/// Bytes of a stream that is not a pipe that are read at a time.
-const CHUNK_BYTES: usize = 2 << 20;
 
 /// Bytes that are gathered before they are written to something that is no pipe.
 const GATHERED_BYTES: usize = 1 << 20;
@@ -28,11 +25,8 @@ pub enum Input {
     /// All files of a folder.
     Folder(PathBuf),
     /// Bytes that come in order, and whose number is not known.
-    Stream(Stream),
+    Stream(File),
 }
-
-/// Bytes that come in order.
-pub type Stream = Box<dyn AsyncRead + Send + Unpin>;
 
 impl Input {
     /// Opens what is at `path`, `-` for standard input. Waits until a FIFO has a writer.
@@ -59,25 +53,21 @@ impl Input {
     }
 }
 
-/// The bytes of an open file, from its position on.
-pub fn stream(file: File) -> Stream {
-    if let Ok(receiver) = without_waiting(&file, |own| pipe::OpenOptions::new().open_receiver(own)) {
-        return Box::new(receiver);
-    }
-    let mut file = tokio::fs::File::from_std(file);
-    file.set_max_buf_size(CHUNK_BYTES);
-    Box::new(file)
+/// An open file as a stream: its reads wait until there are bytes, also if other holders of a pipe want to be told to
+/// come back later.
+pub fn stream(file: File) -> File {
+    again(&file, File::open).unwrap_or(file)
 }
 
-/// The same pipe, opened again by `open`: other holders of the open file do not want to be told to come back later. Not
-/// for a FIFO with a name: if its other end is gone when it is opened again, nothing tells that it has ended.
-fn without_waiting<T>(file: &File, open: impl FnOnce(String) -> io::Result<T>) -> io::Result<T> {
+/// The same pipe, opened again by `open`: whether reads and writes wait is a property of the open file, which has other
+/// holders. Not for a FIFO with a name: if its other end is gone when it is opened again, nothing tells that it has ended.
+fn again<T>(file: &File, open: impl FnOnce(String) -> io::Result<T>) -> io::Result<T> {
+    // A smaller pipe is slower, nothing more; what is no pipe refuses.
+    let _ = rustix::pipe::fcntl_setpipe_size(file, PIPE_BYTES);
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
     if !std::fs::read_link(&own)?.as_os_str().as_encoded_bytes().starts_with(b"pipe:") {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    // A smaller pipe is slower, nothing more.
-    let _ = rustix::pipe::fcntl_setpipe_size(file, PIPE_BYTES);
     open(own)
 }
 
@@ -86,7 +76,7 @@ pub type Sink = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Writes to an open file, from its position on.
 pub fn sink(file: File) -> Sink {
-    match without_waiting(&file, |own| pipe::OpenOptions::new().open_sender(own)) {
+    match again(&file, |own| pipe::OpenOptions::new().open_sender(own)) {
         Ok(sender) => Box::new(sender),
         Err(_) => Box::new(BufWriter::with_capacity(GATHERED_BYTES, tokio::fs::File::from_std(file))),
     }

@@ -93,10 +93,10 @@ pub async fn put(args: cli::Put, context: &Context) -> anyhow::Result<ExitCode> 
             };
             client.put(Arc::new(source), name, options, show).await?
         }
-        Input::Stream(mut stream) => {
+        Input::Stream(stream) => {
             let options = wish.options(client, name).await?;
             let bar = progress::stream(&format!("put {name}"));
-            client.put_stream(&mut *stream, name, options, |done| bar.set_position(done)).await?
+            client.put_reader(stream, name, options, |done| bar.set_position(done)).await?
         }
     };
     progress::clear();

@@ -33,6 +33,9 @@ use crate::meta::record::BlockRecord;
 
 /// Attempts a repair may make beyond one for each block of the stripe.
 const ATTEMPTS_BEYOND_NODES: usize = 8;
+/// How often the nodes that were lost or stalled get another chance when nothing else is left: on a loaded machine many
+/// are silent for a moment, one after the other.
+const CHANCES: u32 = 3;
 /// How often a repair may replace helpers that are slow.
 const TURNS: usize = 3;
 /// The repair is given up after this many results that differ from the record.
@@ -107,7 +110,7 @@ pub struct StripeRepair {
     /// Those of the shunned nodes that were lost or stalled; they get another chance when nothing else is
     /// left.
     cut_off: BTreeSet<NodeId>,
-    forgiven: bool,
+    forgiven: u32,
     /// Nodes found slow, the most recently found first.
     slow: Vec<NodeId>,
     turns: usize,
@@ -137,7 +140,7 @@ impl StripeRepair {
             order,
             shunned_nodes: BTreeSet::new(),
             cut_off: BTreeSet::new(),
-            forgiven: false,
+            forgiven: 0,
             slow: Vec::new(),
             turns: 0,
             around: Vec::new(),
@@ -235,9 +238,9 @@ impl StripeRepair {
     pub fn plan(&mut self, at: Circumstances<'_>, recovery: &mut Recovery) -> Result<Attempt, PlanError> {
         match self.plan_once(at, recovery) {
             Err(PlanError::Unrecoverable { .. } | PlanError::Placement { .. })
-                if !self.forgiven && !self.cut_off.is_empty() =>
+                if self.forgiven < CHANCES && !self.cut_off.is_empty() =>
             {
-                self.forgiven = true;
+                self.forgiven += 1;
                 for node in std::mem::take(&mut self.cut_off) {
                     self.shunned_nodes.remove(&node);
                 }

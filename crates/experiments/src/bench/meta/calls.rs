@@ -54,7 +54,7 @@ pub(super) async fn latencies(
     Ok(vec![
         latency("stat: lookup of one stripe", stat),
         latency("ls: a page of 1000 names", ls),
-        latency("put: begin and commit, both durable", put),
+        latency("put: begin and commit", put),
     ])
 }
 
