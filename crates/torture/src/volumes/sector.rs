@@ -47,7 +47,7 @@ impl Open {
     }
 
     fn is_whole(&self) -> bool {
-        self.spans == [0..SECTOR]
+        self.spans.len() == 1 && self.spans[0] == (0..SECTOR)
     }
 }
 

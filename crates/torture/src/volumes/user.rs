@@ -103,7 +103,7 @@ impl User<'_> {
             Act::Burst { offset, len, count } => {
                 let Some(opened) = self.writer(hand, number, false).await else { return };
                 let Some((offset, len)) = cut(&opened.volume, offset, len) else { return };
-                let opened = &*opened;
+
                 let write = |i| self.write(opened, number, offset, content(self.seed ^ i, len as usize));
                 let lost = futures::future::join_all((0..count).map(write)).await;
                 forget_if(hand, number, lost.contains(&true));
@@ -120,7 +120,7 @@ impl User<'_> {
                 forget_if(hand, number, lost);
             }
             Act::Read { offset, len } => {
-                if hand.0.get(&number).is_none() {
+                if !hand.0.contains_key(&number) {
                     self.open(hand, number, VolumeAccess::Read).await;
                 }
                 let Some(opened) = hand.0.get(&number) else { return };
