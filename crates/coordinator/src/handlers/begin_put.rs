@@ -147,7 +147,8 @@ mod tests {
             // call would do next does not happen.
             let mut call = std::pin::pin!(handle(&cluster, begin("a", 100)));
             let recorded = || cluster.meta.snapshot().unwrap().totals().unwrap().puts == 1;
-            assert!(futures::poll!(&mut call).is_pending());
+            // It may be through already, if this thread had to wait for a processor.
+            let _ = futures::poll!(&mut call);
             while !recorded() {
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
