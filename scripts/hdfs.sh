@@ -9,7 +9,7 @@
 #   scripts/hdfs.sh client DIR CLASS ARGS...   a stock client: fs, ec, admin, fsck, haadmin; or a class of Hadoop
 #   scripts/hdfs.sh up DIR PORT NODES [K=V...] all of it; ends, and leaves no process, with Ctrl-C
 #
-# Of a pair both begin as standbys: "client DIR haadmin -transitionToActive nn1". They share their edits in a folder. DataNodes
+# Jars in DIR/jars are on the class path of all of them. Of a pair both begin as standbys: "client DIR haadmin -transitionToActive nn1". They share their edits in a folder. DataNodes
 # that are listed in DIR/exclude (ip:port) are decommissioned by "client DIR admin -refreshNodes".
 #
 # HDFS_VERSION chooses the release (3.4.3; 3.5.0 is fetched when it is asked for), HDFS_LIB the folder for jars
@@ -62,7 +62,7 @@ pair() { make "$1" "$2" pair "${@:3}"; }
 make() {
     local dir=$1 port=$2 kind=$3
     shift 3
-    mkdir -p "$dir/conf/webapps/hdfs" "$dir/conf/webapps/datanode" "$dir/log"
+    mkdir -p "$dir/conf/webapps/hdfs" "$dir/conf/webapps/datanode" "$dir/log" "$dir/jars"
     dir=$(cd "$dir" && pwd)
     echo "$port" >"$dir/port"
     echo "$kind" >"$dir/kind"
@@ -118,6 +118,8 @@ make() {
         >>"$dir/conf/log4j.properties"
     printf 'log4j.appender.stderr.layout.ConversionPattern=%%d{ISO8601} %%p %%c{1}: %%m%%n\n' \
         >>"$dir/conf/log4j.properties"
+    # Counters that are asked for over HTTP are at most a second old.
+    echo '*.period=1' >"$dir/conf/hadoop-metrics2.properties"
     format "$dir"
 }
 
@@ -133,7 +135,7 @@ format() {
     local dir=$1 options
     [ -e "$dir/name/current/VERSION" ] || [ -e "$dir/name2/current/VERSION" ] || {
         mapfile -t options < <(which_one "$dir")
-        java "${java_flags[@]}" -Xmx256m -cp "$dir/conf:$(fetch)/*" \
+        java "${java_flags[@]}" -Xmx256m -cp "$dir/conf:$dir/jars/*:$(fetch)/*" \
             org.apache.hadoop.hdfs.server.namenode.NameNode "${options[@]}" -format -force -nonInteractive \
             >"$dir/log/format" 2>&1 || fail "the NameNode could not be formatted: see $dir/log/format"
         # The other one begins with the same empty namespace.
@@ -152,7 +154,7 @@ namenode() {
     local dir=$1 jars options
     jars=$(fetch)
     mapfile -t options < <(which_one "$dir" "${2:-1}")
-    become -Xmx256m -cp "$dir/conf:$jars/*" org.apache.hadoop.hdfs.server.namenode.NameNode "${options[@]}"
+    become -Xmx256m -cp "$dir/conf:$dir/jars/*:$jars/*" org.apache.hadoop.hdfs.server.namenode.NameNode "${options[@]}"
 }
 
 datanode() {
@@ -164,7 +166,7 @@ datanode() {
     local pair
     for pair in "$@"; do more+=(-D "$pair"); done
     mkdir -p "$dir/data$i"
-    become -Xmx96m -XX:MaxMetaspaceSize=96m -cp "$dir/conf:$jars/*" org.apache.hadoop.hdfs.server.datanode.DataNode \
+    become -Xmx96m -XX:MaxMetaspaceSize=96m -cp "$dir/conf:$dir/jars/*:$jars/*" org.apache.hadoop.hdfs.server.datanode.DataNode \
         -D "dfs.datanode.address=$host:$port" -D "dfs.datanode.http.address=$host:$((port + 1))" \
         -D "dfs.datanode.ipc.address=$host:$((port + 2))" -D "dfs.datanode.hostname=$host" \
         -D "dfs.datanode.data.dir=file://$dir/data$i" "${more[@]}"
@@ -181,7 +183,7 @@ client() {
     fsck) class=org.apache.hadoop.hdfs.tools.DFSck ;;
     haadmin) class=org.apache.hadoop.hdfs.tools.DFSHAAdmin ;;
     esac
-    become -Xmx256m -cp "$dir/conf:$jars/*" "$class" "$@"
+    become -Xmx256m -cp "$dir/conf:$dir/jars/*:$jars/*" "$class" "$@"
 }
 
 up() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what tests and benchmarks compare with (ISA-L, Jerasure, Maven and a JDK for HDFS's coders), the tools for
-# emulated clusters, and clients of NBD with the file systems that are put on volumes. Kintsu itself needs none of them. If
+# emulated clusters, clients of NBD with the file systems that are put on volumes, and npm and Chromium for the page. Kintsu itself needs none of them. If
 # one cannot be installed, this script says so, and tests that need it are skipped.
 set -u
 
@@ -16,6 +16,8 @@ command -v qemu-io >/dev/null || missing+=(qemu-utils)
 command -v fio >/dev/null || missing+=(fio)
 command -v mke2fs >/dev/null || missing+=(e2fsprogs)
 command -v mkfs.xfs >/dev/null || missing+=(xfsprogs)
+command -v npm >/dev/null || missing+=(nodejs npm)
+command -v chromium >/dev/null || missing+=(chromium)
 command -v javac >/dev/null || missing+=(default-jdk-headless)
 
 if [ ${#missing[@]} -gt 0 ]; then

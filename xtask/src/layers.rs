@@ -22,7 +22,8 @@ const LAYERS: &[&[&str]] = &[
     &["kintsu-wire"],
     &["kintsu-runtime"],
     &["kintsu-agent", "kintsu-coordinator", "kintsu-client", "kintsu-hdfs", "kintsu-nbd"],
-    &["kintsu-cluster", "kintsu-lab", "kintsu-torture"],
+    &["kintsu-s3"],
+    &["kintsu-cluster", "kintsu-lab", "kintsu-torture", "kintsu-web"],
     &["kintsu-experiments"],
     &["kintsu", "kintsu-python"],
 ];

@@ -13,7 +13,8 @@ use kintsu_runtime::{Carried, Conductor, DataPlane, GiveWay, Limits, StoreLocal}
 use kintsu_store::{BlockStore, FileStore, StoreError};
 use kintsu_wire::net::TcpListener;
 use kintsu_wire::{
-    Credentials, MembershipChannel, TrustedNetwork, channel, check_listen, connect_coordinator, guard_agent,
+    Credentials, MembershipChannel, Tls, TrustedNetwork, WireError, channel, check_listen,
+    connect_coordinator, guard_agent,
 };
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
@@ -24,6 +25,7 @@ use crate::deletes::Deletes;
 use crate::graves::Graves;
 use crate::identity::{FolderClaim, Identity};
 use crate::service::Service;
+use crate::tickets::Inspector;
 use crate::updates::Flights;
 use crate::{AgentError, identity, membership};
 
@@ -55,6 +57,8 @@ pub struct AgentConfig {
     pub coordinator: String,
     /// The cluster's shared secret.
     pub token: Option<String>,
+    /// TLS for all its connections.
+    pub tls: Option<Tls>,
     /// A trusted network: besides loopback it may listen there, in plain text.
     pub trusted: Option<TrustedNetwork>,
     /// Timeouts and queue limits of programs.
@@ -78,6 +82,7 @@ impl AgentConfig {
             listen_data: any,
             coordinator: coordinator.into(),
             token: None,
+            tls: None,
             trusted: None,
             limits: Limits::default(),
         }
@@ -120,6 +125,8 @@ pub struct Shared {
     pub started: Instant,
     /// The interface of the data listener.
     pub interface: Option<Interface>,
+    /// Checks tickets; `None` if the coordinator issues none.
+    pub inspector: Mutex<Option<Inspector>>,
     pub end: CancellationToken,
 }
 
@@ -127,6 +134,11 @@ impl Shared {
     /// The folder's identity.
     pub fn identity(&self) -> Identity {
         *self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who checks tickets now.
+    pub fn inspector(&self) -> Option<Inspector> {
+        self.inspector.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Changes the folder's identity file, durably. Blocking.
@@ -178,13 +190,23 @@ impl Agent {
         config: AgentConfig,
         open: impl FnOnce(&Path) -> Result<Arc<dyn BlockStore>, StoreError> + Send + 'static,
     ) -> Result<AgentHandle, AgentError> {
-        let token = config.token.as_deref();
-        check_listen(config.listen_control, false, token, config.trusted)?;
-        check_listen(config.listen_data, false, token, config.trusted)?;
-        let credentials = token.map_or(Ok(Credentials::none()), Credentials::token)?;
+        let credentials = Credentials::of(config.token.as_deref(), config.tls.as_ref())?;
+        check_listen(config.listen_control, &credentials, config.trusted)?;
+        check_listen(config.listen_data, &credentials, config.trusted)?;
+        for addr in [config.listen_control, config.listen_data] {
+            if addr.ip().is_unspecified() {
+                return Err(AgentError::Wire(WireError::Exposed {
+                    addr,
+                    expected: "the address of one interface, to which others connect",
+                    got: "the address of all interfaces",
+                }));
+            }
+        }
         let coordinator = connect_coordinator(&config.coordinator, &credentials)?.membership;
         let dir = std::path::absolute(&config.dir).unwrap_or(config.dir);
-        let config = AgentConfig { dir, ..config };
+        // A certificate for one node says which node a new folder becomes.
+        let certified = config.tls.as_ref().and_then(|tls| tls.badge().node());
+        let config = AgentConfig { dir, node: config.node.or(certified), ..config };
         let opened = config.clone();
         let open = move || {
             let store = open(&opened.dir)?;
@@ -229,6 +251,7 @@ impl Agent {
             flights: Flights::default(),
             peers: Conductor::new(credentials.clone()),
             started: Instant::now(),
+            inspector: Mutex::default(),
             end: CancellationToken::new(),
             config,
         });
@@ -371,12 +394,12 @@ fn serve(
     coordinator: &MembershipChannel,
     credentials: &Credentials,
 ) -> JoinHandle<()> {
-    let end = shared.end.clone();
-    let service = guard_agent(Service::new(shared, coordinator.clone()), credentials);
+    let (end, credentials) = (shared.end.clone(), credentials.clone());
+    let service = guard_agent(Service::new(shared, coordinator.clone()), &credentials);
     tokio::spawn(async move {
         let server = channel::server().add_service(service);
         // Running calls end by the same token, so that a shutdown does not wait for them.
-        let incoming = channel::incoming(listener);
+        let incoming = channel::incoming(listener, &credentials);
         if let Err(error) = server.serve_with_incoming_shutdown(incoming, end.cancelled()).await {
             tracing::error!("the agent's listener ended: {error}");
         }

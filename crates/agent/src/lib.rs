@@ -16,6 +16,7 @@ mod identity;
 mod membership;
 mod rot;
 mod service;
+mod tickets;
 mod updates;
 
 pub use agent::{Agent, AgentConfig, AgentHandle};

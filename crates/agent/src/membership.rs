@@ -20,6 +20,7 @@ use crate::agent::Shared;
 use crate::counters::Interface;
 use crate::identity::{self, Identity};
 use crate::service::held;
+use crate::tickets::Inspector;
 use crate::{AgentError, aside};
 
 /// A former process of this node may still count as alive: retry this many times until it has ended.
@@ -131,6 +132,12 @@ async fn try_register(
     };
     let registered = coordinator.register(message).await?.into_inner();
     shared.credentials.join(registered.cluster).map_err(|error| Failure::Own(error.into()))?;
+    {
+        let mut inspector = shared.inspector.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = registered.tickets.as_ref().map(|(key, now)| (&key[..], *now));
+        let told = told.map(|told| Inspector::told(registered.cluster, told, inspector.as_ref()));
+        *inspector = told.transpose().map_err(|error| Failure::Own(error.into()))?;
+    }
     let (node, cluster) = (Some(registered.node), Some(registered.cluster));
     record(shared, move |own| Identity { node, cluster, ..own }).await.map_err(Failure::Own)?;
     report(shared, &mut coordinator, &registered, listing).await?;

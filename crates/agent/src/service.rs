@@ -10,15 +10,16 @@ use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::Program;
 use kintsu_runtime::{Context, Enclosed, StoreLocal, run};
 use kintsu_store::{BlockStore, Generation, StoreError};
-use kintsu_wire::MembershipChannel;
 use kintsu_wire::agent::agent_server::Agent;
 use kintsu_wire::message::{
     AppendUpdates, Appended, AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done,
     Fault, FaultKind, FenceVolume, FencedVolume, FoundBlocks, FreezeUpdates, FrozenUpdates, HeldBlock,
     JobRef, KeepCopy, KeptCopy, LookBlocks, Nothing, PendingUpdates, PromoteBlocks, PromotedBlocks, Purge,
-    ReadCopy, ReadUpdates, ReleaseUpdates, RemovedObjects, RunEvent, RunPrograms, ScrubEvent, SetAside,
-    Standing, TakeBack, UpdatedBytes, Verified,
+    ReadCopy, ReadUpdates, ReleaseUpdates, RemovedObjects, RunEvent, RunPrograms, ScrubBlocks, ScrubEvent,
+    SetAside, Standing, TakeBack, UpdatedBytes, Verified,
 };
+use kintsu_wire::tls::Wanted;
+use kintsu_wire::{MembershipChannel, Peer};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
@@ -27,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use crate::agent::Shared;
-use crate::{aside, copies, rot, updates};
+use crate::{aside, copies, rot, tickets, updates};
 
 type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -36,6 +37,12 @@ type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 /// The most of these intervals between two reports.
 const FEWER_REPORTS: u32 = 4;
+
+/// Who may call what, if certificates say who calls.
+const COORDINATOR: &[Wanted] = &[Wanted::Coordinator];
+const PEERS: &[Wanted] = &[Wanted::Coordinator, Wanted::AnyAgent];
+const USERS: &[Wanted] = &[Wanted::Coordinator, Wanted::User];
+const WRITERS: &[Wanted] = &[Wanted::Coordinator, Wanted::User, Wanted::AnyAgent];
 
 /// Serves one agent.
 pub struct Service {
@@ -71,9 +78,12 @@ impl Agent for Service {
     type ScrubStream = Events<ScrubEvent>;
 
     async fn run(&self, request: Request<RunPrograms>) -> Result<Response<Self::RunStream>, Status> {
+        Peer::of(request.extensions()).demand(USERS)?;
+        let peer = Peer::of(request.extensions());
         let node = self.node()?;
-        let RunPrograms { programs, background, enclosed } = request.into_inner();
+        let RunPrograms { programs, background, enclosed, tickets } = request.into_inner();
         check(&programs, node)?;
+        tickets::check_programs(&peer, self.shared.inspector().as_ref(), &programs, &tickets)?;
         let (events, mut stream) = mpsc::channel(16);
         let work =
             Work { node, programs, background, enclosed: Enclosed::with(enclosed), local: self.local()? };
@@ -86,6 +96,7 @@ impl Agent for Service {
     }
 
     async fn abort(&self, request: Request<JobRef>) -> Result<Response<Done>, Status> {
+        Peer::of(request.extensions()).demand(USERS)?;
         // A job that has ended already needs no cancellation.
         if let Some(cancel) = self.shared.jobs().get(&request.into_inner().job) {
             cancel.cancel();
@@ -94,8 +105,12 @@ impl Agent for Service {
     }
 
     async fn delete(&self, request: Request<DeleteBlocks>) -> Result<Response<Deleted>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         self.node()?;
+        let peer = Peer::of(request.extensions());
         let (shared, request) = (self.shared.clone(), request.into_inner());
+        let blocks = request.blocks.len();
+        tracing::info!(target: "audit", who = %peer, what = "delete", blocks, "done");
         let work = move || shared.deletes.run(&*shared.store, &shared.graves, request);
         match kintsu_wire::ambient::blocking(work).await {
             Ok(Ok(deleted)) => Ok(Response::new(deleted)),
@@ -105,6 +120,7 @@ impl Agent for Service {
     }
 
     async fn verify(&self, request: Request<BlockRef>) -> Result<Response<Verified>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         let (node, store) = (self.node()?, self.shared.store.clone());
         let BlockRef { id, generation } = request.into_inner();
         let look = move || {
@@ -125,45 +141,54 @@ impl Agent for Service {
         }
     }
 
-    async fn removed(&self, _: Request<Nothing>) -> Result<Response<RemovedObjects>, Status> {
+    async fn removed(&self, request: Request<Nothing>) -> Result<Response<RemovedObjects>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         Ok(Response::new(RemovedObjects { ranges: self.shared.graves.ranges() }))
     }
 
     async fn look(&self, request: Request<LookBlocks>) -> Result<Response<FoundBlocks>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         self.node()?;
         let (store, blocks) = (self.shared.store.clone(), request.into_inner().blocks);
         let look = move || blocks.iter().map(|block| found(&*store, block)).collect();
         Ok(Response::new(FoundBlocks { blocks: aside::off(look).await? }))
     }
 
-    async fn scrub(&self, _: Request<Nothing>) -> Result<Response<Self::ScrubStream>, Status> {
+    async fn scrub(&self, request: Request<ScrubBlocks>) -> Result<Response<Self::ScrubStream>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         let node = self.node()?;
         let (events, stream) = mpsc::channel(16);
-        let shared = self.shared.clone();
-        self.shared.work().spawn(async move { scrub(&shared, node, &events).await });
+        let (shared, range) = (self.shared.clone(), request.into_inner());
+        self.shared.work().spawn(async move { scrub(&shared, node, range, &events).await });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
     async fn set_aside(&self, request: Request<SetAside>) -> Result<Response<Counted>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         let blocks = request.into_inner().blocks;
         aside::set_aside(self.shared.store.clone(), blocks).await.map(Response::new)
     }
 
-    async fn aside(&self, _: Request<Nothing>) -> Result<Response<AsideList>, Status> {
+    async fn aside(&self, request: Request<Nothing>) -> Result<Response<AsideList>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         Ok(Response::new(AsideList { aside: aside::list(&self.shared).await? }))
     }
 
     async fn take_back(&self, request: Request<TakeBack>) -> Result<Response<HeldBlock>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         let name = request.into_inner().name;
         aside::take_back(self.shared.store.clone(), name).await.map(Response::new)
     }
 
     async fn purge(&self, request: Request<Purge>) -> Result<Response<Counted>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         let age_s = request.into_inner().older_than_s;
         aside::purge(self.shared.store.clone(), age_s).await.map(Response::new)
     }
 
-    async fn wipe(&self, _: Request<Nothing>) -> Result<Response<Done>, Status> {
+    async fn wipe(&self, request: Request<Nothing>) -> Result<Response<Done>, Status> {
+        let peer = Peer::of(request.extensions());
+        peer.demand(COORDINATOR)?;
         let (store, local) = (self.shared.store.clone(), self.local()?);
         let wipe = move || {
             local.discard_unfinished();
@@ -171,6 +196,7 @@ impl Agent for Service {
         };
         match kintsu_wire::ambient::blocking(wipe).await {
             Ok(Ok(blocks)) => {
+                tracing::info!(target: "audit", who = %peer, what = "wipe", blocks, "done");
                 tracing::warn!("wiped; blocks deleted: {blocks}");
                 Ok(Response::new(Done {}))
             }
@@ -180,13 +206,15 @@ impl Agent for Service {
     }
 
     async fn keep_copy(&self, request: Request<KeepCopy>) -> Result<Response<KeptCopy>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         let keeping =
             copies::keep(&self.shared.config.dir, self.coordinator.clone(), request.into_inner().number);
         let kept = self.shared.end.run_until_cancelled(keeping).await;
         kept.unwrap_or_else(|| Err(outside())).map(Response::new)
     }
 
-    async fn copies(&self, _: Request<Nothing>) -> Result<Response<CopyList>, Status> {
+    async fn copies(&self, request: Request<Nothing>) -> Result<Response<CopyList>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         let dir = self.shared.config.dir.clone();
         let listed = kintsu_wire::ambient::blocking(move || copies::list(&dir)).await;
         let copies = listed.map_err(|e| Status::internal(e.to_string()))?;
@@ -194,6 +222,7 @@ impl Agent for Service {
     }
 
     async fn read_copy(&self, request: Request<ReadCopy>) -> Result<Response<Self::ReadCopyStream>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         let (dir, number) = (self.shared.config.dir.clone(), request.into_inner().number);
         let opened = kintsu_wire::ambient::blocking(move || copies::open(&dir, number)).await;
         let file = opened.map_err(|e| Status::internal(e.to_string()))??;
@@ -203,16 +232,22 @@ impl Agent for Service {
     }
 
     async fn append_updates(&self, request: Request<AppendUpdates>) -> Result<Response<Appended>, Status> {
+        Peer::of(request.extensions()).demand(WRITERS)?;
         self.node()?;
+        let (peer, append) = (Peer::of(request.extensions()), request.get_ref());
+        let blocks = append.updates.iter().map(|update| update.block);
+        tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, true, &append.tickets)?;
         updates::append(&self.shared, request.into_inner()).await.map(Response::new)
     }
 
     async fn fence_volume(&self, request: Request<FenceVolume>) -> Result<Response<FencedVolume>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         self.node()?;
         updates::fence(&self.shared, request.into_inner()).await.map(Response::new)
     }
 
-    async fn pending_updates(&self, _: Request<Nothing>) -> Result<Response<PendingUpdates>, Status> {
+    async fn pending_updates(&self, request: Request<Nothing>) -> Result<Response<PendingUpdates>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         self.node()?;
         updates::pending(&self.shared).await.map(Response::new)
     }
@@ -221,17 +256,23 @@ impl Agent for Service {
         &self,
         request: Request<FreezeUpdates>,
     ) -> Result<Response<FrozenUpdates>, Status> {
+        Peer::of(request.extensions()).demand(PEERS)?;
         self.node()?;
         updates::freeze(&self.shared, request.into_inner()).await.map(Response::new)
     }
 
     async fn release_updates(&self, request: Request<ReleaseUpdates>) -> Result<Response<Done>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         self.node()?;
         updates::release(&self.shared, request.into_inner()).await.map(Response::new)
     }
 
     async fn read_updates(&self, request: Request<ReadUpdates>) -> Result<Response<UpdatedBytes>, Status> {
+        Peer::of(request.extensions()).demand(USERS)?;
         self.node()?;
+        let (peer, read) = (Peer::of(request.extensions()), request.get_ref());
+        let (blocks, shown) = (std::iter::once(read.of.block), read.ticket.as_slice());
+        tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, false, shown)?;
         updates::read(&self.shared, request.into_inner()).await.map(Response::new)
     }
 
@@ -239,11 +280,15 @@ impl Agent for Service {
         &self,
         request: Request<PromoteBlocks>,
     ) -> Result<Response<PromotedBlocks>, Status> {
+        Peer::of(request.extensions()).demand(COORDINATOR)?;
         self.node()?;
         updates::promote(&self.shared, request.into_inner()).await.map(Response::new)
     }
 
-    async fn shutdown(&self, _: Request<Nothing>) -> Result<Response<Done>, Status> {
+    async fn shutdown(&self, request: Request<Nothing>) -> Result<Response<Done>, Status> {
+        let peer = Peer::of(request.extensions());
+        peer.demand(COORDINATOR)?;
+        tracing::info!(target: "audit", who = %peer, what = "shutdown", "done");
         let end = self.shared.end.clone();
         tokio::spawn(async move {
             // Let the reply go out first.
@@ -325,34 +370,47 @@ async fn conduct(
     }
 }
 
-/// Verifies every block, one after the other. Rotten blocks are set aside here and reported to the caller, who has
-/// them repaired.
-async fn scrub(shared: &Shared, node: NodeId, events: &mpsc::Sender<Result<ScrubEvent, Status>>) {
+/// Verifies the blocks of a range, one after the other, as fast as users and the limit of background work allow. Rotten blocks
+/// are set aside here and reported to the caller, who has them repaired. The stream ends without an error only if all were read.
+async fn scrub(
+    shared: &Shared,
+    node: NodeId,
+    range: ScrubBlocks,
+    events: &mpsc::Sender<Result<ScrubEvent, Status>>,
+) {
     let store = shared.store.clone();
-    let ids = match aside::off(move || store.ids()).await {
+    let mut ids = match aside::off(move || store.ids()).await {
         Ok(ids) => ids,
         Err(error) => {
             let _ = events.send(Err(error)).await;
             return;
         }
     };
+    ids.retain(|id| range.contains(id.stripe));
     let mut bytes = 0;
     for (i, &id) in ids.iter().enumerate() {
-        if shared.end.is_cancelled() {
-            return;
-        }
         let store = shared.store.clone();
-        let result = match kintsu_wire::ambient::blocking(move || rot::check(&*store, node, id)).await {
+        let checking = kintsu_wire::ambient::blocking(move || rot::check(&*store, node, id));
+        let result = match shared.end.run_until_cancelled(checking).await {
             // Deleted during the scrub; not an error.
-            Ok(Err(Fault { kind: FaultKind::Missing, .. })) => continue,
-            Ok(checked) => checked,
-            Err(_) => return,
+            Some(Ok(Err(Fault { kind: FaultKind::Missing, .. }))) => continue,
+            Some(Ok(checked)) => checked,
+            Some(Err(error)) => {
+                let _ = events.send(Err(Status::internal(error.to_string()))).await;
+                return;
+            }
+            None => {
+                let _ = events.send(Err(Status::unavailable("the agent has ended"))).await;
+                return;
+            }
         };
-        bytes += result.as_ref().map_or(0, |held| held.len);
+        let read = result.as_ref().map_or(0, |held| held.len);
+        bytes += read;
         let event = ScrubEvent { total: ids.len() as u64, checked: i as u64 + 1, bytes, result };
         if events.send(Ok(event)).await.is_err() {
             return;
         }
+        let _ = shared.end.run_until_cancelled(shared.background.has_read(read)).await;
     }
 }
 

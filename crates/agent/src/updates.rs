@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_dag::BlockId;
-use kintsu_store::{AppendLog, BlockStore, Data, Generation, Role, StoreError, Update};
+use kintsu_store::{AppendLog, BlockStore, Data, Generation, Role, Scope, StoreError, Update};
+use kintsu_wire::FolderId;
 use kintsu_wire::message::{
     AppendUpdates, Appended, Done, FenceVolume, FencedVolume, FreezeUpdates, FrozenUpdate, FrozenUpdates,
     LoggedUpdate, PendingUpdate, PendingUpdates, PromoteBlocks, PromotedBlocks, ReadUpdates, ReleaseUpdates,
@@ -60,11 +61,13 @@ impl Flights {
 /// `InvalidArgument` for updates that the log refuses; `FailedPrecondition` for an older epoch; `ResourceExhausted` if
 /// this disk is full; `Unavailable` if they are not durable on another node: then they may be so here.
 pub async fn append(shared: &Shared, request: AppendUpdates) -> Result<Appended, Status> {
-    let AppendUpdates { updates, replica, forward, fenced } = request;
+    let AppendUpdates { updates, replica, forward, fenced, tickets: _ } = request;
     let log = log(shared).await?;
-    let unknown = |update: &&LoggedUpdate| log.fenced(update.volume) < update.epoch;
-    if let Some(update) = updates.iter().find(unknown).filter(|_| fenced) {
-        return Err(other_epoch(update.volume, log.fenced(update.volume), update.epoch.to_string()));
+    for LoggedUpdate { volume, epoch, block, .. } in updates.iter().filter(|_| fenced) {
+        let known = log.fenced(scope(*volume, *block));
+        if known < *epoch {
+            return Err(other_epoch(*volume, known, epoch.to_string()));
+        }
     }
     let mut flights = Vec::new();
     // Only at home: a node that waits for another one's lock while it holds one would wait for ever.
@@ -93,7 +96,8 @@ async fn forward_to(
     fenced: bool,
 ) -> Result<(), Status> {
     let mut agent = shared.peers.agent(to).map_err(|error| no_replica(to, &error.to_string()))?;
-    let replicas = AppendUpdates { updates, replica: true, forward: Vec::new(), fenced };
+    let tickets = Vec::new();
+    let replicas = AppendUpdates { updates, replica: true, forward: Vec::new(), fenced, tickets };
     match tokio::time::timeout(FORWARD_WITHIN, agent.append_updates(replicas)).await {
         Err(_) => Err(no_replica(to, &format!("no answer within {FORWARD_WITHIN:?}"))),
         Ok(Ok(_)) => Ok(()),
@@ -132,19 +136,35 @@ fn of(update: &LoggedUpdate, role: Role) -> Update<'_> {
     Update { volume, epoch, block, role, offset, data }
 }
 
-/// Refuses older writers of a volume, unless a newer one was fenced already.
+fn scope(volume: u64, block: BlockId) -> Scope {
+    Scope { volume, stripe: Some(block.stripe) }
+}
+
+/// Refuses older writers of a volume, or of one stripe of it, unless a newer one was fenced already.
 ///
 /// # Errors
 /// `FailedPrecondition` if a newer one is fenced at this moment; errors of the disk.
 pub async fn fence(
     shared: &Shared,
-    FenceVolume { volume, epoch }: FenceVolume,
+    FenceVolume { volume, stripe, epoch }: FenceVolume,
 ) -> Result<FencedVolume, Status> {
     let log = log(shared).await?;
-    let before = log.fenced(volume);
+    let scope = Scope { volume, stripe };
+    let before = log.fenced(scope);
     // An older one changes nothing; the caller sees that there is a newer one.
-    refused(move || if before >= epoch { Ok(()) } else { log.fence(volume, epoch) }).await?;
-    Ok(FencedVolume { before })
+    refused(move || if before >= epoch { Ok(()) } else { log.fence(scope, epoch) }).await?;
+    Ok(FencedVolume { before, folder: shared.identity().folder })
+}
+
+/// Whether the log is in the folder that the caller means.
+fn check_folder(shared: &Shared, expected: Option<FolderId>) -> Result<(), Status> {
+    let here = shared.identity().folder;
+    match expected.filter(|expected| *expected != here) {
+        None => Ok(()),
+        Some(expected) => {
+            Err(Status::failed_precondition(format!("folder of the log: expected {expected}, got {here}")))
+        }
+    }
 }
 
 /// All that the log holds.
@@ -169,7 +189,8 @@ pub async fn pending(shared: &Shared) -> Result<PendingUpdates, Status> {
 /// The log cannot be opened.
 pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpdates, Status> {
     let log = log(shared).await?;
-    let FreezeUpdates { blocks, replica, replicas } = request;
+    let FreezeUpdates { blocks, replica, replicas, folder } = request;
+    check_folder(shared, folder)?;
     let mut frozen = Vec::with_capacity(blocks.len());
     let kept = replicas.into_iter().chain(std::iter::repeat_with(Vec::new));
     for (block, at) in blocks.into_iter().zip(kept) {
@@ -196,7 +217,7 @@ pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpd
 /// Fixes the replicas of a block on another node; `None` if it does not answer. 0 if it has none.
 async fn freeze_at(shared: &Shared, to: SocketAddr, block: BlockId) -> Option<u64> {
     let mut agent = shared.peers.agent(to).ok()?;
-    let freeze = FreezeUpdates { blocks: vec![block], replica: true, replicas: Vec::new() };
+    let freeze = FreezeUpdates { blocks: vec![block], replica: true, replicas: Vec::new(), folder: None };
     let asked = tokio::time::timeout(FORWARD_WITHIN, agent.freeze_updates(freeze)).await;
     let frozen = asked.ok()?.ok()?.into_inner().blocks.into_iter().next()?;
     Some(frozen.map_or(0, |frozen| frozen.upto))
@@ -220,16 +241,18 @@ pub async fn release(shared: &Shared, request: ReleaseUpdates) -> Result<Done, S
 /// `InvalidArgument` for a part that is too long; `FailedPrecondition` for an epoch that is over, or a block of another
 /// generation; `NotFound` for a block that is not there; a damaged record or block; the disk fails.
 pub async fn read(shared: &Shared, request: ReadUpdates) -> Result<UpdatedBytes, Status> {
-    let ReadUpdates { of, offset, len, epochs, over } = request;
+    let ReadUpdates { of, offset, len, epochs, folder, over, ticket: _ } = request;
+    check_folder(shared, folder)?;
     if len > MOST_READ_BYTES {
         let message = format!("bytes to read: expected at most {MOST_READ_BYTES}, got {len}");
         return Err(Status::invalid_argument(message));
     }
     let log = log(shared).await?;
-    if let Some(VolumeEpochs { volume, from, to }) = epochs
-        && !(from..=to).contains(&log.fenced(volume))
-    {
-        return Err(other_epoch(volume, log.fenced(volume), format!("{from} to {to}")));
+    if let Some(VolumeEpochs { volume, from, to }) = epochs {
+        let known = log.fenced(scope(volume, of.block));
+        if !(from..=to).contains(&known) {
+            return Err(other_epoch(volume, known, format!("{from} to {to}")));
+        }
     }
     let (store, role) = (shared.store.clone(), role(of.replica));
     let pieces = move || {

@@ -6,6 +6,7 @@ use kintsu_dag::NodeId;
 use kintsu_plan::{Plan, ProgramContext, RunId, StripeView};
 use kintsu_runtime::{ClientLocal, Context, Exchanged, Observed, SentBlocks};
 use kintsu_wire::message::{DigestBytes, Fault, HeldBlock, NodeAddress};
+use kintsu_wire::ticket::Ticket;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,8 @@ pub(crate) struct Attempt<'a> {
     pub expect: &'a [Option<DigestBytes>],
     /// The label for the headers of persisted blocks; may be empty.
     pub label: &'a [u8],
+    /// What we may do with the blocks.
+    pub tickets: &'a [Ticket],
     /// Gets told how far the nodes are.
     pub watcher: Option<watch::Sender<Observed>>,
     /// Gets what has come from each node.
@@ -71,6 +74,7 @@ impl Attempt<'_> {
             cancel: cancel.clone(),
             sent: sent.clone(),
             received: self.received.clone(),
+            tickets: self.tickets.into(),
             ..Context::new(self.client.plane().clone(), Arc::new(local))
         };
         let control = |node| (self.address)(node).map(|n| n.control);

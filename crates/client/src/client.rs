@@ -8,11 +8,11 @@ use std::time::Duration;
 use kintsu_dag::NodeId;
 use kintsu_runtime::{Conductor, DataPlane};
 use kintsu_wire::message::{
-    AskHealth, AskSpace, ClusterStatus, Health, HeldBlock, JobId, JobInfo, JobList, List, ListPage, Lookup,
-    NodeList, NodeRef, Nothing, ObjectInfo, ObjectView, Quarantine, QuarantineList, RebuildStatus, Remove,
-    RestoreBlock, Space,
+    AskHealth, AskRepairs, AskSpace, Change, Changed, ClusterStatus, Counts, Health, HeldBlock, JobId,
+    JobInfo, JobList, List, ListPage, Lookup, NodeList, NodeRef, Nothing, ObjectInfo, ObjectView, Quarantine,
+    QuarantineList, RebuildStatus, Remove, RestoreBlock, RunningRepairs, Space,
 };
-use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, connect_coordinator};
+use kintsu_wire::{ClusterId, CoordinatorChannel, Credentials, Tls, connect_coordinator};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Response, Status};
@@ -26,6 +26,8 @@ use crate::felt::Untold;
 pub struct Options {
     /// The cluster's token, if it demands one.
     pub token: Option<String>,
+    /// TLS for all connections, if the cluster speaks it.
+    pub tls: Option<Tls>,
     /// Timeout of one call, after which the coordinator counts as unreachable.
     pub call_timeout: Duration,
     /// How long a running operation waits for a coordinator that went away. An operation that has not begun fails
@@ -35,7 +37,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { token: None, call_timeout: Duration::from_secs(30), patience: Duration::from_secs(60) }
+        Self {
+            token: None,
+            tls: None,
+            call_timeout: Duration::from_secs(30),
+            patience: Duration::from_secs(60),
+        }
     }
 }
 
@@ -72,10 +79,7 @@ impl Client {
     /// `Invalid` for a bad address or token.
     pub async fn connect(endpoint: &str, options: Options) -> Result<Self, ClientError> {
         let invalid = |e: kintsu_wire::WireError| ClientError::Invalid(e.to_string());
-        let credentials = match &options.token {
-            Some(token) => Credentials::token(token).map_err(invalid)?,
-            None => Credentials::none(),
-        };
+        let credentials = Credentials::of(options.token.as_deref(), options.tls.as_ref()).map_err(invalid)?;
         let coordinator = connect_coordinator(endpoint, &credentials).map_err(invalid)?;
         let shared = Shared {
             endpoint: endpoint.to_owned(),
@@ -114,7 +118,10 @@ impl Client {
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn stripes(&self, name: &str, first: u64, limit: u64) -> Result<ObjectView, ClientError> {
-        let lookup = Lookup { name: name.to_owned(), first, limit };
+        self.look(Lookup { name: name.to_owned(), first, limit, at: None }).await
+    }
+
+    pub(crate) async fn look(&self, lookup: Lookup) -> Result<ObjectView, ClientError> {
         let view = self.call(|mut c| {
             let lookup = lookup.clone();
             async move { c.objects.lookup(lookup).await }
@@ -131,7 +138,7 @@ impl Client {
         first: u64,
         limit: u64,
     ) -> Result<ObjectView, ClientError> {
-        let lookup = Lookup { name: name.to_owned(), first, limit };
+        let lookup = Lookup { name: name.to_owned(), first, limit, at: None };
         let view = self.call_patiently(|mut c| {
             let lookup = lookup.clone();
             async move { c.objects.lookup(lookup).await }
@@ -171,6 +178,19 @@ impl Client {
         self.call(|mut c| {
             let remove = remove.clone();
             async move { c.objects.remove(remove).await }
+        })
+        .await
+    }
+
+    /// Changes names and attributes of objects, all or nothing, if the checks hold. No byte moves. If the answer is lost,
+    /// nobody knows whether it was done: it is not repeated.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` or `Invalid` for a step that cannot be taken, or whatever keeps the coordinator from answering.
+    pub async fn change(&self, change: &Change) -> Result<Changed, ClientError> {
+        self.call(|mut c| {
+            let change = change.clone();
+            async move { c.objects.change(change).await }
         })
         .await
     }
@@ -218,6 +238,23 @@ impl Client {
     /// Whatever keeps the coordinator from answering.
     pub async fn job_list(&self) -> Result<JobList, ClientError> {
         self.call(|mut c| async move { c.operation.jobs(Nothing {}).await }).await
+    }
+
+    /// What the coordinator has counted since its start.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn counts(&self) -> Result<Counts, ClientError> {
+        self.call(|mut c| async move { c.operation.counts(Nothing {}).await }).await
+    }
+
+    /// The repairs that run, at most `running` of them, and at most `waiting` of those that wait.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn running_repairs(&self, running: u32, waiting: u32) -> Result<RunningRepairs, ClientError> {
+        let ask = AskRepairs { running, waiting };
+        self.call(|mut c| async move { c.operation.running_repairs(ask).await }).await
     }
 
     /// Has a job end early. What it cannot leave half done is finished first.

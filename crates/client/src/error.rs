@@ -36,7 +36,8 @@ pub enum ClientError {
     /// The received data are not what was requested.
     #[error("corrupt: {0}")]
     Corrupt(String),
-    /// The coordinator refuses this client: wrong or missing token, or another protocol version.
+    /// The coordinator refuses this client: wrong or missing token, another protocol version, or another
+    /// cluster.
     #[error("refused: {0}")]
     Refused(String),
     /// The object or the put ended meanwhile: replaced, removed, or its lease ran out.
@@ -53,6 +54,10 @@ impl ClientError {
         let message = kintsu_wire::words(status);
         if is_transport(status) {
             return Self::unreachable(endpoint, &message);
+        }
+        if kintsu_wire::other_cluster(status).is_some() {
+            // What it says about our cluster, for example that it has no such put, means nothing.
+            return Self::Refused(message);
         }
         match status.code() {
             Code::NotFound => Self::NotFound(message),
@@ -96,9 +101,7 @@ impl ClientError {
     }
 
     pub(crate) fn unreachable(endpoint: &str, reason: &str) -> Self {
-        Self::Unreachable(format!(
-            "no coordinator answers at {endpoint} ({reason}); `kintsu up` starts a cluster there"
-        ))
+        Self::Unreachable(format!("no coordinator answers at {endpoint} ({reason}); {}", advice(reason)))
     }
 
     /// Adds the object and stripe to a planner's error.
@@ -130,6 +133,18 @@ impl ClientError {
 
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_))
+    }
+}
+
+/// What can be done about a coordinator that does not answer.
+fn advice(reason: &str) -> &'static str {
+    let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
+    if says(&["certificate", "wrong peer", "fatal alert"]) {
+        "each side must trust the other's authority, and both certificates must be in force: see docs/security.md"
+    } else if says(&["frame with invalid size", "corrupt message"]) {
+        "does only one side speak TLS? --tls DIR, or KINTSU_TLS, makes this one speak it"
+    } else {
+        "`kintsu up` starts a cluster there"
     }
 }
 

@@ -22,7 +22,7 @@ use crate::write_stripe::StripeSource;
 
 /// Bytes of the pieces in memory, unless even three are longer. While some become durable on their nodes, others must
 /// be written.
-const KEPT_BYTES: usize = 144 << 20;
+pub(crate) const KEPT_BYTES: usize = 144 << 20;
 
 /// A read that brought fewer bytes has overtaken the producer, whose every write would wake the reader,
 const FEW_BYTES: usize = 128 << 10;
@@ -59,8 +59,9 @@ pub(crate) struct Feed<'s> {
 }
 
 impl<'s> Feed<'s> {
-    pub(crate) fn new(stream: Stream<'s>, piece_bytes: usize) -> Self {
-        let buffers = (KEPT_BYTES / piece_bytes.max(1)).clamp(3, 9);
+    /// Keeps at most `kept_bytes` in memory, but at least three pieces.
+    pub(crate) fn new(stream: Stream<'s>, piece_bytes: usize, kept_bytes: usize) -> Self {
+        let buffers = (kept_bytes / piece_bytes.max(1)).clamp(3, 9);
         let free = mpsc::channel(buffers);
         let ahead = Buffer::new(vec![0; AHEAD_BYTES.min(piece_bytes)]);
         Self { stream: Some(stream), piece_bytes, buffers, offset: 0, ahead, made: 0, free }
@@ -220,7 +221,7 @@ mod tests {
 
     /// The pieces of a stream: their bytes, and the size that the last one tells.
     async fn pieces(stream: Stream<'_>, piece_bytes: usize) -> (Vec<Vec<u8>>, Vec<Option<u64>>) {
-        let mut feed = Feed::new(stream, piece_bytes);
+        let mut feed = Feed::new(stream, piece_bytes, KEPT_BYTES);
         let (mut out, mut sizes) = (Vec::new(), Vec::new());
         loop {
             let piece = feed.next().await.unwrap();
@@ -295,7 +296,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_breaks_is_an_error_and_not_an_end() {
         for len in [0, 9, 10, 11, 25] {
-            let mut feed = Feed::new(Stream::Blocking(Box::new(Broken(len))), 10);
+            let mut feed = Feed::new(Stream::Blocking(Box::new(Broken(len))), 10, KEPT_BYTES);
             let mut whole = 0;
             let error = loop {
                 match feed.next().await {

@@ -8,7 +8,9 @@ use futures::future::BoxFuture;
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::CoordinatorChannel;
-use kintsu_wire::message::{Encode, JobEvent, JobId, NodeAction, NodeCommand, Repair, RepairTarget, Scrub};
+use kintsu_wire::message::{
+    Encode, JobEvent, JobId, NodeAction, NodeCommand, Nothing, Repair, RepairTarget, Scrub,
+};
 use tonic::{Response, Status, Streaming};
 
 use crate::client::Backoff;
@@ -133,6 +135,14 @@ impl Client {
         self.job(move |mut c| Box::pin(async move { c.operation.scrub(Scrub { node }).await })).await
     }
 
+    /// Moves blocks from fuller to emptier nodes.
+    ///
+    /// # Errors
+    /// Whatever keeps the coordinator from answering.
+    pub async fn rebalance(&self) -> Result<Jobs, ClientError> {
+        self.job(move |mut c| Box::pin(async move { c.operation.rebalance(Nothing {}).await })).await
+    }
+
     /// Follows a job that somebody began before; of a job that has ended it gives the end.
     ///
     /// # Errors
@@ -146,7 +156,7 @@ impl Client {
     /// # Errors
     /// `NotFound`, `Placement` for a wipe that is refused, or whatever keeps the coordinator from answering.
     pub async fn command_node(&self, node: NodeId, action: NodeAction) -> Result<Jobs, ClientError> {
-        self.command(NodeCommand { node, action, force: false }).await
+        self.command(NodeCommand { node, action, force: false, seconds: 0 }).await
     }
 
     /// Deletes all blocks of a node, even if that makes objects unreadable.
@@ -154,7 +164,15 @@ impl Client {
     /// # Errors
     /// `NotFound`, or whatever keeps the coordinator from answering.
     pub async fn wipe_by_force(&self, node: NodeId) -> Result<Jobs, ClientError> {
-        self.command(NodeCommand { node, action: NodeAction::Wipe, force: true }).await
+        self.command(NodeCommand { node, action: NodeAction::Wipe, force: true, seconds: 0 }).await
+    }
+
+    /// Has no repair of a node's blocks begin by itself for so many seconds.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn pause_node(&self, node: NodeId, seconds: u64) -> Result<Jobs, ClientError> {
+        self.command(NodeCommand { node, action: NodeAction::Pause, force: false, seconds }).await
     }
 
     async fn command(&self, command: NodeCommand) -> Result<Jobs, ClientError> {

@@ -163,6 +163,7 @@ impl Portion {
             compared: false,
             watcher: None,
             expect: &expect,
+            tickets: &self.stripe.tickets,
             received: &received,
             address: &|node| self.avoid.address(node),
         };

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use kintsu_code::Code;
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::Method;
-use kintsu_wire::message::{ObjectInfo, StripeInfo};
+use kintsu_wire::message::{Lookup, ObjectInfo, ObjectView, StripeInfo};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -125,10 +125,99 @@ impl Client {
         sink: &mut (dyn AsyncWrite + Unpin + Send),
         progress: impl Fn(u64, u64),
     ) -> Result<GetReport, ClientError> {
+        let at = range.as_ref().map_or(0, |range| range.start);
+        self.find(name, at).await?.read(range, options, sink, progress).await
+    }
+
+    /// Looks up an object that is to be read from the byte `at` on. What is read of it later is of this object, not of
+    /// another one that has its name by then.
+    ///
+    /// # Errors
+    /// `NotFound`, or whatever keeps the coordinator from answering.
+    pub async fn find(&self, name: &str, at: u64) -> Result<Found, ClientError> {
         let asked = Instant::now();
+        let view = self.look(Lookup { name: name.to_owned(), first: 0, limit: PAGE, at: Some(at) }).await?;
+        Ok(Found { client: self.clone(), view, asked, answered: asked.elapsed() })
+    }
+}
+
+/// An object that was looked up.
+#[derive(Debug)]
+pub struct Found {
+    client: Client,
+    view: ObjectView,
+    asked: Instant,
+    answered: Duration,
+}
+
+/// Where the bytes of a read go, in order.
+enum Outlet<'s> {
+    Writer(&'s mut (dyn AsyncWrite + Unpin + Send)),
+    Queue(mpsc::Sender<Bytes>),
+}
+
+impl Outlet<'_> {
+    async fn give(&mut self, bytes: Bytes) -> Result<(), ClientError> {
+        match self {
+            Self::Writer(sink) => sink.write_all(&bytes).await.map_err(|e| ClientError::of_sink(&e)),
+            Self::Queue(queue) => {
+                let gone = |_| ClientError::Io("what was read is wanted no longer".into());
+                queue.send(bytes).await.map_err(gone)
+            }
+        }
+    }
+
+    async fn end(&mut self) -> Result<(), ClientError> {
+        match self {
+            Self::Writer(sink) => sink.flush().await.map_err(|e| ClientError::of_sink(&e)),
+            Self::Queue(_) => Ok(()),
+        }
+    }
+}
+
+impl Found {
+    /// The object.
+    pub fn info(&self) -> &ObjectInfo {
+        &self.view.object
+    }
+
+    /// As [`Client::get_with`]. A range begins at or behind the byte for which the object was looked up.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn read(
+        self,
+        range: Option<Range<u64>>,
+        options: GetOptions,
+        sink: &mut (dyn AsyncWrite + Unpin + Send),
+        progress: impl Fn(u64, u64),
+    ) -> Result<GetReport, ClientError> {
+        self.deliver(range, options, Outlet::Writer(sink), progress).await
+    }
+
+    /// Sends the bytes to a queue instead, without copying them. The pieces are of any length.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; `Io` if the queue is closed.
+    pub async fn send(
+        self,
+        range: Option<Range<u64>>,
+        options: GetOptions,
+        queue: mpsc::Sender<Bytes>,
+    ) -> Result<GetReport, ClientError> {
+        self.deliver(range, options, Outlet::Queue(queue), |_, _| {}).await
+    }
+
+    async fn deliver(
+        self,
+        range: Option<Range<u64>>,
+        options: GetOptions,
+        mut outlet: Outlet<'_>,
+        progress: impl Fn(u64, u64),
+    ) -> Result<GetReport, ClientError> {
+        let Self { client, view: first, asked, answered } = self;
+        let (timed, name) = (first.timed, first.object.name.clone());
         let mut in_sink = Duration::ZERO;
-        let first = self.stripes(name, 0, PAGE).await?;
-        let (answered, timed) = (asked.elapsed(), first.timed);
         let range = checked_range(&first.object, range)?;
         let total = range.end - range.start;
         let whole = total == first.object.size;
@@ -145,11 +234,11 @@ impl Client {
             at: range.start,
             end: range.end,
             stripes: first.stripes.into(),
-            position: 0,
+            position: first.first,
             queued: VecDeque::new(),
             method: options.method,
             counters: counters.clone(),
-            client: self.clone(),
+            client: client.clone(),
         };
         let mut flows = VecDeque::new();
         let mut done = 0;
@@ -165,14 +254,15 @@ impl Client {
                     running.update(&bytes);
                 }
                 let begun = Instant::now();
-                sink.write_all(&bytes).await.map_err(|e| ClientError::of_sink(&e))?;
+                let len = bytes.len() as u64;
+                outlet.give(bytes).await?;
                 in_sink += begun.elapsed();
-                done += bytes.len() as u64;
+                done += len;
                 progress(done, total);
             }
             flow.end().await.map_err(|error| error.without(&avoid.left_aside()))?;
         }
-        sink.flush().await.map_err(|e| ClientError::of_sink(&e))?;
+        outlet.end().await?;
         if done != total {
             return Err(ClientError::Corrupt(format!("expected {total} bytes, got {}", done)));
         }
@@ -181,7 +271,7 @@ impl Client {
         {
             return Err(ClientError::Corrupt(format!("{name}: expected the checksum {expected}, got {got}")));
         }
-        self.felt(timed, asked.elapsed().saturating_sub(in_sink));
+        client.felt(timed, asked.elapsed().saturating_sub(in_sink));
         Ok(counters.report(done, avoid.left_aside()))
     }
 }
@@ -255,7 +345,7 @@ impl Reader {
                 return Ok(());
             }
             if self.stripes.len() == 1 {
-                self.next_page(upto - from).await?;
+                self.next_page().await?;
             } else {
                 self.stripes.pop_front();
                 self.position += 1;
@@ -276,26 +366,14 @@ impl Reader {
         }
     }
 
-    /// Fetches the page that holds `at`, computed from the fact that all stripes but the last are equally long. If
-    /// it is the next page, it begins with the last known stripe, so that a replaced object is noticed.
-    async fn next_page(&mut self, stripe_bytes: u64) -> Result<(), ClientError> {
-        let ahead = self.stripes.front().map_or(0, |s| (self.at - s.offset) / stripe_bytes.max(1));
-        let (first, known) = if ahead <= 1 {
-            (self.position, self.stripes.front().map(|s| s.id))
-        } else {
-            (self.position + ahead, None)
-        };
-        let view = self.client.stripes(&self.object.name, first, PAGE).await?;
-        let same = known.is_none_or(|id| view.stripes.first().is_some_and(|s| s.id == id));
-        let stepped = known.is_none() || view.stripes.len() > 1;
-        if view.object.created != self.object.created
-            || view.object.size != self.object.size
-            || !same
-            || !stepped
-        {
+    /// Fetches the next page. It begins with the last known stripe, so that a replaced object is noticed.
+    async fn next_page(&mut self) -> Result<(), ClientError> {
+        let known = self.stripes.front().map(|stripe| stripe.id);
+        let view = self.client.stripes(&self.object.name, self.position, PAGE).await?;
+        let same = view.stripes.first().map(|stripe| stripe.id) == known;
+        if view.object.id != self.object.id || !same || view.stripes.len() < 2 {
             return Err(self.changed());
         }
-        self.position = first;
         self.stripes = view.stripes.into();
         Ok(())
     }

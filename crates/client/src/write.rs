@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::Read;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use kintsu_code::USER;
 use kintsu_plan::Layout;
 use kintsu_wire::message::{
-    Attributes, BeginPut, CommitPut, CommitReply, Encoding, ObjectInfo, RefusedStripe, StripeGrant,
+    Attributes, BeginPut, CommitPut, CommitReply, Encoding, Ending, ObjectInfo, RefusedStripe, StripeGrant,
     StripeOfVolume, WrittenStripe,
 };
 use tokio::io::AsyncRead;
@@ -24,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::codes::received_code;
-use crate::feed::{Feed, Stream};
+use crate::feed::{Feed, KEPT_BYTES, Stream};
 use crate::grants::Grants;
 use crate::lease::Lease;
 use crate::stripe::by_id;
@@ -37,6 +38,9 @@ const STRIPES_AT_ONCE: usize = 2;
 
 /// How often one stripe is rewritten because its blocks are gone when the put is committed.
 const MAX_REWRITES: usize = 3;
+
+/// How often a put is committed with an ending whose checks do not hold.
+const MAX_ENDINGS: usize = 64;
 
 /// Most object bytes of a stripe of a stream, which is kept in memory.
 const MOST_STREAM_STRIPE_BYTES: u64 = 1 << 30;
@@ -59,6 +63,15 @@ pub struct PutOptions {
     pub replace: bool,
     /// What its user says about it.
     pub attributes: Attributes,
+    /// Most bytes of a stream that are kept in memory, but at least three stripes; `None` for 144 MiB.
+    pub kept_bytes: Option<usize>,
+}
+
+/// Decides how a put ends, when all of its bytes are written and nothing is visible yet.
+pub trait Finish: Send + Sync {
+    /// What happens together with the commit. It is asked once more each time a check did not hold: the objects have
+    /// changed since it looked. An error abandons the put.
+    fn finish(&self) -> Pin<Box<dyn Future<Output = Result<Ending, ClientError>> + Send + '_>>;
 }
 
 impl PutOptions {
@@ -72,6 +85,7 @@ impl PutOptions {
             cell_bytes: None,
             replace: false,
             attributes: Attributes::default(),
+            kept_bytes: None,
         }
     }
 }
@@ -91,7 +105,35 @@ impl Client {
         options: PutOptions,
         progress: impl Fn(u64, u64),
     ) -> Result<ObjectInfo, ClientError> {
-        self.put_as(source, (name, None), options, progress).await
+        self.put_as(source, (name, None), options, None, progress).await
+    }
+
+    /// As [`Client::put`]; `finish` decides how it ends.
+    ///
+    /// # Errors
+    /// As [`Client::put`], and those of `finish`.
+    pub async fn put_then(
+        &self,
+        source: Arc<dyn ReadAt>,
+        name: &str,
+        options: PutOptions,
+        finish: &dyn Finish,
+    ) -> Result<ObjectInfo, ClientError> {
+        self.put_as(source, (name, None), options, Some(finish), |_, _| {}).await
+    }
+
+    /// As [`Client::put_stream`]; `finish` decides how it ends.
+    ///
+    /// # Errors
+    /// As [`Client::put_stream`], and those of `finish`.
+    pub async fn put_stream_then(
+        &self,
+        stream: &mut (dyn AsyncRead + Unpin + Send),
+        name: &str,
+        options: PutOptions,
+        finish: &dyn Finish,
+    ) -> Result<ObjectInfo, ClientError> {
+        self.put_pieces(Stream::Here(stream), name, options, Some(finish), |_| {}).await
     }
 
     /// Stores a stripe of a volume.
@@ -105,7 +147,7 @@ impl Client {
         options: PutOptions,
     ) -> Result<(), ClientError> {
         let name = stripe_name(of.volume, of.index);
-        self.put_as(Arc::new(bytes), (&name, Some(of)), options, |_, _| {}).await.map(drop)
+        self.put_as(Arc::new(bytes), (&name, Some(of)), options, None, |_, _| {}).await.map(drop)
     }
 
     async fn put_as(
@@ -113,6 +155,7 @@ impl Client {
         source: Arc<dyn ReadAt>,
         (name, volume): (&str, Option<StripeOfVolume>),
         options: PutOptions,
+        finish: Option<&dyn Finish>,
         progress: impl Fn(u64, u64),
     ) -> Result<ObjectInfo, ClientError> {
         if !options.code.starts_with(USER) {
@@ -130,13 +173,14 @@ impl Client {
         let mut rewritten = HashMap::new();
         loop {
             source.check_unchanged()?;
-            let refused = match self.commit(&writes, size).await? {
+            let refused = match self.commit(&writes, size, finish).await? {
                 CommitReply::Visible(object) => {
                     lease.fulfilled();
                     self.felt(timed, began.elapsed());
                     return Ok(object);
                 }
                 CommitReply::Refused(refused) => refused,
+                CommitReply::Unmet(_) => return Err(unmet()),
             };
             give_up_at_last(&mut rewritten, &refused)?;
             tokio::select! {
@@ -160,7 +204,7 @@ impl Client {
         options: PutOptions,
         progress: impl Fn(u64),
     ) -> Result<ObjectInfo, ClientError> {
-        self.put_pieces(Stream::Here(stream), name, options, progress).await
+        self.put_pieces(Stream::Here(stream), name, options, None, progress).await
     }
 
     /// The same for a stream whose reads block, such as a pipe. A thread for blocking work reads it, ahead of what is
@@ -176,7 +220,7 @@ impl Client {
         options: PutOptions,
         progress: impl Fn(u64),
     ) -> Result<ObjectInfo, ClientError> {
-        self.put_pieces(Stream::Blocking(Box::new(reader)), name, options, progress).await
+        self.put_pieces(Stream::Blocking(Box::new(reader)), name, options, None, progress).await
     }
 
     async fn put_pieces(
@@ -184,6 +228,7 @@ impl Client {
         stream: Stream<'_>,
         name: &str,
         options: PutOptions,
+        finish: Option<&dyn Finish>,
         progress: impl Fn(u64),
     ) -> Result<ObjectInfo, ClientError> {
         let definition = match options.code.starts_with(USER) {
@@ -192,10 +237,11 @@ impl Client {
         };
         let code = received_code(&options.code, definition).await?;
         let (block, cell) = Layout::stream_sizes(code.k(), code.w(), options.block_bytes, options.cell_bytes);
-        let mut feed = Feed::new(stream, stripe_bytes(code.k(), block)?);
+        let mut feed =
+            Feed::new(stream, stripe_bytes(code.k(), block)?, options.kept_bytes.unwrap_or(KEPT_BYTES));
         let first = feed.next().await?;
         if first.size.is_some() {
-            return self.put(first.bytes, name, options, |done, _| progress(done)).await;
+            return self.put_as(first.bytes, (name, None), options, finish, |done, _| progress(done)).await;
         }
         let options = PutOptions { block_bytes: Some(block), cell_bytes: Some(cell), ..options };
         let Begun { put, mut lease, grants, .. } = self.begin((name, None), &options, None).await?;
@@ -209,11 +255,12 @@ impl Client {
             written = written => written?,
             lost = lease.lost() => return Err(lost),
         };
-        match self.commit(&writes, size).await? {
+        match self.commit(&writes, size, finish).await? {
             CommitReply::Visible(object) => {
                 lease.fulfilled();
                 Ok(object)
             }
+            CommitReply::Unmet(_) => Err(unmet()),
             CommitReply::Refused(refused) => {
                 let why = refused.first().map_or("it does not say why", |stripe| &stripe.detail);
                 let what = "the stream cannot be read again, and some of it must be written again";
@@ -252,15 +299,38 @@ impl Client {
         Ok(Begun { put, lease, grants: ticket.stripes.into(), timed: ticket.timed })
     }
 
-    async fn commit<P>(&self, writes: &Writes<'_, P>, size: u64) -> Result<CommitReply, ClientError> {
+    async fn commit<P>(
+        &self,
+        writes: &Writes<'_, P>,
+        size: u64,
+        finish: Option<&dyn Finish>,
+    ) -> Result<CommitReply, ClientError> {
         let (put, checksum) = (writes.put.number(), writes.put.checksum(size));
-        let commit = CommitPut { put, stripes: writes.untold.clone(), checksum };
-        let reply = self.call_patiently(|mut c| {
-            let commit = commit.clone();
-            async move { c.objects.commit_put(commit).await }
-        });
-        reply.await
+        let mut tries = 0;
+        loop {
+            let ending = match finish {
+                Some(finish) => Some(finish.finish().await?),
+                None => None,
+            };
+            let commit = CommitPut { put, stripes: writes.untold.clone(), checksum, ending };
+            let reply = self.call_patiently(|mut c| {
+                let commit = commit.clone();
+                async move { c.objects.commit_put(commit).await }
+            });
+            tries += 1;
+            match reply.await? {
+                CommitReply::Unmet(_) if finish.is_some() && tries < MAX_ENDINGS => {}
+                reply => return Ok(reply),
+            }
+        }
     }
+}
+
+/// The objects changed each time between a look at them and the commit.
+fn unmet() -> ClientError {
+    ClientError::Interrupted(format!(
+        "others change the same object all the time: its state was another one in {MAX_ENDINGS} commits"
+    ))
 }
 
 /// A put that the coordinator knows.

@@ -251,6 +251,7 @@ impl StripeWrite {
             compared: true,
             watcher: Some(watcher),
             expect: &[],
+            tickets: &self.grant.tickets,
             received: &Arc::default(),
             address: &|node| put.address(node),
         };

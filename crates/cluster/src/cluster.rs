@@ -58,6 +58,7 @@ impl Cluster {
             racks,
             replace,
             token: config.token.clone(),
+            tls: config.tls.clone(),
             coordinator: OnceLock::new(),
             running: Mutex::default(),
         });

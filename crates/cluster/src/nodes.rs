@@ -8,6 +8,7 @@ use kintsu_agent::{Agent, AgentConfig, AgentHandle};
 use kintsu_coordinator::{Launcher, Launching};
 use kintsu_dag::{NodeId, RackId};
 use kintsu_store::{BlockStore, FileStore, StoreError};
+use kintsu_wire::Tls;
 use tokio::sync::Mutex;
 
 use crate::error::{ClusterError, Result};
@@ -19,6 +20,7 @@ pub struct Nodes {
     pub racks: u32,
     pub replace: Vec<u32>,
     pub token: Option<String>,
+    pub tls: Option<Tls>,
     /// Where the coordinator listens.
     pub coordinator: OnceLock<String>,
     pub running: Mutex<BTreeMap<u32, AgentHandle>>,
@@ -32,6 +34,7 @@ impl Nodes {
             rack: RackId(rack_of(id, self.racks)),
             replace: self.replace.contains(&id),
             token: self.token.clone(),
+            tls: self.tls.clone(),
             ..AgentConfig::new(node_dir(&self.dir, id), coordinator)
         }
     }

@@ -4,7 +4,7 @@ use kintsu_algebra::POLYNOMIAL;
 use kintsu_dag::BlockIndex;
 use serde::{Deserialize, Serialize};
 
-use crate::Code;
+use crate::{Code, CodeError, Family, Key, families, parse};
 
 /// All that is needed to use a code elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,50 @@ pub fn report(code: &dyn Code) -> CodeReport {
         groups: code.groups(),
         distance: code.distance(),
     }
+}
+
+/// A family of codes as data (`kintsu code list --json`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FamilyReport {
+    /// The part of a name before the colon.
+    pub family: &'static str,
+    /// One line that describes it.
+    pub about: &'static str,
+    /// Its parameters, in canonical order.
+    pub keys: Vec<KeyReport>,
+    /// An example of a valid name.
+    pub example: &'static str,
+    /// Sub-blocks in a block of the example.
+    pub w: usize,
+}
+
+/// A parameter of a family.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeyReport {
+    /// The part before the equals sign.
+    pub name: &'static str,
+    /// What it sets.
+    pub about: &'static str,
+    /// The default value; `None` when it must be given.
+    pub default: Option<&'static str>,
+}
+
+/// Describes all families.
+///
+/// # Errors
+/// An example cannot be made; a test makes all of them.
+pub fn family_reports() -> Result<Vec<FamilyReport>, CodeError> {
+    let key = |key: &Key| KeyReport { name: key.name, about: key.about, default: key.default };
+    let report = |family: &Family| {
+        Ok(FamilyReport {
+            family: family.name,
+            about: family.about,
+            keys: family.keys.iter().map(key).collect(),
+            example: family.example,
+            w: parse(family.example)?.w(),
+        })
+    };
+    families().iter().map(report).collect()
 }
 
 #[cfg(test)]

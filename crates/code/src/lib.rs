@@ -35,7 +35,7 @@ mod xorbas;
 pub use code::Code;
 pub use decode::decode_linear;
 pub use definition::{Definition, USER, check_name as check_user_name};
-pub use describe::{CodeReport, report};
+pub use describe::{CodeReport, FamilyReport, KeyReport, family_reports, report};
 pub use error::CodeError;
 pub use linear::from_generator;
 pub use name::{Family, Key, families, parse};

@@ -20,14 +20,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Steering, Turns};
+use crate::driver::{Copies, JobTable, RepairJobs, Scanned, Shown, Steering, Turns};
 use crate::engine::bandwidth::Bandwidth;
+use crate::engine::counts::Tallies;
 use crate::engine::doubt::Doubts;
 use crate::engine::enroll::Reports;
 use crate::engine::gate::Gate;
 use crate::engine::give_way::GiveWay;
 use crate::engine::leases::Leases;
 use crate::engine::members::{Members, Patience};
+use crate::engine::patrol::Patrol;
 use crate::engine::places::Places;
 use crate::engine::quarantine::UnknownLists;
 use crate::engine::rebuild::Rebuild;
@@ -37,6 +39,7 @@ use crate::engine::volumes::VolumeLeases;
 use crate::engine::wipe::Wipes;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::{CodeRecord, MOST_BOOTS, Meta, Snapshot, StripeRecord, missing_code};
+use crate::tickets::Tickets;
 
 /// Most operations that one start of a coordinator can number.
 const NUMBERS_A_BOOT: u64 = 1 << 40;
@@ -78,6 +81,8 @@ pub struct Cluster {
     /// Ends everything.
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
+    /// Issues tickets to clients; only with TLS.
+    pub tickets: Option<Tickets>,
     /// The cluster's id.
     pub id: ClusterId,
     /// This start of the coordinator, and the history when it began.
@@ -98,6 +103,8 @@ pub struct Cluster {
     auto: Mutex<Auto>,
     repair_jobs: Mutex<RepairJobs>,
     steering: Mutex<Steering>,
+    shown: Mutex<Shown>,
+    tallies: Mutex<Tallies>,
     phases: Mutex<Phases>,
     damage: Mutex<Scanned>,
     pub(crate) codes: Mutex<HashMap<u16, Labelled>>,
@@ -105,6 +112,7 @@ pub struct Cluster {
     verifying: Mutex<Doubts>,
     unknown: Mutex<UnknownLists>,
     wipes: Mutex<Wipes>,
+    patrol: Mutex<Patrol>,
     #[cfg(test)]
     pub panics: std::sync::atomic::AtomicBool,
     next_number: AtomicU64,
@@ -154,8 +162,10 @@ impl Cluster {
             snapshot.volumes()?.iter().filter_map(|v| Some((v.record.id, v.record.writer?))).collect();
         let mut members = Members::new(patience, snapshot.nodes()?, 0);
         members.keep_free(config.reserve);
+        let tickets = config.tls.is_some().then(|| Tickets::open(&config.dir, id)).transpose()?;
         Ok(Self {
             id,
+            tickets,
             start,
             gate: Mutex::new(gate),
             rebuild: Mutex::default(),
@@ -175,6 +185,8 @@ impl Cluster {
             auto: Mutex::new(Auto::new(patience.grace_ms)),
             repair_jobs: Mutex::default(),
             steering: Mutex::default(),
+            shown: Mutex::default(),
+            tallies: Mutex::default(),
             phases: Mutex::default(),
             damage: Mutex::default(),
             codes: Mutex::default(),
@@ -182,6 +194,7 @@ impl Cluster {
             verifying: Mutex::default(),
             unknown: Mutex::default(),
             wipes: Mutex::default(),
+            patrol: Mutex::default(),
             #[cfg(test)]
             panics: Default::default(),
             next_number: AtomicU64::new(boot * NUMBERS_A_BOOT),
@@ -288,6 +301,16 @@ impl Cluster {
         lock(&self.phases)
     }
 
+    /// The repairs that run now, for those who look.
+    pub fn shown(&self) -> MutexGuard<'_, Shown> {
+        lock(&self.shown)
+    }
+
+    /// What has happened since the start.
+    pub fn tallies(&self) -> MutexGuard<'_, Tallies> {
+        lock(&self.tallies)
+    }
+
     /// The repairs that are re-scheduled.
     pub fn steering(&self) -> MutexGuard<'_, Steering> {
         lock(&self.steering)
@@ -311,6 +334,11 @@ impl Cluster {
     /// The nodes that are being wiped now.
     pub fn wipes(&self) -> MutexGuard<'_, Wipes> {
         lock(&self.wipes)
+    }
+
+    /// The blocks that are being verified by the scrub that runs by itself.
+    pub fn patrol(&self) -> MutexGuard<'_, Patrol> {
+        lock(&self.patrol)
     }
 
     pub fn damage(&self) -> MutexGuard<'_, Scanned> {
@@ -480,7 +508,7 @@ impl Cluster {
             created: object.created,
             encoding: object.encoding,
             code,
-            attributes: object.attributes,
+            attributes: object.attributes.for_label(),
         };
         let homes = stripe.blocks.iter().map(|block| block.map(|b| b.node)).collect();
         Ok(Label { cluster: self.id, object, offset: stripe.offset, layout: stripe.layout, homes })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::{ClusterId, TrustedNetwork};
+use kintsu_wire::{ClusterId, Tls, TrustedNetwork};
 
 use crate::engine::space::Reserve;
 use crate::restore::Restore;
@@ -39,6 +39,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The token of the cluster, if it has one.
     pub token: Option<String>,
+    /// TLS for all its connections. The id of a new cluster is then that of the certificate.
+    pub tls: Option<Tls>,
     /// A network, besides loopback, where it may listen without encryption.
     pub trusted: Option<TrustedNetwork>,
     /// How often agents must send a heartbeat.
@@ -69,6 +71,8 @@ pub struct Config {
     pub adopt: Option<ClusterId>,
     /// Blocks that were set aside because the metadata do not know them are deleted after this long.
     pub quarantine_keep: Duration,
+    /// Each block is verified once in this time; zero: only on request.
+    pub scrub_every: Duration,
     /// What is kept free on each disk: a node with less free space gets no new blocks.
     pub reserve: Reserve,
     /// Number of agents that get each copy of the metadata; 0 for no copies.
@@ -92,6 +96,7 @@ impl Config {
             dir: dir.into(),
             listen,
             token: None,
+            tls: None,
             trusted: None,
             heartbeat: Duration::from_secs(1),
             dead_after: Duration::from_secs(5),
@@ -106,6 +111,7 @@ impl Config {
             rebuild: false,
             adopt: None,
             quarantine_keep: Duration::from_secs(7 * 24 * 3600),
+            scrub_every: Duration::from_secs(30 * 24 * 3600),
             reserve: Reserve::default(),
             metadata_copies: 3,
             copy_every: Duration::from_secs(600),
@@ -123,6 +129,7 @@ impl std::fmt::Debug for Config {
             .field("dir", &self.dir)
             .field("listen", &self.listen)
             .field("token", &self.token.as_ref().map(|_| "set"))
+            .field("tls", &self.tls)
             .field("trusted", &self.trusted)
             .field("heartbeat", &self.heartbeat)
             .field("dead_after", &self.dead_after)
@@ -136,6 +143,7 @@ impl std::fmt::Debug for Config {
             .field("rebuild", &self.rebuild)
             .field("adopt", &self.adopt)
             .field("quarantine_keep", &self.quarantine_keep)
+            .field("scrub_every", &self.scrub_every)
             .field("reserve", &self.reserve)
             .field("metadata_copies", &self.metadata_copies)
             .field("copy_every", &self.copy_every)

@@ -8,15 +8,18 @@
 //! - `repair` (of one stripe), `encode`, `drain`, `scrub`, `wipe`: one kind of long work each;
 //! - `speed_watch`: runs the attempts of a repair, and ends one that slow nodes delay;
 //! - `steering`: tells the repairs that were planned together when to stop, to go on, or to take other trees;
+//! - `shown`: what of all this an operator who looks is shown;
 //! - `missing`: says which blocks a repair lacks;
 //! - `doubts`: has blocks that were reported as bad read again;
 //! - `damage`: finds which stripes cannot be read while nodes are gone;
+//! - `rebalance`: moves blocks from fuller to emptier nodes; `mover`: moves one block, for drains too;
+//! - `patrol`: the scrub that runs by itself;
 //! - `enroll`: registers agents, and compares their blocks with the metadata;
 //! - `quarantine`: sets aside, takes back and purges blocks that the metadata do not know;
 //! - `rebuild`: rebuilds metadata from blocks;
 //! - `copies`: stores copies of the metadata on agents;
 //! - `volumes`: keeps the logs of volumes where they are complete; `volume_commit`: brings them into blocks;
-//!   `volume_ticks`: does so when it is time;
+//!   `volume_ticks`: does so when it is time; `volume_logs`: moves logs from nodes that are gone;
 //! - `run`: runs programs on agents; `guard`: turns a panic into an error.
 
 mod commit;
@@ -32,25 +35,30 @@ pub mod jobs;
 mod labels_tests;
 mod measure;
 mod missing;
+mod mover;
 mod pages;
+mod patrol;
 #[cfg(test)]
 mod planning_tests;
 mod quarantine;
+mod rebalance;
 mod rebuild;
 mod repair;
 mod repair_jobs;
 mod run;
 mod scrub;
+mod shown;
 mod speed_watch;
 mod steering;
 mod sweep;
 mod ticks;
 mod volume_commit;
+mod volume_logs;
 mod volume_ticks;
 mod volumes;
 mod wipe;
 
-pub use commit::commit;
+pub use commit::{Committed, With, commit};
 pub use copies::{Copied, Copies, copies, last_copy};
 pub use damage::{Scanned, damage, describe};
 pub use doubts::report;
@@ -60,16 +68,22 @@ pub use enroll::{register, report_blocks};
 pub use jobs::{Job, JobTable};
 pub use measure::measure;
 pub use pages::Source;
+pub use patrol::patrol;
 #[cfg(test)]
 pub use planning_tests::may_block;
 pub use quarantine::{purge, welcome};
+pub use rebalance::order as order_rebalance;
 pub use rebuild::rebuild;
-pub use repair_jobs::{RepairJobs, start_repairs};
+pub use repair_jobs::{RepairJobs, hold as hold_repairs, start_repairs};
 pub use scrub::scrub;
+pub use shown::{Shown, running};
 pub use steering::Steering;
 pub use sweep::sweep;
-pub use ticks::{AUTOMATIC_SLICE, ticks};
-pub use volume_ticks::{commit_volume, release_volume, volumes};
+#[cfg(test)]
+pub use ticks::tick_once;
+pub use ticks::{AUTOMATIC_SLICE, held_now, ticks};
+pub use volume_logs::{keep_logs, lost_logs};
+pub use volume_ticks::{commit_blocks, commit_volume, release_volume, volumes};
 pub use volumes::{Turns, fence_everywhere, map};
 pub use wipe::order as order_wipe;
 

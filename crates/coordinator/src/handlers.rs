@@ -1,9 +1,11 @@
 //! One handler per file. The head of each file says what the handler checks, changes and answers.
 
+pub mod abandon_logs;
 pub mod abort_put;
 pub mod backup;
 pub mod begin_put;
 pub mod cancel_job;
+pub mod change;
 pub mod change_setting;
 pub mod close_volume;
 pub mod codes;
@@ -11,6 +13,7 @@ pub mod command_node;
 pub mod commit_put;
 pub mod commit_volume;
 pub mod confirm_quarantine;
+pub mod counts;
 pub mod create_volume;
 pub mod encode;
 pub mod felt;
@@ -34,6 +37,7 @@ pub mod open_volume;
 pub mod pause_job;
 pub mod quarantine;
 pub mod rates;
+pub mod rebalance;
 pub mod rebuild;
 pub mod register;
 pub mod register_code;
@@ -48,6 +52,7 @@ pub mod report_blocks;
 pub mod resize_volume;
 pub mod restore_block;
 pub mod resume_job;
+pub mod running_repairs;
 pub mod scrub;
 pub mod set_rates;
 pub mod settings;

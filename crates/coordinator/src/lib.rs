@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod answer;
+mod audit;
 mod claims;
 mod cluster;
 mod config;
@@ -28,6 +29,7 @@ pub mod meta;
 mod restore;
 mod server;
 mod service;
+mod tickets;
 
 pub use config::{Config, Launcher, Launching, Medium};
 pub use driver::Copied;

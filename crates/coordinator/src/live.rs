@@ -51,6 +51,12 @@ impl Live {
         live
     }
 
+    /// One more node, in a rack of its own.
+    pub async fn add(&mut self, node: u32) {
+        let config = self.config(node);
+        self.agents.push(Agent::start(config).await.unwrap());
+    }
+
     fn config(&self, node: u32) -> AgentConfig {
         AgentConfig {
             node: Some(NodeId(node)),

@@ -28,6 +28,7 @@ mod fence;
 mod found;
 mod graves;
 mod history;
+mod names;
 mod nodes;
 mod objects;
 mod puts;
@@ -61,6 +62,7 @@ pub use commit::Commit;
 pub use failure::Failure;
 pub use found::{Noted, Shown};
 pub use history::{Behind, MOST_BOOTS};
+pub use names::Making;
 pub use puts::{Granted, NewPut};
 pub use record::{
     BlockRecord, CodeRecord, Fence, NodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord,

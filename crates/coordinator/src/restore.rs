@@ -169,8 +169,7 @@ fn credentials(config: &Config, agents: &BTreeMap<SocketAddr, Option<ClusterId>>
         expected: "agents of one cluster".into(),
         got,
     };
-    let token = config.token.as_deref();
-    let credentials = token.map_or(Ok(Credentials::none()), Credentials::token);
+    let credentials = Credentials::of(config.token.as_deref(), config.tls.as_ref());
     let credentials = credentials.map_err(|e| conflict(e.to_string()))?;
     for (address, cluster) in agents {
         if let Some(cluster) = cluster {

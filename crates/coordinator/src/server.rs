@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_wire::net::TcpListener;
-use kintsu_wire::{Credentials, channel, check_listen};
+use kintsu_wire::tls::Wanted;
+use kintsu_wire::{ClusterId, Credentials, Tls, channel, check_listen};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -33,9 +34,11 @@ impl Coordinator {
     /// A listener beyond loopback that is not protected, a port that is taken, a directory that is in use,
     /// metadata that cannot be read.
     pub async fn start(mut config: Config) -> Result<CoordinatorHandle> {
-        let token = config.token.as_deref();
-        check_listen(config.listen, false, token, config.trusted)?;
-        let credentials = token.map_or(Ok(Credentials::none()), Credentials::token)?;
+        let credentials = Credentials::of(config.token.as_deref(), config.tls.as_ref())?;
+        check_listen(config.listen, &credentials, config.trusted)?;
+        if let Some(tls) = &config.tls {
+            adopt(&mut config.adopt, tls)?;
+        }
         let stop = CancellationToken::new();
         // If the start fails or is cancelled, the listener ends too.
         let unfinished = stop.clone().drop_guard();
@@ -78,9 +81,11 @@ impl Coordinator {
         cluster.spawn(driver::ticks(cluster.clone()));
         cluster.spawn(driver::sweep(cluster.clone()));
         cluster.spawn(driver::purge(cluster.clone()));
+        cluster.spawn(driver::patrol(cluster.clone()));
         cluster.spawn(driver::copies(cluster.clone()));
         cluster.spawn(driver::rebuild(cluster.clone()));
         cluster.spawn(driver::volumes(cluster.clone()));
+        cluster.spawn(driver::keep_logs(cluster.clone()));
         cluster.tasks.close();
         let leave = CancellationToken::new();
         let ended = tokio::spawn(end(cluster, server, leave.clone()));
@@ -128,6 +133,19 @@ impl CoordinatorHandle {
     pub async fn wait(self) -> Result<Option<Copied>> {
         // If its last task was aborted, the coordinator has ended too.
         self.ended.await.unwrap_or(Ok(None))
+    }
+}
+
+/// The certificate says whose coordinator this is.
+fn adopt(adopted: &mut Option<ClusterId>, tls: &Tls) -> Result<()> {
+    let badge = tls.badge();
+    let conflict = |expected, got| CoordinatorError::Conflict { what: "certificate".into(), expected, got };
+    if !badge.is(Wanted::Coordinator) {
+        return Err(conflict("one for a coordinator".into(), badge.to_string()));
+    }
+    match *adopted.get_or_insert(badge.cluster()) {
+        own if own == badge.cluster() => Ok(()),
+        other => Err(conflict(format!("one of cluster {other}"), badge.to_string())),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
+use kintsu_wire::Peer;
 use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::*;
 use kintsu_wire::objects::objects_server::Objects;
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
+use crate::audit;
 use crate::cluster::Cluster;
 use crate::handlers;
 use crate::restore::Callers;
@@ -96,16 +98,62 @@ macro_rules! inquiry {
     };
 }
 
+/// Long work, with a line in the audit log when it begins.
 macro_rules! job {
     ($method:ident, $request:ty) => {
-        fn $method<'a: 'b, 'b>(
-            &'a self,
-            request: Request<$request>,
-        ) -> Pin<Box<dyn Future<Output = Result<Response<Events>, Status>> + Send + 'b>> {
+        fn $method<'a: 'b, 'b>(&'a self, request: Request<$request>) -> Answer<'b, Events> {
             Box::pin(async move {
+                let peer = Peer::of(request.extensions());
+                let request = request.into_inner();
+                let about = audit::about(&request);
                 let (listener, events) = mpsc::channel(EVENTS);
-                handlers::$method::handle(self.cluster()?, request.into_inner(), listener).await?;
+                let handled =
+                    async { Ok(handlers::$method::handle(self.cluster()?, request, listener).await?) };
+                let begun: Result<(), Status> = handled.await;
+                audit::note(&peer, stringify!($method), about, begun.as_ref().err());
+                begun?;
                 Ok(Response::new(Box::pin(ReceiverStream::new(events)) as Events))
+            })
+        }
+    };
+}
+
+/// As `unary`, with a line in the audit log.
+macro_rules! change {
+    ($method:ident, $request:ty, $reply:ty) => {
+        fn $method<'a: 'b, 'b>(&'a self, request: Request<$request>) -> Answer<'b, $reply> {
+            Box::pin(async move {
+                let peer = Peer::of(request.extensions());
+                let request = request.into_inner();
+                let about = audit::about(&request);
+                let done = async { Ok(handlers::$method::handle(self.cluster()?, request).await?) };
+                let done: Result<$reply, Status> = done.await;
+                audit::note(&peer, stringify!($method), about, done.as_ref().err());
+                Ok(Response::new(done?))
+            })
+        }
+    };
+    // Without arguments.
+    ($method:ident, $reply:ty) => {
+        fn $method<'a: 'b, 'b>(&'a self, request: Request<Nothing>) -> Answer<'b, $reply> {
+            Box::pin(async move {
+                let done = async { Ok(handlers::$method::handle(self.cluster()?).await?) };
+                let done: Result<$reply, Status> = done.await;
+                let peer = Peer::of(request.extensions());
+                audit::note(&peer, stringify!($method), None, done.as_ref().err());
+                Ok(Response::new(done?))
+            })
+        }
+    };
+}
+
+/// As `unary`, for agents that speak of their own node.
+macro_rules! own {
+    ($method:ident, $request:ty, $reply:ty) => {
+        fn $method<'a: 'b, 'b>(&'a self, request: Request<$request>) -> Answer<'b, $reply> {
+            Box::pin(async move {
+                Peer::of(request.extensions()).demand_node(request.get_ref().node)?;
+                Ok(Response::new(handlers::$method::handle(self.cluster()?, request.into_inner()).await?))
             })
         }
     };
@@ -117,24 +165,49 @@ macro_rules! copy {
 
         fn backup<'a: 'b, 'b>(&'a self, request: Request<Backup>) -> Answer<'b, Pieces> {
             Box::pin(async move {
+                let peer = Peer::of(request.extensions());
                 let (reader, pieces) = mpsc::channel(handlers::backup::PIECES);
-                handlers::backup::handle(self.cluster()?, request.into_inner(), reader).await?;
+                let request = request.into_inner();
+                let about = audit::about(&request);
+                let begun = async { Ok(handlers::backup::handle(self.cluster()?, request, reader).await?) };
+                let begun: Result<(), Status> = begun.await;
+                audit::note(&peer, "backup", about, begun.as_ref().err());
+                begun?;
                 Ok(Response::new(Box::pin(ReceiverStream::new(pieces)) as Pieces))
             })
         }
     };
 }
 
+/// A certificate names the nodes whose agent its owner is, so the agent must say which of them it is.
+fn may_register(peer: &Peer, request: &Register) -> Result<(), Status> {
+    match (request.node, &peer.badge) {
+        (Some(node), _) => peer.demand_node(node),
+        (None, None) => Ok(()),
+        (None, Some(badge)) => Err(Status::permission_denied(format!(
+            "expected an agent that says which node of its certificate it is (--id), got none from {badge}"
+        ))),
+    }
+}
+
 impl Membership for Service {
     fn register<'a: 'b, 'b>(&'a self, request: Request<Register>) -> Answer<'b, Registered> {
         Box::pin(async move {
+            let peer = Peer::of(request.extensions());
+            may_register(&peer, request.get_ref())?;
             self.note(&request);
-            Ok(Response::new(handlers::register::handle(self.cluster()?, request.into_inner()).await?))
+            let request = request.into_inner();
+            let about = audit::about(&request);
+            let done = async { Ok(handlers::register::handle(self.cluster()?, request).await?) };
+            let done: Result<Registered, Status> = done.await;
+            audit::note(&peer, "register", about, done.as_ref().err());
+            Ok(Response::new(done?))
         })
     }
 
     fn heartbeat<'a: 'b, 'b>(&'a self, request: Request<Heartbeat>) -> Answer<'b, HeartbeatReply> {
         Box::pin(async move {
+            Peer::of(request.extensions()).demand_node(request.get_ref().node)?;
             if self.door.cluster.get().is_none() {
                 // The agent then registers and thereby tells its address.
                 return Ok(Response::new(HeartbeatReply {
@@ -147,8 +220,8 @@ impl Membership for Service {
         })
     }
 
-    unary!(report_blocks, BlockPage, Done);
-    unary!(report_bad, BadBlock, Done);
+    own!(report_blocks, BlockPage, Done);
+    own!(report_bad, BadBlock, Done);
     copy!();
 }
 
@@ -157,11 +230,33 @@ impl Objects for Service {
     unary!(more_stripes, MoreStripes, StripeGrants);
     unary!(renew_put, PutRef, Done);
     unary!(move_stripe, MoveStripe, StripeGrants);
-    unary!(commit_put, CommitPut, CommitReply);
-    unary!(abort_put, PutRef, Done);
+
+    fn commit_put<'a: 'b, 'b>(&'a self, request: Request<CommitPut>) -> Answer<'b, CommitReply> {
+        Box::pin(async move {
+            let peer = Peer::of(request.extensions());
+            let request = request.into_inner();
+            let put = audit::about(&request);
+            let done = async { Ok(handlers::commit_put::handle(self.cluster()?, request).await?) };
+            let done: Result<CommitReply, Status> = done.await;
+            // What was put has a name only now.
+            let named = |put: String| match &done {
+                Ok(CommitReply::Visible(object)) => format!("{put}: object {:?}", object.name),
+                Ok(CommitReply::Refused(stripes)) => {
+                    format!("{put}: {} stripes to be written again", stripes.len())
+                }
+                Ok(CommitReply::Unmet(_)) => format!("{put}: others have changed what it rests on"),
+                Err(_) => put,
+            };
+            audit::note(&peer, "commit_put", put.map(named), done.as_ref().err());
+            Ok(Response::new(done?))
+        })
+    }
+
+    change!(abort_put, PutRef, Done);
     unary!(lookup, Lookup, ObjectView);
     unary!(list, List, ListPage);
-    unary!(remove, Remove, ObjectInfo);
+    change!(remove, Remove, ObjectInfo);
+    change!(change, Change, Changed);
     unary!(report_bad, BadBlock, Done);
     unary!(find_code, CodeName, Definition);
     inquiry!(rates, Rates);
@@ -169,16 +264,17 @@ impl Objects for Service {
 }
 
 impl Volumes for Service {
-    unary!(create_volume, CreateVolume, VolumeInfo);
+    change!(create_volume, CreateVolume, VolumeInfo);
     inquiry!(list_volumes, VolumeList);
     unary!(volume_info, VolumeName, VolumeInfo);
-    unary!(resize_volume, ResizeVolume, VolumeInfo);
-    unary!(remove_volume, VolumeName, VolumeInfo);
-    unary!(open_volume, OpenVolume, OpenedVolume);
+    change!(resize_volume, ResizeVolume, VolumeInfo);
+    change!(remove_volume, VolumeName, VolumeInfo);
+    change!(open_volume, OpenVolume, OpenedVolume);
     unary!(renew_volume, VolumeWriter, VolumeLease);
     unary!(close_volume, VolumeWriter, Done);
     unary!(map_volume, MapVolume, VolumeMap);
     unary!(commit_volume, CommitVolume, CommittedVolume);
+    change!(abandon_logs, AbandonLogs, AbandonedLogs);
 }
 
 impl Operation for Service {
@@ -187,33 +283,45 @@ impl Operation for Service {
     type EncodeStream = Events;
     type RepairStream = Events;
     type ScrubStream = Events;
+    type RebalanceStream = Events;
 
     inquiry!(status, ClusterStatus);
     unary!(health, AskHealth, Health);
     unary!(space, AskSpace, Space);
     inquiry!(nodes, NodeList);
     inquiry!(jobs, JobList);
-    unary!(cancel_job, JobId, JobInfo);
-    unary!(pause_job, JobId, JobInfo);
-    unary!(resume_job, JobId, JobInfo);
-    job!(follow_job, JobId);
+    inquiry!(counts, Counts);
+    unary!(running_repairs, AskRepairs, RunningRepairs);
+    change!(cancel_job, JobId, JobInfo);
+    change!(pause_job, JobId, JobInfo);
+    change!(resume_job, JobId, JobInfo);
+
+    fn follow_job<'a: 'b, 'b>(&'a self, request: Request<JobId>) -> Answer<'b, Events> {
+        Box::pin(async move {
+            let (listener, events) = mpsc::channel(EVENTS);
+            handlers::follow_job::handle(self.cluster()?, request.into_inner(), listener).await?;
+            Ok(Response::new(Box::pin(ReceiverStream::new(events)) as Events))
+        })
+    }
+
     job!(command_node, NodeCommand);
-    unary!(forget_node, NodeRef, Done);
+    change!(forget_node, NodeRef, Done);
     job!(encode, Encode);
     job!(repair, Repair);
     job!(scrub, Scrub);
+    job!(rebalance, Nothing);
     unary!(quarantine, Quarantine, QuarantineList);
-    unary!(restore_block, RestoreBlock, HeldBlock);
-    unary!(confirm_quarantine, NodeRef, Done);
-    unary!(register_code, RegisterCode, RegisteredCode);
-    unary!(remove_code, CodeName, Done);
+    change!(restore_block, RestoreBlock, HeldBlock);
+    change!(confirm_quarantine, NodeRef, Done);
+    change!(register_code, RegisterCode, RegisteredCode);
+    change!(remove_code, CodeName, Done);
     inquiry!(codes, CodeList);
-    unary!(set_rates, Rates, Done);
+    change!(set_rates, Rates, Done);
     inquiry!(known_rates, KnownRates);
-    inquiry!(measure_rates, KnownRates);
+    change!(measure_rates, KnownRates);
     inquiry!(settings, Settings);
-    unary!(change_setting, ChangeSetting, Settings);
+    change!(change_setting, ChangeSetting, Settings);
     copy!();
     inquiry!(rebuild, RebuildStatus);
-    inquiry!(finish_rebuild, RebuildStatus);
+    change!(finish_rebuild, RebuildStatus);
 }

@@ -17,7 +17,7 @@ use std::fmt;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{DagError, Ecdag, MAX_VERTICES, Vertex};
+use crate::{DagError, Ecdag, MAX_VERTICES, NodeId, Placed, Sink, Vertex};
 
 /// A sequence of elements of GF(2^8): hex in text formats, bytes in binary ones. A list of numbers is also
 /// accepted.
@@ -59,6 +59,47 @@ pub struct BindData {
     pub vertex: Vertex,
     /// The vertices computed there.
     pub members: Vec<Vertex>,
+}
+
+/// A placed graph as data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedData {
+    /// The graph.
+    pub graph: GraphData,
+    /// See [`Placed::load_at`].
+    pub load_at: Vec<(Vertex, NodeId)>,
+    /// See [`Placed::compute_at`].
+    pub compute_at: Vec<(Vertex, NodeId)>,
+    /// See [`Placed::persist_at`].
+    pub persist_at: Vec<(Vertex, (NodeId, Sink))>,
+}
+
+impl From<&Placed> for PlacedData {
+    fn from(placed: &Placed) -> Self {
+        Self {
+            graph: GraphData::from(&placed.graph),
+            load_at: placed.load_at.iter().map(|(v, n)| (*v, *n)).collect(),
+            compute_at: placed.compute_at.iter().map(|(v, n)| (*v, *n)).collect(),
+            persist_at: placed.persist_at.iter().map(|(v, to)| (*v, *to)).collect(),
+        }
+    }
+}
+
+impl TryFrom<&PlacedData> for Placed {
+    type Error = DagError;
+
+    /// Builds the graph; its places are taken as they are, and are checked when it is lowered.
+    ///
+    /// # Errors
+    /// As for [`GraphData`].
+    fn try_from(data: &PlacedData) -> Result<Self, DagError> {
+        Ok(Self {
+            graph: Ecdag::try_from(&data.graph)?,
+            load_at: data.load_at.iter().copied().collect(),
+            compute_at: data.compute_at.iter().copied().collect(),
+            persist_at: data.persist_at.iter().copied().collect(),
+        })
+    }
 }
 
 impl GraphData {

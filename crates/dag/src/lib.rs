@@ -31,6 +31,7 @@
 
 mod bind;
 mod data;
+mod drawing;
 mod ecdag;
 mod error;
 mod fuse;
@@ -46,7 +47,8 @@ mod svg;
 mod task;
 mod text;
 
-pub use data::{BindData, Elements, GraphData, JoinData};
+pub use data::{BindData, Elements, GraphData, JoinData, PlacedData};
+pub use drawing::{Drawing, DrawnBox, DrawnEdge, DrawnFrame};
 pub use ecdag::{BindX, Ecdag, Join, MAX_VERTICES};
 pub use error::DagError;
 pub use fuse::fuse;

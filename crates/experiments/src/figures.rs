@@ -31,7 +31,7 @@ mod sweep;
 mod table;
 
 pub use catalog::{Entry as Listed, Kind, Size, catalog, find};
-pub use chart::chart;
+pub use chart::{bar_chart, chart};
 pub use declare::{
     Aim, Baseline, Case, Claim, Experiment, Fault, Measure, Point, Recover, Scene, Slice, Value, Work,
 };

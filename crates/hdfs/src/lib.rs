@@ -1,7 +1,7 @@
 //! Beside a stock HDFS 3: its erasure-coded block groups as stripes of Kintsu.
 //!
 //! From the wire up: [`proto`] (messages), `rpc` and [`NameNode`] (calls), [`transfer`] (blocks from and to DataNodes),
-//! [`EcPolicy`] and [`Group`] (a block group as a stripe), [`GroupBlocks`] (its blocks as a run loads them); then what
+//! [`EcPolicy`], [`Codec`] and [`Group`] (a block group as a stripe), [`GroupBlocks`] (its blocks as a run loads them); then what
 //! users do: [`status`], [`watch`], [`get()`], [`verify`], [`repair`]; and a coordinator for agents, [`beside`].
 //!
 //! What it is not: it changes nothing in Hadoop, and it has no metadata of its own: what is lost and where blocks are
@@ -14,6 +14,7 @@
 
 pub mod beside;
 mod blocks;
+mod codec;
 mod error;
 mod get;
 mod group;
@@ -36,6 +37,7 @@ mod walk;
 mod watch;
 
 pub use blocks::{GroupBlocks, Source};
+pub use codec::{Codec, SERVICES, policies_xml};
 pub use error::HdfsError;
 pub use get::{Got, file_bytes, get};
 pub use group::{Group, Holder, block_id, transfer_address};

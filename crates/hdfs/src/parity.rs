@@ -24,6 +24,8 @@ const MOST_PLACES: usize = 16;
 /// What a pass over a group found.
 #[derive(Debug, Default)]
 pub(crate) struct Examined {
+    /// Blocks that were read.
+    pub read: Vec<BlockIndex>,
     /// Blocks whose bytes were compared with those of the others; without any nothing was proved.
     pub surplus: Vec<BlockIndex>,
     /// Offsets in the blocks at which they contradict each other; at most some.
@@ -48,6 +50,30 @@ pub(crate) fn split(group: &Group, present: &BTreeSet<BlockIndex>) -> (Vec<Block
     (base.into_iter().collect(), surplus)
 }
 
+/// The present blocks that are not needed to rebuild `lost` from fewer blocks than determine the group, as a code with local
+/// repair groups can; none where it cannot.
+pub(crate) fn far(
+    group: &Group,
+    without: &BTreeSet<BlockIndex>,
+    lost: &[BlockIndex],
+) -> BTreeSet<BlockIndex> {
+    let code = &group.policy.code;
+    let here = |index: &BlockIndex| !without.contains(index) && group.holders.contains_key(index);
+    let present: BTreeSet<_> = group.expected().filter(here).collect();
+    // Blocks without a byte are zero, and at hand.
+    let absent = (0..code.n()).map(|i| BlockIndex(i as u8)).filter(|index| group.block_bytes(*index) == 0);
+    let available: Vec<_> = absent.chain(present.iter().copied()).collect();
+    let Ok(graph) = code.decode(&available, lost) else { return BTreeSet::new() };
+    let read: BTreeSet<_> =
+        graph.leaves().into_iter().map(|leaf| BlockIndex((leaf.0 as usize / code.w()) as u8)).collect();
+    let near: BTreeSet<_> = present.intersection(&read).copied().collect();
+    // Without any, the lost blocks are local parities of blocks without a byte, and planned like those of any other code.
+    match !near.is_empty() && near.len() < split(group, &present).0.len() {
+        true => present.difference(&near).copied().collect(),
+        false => BTreeSet::new(),
+    }
+}
+
 /// Compares the group's present blocks except `without` with each other, and rebuilds the blocks `lost`.
 ///
 /// # Errors
@@ -70,7 +96,8 @@ pub(crate) async fn examine(
     let plan = kintsu_plan::read(&view, &computed, &computed)?;
     let (source, compared, staged) = (blocks.clone(), surplus.clone(), lost.to_vec());
     let take = move |deliveries| compare(deliveries, &source, compared, &staged);
-    run(&plan, &view, blocks, (0, u64::MAX), take).await
+    let examined = run(&plan, &view, blocks, (0, u64::MAX), take).await?;
+    Ok(Examined { read: base.into_iter().chain(surplus).collect(), ..examined })
 }
 
 /// Compares deliveries of `surplus` with the stored blocks, and keeps those of `lost` in files.
@@ -104,7 +131,7 @@ fn compare(
             written.map_err(|e| HdfsError::io("writing a rebuilt block", e))?;
         }
     }
-    Ok(Examined { surplus, mismatches: mismatches.into_iter().collect(), rebuilt })
+    Ok(Examined { read: Vec::new(), surplus, mismatches: mismatches.into_iter().collect(), rebuilt })
 }
 
 /// The blocks any one of which may be the wrong one: without it the others agree at every mismatch. One: it is found.
@@ -217,6 +244,34 @@ mod tests {
         assert_eq!((base, surplus.len()), (vec![BlockIndex(0), BlockIndex(1)], 3));
         let lost: BTreeSet<_> = short.expected().filter(|index| index.0 != 1).collect();
         assert_eq!(split(&short, &lost).0, [BlockIndex(0), BlockIndex(6)]);
+    }
+
+    #[test]
+    fn a_local_loss_needs_only_its_group() {
+        let mut group = group(1, 12 << 20);
+        let lrc = kintsu_code::parse("azure-lrc:n=16,k=12,r=6").unwrap();
+        let codec = crate::Codec::of(&*lrc).unwrap();
+        group.policy.code = codec.code;
+        let indices = |list: &[u8]| list.iter().map(|i| BlockIndex(*i)).collect::<BTreeSet<_>>();
+        let holder = crate::Holder { datanode: Default::default(), token: None };
+        group.holders = (0..16).map(|i| (BlockIndex(i), vec![holder.clone()])).collect();
+        let far_of = |lost: &[u8], without: &[u8]| {
+            let lost: Vec<_> = lost.iter().map(|i| BlockIndex(*i)).collect();
+            let mut group = group.clone();
+            group.holders.retain(|index, _| !lost.contains(index));
+            far(&group, &indices(without), &lost)
+        };
+        assert_eq!(far_of(&[2], &[]), indices(&[6, 7, 8, 9, 10, 11, 12, 13, 15]));
+        assert_eq!(far_of(&[15], &[]), indices(&[0, 1, 2, 3, 4, 5, 12, 13, 14]));
+        // A second loss in the group, a block of it that cannot be read, a global parity, nothing.
+        for (lost, without) in [(&[2, 3][..], &[][..]), (&[2], &[3]), (&[12], &[]), (&[], &[])] {
+            assert_eq!(far_of(lost, without), BTreeSet::new(), "{lost:?} {without:?}");
+        }
+        // Six cells: blocks 6 to 11 do not exist, and their local parity is zero.
+        group.layout.data_bytes = 6 << 20;
+        group.holders.retain(|index, _| index.0 < 6 || index.0 > 11 && index.0 != 15);
+        let lost = [BlockIndex(15)];
+        assert_eq!(far(&group, &BTreeSet::new(), &lost), BTreeSet::new());
     }
 
     #[test]

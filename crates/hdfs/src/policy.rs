@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kintsu_code::Code;
 
 use crate::HdfsError;
+use crate::codec::Codec;
 use crate::proto::names::Policy;
 
 /// The policies that HDFS has built in, by id: they come over the wire without their schema.
@@ -17,8 +18,8 @@ const BUILT_IN: [(u32, &str, &str, u32, u32); 5] = [
     (5, "RS-10-4-1024k", "rs", 10, 4),
 ];
 
-/// Cell of the built-in policies.
-const CELL_BYTES: u32 = 1 << 20;
+/// Cell of the built-in policies, and of those for Kintsu's codecs.
+pub(crate) const CELL_BYTES: u32 = 1 << 20;
 
 /// A policy whose code is known.
 #[derive(Debug, Clone)]
@@ -32,10 +33,12 @@ pub struct EcPolicy {
 }
 
 impl EcPolicy {
-    /// The code of a policy: `rs` is the Cauchy matrix, `xor` one parity with coefficients of one.
+    /// The code of a policy: `rs` is the Cauchy matrix, `xor` one parity with coefficients of one; Kintsu's codecs say it in
+    /// the options of their schema.
     ///
     /// # Errors
-    /// `Unsupported` for other codecs and unknown policies; `Code` for shapes that no code has.
+    /// `Unsupported` for other codecs and unknown policies; `Code` for shapes that no code has, and for options that do not
+    /// hold.
     pub fn of(policy: &Policy) -> Result<Self, HdfsError> {
         let built_in = BUILT_IN.iter().find(|row| row.0 == policy.id);
         let (name, codec, data, parity, cell_bytes) = match (&policy.schema, built_in) {
@@ -49,23 +52,25 @@ impl EcPolicy {
             (None, None) => return Err(unsupported(&format!("id {}", policy.id), "one without a schema")),
         };
         let n = data.saturating_add(parity);
-        let code = match codec {
-            "rs" => format!("rs:n={n},k={data}"),
+        let own = policy.schema.as_ref().map_or(Ok(None), Codec::in_schema)?;
+        let code = match (own, codec) {
+            (Some(own), _) => own.code,
+            (None, "rs") => kintsu_code::parse(&format!("rs:n={n},k={data}"))?,
             // Its rows are powers of 1, 2, 4, ...: the first has only ones.
-            "xor" if parity == 1 => format!("rs:n={n},k={data},matrix=isal"),
-            other => return Err(unsupported(&name, &format!("codec {other:?}"))),
+            (None, "xor") if parity == 1 => kintsu_code::parse(&format!("rs:n={n},k={data},matrix=isal"))?,
+            (None, other) => return Err(unsupported(&name, &format!("codec {other:?}"))),
         };
         if cell_bytes == 0 {
             return Err(unsupported(&name, "a cell of 0 bytes"));
         }
-        Ok(Self { name, code: kintsu_code::parse(&code)?, cell_bytes })
+        Ok(Self { name, code, cell_bytes })
     }
 }
 
 fn unsupported(name: &str, got: &str) -> HdfsError {
     HdfsError::Unsupported {
         what: format!("erasure-coding policy {name}"),
-        expected: "codec rs or xor".into(),
+        expected: "codec rs, xor or one of kintsu hdfs codec".into(),
         got: got.into(),
     }
 }
@@ -76,7 +81,9 @@ mod tests {
     use crate::proto::names::Schema;
 
     fn policy(id: u32, schema: Option<(&str, u32, u32)>) -> Policy {
-        let schema = schema.map(|(codec, data, parity)| Schema { codec: codec.into(), data, parity });
+        let options = Vec::new();
+        let schema =
+            schema.map(|(codec, data, parity)| Schema { codec: codec.into(), data, parity, options });
         Policy { name: None, schema, cell_bytes: Some(4096), id }
     }
 

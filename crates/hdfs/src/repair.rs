@@ -6,7 +6,7 @@ use kintsu_dag::BlockIndex;
 
 use crate::blocks::GroupBlocks;
 use crate::handover::{HandedOver, Now, hand_over, refresh};
-use crate::parity::{Examined, examine, suspects};
+use crate::parity::{Examined, examine, far, suspects};
 use crate::walk::Walk;
 use crate::{Group, HdfsError, NameNode};
 
@@ -32,6 +32,8 @@ pub struct RepairedBlock {
     pub bytes: u64,
     /// What became of it.
     pub handed_over: HandedOver,
+    /// Indices of the blocks that were read for it.
+    pub read: Vec<u8>,
     /// Whether further blocks of the group confirmed those that it was computed from.
     pub proved: bool,
     /// Indices that were left out because they cannot be read, or contradict the others.
@@ -100,6 +102,7 @@ async fn one(
                     index: index.0,
                     bytes: now.block_bytes(index),
                     handed_over,
+                    read: examined.read.iter().map(|index| index.0).collect(),
                     proved: !examined.surplus.is_empty(),
                     left_out: left_out.iter().map(|index| index.0).collect(),
                 };
@@ -123,7 +126,8 @@ pub(crate) async fn disagreeing(group: Group) -> Result<BTreeSet<BlockIndex>, Hd
     rebuild(group, &[]).await.map(|(_, left_out)| left_out)
 }
 
-/// Rebuilds blocks from those that agree; the second value are blocks that were left out.
+/// Rebuilds blocks from those that agree; the second value are blocks that were left out. Where local repair groups rebuild all,
+/// only these are read: that is what such codes are for, and nothing confirms the result then.
 ///
 /// # Errors
 /// `Parity` if the blocks contradict each other and it cannot be known which is wrong; those of [`examine`].
@@ -135,7 +139,8 @@ async fn rebuild(
     let group = blocks.group();
     let mut without = BTreeSet::new();
     loop {
-        match examine(&blocks, &without, missing).await {
+        let unread = without.union(&far(group, &without, missing)).copied().collect();
+        match examine(&blocks, &unread, missing).await {
             Ok(examined) if examined.mismatches.is_empty() => return Ok((examined, without)),
             Ok(examined) => {
                 let (source, places) = (blocks.clone(), examined.mismatches);

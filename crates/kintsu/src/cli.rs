@@ -2,6 +2,7 @@
 
 mod advice;
 mod bench;
+mod ca;
 mod cluster_model;
 mod code;
 mod compare;
@@ -11,17 +12,26 @@ mod load;
 mod nbd;
 mod object;
 mod operate;
+mod page;
 mod repair;
+mod s3;
 mod serve;
 mod sim;
 mod volume;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kintsu_client::{Client, Options};
+use kintsu_wire::Tls;
+
+use crate::units::parse_duration;
 
 pub use advice::{Advise, Reliability};
 pub use bench::BenchCommand;
+pub use ca::{CaCommand, CaInit, CaIssue};
 pub use code::CodeCommand;
 pub use compare::{Check, Compare};
 pub use hdfs::{Hdfs, HdfsAgent, HdfsCommand, HdfsCoordinator};
@@ -30,7 +40,9 @@ pub use load::Load;
 pub use nbd::Nbd;
 pub use object::{EncodeWhen, Get, Ls, Name, Put, Rm};
 pub use operate::{ConfigCommand, Df, Health, JobsCommand};
+pub use page::{OwnPage, PageArgs};
 pub use repair::{Explain, RatesCommand, Repair};
+pub use s3::S3;
 pub use serve::{AgentArgs, CoordinatorArgs, Rack, Up};
 pub use sim::{Sim, SimCluster, SimCodes, SimCommand, SimFail, SimPlacement, SimRecovery, SimRepair};
 pub use volume::{Survives, VolumeCommand, VolumeCreate, VolumeRead, VolumeWrite};
@@ -45,11 +57,25 @@ pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("KINTSU_BUILD"));
 
 /// Where the cluster is, and its secret.
+#[derive(Debug, Clone)]
 pub struct Endpoint {
     /// The coordinator, `host:port`.
     pub coordinator: String,
     /// The token, if there is one.
     pub token: Option<String>,
+    /// TLS for all connections, if the cluster speaks it.
+    pub tls: Option<Tls>,
+}
+
+impl Endpoint {
+    /// A client of the cluster.
+    ///
+    /// # Errors
+    /// A bad address.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        let options = Options { token: self.token.clone(), tls: self.tls.clone(), ..Options::default() };
+        Ok(Client::connect(&self.coordinator, options).await?)
+    }
 }
 
 /// Erasure-coded storage whose codes are programs and whose repairs are as fast as a read.
@@ -68,7 +94,10 @@ Examples:
 
 Environment:
   KINTSU_LOG=info             # what is logged to standard error: error, warn (default), info, debug, trace
-  KINTSU_LOG=warn,kintsu_agent=debug   # or by crate"
+  KINTSU_LOG=warn,kintsu_agent=debug   # or by crate
+  KINTSU_LOG=warn,audit=info  # and who changed what (the default of `kintsu coordinator` and `kintsu agent`)
+  KINTSU_TLS=DIR              # speak TLS: see `kintsu ca`
+  KINTSU_LOG_FORMAT=json      # as --log json: each line a JSON object"
 )]
 pub struct Cli {
     /// The coordinator.
@@ -77,12 +106,54 @@ pub struct Cli {
     /// Shared secret (token) of the cluster, if it has one.
     #[arg(long, global = true, env = "KINTSU_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+    /// A file with the token; white space around it is ignored. `--token` counts more.
+    #[arg(long, global = true, env = "KINTSU_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Speak TLS only, with the files `ca.pem`, `cert.pem` and `key.pem` of this folder (`kintsu ca issue` makes it).
+    #[arg(long, global = true, env = "KINTSU_TLS", value_name = "DIR")]
+    pub tls: Option<PathBuf>,
+    /// A file (TOML) with options of `kintsu up`, `coordinator`, `agent`, `s3` and `nbd`: see `kintsu config --help`. The command
+    /// line and the environment count more.
+    #[arg(long, global = true, env = "KINTSU_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Print JSON for programs instead of text for people.
     #[arg(long, global = true)]
     pub json: bool,
+    /// How to write the log to standard error: for people, or each line a JSON object.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "KINTSU_LOG_FORMAT", value_name = "FORMAT")]
+    pub log: LogFormat,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Where the cluster is, and what is shown to it; reads files.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or does not fit.
+    pub fn endpoint(&self) -> anyhow::Result<Endpoint> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(path)) => {
+                let read = std::fs::read_to_string(path);
+                let read = read.with_context(|| format!("cannot read the token in {}", path.display()))?;
+                Some(read.trim().to_owned())
+            }
+            (None, None) => None,
+        };
+        let tls = self.tls.as_deref().map(Tls::open).transpose()?;
+        Ok(Endpoint { coordinator: self.coordinator.clone(), token, tls })
+    }
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// Lines of JSON for programs.
+    Json,
 }
 
 /// All commands.
@@ -108,6 +179,21 @@ Examples:
   kintsu agent --dir /data/disk1 --name host7-disk1 --rack dc1/r7
   kintsu agent --dir /data/disk1 --id 3 --replace      # a new disk in place of node 3's")]
     Agent(AgentArgs),
+    /// Make the certificates of a cluster: who may be what.
+    #[command(after_help = "\
+Examples:
+  kintsu ca init ./ca                                              # keep ./ca off the nodes
+  kintsu ca issue ./ca --role coordinator --out ./coordinator      # copy each folder to its host
+  kintsu ca issue ./ca --role agent/3 --out ./node3
+  kintsu ca issue ./ca --role client/alice --days 30 --out ./alice
+  kintsu coordinator --dir /data/coordinator --listen 10.0.0.1:7400 --tls ./coordinator
+  kintsu agent --dir /data/disk1 --tls ./node3 --listen 10.0.0.3:7401 --listen-data 10.0.0.3:7402 --coordinator 10.0.0.1:7400
+  kintsu put big.iso iso --tls ./alice --coordinator 10.0.0.1:7400")]
+    Ca {
+        /// What to do.
+        #[command(subcommand)]
+        command: CaCommand,
+    },
     /// Store a file, a stream or all files of a folder.
     #[command(after_help = "\
 Examples:
@@ -219,13 +305,15 @@ Examples:
   kintsu backup - | ssh elsewhere 'cat > metadata.kintsu'
   kintsu coordinator --dir /data/new --restore metadata.kintsu")]
     Backup(Backup),
-    /// Stop, start, drain, undrain, wipe or forget a node.
+    /// Stop, start, pause, resume, drain, undrain, wipe or forget a node.
     #[command(after_help = "\
 Examples:
   kintsu node stop 3
   kintsu node start 3          # where `kintsu up` runs the node
   kintsu node drain 3          # move its blocks elsewhere, then take it away
   kintsu node undrain 3        # it stays: it gets new blocks again
+  kintsu node pause 3 --for 2h # maintenance: its blocks are not repaired meanwhile
+  kintsu node resume 3         # it is back earlier, or will not come back
   kintsu node wipe 3           # delete its blocks; asks first
   kintsu node forget 3         # it is gone for good and holds no block")]
     Node(Node),
@@ -250,7 +338,7 @@ rates.toml:
         command: RatesCommand,
     },
     /// Show or change the settings of the cluster: how fast repairs may be. A change is in force with the agents' next
-    /// heartbeats, and is kept with the metadata.
+    /// heartbeats, and is kept with the metadata. Also: check a file of options for services, and show what is in force.
     #[command(after_help = "\
 Examples:
   kintsu config show
@@ -258,7 +346,18 @@ Examples:
   kintsu config set repair.max-rate 20MB/s    # on each node; none: as fast as there is room
   kintsu config set repair.min-rate 2MB/s     # the floor that a target leaves to repairs
   kintsu config set repair.target 20%         # users' operations (99th percentile) may take 20% longer
-  kintsu config set repair.target default")]
+  kintsu config set repair.target default
+  kintsu config set repair.hold 40%           # more nodes gone at once, or a rack: repairs wait for you; none: never
+  kintsu config check /etc/kintsu.toml        # keys and values
+  kintsu config show agent --config /etc/kintsu.toml   # the options that `kintsu agent` would have, and where each is from
+
+/etc/kintsu.toml, for --config or KINTSU_CONFIG; keys are the long names of options:
+  [common]                                    # coordinator, tls, token-file, log
+  coordinator = \"10.77.0.1:7400\"
+  tls = \"/etc/kintsu/tls\"
+  [agent]                                     # up, coordinator, agent, s3, nbd
+  dir = \"/data/disk1\"
+  rack = \"dc1/r7\"")]
     Config {
         /// What to do.
         #[command(subcommand)]
@@ -280,6 +379,10 @@ Examples:
         #[arg(long)]
         node: Option<u32>,
     },
+    /// Move blocks from fuller to emptier nodes, for example after nodes came; users go first. Goes on after a restart of the
+    /// coordinator; `kintsu jobs` pauses or cancels it.
+    #[command(after_help = "Example:\n  kintsu rebalance")]
+    Rebalance,
     /// Show how a repair would go: helpers, traffic, predicted time; with `--verbose` its graph and tasks.
     #[command(after_help = "\
 Examples:
@@ -319,6 +422,13 @@ Examples:
     /// Serve a volume as a disk to programs that speak NBD: QEMU, libnbd's tools, fio, the Linux kernel.
     #[command(after_help = nbd::EXAMPLES)]
     Nbd(Nbd),
+    /// Serve buckets and objects to programs that speak S3: SDKs, rclone, restic, s3cmd, analytics engines.
+    #[command(after_help = s3::EXAMPLES)]
+    S3(S3),
+    /// Show the cluster in a browser: nodes, stripes at risk, repairs as they run, objects, codes. It only shows. `kintsu up`
+    /// and `kintsu coordinator` show it too.
+    #[command(after_help = page::EXAMPLES)]
+    Page(PageArgs),
     /// Beside a stock HDFS 3: show, read, verify and repair its erasure-coded files. Nothing in Hadoop is changed.
     Hdfs(Hdfs),
     /// Demonstrate everything on a real cluster: store, kill nodes, read degraded, recover, compare.
@@ -358,6 +468,9 @@ pub struct Node {
     pub action: NodeAction,
     /// Its id or its name.
     pub node: String,
+    /// How long it is paused.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, required_if_eq("action", "pause"))]
+    pub time: Option<Duration>,
     /// Wipe or forget without asking.
     #[arg(long)]
     pub yes: bool,
@@ -379,6 +492,10 @@ pub enum NodeAction {
     Drain,
     /// End its drain: it gets new blocks again.
     Undrain,
+    /// For a time (`--for`), begin no repair of its blocks by itself while it is away, for example for maintenance of its host.
+    Pause,
+    /// End its pause.
+    Resume,
     /// Remove it from the list of nodes: only for a node that is gone for good and has no block placed on it.
     Forget,
 }

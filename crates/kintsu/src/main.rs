@@ -2,6 +2,7 @@
 
 mod cli;
 mod command;
+mod config_file;
 mod demo;
 mod lab;
 mod launcher;
@@ -10,23 +11,45 @@ mod progress;
 mod units;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 fn main() -> std::process::ExitCode {
-    let cli = match cli::Cli::try_parse() {
+    let args: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let command = match command_line(&args) {
+        Ok(command) => command,
+        Err(error) => {
+            let json = args.iter().any(|arg| arg == "--json");
+            output::complain(json, "usage", &output::causes(&error));
+            return std::process::ExitCode::from(2);
+        }
+    };
+    let parsed = command.try_get_matches_from(args).and_then(|found| cli::Cli::from_arg_matches(&found));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return misused(&error),
     };
+    // The library behind the S3 door calls every refused request an error.
+    const UNLESS_ASKED: &str = "s3s=off";
     // An experiment breaks things on purpose, so warnings are expected.
     let quiet = matches!(cli.command, cli::Command::Lab { .. });
-    let level = if quiet { "error" } else { "warn" };
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("KINTSU_LOG").unwrap_or_else(|_| level.into()),
-        )
+    let daemon = matches!(cli.command, cli::Command::Coordinator(_) | cli::Command::Agent(_));
+    let level = match (quiet, daemon) {
+        (true, _) => "error",
+        // Who changed what is for the log of the machine.
+        (false, true) => "warn,audit=info",
+        (false, false) => "warn",
+    };
+    let filter = |levels: &str| tracing_subscriber::EnvFilter::try_new(format!("{UNLESS_ASKED},{levels}"));
+    let asked = std::env::var("KINTSU_LOG").ok().and_then(|levels| filter(&levels).ok());
+    let filter = asked.unwrap_or_else(|| filter(level).unwrap_or_default());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(std::io::stderr)
-        .init();
+        .with_writer(std::io::stderr);
+    match cli.log {
+        cli::LogFormat::Text => log.init(),
+        cli::LogFormat::Json => log.json().flatten_event(true).init(),
+    }
     let json = cli.json;
     match run(cli) {
         Ok(code) => code,
@@ -39,6 +62,21 @@ fn main() -> std::process::ExitCode {
             output::complain(json, kind, &output::causes(&error));
             std::process::ExitCode::FAILURE
         }
+    }
+}
+
+/// The command line, with the defaults of the file that it names.
+fn command_line(args: &[std::ffi::OsString]) -> anyhow::Result<clap::Command> {
+    let command = cli::Cli::command();
+    let served = args.iter().find_map(|arg| config_file::COMMANDS.into_iter().find(|name| arg == name));
+    match (config_file::named(args), served) {
+        // Other commands take no options from it.
+        (Some(path), Some(served)) if !args.iter().any(|arg| arg == "config") => {
+            let file = config_file::ConfigFile::read(&path, &command)?;
+            file.check(&command, Some(served))?;
+            Ok(file.applied(command))
+        }
+        _ => Ok(command),
     }
 }
 

@@ -6,9 +6,9 @@ use kintsu_dag::{NodeId, RackId};
 
 /// The network of a lab, which its processes trust.
 pub const NETWORK: &str = "10.77.0.0/16";
-/// The lab's own process, on the core switch.
+/// The lab's own process, on the management switch.
 pub const OWN: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-/// The coordinator's host, on the core switch.
+/// The coordinator's host, on the management switch.
 pub const COORDINATOR: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// Where the coordinator listens.
 pub const COORDINATOR_PORT: u16 = 7400;
@@ -18,6 +18,12 @@ pub const CONTROL_PORT: u16 = 7401;
 pub const DATA_PORT: u16 = 7402;
 /// The core switch.
 pub const CORE: &str = "core";
+/// The management switch, with the coordinator's host and the lab's own process.
+pub const MANAGEMENT: &str = "mgmt";
+/// The management switch's end of its link to the core.
+pub const MANAGEMENT_END: &str = "mgmtup";
+/// The core's end of that link.
+pub const MANAGEMENT_CORE_END: &str = "mgmtdown";
 /// The namespace of the coordinator's host, and its end of the link on the switch.
 pub const COORDINATOR_HOST: &str = "coord";
 /// The network interface of a host, as the host sees it.

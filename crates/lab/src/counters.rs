@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::address::{self, COORDINATOR_HOST};
+use crate::address::{self, COORDINATOR_HOST, MANAGEMENT_END};
 use crate::command::run;
 use crate::error::{LabError, Result};
 use crate::spec::Spec;
@@ -35,6 +35,9 @@ pub struct Counters {
     pub racks: Vec<Traffic>,
     /// The link of the coordinator's host.
     pub coordinator: Traffic,
+    /// What the coordinator and the lab's own process, with its clients, sent to nodes and received from them.
+    #[serde(default)]
+    pub management: Traffic,
 }
 
 impl Counters {
@@ -48,6 +51,7 @@ impl Counters {
             nodes: all(&self.nodes, &before.nodes),
             racks: all(&self.racks, &before.racks),
             coordinator: self.coordinator.since(before.coordinator),
+            management: self.management.since(before.management),
         }
     }
 
@@ -59,6 +63,17 @@ impl Counters {
     /// Bytes that racks sent to other racks, the coordinator and the lab's own process.
     pub fn cross_rack_bytes(&self) -> u64 {
         self.racks.iter().map(|rack| rack.sent_bytes).sum()
+    }
+
+    /// Bytes that nodes sent to nodes of other racks.
+    pub fn between_racks_bytes(&self) -> u64 {
+        self.cross_rack_bytes().saturating_sub(self.management.received_bytes)
+    }
+
+    /// Segments that nodes sent to nodes of other racks.
+    pub fn between_racks_packets(&self) -> u64 {
+        let sent: u64 = self.racks.iter().map(|rack| rack.sent_packets).sum();
+        sent.saturating_sub(self.management.received_packets)
     }
 }
 
@@ -99,6 +114,7 @@ pub async fn read(spec: &Spec) -> Result<Counters> {
         nodes: spec.node_ids().map(|node| Ok(of(address::host(node))?.turned())).collect::<Result<_>>()?,
         racks: racks.map(|rack| of(address::rack_end(rack))).collect::<Result<_>>()?,
         coordinator: of(COORDINATOR_HOST.to_owned())?.turned(),
+        management: of(MANAGEMENT_END.to_owned())?,
     })
 }
 
@@ -145,7 +161,9 @@ mod tests {
             Traffic { sent_bytes: 1007, sent_packets: 13, received_bytes: 490, received_packets: 7 };
         assert_eq!(seen, [("h0".to_owned(), traffic)].into());
         assert_eq!(traffic.turned().turned(), traffic);
-        let now = Counters { nodes: vec![traffic], racks: vec![traffic], coordinator: traffic };
+        let management = Traffic { received_bytes: 7, received_packets: 2, ..Traffic::default() };
+        let now = Counters { nodes: vec![traffic], racks: vec![traffic], coordinator: traffic, management };
+        assert_eq!((now.between_racks_bytes(), now.between_racks_packets()), (1000, 11));
         assert_eq!(now.since(&now).sent_bytes(), 0);
         let before = Counters { nodes: vec![Traffic::default()], ..now.clone() };
         assert_eq!(now.since(&before).sent_bytes(), 1007);

@@ -187,7 +187,7 @@ impl Lab {
         &self.shared.hosts
     }
 
-    /// A client in this process. It is on the core switch and its link has no limit.
+    /// A client in this process. It is on the management switch and its link has no limit.
     ///
     /// # Errors
     /// As `Client::connect`.

@@ -1,8 +1,8 @@
 //! The network of a lab: switches, links, hosts' namespaces. Made, changed and taken down with `ip` and `tc`.
 //!
 //! Every host is a network namespace joined by a virtual cable to its rack's switch; racks' switches are joined to
-//! the core switch, where the lab's own process and the coordinator's host are, unshaped. The rate is limited at
-//! the sender's end of every cable, so that a full link slows its sender (backpressure). All of this is in the
+//! the core switch. The lab's own process and the coordinator's host are on a management switch, joined to the core
+//! by an unshaped cable that counts what they exchange with nodes. The rate is limited at the sender's end of every cable, so that a full link slows its sender (backpressure). All of this is in the
 //! namespaces of [`crate::enter`].
 //!
 //! The routes select CUBIC for TCP; this needs no privilege beyond the namespace's. Hosts forget what earlier
@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use kintsu_dag::{NodeId, RackId};
 use kintsu_plan::Link;
 
-use crate::address::{self, COORDINATOR_HOST, CORE, HOST_END};
+use crate::address::{
+    self, COORDINATOR_HOST, CORE, HOST_END, MANAGEMENT, MANAGEMENT_CORE_END, MANAGEMENT_END,
+};
 use crate::command::{batch, run};
 use crate::error::{LabError, Result};
 use crate::shape;
@@ -104,26 +106,36 @@ fn switches_and_cables(spec: &Spec) -> Vec<String> {
     let mut lines = vec![
         "link set lo up".into(),
         switch(CORE),
-        format!("addr add {}/16 dev {CORE} noprefixroute", address::OWN),
         format!("link set {CORE} up"),
-        route(CORE, address::OWN),
+        switch(MANAGEMENT),
+        format!("addr add {}/16 dev {MANAGEMENT} noprefixroute", address::OWN),
+        format!("link set {MANAGEMENT} up"),
+        route(MANAGEMENT, address::OWN),
     ];
+    lines.extend(uplink(MANAGEMENT, MANAGEMENT_END, MANAGEMENT_CORE_END));
     for rack in (0..spec.racks.len() as u32).map(RackId) {
         let (own, up, down) = (address::switch(rack), address::rack_end(rack), address::core_end(rack));
         lines.push(switch(&own));
         lines.push(format!("link set {own} up"));
-        lines.push(format!("link add {up} group {GROUP} type veth peer name {down} group {GROUP}"));
-        lines.push(format!("link set {up} master {own} up"));
-        lines.push(format!("link set {down} master {CORE} up"));
+        lines.extend(uplink(&own, &up, &down));
     }
     let nodes =
         spec.node_ids().zip(&spec.nodes).map(|(id, node)| (address::host(id), address::switch(node.rack)));
-    for (host, switch) in nodes.chain([(COORDINATOR_HOST.to_owned(), CORE.to_owned())]) {
+    for (host, switch) in nodes.chain([(COORDINATOR_HOST.to_owned(), MANAGEMENT.to_owned())]) {
         lines.push(format!("netns add {host}"));
         lines.push(format!("link add {host} group {GROUP} type veth peer name {HOST_END} netns {host}"));
         lines.push(format!("link set {host} master {switch} up"));
     }
     lines
+}
+
+/// A cable from a switch to the core.
+fn uplink(switch: &str, up: &str, down: &str) -> [String; 3] {
+    [
+        format!("link add {up} group {GROUP} type veth peer name {down} group {GROUP}"),
+        format!("link set {up} master {switch} up"),
+        format!("link set {down} master {CORE} up"),
+    ]
 }
 
 /// A bridge that forwards at once and does no multicast snooping.

@@ -21,6 +21,8 @@ mod connection;
 mod device;
 mod error;
 mod execute;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod listener;
 mod negotiate;
 mod numbers;

@@ -7,7 +7,8 @@ use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kintsu_wire::{TrustedNetwork, check_listen};
+use kintsu_wire::net::Accept;
+use kintsu_wire::{Credentials, TrustedNetwork, WireError, check_listen};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -54,7 +55,9 @@ impl Listener {
     pub async fn bind(listen: Listen) -> Result<Self, NbdError> {
         match listen {
             Listen::Tcp { addr, token, trusted } => {
-                check_listen(addr, false, token.as_deref(), trusted)?;
+                // The protocol has TLS of its own, which this server does not speak.
+                let shown = Credentials::of(token.as_deref(), None)?;
+                check_listen(addr, &shown, trusted).map_err(without_tls)?;
                 let failed = |source| NbdError::Listen { on: addr.to_string(), source };
                 Ok(Self::Tcp(TcpListener::bind(addr).await.map_err(failed)?))
             }
@@ -86,9 +89,12 @@ impl Listener {
             Self::Unix(..) => None,
         }
     }
+}
 
-    /// The next connection.
-    pub async fn accept(&self) -> io::Result<Halves> {
+impl Accept for Listener {
+    type Connection = Halves;
+
+    async fn accept(&self) -> io::Result<Halves> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -176,6 +182,18 @@ fn escaped(text: &str, also: &[u8]) -> String {
         }
     }
     out
+}
+
+/// The same refusal, without the advice to use TLS.
+fn without_tls(error: WireError) -> WireError {
+    match error {
+        WireError::Exposed { addr, got, .. } => WireError::Exposed {
+            addr,
+            expected: "a loopback address, a Unix socket (--unix), or an address on a trusted network and a token",
+            got,
+        },
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kintsu_wire::net::Serving;
 use tokio::io::BufReader;
-use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -19,8 +18,6 @@ use crate::numbers::MAX_STRING_BYTES;
 
 /// Small requests are read in one go.
 const READ_BUFFER_BYTES: usize = 64 << 10;
-/// A pause after an error of the listener, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// What clients may use. The memory for data is at most `connections * data_bytes`.
 #[derive(Debug, Clone)]
@@ -47,11 +44,7 @@ impl Default for Limits {
 pub struct Server {
     uri: String,
     addr: Option<SocketAddr>,
-    ending: CancellationToken,
-    /// All connections.
-    places: Arc<Semaphore>,
-    connections: usize,
-    accepting: Option<JoinHandle<()>>,
+    serving: Serving,
 }
 
 impl Server {
@@ -71,10 +64,17 @@ impl Server {
         let failed = |source| NbdError::Listen { on: name.to_owned(), source };
         let (uri, addr) = (listener.uri(name).map_err(failed)?, listener.addr());
         let ending = CancellationToken::new();
-        let (places, connections) = (Arc::new(Semaphore::new(limits.connections)), limits.connections);
-        let served = Served { device, name: name.to_owned(), limits, ending: ending.clone() };
-        let accepting = tokio::spawn(accept(listener, Arc::new(served), places.clone()));
-        Ok(Self { uri, addr, ending, places, connections, accepting: Some(accepting) })
+        let (most, name) = (limits.connections, name.to_owned());
+        let served = Arc::new(Served { device, name: name.clone(), limits, ending: ending.clone() });
+        let serving = Serving::start(listener, name, most, ending, move |halves| {
+            let served = served.clone();
+            async move {
+                if let Err(error) = one(halves, &served).await {
+                    tracing::debug!("a connection to {}: {error}", served.name);
+                }
+            }
+        });
+        Ok(Self { uri, addr, serving })
     }
 
     /// What clients call the export, such as `nbd://127.0.0.1:10809/disk`.
@@ -89,29 +89,13 @@ impl Server {
 
     /// Connections at this moment.
     pub fn connections(&self) -> usize {
-        self.connections.saturating_sub(self.places.available_permits())
+        self.serving.connections()
     }
 
     /// Takes no more connections and requests, and waits until those under way are answered. After `wait` they
     /// are dropped. Returns whether all were answered.
-    pub async fn shutdown(mut self, wait: Duration) -> bool {
-        self.ending.cancel();
-        let Some(mut accepting) = self.accepting.take() else { return true };
-        let ended = timeout(wait, &mut accepting).await.is_ok();
-        if !ended {
-            accepting.abort();
-            // Its socket is gone when this returns.
-            let _ = accepting.await;
-        }
-        ended
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(accepting) = &self.accepting {
-            accepting.abort();
-        }
+    pub async fn shutdown(self, wait: Duration) -> bool {
+        self.serving.shutdown(wait).await
     }
 }
 
@@ -141,42 +125,6 @@ struct Served<D> {
     name: String,
     limits: Limits,
     ending: CancellationToken,
-}
-
-/// Accepts connections until the server ends, then waits for them.
-async fn accept<D: Device>(listener: Listener, served: Arc<Served<D>>, places: Arc<Semaphore>) {
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = served.ending.cancelled() => break,
-        };
-        // What has ended is forgotten.
-        while connections.try_join_next().is_some() {}
-        match (accepted, places.clone().try_acquire_owned()) {
-            (Ok(halves), Ok(place)) => {
-                let served = served.clone();
-                connections.spawn(async move {
-                    if let Err(error) = one(halves, &served).await {
-                        tracing::debug!("a connection to {}: {error}", served.name);
-                    }
-                    drop(place);
-                });
-            }
-            (Ok(_), Err(_)) => tracing::warn!(
-                "refused a connection to {}: expected at most {} at a time",
-                served.name,
-                served.limits.connections
-            ),
-            (Err(error), _) => {
-                tracing::warn!("cannot accept connections to {}: {error}", served.name);
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
-    // New clients are told at once that nobody is here.
-    drop(listener);
-    while connections.join_next().await.is_some() {}
 }
 
 /// One connection, from its first byte to its last.

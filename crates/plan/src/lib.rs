@@ -35,6 +35,6 @@ pub use program::{
 pub use repair::{Method, MethodRow, Repair, RepairPlan, Stragglers, Widest, optimal, repair, widest};
 pub use stripe::{
     Capacity, Division, Extent, Layout, LayoutKind, Node, Placement, StripeView, Topology, capacity, dealt,
-    draw, even_cluster, place, place_lost,
+    draw, even_cluster, place, place_lost, stripe_on_paper,
 };
 pub use traffic::{Link, Rates, SlowSender};

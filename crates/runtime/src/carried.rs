@@ -39,6 +39,18 @@ impl Carried {
         Self { side: Some(Side::Background(way)), ..Self::default() }
     }
 
+    /// Counts a background read of blocks that no run asked for, and waits until users' slices have gone and the node's limit
+    /// allows the next one.
+    pub async fn has_read(&self, bytes: u64) {
+        add(&self.read, bytes);
+        if let Some(way) = self.gives_way() {
+            if way.users_wait() {
+                way.let_users_go().await;
+            }
+            way.keep_limit([0, 0, bytes]).await;
+        }
+    }
+
     /// What these runs must heed before each step, if they give way.
     pub(crate) fn gives_way(&self) -> Option<&Arc<GiveWay>> {
         match &self.side {

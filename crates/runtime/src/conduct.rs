@@ -5,15 +5,16 @@
 //! long counts as lost: agents report several times a second, even when their disks are slow. While the other nodes
 //! report, a silent one is found sooner (`reporting.rs`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kintsu_dag::NodeId;
+use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{Program, RunId};
 use kintsu_wire::message::{Fault, FaultKind, JobRef, RunEvent, RunOutcome, RunPrograms, Standing};
+use kintsu_wire::ticket::Ticket;
 use kintsu_wire::{AgentChannel, Credentials, WireError, connect_agent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -136,7 +137,9 @@ impl Conductor {
                 Some(addr) => self.agent(addr).map_err(|error| invalid(node, "agent", "an address", error)),
                 None => Err(fault(FaultKind::Lost, node, "its control address is not known")),
             };
-            let request = RunPrograms { programs, background, enclosed: leaving.take(node, NodeId::CLIENT) };
+            let tickets = tickets(&programs, here.as_ref());
+            let enclosed = leaving.take(node, NodeId::CLIENT);
+            let request = RunPrograms { programs, background, enclosed, tickets };
             runs.spawn(async move {
                 let outcome = match channel {
                     Ok(channel) => run_there(channel, node, request, reached, stop).await,
@@ -148,6 +151,13 @@ impl Conductor {
         ended.append(&mut gather(runs, &stop).await);
         conclude(ended, &by_node, &reached, cancel.is_cancelled())
     }
+}
+
+/// The client's tickets for the blocks of these programs.
+fn tickets(programs: &[Program], here: Option<&Context>) -> Vec<Ticket> {
+    let Some(here) = here.filter(|here| !here.tickets.is_empty()) else { return Vec::new() };
+    let blocks: BTreeSet<BlockId> = programs.iter().flat_map(|p| &p.blocks).map(|block| block.id).collect();
+    here.tickets.iter().filter(|ticket| blocks.contains(&ticket.block)).copied().collect()
 }
 
 type Results = BTreeMap<NodeId, Result<RunOutcome, Fault>>;
@@ -340,9 +350,11 @@ async fn abort(channel: &mut AgentChannel, job: RunId) {
 /// The fault for a refused or failed call to the agent of `node`.
 fn from_status(node: NodeId, status: &Status) -> Fault {
     let kind = match status.code() {
-        Code::FailedPrecondition | Code::Unauthenticated | Code::InvalidArgument | Code::Unimplemented => {
-            FaultKind::Invalid
-        }
+        Code::FailedPrecondition
+        | Code::Unauthenticated
+        | Code::PermissionDenied
+        | Code::InvalidArgument
+        | Code::Unimplemented => FaultKind::Invalid,
         Code::Internal | Code::ResourceExhausted => FaultKind::Io,
         _ => FaultKind::Lost,
     };

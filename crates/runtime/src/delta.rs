@@ -92,7 +92,7 @@ impl XorSink {
     }
 
     /// Copies what was not added to.
-    fn complete(&mut self) -> Result<(), StoreError> {
+    fn copy_the_rest(&mut self) -> Result<(), StoreError> {
         for range in self.covered.missing(0..self.old.meta().len) {
             let mut at = range.start;
             while at < range.end {
@@ -110,11 +110,17 @@ impl BlockSink for XorSink {
         self.add(offset, Some(data), data.len()).map_err(|error| from_store(self.node, self.id, &error))
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Option<HeldBlock>, Fault> {
+    fn complete(&mut self) -> Result<(), Fault> {
+        self.copy_the_rest().map_err(|error| from_store(self.node, self.id, &error))
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.old.bytes_read()
+    }
+
+    fn finish(self: Box<Self>) -> Result<Option<HeldBlock>, Fault> {
         let (node, id) = (self.node, self.id);
-        let failed = |error: StoreError| from_store(node, id, &error);
-        self.complete().map_err(failed)?;
-        let meta = self.write.finish(None).map_err(failed)?;
+        let meta = self.write.finish(None).map_err(|error| from_store(node, id, &error))?;
         Ok(Some(HeldBlock {
             id: meta.id,
             generation: meta.generation.0,

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use kintsu_dag::NodeId;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
-use kintsu_wire::net::OwnedReadHalf;
+use kintsu_wire::net::ReadEnd;
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout};
 
@@ -30,7 +30,7 @@ const KEPT_CHUNKS: usize = 8;
 /// The frames that one peer sends.
 pub(crate) struct FrameReader {
     /// Where they come from; `None` if all are in the buffer.
-    stream: Option<OwnedReadHalf>,
+    stream: Option<ReadEnd>,
     peer: NodeId,
     silence: Option<Duration>,
     /// Checks that the peer sends enough while we wait for it.
@@ -46,7 +46,7 @@ impl FrameReader {
     /// For slices of `slice_bytes`, of which up to about `together_bytes` are read at a time. A peer that is
     /// silent for longer than `silence` is lost.
     pub fn new(
-        stream: OwnedReadHalf,
+        stream: ReadEnd,
         peer: NodeId,
         slice_bytes: usize,
         together_bytes: usize,
@@ -207,10 +207,10 @@ mod tests {
         (0..len).map(|i| (i * 7 + number) as u8).collect()
     }
 
-    async fn pair() -> (TcpStream, OwnedReadHalf) {
-        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    async fn pair() -> (TcpStream, ReadEnd) {
+        let listener = TcpListener::bind(std::net::SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let to = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (to, listener.accept().await.unwrap().0.into_split().0)
+        (to, ReadEnd::Bare(listener.accept().await.unwrap().0.into_split().0))
     }
 
     /// Sends slices of these lengths in writes of these lengths, reads them for a step of `most` bytes in chunks of

@@ -19,7 +19,8 @@ pub struct Limits {
     pub depth: usize,
     /// A peer that sends keep-alives but no slice for this long counts as stalled; large slices get longer.
     pub stall: Duration,
-    /// A peer without any sign of life for this long counts as lost.
+    /// A peer without any sign of life for this long counts as lost. On a full link a segment may be lost several times in
+    /// a row, and TCP doubles its wait each time. A peer that nobody reaches is found sooner, by its reports.
     pub peer_silence: Duration,
     /// How long a peer may take to accept a connection.
     pub connect: Duration,
@@ -57,7 +58,7 @@ impl Default for Limits {
         Self {
             depth: 8,
             stall: Duration::from_secs(10),
-            peer_silence: Duration::from_millis(1500),
+            peer_silence: Duration::from_secs(5),
             connect: Duration::from_secs(2),
             arrival: Duration::from_secs(8),
             keep_alive: Duration::from_millis(250),

@@ -19,6 +19,15 @@ pub trait BlockSource: Send {
     /// A fault that names this node and the block.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault>;
 
+    /// As `read_at` if that does not block, so that it may be called anywhere; `false` if it may block, and `buf` must
+    /// not be used then.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    fn read_now(&mut self, _offset: u64, _buf: &mut [u8]) -> Result<bool, Fault> {
+        Ok(false)
+    }
+
     /// The block's bytes from `offset` if they are in memory in one piece, without a copy; `None` if they must be
     /// read. As `read_at` otherwise.
     ///
@@ -52,7 +61,20 @@ pub trait BlockSink: Send {
     /// A fault that names this node and the block.
     fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), Fault>;
 
-    /// Everything was written: makes the block durable and visible. The result goes into the run's report.
+    /// Everything was written: adds what is kept of an older version of the block.
+    ///
+    /// # Errors
+    /// A fault that names this node and the block.
+    fn complete(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Bytes of an older version of the block that were read from the medium so far.
+    fn bytes_read(&self) -> u64 {
+        0
+    }
+
+    /// Everything was written and completed: makes the block durable and visible. The result goes into the run's report.
     ///
     /// # Errors
     /// A fault that names this node and the block; nothing is visible then.

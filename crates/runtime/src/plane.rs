@@ -1,9 +1,10 @@
 //! The data plane of one process: it accepts slice streams and hands them to the programs that expect them.
 //!
 //! The sender of a stream connects to its receiver. A client has no listener, so it connects to the nodes it sends
-//! to and to those it receives from. A connection must introduce itself with a `Hello` within a few seconds. Then
-//! it waits until a program claims it, for a limited time. When too many connections wait in either state, the
-//! oldest is closed; a well-behaved peer does not wait that long. What this is not: it knows nothing about slices.
+//! to and to those it receives from. A connection must introduce itself (the TLS handshake, if there is one, then a `Hello`)
+//! within a few seconds. Then it waits until a program claims it, for a limited time. When too many connections wait in
+//! either state, the oldest is closed; a well-behaved peer does not wait that long. What this is not: it knows nothing
+//! about slices.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -15,21 +16,16 @@ use kintsu_dag::NodeId;
 use kintsu_plan::RunId;
 use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
-use kintsu_wire::net::{TcpListener, TcpStream, leave_at_once};
+use kintsu_wire::net::{self, Strangers, Stream, TcpListener, TcpStream, leave_at_once};
+use kintsu_wire::tls::Wanted;
 use kintsu_wire::{Credentials, TrustedNetwork, WireError, check_listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::budget::Budget;
 use crate::fault::fault;
-
-/// How long a connection may take to introduce itself.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Most connections that have not introduced themselves yet; one more closes the oldest.
-const MOST_STRANGERS: usize = 512;
 
 /// How long a connection that has introduced itself may wait for its program.
 const UNCLAIMED_TIMEOUT: Duration = Duration::from_secs(10);
@@ -86,7 +82,7 @@ pub struct DataPlane {
 #[derive(Default)]
 struct Meeting {
     table: Mutex<Table>,
-    strangers: Mutex<Strangers>,
+    strangers: Strangers,
 }
 
 #[derive(Default)]
@@ -98,31 +94,24 @@ struct Table {
     count: u64,
 }
 
-/// Connections that have not introduced themselves yet, the oldest first.
-#[derive(Default)]
-struct Strangers {
-    waiting: BTreeMap<u64, AbortHandle>,
-    count: u64,
-}
-
 enum Entry {
     /// A program waits for the connection.
-    Expected(oneshot::Sender<TcpStream>),
+    Expected(oneshot::Sender<Stream>),
     /// The connection waits for a program; its keeper task ends when this entry is removed.
-    Parked { stream: TcpStream, number: u64, _keeper: oneshot::Sender<()> },
+    Parked { stream: Stream, number: u64, _keeper: oneshot::Sender<()> },
 }
 
 impl DataPlane {
     /// Listens on `addr` (port 0: any) for streams that show these credentials.
     ///
     /// # Errors
-    /// `Refused` beyond loopback, except on a trusted network with a token; `Listen`.
+    /// `Refused` beyond loopback, except with TLS, or on a trusted network with a token; `Listen`.
     pub async fn listen(
         addr: SocketAddr,
         credentials: Credentials,
         trusted: Option<TrustedNetwork>,
     ) -> Result<Arc<Self>, PlaneError> {
-        check_listen(addr, false, credentials.as_token(), trusted)?;
+        check_listen(addr, &credentials, trusted)?;
         let failed = |source| PlaneError::Listen { addr, source };
         let listener = TcpListener::bind(addr).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
@@ -164,12 +153,7 @@ impl DataPlane {
     }
 
     /// The connection that `peer` opens for this stream; waits for it up to `wait`.
-    pub(crate) async fn claim(
-        &self,
-        key: StreamKey,
-        peer: NodeId,
-        wait: Duration,
-    ) -> Result<TcpStream, Fault> {
+    pub(crate) async fn claim(&self, key: StreamKey, peer: NodeId, wait: Duration) -> Result<Stream, Fault> {
         let (sender, arrival) = oneshot::channel();
         {
             let mut table = self.meeting.table();
@@ -197,16 +181,18 @@ impl DataPlane {
         peer: NodeId,
         addr: SocketAddr,
         wait: Duration,
-    ) -> Result<TcpStream, Fault> {
+    ) -> Result<Stream, Fault> {
         let token = self.credentials.as_token().map(str::to_owned);
         let StreamKey { job, lane, from, to } = key;
         let lost = |detail: String| fault(FaultKind::Lost, peer, format!("connecting to {addr}: {detail}"));
         let hello = frame::hello(&Hello { job, lane, from, to, token, cluster: self.credentials.cluster() })
             .map_err(|e| lost(e.to_string()))?;
         let connecting = async {
-            let mut stream = TcpStream::connect(addr).await?;
-            leave_at_once(&stream, UNSENT_BYTES)?;
+            let tls = self.credentials.tls();
+            let mut stream = net::connect(addr, tls, Wanted::Agent(peer)).await?;
+            leave_at_once(stream.tcp(), UNSENT_BYTES)?;
             stream.write_all(&hello).await?;
+            stream.flush().await?;
             Ok::<_, std::io::Error>(stream)
         };
         match timeout(wait, connecting).await {
@@ -228,7 +214,7 @@ impl Table {
     }
 
     /// Keeps a connection until its program claims it; closes the oldest if there are too many.
-    fn park(&mut self, key: StreamKey, stream: TcpStream) -> (u64, oneshot::Receiver<()>) {
+    fn park(&mut self, key: StreamKey, stream: Stream) -> (u64, oneshot::Receiver<()>) {
         if self.parked.len() >= MOST_UNCLAIMED
             && let Some((_, oldest)) = self.parked.pop_first()
         {
@@ -249,41 +235,30 @@ impl Meeting {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn strangers(&self) -> MutexGuard<'_, Strangers> {
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Lets a connection introduce itself, and hands it to its program. If too many have not introduced
-    /// themselves, the oldest is closed.
-    fn welcome(self: &Arc<Self>, mut stream: TcpStream, from: SocketAddr, credentials: Credentials) {
-        let mut strangers = self.strangers();
-        if strangers.waiting.len() >= MOST_STRANGERS
-            && let Some((_, oldest)) = strangers.waiting.pop_first()
-        {
-            tracing::debug!(
-                limit = MOST_STRANGERS,
-                "closed a connection that did not introduce itself in time"
-            );
-            oldest.abort();
-        }
-        let number = strangers.count;
-        strangers.count += 1;
+    /// Lets a connection introduce itself, and hands it to its program.
+    fn welcome(self: &Arc<Self>, tcp: TcpStream, from: SocketAddr, credentials: Credentials) {
         let meeting = self.clone();
-        let meeting = tokio::spawn(async move {
-            let introduced = timeout(HELLO_TIMEOUT, introduction(&mut stream, &credentials)).await;
-            meeting.strangers().waiting.remove(&number);
+        self.strangers.introduce(Some(from.ip()), |introducing| async move {
+            let mut stream = match credentials.tls() {
+                None => Stream::Bare(tcp),
+                Some(tls) => match tls.accept(tcp).await {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        return tracing::warn!(target: "audit", %from, "refused a connection: {error}");
+                    }
+                },
+            };
+            let introduced = introduction(&mut stream, &credentials).await;
+            drop(introducing);
             match introduced {
-                Ok(Ok(key)) => meeting.bring(key, stream).await,
-                Ok(Err(detail)) => refuse(stream, from, detail).await,
-                Err(_) => tracing::debug!(%from, "closed a connection that did not introduce itself"),
+                Ok(key) => meeting.bring(key, stream).await,
+                Err(detail) => refuse(stream, from, detail).await,
             }
         });
-        // The task cannot have removed itself yet: for that it needs this lock.
-        strangers.waiting.insert(number, meeting.abort_handle());
     }
 
     /// Hands the connection to the program that expects it, or keeps it for a while.
-    async fn bring(&self, key: StreamKey, stream: TcpStream) {
+    async fn bring(&self, key: StreamKey, stream: Stream) {
         let (number, claimed) = {
             let mut table = self.table();
             if let Some(Entry::Parked { .. }) = table.entries.get(&key) {
@@ -335,8 +310,8 @@ async fn accept(listener: TcpListener, meeting: Arc<Meeting>, credentials: Crede
 }
 
 /// Reads the `Hello` of a connection, and not a byte more.
-async fn introduction(stream: &mut TcpStream, credentials: &Credentials) -> Result<StreamKey, String> {
-    leave_at_once(stream, UNSENT_BYTES).map_err(|error| error.to_string())?;
+async fn introduction(stream: &mut Stream, credentials: &Credentials) -> Result<StreamKey, String> {
+    leave_at_once(stream.tcp(), UNSENT_BYTES).map_err(|error| error.to_string())?;
     let mut bytes = [0; HEADER_BYTES];
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
     let header = Header::decode(&bytes).map_err(|error| error.to_string())?;
@@ -352,14 +327,26 @@ async fn introduction(stream: &mut TcpStream, credentials: &Credentials) -> Resu
         return Err("expected this cluster's token, got another one or none".into());
     }
     credentials.check_cluster(hello.cluster, true).map_err(|error| error.to_string())?;
+    let peer = stream.peer();
+    credentials.check_peer(&peer).map_err(|error| error.to_string())?;
+    // Whoever connects is one of the stream's ends; we are the other one.
+    let wanted = [hello.from, hello.to].map(|end| match end.is_client() {
+        true => Wanted::User,
+        false => Wanted::Agent(end),
+    });
+    peer.demand(&wanted).map_err(|refused| refused.message().to_owned())?;
     Ok(StreamKey { job: hello.job, lane: hello.lane, from: hello.from, to: hello.to })
 }
 
 /// Tells the other side the reason, if it still listens.
-async fn refuse(mut stream: TcpStream, from: SocketAddr, detail: String) {
+async fn refuse(mut stream: Stream, from: SocketAddr, detail: String) {
     tracing::warn!(%from, %detail, "refused a connection");
     let reason = fault(FaultKind::Invalid, NodeId::CLIENT, format!("connection refused: {detail}"));
     if let Ok(frame) = frame::abort(0, &reason) {
-        let _ = timeout(Duration::from_secs(1), stream.write_all(&frame)).await;
+        let saying = async {
+            stream.write_all(&frame).await?;
+            stream.shutdown().await
+        };
+        let _ = timeout(Duration::from_secs(1), saying).await;
     }
 }

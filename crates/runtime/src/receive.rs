@@ -15,7 +15,7 @@ use kintsu_dag::Vertex;
 use kintsu_plan::Window;
 use kintsu_wire::frame::{self, Header, Kind, bare};
 use kintsu_wire::message::{Fault, FaultKind};
-use kintsu_wire::net::{OwnedWriteHalf, TcpStream};
+use kintsu_wire::net::{Stream, WriteEnd};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
@@ -109,7 +109,7 @@ impl Incoming {
         }
     }
 
-    async fn connected(&self) -> Result<TcpStream, Fault> {
+    async fn connected(&self) -> Result<Stream, Fault> {
         match self.connect {
             Some(addr) => self.plane.connect(self.key, self.key.from, addr, self.limits.connect).await,
             None => self.plane.claim(self.key, self.key.from, self.limits.arrival).await,
@@ -119,7 +119,7 @@ impl Incoming {
     async fn receive(
         &self,
         frames: &mut FrameReader,
-        mut write: Option<&mut OwnedWriteHalf>,
+        mut write: Option<&mut WriteEnd>,
         queue: &mpsc::UnboundedSender<Vec<Slice>>,
     ) -> Result<(), Fault> {
         let mut batch = Vec::new();
@@ -174,9 +174,13 @@ impl Incoming {
     }
 
     /// Tells the peer that its slice was taken; a serial lane waits for this.
-    async fn acknowledge(&self, write: &mut OwnedWriteHalf) -> Result<(), Fault> {
+    async fn acknowledge(&self, write: &mut WriteEnd) -> Result<(), Fault> {
         let taken = bare(Kind::KeepAlive { waiting_on: self.key.to }, self.key.lane);
-        match timeout(self.limits.write, write.write_all(&taken)).await {
+        let writing = async {
+            write.write_all(&taken).await?;
+            write.flush().await
+        };
+        match timeout(self.limits.write, writing).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 Err(fault(FaultKind::Lost, self.key.from, format!("the connection broke: {error}")))
@@ -234,7 +238,7 @@ impl Incoming {
 }
 
 /// Tells the other end of a connection why it ends, if it still listens.
-pub(crate) async fn say_farewell(mut write: OwnedWriteHalf, lane: u16, fault: &Fault) {
+pub(crate) async fn say_farewell(mut write: WriteEnd, lane: u16, fault: &Fault) {
     let Ok(frame) = frame::abort(lane, fault) else { return };
     let farewell = async {
         write.write_all(&frame).await?;

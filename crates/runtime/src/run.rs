@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::join_all;
 use kintsu_dag::NodeId;
 use kintsu_plan::{BlockBinding, Program};
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock, RunOutcome, Standing};
+use kintsu_wire::ticket::Ticket;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +47,8 @@ pub struct Context {
     pub received: Arc<Exchanged>,
     /// The streams that need no connection.
     pub enclosed: Enclosed,
+    /// What the client may do with blocks; nodes want to see it.
+    pub tickets: Arc<[Ticket]>,
 }
 
 impl Context {
@@ -61,6 +64,7 @@ impl Context {
             carried: Arc::default(),
             received: Arc::default(),
             enclosed: Enclosed::default(),
+            tickets: Arc::default(),
         }
     }
 }
@@ -185,7 +189,10 @@ impl Running {
         let mut written = Vec::new();
         let mut fault = verdict.fault();
         match fault {
-            None => fault = finish(self.node, sinks, context.limits, &mut written).await,
+            None => {
+                let read = &self.tracker.bytes_read;
+                fault = finish(self.node, sinks, context.limits, &mut written, read).await;
+            }
             Some(_) => {
                 let suspend = move || {
                     sinks.into_iter().for_each(|(_, sink)| sink.suspend());
@@ -206,21 +213,30 @@ impl Running {
     }
 }
 
-/// Makes all blocks durable and visible; returns the first fault.
+/// Makes all blocks durable and visible, and counts what was read for that; returns the first fault.
 async fn finish(
     node: NodeId,
     sinks: Vec<(BlockBinding, Box<dyn BlockSink>)>,
     limits: Limits,
     written: &mut Vec<HeldBlock>,
+    read: &AtomicU64,
 ) -> Option<Fault> {
-    let finishing = sinks.into_iter().map(|(binding, sink)| async move {
-        let finished = blocking(node, limits.finish, "making a block durable", || sink.finish()).await;
+    let finishing = sinks.into_iter().map(|(binding, mut sink)| async move {
+        let complete = move || {
+            sink.complete()?;
+            let bytes = sink.bytes_read();
+            Ok((sink.finish()?, bytes))
+        };
+        let finished = blocking(node, limits.finish, "making a block durable", complete).await;
         finished.map_err(|fault| Fault { block: fault.block.or(Some(binding.id)), ..fault })
     });
     let mut first = None;
     for finished in join_all(finishing).await {
         match finished {
-            Ok(held) => written.extend(held),
+            Ok((held, bytes)) => {
+                written.extend(held);
+                read.fetch_add(bytes, Ordering::Relaxed);
+            }
             Err(fault) => first = first.or(Some(fault)),
         }
     }

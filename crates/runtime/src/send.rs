@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kintsu_dag::Vertex;
 use kintsu_wire::frame::{HEADER_BYTES, Header, Kind, bare};
 use kintsu_wire::message::{Fault, FaultKind};
-use kintsu_wire::net::{OwnedWriteHalf, TcpStream};
+use kintsu_wire::net::{Stream, WriteEnd};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -118,7 +118,7 @@ impl Outgoing {
         sent
     }
 
-    async fn connected(&self) -> Result<TcpStream, Fault> {
+    async fn connected(&self) -> Result<Stream, Fault> {
         match self.connect {
             Some(addr) => self.plane.connect(self.key, self.key.to, addr, self.limits.connect).await,
             None => self.plane.claim(self.key, self.key.to, self.limits.arrival).await,
@@ -129,7 +129,7 @@ impl Outgoing {
     async fn send(
         &self,
         queue: &mut mpsc::UnboundedReceiver<Vec<Parcel>>,
-        write: &mut OwnedWriteHalf,
+        write: &mut WriteEnd,
         taken: &Semaphore,
         sent: &mut u64,
     ) -> Result<Option<Fault>, Fault> {
@@ -211,7 +211,7 @@ impl Outgoing {
     }
 
     /// Writes these slices as frames; returns the bytes of their payloads.
-    async fn write_batch(&self, write: &mut OwnedWriteHalf, batch: &[Parcel]) -> Result<u64, Fault> {
+    async fn write_batch(&self, write: &mut WriteEnd, batch: &[Parcel]) -> Result<u64, Fault> {
         let headers: Vec<u8> = batch.iter().flat_map(|parcel| self.header(parcel).encode()).collect();
         let payloads: Vec<&[u8]> = batch.iter().map(|parcel| parcel.slice.as_ref()).collect();
         self.write(write, &headers, &payloads).await?;
@@ -233,12 +233,7 @@ impl Outgoing {
     }
 
     /// Writes headers, each followed by its payload; a header may come without a payload.
-    async fn write(
-        &self,
-        write: &mut OwnedWriteHalf,
-        headers: &[u8],
-        payloads: &[&[u8]],
-    ) -> Result<(), Fault> {
+    async fn write(&self, write: &mut WriteEnd, headers: &[u8], payloads: &[&[u8]]) -> Result<(), Fault> {
         let mut parts = Vec::with_capacity(2 * payloads.len().max(1));
         for (i, header) in headers.chunks(HEADER_BYTES).enumerate() {
             parts.push(IoSlice::new(header));
@@ -263,7 +258,17 @@ impl Outgoing {
                 }
             }
         }
-        Ok(())
+        // In TLS the last bytes may still be in a buffer of ours.
+        match timeout(self.limits.write, write.flush()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                Err(fault(FaultKind::Lost, self.key.to, format!("the connection broke: {error}")))
+            }
+            Err(_) => {
+                let detail = format!("took no slice within {:?}", self.limits.write);
+                Err(fault(FaultKind::Stalled, self.key.to, detail))
+            }
+        }
     }
 }
 

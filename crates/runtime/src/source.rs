@@ -47,7 +47,7 @@ impl Reader {
     }
 
     async fn read(&self, queue: &mpsc::Sender<Vec<Slice>>) -> Result<(), Fault> {
-        let mut source = None;
+        let mut source: Option<Box<dyn BlockSource>> = None;
         let mut parts = self.parts();
         let chunk_bytes = if self.demand.is_some() { 1 } else { self.chunk_bytes };
         loop {
@@ -69,6 +69,13 @@ impl Reader {
             }
             let Ok(room) = queue.reserve().await else { return Ok(()) };
             let (local, binding) = (self.local.clone(), self.source.binding.clone());
+            if let Some(open) = source.as_deref_mut()
+                && let Some((slices, read)) = self.named(read_now(open, &chunk, binding.len))?
+            {
+                self.count(read);
+                room.send(slices);
+                continue;
+            }
             let read = move || {
                 let len = binding.len;
                 let mut source = source.map_or_else(|| local.open(&binding), Ok)?;
@@ -84,10 +91,14 @@ impl Reader {
             };
             drop(busy);
             source = Some(back);
-            self.tracker.bytes_read.fetch_add(read, Ordering::Relaxed);
-            carried::add(&self.tracker.carried.read, read);
+            self.count(read);
             room.send(slices);
         }
+    }
+
+    fn count(&self, read: u64) {
+        self.tracker.bytes_read.fetch_add(read, Ordering::Relaxed);
+        carried::add(&self.tracker.carried.read, read);
     }
 
     /// The parts of the block that the lane wants, in the order of its tasks.
@@ -104,11 +115,15 @@ impl Reader {
         doing: &str,
         work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let named = |mut fault: Fault| {
+        self.named(blocking(self.node, self.disk, doing, work).await)
+    }
+
+    /// A fault names the block.
+    fn named<T>(&self, done: Result<T, Fault>) -> Result<T, Fault> {
+        done.map_err(|mut fault| {
             fault.block = fault.block.or(Some(self.source.binding.id));
             fault
-        };
-        blocking(self.node, self.disk, doing, work).await.map_err(named)
+        })
     }
 }
 
@@ -142,6 +157,24 @@ fn read_chunk(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(
     let mut read = read.into_iter();
     let slices = lent.into_iter().filter_map(|lent| lent.map(slice_of).or_else(|| read.next()));
     Ok((slices.collect(), asked + more))
+}
+
+/// As [`read_chunk`] if the parts are neighbours that can be read without waiting, which wakes no other thread.
+fn read_now(
+    source: &mut dyn BlockSource,
+    parts: &Parts,
+    len: u64,
+) -> Result<Option<(Vec<Slice>, u64)>, Fault> {
+    let ends = |parts: &[(u64, usize)]| parts[0].0 + parts[0].1 as u64 == parts[1].0;
+    let total: usize = parts.iter().map(|part| part.1).sum();
+    let Some(&(begin, _)) = parts.first().filter(|_| parts.windows(2).all(ends)) else { return Ok(None) };
+    let there = len.saturating_sub(begin).min(total as u64) as usize;
+    let mut buffer = Buffer::take(total);
+    if there == 0 || !source.read_now(begin, &mut buffer[..there])? {
+        return Ok(None);
+    }
+    buffer[there..].fill(0);
+    Ok(Some((cut(buffer, parts), there as u64)))
 }
 
 fn read_parts(source: &mut dyn BlockSource, parts: &Parts, len: u64) -> Result<(Vec<Slice>, u64), Fault> {
@@ -195,6 +228,41 @@ mod tests {
             buf.copy_from_slice(&self.0[from..from + buf.len()]);
             Ok(())
         }
+    }
+
+    /// Knows its first bytes without waiting.
+    struct Known(Vec<u8>, usize);
+
+    impl BlockSource for Known {
+        fn read_at(&mut self, _: u64, _: &mut [u8]) -> Result<(), Fault> {
+            panic!("a read that may wait")
+        }
+
+        fn read_now(&mut self, offset: u64, buf: &mut [u8]) -> Result<bool, Fault> {
+            let range = offset as usize..offset as usize + buf.len();
+            let known = range.end <= self.1;
+            if known {
+                buf.copy_from_slice(&self.0[range]);
+            }
+            Ok(known)
+        }
+    }
+
+    #[test]
+    fn neighbours_that_are_known_are_read_without_waiting() {
+        let mut source = Known((1..=100).collect(), 100);
+        let (slices, read) =
+            read_now(&mut source, &vec![(80, 10), (90, 20), (110, 20)], 100).unwrap().unwrap();
+        let bytes = |i: usize| slices[i].data().unwrap().to_vec();
+        assert_eq!((read, bytes(0)), (20, (81..=90).collect::<Vec<u8>>()));
+        assert_eq!(bytes(1), [(91..=100).collect::<Vec<u8>>(), vec![0; 10]].concat());
+        assert!(matches!(slices[2], Slice::Zero(20)));
+        let mut read = |parts: Parts| read_now(&mut source, &parts, 100).unwrap().is_some();
+        assert!(read(vec![(0, 10)]));
+        assert!(!read(vec![(0, 10), (20, 10)]), "not neighbours");
+        assert!(!read(vec![(100, 10)]) && !read(vec![(110, 10)]) && !read(vec![]), "no byte of the block");
+        source.1 = 99;
+        assert!(read_now(&mut source, &vec![(90, 10)], 100).unwrap().is_none(), "unknown");
     }
 
     #[test]

@@ -309,6 +309,10 @@ impl BlockSource for StoreSource {
         self.read.read_at(offset, buf).map_err(|error| from_store(self.node, self.id, &error))
     }
 
+    fn read_now(&mut self, offset: u64, buf: &mut [u8]) -> Result<bool, Fault> {
+        self.read.read_now(offset, buf).map_err(|error| from_store(self.node, self.id, &error))
+    }
+
     fn bytes_read(&self) -> Option<u64> {
         Some(self.read.bytes_read())
     }

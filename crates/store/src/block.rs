@@ -193,6 +193,15 @@ pub trait BlockRead: Send {
     /// `Invalid` past the end; rot. The contents of `buf` must not be used then.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError>;
 
+    /// As [`read_at`](Self::read_at), if that needs no wait for the medium: for whole units that the system has in
+    /// memory. `false` if it may have to wait; the contents of `buf` must not be used then.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    fn read_now(&mut self, _offset: u64, _buf: &mut [u8]) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     /// Bytes of data read from the medium so far, whole units all of them.
     fn bytes_read(&self) -> u64;
 }

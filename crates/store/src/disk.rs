@@ -3,7 +3,7 @@
 //! Nothing here decides anything; errors are the operating system's own.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+use rustix::io::ReadWriteFlags;
 
 /// The unit in which the kernel counts what a device has carried.
 const SECTOR: u64 = 512;
@@ -52,6 +53,10 @@ pub(crate) trait DiskFile: Send {
     fn len(&self) -> io::Result<u64>;
     /// Fills `buf` from `offset`, or up to the end of the file; returns the number of bytes read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Fills `buf` from `offset` if that needs no wait for the medium; `false` if it would, or if nobody knows.
+    fn read_now(&self, _buf: &mut [u8], _offset: u64) -> bool {
+        false
+    }
     /// Writes all of `data` at `offset`.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
     /// Makes the file `len` bytes long and reserves the space now, if the file system can.
@@ -172,6 +177,12 @@ impl DiskFile for File {
             }
         }
         Ok(filled)
+    }
+
+    fn read_now(&self, buf: &mut [u8], offset: u64) -> bool {
+        let wanted = buf.len();
+        // Any error: not in memory, or a file system that cannot tell. A read that may wait finds out.
+        rustix::io::preadv2(self, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) == Ok(wanted)
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {

@@ -35,7 +35,7 @@ fn fixed_fault(name: &str) -> Option<FixedFault> {
         "deletes" => Some(FixedFault::DeletesUnfenced),
         "wipes" => Some(FixedFault::WipesUnrecorded),
         "reports" => Some(FixedFault::ReportsBelieved),
-        "epochs" => Some(FixedFault::EpochsTogether),
+        "epochs" => Some(FixedFault::EpochsKnown),
         "unconfirmed" => Some(FixedFault::ReadsUnconfirmed),
         _ => None,
     }

@@ -106,7 +106,7 @@ async fn vanished(stage: &Stage, client: &Client) -> Result<(), String> {
 }
 
 /// A scrub finds rotten blocks, and a repair of everything repairs the rest. Then all blocks must be there.
-async fn repaired(stage: &Stage, client: &Client) -> Result<(), String> {
+pub async fn repaired(stage: &Stage, client: &Client) -> Result<(), String> {
     clean("scrub", finish(client.scrub(None).await).await)?;
     clean("repair", finish(client.repair_by(Repair::new(RepairTarget::All)).await).await)?;
     let wrong = census::missing(stage, client).await.map_err(|e| e.to_string())?;

@@ -4,8 +4,8 @@
 //! A write whose outcome the client did not learn may become visible at any later time, or never.
 //!
 //! While the coordinator has not its own metadata, a read may see any version, or none. When older metadata
-//! were completed from blocks, what was removed after them may be back; what was put must be, unless it has
-//! no bytes.
+//! were completed from blocks, what was removed after them may be back, and what a put wrote that failed later; what was
+//! put must be, unless it has no bytes.
 
 use std::collections::BTreeMap;
 
@@ -44,6 +44,8 @@ struct Name {
     current: State,
     /// Writes whose outcome is not known.
     limbo: Vec<State>,
+    /// Writes since `current` that changed nothing. Only the metadata know that: their blocks may still be there.
+    refused: Vec<State>,
     under_way: Option<State>,
     /// All writes that were ever begun.
     begun: Vec<State>,
@@ -79,12 +81,14 @@ impl Model {
         let name = self.name(name);
         if let Some(state) = name.under_way.take() {
             name.current = state;
+            name.refused.clear();
         }
     }
 
     /// The write changed nothing.
     pub fn refused(&mut self, name: &str) {
-        self.name(name).under_way = None;
+        let name = self.name(name);
+        name.refused.extend(name.under_way.take());
     }
 
     /// The write may have happened, or may still happen.
@@ -108,6 +112,9 @@ impl Model {
     pub fn grow_older(&mut self) {
         self.muddle(true);
         self.older = true;
+        for name in self.names.values_mut() {
+            name.limbo.append(&mut name.refused);
+        }
     }
 
     /// Whether the coordinator once got older metadata.

@@ -114,6 +114,7 @@ impl Stage {
     pub async fn client(&self) -> Result<Client, ClientError> {
         let options = Options {
             token: Some(TOKEN.into()),
+            tls: None,
             call_timeout: Duration::from_secs(15),
             patience: Duration::from_secs(20),
         };

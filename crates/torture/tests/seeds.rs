@@ -11,15 +11,18 @@ use kintsu_torture::{FIRST_SEED, Options, child, play};
 /// 8387: an agent that had ended still listened. 313: who listened to a job
 /// waited on after the end of the coordinator. 5742 and 6525: a block was deleted after its agent had listed it, and got
 /// its home there. 1, 4 and 110 find fixed faults that are put back (`wipes`,
-/// `reports`, `deletes`).
-const ONCE_FAILED: &[u64] = &[1, 4, 110, 121, 188, 313, 328, 629, 1399, 2228, 5742, 6525, 7725, 8387];
+/// `reports`, `deletes`). 6961: what a foreign coordinator refused counted as refused, though its own one had committed it.
+const ONCE_FAILED: &[u64] = &[1, 4, 110, 121, 188, 313, 328, 629, 1399, 2228, 5742, 6525, 6961, 7725, 8387];
 
 /// The same with volumes. 27: a node that had missed an epoch answered with its old log. 71: a commit gave up a parity while an
 /// older version of it was being repaired, or decided for a block whose disk was replaced. 115 and 143: readers were refused
 /// for ever after an epoch that was never recorded. 177 and 449: one failed sync ended the log of a node for good. 269: a full
 /// disk and later deletions made the log look damaged. 1, 229, 367, 379, 420 and 460: next versions outlived their blocks.
 /// 239: what only a replica had logged was never forgotten. 426: nor was the log of a node that was away when its volume was removed.
-const ONCE_FAILED_VOLUMES: &[u64] = &[1, 27, 71, 115, 143, 177, 229, 239, 269, 367, 379, 420, 426, 449, 460];
+/// 826: a node was registering with an empty folder when a commit froze its logs. 1147: the next version of an unknown block
+/// stayed. 1824: so did a block that a commit had left out.
+const ONCE_FAILED_VOLUMES: &[u64] =
+    &[1, 27, 71, 115, 143, 177, 229, 239, 269, 367, 379, 420, 426, 449, 460, 826, 1147, 1824];
 
 const SEEDS: std::ops::Range<u64> = 0..200;
 const SEEDS_WITH_VOLUMES: std::ops::Range<u64> = FIRST_SEED..FIRST_SEED + 40;

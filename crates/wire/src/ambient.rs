@@ -56,8 +56,8 @@ pub enum FixedFault {
     WipesUnrecorded,
     /// A report of a bad block is believed without reading the block again, and the flag stays.
     ReportsBelieved,
-    /// Logs of several stripes of a volume change at the same time, under the same epoch.
-    EpochsTogether,
+    /// The log of a block gets other nodes under an epoch that readers know already.
+    EpochsKnown,
     /// What a node that logs for a volume answers is believed without asking the others.
     ReadsUnconfirmed,
 }

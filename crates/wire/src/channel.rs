@@ -17,7 +17,9 @@ use crate::objects::objects_client::ObjectsClient;
 use crate::objects::objects_server::{Objects, ObjectsServer};
 use crate::operation::operation_client::OperationClient;
 use crate::operation::operation_server::{Operation, OperationServer};
+use crate::peer::Only;
 use crate::security::{Credentials, Incoming, Outgoing};
+use crate::tls::Wanted;
 use crate::volumes::volumes_client::VolumesClient;
 use crate::volumes::volumes_server::{Volumes, VolumesServer};
 use crate::{MAX_MESSAGE_BYTES, WireError};
@@ -56,7 +58,8 @@ pub fn connect_agent(
     addr: impl std::fmt::Display,
     credentials: &Credentials,
 ) -> Result<AgentChannel, WireError> {
-    let channel = InterceptedService::new(channel(&addr.to_string())?, Outgoing::new(credentials));
+    let channel = channel(&addr.to_string(), credentials, Wanted::AnyAgent)?;
+    let channel = InterceptedService::new(channel, Outgoing::new(credentials));
     Ok(AgentClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
@@ -71,7 +74,8 @@ pub fn connect_coordinator(
     addr: impl std::fmt::Display,
     credentials: &Credentials,
 ) -> Result<CoordinatorChannel, WireError> {
-    let channel = InterceptedService::new(channel(&addr.to_string())?, Outgoing::new(credentials));
+    let channel = channel(&addr.to_string(), credentials, Wanted::Coordinator)?;
+    let channel = InterceptedService::new(channel, Outgoing::new(credentials));
     Ok(CoordinatorChannel {
         membership: MembershipClient::new(channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -100,16 +104,15 @@ pub fn guard_agent<T: Agent>(
     InterceptedService::new(server, Incoming::members_only(credentials))
 }
 
-/// The service for agents, to be served by [`serve`].
+/// The service for agents, to be served by [`serve`]; with TLS for nobody else.
 pub fn membership_routes<T: Membership>(service: Arc<T>) -> Routes {
-    Routes::new(
-        MembershipServer::from_arc(service)
-            .max_decoding_message_size(MAX_MESSAGE_BYTES)
-            .max_encoding_message_size(MAX_MESSAGE_BYTES),
-    )
+    let service = MembershipServer::from_arc(service)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    Routes::new(InterceptedService::new(service, Only(&[Wanted::AnyAgent])))
 }
 
-/// The services of a coordinator, to be served by [`serve`].
+/// The services of a coordinator, to be served by [`serve`]; with TLS each for its own callers.
 pub fn coordinator_routes<T: Membership + Objects + Volumes + Operation>(service: Arc<T>) -> Routes {
     let objects = ObjectsServer::from_arc(service.clone())
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -120,7 +123,10 @@ pub fn coordinator_routes<T: Membership + Objects + Volumes + Operation>(service
     let operation = OperationServer::from_arc(service.clone())
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    membership_routes(service).add_service(objects).add_service(volumes).add_service(operation)
+    membership_routes(service)
+        .add_service(InterceptedService::new(objects, Only(&[Wanted::User])))
+        .add_service(InterceptedService::new(volumes, Only(&[Wanted::User])))
+        .add_service(InterceptedService::new(operation, Only(&[Wanted::Operator])))
 }
 
 /// Serves a coordinator's services on a listener until `end`, with checks of version, token and cluster before every call,
@@ -136,7 +142,7 @@ pub async fn serve(
     end: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let mut server = server().layer(InterceptorLayer::new(Incoming::new(&credentials)));
-    server.add_routes(routes).serve_with_incoming_shutdown(incoming(listener), end).await
+    server.add_routes(routes).serve_with_incoming_shutdown(incoming(listener, &credentials), end).await
 }
 
 /// A server with the time limits of this protocol, without services yet; see [`incoming`].
@@ -146,13 +152,13 @@ pub fn server() -> Server {
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
 }
 
-/// The connections that a listener accepts, for a [`server`]. They send small messages without delay
+/// The connections that a listener accepts, for a [`server`]; in TLS if the credentials have it. They send small messages without delay
 /// (`TCP_NODELAY`), which a server over a plain stream of connections would not do.
-pub fn incoming(listener: impl Into<TcpListener>) -> net::Incoming {
-    net::incoming(listener.into())
+pub fn incoming(listener: impl Into<TcpListener>, credentials: &Credentials) -> net::Incoming {
+    net::Incoming::new(listener.into(), credentials.tls().cloned())
 }
 
-fn channel(addr: &str) -> Result<Channel, WireError> {
+fn channel(addr: &str, credentials: &Credentials, wanted: Wanted) -> Result<Channel, WireError> {
     let host = addr.strip_prefix("http://").unwrap_or(addr);
     let port = host.rsplit_once(':').and_then(|(name, port)| (!name.is_empty()).then_some(port));
     let invalid = |_| WireError::Invalid { what: "address", expected: "host:port".into(), got: addr.into() };
@@ -163,7 +169,7 @@ fn channel(addr: &str) -> Result<Channel, WireError> {
         .tcp_nodelay(true)
         .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
-    Ok(net::connect_lazily(&endpoint))
+    Ok(net::connect_lazily(&endpoint, credentials.tls().cloned(), wanted))
 }
 
 #[cfg(test)]

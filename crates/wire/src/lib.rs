@@ -14,17 +14,22 @@ pub mod frame;
 mod identity;
 pub mod message;
 pub mod net;
+mod peer;
 pub mod security;
+pub mod ticket;
+pub mod tls;
 
 pub use channel::{
     AgentChannel, CoordinatorChannel, MembershipChannel, connect_agent, connect_coordinator, guard_agent,
 };
 pub use error::WireError;
 pub use identity::{ClusterId, FolderId, Seen};
+pub use peer::Peer;
 pub use security::{Credentials, TrustedNetwork, check_listen, other_cluster, words};
+pub use tls::Tls;
 
 /// The version of both protocols. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
 pub const VERSION_KEY: &str = "kintsu-protocol";

@@ -1,15 +1,18 @@
 //! The control messages, grouped by sender and receiver.
 
 mod attributes;
+mod change;
 mod cluster;
 mod code;
 mod copy;
+mod counts;
 mod health;
 mod job;
 mod label;
 mod object;
 mod rates;
 mod rebuild;
+mod repairs;
 mod run;
 mod settings;
 mod space;
@@ -17,15 +20,18 @@ mod update;
 mod volume;
 
 pub use attributes::*;
+pub use change::*;
 pub use cluster::*;
 pub use code::*;
 pub use copy::*;
+pub use counts::*;
 pub use health::*;
 pub use job::*;
 pub use label::*;
 pub use object::*;
 pub use rates::*;
 pub use rebuild::*;
+pub use repairs::*;
 pub use run::*;
 pub use settings::*;
 pub use space::*;

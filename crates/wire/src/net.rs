@@ -1,37 +1,44 @@
-//! TCP as this program uses it: tokio's, or inside a simulation (feature `sim`) the simulated network's.
+//! TCP as this program uses it: tokio's, or inside a simulation (feature `sim`) the simulated network's; and what goes
+//! over it, bare or in TLS ([`Stream`]).
 //!
-//! Without the feature the types are tokio's own, so that the choice costs nothing.
+//! Without the feature the types of TCP are tokio's own, so that the choice costs nothing.
 
+#[macro_use]
+mod delegate;
+
+mod connect;
 #[cfg(feature = "sim")]
 mod either;
+mod incoming;
+mod serving;
+mod strangers;
+mod stream;
+
+pub use connect::connect;
+pub(crate) use connect::connect_lazily;
+pub use incoming::Incoming;
+pub use serving::{Accept, Serving};
+pub use strangers::{Introducing, Strangers};
+pub use stream::{ReadEnd, Stream, WriteEnd};
 
 #[cfg(feature = "sim")]
-pub use either::{Incoming, OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
+pub use either::{OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
 #[cfg(not(feature = "sim"))]
 pub use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 #[cfg(not(feature = "sim"))]
 pub use tokio::net::{TcpListener, TcpStream};
+
+#[cfg(feature = "sim")]
+use either::Accepted;
 #[cfg(not(feature = "sim"))]
-pub use tonic::transport::server::TcpIncoming as Incoming;
+use tonic::transport::server::TcpIncoming as Accepted;
 
-use tonic::transport::{Channel, Endpoint};
-
-/// The connections that a listener accepts, for a server. Small messages are sent at once; a server over a
-/// plain stream of connections would hold them back.
-pub(crate) fn incoming(listener: TcpListener) -> Incoming {
+/// The bare connections that a listener accepts. Small messages are sent at once.
+fn accepted(listener: TcpListener) -> Accepted {
     #[cfg(feature = "sim")]
-    return Incoming::new(listener);
+    return Accepted::new(listener);
     #[cfg(not(feature = "sim"))]
-    Incoming::from(listener).with_nodelay(Some(true))
-}
-
-/// A channel that connects at the first call.
-pub(crate) fn connect_lazily(endpoint: &Endpoint) -> Channel {
-    #[cfg(feature = "sim")]
-    if crate::ambient::simulated() {
-        return endpoint.connect_with_connector_lazy(either::Connector);
-    }
-    endpoint.connect_lazy()
+    Accepted::from(listener).with_nodelay(Some(true))
 }
 
 /// Sends written data at once. If more than `unsent_bytes` are not sent yet, further data wait in queues of

@@ -1,7 +1,7 @@
 //! Who may listen where, and who may speak: the listener rule, the token, the version check.
 //!
-//! What this is not: encryption. There is no TLS yet, so a listener may leave loopback only for a network that its
-//! owner has declared to be trusted. The token separates the clusters and users of one machine.
+//! A listener may leave loopback with TLS (`tls.rs`), or for a network that its owner has declared to be trusted. The
+//! token separates the clusters and users of one machine or of such a network.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Code, Request, Status};
 
-use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, VERSION_KEY, WireError};
+use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, Peer, Tls, VERSION_KEY, WireError};
 
 const AUTHORIZATION: &str = "authorization";
 
@@ -20,6 +20,7 @@ const AUTHORIZATION: &str = "authorization";
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     token: Option<String>,
+    tls: Option<Tls>,
     cluster: Arc<OnceLock<ClusterId>>,
 }
 
@@ -41,7 +42,32 @@ impl Credentials {
                 got: format!("{} bytes", token.len()),
             });
         }
-        Ok(Self { token: Some(token.to_owned()), cluster: Arc::default() })
+        Ok(Self { token: Some(token.to_owned()), ..Self::default() })
+    }
+
+    /// These, if they are given: a token, and TLS for all connections. A certificate says to which cluster we belong.
+    ///
+    /// # Errors
+    /// As [`Credentials::token`].
+    pub fn of(token: Option<&str>, tls: Option<&Tls>) -> Result<Self, WireError> {
+        let shown = token.map_or(Ok(Self::none()), Self::token)?;
+        if let Some(tls) = tls {
+            shown.join(tls.badge().cluster())?;
+        }
+        Ok(Self { tls: tls.cloned(), ..shown })
+    }
+
+    /// What secures all connections, if anything.
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    /// Refuses a peer whose certificate is of another cluster.
+    ///
+    /// # Errors
+    /// `Foreign` with both ids.
+    pub fn check_peer(&self, peer: &Peer) -> Result<(), WireError> {
+        self.check_cluster(peer.badge.as_ref().map(|badge| badge.cluster()), false)
     }
 
     /// The cluster that this process belongs to, once that is known.
@@ -94,7 +120,13 @@ impl Credentials {
 
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.token.is_some() { "Credentials(token)" } else { "Credentials(none)" })
+        let shown = match (&self.token, &self.tls) {
+            (Some(_), Some(_)) => "token, TLS",
+            (Some(_), None) => "token",
+            (None, Some(_)) => "TLS",
+            (None, None) => "none",
+        };
+        write!(f, "Credentials({shown})")
     }
 }
 
@@ -154,40 +186,32 @@ impl std::fmt::Display for TrustedNetwork {
     }
 }
 
-/// Checks that a listener may be bound to `addr`: on loopback always, beyond it only with a token, and with TLS
-/// or on a trusted network.
+/// Checks that a listener may be bound to `addr`: on loopback and with TLS always, otherwise only with a token on a
+/// trusted network.
 ///
 /// # Errors
 /// `Exposed`.
 pub fn check_listen(
     addr: SocketAddr,
-    tls: bool,
-    token: Option<&str>,
+    credentials: &Credentials,
     trusted: Option<TrustedNetwork>,
 ) -> Result<(), WireError> {
-    let private = tls || trusted.is_some_and(|network| network.contains(addr.ip()));
-    if addr.ip().is_loopback() || (private && token.is_some()) {
+    let inside = trusted.is_some_and(|network| network.contains(addr.ip()));
+    let token = credentials.as_token().is_some();
+    if addr.ip().is_loopback() || credentials.tls().is_some() || (inside && token) {
         return Ok(());
     }
-    if let Some(network) = trusted {
-        return Err(WireError::Exposed {
-            addr,
-            expected: "a loopback address, or one inside the trusted network with a token",
-            got: match network.contains(addr.ip()) {
-                true => "no token",
-                false => "an address outside of the trusted network",
-            },
-        });
-    }
-    Err(WireError::Exposed {
-        addr,
-        expected: "a loopback address, a trusted network and a token, or TLS and a token (TLS is not implemented yet)",
-        got: match (tls, token) {
-            (true, _) => "no token",
-            (false, Some(_)) => "a token without TLS",
-            (false, None) => "neither",
-        },
-    })
+    let (expected, got) = match trusted {
+        Some(_) => (
+            "a loopback address, TLS (--tls), or an address inside the trusted network and a token",
+            if inside { "no token" } else { "an address outside of the trusted network" },
+        ),
+        None => (
+            "a loopback address, TLS (--tls DIR; `kintsu ca` makes the files), or a trusted network and a token",
+            if token { "a token only" } else { "none of these" },
+        ),
+    };
+    Err(WireError::Exposed { addr, expected, got })
 }
 
 /// Client side: adds version, token and cluster to every call.
@@ -297,6 +321,8 @@ impl Interceptor for Incoming {
                 "the peer speaks another version of the protocol: expected {PROTOCOL_VERSION}, got {got}"
             )));
         }
+        let peer = Peer::of(request.extensions());
+        self.credentials.check_peer(&peer).map_err(|error| self.foreign(&error))?;
         let shown = text(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
         if !self.credentials.accepts(shown) {
             let got = if shown.is_some() { "another one" } else { "none" };
@@ -312,20 +338,21 @@ impl Interceptor for Incoming {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::Only;
+    use crate::tls::{Badge, Wanted};
 
     #[test]
     fn only_loopback_is_free_to_listen_on() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         for free in ["127.0.0.1:0", "127.9.9.9:7400", "[::1]:7400"] {
-            check_listen(at(free), false, None, None).unwrap();
+            check_listen(at(free), &Credentials::none(), None).unwrap();
         }
         for open in ["0.0.0.0:7400", "192.168.1.2:1", "[::]:7400", "[2001:db8::1]:5"] {
-            assert!(check_listen(at(open), false, None, None).is_err());
-            assert!(check_listen(at(open), true, None, None).is_err());
-            let text = check_listen(at(open), false, Some("secret"), None).unwrap_err().to_string();
-            assert!(text.contains("TLS is not implemented yet"), "{text}");
+            assert!(check_listen(at(open), &Credentials::none(), None).is_err());
+            let secret = Credentials::token("secret").unwrap();
+            let text = check_listen(at(open), &secret, None).unwrap_err().to_string();
+            assert!(text.contains("got a token only") && text.contains("--tls"), "{text}");
             assert!(!text.contains("secret"), "{text}");
-            check_listen(at(open), true, Some("secret"), None).unwrap();
         }
     }
 
@@ -333,20 +360,21 @@ mod tests {
     fn a_trusted_network_opens_its_own_addresses_and_no_others() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         let network: TrustedNetwork = "10.77.0.0/16".parse().unwrap();
-        let check = |addr, token| check_listen(at(addr), false, token, Some(network));
+        let (none, secret) = (Credentials::none(), Credentials::token("secret").unwrap());
+        let check = |addr, shown| check_listen(at(addr), shown, Some(network));
         for inside in ["10.77.0.1:7400", "10.77.255.254:0", "127.0.0.1:1"] {
-            check(inside, Some("secret")).unwrap();
+            check(inside, &secret).unwrap();
         }
-        assert!(check("10.77.0.1:7400", None).unwrap_err().to_string().contains("no token"));
+        assert!(check("10.77.0.1:7400", &none).unwrap_err().to_string().contains("no token"));
         for outside in ["10.78.0.1:1", "0.0.0.0:1", "[::]:1", "[::ffff:10.77.0.1]:1", "192.168.0.1:1"] {
-            let text = check(outside, Some("secret")).unwrap_err().to_string();
+            let text = check(outside, &secret).unwrap_err().to_string();
             assert!(text.contains("outside of the trusted network"), "{text}");
         }
         // The address of all interfaces is on no network, however wide.
         let wide: TrustedNetwork = "0.0.0.0/1".parse().unwrap();
-        assert!(check_listen(at("0.0.0.0:1"), false, Some("secret"), Some(wide)).is_err());
+        assert!(check_listen(at("0.0.0.0:1"), &secret, Some(wide)).is_err());
         let six: TrustedNetwork = "fd00::/8".parse().unwrap();
-        check_listen(at("[fd12::1]:1"), false, Some("secret"), Some(six)).unwrap();
+        check_listen(at("[fd12::1]:1"), &secret, Some(six)).unwrap();
         assert_eq!(six.to_string(), "fd00::/8");
         for bad in ["", "10.77.0.0", "10.77.0.0/0", "10.77.0.0/33", "10.77.0.1/16", "fd00::/129", "x/8"] {
             assert!(bad.parse::<TrustedNetwork>().unwrap_err().to_string().contains("expected"), "{bad}");
@@ -411,6 +439,26 @@ mod tests {
         let credentials = of(Some(a));
         credentials.join(a).unwrap();
         assert!(credentials.join(b).is_err() && credentials.cluster() == Some(a));
+    }
+
+    #[test]
+    fn a_certificate_of_another_cluster_is_refused_whatever_else_is_shown() {
+        let (own, other) = (ClusterId([0xaa; 16]), ClusterId([0xbb; 16]));
+        let credentials = Credentials::none();
+        credentials.join(own).unwrap();
+        let call = |cluster, role: &str| {
+            let mut request = Outgoing::new(&credentials).call(Request::new(())).unwrap();
+            let badge = Badge::new(cluster, vec![role.parse().unwrap()]).unwrap();
+            request.extensions_mut().insert(Peer { addr: None, badge: Some(badge.into()) });
+            let mut incoming = Incoming::new(&credentials);
+            incoming.call(request).and_then(|request| Only(&[Wanted::Operator]).call(request))
+        };
+        call(own, "operator").unwrap();
+        let foreign = call(other, "operator").unwrap_err();
+        assert_eq!(other_cluster(&foreign), Some(own));
+        let role = call(own, "client/eve").unwrap_err();
+        assert_eq!(role.code(), tonic::Code::PermissionDenied);
+        assert!(role.message().contains("expected an operator, got client/eve"), "{role:?}");
     }
 
     #[test]

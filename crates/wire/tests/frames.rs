@@ -103,8 +103,8 @@ fn forged(change: impl Fn(&mut [u8])) -> Vec<u8> {
 
 #[test]
 fn wrong_versions_sizes_and_kinds_say_so() {
-    let other = forged(|b| b[4] = 9);
-    assert_eq!(read(&other).unwrap_err(), WireError::Version { expected: PROTOCOL_VERSION, got: 9 });
+    let other = forged(|b| b[4] = 250);
+    assert_eq!(read(&other).unwrap_err(), WireError::Version { expected: PROTOCOL_VERSION, got: 250 });
     let large = forged(|b| b[24..28].copy_from_slice(&(MAX_PAYLOAD_BYTES as u32 + 1).to_le_bytes()));
     let expected = WireError::Oversized { expected: MAX_PAYLOAD_BYTES, got: MAX_PAYLOAD_BYTES + 1 };
     assert_eq!(read(&large).unwrap_err(), expected);

@@ -21,7 +21,7 @@ use kintsu_wire::Credentials;
 use kintsu_wire::frame::{Header, Kind, bare};
 use kintsu_wire::message::{
     BlockRef, DeleteBlocks, EnclosedStream, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms,
-    SetAside, TakeBack,
+    ScrubBlocks, SetAside, TakeBack,
 };
 use support::{CLUSTER, Registry, SEEN, agents, config, member, until, within};
 use tokio_util::sync::CancellationToken;
@@ -196,13 +196,23 @@ async fn a_scrub_checks_all_blocks_and_finds_rot() {
     flip(&stage.path(4, 4));
     for (node, sound) in [(0, true), (4, false)] {
         let mut agent = stage.conductor.agent(stage.agents[node].control()).unwrap();
-        let mut events = agent.scrub(Nothing {}).await.unwrap().into_inner();
+        let mut events = agent.scrub(ScrubBlocks::default()).await.unwrap().into_inner();
         let event = within(events.message()).await.unwrap().unwrap();
         assert_eq!((event.total, event.checked, event.result.is_ok()), (1, 1, sound), "{event:?}");
         assert!(within(events.message()).await.unwrap().is_none());
     }
     assert!(!stage.path(4, 4).exists());
     assert!(stage.path(0, 0).exists());
+    let mut agent = stage.conductor.agent(stage.agents[0].control()).unwrap();
+    let stripe = stage.view.id;
+    for (after, upto, blocks) in [(Some(stripe), None, 0), (None, Some(stripe), 1)] {
+        let mut events = agent.scrub(ScrubBlocks { after, upto }).await.unwrap().into_inner();
+        let mut count = 0;
+        while within(events.message()).await.unwrap().is_some() {
+            count += 1;
+        }
+        assert_eq!(count, blocks);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -234,12 +244,17 @@ async fn programs_for_others_and_calls_without_the_token_are_refused() {
     let programs = stage.programs(&encode_online(&stage.view).unwrap(), 3);
     let other: Vec<_> = programs.into_iter().filter(|p| p.node == NodeId(1)).collect();
     let status = agent
-        .run(RunPrograms { programs: other, background: false, enclosed: Vec::new() })
+        .run(RunPrograms { programs: other, background: false, enclosed: Vec::new(), tickets: Vec::new() })
         .await
         .unwrap_err();
     assert!(status.message().contains("N0"), "{}", status.message());
     let status = agent
-        .run(RunPrograms { programs: Vec::new(), background: false, enclosed: Vec::new() })
+        .run(RunPrograms {
+            programs: Vec::new(),
+            background: false,
+            enclosed: Vec::new(),
+            tickets: Vec::new(),
+        })
         .await
         .unwrap_err();
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
@@ -340,8 +355,11 @@ async fn enclosed_slices_that_are_cut_changed_or_unexpected_are_refused() {
         let (_, programs) = short_stripe(&stage, 5 + case as u64);
         let programs = programs.into_iter().filter(|program| program.node == NodeId(0)).collect();
         let mut agent = stage.conductor.agent(stage.agents[0].control()).unwrap();
-        let mut events =
-            agent.run(RunPrograms { programs, background: false, enclosed }).await.unwrap().into_inner();
+        let mut events = agent
+            .run(RunPrograms { programs, background: false, enclosed, tickets: Vec::new() })
+            .await
+            .unwrap()
+            .into_inner();
         let outcome = loop {
             if let RunEvent::Ended(outcome) = within(events.message()).await.unwrap().unwrap() {
                 break outcome;
@@ -359,7 +377,10 @@ async fn a_run_whose_caller_is_gone_is_cancelled() {
     let programs: Vec<_> = stage.repair(2, 2).into_iter().filter(|p| p.node == NodeId(6)).collect();
     let mut agent = stage.conductor.agent(stage.agents[6].control()).unwrap();
     let unfinished = stage.path(6, 2).with_extension("tmp");
-    let call = agent.run(RunPrograms { programs, background: true, enclosed: Vec::new() }).await.unwrap();
+    let call = agent
+        .run(RunPrograms { programs, background: true, enclosed: Vec::new(), tickets: Vec::new() })
+        .await
+        .unwrap();
     let temp = || {
         let dir = unfinished.parent().unwrap();
         let entries = std::fs::read_dir(dir).map(|entries| entries.flatten().collect::<Vec<_>>());
@@ -452,7 +473,7 @@ async fn an_agent_told_to_stop_lets_go_of_its_folder_also_in_the_middle_of_a_run
     let programs: Vec<_> = stage.repair(2, 2).into_iter().filter(|p| p.node == NodeId(6)).collect();
     let mut agent = stage.conductor.agent(stage.agents[6].control()).unwrap();
     let mut events = agent
-        .run(RunPrograms { programs, background: true, enclosed: Vec::new() })
+        .run(RunPrograms { programs, background: true, enclosed: Vec::new(), tickets: Vec::new() })
         .await
         .unwrap()
         .into_inner();

@@ -59,7 +59,7 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
     let forward = vec![stage.agents[4].control()];
     let updates =
         vec![logged(&stage, 1, 70_000, &bytes), LoggedUpdate { zeros: 9, ..logged(&stage, 1, 70_100, &[]) }];
-    let request = AppendUpdates { updates, replica: false, forward, fenced: false };
+    let request = AppendUpdates { updates, replica: false, forward, fenced: false, tickets: Vec::new() };
     within(agent(&stage, 1).append_updates(request)).await.unwrap();
     let mut data: Vec<Vec<u8>> = (0..4).map(data_block).collect();
     data[1][70_000..170_000].copy_from_slice(&bytes);
@@ -77,7 +77,15 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
         assert_eq!((found.volume, found.block, found.replica), (7, id(&stage, 1), replica));
         assert_eq!(found.ranges, [(70_000, 170_000)]);
         let of = UpdatesOf { block: id(&stage, 1), replica, upto: 0 };
-        let read = ReadUpdates { of, offset: 70_050, len: 1000, epochs: None, over: None };
+        let read = ReadUpdates {
+            of,
+            offset: 70_050,
+            len: 1000,
+            epochs: None,
+            folder: None,
+            over: None,
+            ticket: None,
+        };
         let pieces = agent(&stage, node).read_updates(read).await.unwrap().into_inner().pieces;
         assert!(pieces == [(70_050, Bytes::copy_from_slice(&data[1][70_050..71_050]))]);
     }
@@ -88,6 +96,7 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
         blocks: vec![id(&stage, 1), id(&stage, 2)],
         replica: false,
         replicas: vec![vec![stage.agents[4].control()]],
+        folder: None,
     };
     let frozen = home.freeze_updates(freeze).await.unwrap().into_inner().blocks;
     assert_eq!(frozen[1], None);
@@ -144,7 +153,13 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
     let nobody = stage.agents[5].control();
     stage.agents[5].shutdown().await;
     let append = async |node: usize, update: LoggedUpdate, forward| {
-        let request = AppendUpdates { updates: vec![update], replica: false, forward, fenced: false };
+        let request = AppendUpdates {
+            updates: vec![update],
+            replica: false,
+            forward,
+            fenced: false,
+            tickets: Vec::new(),
+        };
         within(agent(&stage, node).append_updates(request))
             .await
             .map_err(|status| (status.code(), status.message().to_owned()))
@@ -156,13 +171,16 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
     let (code, said) = append(1, empty, Vec::new()).await.unwrap_err();
     assert!(code == Code::InvalidArgument && said.contains("expected 1 to"), "{said}");
     // The replica's node knows a newer writer.
-    agent(&stage, 4).fence_volume(FenceVolume { volume: 7, epoch: 3 }).await.unwrap();
+    agent(&stage, 4).fence_volume(FenceVolume { volume: 7, stripe: None, epoch: 3 }).await.unwrap();
     let forward = vec![stage.agents[4].control()];
     let (code, said) = append(1, one(), forward.clone()).await.unwrap_err();
     assert!(code == Code::FailedPrecondition && said.contains("expected 3 or later"), "{said}");
     append(1, LoggedUpdate { epoch: 3, ..one() }, forward).await.unwrap();
-    let older =
-        agent(&stage, 4).fence_volume(FenceVolume { volume: 7, epoch: 2 }).await.unwrap().into_inner();
+    let older = agent(&stage, 4)
+        .fence_volume(FenceVolume { volume: 7, stripe: None, epoch: 2 })
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(older.before, 3, "it stays");
     // Versions that are not there.
     let promote = async |generation, index| {
@@ -172,7 +190,15 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
     assert_eq!([promote(NEXT, 1).await, promote(NEXT, 2).await], [Code::FailedPrecondition, Code::NotFound]);
     let of = UpdatesOf { block: id(&stage, 1), replica: false, upto: 0 };
     let long = agent(&stage, 1)
-        .read_updates(ReadUpdates { of, offset: 0, len: u32::MAX, epochs: None, over: None })
+        .read_updates(ReadUpdates {
+            of,
+            offset: 0,
+            len: u32::MAX,
+            epochs: None,
+            folder: None,
+            over: None,
+            ticket: None,
+        })
         .await
         .unwrap_err();
     assert_eq!(long.code(), Code::InvalidArgument);

@@ -1,5 +1,7 @@
 //! A chart of grouped bars with ranges, for measured values: a group for each x, a bar for each series.
 
+use serde::Serialize;
+
 use super::COLOURS;
 use super::panel::Scale;
 use super::svg::{Anchor, Svg};
@@ -15,7 +17,7 @@ const LETTER: f64 = 6.6;
 const LEAST_WIDTH: f64 = 560.0;
 
 /// A chart of measured values.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BarChart {
     /// Above the chart.
     pub title: String,
@@ -30,7 +32,7 @@ pub struct BarChart {
 }
 
 /// The bars of one x.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BarGroup {
     /// Below them.
     pub label: String,
@@ -39,7 +41,7 @@ pub struct BarGroup {
 }
 
 /// One bar.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ChartBar {
     /// The number of its series; a bar of an unknown series is not drawn.
     pub series: usize,

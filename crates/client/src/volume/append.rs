@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_dag::BlockIndex;
-use kintsu_wire::message::{AppendUpdates, CommitVolume, LoggedUpdate, StripeOfVolume};
+use kintsu_wire::message::{AppendUpdates, CommitVolume, LoggedBlocks, LoggedUpdate, StripeOfVolume};
 use tonic::{Code, Status};
 
 use super::Shared;
@@ -116,9 +116,42 @@ async fn in_stripe(
         });
         at = upto;
     }
-    let logged = pieces.iter().map(|piece| log(shared, writer, index, mapped.clone(), piece));
-    // All to their ends: what is under way when this returns could come behind a later write.
-    futures::future::join_all(logged).await.into_iter().collect()
+    let mut patience = Patience::of(&shared.client);
+    let mut mapped = mapped;
+    loop {
+        let logged = pieces.iter().map(|piece| log(shared, writer, index, mapped.clone(), piece));
+        // All to their ends: what is under way when this returns could come behind a later write.
+        let epochs: Vec<u64> =
+            futures::future::join_all(logged).await.into_iter().collect::<Result<_, ClientError>>()?;
+        let Some(&epoch) = epochs.first().filter(|_| shared.at_once) else { return Ok(()) };
+        // Blocks that were logged under several epochs are logged once more.
+        if epochs.iter().all(|other| *other == epoch) {
+            match commit(shared, index, epoch, &pieces).await {
+                Err(error) if patience.bears(&error) => patience.wait().await,
+                Err(error) => {
+                    shared.map.fail(index, epoch);
+                    return Err(error);
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+        let now = shared.map.renew(index, &mapped, None).await;
+        mapped = now.inspect_err(|_| shared.map.fail(index, epoch))?.ok_or_else(|| gone(shared, index))?;
+    }
+}
+
+/// Has the updates that were logged under an epoch brought into their blocks and the parities.
+async fn commit(shared: &Arc<Shared>, index: u64, epoch: u64, pieces: &[Piece]) -> Result<(), ClientError> {
+    let blocks = LoggedBlocks { index, epoch, blocks: pieces.iter().map(|piece| piece.block).collect() };
+    let commit = CommitVolume { name: shared.info.name.clone(), scheme: None, blocks: Some(blocks) };
+    let done = shared.client.call(|mut c| {
+        let commit = commit.clone();
+        async move { c.volumes.commit_volume(commit).await }
+    });
+    match done.await?.left.pop() {
+        None => Ok(()),
+        Some(left) => Err(ClientError::Placement(format!("volume {}: {left}", shared.info.name))),
+    }
 }
 
 /// Stores a stripe whole: what is written, and zeros.
@@ -144,14 +177,14 @@ async fn create(
     shared.client.put_stripe(Bytes::from(bytes), of, options).await
 }
 
-/// Logs a part of a block, wherever its logs are by then.
+/// Logs a part of a block, wherever its logs are by then; returns under which epoch.
 async fn log(
     shared: &Arc<Shared>,
     writer: &Writer,
     index: u64,
     mut mapped: Arc<Mapped>,
     piece: &Piece,
-) -> Result<(), ClientError> {
+) -> Result<u64, ClientError> {
     let mut patience = Patience::of(&shared.client);
     let mut emptied = false;
     loop {
@@ -162,7 +195,7 @@ async fn log(
                 if log_bytes >= LARGE_LOG_BYTES {
                     empty(shared).await?;
                 }
-                return Ok(());
+                return Ok(epoch);
             }
             Err(status) => status,
         };
@@ -207,6 +240,7 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
         replica: mapped.is_replica(piece.block, *first),
         forward,
         fenced: true,
+        tickets: mapped.ticket(piece.block, *first).into_iter().collect(),
     };
     let agent = shared.client.conductor().agent(address(*first)?);
     let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -234,7 +268,7 @@ fn records(mapped: &Mapped, piece: &Piece) -> Vec<LoggedUpdate> {
 
 /// Brings what is logged into the blocks, so that the logs have room.
 async fn empty(shared: &Arc<Shared>) -> Result<(), ClientError> {
-    let commit = CommitVolume { name: shared.info.name.clone(), scheme: None };
+    let commit = CommitVolume { name: shared.info.name.clone(), scheme: None, blocks: None };
     let done = shared.client.call(|mut c| {
         let commit = commit.clone();
         async move { c.volumes.commit_volume(commit).await }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
 use kintsu_wire::message::{MapVolume, VolumeEpochs, VolumeInfo, VolumeMap, VolumeStripe};
+use kintsu_wire::ticket::Ticket;
 use tokio::time::Instant;
 
 use crate::stripe::{Nodes, by_id};
@@ -15,6 +16,9 @@ use crate::{Client, ClientError};
 
 /// A node that did not answer is not asked to read for this long, if others can.
 const AVOID: Duration = Duration::from_secs(5);
+
+/// A map with tickets is asked for again after this long: they are good for a day.
+const TICKETS_LAST: Duration = Duration::from_secs(12 * 3600);
 
 /// How long to ask again, with growing pauses.
 pub(super) struct Patience {
@@ -68,8 +72,10 @@ pub(super) struct Mapped {
     pub stripe: VolumeStripe,
     pub nodes: Arc<Nodes>,
     volume: u64,
-    /// The volume's newest epoch then.
-    newest: u64,
+    /// The epoch at which its writer took the volume then.
+    taken: u64,
+    /// When it was asked for.
+    since: Instant,
 }
 
 impl Mapped {
@@ -82,6 +88,18 @@ impl Mapped {
     /// The nodes that log the updates of a block.
     pub fn log(&self, block: BlockIndex) -> &[NodeId] {
         self.stripe.logs.get(usize::from(block.0)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether its tickets, if it has any, are good for a while.
+    fn tickets_last(&self) -> bool {
+        self.stripe.log_tickets.is_empty() || self.since.elapsed() < TICKETS_LAST
+    }
+
+    /// What we may do with what a node logs for a block.
+    pub fn ticket(&self, block: BlockIndex, node: NodeId) -> Option<Ticket> {
+        let tickets = self.stripe.log_tickets.get(usize::from(block.0))?;
+        let at = self.log(block).iter().position(|log| *log == node);
+        at.map_or(tickets.last(), |at| tickets.get(at)).copied()
     }
 
     pub fn block(&self, index: BlockIndex) -> BlockId {
@@ -105,7 +123,7 @@ impl Mapped {
 
     /// The epochs that a node which logs for the stripe may know, if this map is not too old.
     pub fn epochs(&self) -> VolumeEpochs {
-        VolumeEpochs { volume: self.volume, from: self.stripe.epoch, to: self.newest }
+        VolumeEpochs { volume: self.volume, from: self.stripe.epoch, to: self.taken.max(self.stripe.epoch) }
     }
 }
 
@@ -182,7 +200,8 @@ impl Map {
 
     /// What is known of a stripe.
     pub fn known(&self, index: u64) -> Option<Option<Arc<Mapped>>> {
-        self.lock().stripes.get(&index).cloned()
+        let known = self.lock().stripes.get(&index).cloned();
+        known.filter(|known| known.as_ref().is_none_or(|mapped| mapped.tickets_last()))
     }
 
     /// A node refused this map, or did not answer: asks for another one, unless there is one by now. `failed`: under which
@@ -210,11 +229,12 @@ impl Map {
             let ask = ask.clone();
             async move { c.volumes.map_volume(ask).await }
         });
-        let VolumeMap { epoch, size, stripes, nodes } = map.await?;
+        let VolumeMap { taken, size, stripes, nodes } = map.await?;
         self.size.store(size, Relaxed);
         let nodes = Arc::new(by_id(nodes));
         let found = stripes.into_iter().find(|stripe| stripe.index == index);
-        let mapped = found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, newest: epoch }));
+        let mapped =
+            found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, taken, since: Instant::now() }));
         let mut known = self.lock();
         known.failed.remove(&index);
         // Where nothing was logged when a reader asked, nothing tells it later that it is logged elsewhere by then.

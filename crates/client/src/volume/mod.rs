@@ -3,7 +3,8 @@
 //!
 //! - a stripe exists when something was written to it: its first write stores it whole, as an object of one stripe;
 //! - every other write goes to the logs of all nodes that the stripe's map names, and is acknowledged when it is durable in
-//!   all of them; blocks and parities follow later (`docs/adr/0008-updates-in-place.md`);
+//!   all of them; blocks and parities follow later (`docs/adr/0008-updates-in-place.md`). If the volume's scheme updates
+//!   parities with each write, one node logs it, and it is acknowledged when it is committed;
 //! - a read lays the log over the block, at its home; without the home it decodes the block, and gets the log from
 //!   another node that has it;
 //! - a call whose map is too old is refused by a node, which knows a newer epoch; then the map is asked for once more.
@@ -22,6 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kintsu_plan::update::Scheme;
+use kintsu_plan::{StripeView, Topology};
 use kintsu_wire::message::{OpenVolume, VolumeInfo};
 
 use crate::{Client, ClientError};
@@ -67,6 +70,8 @@ struct Shared {
     info: VolumeInfo,
     map: Map,
     writer: Option<Writer>,
+    /// Whether parities follow with each write.
+    at_once: bool,
     /// Writes under way.
     ranges: Ranges,
 }
@@ -100,8 +105,9 @@ impl Client {
         let lease = Duration::from_millis(opened.lease_ms);
         let writer = writer.map(|writer| Writer::hold(self, (id, writer), opened.taken, asked, lease));
         let map = Map::new(self.clone(), &opened.volume, writer.as_ref().map(Writer::number));
-        let shared =
-            Shared { client: self.clone(), info: opened.volume, map, writer, ranges: Ranges::default() };
+        let at_once = opened.volume.scheme.parse::<Scheme>().is_ok_and(|scheme| scheme.row().at_once);
+        let (client, info, ranges) = (self.clone(), opened.volume, Ranges::default());
+        let shared = Shared { client, info, map, writer, at_once, ranges };
         Ok(Volume { shared: Arc::new(shared) })
     }
 }
@@ -204,6 +210,14 @@ impl Volume {
             at = upto;
         }
         Ok(extents)
+    }
+
+    /// Where the blocks of a stripe are, counted in the volume, and the nodes of the cluster.
+    ///
+    /// # Errors
+    /// `NotFound` for a stripe to which nothing was written; whatever keeps the coordinator from answering.
+    pub async fn stripe_view(&self, index: u64) -> Result<(StripeView, Topology), ClientError> {
+        self.shared.client.stripe_view(&stripe_name(self.shared.info.id, index), 0).await
     }
 
     /// Gives the lease back, so that somebody else can write at once.

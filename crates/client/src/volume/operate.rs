@@ -1,7 +1,8 @@
 //! Calls about volumes that need no data.
 
 use kintsu_wire::message::{
-    CommitVolume, CommittedVolume, CreateVolume, Nothing, ResizeVolume, VolumeInfo, VolumeList, VolumeName,
+    AbandonLogs, AbandonedLogs, CommitVolume, CommittedVolume, CreateVolume, LostLog, Nothing, ResizeVolume,
+    VolumeInfo, VolumeList, VolumeName,
 };
 
 use crate::{Client, ClientError};
@@ -74,7 +75,7 @@ impl Client {
     }
 
     /// Brings what is logged for a volume into its blocks and parities now, by a scheme of
-    /// [`kintsu_plan::update::Scheme`].
+    /// [`kintsu_plan::update::Scheme`]; `None`: by that of the volume.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for an unknown scheme; whatever keeps the coordinator from answering.
@@ -83,11 +84,26 @@ impl Client {
         name: &str,
         scheme: Option<String>,
     ) -> Result<CommittedVolume, ClientError> {
-        let request = CommitVolume { name: name.to_owned(), scheme };
+        let request = CommitVolume { name: name.to_owned(), scheme, blocks: None };
         self.call(|mut c| {
             let request = request.clone();
             async move { c.volumes.commit_volume(request).await }
         })
         .await
+    }
+
+    /// The logs of a volume that only nodes have which are gone. With `abandon` it goes on without them: their blocks are then as
+    /// the last commit left them.
+    ///
+    /// # Errors
+    /// `NotFound`; `Placement` if too few nodes answer; whatever keeps the coordinator from answering.
+    pub async fn lost_logs(&self, name: &str, abandon: bool) -> Result<Vec<LostLog>, ClientError> {
+        let request = AbandonLogs { name: name.to_owned(), abandon };
+        let answer = self.call(|mut c| {
+            let request = request.clone();
+            async move { c.volumes.abandon_logs(request).await }
+        });
+        let AbandonedLogs { logs } = answer.await?;
+        Ok(logs)
     }
 }

@@ -220,7 +220,8 @@ async fn ask(
     let of =
         UpdatesOf { block: mapped.block(part.block), replica: mapped.is_replica(part.block, node), upto: 0 };
     let epochs = (!mapped.log(part.block).is_empty()).then(|| mapped.epochs());
-    let request = ReadUpdates { of, offset: part.offset, len: part.len as u32, epochs, over };
+    let (folder, ticket) = (mapped.stripe.folders.get(&node).copied(), mapped.ticket(part.block, node));
+    let request = ReadUpdates { of, offset: part.offset, len: part.len as u32, epochs, folder, over, ticket };
     let address = mapped.control(node).ok_or_else(|| Status::unavailable(format!("{node} is unknown")))?;
     let agent = shared.client.conductor().agent(address);
     let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;

@@ -77,6 +77,12 @@ impl Cluster {
         Client::connect(&self.endpoint, Default::default()).await.unwrap()
     }
 
+    /// A client that waits for nobody.
+    pub async fn impatient_client(&self) -> Client {
+        let options = kintsu_client::Options { patience: Duration::ZERO, ..Default::default() };
+        Client::connect(&self.endpoint, options).await.unwrap()
+    }
+
     /// Ends a node's agent without telling anybody.
     pub async fn kill(&mut self, id: u32) {
         assert!(self.running.kill_node(id).await, "node {id} is not running");
@@ -91,6 +97,11 @@ impl Cluster {
     /// Starts a node again with an empty folder, as if its disk had been replaced.
     pub async fn replace_node(&mut self, id: u32) {
         self.kill(id).await;
+        self.replace_dead_node(id).await;
+    }
+
+    /// The same for one that is down.
+    pub async fn replace_dead_node(&mut self, id: u32) {
         std::fs::remove_dir_all(self.node_dir(id)).unwrap();
         let config = self.running.agent_config(id);
         self.running.start_node_with(id, AgentConfig { replace: true, ..config }).await.unwrap();

@@ -55,7 +55,8 @@ async fn a_stream_has_the_bytes_and_the_checksum_of_a_file() {
             let from_file = cluster.put(&file, &data, put.clone()).await.unwrap();
             let streamed = put_stream(&cluster, &stream, &data[..], put).await.unwrap();
             assert!(from_file.checksum.is_some());
-            let same = ObjectInfo { name: file.clone(), created: from_file.created, ..streamed };
+            let same =
+                ObjectInfo { name: file.clone(), created: from_file.created, id: from_file.id, ..streamed };
             assert_eq!(same, from_file);
             assert_same(&cluster.get(&stream).await.unwrap(), &data);
             let client = cluster.client().await;
@@ -255,7 +256,7 @@ async fn the_coordinator_restarts_in_the_middle_of_a_stream_and_attributes_stay(
     let client = cluster.lock().await.client().await;
     let data = content(7, 7 * FULL + 1);
     let user = BTreeMap::from([("camera".to_owned(), "x100".to_owned()), ("日".to_owned(), String::new())]);
-    let attributes = Attributes { content_type: Some("image/raw".into()), user };
+    let attributes = Attributes { content_type: Some("image/raw".into()), user, ..Attributes::default() };
     let put = PutOptions { attributes: attributes.clone(), ..options(RS, Encoding::Online) };
     let (mut writer, mut reader) = tokio::io::duplex(1 << 16);
     let put = client.put_stream(&mut reader, "o", put, |_| {});

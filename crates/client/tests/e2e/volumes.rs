@@ -64,7 +64,14 @@ impl Disk {
 }
 
 fn wanted(code: &str, durability: Durability) -> CreateVolume {
-    CreateVolume { name: "disk".into(), size: SIZE, code: code.into(), block_bytes: BLOCK, durability }
+    CreateVolume {
+        name: "disk".into(),
+        size: SIZE,
+        code: code.into(),
+        block_bytes: BLOCK,
+        durability,
+        scheme: None,
+    }
 }
 
 async fn commit(cluster: &Cluster) -> u64 {
@@ -160,6 +167,39 @@ async fn nodes_that_die_take_nothing_that_was_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parities_follow_with_each_write_if_that_is_the_scheme() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let client = cluster.client().await;
+    let scheme = |name: &str| CreateVolume { scheme: Some(name.into()), ..wanted(RS, Durability::Rack) };
+    let refused = client.create_volume(&scheme("parix")).await.unwrap_err();
+    assert!(
+        matches!(&refused, ClientError::Invalid(said) if said.contains("baseline, data-delta")),
+        "{refused}"
+    );
+    assert_eq!(client.create_volume(&scheme("baseline")).await.unwrap().scheme, "baseline");
+    let mut disk = Disk::open(&cluster, VolumeAccess::Write).await;
+    disk.scatter(12).await;
+    let burst = (0..16u64).map(|i| disk.volume.write(i * 5000, vec![i as u8 + 1; 5000].into()));
+    futures::future::join_all(burst).await.into_iter().collect::<Result<Vec<()>, _>>().unwrap();
+    (0..16).for_each(|i| disk.model[i * 5000..(i + 1) * 5000].fill(i as u8 + 1));
+    assert_eq!(commit(&cluster).await, 0, "nothing is dirty");
+    disk.check().await;
+    // The only node with a log of the block is gone, and nothing that was acknowledged with it.
+    let first = stripe_name(disk.volume.info(), 0);
+    let home = cluster.home(&first, 0, 0).await;
+    cluster.kill(home).await;
+    disk.check().await;
+    // The other blocks of the stripe can be written to.
+    disk.write(BLOCK + 10, 300).await;
+    disk.check().await;
+    cluster.start_node(home).await;
+    disk.write(10, 5000).await;
+    disk.scatter(5).await;
+    disk.check().await;
+    assert_eq!(commit(&cluster).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_outlive_drains_wipes_and_lost_folders() {
     let mut cluster = Cluster::start(8, 4).await;
     let client = cluster.client().await;
@@ -191,6 +231,68 @@ async fn logs_outlive_drains_wipes_and_lost_folders() {
     disk.check().await;
     let node = cluster.home(&first, 0, 1).await;
     cluster.kill(node).await;
+    disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_a_node_is_repaired_another_one_may_be_lost() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    disk.scatter(5).await;
+    // Each time another node is gone for good, with what it logged, and nobody writes until it is repaired.
+    for node in 0..8 {
+        cluster.kill(node).await;
+        cluster.until_state(node, NodeState::Dead).await;
+        disk.check().await;
+        let repair =
+            client.repair(RepairTarget::Node(NodeId(node)), Method::Conventional, None).await.unwrap();
+        let report = cluster.finish(repair).await;
+        assert!(report.failed.is_empty(), "{report:?}");
+        cluster.replace_dead_node(node).await;
+        let reader = client.open_volume("disk", VolumeAccess::Read).await.unwrap();
+        disk.check_as(&reader).await;
+    }
+    disk.scatter(5).await;
+    disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_that_nobody_has_any_more_can_be_abandoned() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let client = cluster.client().await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    commit(&cluster).await;
+    let committed = disk.model.clone();
+    disk.write(7, 1000).await;
+    disk.volume.close().await.unwrap();
+    assert_eq!(client.lost_logs("disk", true).await.unwrap(), []);
+    for node in 0..8 {
+        cluster.kill(node).await;
+    }
+    cluster.until_state(7, NodeState::Dead).await;
+    let nodes = client.lost_logs("disk", false).await.unwrap()[0].nodes.clone();
+    assert_eq!(nodes.len(), 2);
+    // The two that logged for the first block come back with empty disks.
+    for node in 0..8 {
+        match nodes.contains(&NodeId(node)) {
+            true => cluster.replace_dead_node(node).await,
+            false => cluster.start_node(node).await,
+        }
+    }
+    let impatient = cluster.impatient_client().await;
+    let reader = impatient.open_volume("disk", VolumeAccess::Read).await.unwrap();
+    let refused = reader.read(0, 10).await.unwrap_err().to_string();
+    assert!(refused.starts_with("log of "), "{refused}");
+    let lost = client.lost_logs("disk", true).await.unwrap();
+    assert!(lost.iter().any(|log| (log.offset, log.len) == (0, BLOCK)), "{lost:?}");
+    assert_eq!(client.lost_logs("disk", true).await.unwrap(), []);
+    disk.volume = client.open_volume("disk", VolumeAccess::Write).await.unwrap();
+    disk.model = committed;
+    disk.check().await;
+    disk.write(7, 1000).await;
     disk.check().await;
 }
 
@@ -290,12 +392,29 @@ async fn bad_input_changes_nothing() {
     cluster.until("all blocks are deleted", || cluster.block_files().is_empty()).await;
 }
 
+/// Repairs and commits until nothing is left. A commit leaves a stripe with a lost data block, and one that is being repaired;
+/// a repair leaves a stripe that a commit changes meanwhile.
+async fn settle(cluster: &Cluster) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let client = cluster.client().await;
+        let repair = client.repair(RepairTarget::All, Method::Conventional, None).await.unwrap();
+        let report = cluster.finish(repair).await;
+        let left = client.commit_volume("disk", None).await.unwrap().left;
+        if report.failed.is_empty() && left.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < end, "{report:?}, {left:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_may_die_at_any_moment_of_writes_and_commits() {
     let mut cluster = Cluster::start(7, 4).await;
     let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
     disk.scatter(20).await;
-    for _ in 0..8 {
+    for round in 0..8 {
         let (node, pause) = (disk.random(7) as u32, disk.random(40));
         let client = cluster.client().await;
         // What it cannot do now it leaves.
@@ -311,20 +430,10 @@ async fn a_node_may_die_at_any_moment_of_writes_and_commits() {
         disk.check().await;
         cluster.start_node(node).await;
         disk.check().await;
-    }
-    // A commit leaves a stripe with a lost data block, and one that is being repaired; a repair leaves a stripe that a
-    // commit changes meanwhile.
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        let client = cluster.client().await;
-        let repair = client.repair(RepairTarget::All, Method::Conventional, None).await.unwrap();
-        let report = cluster.finish(repair).await;
-        let left = client.commit_volume("disk", None).await.unwrap().left;
-        if report.failed.is_empty() && left.is_empty() {
-            break;
+        // Each round may cost a stripe a block that its commit leaves out, and the code bears two.
+        if round % 2 == 1 {
+            settle(&cluster).await;
         }
-        assert!(Instant::now() < end, "{report:?}, {left:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
     }
     disk.check().await;
     let scrub = cluster.client().await.scrub(None).await.unwrap();

@@ -6,17 +6,38 @@ use std::time::Duration;
 
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_wire::message::{BlockRef, Checksum, HeldBlock, LookBlocks, ObjectInfo, WrittenStripe};
+use kintsu_wire::message::{BlockRef, Checksum, Ending, HeldBlock, LookBlocks, ObjectInfo, WrittenStripe};
 
 use crate::cluster::Cluster;
 use crate::engine::commit::{Committing, Doubt, Evidence, Refusal, Told};
 use crate::error::{CoordinatorError, Result};
-use crate::meta::{Commit, Fence, Meta};
+use crate::meta::{CodeRecord, Commit, Fence, Making, Meta};
 
 /// Most blocks that one call asks an agent about.
 pub const LOOK_BATCH: usize = 1000;
 /// How long an agent may take to check a batch.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What belongs to the commit besides the stripes.
+#[derive(Debug, Clone)]
+pub struct With {
+    /// The checksum of all bytes.
+    pub checksum: Option<Checksum>,
+    /// What else happens in the same transaction.
+    pub ending: Option<Ending>,
+    /// The code of objects without bytes.
+    pub code: CodeRecord,
+}
+
+/// What became of a put.
+pub enum Committed {
+    /// The object is visible.
+    Visible(ObjectInfo),
+    /// These stripes must be written again.
+    Refused(Vec<Refusal>),
+    /// This check of the ending does not hold.
+    Unmet(u32),
+}
 
 /// Makes a put visible, or says which stripes must be written again. A put that has ended has no lease.
 ///
@@ -26,10 +47,10 @@ pub async fn commit(
     cluster: Arc<Cluster>,
     put: u64,
     written: Arc<[WrittenStripe]>,
-    checksum: Option<Checksum>,
-) -> Result<Result<ObjectInfo, Vec<Refusal>>> {
-    let committed = tries(&cluster, put, written, checksum).await;
-    if matches!(committed, Ok(Ok(_)) | Err(CoordinatorError::Exists { .. })) {
+    with: With,
+) -> Result<Committed> {
+    let committed = tries(&cluster, put, written, Arc::new(with)).await;
+    if matches!(committed, Ok(Committed::Visible(_)) | Err(CoordinatorError::Exists { .. })) {
         cluster.leases().end(put);
         // The blocks of a replaced object, or of this put, may have become garbage.
         cluster.sweep.notify_one();
@@ -41,13 +62,14 @@ async fn tries(
     cluster: &Arc<Cluster>,
     put: u64,
     written: Arc<[WrittenStripe]>,
-    checksum: Option<Checksum>,
-) -> Result<Result<ObjectInfo, Vec<Refusal>>> {
+    with: Arc<With>,
+) -> Result<Committed> {
     let mut committing = Committing::default();
     while committing.begins() {
         let down = cluster.members().down();
         let (now, worker, written, known) =
             (cluster.unix_seconds(), cluster.clone(), written.clone(), committing.told().clone());
+        let with = with.clone();
         let tried = move |meta: &Meta| {
             // The code is needed only if nodes are dead.
             let code = OnceCell::new();
@@ -56,13 +78,15 @@ async fn tries(
                 code.as_ref().is_some_and(|code| code.recoverable(lost))
             };
             let evidence = Evidence { down: &down, told: &known, bearable: &bearable };
-            meta.try_commit(put, &written, (now, checksum), &evidence)
+            let ending = with.ending.as_ref().map(|ending| (ending, Making { code: &with.code, now }));
+            meta.end_put(put, &written, (now, with.checksum), &evidence, ending)
         };
         match cluster.meta.off(tried).await? {
-            Commit::Visible(object) => return Ok(Ok(object)),
+            Commit::Visible(object) => return Ok(Committed::Visible(object)),
+            Commit::Unmet(check) => return Ok(Committed::Unmet(check)),
             Commit::Refused(refusals) => {
                 tracing::info!("put {put}: {} stripes must be written again", refusals.len());
-                return Ok(Err(refusals));
+                return Ok(Committed::Refused(refusals));
             }
             Commit::Unsure(doubts) => {
                 let answers = doubts.into_iter().map(|doubt| ask_node(cluster, doubt));

@@ -64,7 +64,8 @@ pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Regis
         // It reports its blocks again: what it reported before may have moved since.
         cluster.meta.off(move |meta| meta.forget_found_on(node)).await?;
     }
-    Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen: cluster.seen(), labels })
+    let tickets = cluster.tickets.as_ref().map(|tickets| tickets.for_agent(node));
+    Ok(Registered { node, cluster: cluster.id, heartbeat_ms, seen: cluster.seen(), labels, tickets })
 }
 
 /// Refuses to replace an agent that still accepts connections.

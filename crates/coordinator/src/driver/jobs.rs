@@ -29,6 +29,24 @@ struct Inner {
     ended: HashMap<u64, Result<JobReport, Status>>,
 }
 
+impl Inner {
+    fn follow(&mut self, job: JobInfo, listener: Listener) {
+        let (id, done, total, note) = (job.id, job.done, job.total, job.note.clone());
+        let mut events = vec![Ok(JobEvent::Began(job))];
+        match self.ended.get(&id) {
+            Some(end) => events.push(end.clone().map(JobEvent::Ended)),
+            None => events.push(Ok(JobEvent::Progress { done, total, note })),
+        }
+        for event in events {
+            // The channel is new, so there is room; the caller may be gone.
+            let _ = listener.try_send(event);
+        }
+        if let Some(side) = self.running.get_mut(&id) {
+            side.listeners.push(listener);
+        }
+    }
+}
+
 /// The part of a running job that the engine need not know.
 #[derive(Default)]
 struct Side {
@@ -75,10 +93,36 @@ pub struct Job {
 impl Job {
     /// A job begins. `listener` gets its progress and its end.
     pub fn begin(cluster: &Arc<Cluster>, work: Work, what: String, listener: Option<Listener>) -> Self {
+        Self::begin_in(&mut cluster.jobs.inner(), cluster, work, what, listener)
+    }
+
+    /// A job begins, unless one does the same already: then `listener` follows that one.
+    pub fn only(
+        cluster: &Arc<Cluster>,
+        work: Work,
+        what: String,
+        listener: Option<Listener>,
+    ) -> Option<Self> {
+        let mut inner = cluster.jobs.inner();
+        if let Some(id) = inner.jobs.running(&work) {
+            if let Some((info, listener)) = inner.jobs.info(id, cluster.jobs.now_ms()).zip(listener) {
+                inner.follow(info, listener);
+            }
+            return None;
+        }
+        Some(Self::begin_in(&mut inner, cluster, work, what, listener))
+    }
+
+    fn begin_in(
+        inner: &mut Inner,
+        cluster: &Cluster,
+        work: Work,
+        what: String,
+        listener: Option<Listener>,
+    ) -> Self {
         let new = NewJob { work, what, automatic: listener.is_none() };
         let table = cluster.jobs.clone();
         let now = Now { ms: table.now_ms(), unix: cluster.unix_seconds() };
-        let mut inner = table.inner();
         let id = inner.jobs.begin(new, now);
         let (began, side) = (inner.jobs.info(id, now.ms), Side::default());
         let (cancelled, paused) = (side.cancelled.clone(), side.paused.subscribe());
@@ -89,7 +133,6 @@ impl Job {
                 side.listeners.push(listener);
             }
         }
-        drop(inner);
         Self { table, id, cancelled, paused }
     }
 
@@ -167,19 +210,7 @@ pub fn list(cluster: &Cluster) -> Vec<JobInfo> {
 pub fn follow(cluster: &Cluster, id: u64, listener: Listener) -> Result<()> {
     let mut inner = cluster.jobs.inner();
     let info = inner.jobs.info(id, cluster.jobs.now_ms()).ok_or_else(|| unknown(id))?;
-    let (done, total, note) = (info.done, info.total, info.note.clone());
-    let mut events = vec![Ok(JobEvent::Began(info))];
-    match inner.ended.get(&id) {
-        Some(end) => events.push(end.clone().map(JobEvent::Ended)),
-        None => events.push(Ok(JobEvent::Progress { done, total, note })),
-    }
-    for event in events {
-        // The channel is new, so there is room; the caller may be gone.
-        let _ = listener.try_send(event);
-    }
-    if let Some(side) = inner.running.get_mut(&id) {
-        side.listeners.push(listener);
-    }
+    inner.follow(info, listener);
     Ok(())
 }
 
@@ -199,7 +230,7 @@ pub async fn cancel(cluster: &Arc<Cluster>, id: u64) -> Result<JobInfo> {
     match work {
         Work::Repair => repair_jobs::cancel(cluster, id),
         Work::Drain(node) => undrain(cluster, node).await?,
-        Work::Encode | Work::Scrub | Work::Wipe(_) => {}
+        Work::Encode | Work::Scrub | Work::Wipe(_) | Work::Rebalance => {}
     }
     tracing::info!("job {id} is cancelled");
     cluster.jobs.look(|jobs| jobs.info(id, cluster.jobs.now_ms())).ok_or_else(|| unknown(id))
@@ -233,7 +264,7 @@ pub fn pause(cluster: &Arc<Cluster>, id: u64, pause: bool) -> Result<JobInfo> {
 pub async fn undrain(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     cluster.meta.off(move |meta| meta.change_node(node, |record| record.draining = false)).await?;
     cluster.members().set_draining(node, false);
-    let running = cluster.jobs.look(|jobs| jobs.drain_of(node));
+    let running = cluster.jobs.look(|jobs| jobs.running(&Work::Drain(node)));
     let mut inner = cluster.jobs.inner();
     if let Some(id) = running.filter(|id| inner.jobs.cancel(*id).is_ok())
         && let Some(side) = inner.running.get(&id)

@@ -49,6 +49,11 @@ impl Source {
             Self::Blocks(blocks) => format!("{} bad blocks", blocks.len()),
         }
     }
+
+    /// Whether it is what nodes have lost.
+    pub fn is_of_nodes(&self) -> bool {
+        matches!(self, Self::Node(_) | Self::Everything(_) | Self::Overdue(_))
+    }
 }
 
 /// Where the next page of a source begins.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kintsu_code::{Code, USER};
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{CodeLabel, DigestBytes, Incomplete, Nothing};
+use kintsu_wire::message::{CodeLabel, Covered, DigestBytes, Incomplete, Nothing};
 
 use super::guard::guarded;
 use crate::answer::answer;
@@ -70,12 +70,13 @@ pub(super) async fn pass(cluster: &Arc<Cluster>) -> Result<()> {
         rebuild.status(true)
     };
     tracing::warn!(
-        "rebuilding: {} agents, {} blocks, {} objects back, {} incomplete (`kintsu rebuild` shows them, `kintsu rebuild \
-         finish` ends it)",
+        "rebuilding: {} agents, {} blocks, {} objects back, {} incomplete, {} older versions (`kintsu rebuild` shows them, \
+         `kintsu rebuild finish` ends it)",
         status.agents,
         status.blocks,
         status.shown,
-        status.incomplete
+        status.incomplete,
+        status.covered
     );
     cluster.auto().nodes_changed();
     Ok(())
@@ -109,10 +110,7 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
             continue;
         }
         let Some((object, found)) = snapshot.found(id)? else { continue };
-        if snapshot.object_id(&object.name)?.is_some_and(|known| known > id) {
-            // An older version: its blocks stay where they are, and stay unknown.
-            continue;
-        }
+        let newer = snapshot.object_id(&object.name)?.filter(|known| *known > id);
         let nodes: BTreeSet<NodeId> = snapshot.nodes()?.into_keys().collect();
         let seen = found.iter().map(|stripe| stripe.offset.saturating_add(stripe.layout.data_bytes)).max();
         let whole = codes.find(&object.code).and_then(|code| {
@@ -124,6 +122,13 @@ fn build(cluster: &Cluster, meta: &Meta, removed: &Ranges) -> Result<Pass> {
         });
         drop(found);
         let (name, size) = (object.name.clone(), object.size.or(seen).unwrap_or_default());
+        if let Some(by) = newer {
+            // An older version: its blocks stay where they are, and stay unknown.
+            if whole.is_ok() {
+                pass.covered(Covered { name, version: id, size, created: object.created, by });
+            }
+            continue;
+        }
         let shown = match whole {
             Ok((code, stripes)) => {
                 match meta.show_found(Shown { object, code, stripes }, cluster.unix_seconds()) {

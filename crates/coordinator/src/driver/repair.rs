@@ -10,6 +10,7 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_wire::message::{BadBlock, BlockRef, Fault, Label};
 
 use super::run::ReadyPlan;
+use super::shown::Showing;
 use super::speed_watch::{SpeedWatch, run_on};
 use super::volumes::carry;
 use super::{doubts, missing, repair_jobs};
@@ -37,6 +38,13 @@ pub async fn repair_stripe(
 ) -> Outcome {
     #[cfg(test)]
     assert!(!cluster.panics.load(std::sync::atomic::Ordering::SeqCst), "a poisoned repair");
+    let began_ms = cluster.now_ms();
+    let outcome = in_rounds(cluster, id, wanted, order).await;
+    cluster.tallies().repaired(&outcome, cluster.now_ms().saturating_sub(began_ms));
+    outcome
+}
+
+async fn in_rounds(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
     let mut at = match cluster.load(id).await {
         Ok(Some((stripe, label))) => Patient { cluster, stripe, label, waits: waits(cluster) },
         Ok(None) => return Outcome::default(),
@@ -121,9 +129,10 @@ impl Patient<'_> {
         let mut reported = 0;
         let mut speed = SpeedWatch::new(cluster, repair.id(), repair.whole());
         let mut last: Option<Fault> = None;
+        let _shown = Showing::begin(cluster, repair, &self.label.object.name);
         loop {
             let attempt = match (plan(cluster, repair, &mut self.waits).await, &last) {
-                (Ok(attempt), _) => attempt,
+                (Ok(attempt), _) => Arc::new(attempt),
                 (Err(error), None) => return Err(error),
                 // The earlier fault is the reason that nothing is left to try, so the message names it too.
                 (Err(error), Some(fault)) => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::guard::guarded;
 use super::jobs::Job;
 use super::pages::{PageStart, Source, page};
+use super::volume_logs::move_logs;
 use super::{Listener, pages, repair};
 use crate::cluster::Cluster;
 use crate::engine::assign::Dealt;
@@ -138,7 +139,7 @@ fn finish(cluster: &Arc<Cluster>, id: RepairJobId, mut result: RepairResult) {
     result.failed.extend(job.errors);
     let now_ms = cluster.now_ms();
     if job.automatic {
-        if result.cancelled {
+        if result.cancelled && cluster.auto().held().is_none() {
             cluster.auto().cancelled();
         } else {
             cluster.auto().ended(now_ms, !result.failed.is_empty());
@@ -147,14 +148,23 @@ fn finish(cluster: &Arc<Cluster>, id: RepairJobId, mut result: RepairResult) {
             tracing::info!("blocks repaired automatically: {}", result.tally.blocks);
         }
     }
-    let FollowedJob { job, order, dealt, started_ms, .. } = job;
+    let FollowedJob { job, order, dealt, started_ms, source, .. } = job;
     let seconds = now_ms.saturating_sub(started_ms) as f64 / 1000.0;
     let (topology, _) = cluster.nodes();
     let mut report = result.tally.report("repair", Some(result.order.method), &topology, seconds);
     (report.failed, report.bad, report.around) = (result.failed, result.bad, result.around);
     report.schedule = Some(result.order.schedule);
     let (losses, topology) = (dealt.losses, order.narrow(topology));
+    let moves_logs = source.is_of_nodes() && !result.cancelled;
+    let worker = cluster.clone();
     cluster.spawn(async move {
+        if moves_logs {
+            // Who hears that a node is repaired may lose another one.
+            match guarded(move_logs(&worker)).await {
+                Ok(left) => report.failed.extend(left),
+                Err(error) => report.failed.push(error.to_string()),
+            }
+        }
         if report.failed.is_empty() && job.has_listeners() {
             let bound = kintsu_wire::ambient::blocking(move || losses.bound(&topology)).await;
             report.bound_seconds = bound.ok().flatten();
@@ -207,10 +217,24 @@ pub fn plan_again(cluster: &Arc<Cluster>) {
 /// Has the repair job with this number in the table of jobs end early: stripes under repair are finished.
 pub fn cancel(cluster: &Arc<Cluster>, number: u64) {
     if let Some(id) = by_number(cluster, number) {
-        let (unwanted, commands) = cluster.queue().cancel(id);
-        unwanted.into_iter().for_each(|stripe| cluster.recovery().release(stripe));
-        act(cluster, commands);
+        end_early(cluster, id);
     }
+}
+
+/// Repairs of nodes are held: those that began automatically end early. Blocks that are flagged lost are repaired by the next job.
+pub fn hold(cluster: &Arc<Cluster>) {
+    let of_nodes = |job: &FollowedJob| matches!(&job.source, Source::Overdue(nodes) if !nodes.is_empty());
+    let held: Vec<RepairJobId> = {
+        let repair_jobs = cluster.repair_jobs();
+        repair_jobs.iter().filter(|(_, job)| of_nodes(job)).map(|(id, _)| *id).collect()
+    };
+    held.into_iter().for_each(|id| end_early(cluster, id));
+}
+
+fn end_early(cluster: &Arc<Cluster>, id: RepairJobId) {
+    let (unwanted, commands) = cluster.queue().cancel(id);
+    unwanted.into_iter().for_each(|stripe| cluster.recovery().release(stripe));
+    act(cluster, commands);
 }
 
 /// Tells the listeners of all jobs that wait for this stripe what its repair is doing.

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_wire::message::{HeldBlock, JobEvent, JobReport, Nothing};
+use kintsu_wire::message::{HeldBlock, JobEvent, JobReport, ScrubBlocks};
 use tokio::sync::mpsc;
 
 use super::guard::guarded;
 use super::jobs::Job;
-use super::quarantine;
 use super::ticks::repair_now;
 use super::volumes::promote_decided;
+use super::{patrol, quarantine};
 use crate::cluster::{Cluster, lock};
 use crate::engine::census::{self, Proof, Read};
 use crate::engine::scrub::{Scrub, Scrubbed};
@@ -33,24 +33,19 @@ pub async fn scrub(cluster: Arc<Cluster>, nodes: Vec<NodeId>, job: Job) {
 type Checked = Mutex<BTreeMap<NodeId, (u64, u64)>>;
 
 async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, job: &Job) -> Result<JobReport> {
-    let started_ms = cluster.now_ms();
+    let (started_ms, began) = (cluster.now_ms(), cluster.unix_seconds());
     let checked = &Checked::default();
     let scrubs = nodes.into_iter().map(|node| async move {
         let mut scrub = Scrub::new(node);
-        let ended = scrub_node(cluster, node, &mut scrub, checked, job).await;
-        (node, scrub, ended)
+        let ended = scrub_node(cluster, node, &mut scrub, (checked, job)).await;
+        if ended.is_ok() && !job.is_cancelled() {
+            patrol::verified(cluster, node, began, scrub.checked()).await?;
+        }
+        Ok((node, scrub, ended))
     });
     let mut sum = Scrubbed::default();
-    for (node, scrub, ended) in futures::future::join_all(scrubs).await {
-        let unknown = sum.add(scrub, ended.err().map(|error| error.to_string()));
-        if cluster.gate().is_open()
-            && let Err(error) = quarantine::set_aside(cluster, unknown).await
-        {
-            sum.failed(format!("{node}: blocks that nobody knows stay where they are: {error}"));
-        }
-    }
-    let lost = sum.lost();
-    let flagged = sum.flagged(cluster.meta.off(move |meta| meta.mark_lost(&lost)).await?);
+    let scrubs = futures::future::join_all(scrubs).await.into_iter().collect::<Result<Vec<_>>>()?;
+    let flagged = settle(cluster, scrubs, &mut sum).await?;
     repair(cluster, flagged, &mut sum).await;
     if job.is_cancelled() {
         sum.cancelled();
@@ -59,39 +54,93 @@ async fn scrub_all(cluster: &Arc<Cluster>, nodes: Vec<NodeId>, job: &Job) -> Res
     Ok(sum.end(seconds))
 }
 
+/// Sets aside what nobody knows and flags what is bad; returns the blocks that are to be repaired.
+///
+/// # Errors
+/// The disk fails.
+pub async fn settle(
+    cluster: &Arc<Cluster>,
+    scrubs: Vec<(NodeId, Scrub, Result<()>)>,
+    sum: &mut Scrubbed,
+) -> Result<Vec<BlockId>> {
+    for (node, scrub, ended) in scrubs {
+        let unknown = sum.add(scrub, ended.err().map(|error| error.to_string()));
+        if cluster.gate().is_open()
+            && let Err(error) = quarantine::set_aside(cluster, unknown).await
+        {
+            sum.failed(format!("{node}: blocks that nobody knows stay where they are: {error}"));
+        }
+    }
+    let lost = sum.lost();
+    Ok(sum.flagged(cluster.meta.off(move |meta| meta.mark_lost(&lost)).await?))
+}
+
 async fn scrub_node(
     cluster: &Arc<Cluster>,
     node: NodeId,
     scrub: &mut Scrub,
-    checked: &Checked,
-    job: &Job,
+    asked: (&Checked, &Job),
 ) -> Result<()> {
     let (fence, placed) = cluster.meta.off(move |meta| placed(meta, node)).await?;
+    let part = Part { node, fence, placed, range: ScrubBlocks::default() };
+    verify(cluster, part, scrub, Some(asked)).await
+}
+
+/// Some blocks of a node.
+pub struct Part {
+    /// The node.
+    pub node: NodeId,
+    /// Its fence.
+    pub fence: Fence,
+    /// Those that the metadata place there.
+    pub placed: Vec<BlockId>,
+    /// The range of their stripes.
+    pub range: ScrubBlocks,
+}
+
+/// Has a node verify some of its blocks. If somebody `asked` for it, that job is told the progress.
+///
+/// # Errors
+/// The node does not come to the end; the disk fails.
+pub async fn verify(
+    cluster: &Arc<Cluster>,
+    part: Part,
+    scrub: &mut Scrub,
+    asked: Option<(&Checked, &Job)>,
+) -> Result<()> {
+    let Part { node, fence, placed, range } = part;
     scrub.begin(placed);
     let unavailable = |s: tonic::Status| CoordinatorError::Unavailable { node, reason: s.message().into() };
-    let mut events = cluster.agent(node)?.scrub(Nothing {}).await.map_err(unavailable)?.into_inner();
+    let mut events = cluster.agent(node)?.scrub(range).await.map_err(unavailable)?.into_inner();
     loop {
-        // The agent waits, too, when nobody takes its results.
-        job.unpaused().await;
-        let event = tokio::select! {
-            event = events.message() => event.map_err(unavailable)?,
-            // The agent stops when nobody takes its results.
-            () = job.cancelled() => break,
+        let event = match asked {
+            None => events.message().await.map_err(unavailable)?,
+            Some((_, job)) => {
+                // The agent waits, too, when nobody takes its results.
+                job.unpaused().await;
+                tokio::select! {
+                    event = events.message() => event.map_err(unavailable)?,
+                    // The agent stops when nobody takes its results.
+                    () = job.cancelled() => break,
+                }
+            }
         };
         let Some(event) = event else { break };
-        let sum = {
+        let sum = asked.map(|(checked, job)| {
             let mut all = lock(checked);
             all.insert(node, (event.checked, event.total));
-            all.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
-        };
+            (job, all.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
+        });
         if let Some(batch) = scrub.verified(event) {
             scrub.compared(compare(cluster, (node, fence), batch).await?);
-            job.progress(sum.0, sum.1, &format!("verifying {node}"));
+            if let Some((job, sum)) = sum {
+                job.progress(sum.0, sum.1, &format!("verifying {node}"));
+            }
         }
     }
     let rest = scrub.rest();
     scrub.compared(compare(cluster, (node, fence), rest).await?);
-    if !job.is_cancelled() {
+    if !asked.is_some_and(|(_, job)| job.is_cancelled()) {
         scrub.complete();
     }
     Ok(())

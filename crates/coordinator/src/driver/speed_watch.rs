@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::run::{ReadyPlan, run_watched};
 use super::steering::Wheel;
-use super::{repair_jobs, steering};
+use super::{repair_jobs, shown, steering};
 use crate::cluster::Cluster;
 use crate::engine::repair::{Attempt, RepairSpeed, Slow, StripeRepair, others_are_fine, suspects};
 
@@ -63,12 +63,13 @@ impl Drop for SpeedWatch {
 pub async fn run_on(
     cluster: &Arc<Cluster>,
     repair: &mut StripeRepair,
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     job: ReadyPlan<'_>,
     speed_watch: &mut SpeedWatch,
 ) -> Result<(Vec<Program>, Conducted), PlanError> {
     let cancel = cluster.stop.child_token();
     let (watcher, seen) = watch::channel(Observed::default());
+    shown::attempt(cluster, repair, attempt, &seen);
     let running = run_watched(cluster, job, Some(watcher), &cancel);
     tokio::pin!(running);
     let mut wheel = steering::begin(cluster, repair, attempt);

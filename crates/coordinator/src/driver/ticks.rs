@@ -1,5 +1,7 @@
 //! Time passes: carries out what is due then ([`crate::engine::tick`]).
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +10,10 @@ use kintsu_dag::NodeId;
 use super::doubts::reverify_node;
 use super::guard::guarded;
 use super::pages::Source;
-use super::{damage, drain, measure, repair_jobs, start_repairs, steering, wipe};
+use super::{damage, drain, measure, rebalance, repair_jobs, start_repairs, steering, wipe};
 use crate::cluster::Cluster;
 use crate::engine::members::Change;
-use crate::engine::repair::Order;
+use crate::engine::repair::{Held, Order, held};
 use crate::engine::tick::{Due, Machines, Ticks};
 use crate::error::{CoordinatorError, Result};
 use crate::meta::Meta;
@@ -36,6 +38,10 @@ pub async fn ticks(cluster: Arc<Cluster>) {
 async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
     let now_ms = cluster.now_ms();
     give_way(cluster, now_ms).await?;
+    let resumed = cluster.members().end_pauses(cluster.unix_seconds());
+    for node in resumed {
+        tracing::info!("the pause of {node} has ended");
+    }
     let nodes: Vec<NodeId> = cluster.members().iter().map(|(node, _)| node).collect();
     let mut rates = cluster.rates();
     cluster.give_way().cap(&mut rates, nodes);
@@ -81,6 +87,7 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
                 });
             }
             Due::Drain(node) => drain::go_on(cluster, node).await?,
+            Due::Rebalance => rebalance::go_on(cluster).await?,
             Due::Repairs(overdue) => start_due_repairs(cluster, overdue).await?,
         }
     }
@@ -89,6 +96,12 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
         cluster.meta.off(Meta::settle).await?;
     }
     Ok(())
+}
+
+/// What a tick does, for tests.
+#[cfg(test)]
+pub async fn tick_once(cluster: &Arc<Cluster>) {
+    tick(cluster, &mut Ticks::default()).await.unwrap();
 }
 
 /// Has the limit of repairs follow what users feel.
@@ -120,21 +133,39 @@ async fn undo(cluster: &Arc<Cluster>, put: u64, now_ms: u64) {
 }
 
 async fn start_due_repairs(cluster: &Arc<Cluster>, overdue: Vec<NodeId>) -> Result<()> {
-    let nodes = overdue.clone();
-    let (lost, placed) = cluster
-        .meta
-        .off(move |meta| {
-            let snapshot = meta.snapshot()?;
-            let tallies = snapshot.tallies()?;
-            let placed = nodes.iter().filter_map(|n| tallies.get(n)).map(|t| t.0).sum();
-            Ok((snapshot.totals()?.lost, placed))
-        })
-        .await?;
+    let look = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        Ok((snapshot.totals()?.lost, snapshot.tallies()?, snapshot.settings()?.repair_hold))
+    };
+    let (lost, tallies, share) = cluster.meta.off(look).await?;
+    let placed = |node: &NodeId| tallies.get(node).map_or(0, |tally| tally.0);
+    let now = held_now(cluster, &tallies, share);
+    if cluster.auto().hold(now) {
+        match now {
+            Some(_) => {
+                tracing::warn!("too much is gone at once: automatic repair is held, see `kintsu health`");
+                repair_jobs::hold(cluster);
+            }
+            None => tracing::warn!("automatic repair is not held any more"),
+        }
+    }
+    let overdue = if now.is_some() { Vec::new() } else { overdue };
+    let placed = overdue.iter().map(placed).sum();
     if cluster.auto().tick(cluster.now_ms(), lost, placed) {
         let order = Order { slice_bytes: AUTOMATIC_SLICE, ..Order::default() };
         repair_jobs::start_repairs(cluster, Source::Overdue(overdue), order, None);
     }
     Ok(())
+}
+
+/// Whether automatic repair of nodes is held: `tallies` says how many blocks are placed on each node, `share` is the
+/// operator's setting.
+pub fn held_now(
+    cluster: &Cluster,
+    tallies: &BTreeMap<NodeId, (u64, u64)>,
+    share: Option<NonZeroU32>,
+) -> Option<Held> {
+    held(cluster.members().holders(|node| tallies.get(&node).is_some_and(|tally| tally.0 > 0)), share)
 }
 
 /// Has these blocks repaired at once, on the nodes where they are if these live. If nobody listens and repairs may not start
@@ -154,8 +185,9 @@ pub fn repair_now(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handlers::begin_put;
-    use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen_with};
+    use crate::handlers::tests::{begin, cluster, enlist, put, registration, reopen_with, silence};
+    use crate::handlers::{self, begin_put};
+    use kintsu_wire::message::{CauseKind, ChangeSetting};
 
     #[tokio::test]
     async fn a_put_that_cannot_be_undone_keeps_no_other_put_and_no_repair() {
@@ -177,6 +209,45 @@ mod tests {
         assert_eq!(cluster.meta.snapshot().unwrap().puts().unwrap(), puts[..1], "the others are undone");
         assert_eq!(cluster.queue().jobs(), 1, "repairs are due");
         assert_eq!(cluster.leases().expired(u64::MAX), puts[..1], "it is tried again");
+    }
+
+    #[tokio::test]
+    async fn when_a_whole_rack_is_gone_repairs_of_nodes_wait_for_an_operator() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = reopen_with(&dir, |config| config.grace = Duration::ZERO);
+        for node in 0..8 {
+            enlist(&cluster, registration(node, node % 4)).await.unwrap();
+        }
+        for name in 0..20 {
+            put(&cluster, &name.to_string(), 60).await;
+        }
+        silence(&cluster, &[0, 1, 4]);
+        let mut ticks = Ticks::default();
+        tick(&cluster, &mut ticks).await.unwrap();
+        assert_eq!(cluster.members().overdue().len(), 3);
+        assert_eq!(
+            (cluster.auto().held(), cluster.queue().jobs()),
+            (Some(Held::Rack(kintsu_dag::RackId(0))), 0)
+        );
+        let health = handlers::health::handle(&cluster, Default::default()).await.unwrap();
+        assert!(health.causes.iter().any(|cause| cause.kind == CauseKind::HeldRepairs), "{health:?}");
+        // The operator lets them begin.
+        handlers::change_setting::handle(&cluster, ChangeSetting::RepairHold(None)).await.unwrap();
+        tick(&cluster, &mut ticks).await.unwrap();
+        assert_eq!((cluster.auto().held(), cluster.queue().jobs()), (None, 1));
+        // What has begun is held too: it ends after the stripes that are under repair.
+        let quarter = ChangeSetting::RepairHold(NonZeroU32::new(25));
+        handlers::change_setting::handle(&cluster, quarter).await.unwrap();
+        tick(&cluster, &mut ticks).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), async {
+            while cluster.queue().jobs() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .unwrap();
+        tick(&cluster, &mut ticks).await.unwrap();
+        assert_eq!((cluster.queue().jobs(), cluster.auto().is_cancelled()), (0, false));
     }
 
     #[tokio::test]

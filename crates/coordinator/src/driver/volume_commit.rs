@@ -10,8 +10,8 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::update::{Dirty, Scheme, UpdatePlan, update};
 use kintsu_plan::{Program, ProgramContext, StripeView, Topology};
 use kintsu_wire::message::{
-    BlockRef, DigestBytes, FaultKind, FreezeUpdates, FrozenUpdate, PromoteBlocks, ReleaseUpdates, RunOutcome,
-    UpdatesOf,
+    BlockRef, DigestBytes, FaultKind, FreezeUpdates, FrozenUpdate, LoggedBlocks, PromoteBlocks,
+    ReleaseUpdates, RunOutcome, UpdatesOf,
 };
 
 use super::volumes::{failed, is_due, record, relog, within};
@@ -35,16 +35,17 @@ pub struct Committed {
     pub left: Option<String>,
 }
 
-/// Commits one stripe.
+/// Commits one stripe. `only`: what was logged for these blocks, under this epoch.
 ///
 /// # Errors
-/// A node did not do its part, or the stripe was changed meanwhile; then nothing has changed, and the logs have what they
+/// The epoch of `only` is over: what was logged under it may be lost. A node did not do its part, or the stripe was changed meanwhile; then nothing has changed, and the logs have what they
 /// had.
 pub async fn commit_stripe(
     cluster: &Arc<Cluster>,
     volume: u64,
     index: u64,
     scheme: Scheme,
+    only: Option<&LoggedBlocks>,
 ) -> Result<Committed> {
     let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
     let Some((_, logs)) = cluster.meta.off(row).await? else { return Ok(Committed::default()) };
@@ -60,7 +61,8 @@ pub async fn commit_stripe(
     let can = |block: BlockIndex| {
         stripe.record.block(block).filter(|b| !b.lost && usable.contains(&b.node)).map(|b| b.node)
     };
-    let data = || (0..stripe.code.k()).map(|i| BlockIndex(i as u8));
+    let wanted = |block: &BlockIndex| only.is_none_or(|only| only.blocks.contains(block));
+    let data = || (0..stripe.code.k()).map(|i| BlockIndex(i as u8)).filter(wanted);
     // A home that was away has missed writes.
     let away = |logs: &StripeLogs| {
         data().any(|block| {
@@ -68,9 +70,16 @@ pub async fn commit_stripe(
         })
     };
     if away(&logs) || is_due(cluster, volume, &logs, None).await? {
-        let changed = relog(cluster, volume, index, &[]).await?;
-        logs = changed.relogged.to.clone();
-        record(cluster, changed).await?;
+        let relogged = relog(cluster, volume, index, &[]).await?;
+        logs = relogged.to.clone();
+        record(cluster, relogged).await?;
+    }
+    if let Some(only) = only.filter(|only| only.epoch != logs.epoch) {
+        return Err(CoordinatorError::Conflict {
+            what: format!("commit of {}", stripe.id),
+            expected: format!("updates that were logged under epoch {}", logs.epoch),
+            got: format!("some of epoch {}", only.epoch),
+        });
     }
     let at_home = |block: &BlockIndex| {
         let members = &logs.logs[usize::from(block.0)];
@@ -81,6 +90,7 @@ pub async fn commit_stripe(
     let left =
         (!waits.is_empty()).then(|| format!("{}: {} cannot be read at home", stripe.id, waits.join(", ")));
     let (frozen, leftovers) = freeze(cluster, &stripe, &logs, &there).await?;
+    tracing::debug!("{}: commit of {frozen:?}; what is left over: {leftovers:?}", stripe.id);
     release(cluster, stripe.id, &logs, &leftovers).await;
     if frozen.is_empty() {
         return Ok(Committed { left, ..Committed::default() });
@@ -106,7 +116,8 @@ async fn freeze(
             .filter_map(|node| cluster.control(*node))
             .collect();
         let id = BlockId { stripe: stripe.id, index: block };
-        let freeze = FreezeUpdates { blocks: vec![id], replica: false, replicas: vec![replicas] };
+        let folder = logs.folders.get(&home).copied();
+        let freeze = FreezeUpdates { blocks: vec![id], replica: false, replicas: vec![replicas], folder };
         let frozen = within(cluster.agent(home)?.freeze_updates(freeze)).await.map_err(failed(home))?;
         Ok::<_, CoordinatorError>((block, frozen.blocks.into_iter().next().flatten()))
     });

@@ -9,14 +9,14 @@ use futures::StreamExt as _;
 use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_plan::update::Scheme;
 use kintsu_wire::message::{
-    CommittedVolume, Nothing, PendingUpdate, PendingUpdates, ReleaseUpdates, UpdatesOf,
+    CommittedVolume, LoggedBlocks, Nothing, PendingUpdate, PendingUpdates, ReleaseUpdates, UpdatesOf,
 };
 
 use super::guard::guarded;
 use super::volume_commit::{Committed, commit_stripe};
 use super::volumes::within;
 use crate::cluster::Cluster;
-use crate::error::Result;
+use crate::error::{CoordinatorError, Result};
 use crate::meta::Meta;
 
 /// How often logs are looked at.
@@ -58,7 +58,7 @@ async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Re
     let all = full || dirty.len() >= MOST_DIRTY;
     let due = |stripe: &StripeId| all || since.get(stripe).is_some_and(|from| now_ms - from >= OLDEST_MS);
     let stripes: Vec<StripeId> = dirty.iter().copied().filter(due).collect();
-    let done = commit_stripes(cluster, stripes, None, Scheme::default()).await?;
+    let done = commit_stripes(cluster, stripes, None, None).await?;
     for left in &done.left {
         tracing::info!("still dirty: {left}");
     }
@@ -117,38 +117,62 @@ async fn release_stray(cluster: &Arc<Cluster>, node: NodeId, block: BlockId, rep
 /// The metadata cannot be read.
 pub async fn commit_volume(cluster: &Arc<Cluster>, volume: u64, scheme: Scheme) -> Result<CommittedVolume> {
     let logs = pending(cluster).await;
-    commit_stripes(cluster, dirty(&logs).into_iter().collect(), Some(volume), scheme).await
+    commit_stripes(cluster, dirty(&logs).into_iter().collect(), Some(volume), Some(scheme)).await
 }
 
+/// Commits what was logged for some blocks of a stripe.
+///
+/// # Errors
+/// It was logged under another epoch; whatever keeps the commit from its end.
+pub async fn commit_blocks(
+    cluster: &Arc<Cluster>,
+    volume: u64,
+    blocks: LoggedBlocks,
+    scheme: Scheme,
+) -> Result<CommittedVolume> {
+    let done = commit_stripe(cluster, volume, blocks.index, scheme, Some(&blocks)).await?;
+    let mut sum = CommittedVolume::default();
+    add(&mut sum, done);
+    Ok(sum)
+}
+
+fn add(sum: &mut CommittedVolume, done: Committed) {
+    let Committed { blocks, parities, across_racks, left } = done;
+    sum.stripes += u64::from(blocks > 0);
+    sum.blocks += blocks;
+    sum.parities += parities;
+    sum.across_racks += across_racks;
+    sum.left.extend(left);
+}
+
+/// Commits stripes, of one volume or of all, by one scheme or by that of their volume.
 async fn commit_stripes(
     cluster: &Arc<Cluster>,
     stripes: Vec<StripeId>,
     of: Option<u64>,
-    scheme: Scheme,
+    scheme: Option<Scheme>,
 ) -> Result<CommittedVolume> {
     let find = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let mut found = Vec::new();
         for stripe in stripes {
-            found.extend(snapshot.of_volume(stripe)?.filter(|(volume, _)| of.is_none_or(|of| of == *volume)));
+            let Some((volume, index)) = snapshot.of_volume(stripe)? else { continue };
+            if of.is_none_or(|of| of == volume) {
+                let own = || Ok::<_, CoordinatorError>(snapshot.volume_by_id(volume)?.record.scheme);
+                found.push((volume, index, scheme.map_or_else(own, Ok)?));
+            }
         }
         Ok(found)
     };
     let found = cluster.meta.off(find).await?;
-    let commit = found
-        .into_iter()
-        .map(|(volume, index)| async move { (index, commit_stripe(cluster, volume, index, scheme).await) });
+    let commit = found.into_iter().map(|(volume, index, scheme)| async move {
+        (index, commit_stripe(cluster, volume, index, scheme, None).await)
+    });
     let mut ended = futures::stream::iter(commit).buffer_unordered(AT_ONCE);
     let mut sum = CommittedVolume::default();
     while let Some((index, ended)) = ended.next().await {
         match ended {
-            Ok(Committed { blocks, parities, across_racks, left }) => {
-                sum.stripes += u64::from(blocks > 0);
-                sum.blocks += blocks;
-                sum.parities += parities;
-                sum.across_racks += across_racks;
-                sum.left.extend(left);
-            }
+            Ok(done) => add(&mut sum, done),
             Err(error) => sum.left.push(format!("stripe {index}: {error}")),
         }
     }

@@ -12,14 +12,15 @@ use std::time::Duration;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{
-    AppendUpdates, BlockRef, Durability, FenceVolume, HeldBlock, LoggedUpdate, PromoteBlocks, ReadUpdates,
-    ReleaseUpdates, UpdatesOf, VolumeStripe,
+    AppendUpdates, BlockRef, Durability, FenceVolume, FencedVolume, HeldBlock, LoggedUpdate, PromoteBlocks,
+    ReadUpdates, ReleaseUpdates, UpdatesOf, VolumeStripe,
 };
 use kintsu_wire::{AgentChannel, FolderId};
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
 use crate::cluster::{Cluster, lock};
+use crate::engine::members::Members;
 use crate::engine::stripe::Stripe;
 use crate::engine::volumes::Logged;
 use crate::error::{CoordinatorError, Result};
@@ -37,39 +38,27 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct Turns {
     /// One task at a time changes where a stripe is logged, commits it, or moves a data block of it.
     stripes: Mutex<HashMap<StripeId, Arc<tokio::sync::Mutex<()>>>>,
-    /// One task at a time changes logs of a volume: the epoch of one change would end that of another. Taken after the turn on
-    /// the stripe.
-    volumes: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
-    /// Epochs that were fenced: by volume, node and start of its agent.
-    fenced: Mutex<HashMap<(u64, NodeId, u64), u64>>,
 }
 
 impl Turns {
     /// Waits for the turn on a stripe.
     pub async fn of(&self, stripe: StripeId) -> OwnedMutexGuard<()> {
-        turn(&self.stripes, stripe).await
+        let turn = {
+            let mut turns = lock(&self.stripes);
+            if turns.len() > 4096 {
+                turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            }
+            turns.entry(stripe).or_default().clone()
+        };
+        turn.lock_owned().await
     }
 }
 
-async fn turn<K: Eq + std::hash::Hash>(
-    turns: &Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>,
-    of: K,
-) -> OwnedMutexGuard<()> {
-    let turn = {
-        let mut turns = lock(turns);
-        if turns.len() > 4096 {
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        }
-        turns.entry(of).or_default().clone()
-    };
-    turn.lock_owned().await
-}
-
-/// Logs that were changed on nodes, which is not recorded yet; nobody else changes logs of the volume until this is dropped.
+/// Logs that were changed on nodes, which is not recorded yet; nobody else changes logs of the stripe until this is dropped.
 pub struct Changed {
     /// What is to be recorded.
     pub relogged: Relogged,
-    turns: Vec<OwnedMutexGuard<()>>,
+    _turn: OwnedMutexGuard<()>,
 }
 
 /// The stripes of a volume as its users see them. For the writer, they are logged under an epoch of its own, on nodes that
@@ -95,17 +84,33 @@ pub async fn map(
             }
         }
     }
+    let worker = cluster.clone();
     let view = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let mut out = Vec::new();
-        for (index, logs) in rows(meta)? {
+        for (index, logs) in snapshot.volume_logs(volume, first, count)? {
             let name = crate::meta::volumes::stripe_name(volume, index);
-            let Some(stripe) = snapshot.view(&name, 0, 1)?.1.pop() else { continue };
-            out.push(VolumeStripe { index, stripe, epoch: logs.epoch, logs: logs.logs });
+            let Some(stripe) = snapshot.view(&name, (0, None), 1)?.1.1.pop() else { continue };
+            let log_tickets = Vec::new();
+            let StripeLogs { epoch, logs, folders, .. } = logs;
+            let mut mapped = VolumeStripe { index, stripe, epoch, logs, folders, log_tickets };
+            if let Some(tickets) = &worker.tickets {
+                tickets.log(&mut mapped, writes);
+            }
+            out.push(mapped);
         }
         Ok((snapshot.volume_by_id(volume)?.record, out))
     };
     cluster.meta.off(view).await
+}
+
+/// Whether a node has the folder in which it logged.
+pub fn has_log(now: Option<FolderId>, folders: &BTreeMap<NodeId, FolderId>, node: NodeId) -> bool {
+    now.is_some() && now == folders.get(&node).copied()
+}
+
+fn folder(members: &Members, node: NodeId) -> Option<FolderId> {
+    members.node(node).and_then(|member| member.record.folder)
 }
 
 /// Whether the logs of a stripe must be renewed before anybody relies on them. `failed`: a write under this epoch was refused
@@ -123,11 +128,9 @@ pub async fn is_due(
     let refused = failed.is_some_and(|failed| logs.epoch <= failed);
     let members = cluster.members();
     let down = members.down();
-    let other = |node: &NodeId| {
-        let folder = members.node(*node).and_then(|member| member.record.folder);
-        down.contains(node) || folder.is_none() || folder != logs.folders.get(node).copied()
-    };
-    let gone = logs.logs.iter().flatten().any(other);
+    let is_gone =
+        |node: &NodeId| down.contains(node) || !has_log(folder(&members, *node), &logs.folders, *node);
+    let gone = logs.logs.iter().flatten().any(is_gone);
     Ok(logs.logs.is_empty() || logs.epoch < record.taken || refused || gone)
 }
 
@@ -139,8 +142,8 @@ pub async fn renew(cluster: &Arc<Cluster>, volume: u64, index: u64, failed: Opti
     let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
     let Some((_, logs)) = cluster.meta.off(row).await? else { return Ok(()) };
     if is_due(cluster, volume, &logs, failed).await? {
-        let changed = relog(cluster, volume, index, &[]).await?;
-        record(cluster, changed).await?;
+        let relogged = relog(cluster, volume, index, &[]).await?;
+        record(cluster, relogged).await?;
     }
     Ok(())
 }
@@ -167,14 +170,12 @@ pub async fn carry(
     if landings.is_empty() {
         return Ok(None);
     }
-    let mut changed = relog(cluster, volume, index, &landings).await?;
-    changed.turns.push(turn);
-    Ok(Some(changed))
+    let relogged = relog(cluster, volume, index, &landings).await?;
+    Ok(Some(Changed { relogged, _turn: turn }))
 }
 
 /// Records what [`relog`] did.
-pub async fn record(cluster: &Arc<Cluster>, changed: Changed) -> Result<()> {
-    let relogged = changed.relogged.clone();
+pub async fn record(cluster: &Arc<Cluster>, relogged: Relogged) -> Result<()> {
     cluster.meta.off(move |meta| meta.set_logs(&relogged)).await
 }
 
@@ -183,11 +184,26 @@ pub async fn record(cluster: &Arc<Cluster>, changed: Changed) -> Result<()> {
 ///
 /// # Errors
 /// A log is on no node that answers; too few nodes.
-pub async fn relog(cluster: &Arc<Cluster>, volume: u64, index: u64, landings: &[Landing]) -> Result<Changed> {
-    let turn = match is_back(FixedFault::EpochsTogether) {
-        true => turn(&cluster.turns.volumes, volume ^ index).await,
-        false => turn(&cluster.turns.volumes, volume).await,
-    };
+pub async fn relog(
+    cluster: &Arc<Cluster>,
+    volume: u64,
+    index: u64,
+    landings: &[Landing],
+) -> Result<Relogged> {
+    relog_or_abandon(cluster, volume, index, landings, false).await
+}
+
+/// The same; with `abandon` a log that is on no node that answers begins empty elsewhere.
+///
+/// # Errors
+/// As [`relog`].
+pub async fn relog_or_abandon(
+    cluster: &Arc<Cluster>,
+    volume: u64,
+    index: u64,
+    landings: &[Landing],
+    abandon: bool,
+) -> Result<Relogged> {
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let row = snapshot.volume_logs(volume, index, 1)?.pop();
@@ -197,12 +213,17 @@ pub async fn relog(cluster: &Arc<Cluster>, volume: u64, index: u64, landings: &[
     let gone = || CoordinatorError::NotFound { what: "stripe of volume", name: format!("{volume} {index}") };
     let (_, from) = row.ok_or_else(gone)?;
     let (stripe, _) = cluster.load(StripeId(from.stripe)).await?.ok_or_else(gone)?;
-    let epoch = if record.epoch > from.epoch { record.epoch } else { from.epoch + 1 };
+    // What was fenced when the writer took the volume is enough, as long as the same nodes log.
+    let epoch = if record.taken > from.epoch { record.taken } else { from.epoch + 1 };
+    // What only a log has was acknowledged, unless the scheme waits for the parities: then nothing is lost with it.
+    let abandon = abandon || record.scheme.row().at_once;
     let mut change = Change {
         cluster,
         volume,
         epoch,
-        newest: record.epoch,
+        taken: record.taken,
+        newest: record.taken.max(from.epoch),
+        abandon,
         folders: &from.folders,
         stripe: &stripe,
         landings: landings.iter().map(|landing| (landing.index, landing.to)).collect(),
@@ -211,13 +232,22 @@ pub async fn relog(cluster: &Arc<Cluster>, volume: u64, index: u64, landings: &[
     let logs = change.logs(&from.logs, replicas(&record, &stripe)).await?;
     let folders = change.folders_of(&logs);
     let to = StripeLogs { epoch: change.epoch, logs, folders, ..from.clone() };
-    let relogged = Relogged { volume, index, from, to, taken: record.taken };
-    Ok(Changed { relogged, turns: vec![turn] })
+    tracing::debug!(
+        "logs of {}: {:?} of epoch {} become {:?} of epoch {}",
+        stripe.id,
+        from.logs,
+        from.epoch,
+        to.logs,
+        to.epoch
+    );
+    Ok(Relogged { volume, index, from, to, taken: record.taken })
 }
 
 /// Replicas of a write besides its home.
 fn replicas(record: &VolumeRecord, stripe: &Stripe) -> usize {
     match record.durability {
+        // A write is acknowledged when it is in its block and in all parities.
+        _ if record.scheme.row().at_once => 0,
         Durability::Rack | Durability::Node => 1,
         Durability::Parity => stripe.code.distance().saturating_sub(1).max(1),
     }
@@ -229,14 +259,19 @@ struct Change<'a> {
     volume: u64,
     /// The epoch that begins.
     epoch: u64,
-    /// The volume's newest epoch.
+    /// The epoch at which the writer took the volume: it was fenced for all stripes.
+    taken: u64,
+    /// The newest epoch that readers may know for the stripe.
     newest: u64,
+    /// Whether a log that no node has begins empty.
+    abandon: bool,
     /// The folders of the nodes that log its updates until now: another folder is another log.
     folders: &'a BTreeMap<NodeId, FolderId>,
     stripe: &'a Stripe,
     landings: BTreeMap<BlockIndex, NodeId>,
-    /// Nodes that were asked to refuse the epochs before: the newest that they knew; `None` if they did not answer.
-    answers: BTreeMap<NodeId, Option<u64>>,
+    /// Nodes that were asked to refuse the epochs before: the newest that they knew, and the folders that answered; `None` if they
+    /// did not answer. What the metadata say of a folder may be old: its node may be registering with another one.
+    answers: BTreeMap<NodeId, Option<FencedVolume>>,
 }
 
 impl Change<'_> {
@@ -246,10 +281,11 @@ impl Change<'_> {
         let nodes: BTreeSet<NodeId> = old.iter().flatten().chain(&homes).copied().collect();
         self.fence(nodes.clone()).await;
         let all = match self.members(old, replicas).await? {
-            // A reader that knows the volume's newest epoch would not notice that a node logs no more.
+            // A reader that knows the epoch already would not notice that a node logs no more, or lost its log.
             all if !old.is_empty()
+                && !is_back(FixedFault::EpochsKnown)
                 && self.epoch <= self.newest
-                && all.iter().map(|(nodes, _)| nodes).ne(old) =>
+                && !all.iter().zip(old).all(|((nodes, sound), old)| nodes == old && sound == old) =>
             {
                 self.epoch = self.newest + 1;
                 self.answers.clear();
@@ -277,15 +313,10 @@ impl Change<'_> {
         for i in 0..k {
             let block = BlockIndex(i as u8);
             let members = old.get(i).map_or(&[][..], Vec::as_slice);
-            let is_sound = |node: &&NodeId| {
-                let answers = self.answers.get(node).copied().flatten().is_some();
-                answers
-                    && self.folder(**node).is_some()
-                    && self.folder(**node) == self.folders.get(node).copied()
-            };
+            let is_sound = |node: &&NodeId| has_log(self.folder(**node), self.folders, **node);
             let sound: Vec<NodeId> = members.iter().filter(is_sound).copied().collect();
-            if sound.is_empty() && !members.is_empty() {
-                return Err(self.no_log(block, members));
+            if sound.is_empty() && !members.is_empty() && !self.abandon {
+                return Err(no_log(BlockId { stripe: self.stripe.id, index: block }, members));
             }
             let nodes = self.choose(block, &sound, replicas).await?;
             all.push((nodes, sound));
@@ -300,7 +331,7 @@ impl Change<'_> {
     }
 
     fn folder(&self, node: NodeId) -> Option<FolderId> {
-        self.cluster.members().node(node).and_then(|member| member.record.folder)
+        self.answers.get(&node).copied().flatten().map(|answer| answer.folder)
     }
 
     fn folders_of(&self, logs: &[Vec<NodeId>]) -> BTreeMap<NodeId, FolderId> {
@@ -346,11 +377,11 @@ impl Change<'_> {
     /// Has nodes refuse the epochs before this one.
     async fn fence(&mut self, nodes: BTreeSet<NodeId>) {
         self.ask(nodes).await;
-        // A node that missed an epoch may have another log than the one that it had: a new epoch makes sure that no writer
-        // goes on there under an old one.
-        let missed = self.answers.values().flatten().any(|known| *known < self.newest);
+        // A node that missed the writer's coming may have another log than the one that it had: a new epoch makes sure that
+        // no writer goes on there under an old one.
+        let missed = self.answers.values().flatten().any(|known| known.before < self.taken);
         // Metadata that were restored may lack epochs that nodes know.
-        let known = self.answers.values().flatten().copied().max().unwrap_or(0);
+        let known = self.answers.values().flatten().map(|known| known.before).max().unwrap_or(0);
         if (missed && self.epoch <= self.newest) || known > self.epoch {
             self.newest = self.newest.max(known);
             self.epoch = self.newest + 1;
@@ -369,27 +400,15 @@ impl Change<'_> {
         self.answers.extend(answers);
     }
 
-    async fn fence_one(&self, node: NodeId) -> Option<u64> {
-        let incarnation = self.cluster.members().node(node).map(|m| m.record.incarnation)?;
-        let key = (self.volume, node, incarnation);
-        let known = lock(&self.cluster.turns.fenced).get(&key).copied();
-        if let Some(known) = known.filter(|known| *known >= self.epoch) {
-            return Some(known);
-        }
+    async fn fence_one(&self, node: NodeId) -> Option<FencedVolume> {
         let (volume, epoch) = (self.volume, self.epoch);
-        let fence = async |mut agent: AgentChannel| agent.fence_volume(FenceVolume { volume, epoch }).await;
+        let request = FenceVolume { volume, stripe: Some(self.stripe.id), epoch };
+        let fence = async |mut agent: AgentChannel| agent.fence_volume(request).await;
         let fenced = within(fence(self.cluster.agent(node).ok()?)).await;
         if let Err(error) = &fenced {
-            tracing::warn!("volume {volume}: {node} cannot be fenced at epoch {epoch}: {error}");
+            tracing::warn!("{}: {node} cannot be fenced at epoch {epoch}: {error}", self.stripe.id);
         }
-        let before = fenced.ok()?.before;
-        let mut all = lock(&self.cluster.turns.fenced);
-        if all.len() > 1 << 16 {
-            all.clear();
-        }
-        all.insert(key, epoch.max(before));
-        // What this coordinator fenced before counts, even if the answer to that was lost.
-        Some(before)
+        fenced.ok()
     }
 
     /// Gives the log of a block to all nodes that have it not, or have it in another role.
@@ -411,7 +430,8 @@ impl Change<'_> {
         for offset in (0..len).step_by(PIECE_BYTES as usize) {
             let of = UpdatesOf { block: id, replica: had_replica(source), upto: 0 };
             let part = PIECE_BYTES.min(len - offset) as u32;
-            let read = ReadUpdates { of, offset, len: part, epochs: None, over: None };
+            let folder = self.folder(source);
+            let read = ReadUpdates { of, offset, len: part, epochs: None, folder, over: None, ticket: None };
             let read = within(from.read_updates(read)).await.map_err(failed(source))?;
             pieces.extend(read.pieces);
         }
@@ -433,21 +453,26 @@ impl Change<'_> {
                 within(agent.release_updates(ReleaseUpdates { updates })).await.map_err(failed(node))?;
             }
             if !updates.is_empty() {
-                let append =
-                    AppendUpdates { updates: updates.clone(), replica, forward: Vec::new(), fenced: false };
+                let append = AppendUpdates {
+                    updates: updates.clone(),
+                    replica,
+                    forward: Vec::new(),
+                    fenced: false,
+                    tickets: Vec::new(),
+                };
                 within(agent.append_updates(append)).await.map_err(failed(node))?;
             }
         }
         Ok(())
     }
+}
 
-    fn no_log(&self, block: BlockIndex, members: &[NodeId]) -> CoordinatorError {
-        let names: Vec<_> = members.iter().map(ToString::to_string).collect();
-        CoordinatorError::Conflict {
-            what: format!("log of {}.{block}", self.stripe.id),
-            expected: format!("an answer from {}, which have acknowledged writes", names.join(" or ")),
-            got: "none; start one of them again with its folder".into(),
-        }
+fn no_log(block: BlockId, members: &[NodeId]) -> CoordinatorError {
+    let names: Vec<_> = members.iter().map(ToString::to_string).collect();
+    CoordinatorError::Conflict {
+        what: format!("log of {block}"),
+        expected: format!("an answer from {}, which have acknowledged writes", names.join(" or ")),
+        got: "none; start one of them again with its folder".into(),
     }
 }
 
@@ -474,15 +499,10 @@ pub async fn fence_everywhere(cluster: &Arc<Cluster>, volume: u64, epoch: u64) {
     let nodes = cluster.members().usable();
     let ask = nodes.into_iter().map(async |node| {
         let Ok(mut agent) = cluster.agent(node) else { return };
-        let incarnation = cluster.members().node(node).map(|m| m.record.incarnation);
-        match within(agent.fence_volume(FenceVolume { volume, epoch })).await {
-            Ok(_) => {
-                if let Some(incarnation) = incarnation {
-                    lock(&cluster.turns.fenced).insert((volume, node, incarnation), epoch);
-                }
-            }
+        let fence = FenceVolume { volume, stripe: None, epoch };
+        if let Err(error) = within(agent.fence_volume(fence)).await {
             // Its logs are fenced before anybody writes there under the new epoch.
-            Err(error) => tracing::info!("volume {volume}: {node} is not fenced yet: {error}"),
+            tracing::info!("volume {volume}: {node} is not fenced yet: {error}");
         }
     });
     futures::future::join_all(ask).await;

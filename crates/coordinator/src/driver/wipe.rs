@@ -168,7 +168,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     fn command(node: NodeId, force: bool) -> NodeCommand {
-        NodeCommand { node, action: NodeAction::Wipe, force }
+        NodeCommand { node, action: NodeAction::Wipe, force, seconds: 0 }
     }
 
     fn recorded(cluster: &Cluster, node: NodeId) -> bool {

@@ -23,6 +23,8 @@ const WITH_HEADERS: f64 = 1.06;
 /// This part of a link's capacity is left to background work.
 const LEAST_LEFT: u64 = 10;
 
+/// A link that never carried this many bytes a second is no busy one.
+const QUIET: u64 = 1 << 20;
 /// Users that take less than this part of a capacity cannot be told from noise.
 const NOISE: u64 = 16;
 
@@ -54,6 +56,8 @@ struct NodeLinks {
     /// The most that was carried between two heartbeats.
     most: Flows,
     measured: Measured,
+    /// Users took part of the link while it was measured, so it may carry more.
+    disturbed: bool,
 }
 
 impl Bandwidth {
@@ -99,6 +103,10 @@ impl Bandwidth {
         for (node, measured) in nodes {
             let links = self.nodes.entry(node).or_default();
             links.measured = measured;
+            let rates = [measured.up, measured.down].into_iter().enumerate();
+            links.disturbed = rates.fold(false, |so_far, (way, rate)| {
+                so_far || rate.is_some_and(|rate| links.users(way).unwrap_or(0) * NOISE > rate.get())
+            });
             // What was seen before may have been another link.
             (links.most[0], links.most[1]) = (0.0, 0.0);
         }
@@ -110,13 +118,24 @@ impl Bandwidth {
         self.nodes.remove(&node);
     }
 
-    /// Whether what a node can send and receive must be measured: no operator set it, no probe measured it, and
-    /// its agent does not share its host's loopback with all others.
+    /// Whether what a node can send and receive must be measured: no operator set it, no probe measured it while users left it
+    /// alone, and its agent does not share its host's loopback with all others.
     pub fn is_open(&self, told: &Rates, node: NodeId) -> bool {
         let links = self.nodes.get(&node);
         let counts = links.and_then(|links| links.last).is_some_and(|last| last.link.is_some());
-        let measured = links.is_some_and(|links| links.measured.up.is_some());
+        let measured = links.is_some_and(|links| links.measured.up.is_some() && !links.disturbed);
         counts && !measured && !(told.up.contains_key(&node) && told.down.contains_key(&node))
+    }
+
+    /// Whether users take so much of a node's link now that a probe would measure what they leave.
+    pub fn is_busy(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|links| {
+            (0..2).any(|way| {
+                let known = [links.measured.up, links.measured.down][way].map_or(0, NonZeroU64::get);
+                let carries = known.max(links.most[way] as u64).max(QUIET);
+                links.users(way).unwrap_or(0) * NOISE > carries
+            })
+        })
     }
 
     /// What users leave of every link whose capacity is known.
@@ -296,6 +315,27 @@ mod tests {
         assert_eq!(source(&it, &told), (7000, RateSource::Set));
         it.forget(NODE);
         assert_eq!(it.idle(&none), none);
+    }
+
+    #[test]
+    fn a_link_that_users_took_part_of_is_measured_again() {
+        let (mut it, none) = (Bandwidth::default(), Rates::default());
+        let mib = |count: u64| count << 20;
+        it.heard(NODE, counters(1000, 0, 0));
+        assert!(!it.is_busy(NODE), "nothing is known");
+        it.heard(NODE, counters(2000, mib(3), 0));
+        assert!(it.is_busy(NODE));
+        let measured = |up| [(NODE, Measured { up: rate(up), down: rate(up) })].into();
+        it.measured(measured(mib(3)), BTreeMap::new());
+        assert!(it.is_open(&none, NODE) && it.is_busy(NODE));
+        it.heard(NODE, counters(32_000, mib(3), 0));
+        assert!(it.is_open(&none, NODE) && !it.is_busy(NODE), "they have ended");
+        it.measured(measured(mib(6)), BTreeMap::new());
+        assert!(!it.is_open(&none, NODE));
+        // A little of a fast link does not matter.
+        it.heard(NODE, counters(33_000, mib(4), 0));
+        it.measured(measured(mib(1000)), BTreeMap::new());
+        assert!(!it.is_open(&none, NODE) && !it.is_busy(NODE));
     }
 
     #[test]

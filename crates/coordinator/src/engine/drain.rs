@@ -23,8 +23,38 @@ use crate::meta::change::{Landing, LostBlock};
 /// Most attempts for one block.
 const ATTEMPTS: u32 = 4;
 
-/// How many blocks a drain has given to each node.
+/// Which nodes take blocks that leave their node.
+pub trait Takers: Send + 'static {
+    /// Leaves only those nodes usable that take a block of so many bytes from this node.
+    fn offer(&self, topology: &mut Topology, from: NodeId, bytes: u64);
+
+    /// Of several nodes that may take a block, the one of the smallest rank does.
+    fn rank(&self, node: NodeId) -> u64;
+
+    /// A block is given from a node to another.
+    fn gave(&mut self, from: NodeId, to: NodeId, bytes: u64);
+
+    /// It was not moved after all.
+    fn took_back(&mut self, from: NodeId, to: NodeId, bytes: u64);
+}
+
+/// How many blocks a drain has given to each node: all nodes take blocks, the one least used first.
 pub type Used = BTreeMap<NodeId, u64>;
+
+impl Takers for Used {
+    fn offer(&self, _: &mut Topology, _: NodeId, _: u64) {}
+
+    fn rank(&self, node: NodeId) -> u64 {
+        self.get(&node).copied().unwrap_or(0)
+    }
+
+    fn gave(&mut self, _: NodeId, to: NodeId, _: u64) {
+        *self.entry(to).or_default() += 1;
+    }
+
+    /// It counts all the same, so that the next attempt prefers another node.
+    fn took_back(&mut self, _: NodeId, _: NodeId, _: u64) {}
+}
 
 /// The progress of one drain.
 #[derive(Debug, Default)]
@@ -151,8 +181,8 @@ impl Move {
         }
     }
 
-    /// Chooses a node for the block: the one that this drain has used least, of those that have no block of
-    /// the stripe to delete.
+    /// Chooses a node for the block: the one that the takers prefer, of those that have no block of the stripe to delete. It may
+    /// be the node that the block is on.
     ///
     /// # Errors
     /// `Placement` when there is none.
@@ -161,18 +191,21 @@ impl Move {
         view: &StripeView,
         mut topology: Topology,
         sweeping: &BTreeSet<NodeId>,
-        used: &mut Used,
+        takers: &mut impl Takers,
     ) -> Result<NodeId, PlanError> {
         for (node, known) in &mut topology.nodes {
             known.usable &= !sweeping.contains(node) && !self.barred.contains(node);
         }
-        let load = &mut |node| used.get(&node).copied().unwrap_or(0);
-        let chosen = place_lost(view, &topology, &[self.id.index], load)?;
+        let bytes = view.block_len(self.id.index);
+        takers.offer(&mut topology, self.from, bytes);
+        let chosen = place_lost(view, &topology, &[self.id.index], &mut |node| takers.rank(node))?;
         let Some(&to) = chosen.first() else {
             let (expected, got) = ("one more usable node".into(), "none".into());
             return Err(PlanError::Placement { expected, got });
         };
-        *used.entry(to).or_default() += 1;
+        if to != self.from {
+            takers.gave(self.from, to, bytes);
+        }
         Ok(to)
     }
 

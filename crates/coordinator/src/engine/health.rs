@@ -10,6 +10,7 @@ mod nodes;
 
 use std::collections::BTreeMap;
 
+use super::repair::Held;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Fullness, Health, Level, NodeState};
 
@@ -31,6 +32,8 @@ pub struct Facts {
     pub repairs: RepairFacts,
     /// The copies of the metadata.
     pub copies: CopyFacts,
+    /// Each block is to be verified once in this time, in seconds; 0: only on request.
+    pub scrub_every_s: u64,
     /// Visible objects.
     pub objects: u64,
     /// Stripes that have no parity yet.
@@ -74,6 +77,10 @@ pub struct NodeFacts {
     pub unheard: bool,
     /// Why its disk cannot be used.
     pub failed: Option<String>,
+    /// For how long not all of its blocks have been verified, in seconds.
+    pub unverified_s: u64,
+    /// For how long no repair of its blocks begins by itself, in seconds.
+    pub paused_s: Option<u64>,
 }
 
 /// The stripes with blocks that cannot be read.
@@ -116,6 +123,8 @@ pub struct RepairFacts {
     pub failed: Option<(u64, String)>,
     /// Automatic repairs were cancelled.
     pub cancelled: bool,
+    /// Why automatic repairs of nodes are held.
+    pub held: Option<Held>,
     /// A node that is down for so long has its blocks repaired.
     pub grace_ms: u64,
 }

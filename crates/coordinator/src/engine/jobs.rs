@@ -27,6 +27,8 @@ pub enum Work {
     Drain(NodeId),
     /// Deletes the blocks of a node.
     Wipe(NodeId),
+    /// Moves blocks from fuller to emptier nodes.
+    Rebalance,
 }
 
 impl Work {
@@ -37,6 +39,7 @@ impl Work {
             Self::Scrub => JobKind::Scrub,
             Self::Drain(_) => JobKind::Drain,
             Self::Wipe(_) => JobKind::Wipe,
+            Self::Rebalance => JobKind::Rebalance,
         }
     }
 }
@@ -189,9 +192,9 @@ impl Jobs {
         self.jobs.keys().filter_map(|id| self.info(*id, now_ms)).collect()
     }
 
-    /// The job that empties this node now.
-    pub fn drain_of(&self, node: NodeId) -> Option<u64> {
-        let runs = |job: &Job| job.new.work == Work::Drain(node) && !job.state.has_ended();
+    /// The job that does this now.
+    pub fn running(&self, work: &Work) -> Option<u64> {
+        let runs = |job: &Job| job.new.work == *work && !job.state.has_ended();
         self.jobs.iter().find(|(_, job)| runs(job)).map(|(id, _)| *id)
     }
 
@@ -248,7 +251,7 @@ mod tests {
         let mut jobs = Jobs::new(1);
         let drain = jobs.begin(new(Work::Drain(NodeId(3)), false), at(0));
         let wipe = jobs.begin(new(Work::Wipe(NodeId(4)), false), at(0));
-        assert_eq!(jobs.drain_of(NodeId(3)), Some(drain));
+        assert_eq!(jobs.running(&Work::Drain(NodeId(3))), Some(drain));
         assert_eq!(jobs.pause(drain, true), Ok(Work::Drain(NodeId(3))));
         assert_eq!(jobs.info(drain, 0).unwrap().state, JobState::Paused);
         assert_eq!(jobs.drained(), [NodeId(3)]);
@@ -267,7 +270,7 @@ mod tests {
         assert_eq!(jobs.cancel(drain), Err(Refused::Ended));
         assert_eq!(jobs.pause(drain, false), Err(Refused::Ended));
         assert_eq!(jobs.info(drain, 2).unwrap().state, JobState::Cancelled);
-        assert_eq!((jobs.drain_of(NodeId(3)), jobs.drained()), (None, Vec::new()));
+        assert_eq!((jobs.running(&Work::Drain(NodeId(3))), jobs.drained()), (None, Vec::new()));
         // Everything was done before the order came.
         let scrub = jobs.begin(new(Work::Scrub, false), at(0));
         jobs.cancel(scrub).unwrap();

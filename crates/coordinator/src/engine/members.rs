@@ -16,6 +16,7 @@ use kintsu_dag::NodeId;
 use kintsu_plan::{Node, Topology};
 use kintsu_wire::message::{DiskUsage, NodeAddress, NodeInfo, NodeState};
 
+use super::repair::Holder;
 use super::space::Reserve;
 use crate::meta::record::{Fence, NodeRecord};
 
@@ -76,6 +77,11 @@ impl Member {
         self.up && !self.record.wiping
     }
 
+    /// Whether no repair of its blocks begins by itself while it is away.
+    pub fn is_paused(&self) -> bool {
+        self.record.paused_until.is_some()
+    }
+
     /// Its state, for operators.
     pub fn state(&self) -> NodeState {
         if self.failed.is_some() && !self.record.stopped {
@@ -132,6 +138,16 @@ impl Members {
         self.reserve
     }
 
+    /// The nodes that hold blocks, and whether each is gone. One whose agent says that its disk failed is not among them, and one
+    /// that is paused counts as there: somebody knows why it is away.
+    pub fn holders(&self, holds: impl Fn(NodeId) -> bool) -> Vec<Holder> {
+        let counts = |(id, member): &(&NodeId, &Member)| member.failed.is_none() && holds(**id);
+        let gone = |member: &Member| !member.up && !member.is_paused();
+        let holder =
+            |(_, member): (&NodeId, &Member)| Holder { rack: member.record.rack, gone: gone(member) };
+        self.members.iter().filter(counts).map(holder).collect()
+    }
+
     /// The time limits.
     pub fn patience(&self) -> Patience {
         self.patience
@@ -165,8 +181,12 @@ impl Members {
         if let Some(old) = &old {
             member.usage = old.usage;
             // Orders that came meanwhile stay in force.
-            let NodeRecord { draining, wiping, held, .. } = old.record;
+            let NodeRecord { draining, wiping, held, paused_until, .. } = old.record;
             (member.record.draining, member.record.wiping, member.record.held) = (draining, wiping, held);
+            member.record.paused_until = paused_until;
+            if old.record.epoch == member.record.epoch {
+                member.record.scrub = old.record.scrub;
+            }
         }
         self.members.insert(node, member);
         (!old.is_some_and(|m| m.up)).then_some(Change::Up(node))
@@ -267,6 +287,25 @@ impl Members {
         member.is_some_and(|m| std::mem::replace(&mut m.record.draining, draining))
     }
 
+    /// A node is paused until this time (in seconds since 1970), or its pause ends. Returns whether its blocks were to be
+    /// repaired and now are not.
+    pub fn set_paused(&mut self, node: NodeId, until: Option<u64>) -> bool {
+        let Some(member) = self.members.get_mut(&node) else { return false };
+        member.record.paused_until = until;
+        until.is_some() && self.overdue.remove(&node)
+    }
+
+    /// It is so late (in seconds since 1970): pauses end. Returns whose.
+    pub fn end_pauses(&mut self, unix: u64) -> Vec<NodeId> {
+        let mut ended = Vec::new();
+        for (id, member) in &mut self.members {
+            if member.record.paused_until.take_if(|until| *until <= unix).is_some() {
+                ended.push(*id);
+            }
+        }
+        ended
+    }
+
     /// The record of a node has changed.
     pub fn recorded(&mut self, node: NodeId, change: impl FnOnce(&mut NodeRecord)) {
         if let Some(member) = self.members.get_mut(&node) {
@@ -305,7 +344,9 @@ impl Members {
                 (member.up, member.down_ms) = (false, now_ms);
                 changes.push(Change::Down(id));
             }
-            let due = !member.up && now_ms.saturating_sub(member.down_ms) >= self.patience.grace_ms;
+            let due = !member.up
+                && !member.is_paused()
+                && now_ms.saturating_sub(member.down_ms) >= self.patience.grace_ms;
             if due && self.overdue.insert(id) {
                 changes.push(Change::Overdue(id));
             }
@@ -385,6 +426,8 @@ impl Members {
                 failed: m.failed.clone(),
                 folder: m.record.folder,
                 held: m.record.held,
+                scrub: m.record.scrub,
+                paused_until: m.record.paused_until,
             }
         };
         self.members.iter().map(info).collect()
@@ -480,6 +523,27 @@ pub(crate) mod tests {
         let ordered = &m.node(NODE).unwrap().record;
         assert_eq!((ordered.draining, ordered.wiping, ordered.held), (true, true, 20));
         assert!(m.usable().is_empty() && !m.topology().nodes[&NODE].usable);
+    }
+
+    #[test]
+    fn a_node_that_is_paused_is_not_overdue_until_its_pause_ends() {
+        let mut m = members();
+        assert!(!m.set_paused(NODE, Some(5000)));
+        assert_eq!(m.tick(50), [Change::Down(NODE)]);
+        assert_eq!(m.tick(700), []);
+        let gone = |m: &Members| m.holders(|_| true)[0].gone;
+        assert!(!gone(&m), "somebody knows why");
+        assert_eq!((m.end_pauses(4999), m.tick(800)), (Vec::new(), Vec::new()));
+        assert_eq!((m.end_pauses(5000), m.tick(900)), (vec![NODE], vec![Change::Overdue(NODE)]));
+        assert!(gone(&m));
+        // It is known what follows if its repair was due already.
+        assert!(m.set_paused(NODE, Some(6000)) && m.overdue().is_empty());
+        assert!(!m.set_paused(NODE, None));
+        assert_eq!(m.tick(901), [Change::Overdue(NODE)]);
+        // A node keeps its pause when it registers again.
+        m.set_paused(NODE, Some(6000));
+        m.enrolled(NODE, record(8), 1000);
+        assert!(m.node(NODE).unwrap().is_paused());
     }
 
     #[test]

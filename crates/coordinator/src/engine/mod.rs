@@ -10,14 +10,15 @@
 //! - `bandwidth`: what links can carry, and what users leave of it; `probe`: how links are measured;
 //! - `give_way`: how fast repairs may be so that users hardly notice them; `settings`: which settings a cluster may have;
 //! - `slow`: how slow nodes are avoided; `stripe`: one stripe as it was read;
-//! - `drain`: how a node is emptied; `encode`: how stripes get their parity;
+//! - `drain`: how a node is emptied; `rebalance`: what moves from fuller to emptier nodes; `encode`: how stripes get their parity;
 //! - `census`: how the blocks that a node holds compare with the metadata;
 //! - `sweep`: when garbage is deleted.
-//! - `quarantine`: what happens to blocks that the metadata do not know; `scrub`: what a scrub finds;
+//! - `quarantine`: what happens to blocks that the metadata do not know; `scrub`: what a scrub finds; `patrol`:
+//!   which blocks are verified next by the scrub that runs by itself;
 //! - `doubt`: whether a block that was reported as bad is lost; `wipe`: when a node is wiped;
 //! - `damage`: which stripes can be read while nodes are gone;
 //! - `health`: the verdict about the cluster; `space`: what is kept free, and what still fits; `jobs`: the table of
-//!   long work;
+//!   long work; `counts`: what has happened, for monitoring;
 //! - `rebuild`: which metadata can be rebuilt from blocks.
 //!
 //! The engine has no clock (times are arguments, in milliseconds), no randomness (not even the order of a hash map), no
@@ -29,6 +30,7 @@ pub(crate) mod assign;
 pub(crate) mod bandwidth;
 pub(crate) mod census;
 pub(crate) mod commit;
+pub(crate) mod counts;
 pub(crate) mod damage;
 pub(crate) mod doubt;
 pub(crate) mod drain;
@@ -41,10 +43,12 @@ pub mod identity;
 pub(crate) mod jobs;
 pub(crate) mod leases;
 pub mod members;
+pub(crate) mod patrol;
 pub(crate) mod places;
 pub(crate) mod probe;
 pub(crate) mod put;
 pub(crate) mod quarantine;
+pub(crate) mod rebalance;
 pub(crate) mod rebuild;
 pub mod repair;
 pub(crate) mod scrub;

@@ -7,6 +7,13 @@ use kintsu_plan::{Layout, PlanError, Topology, place};
 /// Longest name in bytes.
 const NAME_BYTES: usize = 1024;
 
+/// Objects that the S3 door serves have names that begin like this,
+pub const S3: &str = "s3/";
+/// and what it keeps beside them has names that begin like this.
+pub const OF_S3: &str = ".s3/";
+/// Longest name of these in bytes: a key of S3 has 1024, and is part of the name.
+const S3_NAME_BYTES: usize = 1280;
+
 /// Why an object cannot have a name: what was expected, and what came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadName {
@@ -14,11 +21,18 @@ pub struct BadName {
     pub got: String,
 }
 
-/// Checks a name: 1 to `NAME_BYTES` bytes of text without control characters.
+/// Checks a name: 1 to `NAME_BYTES` bytes of text without control characters. Names for S3 may be longer and may have
+/// control characters, because keys of S3 may.
 ///
 /// # Errors
 /// It is something else.
 pub fn check_name(name: &str) -> Result<(), BadName> {
+    if name.starts_with(S3) || name.starts_with(OF_S3) {
+        let expected = || format!("at most {S3_NAME_BYTES} bytes");
+        let got = || format!("{} bytes", name.len());
+        let long = name.len() > S3_NAME_BYTES;
+        return if long { Err(BadName { expected: expected(), got: got() }) } else { Ok(()) };
+    }
     let got = if name.is_empty() {
         "an empty one".to_owned()
     } else if name.len() > NAME_BYTES {
@@ -73,10 +87,12 @@ mod tests {
 
     #[test]
     fn names_are_text() {
-        for good in ["a", "a/b c", "日本", &"x".repeat(NAME_BYTES)] {
+        let key = format!("s3/bucket/{}", "k".repeat(1024));
+        for good in ["a", "a/b c", "日本", &"x".repeat(NAME_BYTES), "s3/b/a\u{1}", &key] {
             check_name(good).unwrap();
         }
-        for bad in ["", "a\n", "\u{7f}", &"x".repeat(NAME_BYTES + 1)] {
+        let long = format!("s3/{}", "k".repeat(S3_NAME_BYTES));
+        for bad in ["", "a\n", "\u{7f}", &"x".repeat(NAME_BYTES + 1), &long] {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
     }

@@ -7,7 +7,7 @@
 //! - [`RepairSpeed`] and [`suspects`]: whether a repair is so slow that it is worth avoiding the nodes that delay
 //!   it, and which nodes these are; [`SlowNodes`]: which nodes have delayed repairs lately.
 //! - [`Phases`]: when the stripes that wait are planned again; [`Courses`]: which repairs are postponed, woken or sent along other trees, by how far each has come.
-//! - [`Auto`]: when repairs start automatically.
+//! - [`Auto`]: when repairs start automatically; [`held`]: when they do not, because too much is gone at once.
 //! - [`Tally`]: what was read and moved; [`Losses`]: how fast it could have been at best.
 //!
 //! Nothing here reads a clock, does I/O or touches metadata. The driver (`driver::repair`) runs what these
@@ -16,6 +16,7 @@
 mod auto;
 mod courses;
 mod flight;
+mod hold;
 mod hope;
 mod losses;
 mod phases;
@@ -30,6 +31,7 @@ mod tally;
 pub use auto::Auto;
 pub use courses::{Courses, Steer};
 pub use flight::{LinkLoads, fit_together, loads};
+pub use hold::{Held, Holder, held};
 pub use hope::{Hope, Planned, WaitBudget, plan};
 pub use losses::Losses;
 pub use phases::Phases;

@@ -59,6 +59,11 @@ impl Scrub {
         (self.batch.len() >= BATCH).then(|| self.rest())
     }
 
+    /// Blocks that the node has verified.
+    pub fn checked(&self) -> u64 {
+        self.checked
+    }
+
     /// The blocks that are still to be compared.
     pub fn rest(&mut self) -> Vec<HeldBlock> {
         std::mem::take(&mut self.batch)

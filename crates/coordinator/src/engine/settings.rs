@@ -22,6 +22,7 @@ pub fn changed(mut settings: Settings, change: ChangeSetting) -> Result<Settings
         ChangeSetting::RepairMaxRate(rate) => settings.repair_max_rate = rate,
         ChangeSetting::RepairMinRate(rate) => settings.repair_min_rate = rate,
         ChangeSetting::RepairTarget(percent) => settings.repair_target = percent,
+        ChangeSetting::RepairHold(percent) => settings.repair_hold = percent,
     }
     let (least, most) = (settings.repair_min_rate, settings.repair_max_rate);
     match most.filter(|most| *most < least) {

@@ -18,6 +18,8 @@ use super::wipe::Wipes;
 
 /// Links are measured when no node has come for this long,
 const SETTLED_MS: u64 = 2500;
+/// and when users leave them alone, or did not for this long,
+const BUSY_MS: u64 = 60_000;
 /// and if not all of them answered, again after this time; then after twice that time, and so on,
 const MEASURED_AGAIN_MS: u64 = 10_000;
 /// up to this.
@@ -38,6 +40,8 @@ pub enum Due {
     Wipe(NodeId),
     /// Go on draining this node: it or the coordinator has started since the drain was ordered.
     Drain(NodeId),
+    /// Go on with a rebalance, if one was ordered before the start: the gate has opened.
+    Rebalance,
     /// Measure the links: there are nodes whose links nobody has set or measured.
     Measure,
     /// Check whether repairs are due, including those of the blocks on these nodes.
@@ -65,6 +69,8 @@ pub struct Machines<'a> {
 pub struct Ticks {
     /// Of all agents.
     seen: BTreeMap<NodeId, u64>,
+    /// Whether the gate was open at a tick.
+    opened: bool,
     /// Of those whose nodes are drained.
     draining: BTreeMap<NodeId, u64>,
     /// The nodes whose links are to be measured, and since when they are the same.
@@ -98,6 +104,9 @@ impl Ticks {
             due.push(Due::Opened);
         }
         if gate.is_open() {
+            if !std::mem::replace(&mut self.opened, true) {
+                due.push(Due::Rebalance);
+            }
             due.extend(wipes.due(members).into_iter().map(Due::Wipe));
             self.draining.retain(|node, _| members.node(*node).is_some_and(|m| m.record.draining));
             for (node, member) in members.iter().filter(|(_, m)| m.holds() && m.record.draining) {
@@ -126,7 +135,9 @@ impl Ticks {
             self.measure.1 = MEASURED_AGAIN_MS;
             return false;
         }
-        let due = now_ms >= from_ms.max(self.open.1 + SETTLED_MS);
+        let settled_ms = self.open.1 + SETTLED_MS;
+        let busy = now_ms < settled_ms + BUSY_MS && self.open.0.iter().any(|node| links.is_busy(*node));
+        let due = now_ms >= from_ms.max(settled_ms) && !busy;
         if due {
             let pause_ms = pause_ms.clamp(MEASURED_AGAIN_MS, MEASURED_EVERY_MS);
             self.measure = (now_ms + pause_ms, 2 * pause_ms);
@@ -171,7 +182,7 @@ mod tests {
         assert_eq!(all.tick(30), [Due::Reread(NODE), Due::Undo(5)]);
         assert_eq!(all.tick(52), [Due::Tell(Change::Down(NODE))]);
         assert_eq!(all.tick(652), [Due::Tell(Change::Overdue(NODE))]);
-        assert_eq!(all.tick(30_000), [Due::Opened, Due::Repairs(vec![NODE])]);
+        assert_eq!(all.tick(30_000), [Due::Opened, Due::Rebalance, Due::Repairs(vec![NODE])]);
         assert_eq!(all.tick(30_001), [Due::Repairs(vec![NODE])]);
     }
 
@@ -199,7 +210,7 @@ mod tests {
             all.1.set_wiping(NODE, true);
             assert_eq!(all.tick(1), []);
             all.1.seen(NODE, 7, Default::default(), None, 30_000).unwrap();
-            let open = [Due::Undo(5), Due::Opened, Due::Wipe(NODE), Due::Repairs(Vec::new())];
+            let open = [Due::Undo(5), Due::Opened, Due::Rebalance, Due::Wipe(NODE), Due::Repairs(Vec::new())];
             assert_eq!(all.tick(30_001), if behind.is_none() { &open[..] } else { &open[1..2] });
         }
     }
@@ -220,5 +231,25 @@ mod tests {
         }
         // The gate opens after 30 seconds.
         assert_eq!(measured, [33, 43, 63, 103, 183, 303]);
+    }
+
+    #[test]
+    fn links_that_users_keep_busy_are_measured_later() {
+        let mut all = All::new(None);
+        let (mut links, told) = (Bandwidth::default(), Rates::default());
+        let mut measured = Vec::new();
+        for s in 1..200_u64 {
+            // Users send 5 MiB a second from the start until second 50, and again from 60 on.
+            let sent = (s.min(50) + s.saturating_sub(60)) * (5 << 20);
+            let link = Some(kintsu_wire::message::LinkCounters { sent, received: 0, speed: None });
+            links.heard(NODE, kintsu_wire::message::Counters { link, at_ms: s * 1000, ..Default::default() });
+            all.1.seen(NODE, 7, Default::default(), None, s * 1000).unwrap();
+            let seen = Some((&links, &told));
+            let All(ticks, members, leases, gate, auto, wipes) = &mut all;
+            let due = ticks.tick(s * 1000, Machines { members, leases, gate, auto, wipes, links: seen });
+            measured.extend(due.contains(&Due::Measure).then_some(s));
+        }
+        // Some seconds after they had ended; then nothing answered, and a minute after the gate it is tried though they are back.
+        assert_eq!(measured, [59, 93, 113, 153]);
     }
 }

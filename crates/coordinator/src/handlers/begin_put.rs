@@ -25,11 +25,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
             got: request.name,
         });
     }
-    check_name(&request.name).map_err(|BadName { expected, got }| CoordinatorError::Invalid {
-        what: "object name",
-        expected,
-        got,
-    })?;
+    checked_name(&request.name)?;
     request.attributes.check().map_err(|(expected, got)| CoordinatorError::Invalid {
         what: "attributes",
         expected,
@@ -44,6 +40,16 @@ pub async fn handle(cluster: &Arc<Cluster>, request: BeginPut) -> Result<PutTick
     // Runs to its end even if the caller disconnects.
     let begun = cluster.meta.off(move |meta| begin(&worker, meta, request, registered)).await;
     cluster.unless_ending(begun).await
+}
+
+/// Checks the name of a new object.
+///
+/// # Errors
+/// What was expected, and what came.
+pub fn checked_name(name: &str) -> Result<()> {
+    let invalid =
+        |BadName { expected, got }| CoordinatorError::Invalid { what: "object name", expected, got };
+    check_name(name).map_err(invalid)
 }
 
 /// Waits until all nodes that are taken for alive have called since the start; for two heartbeats after the start at most. If
@@ -86,7 +92,7 @@ fn begin(
         created: cluster.unix_seconds(),
         encoding: request.encoding,
         code: CodeLabel::of(code.as_ref(), definition.clone()),
-        attributes: request.attributes.clone(),
+        attributes: request.attributes.clone().for_label(),
     };
     let new = NewPut {
         name: request.name,
@@ -105,7 +111,7 @@ fn begin(
     Ok(PutTicket {
         put,
         lease_ms: cluster.config.lease.as_millis() as u64,
-        stripes: granted.stripes.into_iter().map(grant).collect(),
+        stripes: granted.stripes.into_iter().map(|stripe| grant(cluster, stripe)).collect(),
         definition,
         nodes: cluster.members().addresses(),
         cluster: cluster.id,
@@ -129,9 +135,13 @@ pub fn homes(
 }
 
 /// A stripe of a put, as its client sees it.
-pub fn grant(stripe: PendingStripe) -> StripeGrant {
+pub fn grant(cluster: &Cluster, stripe: PendingStripe) -> StripeGrant {
     let PendingStripe { id, generation, layout, homes, .. } = stripe;
-    StripeGrant { id, generation, layout, homes }
+    let mut grant = StripeGrant { id, generation, layout, homes, tickets: Vec::new() };
+    if let Some(tickets) = &cluster.tickets {
+        tickets.write(&mut grant);
+    }
+    grant
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ mod tests {
         let ticket = begin_put::handle(&cluster, begin("a", 16)).await.unwrap();
         let node = ticket.stripes[0].homes[0].unwrap();
         let (listener, mut events) = mpsc::channel(64);
-        let drain = NodeCommand { node, action: NodeAction::Drain, force: false };
+        let drain = NodeCommand { node, action: NodeAction::Drain, force: false, seconds: 0 };
         command_node::handle(&cluster, drain.clone(), listener).await.unwrap();
         let Some(Ok(JobEvent::Began(job))) = events.recv().await else { panic!("not in the table") };
         // The put to the node is waited for. A second drain follows the first.
@@ -37,7 +37,7 @@ mod tests {
         let Some(Ok(JobEvent::Began(again))) = seconds_events.recv().await else { panic!("not followed") };
         assert_eq!(again.id, job.id);
         assert!(!cluster.nodes().0.nodes[&node].usable);
-        let start = NodeCommand { node, action: NodeAction::Start, force: false };
+        let start = NodeCommand { node, action: NodeAction::Start, force: false, seconds: 0 };
         let (ignored, _) = mpsc::channel(64);
         command_node::handle(&cluster, start, ignored).await.unwrap();
         assert!(!cluster.nodes().0.nodes[&node].usable, "a start leaves the drain alone");

@@ -1,4 +1,4 @@
-//! Stops, starts, wipes or drains a node, or ends its drain, as [`crate::engine::members`] decides.
+//! Stops, starts, pauses, wipes or drains a node, or ends its pause or drain, as [`crate::engine::members`] decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: Listener) -> Result<()> {
-    let NodeCommand { node, action, force } = request;
+    let NodeCommand { node, action, force, seconds } = request;
     let launches = cluster.config.launcher.is_some();
     let step = cluster.members().command(node, action, launches).map_err(|why| refused(node, why))?;
     match step {
@@ -30,7 +30,15 @@ pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: List
         Step::RecordStopped => record_stopped(cluster, node).await?,
         Step::Launch => launch(cluster, node).await?,
         Step::Undrain => jobs::undrain(cluster, node).await?,
-        Step::Drain => return driver::order_drain(cluster, node, listener).await,
+        Step::Pause => {
+            let until = cluster.unix_seconds().saturating_add(seconds);
+            pause(cluster, node, Some(until)).await?;
+        }
+        Step::Resume => pause(cluster, node, None).await?,
+        Step::Drain => {
+            driver::order_drain(cluster, node, listener).await;
+            return Ok(());
+        }
         Step::Wipe => return driver::order_wipe(cluster, node, force, listener).await,
     }
     let report = JobReport { kind: word(action).into(), ..JobReport::default() };
@@ -54,12 +62,24 @@ fn word(action: NodeAction) -> &'static str {
         NodeAction::Wipe => "wipe",
         NodeAction::Drain => "drain",
         NodeAction::Undrain => "undrain",
+        NodeAction::Pause => "pause",
+        NodeAction::Resume => "resume",
     }
 }
 
 async fn record_stopped(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
     cluster.meta.off(move |meta| meta.change_node(node, |record| record.stopped = true)).await?;
     cluster.members().stopped(node, cluster.now_ms());
+    Ok(())
+}
+
+/// Begins no repair of a node's blocks until this time, in seconds since 1970. What has begun ends after the stripes that are
+/// under repair.
+async fn pause(cluster: &Arc<Cluster>, node: NodeId, until: Option<u64>) -> Result<()> {
+    cluster.meta.off(move |meta| meta.change_node(node, |record| record.paused_until = until)).await?;
+    if cluster.members().set_paused(node, until) {
+        driver::hold_repairs(cluster);
+    }
     Ok(())
 }
 
@@ -76,4 +96,51 @@ async fn launch(cluster: &Arc<Cluster>, node: NodeId) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::tick_once;
+    use crate::handlers::tests::{enlist, put, registration, reopen_with, silence};
+    use kintsu_wire::message::CauseKind;
+    use tokio::sync::mpsc;
+
+    async fn command(cluster: &Arc<Cluster>, action: NodeAction, seconds: u64) {
+        let (listener, mut events) = mpsc::channel(4);
+        let command = NodeCommand { node: NodeId(1), action, force: false, seconds };
+        handle(cluster, command, listener).await.unwrap();
+        assert!(matches!(events.recv().await, Some(Ok(JobEvent::Ended(_)))));
+    }
+
+    #[tokio::test]
+    async fn while_a_node_is_paused_no_repair_of_it_begins_also_after_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || reopen_with(&dir, |config| config.grace = Duration::ZERO);
+        let first = open();
+        for node in 0..5 {
+            enlist(&first, registration(node, node)).await.unwrap();
+        }
+        put(&first, "a", 60).await;
+        command(&first, NodeAction::Pause, 3600).await;
+        silence(&first, &[1]);
+        tick_once(&first).await;
+        assert_eq!((first.members().overdue().len(), first.queue().jobs()), (0, 0));
+        let health = crate::handlers::health::handle(&first, Default::default()).await.unwrap();
+        let paused = health.causes.iter().find(|cause| cause.kind == CauseKind::PausedNodes).unwrap();
+        assert_eq!(paused.nodes, [NodeId(1)]);
+        drop(first);
+        let again = open();
+        for node in [0, 2, 3, 4] {
+            let here = kintsu_wire::message::Register { incarnation: 2, ..registration(node, node) };
+            enlist(&again, here).await.unwrap();
+        }
+        silence(&again, &[1]);
+        tick_once(&again).await;
+        assert!(again.members().overdue().is_empty());
+        command(&again, NodeAction::Resume, 0).await;
+        tick_once(&again).await;
+        assert_eq!(again.members().overdue().len(), 1);
+        assert_eq!(again.meta.snapshot().unwrap().nodes().unwrap()[&NodeId(1)].paused_until, None);
+    }
 }

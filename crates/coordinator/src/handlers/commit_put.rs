@@ -9,25 +9,33 @@ use std::sync::Arc;
 use kintsu_wire::message::{CommitPut, CommitReply, RefusedStripe};
 
 use super::begin_put::grant;
+use super::change;
 use crate::cluster::Cluster;
-use crate::driver;
+use crate::driver::{self, Committed, With};
 use crate::engine::commit::Refusal;
 use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: CommitPut) -> Result<CommitReply> {
-    let CommitPut { put, stripes, checksum } = request;
-    let committing = driver::commit(cluster.clone(), put, stripes.into(), checksum);
+    let CommitPut { put, stripes, checksum, ending } = request;
+    if let Some(ending) = &ending {
+        change::check(&ending.change)?;
+    }
+    let with = With { checksum, ending, code: change::code_of_nothing()? };
+    let committing = driver::commit(cluster.clone(), put, stripes.into(), with);
     let committed = cluster.whole(committing).await?;
     Ok(match committed {
-        Ok(object) => CommitReply::Visible(object),
-        Err(refusals) => CommitReply::Refused(refusals.into_iter().map(refused).collect()),
+        Committed::Visible(object) => CommitReply::Visible(object),
+        Committed::Refused(refusals) => {
+            CommitReply::Refused(refusals.into_iter().map(|refusal| refused(cluster, refusal)).collect())
+        }
+        Committed::Unmet(check) => CommitReply::Unmet(check),
     })
 }
 
-fn refused(refusal: Refusal) -> RefusedStripe {
+fn refused(cluster: &Cluster, refusal: Refusal) -> RefusedStripe {
     let Refusal { stripe, node, detail } = refusal;
-    RefusedStripe { offset: stripe.offset, grant: grant(stripe), node, detail }
+    RefusedStripe { offset: stripe.offset, grant: grant(cluster, stripe), node, detail }
 }
 
 #[cfg(test)]
@@ -45,10 +53,10 @@ mod tests {
     async fn an_object_is_visible_after_its_commit_and_not_before() {
         let (_dir, cluster) = cluster(4, 2).await;
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
-        let view = || lookup::handle(&cluster, Lookup { name: "a".into(), first: 1, limit: 2 });
+        let view = || lookup::handle(&cluster, Lookup { name: "a".into(), first: 1, limit: 2, at: None });
         assert!(matches!(view().await, Err(CoordinatorError::NotFound { .. })));
         let stripes = written(&ticket, Encoding::Online, 2);
-        let commit = || CommitPut { put: ticket.put, stripes: stripes.clone(), checksum: None };
+        let commit = || CommitPut { put: ticket.put, stripes: stripes.clone(), checksum: None, ending: None };
         let info = visible(handle(&cluster, commit()).await.unwrap());
         assert_eq!(visible(handle(&cluster, commit()).await.unwrap()), info);
         let view = view().await.unwrap();
@@ -65,8 +73,9 @@ mod tests {
         assert_eq!(late, [ticket.put]);
         cluster.meta.abort_put(ticket.put).unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
-        let error =
-            handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap_err();
+        let error = handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None, ending: None })
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("lease"), "{error}");
     }
 
@@ -76,8 +85,10 @@ mod tests {
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
         {
-            let mut call =
-                std::pin::pin!(handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }));
+            let mut call = std::pin::pin!(handle(
+                &cluster,
+                CommitPut { put: ticket.put, stripes, checksum: None, ending: None }
+            ));
             assert!(futures::poll!(&mut call).is_pending());
         }
         until(|| cluster.meta.snapshot().unwrap().totals().unwrap().objects == 1).await;
@@ -87,9 +98,9 @@ mod tests {
 
     /// Stripes that a commit refuses.
     async fn refusals(cluster: &Arc<Cluster>, put: u64, stripes: Vec<WrittenStripe>) -> Vec<RefusedStripe> {
-        match handle(cluster, CommitPut { put, stripes, checksum: None }).await.unwrap() {
+        match handle(cluster, CommitPut { put, stripes, checksum: None, ending: None }).await.unwrap() {
             CommitReply::Refused(stripes) => stripes,
-            CommitReply::Visible(object) => panic!("{object:?} is visible"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -135,7 +146,11 @@ mod tests {
         let refused = refusals(&cluster, ticket.put, stripes.clone()).await;
         assert!(refused.len() == 2 && refused[0].detail.contains("cannot be read"), "{refused:?}");
         enlist(&cluster, registration(3, 3)).await.unwrap();
-        visible(handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap());
+        visible(
+            handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None, ending: None })
+                .await
+                .unwrap(),
+        );
         let tallies = cluster.meta.snapshot().unwrap().tallies().unwrap();
         assert_eq!((tallies[&NodeId(0)], tallies[&NodeId(1)]), ((2, 2), (2, 2)));
         assert_eq!((tallies[&NodeId(2)], tallies[&NodeId(3)]), ((2, 0), (2, 0)));

@@ -1,4 +1,4 @@
-//! Brings all that is logged for a volume into its blocks and parities now.
+//! Brings what is logged for a volume into its blocks and parities now: all, or what was logged for some blocks.
 
 use std::sync::Arc;
 
@@ -12,9 +12,17 @@ use crate::meta::Meta;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: CommitVolume) -> Result<CommittedVolume> {
-    let scheme = request.scheme.as_deref().map_or(Ok(Scheme::default()), str::parse)?;
-    let find = move |meta: &Meta| Ok(meta.snapshot()?.volume(&request.name)?.record.id);
+    let CommitVolume { name, scheme, blocks } = request;
+    let scheme = scheme.as_deref().map(Scheme::on_nodes).transpose()?;
+    let find = move |meta: &Meta| Ok(meta.snapshot()?.volume(&name)?.record);
     let volume = cluster.meta.off(find).await?;
+    let scheme = scheme.unwrap_or(volume.scheme);
     let worker = cluster.clone();
-    cluster.whole(async move { driver::commit_volume(&worker, volume, scheme).await }).await
+    let commit = async move {
+        match blocks {
+            Some(blocks) => driver::commit_blocks(&worker, volume.id, blocks, scheme).await,
+            None => driver::commit_volume(&worker, volume.id, scheme).await,
+        }
+    };
+    cluster.whole(commit).await
 }

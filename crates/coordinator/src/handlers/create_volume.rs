@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kintsu_code::{Code, USER};
+use kintsu_plan::update::Scheme;
 use kintsu_plan::{Division, LayoutKind, MOST_STEP_BYTES};
 use kintsu_wire::message::{CreateVolume, VolumeInfo};
 
@@ -33,6 +34,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: CreateVolume) -> Result<Vol
         true => Some(cluster.registered(request.code.clone()).await?.0),
         false => None,
     };
+    let scheme = request.scheme.as_deref().map_or(Ok(Scheme::default()), Scheme::on_nodes)?;
     let (id, created) = (random()?, cluster.unix_seconds());
     let create = move |meta: &Meta| {
         let code = registered.map_or_else(|| kintsu_code::parse(&request.code), Ok)?;
@@ -43,6 +45,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: CreateVolume) -> Result<Vol
             code: 0,
             block_bytes: request.block_bytes,
             durability: request.durability,
+            scheme,
             created,
             epoch: 0,
             taken: 0,

@@ -9,6 +9,7 @@ use crate::error::Result;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Felt) -> Result<Done> {
+    cluster.tallies().felt(&request.micros);
     cluster.give_way().felt(&request.micros);
     Ok(Done {})
 }

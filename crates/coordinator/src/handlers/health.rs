@@ -8,7 +8,7 @@ use kintsu_wire::message::{AskHealth, Health};
 
 use super::space::used;
 use crate::cluster::Cluster;
-use crate::driver::{Scanned, damage, describe};
+use crate::driver::{Scanned, damage, describe, held_now};
 use crate::engine::health::{CopyFacts, Damage, Facts, NodeFacts, RepairFacts, judge};
 use crate::error::Result;
 use crate::meta::Meta;
@@ -32,9 +32,10 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
     let codes = used(cluster).await?.iter().map(|code| (code.name().to_owned(), code.n())).collect();
     let read = |meta: &Meta| {
         let snapshot = meta.snapshot()?;
-        Ok((snapshot.totals()?, snapshot.last_copy()?.map(|(_, time)| time), snapshot.tallies()?))
+        let copied = snapshot.last_copy()?.map(|(_, time)| time);
+        Ok((snapshot.totals()?, copied, snapshot.tallies()?, snapshot.settings()?.repair_hold))
     };
-    let (totals, copied, tallies) = cluster.meta.off(read).await?;
+    let (totals, copied, tallies, share) = cluster.meta.off(read).await?;
     let now = cluster.unix_seconds();
     let drains: BTreeSet<NodeId> = cluster.jobs.look(|jobs| jobs.drained().into_iter().collect());
     let (nodes, grace_ms) = {
@@ -55,17 +56,29 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
             drain_runs: drains.contains(&id),
             unheard: member.record.is_unheard(),
             failed: member.failed.clone(),
+            paused_s: member.record.paused_until.map(|until| until.saturating_sub(now)),
+            unverified_s: member
+                .record
+                .scrub
+                .map_or(0, |scrub| now.saturating_sub(scrub.verified.unwrap_or(scrub.began))),
         };
         (members.iter().map(node).collect(), members.patience().grace_ms)
     };
+    // One lock after the other: the guards of one statement live until its end.
+    let gate = cluster.gate().facts();
+    let pending = cluster.queue().pending();
+    let cancelled = cluster.auto().is_cancelled();
+    let held = held_now(cluster, &tallies, share);
+    let hanging_puts = cluster.leases().hanging();
     let facts = Facts {
         nodes,
         damage: Damage { unreadable, unreadable_objects, reduced: damage.reduced.clone(), worst },
-        gate: cluster.gate().facts(),
+        gate,
         repairs: RepairFacts {
-            pending: cluster.queue().pending(),
+            pending,
             failed: cluster.jobs.look(|jobs| jobs.failed_repair().map(|(id, why)| (id, why.to_owned()))),
-            cancelled: cluster.auto().is_cancelled(),
+            cancelled,
+            held,
             grace_ms,
         },
         copies: CopyFacts {
@@ -76,9 +89,10 @@ pub async fn judged(cluster: &Arc<Cluster>, damage: &Scanned, stripes: u32) -> R
             every_s: cluster.config.copy_every.as_secs(),
             uptime_s: cluster.now_ms() / 1000,
         },
+        scrub_every_s: cluster.config.scrub_every.as_secs(),
         objects: totals.objects,
         plain: totals.plain,
-        hanging_puts: cluster.leases().hanging(),
+        hanging_puts,
         clock_back_s: copied.map_or(0, |time| time.saturating_sub(now)),
         codes,
     };

@@ -17,9 +17,16 @@ const FEW_STRIPES: u64 = 16;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectView> {
-    let Lookup { name, first, limit } = request;
-    let look = move |meta: &Meta| meta.snapshot()?.view(&name, first, limit.min(MOST_STRIPES));
-    let (object, stripes, definition) =
+    let Lookup { name, first, limit, at } = request;
+    let worker = cluster.clone();
+    let look = move |meta: &Meta| {
+        let mut view = meta.snapshot()?.view(&name, (first, at), limit.min(MOST_STRIPES))?;
+        if let Some(tickets) = &worker.tickets {
+            view.1.1.iter_mut().for_each(|stripe| tickets.read(stripe));
+        }
+        Ok(view)
+    };
+    let (object, (first, stripes), definition) =
         if limit <= FEW_STRIPES { cluster.meta.here(look)? } else { cluster.meta.off(look).await? };
     let (down, nodes) = {
         let members = cluster.members();
@@ -35,7 +42,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Lookup) -> Result<ObjectVie
     let wanted = rates.is_empty() || stripes.iter().any(absent) || uneven();
     let rates = wanted.then_some(rates);
     let timed = cluster.give_way().wants_times();
-    Ok(ObjectView { object, stripes, definition, nodes, cluster: cluster.id, rates, timed })
+    Ok(ObjectView { object, stripes, first, definition, nodes, cluster: cluster.id, rates, timed })
 }
 
 #[cfg(test)]
@@ -48,7 +55,7 @@ mod tests {
     async fn rates_come_along_when_a_block_cannot_be_read() {
         let (_dir, cluster) = cluster(4, 4).await;
         put(&cluster, "a", 48).await;
-        let view = || handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 9 });
+        let view = || handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 9, at: None });
         assert_eq!(view().await.unwrap().rates, Some(Rates::default()), "there are none");
         let rates = Rates::even((0..4).map(kintsu_dag::NodeId), std::num::NonZeroU64::new(1000).unwrap());
         cluster.set_rates(rates.clone());

@@ -29,5 +29,5 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MapVolume) -> Result<Volume
         check_writer(cluster, volume, writer)?;
     }
     let nodes = cluster.members().addresses();
-    Ok(VolumeMap { epoch: record.epoch, size: record.size, stripes, nodes })
+    Ok(VolumeMap { taken: record.taken, size: record.size, stripes, nodes })
 }

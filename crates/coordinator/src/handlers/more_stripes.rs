@@ -28,7 +28,8 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MoreStripes) -> Result<Stri
         .await?;
     cluster.leases().renew(put, cluster.now_ms());
     let nodes = cluster.members().addresses();
-    Ok(StripeGrants { stripes: granted.stripes.into_iter().map(grant).collect(), nodes })
+    let stripes = granted.stripes.into_iter().map(|stripe| grant(cluster, stripe)).collect();
+    Ok(StripeGrants { stripes, nodes })
 }
 
 #[cfg(test)]
@@ -70,14 +71,17 @@ mod tests {
             assert!(cluster.meta.snapshot().unwrap().is_pending(stripe.id).unwrap());
         }
         let rest = PutTicket { stripes: granted[told.len()..].to_vec(), ..ticket.clone() };
-        let commit = |stripes| commit_put::handle(&cluster, CommitPut { put, stripes, checksum: None });
+        let commit =
+            |stripes| commit_put::handle(&cluster, CommitPut { put, stripes, checksum: None, ending: None });
         let incomplete = commit(Vec::new()).await.unwrap_err();
         assert!(matches!(incomplete, CoordinatorError::Invalid { .. }), "{incomplete}");
         let last = written(&rest, Encoding::Online, 2);
         let object = visible(commit(last.clone()).await.unwrap());
         assert_eq!((object.size, object.stripes), (310, 10));
         assert_eq!(visible(commit(last).await.unwrap()), object);
-        let view = lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 99 }).await.unwrap();
+        let view = lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 99, at: None })
+            .await
+            .unwrap();
         let offsets: Vec<_> = view.stripes.iter().map(|s| s.offset).collect();
         assert_eq!(offsets, (0..10).map(|i| i * 32).collect::<Vec<_>>());
         assert!(!cluster.meta.snapshot().unwrap().is_pending(granted[0].id).unwrap());
@@ -90,9 +94,12 @@ mod tests {
         let cluster = reopen_with(&dir, |config| config.grant = 2);
         let ticket = begin_put::handle(&cluster, begin("a", 100)).await.unwrap();
         let stripes = written(&ticket, Encoding::Online, 2);
-        let refused = commit_put::handle(&cluster, CommitPut { put: ticket.put, stripes, checksum: None })
-            .await
-            .unwrap_err();
+        let refused = commit_put::handle(
+            &cluster,
+            CommitPut { put: ticket.put, stripes, checksum: None, ending: None },
+        )
+        .await
+        .unwrap_err();
         assert!(refused.to_string().contains("all 4 stripes"), "{refused}");
     }
 }

@@ -29,7 +29,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: MoveStripe) -> Result<Strip
         Ok(moved)
     };
     let moved = cluster.whole(moving).await?;
-    Ok(StripeGrants { stripes: vec![grant(moved)], nodes: cluster.members().addresses() })
+    Ok(StripeGrants { stripes: vec![grant(cluster, moved)], nodes: cluster.members().addresses() })
 }
 
 #[cfg(test)]

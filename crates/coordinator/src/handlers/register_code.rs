@@ -98,13 +98,14 @@ mod tests {
         assert_eq!(ticket.definition, Some(definition()));
         commit_put::handle(
             &cluster,
-            kintsu_wire::message::CommitPut { put: ticket.put, stripes, checksum: None },
+            kintsu_wire::message::CommitPut { put: ticket.put, stripes, checksum: None, ending: None },
         )
         .await
         .unwrap();
         crate::handlers::tests::put(&cluster, "b", 100).await;
-        let look =
-            |name: &str, limit| lookup::handle(&cluster, Lookup { name: name.into(), first: 0, limit });
+        let look = |name: &str, limit| {
+            lookup::handle(&cluster, Lookup { name: name.into(), first: 0, limit, at: None })
+        };
         let view = look("a", 9).await.unwrap();
         assert_eq!((view.object.code.as_str(), view.definition), (NAME, Some(definition())));
         assert_eq!(look("a", 0).await.unwrap().definition, None);
@@ -124,14 +125,16 @@ mod tests {
         let stripes = written(&ticket, Encoding::Online, 2);
         commit_put::handle(
             &cluster,
-            kintsu_wire::message::CommitPut { put: ticket.put, stripes, checksum: None },
+            kintsu_wire::message::CommitPut { put: ticket.put, stripes, checksum: None, ending: None },
         )
         .await
         .unwrap();
         refused(cluster.clone(), "used by object \"a\"").await;
         drop(cluster);
         let cluster = reopen(&dir);
-        let stripe = lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 1 }).await.unwrap();
+        let stripe = lookup::handle(&cluster, Lookup { name: "a".into(), first: 0, limit: 1, at: None })
+            .await
+            .unwrap();
         let code = cluster.load(stripe.stripes[0].id).await.unwrap().unwrap().0.code;
         assert_eq!(code.name(), NAME);
         remove::handle(&cluster, Remove { name: "a".into() }).await.unwrap();

@@ -1,4 +1,4 @@
-//! Removes an object; its blocks become garbage.
+//! Removes an object; its blocks become garbage. During a rebuild, an older version that was found whole takes its place.
 
 use std::sync::Arc;
 
@@ -19,5 +19,9 @@ pub async fn handle(cluster: &Arc<Cluster>, request: Remove) -> Result<ObjectInf
     }
     let removed = cluster.meta.off(move |meta| meta.remove(&request.name)).await?;
     cluster.sweep.notify_one();
+    if cluster.is_rebuilding() {
+        cluster.rebuild().uncovers();
+        cluster.rebuilt.notify_one();
+    }
     Ok(removed)
 }

@@ -34,6 +34,9 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
             m.record.held, node.0, node.0
         )
     }));
+    // One lock after the other: the guards of one statement live until its end.
+    let repairs_pending = cluster.queue().pending();
+    let repair_limit = Some(cluster.give_way().standing());
     Ok(ClusterStatus {
         objects: totals.objects,
         object_bytes: totals.object_bytes,
@@ -42,14 +45,14 @@ pub async fn handle(cluster: &Arc<Cluster>) -> Result<ClusterStatus> {
         dead,
         degraded_stripes: damage.degraded(),
         unreadable_stripes: damage.unreadable.0,
-        repairs_pending: cluster.queue().pending(),
+        repairs_pending,
         puts_pending: totals.puts,
         garbage: totals.garbage,
         cluster: Some(cluster.id),
         held_back,
         metadata_copy,
         health,
-        repair_limit: Some(cluster.give_way().standing()),
+        repair_limit,
     })
 }
 

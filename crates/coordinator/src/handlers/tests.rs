@@ -115,7 +115,9 @@ pub(crate) async fn put(cluster: &Arc<Cluster>, name: &str, size: u64) -> Object
     let ticket = begin_put::handle(cluster, begin(name, size)).await.unwrap();
     let stripes = written(&ticket, Encoding::Online, 2);
     visible(
-        commit_put::handle(cluster, CommitPut { put: ticket.put, stripes, checksum: None }).await.unwrap(),
+        commit_put::handle(cluster, CommitPut { put: ticket.put, stripes, checksum: None, ending: None })
+            .await
+            .unwrap(),
     )
 }
 
@@ -134,7 +136,7 @@ pub(crate) async fn until(holds: impl Fn() -> bool) {
 pub(crate) fn visible(reply: CommitReply) -> ObjectInfo {
     match reply {
         CommitReply::Visible(object) => object,
-        CommitReply::Refused(stripes) => panic!("refused: {stripes:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -143,9 +145,10 @@ pub(crate) fn silence(cluster: &Arc<Cluster>, dead: &[u32]) {
     let mut members = cluster.members();
     let last = members.iter().map(|(_, m)| m.seen_ms).max().unwrap_or(0);
     let late = last + cluster.config.dead_after.as_millis() as u64;
-    let living: Vec<NodeId> = members.iter().map(|(id, _)| id).filter(|n| !dead.contains(&n.0)).collect();
-    for node in living {
-        members.seen(node, 1, DiskUsage::default(), None, late).unwrap();
+    let living: Vec<(NodeId, u64)> =
+        members.iter().filter(|(id, _)| !dead.contains(&id.0)).map(|(id, m)| (id, m.record.incarnation)).collect();
+    for (node, incarnation) in living {
+        members.seen(node, incarnation, DiskUsage::default(), None, late).unwrap();
     }
     members.tick(late);
 }

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_wire::message::{Checksum, DigestBytes, Encoding, FaultKind, ObjectInfo, WrittenStripe};
+use kintsu_wire::message::{Checksum, DigestBytes, Encoding, Ending, FaultKind, ObjectInfo, WrittenStripe};
 use redb::ReadableTable;
 
 use super::Meta;
 use super::blocks::byte_of;
+use super::names::Making;
 use super::objects::{add_object, drop_object, info};
 use super::puts::{discard, invalid, pending, taken, told, unknown};
 use super::record::{self, BlockRecord, CodeRecord, ObjectRecord, PendingPut, PendingStripe, StripeRecord};
 use super::write::Tables;
-use super::{fence, volumes};
+use super::{fence, names, volumes};
 use crate::engine::commit::{Doubt, Evidence, Judgement, Refusal};
 use crate::error::{CoordinatorError, Result};
 
@@ -25,6 +26,8 @@ pub enum Commit {
     Unsure(Vec<Doubt>),
     /// Nothing has changed: blocks of these stripes are gone or changed since they were written.
     Refused(Vec<Refusal>),
+    /// Nothing has changed: this check of the ending does not hold.
+    Unmet(u32),
 }
 
 impl Meta {
@@ -44,24 +47,41 @@ impl Meta {
             Commit::Visible(info) => Ok(info),
             Commit::Unsure(doubts) => Err(unsure(doubts.first().map(|doubt| doubt.node))),
             Commit::Refused(refusals) => Err(unsure(refusals.first().map(|refusal| refusal.node))),
+            Commit::Unmet(_) => Err(unsure(None)),
         }
     }
 
-    /// Makes a put visible. It replaces an object of the same name, if that was allowed. Repeating the call is
-    /// harmless. Blocks on dead nodes become visible as lost, if their stripes can be read without them.
+    /// [`Meta::end_put`] without an ending.
     ///
     /// # Errors
-    /// No such put; a digest too few or too many; the name was taken meanwhile, and then the put's
-    /// blocks become garbage.
+    /// Those of [`Meta::end_put`].
     pub fn try_commit(
+        &self,
+        id: u64,
+        written: &[WrittenStripe],
+        when_and_sum: (u64, Option<Checksum>),
+        evidence: &Evidence<'_>,
+    ) -> Result<Commit> {
+        self.end_put(id, written, when_and_sum, evidence, None)
+    }
+
+    /// Makes a put visible. It replaces an object of the same name, if that was allowed. Repeating the call is
+    /// harmless. Blocks on dead nodes become visible as lost, if their stripes can be read without them. With an ending, its
+    /// checks must hold; its steps are taken before the object appears.
+    ///
+    /// # Errors
+    /// No such put; a digest too few or too many; a step of the ending that cannot be taken; the name was taken
+    /// meanwhile, and then the put's blocks become garbage.
+    pub fn end_put(
         &self,
         id: u64,
         written: &[WrittenStripe],
         (created, checksum): (u64, Option<Checksum>),
         evidence: &Evidence<'_>,
+        ending: Option<(&Ending, Making<'_>)>,
     ) -> Result<Commit> {
         self.together(|t| {
-            let Some(put) = t.put(id)? else { return Ok(Ok(Commit::Visible(committed(t, id)?))) };
+            let Some(mut put) = t.put(id)? else { return Ok(Ok(Commit::Visible(committed(t, id)?))) };
             let code = t.code(put.code)?;
             let last = told(t, id, &put, &code, written)?;
             let last: Last<'_> = last.into_iter().map(|(row, digests)| (row.id, digests)).collect();
@@ -73,8 +93,13 @@ impl Meta {
                 return Err(invalid("commit", expected, format!("the first {}", put.granted())));
             }
             volumes::check_writer(t, &put)?;
-            let old = t.object(&put.name)?;
-            if old.is_some() && !put.replace {
+            if let Some((ending, _)) = ending
+                && let Some(check) = names::unmet(t, &ending.change.checks)?
+            {
+                return Ok(Ok(Commit::Unmet(check)));
+            }
+            let moves = ending.is_some_and(|(ending, _)| !ending.change.steps.is_empty());
+            if !moves && t.object(&put.name)?.is_some() && !put.replace {
                 discard(t, id, &put)?;
                 return Ok(Err(taken(&put.name)));
             }
@@ -85,7 +110,14 @@ impl Meta {
             if !judgement.refusals.is_empty() {
                 return Ok(Ok(Commit::Refused(judgement.refusals)));
             }
-            if let Some(old) = old {
+            if let Some((ending, making)) = ending {
+                names::take(t, &ending.change.steps, making)?;
+                names::add_facts(&mut put.attributes, &ending.facts)?;
+            }
+            if let Some(old) = t.object(&put.name)? {
+                if !put.replace {
+                    return Err(taken(&put.name));
+                }
                 drop_object(t, &put.name, &old)?;
             }
             // What is in a stripe of a volume changes later.

@@ -9,7 +9,14 @@ use redb::ReadableTable;
 use super::record::{self, CodeRecord, ObjectRecord, StripeRecord};
 use super::write::Tables;
 use super::{Meta, Snapshot, graves, tables, volumes};
+use crate::engine::put::OF_S3;
 use crate::error::{CoordinatorError, Result};
+
+/// Names that begin like these are not listed among others: stripes of volumes, and what the S3 door keeps.
+const HIDDEN: [&str; 2] = [volumes::RESERVED, OF_S3];
+
+/// The position of the first of some stripes of an object, and these stripes.
+pub type Page = (u64, Vec<StripeInfo>);
 
 impl Snapshot {
     /// The object of this name.
@@ -22,23 +29,40 @@ impl Snapshot {
         record::unpack("object", row.value())
     }
 
-    /// The object of this name, at most `limit` of its stripes from position `first` on, both in the form that clients
-    /// get, and with stripes the definition of its code, if that was registered. Each row is read once.
+    /// The object of this name, at most `limit` of its stripes from position `first` on (or from the one that holds the
+    /// byte `at`), with that position, both in the form that clients get, and with stripes the definition of its code, if
+    /// that was registered. Each row is read once; a byte is found by bisection.
     ///
     /// # Errors
     /// No object of this name; the metadata contradict themselves.
     pub fn view(
         &self,
         name: &str,
-        first: u64,
+        (first, at): (u64, Option<u64>),
         limit: u64,
-    ) -> Result<(ObjectInfo, Vec<StripeInfo>, Option<Definition>)> {
+    ) -> Result<(ObjectInfo, Page, Option<Definition>)> {
         let object = self.object(name)?;
+        let first = at.map_or(Ok(first), |at| self.position(&object, at))?;
         let code = self.code(object.code)?;
         let registered = limit > 0 && code.name.starts_with(USER);
         let definition = if registered { self.definition(object.code)? } else { None };
         let stripes = self.stripes_of(&object, &code, first, limit)?;
-        Ok((info(name, &object, &code.name), stripes, definition))
+        Ok((info(name, &object, &code.name), (first, stripes), definition))
+    }
+
+    /// The position of the stripe that holds a byte of an object; of the last one for a byte behind the end.
+    fn position(&self, object: &ObjectRecord, at: u64) -> Result<u64> {
+        let (mut from, mut upto) = (0, object.stripes());
+        // The stripe is in from..upto, because the first one begins at 0.
+        while upto - from > 1 {
+            let middle = from + (upto - from) / 2;
+            let offset = match object.ids(middle, 1).first() {
+                Some((_, id)) => self.stripe(*id)?.map_or(u64::MAX, |stripe| stripe.offset),
+                None => u64::MAX,
+            };
+            if offset <= at { from = middle } else { upto = middle }
+        }
+        Ok(from)
     }
 
     /// The name of the object with this id, if it is visible.
@@ -102,9 +126,10 @@ impl Snapshot {
             for row in table.range(begin.as_str().max(prefix)..)? {
                 let (name, row) = row?;
                 let name = name.value();
-                // The stripes of volumes are shown to those who ask for them.
-                if name.starts_with(volumes::RESERVED) && !prefix.starts_with(volumes::RESERVED) {
-                    last = Some(format!("{}{}", volumes::RESERVED, char::MAX));
+                // These are shown to those who ask for them.
+                let hidden = |start: &&&str| name.starts_with(**start) && !prefix.starts_with(**start);
+                if let Some(start) = HIDDEN.iter().find(hidden) {
+                    last = Some(format!("{start}{}", char::MAX));
                     continue 'from;
                 }
                 if !name.starts_with(prefix.as_str()) {
@@ -128,7 +153,7 @@ impl Snapshot {
                     code = (Some(object.code), self.code(object.code)?.name);
                 }
                 let mut object = info(name, &object, &code.1);
-                object.attributes.user.clear();
+                object.attributes.for_listing();
                 page.objects.push(object);
             }
             return Ok(page);
@@ -207,6 +232,7 @@ pub fn info(name: &str, object: &ObjectRecord, code: &str) -> ObjectInfo {
         created: object.created,
         checksum: object.checksum,
         attributes: object.attributes.clone(),
+        id: object.id,
     }
 }
 
@@ -237,6 +263,7 @@ fn stripe_info(id: StripeId, stripe: &StripeRecord, code: &str, k: usize) -> Str
         offset: stripe.offset,
         encoded: stripe.encoded,
         blocks: stripe.blocks.iter().enumerate().map(place).collect(),
+        tickets: Vec::new(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::{DIGEST_UNKNOWN, Division, Layout, LayoutKind};
 use kintsu_wire::FolderId;
-use kintsu_wire::message::{Attributes, Checksum, DigestBytes, Encoding, StripeOfVolume};
+use kintsu_wire::message::{Attributes, Checksum, DigestBytes, Encoding, NodeScrub, StripeOfVolume};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize as SerializeDerive};
@@ -406,6 +406,12 @@ pub struct NodeRecord {
     /// A wipe was ordered and is not finished.
     #[serde(default)]
     pub wiping: bool,
+    /// How far its blocks have been verified.
+    #[serde(default)]
+    pub scrub: Option<NodeScrub>,
+    /// Until then no repair of its blocks begins by itself, in seconds since 1970.
+    #[serde(default)]
+    pub paused_until: Option<u64>,
 }
 
 impl NodeRecord {
@@ -430,6 +436,8 @@ impl NodeRecord {
             rack_name: None,
             held: 0,
             wiping: false,
+            scrub: None,
+            paused_until: None,
         }
     }
 }

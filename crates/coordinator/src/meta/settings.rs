@@ -9,6 +9,8 @@ use crate::error::Result;
 
 /// The key of the row.
 const SETTINGS: &str = "settings";
+/// The key of the row that is there while a rebalance is ordered.
+const REBALANCE: &str = "rebalance";
 
 impl Meta {
     /// Changes the settings; returns them.
@@ -25,7 +27,31 @@ impl Meta {
     }
 }
 
+impl Meta {
+    /// A rebalance is ordered, or has ended.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn order_rebalance(&self, ordered: bool) -> Result<()> {
+        self.write(|t| {
+            match ordered {
+                true => t.settings.insert(REBALANCE, [].as_slice())?,
+                false => t.settings.remove(REBALANCE)?,
+            };
+            Ok(())
+        })
+    }
+}
+
 impl Snapshot {
+    /// Whether a rebalance is ordered.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn rebalance_ordered(&self) -> Result<bool> {
+        Ok(self.txn.open_table(tables::SETTINGS)?.get(REBALANCE)?.is_some())
+    }
+
     /// The settings.
     ///
     /// # Errors

@@ -88,6 +88,7 @@ fn attributes_are_kept_and_rows_without_them_are_read() {
     let attributes = Attributes {
         content_type: Some("text/plain".into()),
         user: [("a".to_owned(), "1".to_owned())].into(),
+        facts: Default::default(),
     };
     let new = NewPut { attributes: attributes.clone(), ..new_put("a", 40, false, Encoding::Online) };
     let (id, put) = meta.begin_put(new, |_, l| Ok(homes(0, l))).unwrap();
@@ -96,7 +97,7 @@ fn attributes_are_kept_and_rows_without_them_are_read() {
     meta.try_commit(id, &written(&put), (7, Some(Checksum(5))), &evidence).unwrap();
     drop(meta);
     let meta = open(dir.path());
-    let info = meta.snapshot().unwrap().view("a", 0, 0).unwrap().0;
+    let info = meta.snapshot().unwrap().view("a", (0, None), 0).unwrap().0;
     assert_eq!((info.checksum, &info.attributes), (Some(Checksum(5)), &attributes));
     let listed = meta.snapshot().unwrap().list(&all("")).unwrap().objects.remove(0);
     assert_eq!((listed.attributes.content_type, listed.attributes.user.len()), (attributes.content_type, 0));
@@ -148,7 +149,7 @@ fn attributes_are_kept_and_rows_without_them_are_read() {
     .unwrap();
     drop(meta);
     let meta = open(dir.path());
-    let read = meta.snapshot().unwrap().view("a", 0, 0).unwrap().0;
+    let read = meta.snapshot().unwrap().view("a", (0, None), 0).unwrap().0;
     assert_eq!(read, ObjectInfo { checksum: None, attributes: Attributes::default(), ..info });
     let info = meta.commit_put(other, &written(&stripes), 1).unwrap();
     assert_eq!((info.size, info.stripes), (40, 3));

@@ -166,7 +166,7 @@ fn a_put_is_seen_whole_or_not_at_all_whenever_the_process_dies() {
     let (_keep, crashed) = after_a_crash(dir.path());
     check(&crashed);
     let snapshot = crashed.snapshot().unwrap();
-    let stripes = snapshot.view("a", 0, 100).unwrap().1;
+    let stripes = snapshot.view("a", (0, None), 100).unwrap().1.1;
     assert_eq!(stripes.iter().map(|s| s.offset).collect::<Vec<_>>(), [0, 16, 32]);
     assert_eq!(stripes[2].blocks[1].as_ref().unwrap().len, 4);
     assert_eq!(snapshot.puts().unwrap(), [0u64; 0]);
@@ -207,7 +207,7 @@ fn a_put_that_began_just_before_a_crash_never_began_and_its_ids_are_not_given_ag
     let (next, put) = begin(&crashed, "d");
     assert!(next > last && put.stripes[0].id > lost.stripes[0].id);
     assert!(crashed.commit_put(last, &written(&lost), 7).is_err());
-    assert_eq!(crashed.snapshot().unwrap().view("a", 0, 1).unwrap().0.size, 16);
+    assert_eq!(crashed.snapshot().unwrap().view("a", (0, None), 1).unwrap().0.size, 16);
     check(&crashed);
     // A large put is durable when it has begun.
     let large = new_put("e", 16 * (super::puts::SMALL + 1), false, Encoding::Online);
@@ -223,10 +223,10 @@ fn a_name_is_replaced_in_one_step() {
     let refused = meta.begin_put(new_put("a", 1, false, Encoding::Online), |_, l| Ok(homes(0, l)));
     assert!(matches!(refused, Err(CoordinatorError::Exists { .. })));
     let (id, put) = meta.begin_put(new_put("a", 5, true, Encoding::Online), |_, l| Ok(homes(4, l))).unwrap();
-    assert_eq!(after_a_crash(dir.path()).1.snapshot().unwrap().view("a", 0, 0).unwrap().0.size, 16);
+    assert_eq!(after_a_crash(dir.path()).1.snapshot().unwrap().view("a", (0, None), 0).unwrap().0.size, 16);
     meta.commit_put(id, &written(&put), 8).unwrap();
     let (_keep, crashed) = after_a_crash(dir.path());
-    assert_eq!(crashed.snapshot().unwrap().view("a", 0, 0).unwrap().0.size, 5);
+    assert_eq!(crashed.snapshot().unwrap().view("a", (0, None), 0).unwrap().0.size, 5);
     check(&crashed);
     let garbage = crashed.snapshot().unwrap().garbage(NodeId(1), 10).unwrap();
     assert_eq!(garbage.iter().map(|g| g.id.stripe).collect::<Vec<_>>(), [old.stripes[0].id]);

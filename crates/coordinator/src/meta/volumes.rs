@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};
+use kintsu_plan::update::Scheme;
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{DigestBytes, Durability, FaultKind, StripeOfVolume, VolumeInfo};
 use redb::{ReadableTable, ReadableTableMetadata};
@@ -49,6 +50,9 @@ pub struct VolumeRecord {
     pub block_bytes: u64,
     /// What an acknowledged write survives.
     pub durability: Durability,
+    /// How parities follow.
+    #[serde(default)]
+    pub scheme: Scheme,
     /// Seconds since 1970 when it was made.
     pub created: u64,
     /// The newest epoch.
@@ -109,7 +113,21 @@ impl Volume {
     pub fn info(&self, writer: bool) -> VolumeInfo {
         let VolumeRecord { id, size, block_bytes, durability, created, epoch, stripes, .. } = self.record;
         let (name, code, k) = (self.name.clone(), self.code.name.clone(), self.code.k);
-        VolumeInfo { id, name, size, code, k, block_bytes, durability, created, epoch, stripes, writer }
+        let scheme = self.record.scheme.to_string();
+        VolumeInfo {
+            id,
+            name,
+            size,
+            code,
+            k,
+            block_bytes,
+            durability,
+            scheme,
+            created,
+            epoch,
+            stripes,
+            writer,
+        }
     }
 }
 
@@ -248,10 +266,12 @@ impl Meta {
             for (&index, digest) in &decision.blocks {
                 let slot = stripe.blocks.get_mut(usize::from(index.0)).and_then(Option::as_mut);
                 let Some(block) = slot else { continue };
-                block.generation = decision.generation;
+                let before = std::mem::replace(&mut block.generation, decision.generation);
                 match digest {
                     Some(digest) => block.digest = Some(*digest),
                     None => {
+                        // What its node may still have is of no stripe any more.
+                        t.trash(id, index, before, block.node)?;
                         block.digest = Some(kintsu_plan::DIGEST_UNKNOWN);
                         t.flag(id, index, block, Some(byte_of(FaultKind::Missing)))?;
                     }
@@ -327,6 +347,20 @@ impl Snapshot {
         let table = self.txn.open_table(tables::VOLUME_STRIPES)?;
         let mut out = Vec::new();
         for row in table.range((id, first)..(id, first.saturating_add(count)))? {
+            let (key, row) = row?;
+            out.push((key.value().1, record::unpack("stripe of a volume", row.value())?));
+        }
+        Ok(out)
+    }
+
+    /// The rows of the first `most` stripes of a volume that are at `first` or behind it, with their positions.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn volume_rows(&self, id: u64, first: u64, most: u64) -> Result<Vec<(u64, StripeLogs)>> {
+        let table = self.txn.open_table(tables::VOLUME_STRIPES)?;
+        let mut out = Vec::new();
+        for row in table.range((id, first)..=(id, u64::MAX))?.take(most as usize) {
             let (key, row) = row?;
             out.push((key.value().1, record::unpack("stripe of a volume", row.value())?));
         }

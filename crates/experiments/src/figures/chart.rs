@@ -8,6 +8,11 @@ use super::report::Report;
 
 /// The drawing, as SVG.
 pub fn chart(report: &Report) -> String {
+    bar_chart(report).svg()
+}
+
+/// The drawing, as data.
+pub fn bar_chart(report: &Report) -> BarChart {
     let series = report.series();
     let groups = report.xs().into_iter().map(|x| {
         let rows = report.rows.iter().filter(|row| row.point.x == x);
@@ -28,5 +33,4 @@ pub fn chart(report: &Report) -> String {
         series: series.iter().map(|&name| name.to_owned()).collect(),
         groups: groups.collect(),
     }
-    .svg()
 }

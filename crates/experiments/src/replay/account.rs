@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
 use kintsu_plan::update::{Dirty, InterimRule, Scheme, group, interim_home, least_crossings, update};
-use kintsu_plan::{StripeView, place};
+use kintsu_plan::{StripeView, Topology, place};
 use serde::Serialize;
 
 use super::Ground;
+use super::as_nodes::Commit;
 use super::dirty::{DirtyStripe, Part, StripeKey};
 use crate::error::Result;
 
@@ -34,6 +35,17 @@ impl Traffic {
     }
 }
 
+/// What is sent of a block that was written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// All of it, as in the paper.
+    Blocks,
+    /// The ranges that were written.
+    Ranges,
+    /// What nodes send: replicas of the range that was written, and at a commit what [`Commit`] counts. Nothing is moved.
+    AsNodes,
+}
+
 /// Symbols that cross for some dirty blocks, and the least possible.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
@@ -49,32 +61,63 @@ pub(super) struct Account<'a> {
     pub scheme: Scheme,
     pub traffic: Traffic,
     ground: &'a Ground,
-    ranges: bool,
+    sent: Sent,
     dirty: BTreeMap<StripeKey, DirtyStripe>,
     /// The homes of the stripes that were touched.
     homes: HashMap<StripeKey, Vec<Option<NodeId>>>,
     costs: HashMap<Pattern, Cost>,
+    commits: HashMap<Pattern, Commit>,
+}
+
+fn pattern(view: &StripeView, topology: &Topology, blocks: &[BlockIndex]) -> Pattern {
+    let racks = view.homes.iter().map(|home| home.and_then(|node| topology.rack(node))).collect();
+    (racks, blocks.to_vec())
 }
 
 impl<'a> Account<'a> {
-    /// `ranges`: whether changed ranges are sent, not whole blocks.
-    pub fn new(ground: &'a Ground, scheme: Scheme, ranges: bool) -> Self {
+    /// Nothing is dirty, and stripes are where a cluster would place them.
+    pub fn new(ground: &'a Ground, scheme: Scheme, sent: Sent) -> Self {
         let (traffic, dirty) = (Traffic::default(), BTreeMap::new());
-        Self { scheme, traffic, ground, ranges, dirty, homes: HashMap::new(), costs: HashMap::new() }
+        Self {
+            scheme,
+            traffic,
+            ground,
+            sent,
+            dirty,
+            homes: HashMap::new(),
+            costs: HashMap::new(),
+            commits: HashMap::new(),
+        }
+    }
+
+    /// The same for stripes whose blocks have these homes.
+    pub fn at(
+        ground: &'a Ground,
+        scheme: Scheme,
+        sent: Sent,
+        homes: HashMap<StripeKey, Vec<Option<NodeId>>>,
+    ) -> Self {
+        Self { homes, ..Self::new(ground, scheme, sent) }
     }
 
     /// One write to one block.
     pub fn update(&mut self, part: &Part) -> Result<()> {
         let row = self.scheme.row();
         let view = self.view(part.stripe)?;
-        let sent = match self.ranges {
-            true => part.range.end - part.range.start,
-            false => self.ground.block_bytes,
+        let sent = match self.sent {
+            Sent::Ranges | Sent::AsNodes => part.range.end - part.range.start,
+            Sent::Blocks => self.ground.block_bytes,
         };
-        if row.at_once {
+        // Nodes keep replicas where the default scheme has them, by whatever scheme they commit.
+        let replicas = if self.sent == Sent::AsNodes { Scheme::default() } else { self.scheme };
+        if row.at_once && self.sent == Sent::AsNodes {
+            let mut alone = DirtyStripe::default();
+            alone.add(part.block, part.range.clone());
+            self.traffic.append += self.by_nodes(&view, &alone)?;
+        } else if row.at_once {
             let symbols = self.cost(&view, &[part.block])?.symbols;
             self.traffic.append += self.bytes(symbols, sent);
-        } else if let Some(interim) = interim_home(&view, &self.ground.topology, part.block, self.scheme)? {
+        } else if let Some(interim) = interim_home(&view, &self.ground.topology, part.block, replicas)? {
             self.traffic.append += if interim.other_rack { sent } else { 0 };
         }
         let dirty = self.dirty.entry(part.stripe).or_default();
@@ -82,10 +125,10 @@ impl<'a> Account<'a> {
         let clean = dirty.add(part.block, part.range.clone());
         if row.old_first {
             // The old data of what was clean.
-            let old = match (self.ranges, known) {
-                (true, _) => clean,
-                (false, false) => self.ground.block_bytes,
-                (false, true) => 0,
+            let old = match (self.sent, known) {
+                (Sent::Ranges | Sent::AsNodes, _) => clean,
+                (Sent::Blocks, false) => self.ground.block_bytes,
+                (Sent::Blocks, true) => 0,
             };
             let symbols = self.cost(&view, &[part.block])?.symbols;
             self.traffic.append += self.bytes(symbols, old);
@@ -106,9 +149,13 @@ impl<'a> Account<'a> {
         }
         for (key, stripe) in dirty {
             let view = self.view(key)?;
-            let parts = match self.ranges {
-                true => stripe.alike(),
-                false => BTreeMap::from([(stripe.blocks(), self.ground.block_bytes)]),
+            let parts = match self.sent {
+                Sent::Ranges => stripe.alike(),
+                Sent::Blocks => BTreeMap::from([(stripe.blocks(), self.ground.block_bytes)]),
+                Sent::AsNodes => {
+                    self.traffic.commit += self.by_nodes(&view, &stripe)?;
+                    continue;
+                }
             };
             for (blocks, bytes) in parts {
                 let cost = self.cost(&view, &blocks)?;
@@ -123,6 +170,17 @@ impl<'a> Account<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What nodes send to commit this.
+    fn by_nodes(&mut self, view: &StripeView, dirty: &DirtyStripe) -> Result<u64> {
+        let topology = &self.ground.topology;
+        let (pattern, blocks) = (pattern(view, topology, &dirty.blocks()), Dirty::at_home(dirty.blocks()));
+        let commit = match self.commits.entry(pattern) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Commit::new(view, topology, blocks, self.scheme)?),
+        };
+        commit.bytes(view, dirty)
     }
 
     fn bytes(&self, symbols: u64, block_bytes: u64) -> u64 {
@@ -141,8 +199,7 @@ impl<'a> Account<'a> {
 
     fn cost(&mut self, view: &StripeView, blocks: &[BlockIndex]) -> Result<Cost> {
         let topology = &self.ground.topology;
-        let racks = view.homes.iter().map(|home| home.and_then(|node| topology.rack(node))).collect();
-        let pattern = (racks, blocks.to_vec());
+        let pattern = pattern(view, topology, blocks);
         if let Some(known) = self.costs.get(&pattern) {
             return Ok(*known);
         }

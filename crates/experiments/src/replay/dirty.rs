@@ -65,6 +65,19 @@ impl DirtyStripe {
         ranges.iter().map(|range| range.end - range.start).sum::<u64>() - before
     }
 
+    /// From the first byte that is dirty in any block to the last one.
+    pub fn span(&self) -> Range<u64> {
+        let ranges = || self.0.values().flatten();
+        let first = ranges().map(|range| range.start).min().unwrap_or(0);
+        first..ranges().map(|range| range.end).max().unwrap_or(first)
+    }
+
+    /// Whether anything of the block is dirty within a range.
+    pub fn has_within(&self, block: BlockIndex, part: Range<u64>) -> bool {
+        let ranges = self.0.get(&block).map_or(&[][..], Vec::as_slice);
+        ranges.iter().any(|range| range.start < part.end && part.start < range.end)
+    }
+
     /// The parts of the stripe in which the same blocks are dirty: which, and how many bytes of each.
     pub fn alike(&self) -> BTreeMap<Vec<BlockIndex>, u64> {
         let mut edges: Vec<(u64, bool, BlockIndex)> = Vec::new();

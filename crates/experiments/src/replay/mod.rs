@@ -12,11 +12,16 @@
 //! - interim replicas cross racks with each update, again for a block that is dirty already;
 //! - data grouping follows each commit, and its moves count (whole blocks, also where ranges are counted);
 //! - the paper sends whole blocks. Traffic by changed ranges is counted beside it for every scheme: a replica is as
-//!   long as the write, and a commit treats each part of a stripe where the same blocks are dirty for itself.
+//!   long as the write, and a commit treats each part of a stripe where the same blocks are dirty for itself;
+//! - what nodes send is counted as well, and compared with the kernel's counters ([`on_hosts`]): replicas of ranges in the
+//!   rack with most parities, and at a commit slices of the span of all dirty ranges of the stripe, from home; slices that
+//!   are all zero are headers alone.
 
 mod account;
+mod as_nodes;
 mod dirty;
 mod locality;
+mod on_hosts;
 mod report;
 
 use std::sync::Arc;
@@ -28,9 +33,10 @@ use kintsu_plan::{Layout, LayoutKind, Topology, even_cluster};
 use crate::error::{ExperimentError, Result};
 use crate::trace::Request;
 
+pub use on_hosts::{Hosts, OnHosts, hosts_table, on_hosts};
 pub use report::{Averages, Published, Report, Row, averages, markdown, table};
 
-use account::Account;
+use account::{Account, Sent};
 use locality::Locality;
 
 /// How to replay.
@@ -109,7 +115,9 @@ pub fn replay(
     let ground = options.ground()?;
     let mut accounts = Vec::new();
     for &scheme in &options.schemes {
-        accounts.push((Account::new(&ground, scheme, false), Account::new(&ground, scheme, true)));
+        accounts.push(
+            [Sent::Blocks, Sent::Ranges, Sent::AsNodes].map(|sent| Account::new(&ground, scheme, sent)),
+        );
     }
     let (mut writes, mut updates, mut bytes) = (0, 0, 0);
     let mut locality = Locality::default();
@@ -124,17 +132,17 @@ pub fn replay(
         locality.write(parts.iter().map(|part| part.stripe));
         for part in &parts {
             updates += 1;
-            for (blocks, ranges) in &mut accounts {
-                blocks.update(part)?;
-                ranges.update(part)?;
+            for account in accounts.iter_mut().flatten() {
+                account.update(part)?;
             }
         }
     }
     let mut rows = Vec::new();
-    for (mut blocks, mut ranges) in accounts {
-        blocks.commit()?;
-        ranges.commit()?;
-        rows.push(Row { scheme: blocks.scheme, blocks: blocks.traffic, ranges: ranges.traffic });
+    for mut of_scheme in accounts {
+        of_scheme.iter_mut().try_for_each(Account::commit)?;
+        let [scheme, ..] = of_scheme.each_ref().map(|account| account.scheme);
+        let [blocks, ranges, on_nodes] = of_scheme.map(|account| account.traffic);
+        rows.push(Row { scheme, blocks, ranges, on_nodes });
     }
     Ok(Report {
         trace: name.to_owned(),

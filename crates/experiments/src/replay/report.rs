@@ -40,6 +40,8 @@ pub struct Row {
     pub blocks: Traffic,
     /// If the changed ranges are sent.
     pub ranges: Traffic,
+    /// What nodes send ([`super::on_hosts`]).
+    pub on_nodes: Traffic,
 }
 
 impl Row {
@@ -162,6 +164,7 @@ fn one(report: &Report) -> String {
         "BASELINE",
         "PARIX",
         "IN RANGES",
+        "ON NODES",
         "COMMITS",
     ]);
     let of = |scheme, bytes: u64| {
@@ -180,6 +183,7 @@ fn one(report: &Report) -> String {
             of(Scheme::Baseline, blocks.total()),
             of(Scheme::Parix, blocks.total()),
             mib(row.ranges.total()),
+            mib(row.on_nodes.total()),
             blocks.commits.to_string(),
         ]);
     }

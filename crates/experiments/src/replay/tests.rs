@@ -46,6 +46,27 @@ fn a_small_trace_is_counted_as_by_hand() {
 }
 
 #[test]
+fn nodes_send_slices_of_what_is_dirty() {
+    let trace = [(0, 100), (BLOCK, BLOCK), (50, 100), (6 * BLOCK - 10, 20)];
+    let report = replay("t", writes(&trace).into_iter(), &options("rs:n=9,k=6", 3, 100)).unwrap();
+    let written = 100 + BLOCK + 100 + 20;
+    // At most two slices a block.
+    let header = kintsu_wire::frame::HEADER_BYTES as u64;
+    let baseline = report.row(Scheme::Baseline).unwrap().on_nodes;
+    assert!((3 * (written + 5 * header)..=3 * (written + 6 * header)).contains(&baseline.append));
+    assert_eq!(baseline.commit, 0);
+    for scheme in [Scheme::CauNogroup, Scheme::Cau, Scheme::DataDelta] {
+        let row = report.row(scheme).unwrap();
+        assert_eq!(row.on_nodes.append, written);
+        // One block of the first stripe is dirty at its beginning, one all over, one at its end.
+        let most = 3 * (BLOCK + 2 * header) + 10 + header;
+        assert!((row.ranges.commit..=most).contains(&row.on_nodes.commit), "{row:?}");
+    }
+    let optimal = report.row(Scheme::Optimal).unwrap().on_nodes;
+    assert!(optimal.commit > 0, "nodes do not read deltas from replicas");
+}
+
+#[test]
 fn commits_start_when_more_stripes_than_allowed_are_dirty() {
     let trace: Vec<_> = (0..7).map(|stripe| (stripe * 6 * BLOCK, 1)).collect();
     let run = |most| {

@@ -141,7 +141,14 @@ impl Membership for Members {
         table.members.insert(node, member);
         table.staged.retain(|_, staged| staged.node != node);
         let heartbeat_ms = HEARTBEAT.as_millis() as u64;
-        Ok(Response::new(Registered { node, cluster: self.cluster, heartbeat_ms, seen: None, labels: false }))
+        Ok(Response::new(Registered {
+            node,
+            cluster: self.cluster,
+            heartbeat_ms,
+            seen: None,
+            labels: false,
+            tickets: None,
+        }))
     }
 
     async fn report_blocks(&self, request: Request<BlockPage>) -> Result<Response<Done>, Status> {

@@ -202,9 +202,8 @@ pub async fn start(
         expected: "loopback, or a trusted network and a token".into(),
         got: error.to_string(),
     };
-    check_listen(config.listen, false, config.token.as_deref(), config.trusted).map_err(cannot)?;
-    let credentials = config.token.as_deref().map_or(Ok(Credentials::none()), Credentials::token);
-    let credentials = credentials.map_err(cannot)?;
+    let credentials = Credentials::of(config.token.as_deref(), None).map_err(cannot)?;
+    check_listen(config.listen, &credentials, config.trusted).map_err(cannot)?;
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|e| HdfsError::io(format!("listening on {}", config.listen), e))?;
     let addr = listener.local_addr().map_err(|e| HdfsError::io("the listener's address", e))?;

@@ -116,6 +116,16 @@ pub struct Schema {
     pub data: u32,
     #[prost(uint32, required, tag = "3")]
     pub parity: u32,
+    #[prost(message, repeated, tag = "4")]
+    pub options: Vec<SchemaOption>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct SchemaOption {
+    #[prost(string, required, tag = "1")]
+    pub key: String,
+    #[prost(string, required, tag = "2")]
+    pub value: String,
 }
 
 /// `kind`: 1 folder, 2 file, 3 link.

@@ -102,6 +102,21 @@ Example:
   kintsu --coordinator 10.77.0.1:7400 hdfs agent --dir /data/kintsu --datanode 10.77.0.5:9866 \\
     --data-dir /data/hdfs --listen 10.77.0.5:7401 --listen-data 10.77.0.5:7402 --trusted-network 10.77.0.0/16")]
     Agent(HdfsAgent),
+    /// Write what makes linear codes usable in a stock HDFS: the policies for `hdfs ec -addPolicies`, and the sources of a codec
+    /// jar (`scripts/hdfs-codec.sh` builds it). Codes without sub-blocks, of 16 blocks at most. Says what HDFS's own readers
+    /// survive. Asks no NameNode.
+    #[command(after_help = "\
+Examples:
+  kintsu hdfs codec azure-lrc:n=16,k=12,r=6 --out codec
+  kintsu hdfs codec azure-lrc:n=16,k=12,r=6 user:mine --out codec   # user:mine is registered with the cluster")]
+    Codec {
+        /// The codes.
+        #[arg(required = true, value_name = "CODE")]
+        codes: Vec<String>,
+        /// The folder to write into.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 /// `kintsu hdfs coordinator`.

@@ -68,12 +68,14 @@ Examples:
   kintsu lab lrc --victims 5 --method pipeline
   kintsu lab lrc rs:n=9,k=6 azure-lrc:n=9,k=6,r=3 --stripes 100 --json")]
     Lrc(LabLrc),
-    /// Replay block-level traces of writes, and compute what update schemes send across racks.
+    /// Replay block-level traces of writes: what update schemes send across racks, computed and on emulated hosts.
     #[command(after_help = "\
 Examples:
   kintsu lab replay msr_rsrch_1.csv.xz --scheme all --code rs:n=9,k=6 --racks 3 --analyse
   kintsu lab replay *.csv.xz --code rs:n=16,k=12 --racks 4 --us 20 --analyse     # and averages over the traces
   kintsu lab replay trace.csv --format tencent --scheme cau --analyse --json
+  kintsu lab replay msr_wdev_3.csv.xz --writes 500                               # on hosts, the kernel counts
+  kintsu lab replay msr_wdev_3.csv.xz --whole-blocks --at-once 32 --rack-rate 50Mb/s --block 128KiB
 
 How it is computed, and what is assumed: docs/updates.md.")]
     Replay(LabReplay),

@@ -1,4 +1,6 @@
-//! The options of `kintsu health`, `df` and `jobs`.
+//! The options of `kintsu health`, `df`, `jobs` and `config`.
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
@@ -21,8 +23,18 @@ pub struct Df {
 /// `kintsu config ...`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Print all settings.
-    Show,
+    /// Print all settings of the cluster; or the options that a command would have from the file, the environment and its
+    /// defaults.
+    Show {
+        /// The command.
+        #[arg(value_parser = crate::config_file::COMMANDS)]
+        command: Option<String>,
+    },
+    /// Check a file of options: its keys and values. It does not look whether folders and addresses exist.
+    Check {
+        /// The file; by default that of `--config`.
+        file: Option<PathBuf>,
+    },
     /// Print one setting.
     Get {
         /// Its name, as `kintsu config show` prints it.

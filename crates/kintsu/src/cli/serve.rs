@@ -8,7 +8,7 @@ use clap::Args;
 use kintsu_coordinator::{Config, Reserve};
 use kintsu_wire::TrustedNetwork;
 
-use super::DEFAULT_ENDPOINT;
+use super::{DEFAULT_ENDPOINT, OwnPage};
 use crate::units::{Bytes, parse_duration};
 
 /// `kintsu up`.
@@ -38,6 +38,9 @@ pub struct Up {
     /// Options that `up` and `coordinator` share.
     #[command(flatten)]
     pub metadata: MetadataArgs,
+    /// Its page.
+    #[command(flatten)]
+    pub page: OwnPage,
 }
 
 /// How metadata that do not match the blocks are handled, how copies of the metadata are given to agents, and what is
@@ -55,6 +58,9 @@ pub struct MetadataArgs {
     /// Blocks that the metadata do not know are set aside (quarantine), and deleted after this time.
     #[arg(long, default_value = "7d", value_parser = parse_duration, value_name = "TIME")]
     pub quarantine_keep: Duration,
+    /// Each block is verified once in this time, spread evenly; 0: only by `kintsu scrub`.
+    #[arg(long, default_value = "30d", value_parser = parse_duration, value_name = "TIME")]
+    pub scrub_every: Duration,
     /// What is kept free on each disk, as a size or a share of it (`10GiB`, `5%`): a node with less free space gets no
     /// new blocks [default: 5%, but at most 1 GiB].
     #[arg(long, value_parser = parse_reserve, value_name = "SPACE")]
@@ -79,6 +85,7 @@ impl MetadataArgs {
             measure: !self.no_measure,
             rebuild: self.rebuild,
             quarantine_keep: self.quarantine_keep,
+            scrub_every: self.scrub_every,
             reserve: self.reserve.unwrap_or_default(),
             metadata_copies: self.metadata_copies.into(),
             // A shorter time would mean one copy after the other, without a pause.
@@ -144,6 +151,9 @@ pub struct CoordinatorArgs {
     /// With `--restore auto`: wait this long for the next agent after each one.
     #[arg(long, default_value = "5s", value_parser = parse_duration, value_name = "TIME")]
     pub restore_wait: Duration,
+    /// Its page.
+    #[command(flatten)]
+    pub page: OwnPage,
 }
 
 /// `kintsu agent`.

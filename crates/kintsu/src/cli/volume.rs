@@ -45,9 +45,24 @@ Examples:
     Commit {
         /// Its name.
         name: String,
-        /// How parities follow: data-delta, parity-delta, cau-nogroup, cau or optimal (see docs/updates.md).
+        /// How parities follow: data-delta, parity-delta, cau-nogroup, cau or optimal (see docs/updates.md) [default: as the volume
+        /// was made].
         #[arg(long, value_name = "SCHEME")]
         scheme: Option<String>,
+    },
+    /// Go on without updates that only nodes have which are gone for good. Their blocks are then as the last commit left them.
+    ///
+    /// Without --yes it asks, and says which parts of the volume are affected. Nothing is given up that a node has which answers; better
+    /// start one of the nodes again with its folder, if that can be.
+    #[command(
+        after_help = "Examples:\n  kintsu volume abandon-logs disk\n  kintsu volume abandon-logs disk --yes --json"
+    )]
+    AbandonLogs {
+        /// Its name.
+        name: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
     },
     /// Read bytes of a volume to standard output.
     #[command(after_help = "\
@@ -80,6 +95,10 @@ pub struct VolumeCreate {
     /// What a write survives from its acknowledgement until its parity has followed.
     #[arg(long, value_enum, default_value_t = Survives::Rack)]
     pub durability: Survives,
+    /// How parities follow: data-delta, parity-delta, cau-nogroup, cau or optimal, after the acknowledgement; or baseline, with each
+    /// write (see docs/updates.md) [default: optimal].
+    #[arg(long, value_name = "SCHEME")]
+    pub scheme: Option<String>,
 }
 
 /// What a write survives.

@@ -1,14 +1,17 @@
-//! `kintsu config`: the settings of the cluster.
+//! `kintsu config`: the settings of the cluster, and files of options.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::CommandFactory as _;
 use kintsu_lab::Rate;
 use kintsu_wire::message::{ChangeSetting, Settings};
 use serde_json::{Value, json};
 
 use super::Context;
+use crate::config_file::{self, ConfigFile};
 use crate::{cli, output};
 
 /// One setting.
@@ -29,7 +32,7 @@ const NONE: &str = "none";
 const DEFAULT: &str = "default";
 
 /// All settings.
-pub const SETTINGS: [Row; 3] = [
+pub const SETTINGS: [Row; 4] = [
     Row {
         name: "repair.max-rate",
         about: "most that repairs send, receive and read a second on each node",
@@ -48,12 +51,80 @@ pub const SETTINGS: [Row; 3] = [
         value: |settings| optional(settings.repair_target.map(|percent| format!("{percent}%"))),
         change: |text| Ok(ChangeSetting::RepairTarget(unless_none(text, percent)?)),
     },
+    Row {
+        name: "repair.hold",
+        about: "nodes gone at once beyond which (or with a whole rack) automatic repair waits for an operator",
+        value: |settings| optional(settings.repair_hold.map(|percent| format!("{percent}%"))),
+        change: |text| Ok(ChangeSetting::RepairHold(unless_none(text, percent)?)),
+    },
 ];
+
+/// `kintsu config check`, and `show` of a command: both need no cluster. `None` for what needs one.
+pub fn without_cluster(
+    command: &cli::ConfigCommand,
+    file: Option<&Path>,
+    json: bool,
+) -> Option<anyhow::Result<ExitCode>> {
+    match command {
+        cli::ConfigCommand::Check { file: named } => Some(check(named.as_deref().or(file), json)),
+        cli::ConfigCommand::Show { command: Some(command) } => Some(options(command, file, json)),
+        _ => None,
+    }
+}
+
+fn check(file: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
+    let file = file.context("expected a file to check, or --config FILE")?;
+    let all = cli::Cli::command();
+    ConfigFile::read(file, &all)?.check(&all, None)?;
+    match json {
+        true => output::json(&json!({ "file": file, "sound": true }))?,
+        false => output::line(&format!("{} is sound", file.display()))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the options that a command would have, and where each is from.
+fn options(command: &str, file: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
+    let mut all = cli::Cli::command();
+    let file = file.map(|path| ConfigFile::read(path, &all)).transpose()?;
+    if let Some(file) = &file {
+        file.check(&all, Some(command))?;
+        all = file.applied(all);
+    }
+    all = all.mut_subcommand(command, |sub| sub.mut_args(|arg| arg.required(false)));
+    let found = all.clone().try_get_matches_from(["kintsu", command])?;
+    let own = found.subcommand_matches(command).context("expected the options of a command, got none")?;
+    let sub = all.find_subcommand(command).into_iter().flat_map(clap::Command::get_arguments);
+    let common = all.get_arguments().filter(|arg| arg.is_global_set());
+    let mut rows = Vec::new();
+    for arg in sub.chain(common) {
+        let id = arg.get_id().as_str();
+        let name = arg.get_long().unwrap_or(id);
+        if !own.try_contains_id(id).unwrap_or(false) || ["json", "config"].contains(&name) {
+            continue;
+        }
+        let values = own.try_get_raw(id)?.into_iter().flatten();
+        let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
+        let value = if name == "token" { "(hidden)".to_owned() } else { values.join(", ") };
+        rows.push((name, value, config_file::origin(file.as_ref(), command, arg, own.value_source(id))));
+    }
+    if json {
+        let row = |(name, value, from): &(&str, String, String)| json!({"name": name, "value": value, "from": from});
+        output::json(&rows.iter().map(row).collect::<Vec<Value>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = output::table(["option", "value", "from"]);
+    for (name, value, from) in rows {
+        table.add_row([name.to_owned(), value, from]);
+    }
+    output::line(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
 
 /// `kintsu config`.
 pub async fn run(command: cli::ConfigCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = match command {
-        cli::ConfigCommand::Show => {
+        cli::ConfigCommand::Check { .. } | cli::ConfigCommand::Show { .. } => {
             let settings = context.client.settings().await?;
             return show(SETTINGS.iter(), &settings, context);
         }
@@ -173,6 +244,7 @@ mod tests {
             ("repair.min-rate", "none", "MB/s"),
             ("repair.target", "20", "such as 20%"),
             ("repair.target", "0%", "1% to 1000%"),
+            ("repair.hold", "half", "such as 20%"),
             ("repair.speed", "1", "repair.min-rate"),
         ] {
             let error = format!("{:#}", change(name, value).unwrap_err());

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::destination::Destination;
-use super::{hdfs_daemons, hdfs_watch};
+use super::{hdfs_codec, hdfs_daemons, hdfs_watch};
 use crate::cli::{Endpoint, Hdfs, HdfsCommand};
 use crate::units::{ByteRange, human};
 use crate::{output, progress};
@@ -24,9 +24,10 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
     let namenode = NameNode::at(&args.namenode, &user)?;
     let command = match args.command {
         HdfsCommand::Coordinator(args) => {
-            return hdfs_daemons::coordinator(args, namenode, endpoint.token, json).await;
+            return hdfs_daemons::coordinator(args, namenode, endpoint, json).await;
         }
         HdfsCommand::Agent(args) => return hdfs_daemons::agent(args, endpoint, json).await,
+        HdfsCommand::Codec { codes, out } => return hdfs_codec::run(&codes, &out, &endpoint, json).await,
         command => command,
     };
     let work = async {
@@ -36,7 +37,9 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
             HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
             HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
             HdfsCommand::Watch { path, scan } => hdfs_watch::run(&namenode, &path, scan, json).await,
-            HdfsCommand::Coordinator(_) | HdfsCommand::Agent(_) => Ok(ExitCode::FAILURE),
+            HdfsCommand::Coordinator(_) | HdfsCommand::Agent(_) | HdfsCommand::Codec { .. } => {
+                Ok(ExitCode::FAILURE)
+            }
         }
     };
     tokio::select! {
@@ -260,12 +263,16 @@ fn described(block: &RepairedBlock) -> String {
     };
     let proved = match block.proved {
         true => "",
-        false => "; not proved, because no more blocks than needed were there",
+        false => "; not proved, because no more blocks than needed were read",
     };
     let left_out = match block.left_out.is_empty() {
         true => String::new(),
         false => format!("; without blocks {}, which are bad", numbers(&block.left_out)),
     };
-    let RepairedBlock { path, group, index, bytes, .. } = block;
-    format!("{path}, group {group}, block {index} ({}): {where_to}{proved}{left_out}", human(*bytes))
+    let RepairedBlock { path, group, index, bytes, read, .. } = block;
+    let read = read.len();
+    format!(
+        "{path}, group {group}, block {index} ({}) from {read}: {where_to}{proved}{left_out}",
+        human(*bytes)
+    )
 }

@@ -21,12 +21,13 @@ const WAITING: usize = 256;
 pub async fn coordinator(
     args: HdfsCoordinator,
     namenode: NameNode,
-    token: Option<String>,
+    endpoint: Endpoint,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
+    refuse_tls(&endpoint)?;
     let config = Beside {
         listen: args.listener.listen,
-        token,
+        token: endpoint.token,
         trusted: args.listener.trusted.trusted_network,
         method: args.method,
         root: args.path,
@@ -76,8 +77,18 @@ fn told(event: &Event) -> String {
     }
 }
 
+/// Beside HDFS a cluster's id is that of its blocks, which no certificate names.
+fn refuse_tls(endpoint: &Endpoint) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        endpoint.tls.is_none(),
+        "beside HDFS: expected no --tls (it is not supported there), got it"
+    );
+    Ok(())
+}
+
 /// `kintsu hdfs agent`.
 pub async fn agent(args: HdfsAgent, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+    refuse_tls(&endpoint)?;
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let config = AgentConfig {
         name: Some(args.datanode.to_string()),

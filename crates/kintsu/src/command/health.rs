@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use kintsu_client::{Client, Options};
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{Cause, DamagedStripe, Health, Level, Space};
 use serde_json::json;
@@ -37,8 +36,7 @@ pub async fn health(args: cli::Health, cli: &cli::Endpoint, json: bool) -> anyho
 }
 
 async fn ask(stripes: u32, cli: &cli::Endpoint) -> anyhow::Result<Health> {
-    let options = Options { token: cli.token.clone(), ..Options::default() };
-    Ok(Client::connect(&cli.coordinator, options).await?.health(stripes).await?)
+    Ok(cli.clone().client().await?.health(stripes).await?)
 }
 
 fn print(cause: &Cause) -> anyhow::Result<()> {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use kintsu_client::Jobs;
 use kintsu_dag::NodeId;
 use kintsu_wire::message::{
-    JobEvent, JobInfo, JobKind, JobList, JobReport, JobState, JobUnit, Repair, RepairTarget, Requestors,
-    WhyLimit,
+    JobEvent, JobInfo, JobKind, JobList, JobReport, JobShown, JobState, JobUnit, Repair, RepairTarget,
+    Requestors, WhyLimit,
 };
 use serde_json::{Value, json};
 
@@ -49,6 +49,11 @@ pub async fn repair(args: cli::Repair, context: &Context) -> anyhow::Result<Exit
 pub async fn scrub(node: Option<u32>, context: &Context) -> anyhow::Result<ExitCode> {
     let events = context.client.scrub(node.map(NodeId)).await?;
     follow(events, context, "scrubbed").await
+}
+
+/// `kintsu rebalance`.
+pub async fn rebalance(context: &Context) -> anyhow::Result<ExitCode> {
+    follow(context.client.rebalance().await?, context, "rebalanced").await
 }
 
 /// A job that this process follows.
@@ -154,9 +159,7 @@ fn progress_text(kind: JobKind, done: u64, total: u64) -> String {
 }
 
 fn info_json(job: &JobInfo) -> Value {
-    let mut value = serde_json::to_value(job).unwrap_or_default();
-    value["unit"] = json!(job.kind.unit());
-    value
+    serde_json::to_value(JobShown::from(job.clone())).unwrap_or_default()
 }
 
 /// Shows the progress of a job until its end and prints its report. The exit code says whether everything was

@@ -102,11 +102,24 @@ fn as_text(line: &Line, long: bool) -> String {
         false => format!("{size:>10}  {changed:23}  {code:32}  {name}"),
     };
     match line {
-        Line::Prefix(prefix) => row("-", "", "", "", "", prefix),
+        Line::Prefix(prefix) => row("-", "", "", "", "", &printable(prefix)),
         Line::Object(object) => {
             let sum = object.checksum.map_or("-".into(), |sum| sum.to_string());
             let kind = object.attributes.content_type.as_deref().unwrap_or("-");
-            row(&human(object.size), &moment(object.created), &object.code, &sum, kind, &object.name)
+            row(
+                &human(object.size),
+                &moment(object.created),
+                &object.code,
+                &sum,
+                kind,
+                &printable(&object.name),
+            )
         }
     }
+}
+
+/// A name that came from S3 may have control characters, which a terminal would obey.
+fn printable(name: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    name.chars().map(shown).collect()
 }

@@ -2,14 +2,15 @@
 
 mod backup;
 mod bench;
+mod ca;
 mod code;
 mod config;
 mod confirm;
-mod damage;
 mod destination;
 mod explain;
 mod generate;
 mod hdfs;
+mod hdfs_codec;
 mod hdfs_daemons;
 mod hdfs_watch;
 mod health;
@@ -20,10 +21,12 @@ mod load;
 mod nbd;
 mod node;
 mod object;
+mod page;
 mod quarantine;
 mod rates;
 mod rebuild;
 mod remove;
+mod s3;
 mod serve;
 mod sim;
 mod tree;
@@ -33,9 +36,9 @@ use std::process::ExitCode;
 
 pub use job::as_json as job_json;
 
-use kintsu_client::{Client, Options};
+use kintsu_client::Client;
 
-use crate::cli::{BenchCommand, Cli, Command, Endpoint, JobsCommand};
+use crate::cli::{BenchCommand, Cli, Command, JobsCommand};
 
 /// What every client command needs.
 pub struct Context {
@@ -49,36 +52,36 @@ pub struct Context {
 
 /// Runs the command.
 pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    if let Command::Ca { command } = cli.command {
+        return ca::run(command, cli.json);
+    }
+    if let Command::Config { command } = &cli.command
+        && let Some(done) = config::without_cluster(command, cli.config.as_deref(), cli.json)
+    {
+        return done;
+    }
+    let endpoint = cli.endpoint()?;
     match cli.command {
-        Command::Up(args) => serve::up(args, cli.token, cli.json).await,
-        Command::Coordinator(args) => serve::coordinator(args, cli.token, cli.json).await,
-        Command::Agent(args) => serve::agent(args, &cli.coordinator, cli.token, cli.json).await,
+        Command::Up(args) => serve::up(args, endpoint, cli.json).await,
+        Command::Coordinator(args) => serve::coordinator(args, endpoint, cli.json).await,
+        Command::Agent(args) => serve::agent(args, endpoint, cli.json).await,
         Command::Demo(args) => crate::demo::run(args, cli.json).await,
         Command::Code { command } => {
-            let options = Options { token: cli.token, ..Options::default() };
-            let client = Client::connect(&cli.coordinator, options).await?;
+            let client = endpoint.client().await?;
             code::run(command, &Context { client, json: cli.json, following: job::Following::default() })
                 .await
         }
-        Command::Health(args) => {
-            let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
-            health::health(args, &endpoint, cli.json).await
-        }
+        Command::Health(args) => health::health(args, &endpoint, cli.json).await,
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(&dir, cli.json),
-        Command::Hdfs(args) => {
-            let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
-            hdfs::run(args, endpoint, cli.json).await
-        }
-        Command::Nbd(args) => {
-            let endpoint = Endpoint { coordinator: cli.coordinator, token: cli.token };
-            nbd::run(args, endpoint, cli.json).await
-        }
+        Command::Hdfs(args) => hdfs::run(args, endpoint, cli.json).await,
+        Command::Nbd(args) => nbd::run(args, endpoint, cli.json).await,
+        Command::Page(args) => page::run(args, endpoint, cli.json).await,
+        Command::S3(args) => s3::run(args, endpoint, cli.json).await,
         Command::Sim(args) => sim::run(args, cli.json).await,
         Command::Lab { command } => crate::lab::run(command, cli.json).await,
         Command::Bench { command: BenchCommand::Load(args) } => {
-            let options = Options { token: cli.token, ..Options::default() };
-            let client = Client::connect(&cli.coordinator, options).await?;
+            let client = endpoint.client().await?;
             let context = Context { client, json: cli.json, following: job::Following::default() };
             let done = load::run(args, &context).await;
             context.client.close().await;
@@ -86,8 +89,7 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Bench { command } => bench::run(command, cli.json).await,
         command => {
-            let options = Options { token: cli.token, ..Options::default() };
-            let client = Client::connect(&cli.coordinator, options).await?;
+            let client = endpoint.client().await?;
             let context = Context { client, json: cli.json, following: job::Following::default() };
             let done = tokio::select! {
                 done = on_cluster(command, &context) => done,
@@ -128,6 +130,7 @@ async fn on_cluster(command: Command, context: &Context) -> anyhow::Result<ExitC
         Command::Encode(args) => job::encode(args, context).await,
         Command::Repair(args) => job::repair(args, context).await,
         Command::Scrub { node } => job::scrub(node, context).await,
+        Command::Rebalance => job::rebalance(context).await,
         Command::Explain(args) => explain::run(args, context).await,
         _ => unreachable!("dispatched without a cluster"),
     }

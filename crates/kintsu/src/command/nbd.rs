@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kintsu_client::{Client, ClientError, Options, Volume, VolumeAccess};
+use kintsu_client::{ClientError, Volume, VolumeAccess};
 use kintsu_nbd::{Device, DeviceError, Extent, Limits, Listen, NbdError, Server};
 use serde_json::json;
 
@@ -20,9 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Serves a volume until Ctrl-C or SIGTERM, or until another writer takes it.
 pub async fn run(args: Nbd, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
     let token = endpoint.token.clone();
-    let client =
-        Client::connect(&endpoint.coordinator, Options { token: endpoint.token, ..Options::default() })
-            .await?;
+    let client = endpoint.client().await?;
     let access = match (args.read_only, args.take) {
         (true, _) => VolumeAccess::Read,
         (false, true) => VolumeAccess::TakeOver,

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{Fullness, JobEvent, NodeAction, NodeInfo, NodeState};
+use kintsu_wire::message::{Fullness, JobEvent, NodeAction, NodeInfo};
 
 use super::Context;
 use super::confirm::confirm;
-use crate::units::human;
+use crate::units::{human, span};
 use crate::{cli, output};
 
 /// `kintsu nodes`.
@@ -17,7 +17,8 @@ pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
         output::json(&nodes)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = output::table(["node", "rack", "state", "blocks", "lost", "stored", "free", "directory"]);
+    let mut table =
+        output::table(["node", "rack", "state", "blocks", "lost", "stored", "free", "verified", "directory"]);
     for node in &nodes {
         table.add_row([
             node.name
@@ -29,6 +30,7 @@ pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
             node.lost_blocks.to_string(),
             node.usage.map_or(UNKNOWN.to_owned(), |usage| human(usage.bytes)),
             node.usage.map_or(UNKNOWN.to_owned(), |usage| human(usage.free_bytes)),
+            verified(node),
             node.dir.clone(),
         ]);
     }
@@ -41,6 +43,16 @@ pub async fn list(context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// When all blocks of a node were last verified, and how far the next pass is.
+fn verified(node: &NodeInfo) -> String {
+    let Some(scrub) = node.scrub else { return "not yet".to_owned() };
+    let now = kintsu_wire::ambient::since_epoch().as_secs();
+    let last =
+        scrub.verified.map_or("not yet".to_owned(), |at| format!("{} ago", span(now.saturating_sub(at))));
+    let share = (100 * scrub.done).checked_div(node.placed_blocks).unwrap_or(100).min(100);
+    if scrub.ended { last } else { format!("{last}, {share}% now") }
+}
+
 /// What is shown of a disk whose agent has not told its space.
 const UNKNOWN: &str = "not known yet";
 
@@ -51,18 +63,8 @@ fn described(node: &NodeInfo) -> String {
         Fullness::NearlyFull => ", nearly full",
         Fullness::Roomy | Fullness::Unknown => "",
     };
-    format!("{}{full}", state(node.state))
-}
-
-/// A node's state in words.
-pub fn state(state: NodeState) -> &'static str {
-    match state {
-        NodeState::Alive => "alive",
-        NodeState::Draining => "draining",
-        NodeState::Dead => "DEAD",
-        NodeState::Stopped => "stopped",
-        NodeState::Failed => "DISK FAILED",
-    }
+    let paused = if node.paused_until.is_some() { ", paused" } else { "" };
+    format!("{}{paused}{full}", node.state.word())
 }
 
 /// The node of this id or name.
@@ -84,6 +86,9 @@ pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode>
     if args.force && args.action != cli::NodeAction::Wipe {
         anyhow::bail!("--force: expected with `node wipe`, got it with another command");
     }
+    if args.time.is_some() && args.action != cli::NodeAction::Pause {
+        anyhow::bail!("--for: expected with `node pause`, got it with another command");
+    }
     let node = named(&args.node, context).await?;
     let (action, word) = match args.action {
         cli::NodeAction::Stop => (NodeAction::Stop, "stopped"),
@@ -91,14 +96,17 @@ pub async fn act(args: cli::Node, context: &Context) -> anyhow::Result<ExitCode>
         cli::NodeAction::Wipe => (NodeAction::Wipe, "wiped"),
         cli::NodeAction::Drain => (NodeAction::Drain, "drained"),
         cli::NodeAction::Undrain => (NodeAction::Undrain, "undrained"),
+        cli::NodeAction::Pause => (NodeAction::Pause, "paused"),
+        cli::NodeAction::Resume => (NodeAction::Resume, "resumed"),
         cli::NodeAction::Forget => return forget(node, args.yes, context).await,
     };
     if args.action == cli::NodeAction::Wipe {
         confirm(wipe_question(node, args.force, context).await?, args.yes).await?;
     }
-    let events = match args.force {
-        true => context.client.wipe_by_force(node).await?,
-        false => context.client.command_node(node, action).await?,
+    let events = match (args.time, args.force) {
+        (Some(time), _) => context.client.pause_node(node, time.as_secs()).await?,
+        (None, true) => context.client.wipe_by_force(node).await?,
+        (None, false) => context.client.command_node(node, action).await?,
     };
     if matches!(action, NodeAction::Drain | NodeAction::Wipe) {
         return super::job::follow(events, context, &format!("node {} {word}", node.0)).await;

@@ -7,13 +7,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use kintsu_client::{Client, ClientError, GetOptions, GetReport, PutOptions};
+use kintsu_client::{Client, ClientError, Damage, GetOptions, GetReport, LocatedBlock, PutOptions};
 use kintsu_dag::BlockIndex;
 use kintsu_wire::message::{Attributes, Encoding, ObjectInfo};
 use serde_json::json;
 
 use super::Context;
-use super::damage::{Damage, fault};
 use super::destination::Destination;
 use super::input::{Input, sink};
 use crate::cli::{self, EncodeWhen};
@@ -37,7 +36,8 @@ impl Wish {
             let again = user.insert(key.clone(), value.clone()).is_some();
             anyhow::ensure!(!again, "--meta {key}: expected one value, got several");
         }
-        let attributes = Attributes { content_type: args.content_type.clone(), user };
+        let attributes =
+            Attributes { content_type: args.content_type.clone(), user, ..Attributes::default() };
         attributes.check().map_err(|(expected, got)| anyhow::anyhow!("expected {expected}, got {got}"))?;
         Ok(Self {
             code: args.code.clone(),
@@ -73,6 +73,7 @@ impl Wish {
             cell_bytes: self.cell_bytes,
             replace: self.replace,
             attributes: self.attributes.clone(),
+            kept_bytes: None,
         })
     }
 }
@@ -269,51 +270,37 @@ pub async fn get_to(
 pub async fn stat(args: cli::Name, context: &Context) -> anyhow::Result<ExitCode> {
     let object = context.client.info(&args.name).await?;
     let nodes = context.client.nodes().await?.nodes;
-    let (mut rows, mut damage) = (Vec::new(), Damage::default());
+    let (mut blocks, mut damage) = (Vec::new(), Damage::default());
     let mut at = 0;
     while at < object.stripes {
         let view = context.client.stripes(&args.name, at, 256).await?;
         anyhow::ensure!(!view.stripes.is_empty(), "{} changed while it was read; try again", args.name);
         for stripe in &view.stripes {
             damage.add(stripe, view.definition.as_ref(), &nodes);
-            for block in stripe.blocks.iter().flatten() {
-                let node = nodes.iter().find(|n| n.id == block.node);
-                rows.push(json!({
-                    "stripe": stripe.id.0,
-                    "index": block.id.index.0,
-                    "node": block.node.0,
-                    "rack": node.map(|n| n.rack.0),
-                    "path": node.map(|n| kintsu_store::block_path(Path::new(&n.dir), block.id)),
-                    "length": block.len,
-                    "checksum": block.digest.map(|d| kintsu_store::Digest(d).to_string()),
-                    "lost": block.lost,
-                    "fault": fault(block, &nodes),
-                }));
-            }
+            blocks.extend(LocatedBlock::all(stripe, &nodes));
         }
         at += view.stripes.len() as u64;
     }
     if context.json {
         let mut value = serde_json::to_value(&object)?;
-        value["blocks"] = rows.into();
-        value["damage"] = damage.json();
+        value["blocks"] = serde_json::to_value(&blocks)?;
+        value["damage"] = serde_json::to_value(&damage)?;
         output::json(&value)?;
         return Ok(ExitCode::SUCCESS);
     }
     output::line(&describe(&object))?;
     output::line(&details(&object))?;
     let mut table = output::table(["stripe", "block", "node", "rack", "length", "checksum", "path"]);
-    for row in &rows {
-        let text = |key: &str| row[key].as_str().map_or_else(|| row[key].to_string(), str::to_owned);
-        let fault = row["fault"].as_str().map_or(String::new(), |fault| format!(" {fault}"));
+    for block in &blocks {
+        let text = |value: Option<String>| value.unwrap_or_else(|| "null".into());
         table.add_row([
-            text("stripe"),
-            text("index"),
-            text("node") + &fault,
-            text("rack"),
-            text("length"),
-            text("checksum"),
-            text("path"),
+            block.stripe.0.to_string(),
+            block.index.0.to_string(),
+            block.node.0.to_string() + &block.fault.map_or(String::new(), |fault| format!(" {fault}")),
+            text(block.rack.map(|rack| rack.0.to_string())),
+            block.length.to_string(),
+            text(block.checksum.clone()),
+            text(block.path.as_ref().map(|path| path.display().to_string())),
         ]);
     }
     output::line(&table.to_string())?;

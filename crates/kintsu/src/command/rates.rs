@@ -100,7 +100,7 @@ fn show(known: &KnownRates, context: &Context) -> anyhow::Result<ExitCode> {
             .map(|link| {
                 let (rate, source) = link.capacity.unzip();
                 json!({
-                    "what": end(link.end), "way": way(link.way), "bytes_per_second": rate, "source": source,
+                    "what": end(link.end), "way": link.way.word(), "bytes_per_second": rate, "source": source,
                     "foreground_bytes_per_second": link.foreground,
                 })
             })
@@ -129,7 +129,7 @@ fn show(known: &KnownRates, context: &Context) -> anyhow::Result<ExitCode> {
         let (rate, users) = (rate.map(shown), link.foreground.map(shown));
         let row = [
             end(link.end),
-            way(link.way).into(),
+            link.way.word().into(),
             rate.unwrap_or_default(),
             source.into(),
             users.unwrap_or_default(),
@@ -145,15 +145,6 @@ fn end(end: LinkEnd) -> String {
         LinkEnd::Node(node) => format!("node {}", node.0),
         LinkEnd::Rack(rack) => format!("rack {}", rack.0),
         LinkEnd::Pair(from, to) => format!("node {} to node {}", from.0, to.0),
-    }
-}
-
-fn way(way: Way) -> &'static str {
-    match way {
-        Way::Up => "up",
-        Way::Down => "down",
-        Way::Read => "read",
-        Way::Write => "write",
     }
 }
 

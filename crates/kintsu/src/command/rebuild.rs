@@ -43,6 +43,7 @@ fn show(status: &RebuildStatus) -> anyhow::Result<()> {
         ("objects back", status.shown),
         ("objects removed", status.removed),
         ("objects incomplete", status.incomplete),
+        ("older versions", status.covered),
     ] {
         output::line(&format!("{what:22} {value}"))?;
     }
@@ -52,6 +53,19 @@ fn show(status: &RebuildStatus) -> anyhow::Result<()> {
     for object in &status.first_incomplete {
         let (name, version, size) = (&object.name, object.version, human(object.size));
         output::line(&format!("incomplete: {name:?} (version {version}, {size}): {}", object.missing))?;
+    }
+    for object in &status.first_covered {
+        let (name, version, size) = (&object.name, object.version, human(object.size));
+        output::line(&format!(
+            "older: {name:?} (version {version}, {size}) is covered by version {}",
+            object.by
+        ))?;
+    }
+    if status.active && status.covered > 0 {
+        output::line(
+            "Older versions were replaced, or the newer one is of a put that failed; the metadata that knew are lost. \
+             `kintsu rm NAME` now brings back the older version.",
+        )?;
     }
     if status.active {
         output::line("`kintsu rebuild finish` ends the rebuild; until then nothing is deleted.")?;

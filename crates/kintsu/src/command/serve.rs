@@ -9,23 +9,29 @@ use kintsu_agent::{Agent, AgentConfig, AgentError, AgentHandle};
 use kintsu_cluster::{Cluster, Options, coordinator_dir, node_dir};
 use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle, Restore};
 use kintsu_dag::{NodeId, RackId};
+use kintsu_web::Page;
 use kintsu_wire::ClusterId;
 use serde_json::json;
 
-use super::backup;
-use crate::cli::{AgentArgs, CoordinatorArgs, Rack, Up};
+use super::{backup, page};
+use crate::cli::{AgentArgs, CoordinatorArgs, Endpoint, Rack, Up};
 use crate::launcher::Shape;
 use crate::output;
 
 /// `kintsu up`.
-pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<ExitCode> {
+pub async fn up(args: Up, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let found = Shape::read(&args.dir)?;
     let shape = Shape::asked(&args, found)?;
     if Some(shape) != found {
         shape.write(&args.dir)?;
     }
-    let config = Config { token, grace: args.grace, ..Config::new(coordinator_dir(&args.dir), args.listen) };
+    let config = Config {
+        token: endpoint.token.clone(),
+        tls: endpoint.tls.clone(),
+        grace: args.grace,
+        ..Config::new(coordinator_dir(&args.dir), args.listen)
+    };
     let mut config = args.metadata.configure(config);
     if config.rebuild {
         // The nodes start after their coordinator, but their folders say to which cluster they belong.
@@ -40,11 +46,14 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
         started = Cluster::start(options) => started?,
         code = super::interrupted() => return code,
     };
-    let endpoint = cluster.endpoint();
+    let endpoint = Endpoint { coordinator: cluster.endpoint(), ..endpoint };
+    let page = page::own(args.page, &endpoint).await?;
+    let endpoint = endpoint.coordinator;
     if json {
-        output::json(
-            &json!({"listen": endpoint, "nodes": shape.nodes, "racks": shape.racks, "dir": args.dir}),
-        )?;
+        output::json(&json!({
+            "listen": endpoint, "nodes": shape.nodes, "racks": shape.racks, "dir": args.dir,
+            "page": page.as_ref().map(Page::url),
+        }))?;
     } else {
         output::line(&format!(
             "{} nodes in {} racks, kept in {}; coordinator on {endpoint}",
@@ -55,12 +64,16 @@ pub async fn up(args: Up, token: Option<String>, json: bool) -> anyhow::Result<E
         if endpoint != crate::cli::DEFAULT_ENDPOINT {
             output::line(&format!("export KINTSU_COORDINATOR={endpoint}"))?;
         }
+        if let Some(page) = &page {
+            output::line(&format!("page: {}", page.url()))?;
+        }
         output::line("Ctrl-C ends it; the data stays.")?;
     }
     tokio::select! {
         () = cluster.ending() => {}
         code = super::interrupted() => { code?; }
     }
+    drop(page);
     cluster.shutdown_by(end).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -76,14 +89,11 @@ fn cluster_of(dir: &Path, nodes: u32) -> anyhow::Result<Option<ClusterId>> {
 }
 
 /// `kintsu coordinator`.
-pub async fn coordinator(
-    args: CoordinatorArgs,
-    token: Option<String>,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
+pub async fn coordinator(args: CoordinatorArgs, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let config = Config {
-        token,
+        token: endpoint.token.clone(),
+        tls: endpoint.tls.clone(),
         trusted: args.listener.trusted.trusted_network,
         grace: args.grace,
         restore: args.restore.map(|from| match from.to_str() {
@@ -97,18 +107,25 @@ pub async fn coordinator(
         started = Coordinator::start(config) => started?,
         code = super::interrupted() => return code,
     };
-    let mut value = json!({"listen": coordinator.addr()});
+    let endpoint = Endpoint { coordinator: coordinator.addr().to_string(), ..endpoint };
+    let page = page::own(args.page, &endpoint).await?;
+    let mut value = json!({"listen": coordinator.addr(), "page": page.as_ref().map(Page::url)});
     if let Some(restored) = coordinator.restored() {
         value["restored"] = backup::restored_json(restored);
         if !json {
             output::line(&backup::restored_text(restored))?;
         }
     }
-    ready(json, value, &format!("coordinator on {}", coordinator.addr()))?;
+    let mut text = format!("coordinator on {}", coordinator.addr());
+    if let Some(page) = &page {
+        text += &format!("\npage: {}", page.url());
+    }
+    ready(json, value, &text)?;
     tokio::select! {
         () = coordinator.ending() => {}
         code = super::interrupted() => { code?; }
     }
+    drop(page);
     end(coordinator).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -145,12 +162,7 @@ async fn end(coordinator: CoordinatorHandle) -> anyhow::Result<()> {
 }
 
 /// `kintsu agent`.
-pub async fn agent(
-    args: AgentArgs,
-    coordinator: &str,
-    token: Option<String>,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
+pub async fn agent(args: AgentArgs, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
     let (rack, rack_name) = match &args.rack {
         Rack::Number(rack) => (RackId(*rack), None),
         Rack::Name(name) => (RackId(0), Some(name.clone())),
@@ -164,9 +176,10 @@ pub async fn agent(
         moved: args.moved,
         listen_control: args.listeners.listen,
         listen_data: args.listeners.listen_data,
-        token,
+        token: endpoint.token,
+        tls: endpoint.tls,
         trusted: args.listeners.trusted.trusted_network,
-        ..AgentConfig::new(args.dir, coordinator)
+        ..AgentConfig::new(args.dir, endpoint.coordinator)
     };
     let rack = rack_name.unwrap_or_else(|| rack.0.to_string());
     serve_agent(Agent::start(config), json, |id| format!("node {} in rack {rack}", id.0)).await

@@ -1,14 +1,17 @@
 //! `kintsu volume`: virtual disks.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use bytes::Bytes;
 use kintsu_client::{Volume, VolumeAccess};
-use kintsu_wire::message::{CreateVolume, Durability, VolumeInfo};
+use kintsu_dag::NodeId;
+use kintsu_wire::message::{CreateVolume, Durability, LostLog, VolumeInfo};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Context;
+use super::confirm::confirm;
 use crate::cli::{Survives, VolumeCommand, VolumeCreate, VolumeRead, VolumeWrite};
 use crate::output;
 use crate::units::human;
@@ -28,6 +31,7 @@ pub async fn run(command: VolumeCommand, context: &Context) -> anyhow::Result<Ex
             told(&client.resize_volume(&name, size.0).await?, "resized", context)?;
         }
         VolumeCommand::Commit { name, scheme } => return commit(&name, scheme, context).await,
+        VolumeCommand::AbandonLogs { name, yes } => abandon_logs(&name, yes, context).await?,
         VolumeCommand::Read(args) => read(args, context).await?,
         VolumeCommand::Write(args) => write(args, context).await?,
     }
@@ -40,8 +44,8 @@ async fn create(args: VolumeCreate, context: &Context) -> anyhow::Result<VolumeI
         Survives::Node => Durability::Node,
         Survives::Parity => Durability::Parity,
     };
-    let VolumeCreate { name, size, code, block, .. } = args;
-    let volume = CreateVolume { name, size: size.0, code, block_bytes: block.0, durability };
+    let VolumeCreate { name, size, code, block, scheme, .. } = args;
+    let volume = CreateVolume { name, size: size.0, code, block_bytes: block.0, durability, scheme };
     Ok(context.client.create_volume(&volume).await?)
 }
 
@@ -92,6 +96,7 @@ fn stat(volume: &VolumeInfo, context: &Context) -> anyhow::Result<()> {
         ("block", human(volume.block_bytes)),
         ("stripes", format!("{} of {all} written", volume.stripes)),
         ("durability", volume.durability.to_string()),
+        ("scheme", volume.scheme.clone()),
         ("epoch", volume.epoch.to_string()),
         ("writer", writer(volume).to_owned()),
     ] {
@@ -118,6 +123,42 @@ async fn commit(name: &str, scheme: Option<String>, context: &Context) -> anyhow
         eprintln!("kintsu: still dirty: {left}");
     }
     Ok(code)
+}
+
+async fn abandon_logs(name: &str, yes: bool, context: &Context) -> anyhow::Result<()> {
+    let mut lost = context.client.lost_logs(name, false).await?;
+    if !lost.is_empty() {
+        let (bytes, nodes) = (lost.iter().map(|log| log.len).sum(), nodes_of(&lost));
+        let question = format!(
+            "Abandon what only {nodes} logged for volume {name}: up to {} in {} blocks, the first at byte {}, would be as the last \
+             commit left them?",
+            human(bytes),
+            lost.len(),
+            lost[0].offset
+        );
+        confirm(question, yes).await?;
+        lost = context.client.lost_logs(name, true).await?;
+    }
+    if context.json {
+        return output::json(&json!({ "name": name, "abandoned": lost }));
+    }
+    if lost.is_empty() {
+        return output::line(&format!(
+            "every log of volume {name} is on a node that answers: nothing to abandon"
+        ));
+    }
+    output::line(&format!("{} logs abandoned; these blocks are as the last commit left them:", lost.len()))?;
+    let mut table = output::table(["from byte", "bytes", "nodes that logged"]);
+    for log in &lost {
+        table.add_row([log.offset.to_string(), log.len.to_string(), nodes_of(std::slice::from_ref(log))]);
+    }
+    output::line(&table.to_string())
+}
+
+/// Names of the nodes of these logs, each once.
+fn nodes_of(logs: &[LostLog]) -> String {
+    let nodes: BTreeSet<NodeId> = logs.iter().flat_map(|log| log.nodes.iter().copied()).collect();
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 async fn read(args: VolumeRead, context: &Context) -> anyhow::Result<()> {

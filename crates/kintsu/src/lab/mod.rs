@@ -10,12 +10,14 @@ use std::process::ExitCode;
 
 use crate::cli::LabCommand;
 
+pub use run::reports_in;
+
 /// Runs a command of the lab; Ctrl-C ends it and leaves nothing behind.
 pub async fn run(command: LabCommand, json: bool) -> anyhow::Result<ExitCode> {
     match command {
         LabCommand::Codes(args) => experiment(study::codes(args, json)).await,
         LabCommand::Lrc(args) => experiment(study::lrc(args, json)).await,
-        LabCommand::Replay(args) => replay::run(&args, json),
+        LabCommand::Replay(args) => experiment(replay::run(args, json)).await,
         LabCommand::Run(args) => run::run(args, json).await,
         LabCommand::Page(args) => run::page(&args),
         LabCommand::Up(args) => up::run(args, json).await,

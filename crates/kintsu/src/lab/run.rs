@@ -193,23 +193,28 @@ fn print(table: &Table) -> anyhow::Result<()> {
 
 /// `kintsu lab page`.
 pub fn page(args: &LabPage) -> anyhow::Result<ExitCode> {
-    let read = |path: &Path| {
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&args.results)
-        .with_context(|| format!("cannot read {}", args.results.display()))?
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
-    let mut reports: Vec<Report> = Vec::new();
-    for path in &files {
-        let report = serde_json::from_str(&read(path)?);
-        reports
-            .push(report.with_context(|| format!("{} is not a result of `kintsu lab run`", path.display()))?);
-    }
+    let reports = reports_in(&args.results)?;
     let text = splice(&read(&args.page)?, &reports, &args.charts)?;
     std::fs::write(&args.page, text).with_context(|| format!("cannot write {}", args.page.display()))?;
     output::line(summary(&reports).trim_end())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The results in a folder, in the order of their names.
+pub fn reports_in(folder: &Path) -> anyhow::Result<Vec<Report>> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .with_context(|| format!("cannot read {}", folder.display()))?
+        .map(|entry| entry.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    let report = |path: &PathBuf| {
+        let report = serde_json::from_str(&read(path)?);
+        report.with_context(|| format!("{} is not a result of `kintsu lab run`", path.display()))
+    };
+    files.iter().map(report).collect()
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

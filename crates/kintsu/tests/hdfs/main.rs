@@ -5,6 +5,7 @@
 
 mod beside;
 mod blocks;
+mod codec;
 mod daemons;
 mod files;
 mod hazards;

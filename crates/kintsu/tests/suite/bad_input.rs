@@ -210,3 +210,27 @@ fn a_client_without_a_cluster_is_told_what_to_do() {
     assert!(!out.status.success());
     says(&text(&out.stderr), &["127.0.0.1:1", "kintsu up"]);
 }
+
+#[test]
+fn certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let run = |args: &[&str]| kintsu().args(args).output().unwrap();
+    let refused = |args: &[&str]| {
+        let out = run(args);
+        assert!(!out.status.success(), "{args:?}");
+        text(&out.stderr)
+    };
+    let (ca, out) = (path("ca"), path("out"));
+    says(&refused(&["ca", "issue", &ca, "--role", "client", "--out", &out]), &["kintsu ca init"]);
+    assert!(run(&["ca", "init", &ca]).status.success());
+    says(&refused(&["ca", "init", &ca]), &["ca-key.pem", "remove it"]);
+    says(&refused(&["ca", "issue", &ca, "--role", "root", "--out", &out]), &["expected coordinator", "root"]);
+    assert!(run(&["ca", "issue", &ca, "--role", "client", "--out", &out]).status.success());
+    says(&refused(&["ca", "issue", &ca, "--role", "client", "--out", &out]), &["--replace"]);
+    says(&refused(&["status", "--tls", &path("nowhere")]), &["certificates (PEM)", "ca.pem"]);
+    says(&refused(&["status", "--token-file", &path("nowhere")]), &["cannot read the token", "nowhere"]);
+    let data = path("data");
+    let coordinator = ["coordinator", "--dir", &data, "--listen", "127.0.0.1:0", "--tls", &out];
+    says(&refused(&coordinator), &["expected one for a coordinator", "got client"]);
+}

@@ -20,7 +20,8 @@ fn folder() -> tempfile::TempDir {
 
 fn rows(args: &[&str]) -> Vec<Value> {
     let out = lab(&folder(), &[args, &["--json"]].concat());
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let said = [&out.stderr, &out.stdout].map(|said| String::from_utf8_lossy(said).into_owned());
+    assert!(out.status.success(), "{}", said.concat());
     serde_json::from_slice(&out.stdout).unwrap()
 }
 

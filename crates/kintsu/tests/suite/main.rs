@@ -22,6 +22,8 @@ mod lab_run;
 mod load;
 mod memory;
 mod nbd;
+mod operate;
+mod page;
 mod rates;
 mod rebuild;
 mod rot;

@@ -219,6 +219,44 @@ fn an_older_copy_of_the_metadata_is_completed_from_the_blocks() {
 }
 
 #[test]
+fn an_older_version_that_is_whole_too_is_told_and_can_be_brought_back() {
+    let mut cluster = Cluster::start(4, 4);
+    let mut objects = BTreeMap::new();
+    let code = ["--code", "rs:n=4,k=2"];
+    put(&cluster, &mut objects, "kept", 100_000, &code);
+    cluster.kill_coordinator();
+    let (dir, copy) = (cluster.coordinator_dir(), cluster.dir.path().join("copy"));
+    copy_dir(&dir, &copy);
+    cluster.start_coordinator();
+    cluster.wait_alive(4);
+    put(&cluster, &mut objects, "twice", 200_000, &code);
+    // Metadata that do not know the first version put a second one.
+    cluster.kill_coordinator();
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::rename(&copy, &dir).unwrap();
+    cluster.start_coordinator();
+    cluster.wait_alive(4);
+    let mut newer = BTreeMap::new();
+    put(&cluster, &mut newer, "twice", 300_000, &code);
+
+    cluster.lose_metadata();
+    cluster.start_coordinator_with(&["--rebuild"], None).unwrap();
+    let status = rebuilt(&cluster, 4, 2);
+    assert_eq!(listed(&cluster)["twice"].1, 300_000);
+    assert_eq!((&status["covered"], &status["first_covered"][0]["size"]), (&1.into(), &200_000.into()));
+    let told = String::from_utf8(cluster.run(&["rebuild"]).stdout).unwrap();
+    assert!(told.contains("`kintsu rm NAME` now brings back the older version"), "{told}");
+    cluster.json(&["rm", "twice"]);
+    wait("the older version to be back", || {
+        listed(&cluster).get("twice").is_some_and(|object| object.1 == 200_000)
+    });
+    finish(&cluster);
+    swept(&cluster);
+    all_are_readable(&cluster, &objects);
+    cluster.wait_whole();
+}
+
+#[test]
 fn a_removed_object_stays_away_though_a_node_that_was_down_holds_all_of_it() {
     let mut cluster = Cluster::start(4, 4);
     let mut objects = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use kintsu_dag::{BlockIndex, NodeId, RackId, Sink, Task};
+use kintsu_dag::{BlockIndex, Drawing, NodeId, RackId, Sink, Task};
 use serde::Serialize;
 
 use crate::{Account, Comparison, Method, Plan, PlanError, Repair, StripeView, Topology, place_lost, repair};
@@ -69,13 +69,21 @@ impl Explanation {
     /// # Errors
     /// `Graph` when it is too large to draw.
     pub fn svg(&self) -> Result<String, PlanError> {
+        Ok(self.drawing()?.to_svg())
+    }
+
+    /// The same as data.
+    ///
+    /// # Errors
+    /// `Graph` when it is too large to draw.
+    pub fn drawing(&self) -> Result<Drawing, PlanError> {
         let rack = |node| self.topology.rack(node).unwrap_or(RackId(u32::MAX));
         let lane = self.plan.lanes.first().ok_or_else(|| PlanError::Invalid {
             what: "plan to draw".into(),
             expected: "at least one lane".into(),
             got: "none".into(),
         })?;
-        Ok(lane.placed.to_svg_by_rack(&rack)?)
+        Ok(lane.placed.drawing_by_rack(&rack)?)
     }
 }
 

@@ -1,9 +1,11 @@
 //! An imaginary cluster: nodes spread evenly over racks, with stripes placed as on a real one.
 
-use kintsu_code::Code;
-use kintsu_dag::{BlockIndex, NodeId, RackId};
+use std::sync::Arc;
 
-use crate::{Layout, LayoutKind, Node, Topology, place};
+use kintsu_code::Code;
+use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
+
+use crate::{Layout, LayoutKind, Node, PlanError, StripeView, Topology, place};
 
 /// Empty nodes, spread evenly over racks.
 pub fn even_cluster(nodes: usize, racks: usize) -> Topology {
@@ -14,24 +16,43 @@ pub fn even_cluster(nodes: usize, racks: usize) -> Topology {
     Topology { nodes: (0..nodes).map(node).collect(), ..Topology::default() }
 }
 
+/// A full stripe of blocks of `block_bytes` (rounded up to pages of its sub-blocks), where [`place`] would put it.
+///
+/// # Errors
+/// As [`place`].
+pub fn stripe_on_paper(
+    code: &Arc<dyn Code>,
+    topology: &Topology,
+    block_bytes: u64,
+) -> Result<StripeView, PlanError> {
+    let layout = full_layout(&**code, block_bytes);
+    let homes = place(&**code, &layout, topology, 0)?.homes;
+    Ok(StripeView { id: StripeId(0), code: code.clone(), layout, homes })
+}
+
 /// The blocks of a full stripe by rack, where [`place`] would put them; none when there are too few nodes.
 pub fn dealt(code: &dyn Code, topology: &Topology) -> Option<Vec<Vec<BlockIndex>>> {
-    // Any size will do: a page for each sub-block.
-    let block_bytes = 4096 * code.w() as u32;
-    let layout = Layout {
-        kind: LayoutKind::Contiguous,
-        block_bytes: block_bytes.into(),
-        cell_bytes: block_bytes,
-        w: code.w() as u16,
-        data_bytes: code.k() as u64 * u64::from(block_bytes),
-    };
-    let placement = place(code, &layout, topology, 0).ok()?;
+    // Any size will do.
+    let placement = place(code, &full_layout(code, 1), topology, 0).ok()?;
     let racks = topology.nodes.values().map(|node| node.rack.0 as usize + 1).max()?;
     let mut by_rack = vec![Vec::new(); racks];
     for (block, home) in placement.homes.iter().enumerate() {
         by_rack[topology.rack((*home)?)?.0 as usize].push(BlockIndex(block as u8));
     }
     Some(by_rack)
+}
+
+/// The layout of a full stripe: blocks of at least `block_bytes`, each one cell of a page or more for each sub-block.
+fn full_layout(code: &dyn Code, block_bytes: u64) -> Layout {
+    let cell = 4096 * code.w() as u64;
+    let block_bytes = block_bytes.max(1).next_multiple_of(cell);
+    Layout {
+        kind: LayoutKind::Contiguous,
+        block_bytes,
+        cell_bytes: cell as u32,
+        w: code.w() as u16,
+        data_bytes: code.k() as u64 * block_bytes,
+    }
 }
 
 #[cfg(test)]

@@ -55,11 +55,23 @@ pub struct SchemeRow {
     pub groups: bool,
     /// Whether only the ranges that were written are sent; otherwise whole blocks, as in the paper.
     pub ranges: bool,
+    /// Whether nodes carry it out; otherwise it is analysed alone.
+    pub on_nodes: bool,
 }
 
 const fn row(scheme: Scheme, name: &'static str, about: &'static str) -> SchemeRow {
     let interim = InterimRule::AnyParity;
-    SchemeRow { scheme, name, about, at_once: false, old_first: false, interim, groups: false, ranges: false }
+    SchemeRow {
+        scheme,
+        name,
+        about,
+        at_once: false,
+        old_first: false,
+        interim,
+        groups: false,
+        ranges: false,
+        on_nodes: true,
+    }
 }
 
 const ROWS: [SchemeRow; 7] = [
@@ -72,6 +84,7 @@ const ROWS: [SchemeRow; 7] = [
         at_once: true,
         old_first: true,
         interim: InterimRule::None,
+        on_nodes: false,
         ..row(
             Scheme::Parix,
             "parix",
@@ -100,6 +113,19 @@ impl Scheme {
     /// All schemes, simple ones first.
     pub fn all() -> impl Iterator<Item = &'static SchemeRow> {
         ROWS.iter()
+    }
+
+    /// The scheme with this name, if nodes carry it out.
+    ///
+    /// # Errors
+    /// `Invalid`, with the names of those that they carry out.
+    pub fn on_nodes(name: &str) -> Result<Self, PlanError> {
+        let known = || Self::all().filter(|row| row.on_nodes);
+        known().find(|row| row.name == name).map(|row| row.scheme).ok_or_else(|| {
+            let names: Vec<_> = known().map(|row| row.name).collect();
+            let what = "update scheme of a volume".into();
+            PlanError::Invalid { what, expected: names.join(", "), got: name.into() }
+        })
     }
 
     /// What there is to know about it.
@@ -137,6 +163,8 @@ mod tests {
             assert_eq!(row.name.parse::<Scheme>().unwrap(), row.scheme);
             assert_eq!(serde_name(row.scheme), row.name);
         }
+        assert_eq!(Scheme::on_nodes("baseline").unwrap(), Scheme::Baseline);
+        assert!(Scheme::on_nodes("parix").unwrap_err().to_string().contains("baseline, data-delta"));
         assert!("raid".parse::<Scheme>().unwrap_err().to_string().contains("cau-nogroup, cau, optimal"));
     }
 

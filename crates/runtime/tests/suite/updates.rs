@@ -8,7 +8,7 @@ use crate::support;
 use kintsu_dag::{BlockIndex, Sink, Task};
 use kintsu_plan::update::{Dirty, Scheme, UpdatePlan, update};
 use kintsu_plan::{BlockBinding, LayoutKind};
-use kintsu_store::{BlockStore, Data, Digest, Generation, Role, Update};
+use kintsu_store::{BlockStore, Data, Digest, Generation, Role, UNIT_BYTES, Update};
 use kintsu_wire::message::{Fault, FaultKind};
 use support::{GENERATION, Site, blocks, noise};
 
@@ -144,6 +144,30 @@ async fn only_the_changed_range_moves() {
     let expected = blocks(&site.view, &object);
     for block in [1, 4, 5u8] {
         assert!(version(&site, block, NEXT) == expected[usize::from(block)], "block {block}");
+    }
+}
+
+/// Of Ceph's FastEC: a small write reads and writes its own block and both parities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_update_committed_alone_reads_three_blocks_and_writes_three() {
+    let site = site("rs:n=6,k=4").await;
+    let mut object = site.object.clone();
+    log(&site, &mut object, (1, 70_000, 4096), 3);
+    for (row, next) in Scheme::all().zip(NEXT..) {
+        let plan = plan(&site, row.scheme, &[1]);
+        let (mut read, mut written) = (std::collections::BTreeMap::new(), Vec::new());
+        for programs in site.update_programs(&plan, (70_000, 74_096), next) {
+            let outcomes = site.succeed(&programs, None).await;
+            for (node, outcome) in outcomes.iter().filter(|(_, outcome)| outcome.bytes_read > 0) {
+                *read.entry(*node).or_insert(0) += outcome.bytes_read;
+            }
+            written.extend(outcomes.into_values().flat_map(|outcome| outcome.written));
+        }
+        assert_eq!((read.len(), written.len()), (3, 3), "{}: nodes that read, blocks written", row.name);
+        // A unit that was needed twice counts twice.
+        let once = 3 * BLOCK as u64;
+        let bytes: u64 = read.values().sum();
+        assert!((once..=once + 4 * UNIT_BYTES as u64).contains(&bytes), "{}: {read:?}", row.name);
     }
 }
 

@@ -251,6 +251,9 @@ impl BlockStore for FileStore {
         let shared = &self.shared;
         shared.check_root()?;
         let mut state = shared.state();
+        if reason == Reason::Unknown {
+            shared.next_aside(&mut state, id, at_unix)?;
+        }
         let name = shared.move_aside(&mut state, &self.path(id), id, reason, at_unix)?;
         state.inventory.remove(&id);
         drop(state);

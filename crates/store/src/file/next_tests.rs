@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::FileStore;
 use crate::contract::{block, get, pattern, put};
 use crate::simdisk::{Failure, SimDisk};
-use crate::{BlockStore, Digest, Generation, StoreError, UNIT_BYTES};
+use crate::{BlockStore, Digest, Generation, Reason, StoreError, UNIT_BYTES};
 
 const LEN: usize = UNIT_BYTES + 3000;
 const ONE: Generation = Generation(1);
@@ -98,6 +98,23 @@ fn no_next_version_outlives_its_block() {
     assert!(store.delete(id, Some(ONE)).unwrap());
     assert!(matches!(late.finish(None), Err(StoreError::NotFound { .. })));
     assert!(store.next_versions().unwrap().is_empty());
+}
+
+#[test]
+fn the_next_version_of_an_unknown_block_is_set_aside_with_it() {
+    let (_, store) = super::tests::simulated();
+    let id = block(1, 0);
+    put(&store, id, ONE, LEN).unwrap();
+    beside(&store, TWO).unwrap();
+    store.set_aside(id, Reason::Unknown, 1).unwrap();
+    let aside =
+        || store.aside().unwrap().iter().filter_map(|file| Some(file.meta?.generation)).collect::<Vec<_>>();
+    assert_eq!((store.next_versions().unwrap(), aside()), (vec![], vec![ONE, TWO]));
+    // The block may come back, and its next version may still be needed, when it is only rotten.
+    put(&store, id, ONE, LEN).unwrap();
+    beside(&store, TWO).unwrap();
+    store.set_aside(id, Reason::Rotten, 2).unwrap();
+    assert_eq!(store.next_versions().unwrap().len(), 1);
 }
 
 #[test]

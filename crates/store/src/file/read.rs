@@ -85,6 +85,11 @@ impl FileRead {
         let at = (HEADER_BYTES + unit * self.unit_bytes()) as u64;
         fill(&*self.file, &self.path, self.meta.id, at, buf)?;
         self.bytes_read += buf.len() as u64;
+        self.check_units(unit, buf)
+    }
+
+    /// Checks whole units, starting with `unit`.
+    fn check_units(&self, unit: usize, buf: &[u8]) -> Result<(), StoreError> {
         buf.chunks(self.unit_bytes())
             .zip(unit..)
             .try_for_each(|(data, unit)| format::check_unit(self.meta.id, unit, data, self.units[unit]))
@@ -146,6 +151,25 @@ impl BlockRead for FileRead {
             rest = later;
         }
         Ok(())
+    }
+
+    fn read_now(&mut self, offset: u64, buf: &mut [u8]) -> Result<bool, StoreError> {
+        let unit_bytes = u64::from(self.meta.unit_bytes);
+        let Some(end) = offset.checked_add(buf.len() as u64) else { return Ok(false) };
+        let whole = end == self.meta.len || end < self.meta.len && end.is_multiple_of(unit_bytes);
+        if !whole || !offset.is_multiple_of(unit_bytes) {
+            return Ok(false);
+        }
+        let mut unit = (offset / unit_bytes) as usize;
+        for run in buf.chunks_mut(self.unit_bytes() * (RUN_BYTES / self.unit_bytes()).max(1)) {
+            if !self.file.read_now(run, (HEADER_BYTES + unit * self.unit_bytes()) as u64) {
+                return Ok(false);
+            }
+            self.check_units(unit, run)?;
+            unit += run.len() / self.unit_bytes();
+        }
+        self.bytes_read += buf.len() as u64;
+        Ok(true)
     }
 
     fn bytes_read(&self) -> u64 {

@@ -106,6 +106,39 @@ fn every_flipped_byte_is_found(unit_bytes: usize, label: &[u8]) {
 }
 
 #[test]
+fn reads_that_do_not_wait_are_of_whole_units_and_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path()).unwrap();
+    let (id, len) = (block(1, 1), 20 * UNIT_BYTES + 5);
+    put(&store, id, G, len).unwrap();
+    let expected = pattern(id, G, len);
+    let path = store.path(id);
+    let file = std::fs::File::open(&path).unwrap();
+    let knows = crate::disk::DiskFile::read_now(&file, &mut [0; 100], 0);
+    let read = |offset: usize, bytes: usize| {
+        let (mut reader, mut buf) = (store.open(id, G).unwrap(), vec![0; bytes]);
+        let done = reader.read_now(offset as u64, &mut buf);
+        assert_eq!(reader.bytes_read(), if done.as_ref().is_ok_and(|done| *done) { bytes as u64 } else { 0 });
+        done.map(|done| done.then_some(buf))
+    };
+    let whole = [(0, len), (0, UNIT_BYTES), (3 * UNIT_BYTES, 12 * UNIT_BYTES), (20 * UNIT_BYTES, 5)];
+    for (offset, bytes) in whole {
+        let got = read(offset, bytes).unwrap();
+        assert_eq!(got.is_some(), knows, "{bytes} bytes at {offset}");
+        assert!(got.is_none_or(|got| got == expected[offset..offset + bytes]), "{bytes} bytes at {offset}");
+    }
+    for (offset, bytes) in [(1, UNIT_BYTES), (0, UNIT_BYTES - 1), (20 * UNIT_BYTES, 4), (20 * UNIT_BYTES, 6)]
+    {
+        assert_eq!(read(offset, bytes).unwrap(), None, "{bytes} bytes at {offset}");
+    }
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[HEADER_BYTES + 7 * UNIT_BYTES] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(read(0, len).is_err_and(|error| error.is_rot()), knows);
+    assert_eq!(read(0, 7 * UNIT_BYTES).unwrap().is_some(), knows);
+}
+
+#[test]
 fn whole_unit_reads_find_a_flip_anywhere_in_a_long_run() {
     let (disk, store) = simulated();
     let (id, len) = (block(1, 1), 20 * UNIT_BYTES + 5);

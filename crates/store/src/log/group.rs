@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::extents::Place;
+use super::fences::Fences;
 use super::record::{self, Kind, Record};
 use super::{AppendLog, State, Tail};
 use crate::StoreError;
@@ -41,10 +42,14 @@ impl AppendLog {
             let batch = std::mem::take(&mut state.waiting);
             let bytes = std::mem::take(&mut state.waiting_bytes);
             let tail = state.tail.take();
-            let (durable, fences) = (state.durable, state.fences.clone());
+            let tail = match tail.filter(|tail| tail.at < self.segment_bytes) {
+                Some(tail) => Ok(tail),
+                None => Err((state.durable, state.fences.clone())),
+            };
             drop(state);
-            let written =
-                self.write(tail, &bytes, durable, &fences, batch.first().map_or(0, |(r, _)| r.number));
+            let first = batch.first().map_or(0, |(record, _)| record.number);
+            let tail = tail.or_else(|(durable, fences)| self.begin_file(durable, &fences, first));
+            let written = tail.and_then(|tail| self.write(tail, &bytes));
             state = self.state();
             state.writing = false;
             match written {
@@ -67,18 +72,7 @@ impl AppendLog {
     }
 
     /// Writes and syncs a batch; returns the file and where in it the batch begins.
-    fn write(
-        &self,
-        tail: Option<Tail>,
-        bytes: &[u8],
-        durable: u64,
-        fences: &std::collections::BTreeMap<u64, u64>,
-        first: u64,
-    ) -> Result<(Tail, u64), StoreError> {
-        let mut tail = match tail.filter(|tail| tail.at < self.segment_bytes) {
-            Some(tail) => tail,
-            None => self.begin_file(durable, fences, first)?,
-        };
+    fn write(&self, mut tail: Tail, bytes: &[u8]) -> Result<(Tail, u64), StoreError> {
         let path = record::path(&self.dir, tail.number);
         let at = tail.at;
         tail.file.write_at(bytes, at).map_err(|source| self.io_error(&path, bytes.len(), source))?;
@@ -88,12 +82,7 @@ impl AppendLog {
     }
 
     /// A new file, numbered by its first record. It repeats all fences, so that older files are not needed for them.
-    fn begin_file(
-        &self,
-        durable: u64,
-        fences: &std::collections::BTreeMap<u64, u64>,
-        first: u64,
-    ) -> Result<Tail, StoreError> {
+    fn begin_file(&self, durable: u64, fences: &Fences, first: u64) -> Result<Tail, StoreError> {
         let path = record::path(&self.dir, first);
         let failed = |source| self.io_error(&path, record::ALIGN, source);
         // Left by an attempt that failed: nothing in it was acknowledged.
@@ -103,9 +92,9 @@ impl AppendLog {
         }
         let file = self.disk.create(&path).map_err(failed)?;
         let mut bytes = record::file_head(first, durable);
-        for (&volume, &epoch) in fences {
+        for (scope, epoch) in fences.all() {
             // Not numbered: it repeats what is durable, or what comes with this batch.
-            Record { number: 0, ..Record::fence(volume, epoch) }.encode(&[], &mut bytes);
+            Record { number: 0, ..Record::fence(scope, epoch) }.encode(&[], &mut bytes);
         }
         file.write_at(&bytes, 0).map_err(failed)?;
         self.disk.sync_dir(&self.dir).map_err(failed)?;
@@ -181,10 +170,7 @@ impl State {
         let Record { kind, number, block, role, offset, len, .. } = *record;
         let key = (block, role);
         match kind {
-            Kind::Fence => {
-                let fence = self.fences.entry(record.volume).or_default();
-                *fence = (*fence).max(record.epoch);
-            }
+            Kind::Fence => self.fences.raise(record.scope(), record.epoch),
             Kind::Release => {
                 if let Some(held) = self.blocks.get_mut(&key) {
                     held.frozen.forget(offset);

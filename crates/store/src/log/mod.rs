@@ -5,7 +5,8 @@
 //! later. Reads of a block lay over it what is here.
 //!
 //! - appends that come at once share one write and one sync (group commit);
-//! - a volume has one writer: an append of an older epoch than the newest that was fenced is refused;
+//! - a volume has one writer: an append of an older epoch than the newest that was fenced, for the volume or for the
+//!   stripe alone, is refused;
 //! - [`AppendLog::freeze`] fixes what a commit takes: what comes later waits for the next one, however often the
 //!   commit is tried;
 //! - [`AppendLog::release`] forgets what reached its block. If a crash loses that, the same bytes are laid over the
@@ -19,6 +20,7 @@
 //! them is needed.
 
 mod extents;
+mod fences;
 mod group;
 mod record;
 mod recover;
@@ -36,6 +38,8 @@ use kintsu_dag::BlockId;
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
 use extents::{Extents, Place};
+use fences::Fences;
+pub use fences::Scope;
 use record::Record;
 
 /// The most bytes that one record carries.
@@ -118,7 +122,7 @@ struct State {
     /// By number. Files that hold something that is needed, and newer ones.
     segments: BTreeMap<u64, Segment>,
     blocks: HashMap<Key, Held>,
-    fences: BTreeMap<u64, u64>,
+    fences: Fences,
     /// Numbers of records that could not be written, newest first, and why.
     failed: VecDeque<(RangeInclusive<u64>, String)>,
 }
@@ -175,10 +179,11 @@ impl AppendLog {
         }
         updates.iter().try_for_each(check)?;
         let state = self.state();
-        for Update { volume, epoch, .. } in updates {
-            let least = state.fences.get(volume).copied().unwrap_or(0);
+        for Update { volume, epoch, block, .. } in updates {
+            let least = state.fences.least(Scope { volume: *volume, stripe: Some(block.stripe) });
             if *epoch < least {
-                let expected = format!("{least} or later: another writer has taken volume {volume} over");
+                let expected =
+                    format!("{least} or later: volume {volume} has another writer, or its log has moved");
                 return Err(invalid("epoch", &expected, epoch));
             }
         }
@@ -186,19 +191,19 @@ impl AppendLog {
         self.commit(state, records)
     }
 
-    /// Refuses appends to a volume of any older epoch from now on; durable on return.
+    /// Refuses appends to a volume, or to one stripe of it, of any older epoch from now on; durable on return.
     ///
     /// # Errors
     /// `Invalid` for an epoch older than one that was fenced; those of [`append`](Self::append).
-    pub fn fence(&self, volume: u64, epoch: u64) -> Result<(), StoreError> {
+    pub fn fence(&self, scope: Scope, epoch: u64) -> Result<(), StoreError> {
         let mut state = self.state();
-        let least = state.fences.get(&volume).copied().unwrap_or(0);
+        let least = state.fences.least(scope);
         if epoch < least {
-            return Err(invalid("epoch", &format!("{least} or later for volume {volume}"), epoch));
+            return Err(invalid("epoch", &format!("{least} or later for volume {}", scope.volume), epoch));
         }
         // Counts at once: what is appended from now on comes after it.
-        state.fences.insert(volume, epoch);
-        self.commit(state, [(Record::fence(volume, epoch), &[][..])].into_iter()).map(drop)
+        state.fences.raise(scope, epoch);
+        self.commit(state, [(Record::fence(scope, epoch), &[][..])].into_iter()).map(drop)
     }
 
     /// Lays what the log holds of `block` from `offset` over `buf`, newest bytes on top. Returns whether anything was.
@@ -260,9 +265,9 @@ impl AppendLog {
         Some((held.newest, held.frozen.ranges()))
     }
 
-    /// The newest epoch of a volume that was fenced here; 0 if none was.
-    pub fn fenced(&self, volume: u64) -> u64 {
-        self.state().fences.get(&volume).copied().unwrap_or(0)
+    /// The newest epoch that was fenced here; 0 if none was.
+    pub fn fenced(&self, scope: Scope) -> u64 {
+        self.state().fences.least(scope)
     }
 
     /// Forgets the records of a block up to this number: its commit is decided.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kintsu_dag::{BlockId, BlockIndex, StripeId};
 
-use super::{Data, Role, Update};
+use super::{Data, Role, Scope, Update};
 
 /// A file is closed when it is longer than this.
 pub(super) const SEGMENT_BYTES: u64 = 64 << 20;
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Zeros,
     /// The records of a block up to `offset` are not needed any more.
     Release,
-    /// Older epochs of a volume are refused.
+    /// Older epochs of a volume, or of one stripe of it, are refused.
     Fence,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Record {
     pub epoch: u64,
     pub block: BlockId,
     pub role: Role,
-    /// Where in the block; of a release, up to which number.
+    /// Where in the block; of a release, up to which number; of a fence 1 if it is for one stripe, else 0.
     pub offset: u64,
     /// Bytes or zeros.
     pub len: u32,
@@ -63,10 +63,15 @@ impl Record {
         Self { kind, number: 0, durable: 0, volume: 0, epoch: 0, block, role, offset: upto, len: 0 }
     }
 
-    pub fn fence(volume: u64, epoch: u64) -> Self {
-        let block = BlockId { stripe: StripeId(0), index: BlockIndex(0) };
-        let (kind, role) = (Kind::Fence, Role::Home);
-        Self { kind, number: 0, durable: 0, volume, epoch, block, role, offset: 0, len: 0 }
+    pub fn fence(Scope { volume, stripe }: Scope, epoch: u64) -> Self {
+        let block = BlockId { stripe: stripe.unwrap_or(StripeId(0)), index: BlockIndex(0) };
+        let (kind, role, offset) = (Kind::Fence, Role::Home, u64::from(stripe.is_some()));
+        Self { kind, number: 0, durable: 0, volume, epoch, block, role, offset, len: 0 }
+    }
+
+    /// What a fence is for.
+    pub fn scope(&self) -> Scope {
+        Scope { volume: self.volume, stripe: (self.offset != 0).then_some(self.block.stripe) }
     }
 
     fn payload(&self) -> usize {

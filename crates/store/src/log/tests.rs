@@ -94,12 +94,13 @@ fn a_commit_takes_what_was_frozen_and_leaves_what_came_later() {
 fn an_older_writer_is_refused_for_ever() {
     let disk = fresh();
     let log = open(&disk).unwrap();
-    log.fence(1, 5).unwrap();
+    let whole = Scope { volume: 1, stripe: None };
+    log.fence(whole, 5).unwrap();
     log.append(&[update(0, 0, Data::Bytes(&[1]))]).unwrap();
-    log.fence(1, 6).unwrap();
+    log.fence(Scope { stripe: Some(block(1).stripe), ..whole }, 6).unwrap();
     let said = log.append(&[update(0, 0, Data::Bytes(&[2]))]).unwrap_err().to_string();
     assert!(said.contains("expected 6 or later") && said.contains("got 5"), "{said}");
-    assert!(log.fence(1, 5).is_err());
+    assert!(log.fence(Scope { stripe: Some(block(0).stripe), ..whole }, 5).is_err());
     let other = Update { volume: 2, ..update(1, 0, Data::Bytes(&[2])) };
     // Many files later the fence still holds.
     for _ in 0..20 {
@@ -245,7 +246,7 @@ fn script(log: &AppendLog, model: &mut Vec<BTreeMap<u8, Vec<u8>>>) -> Result<(),
         ])?;
         model.remove(0);
         if turn == 6 {
-            log.fence(1, 5)?;
+            log.fence(Scope { volume: 1, stripe: None }, 5)?;
         }
         if turn == 9 {
             let (cut, _) = log.freeze(block(0), Role::Home).unwrap();

@@ -6,7 +6,7 @@ use kintsu_client::{Client, VolumeAccess};
 use super::Shape;
 use super::user::{User, name};
 use crate::census;
-use crate::finale::until;
+use crate::finale::{repaired, until};
 use crate::history::History;
 use crate::stage::Stage;
 
@@ -25,7 +25,7 @@ pub async fn hold(stage: &Stage, client: &Client, shape: Shape, seed: u64) -> Re
     for number in all() {
         until("a volume can be read", || user.read_all(number, VolumeAccess::Read)).await?;
     }
-    until("updates are committed", || committed(stage, client)).await?;
+    settled(stage, client).await?;
     until("logs are empty", || forgotten(stage)).await?;
     let unequal = census::unequal(stage, client).await?;
     if !unequal.is_empty() {
@@ -36,7 +36,7 @@ pub async fn hold(stage: &Stage, client: &Client, shape: Shape, seed: u64) -> Re
         until("a volume can be written", || user.write_all(number)).await?;
         until("a volume can be read", || user.read_all(number, VolumeAccess::Read)).await?;
     }
-    until("updates are committed", || committed(stage, client)).await?;
+    settled(stage, client).await?;
     let unequal = census::unequal(stage, client).await?;
     if !unequal.is_empty() {
         return Err(format!("parity does not match at the end: {unequal:?}"));
@@ -55,6 +55,12 @@ pub async fn removed(stage: &Stage, client: &Client, history: &History, number: 
     let Some(shape) = history.shape else { return Ok(()) };
     let user = User { stage, client, shape, number: CHECKER, seed: history.seed };
     if user.remove(number).await { Ok(()) } else { Err(name(number)) }
+}
+
+/// Everything is committed, and what commits left out because a node was away is repaired.
+async fn settled(stage: &Stage, client: &Client) -> Result<(), String> {
+    until("updates are committed", || committed(stage, client)).await?;
+    until("what commits left out is repaired", || repaired(stage, client)).await
 }
 
 async fn committed(stage: &Stage, client: &Client) -> Result<(), String> {

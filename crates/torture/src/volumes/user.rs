@@ -176,7 +176,14 @@ impl User<'_> {
             return true;
         }
         let Shape { code, durability, block_bytes, size, .. } = self.shape;
-        let volume = CreateVolume { name: name(number), size, code: code.into(), block_bytes, durability };
+        let volume = CreateVolume {
+            name: name(number),
+            size,
+            code: code.into(),
+            block_bytes,
+            durability,
+            scheme: None,
+        };
         let made = self.client.create_volume(&volume).await;
         self.say(format!("create {}: {made:?}", name(number)));
         // An earlier attempt may have made it.

@@ -16,6 +16,12 @@ const KEY_BYTES: usize = 128;
 /// Most bytes of all names and values of user attributes together.
 const USER_BYTES: usize = 2048;
 
+/// Longest name of a fact in bytes.
+const FACT_BYTES: usize = 64;
+
+/// Most bytes of all names and values of facts together.
+const FACTS_BYTES: usize = 64 << 10;
+
 /// What the user of an object says about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
@@ -25,12 +31,27 @@ pub struct Attributes {
     /// The user's own attributes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub user: BTreeMap<String, String>,
+    /// What a door has noted of it, such as an entity tag. A [`ListPage`](super::ListPage) leaves out those whose names
+    /// begin with a dot.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
 }
 
 impl Attributes {
     /// Whether nothing is said.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Leaves what a listing shows: neither the user's own attributes, nor facts whose names begin with a dot.
+    pub fn for_listing(&mut self) {
+        self.user.clear();
+        self.facts.retain(|name, _| !name.starts_with('.'));
+    }
+
+    /// What is written to the labels of blocks: all but the facts, which may be long and change.
+    pub fn for_label(self) -> Self {
+        Self { facts: BTreeMap::new(), ..self }
     }
 
     /// Checks the lengths, and that there are no control characters.
@@ -54,6 +75,7 @@ impl Attributes {
                 return Err((expected, format!("{key:?} = {value:?}")));
             }
         }
+        check_facts(&self.facts)?;
         let bytes: usize = self.user.iter().map(|(key, value)| key.len() + value.len()).sum();
         if bytes > USER_BYTES {
             let expected =
@@ -62,6 +84,22 @@ impl Attributes {
         }
         Ok(())
     }
+}
+
+/// Checks the lengths of facts. Their values may be any text.
+///
+/// # Errors
+/// What was expected, and what came.
+pub fn check_facts(facts: &BTreeMap<String, String>) -> Result<(), (String, String)> {
+    if let Some(name) = facts.keys().find(|name| name.is_empty() || name.len() > FACT_BYTES) {
+        return Err((format!("facts with names of 1 to {FACT_BYTES} bytes"), format!("{name:?}")));
+    }
+    let bytes: usize = facts.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > FACTS_BYTES {
+        let expected = format!("facts of {FACTS_BYTES} bytes at most, names and values together");
+        return Err((expected, format!("{bytes} bytes")));
+    }
+    Ok(())
 }
 
 /// The checksum of all bytes of an object: their CRC-64/NVME, printed as `crc64nvme:` and 16 hex digits.
@@ -131,17 +169,35 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_leaves_out_what_is_long() {
+        let map = |names: [&str; 2]| names.map(|name| (name.to_owned(), "v".to_owned())).into();
+        let mut attributes = Attributes {
+            content_type: Some("t".into()),
+            user: map(["a", "b"]),
+            facts: map(["etag", ".tags"]),
+        };
+        attributes.for_listing();
+        assert!(attributes.user.is_empty() && attributes.content_type.is_some());
+        assert_eq!(attributes.facts.keys().collect::<Vec<_>>(), ["etag"]);
+    }
+
+    #[test]
     fn attributes_are_short_text() {
         let user = |key: &str, value: &str| Attributes {
             user: BTreeMap::from([(key.to_owned(), value.to_owned())]),
             ..Attributes::default()
         };
         let typed = |kind: &str| Attributes { content_type: Some(kind.into()), ..Attributes::default() };
+        let noted = |name: &str, value: &str| Attributes {
+            facts: BTreeMap::from([(name.to_owned(), value.to_owned())]),
+            ..Attributes::default()
+        };
         for good in [
             user("a", ""),
             user("日本", "a b"),
             user(&"k".repeat(128), &"v".repeat(1920)),
             typed("text/plain"),
+            noted("e", &"v".repeat(4096)),
         ] {
             assert_eq!(good.check(), Ok(()));
         }
@@ -153,6 +209,9 @@ mod tests {
             typed(""),
             typed("a\u{7f}"),
             typed(&"t".repeat(256)),
+            noted("", "v"),
+            noted(&"n".repeat(65), "v"),
+            noted("n", &"v".repeat(64 << 10)),
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

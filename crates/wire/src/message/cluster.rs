@@ -72,6 +72,10 @@ pub struct Registered {
     /// Whether it must report the labels of its blocks.
     #[serde(default)]
     pub labels: bool,
+    /// The node's key, with which it checks tickets ([`crate::ticket`]), and the coordinator's time now, in seconds since
+    /// 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tickets: Option<(Bytes, u64)>,
 }
 
 /// One page of the list of an agent's blocks, in order of stripes. It has all blocks of the stripes after the
@@ -286,6 +290,19 @@ pub enum NodeState {
     Failed,
 }
 
+impl NodeState {
+    /// For people; what needs attention is in capitals.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Draining => "draining",
+            Self::Dead => "DEAD",
+            Self::Stopped => "stopped",
+            Self::Failed => "DISK FAILED",
+        }
+    }
+}
+
 /// One node as the coordinator sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeInfo {
@@ -331,6 +348,28 @@ pub struct NodeInfo {
     /// operator confirms. Else 0.
     #[serde(default)]
     pub held: u64,
+    /// How far its blocks have been verified by the scrub that runs by itself.
+    #[serde(default)]
+    pub scrub: Option<NodeScrub>,
+    /// Until then no repair of its blocks begins by itself, in seconds since 1970.
+    #[serde(default)]
+    pub paused_until: Option<u64>,
+}
+
+/// How far the blocks of a node have been verified by the scrub that runs by itself. It goes through them in order of
+/// their stripes, pass after pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeScrub {
+    /// When the last pass began, in seconds since 1970.
+    pub began: u64,
+    /// Blocks that it has verified.
+    pub done: u64,
+    /// The last stripe that it has come to.
+    pub upto: Option<StripeId>,
+    /// Whether it has come to the end.
+    pub ended: bool,
+    /// When a pass last came to the end, in seconds since 1970.
+    pub verified: Option<u64>,
 }
 
 /// All nodes.
@@ -394,6 +433,10 @@ pub enum NodeAction {
     Drain,
     /// End its drain: it gets new blocks again.
     Undrain,
+    /// For a time, begin no repair of its blocks by itself while it is away.
+    Pause,
+    /// End its pause.
+    Resume,
 }
 
 /// See [`NodeAction`].
@@ -406,4 +449,7 @@ pub struct NodeCommand {
     /// Do it even if that makes objects unreadable.
     #[serde(default)]
     pub force: bool,
+    /// How long a pause lasts, in seconds.
+    #[serde(default)]
+    pub seconds: u64,
 }

@@ -66,6 +66,8 @@ pub enum CauseKind {
     FailedRepairs,
     /// Automatic repairs that were cancelled.
     CancelledRepairs,
+    /// Too much is gone at once for automatic repairs.
+    HeldRepairs,
     /// Many blocks at once were unknown to the metadata.
     HeldBlocks,
     /// Blocks in quarantine.
@@ -78,6 +80,10 @@ pub enum CauseKind {
     Clock,
     /// Nodes whose space is not known yet.
     UnknownSpace,
+    /// Nodes that are paused.
+    PausedNodes,
+    /// Nodes whose blocks have not been verified for a long time.
+    UnverifiedNodes,
 }
 
 /// A block that cannot be read now.

@@ -20,13 +20,15 @@ pub enum JobKind {
     Drain,
     /// The blocks of a node are deleted.
     Wipe,
+    /// Blocks are moved from fuller to emptier nodes.
+    Rebalance,
 }
 
 impl JobKind {
     /// What its progress counts.
     pub fn unit(self) -> JobUnit {
         match self {
-            Self::Repair | Self::Encode => JobUnit::Bytes,
+            Self::Repair | Self::Encode | Self::Rebalance => JobUnit::Bytes,
             Self::Scrub | Self::Drain => JobUnit::Blocks,
             Self::Wipe => JobUnit::Seconds,
         }
@@ -41,6 +43,7 @@ impl std::fmt::Display for JobKind {
             Self::Scrub => "scrub",
             Self::Drain => "drain",
             Self::Wipe => "wipe",
+            Self::Rebalance => "rebalance",
         })
     }
 }
@@ -105,6 +108,22 @@ pub struct JobInfo {
     pub total: u64,
     /// For people: what is being done, or why it ended.
     pub note: String,
+}
+
+/// A job for programs: with the unit of its progress.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobShown {
+    /// The job.
+    #[serde(flatten)]
+    pub job: JobInfo,
+    /// What its progress counts.
+    pub unit: JobUnit,
+}
+
+impl From<JobInfo> for JobShown {
+    fn from(job: JobInfo) -> Self {
+        Self { unit: job.kind.unit(), job }
+    }
 }
 
 /// A job by its id.

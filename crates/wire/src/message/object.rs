@@ -7,8 +7,9 @@ use kintsu_dag::{BlockId, NodeId, RackId, StripeId};
 use kintsu_plan::{Layout, Rates};
 use serde::{Deserialize, Serialize};
 
-use super::{Attributes, Checksum, DigestBytes, ObjectLabel, StripeOfVolume};
+use super::{Attributes, Checksum, DigestBytes, Ending, ObjectLabel, StripeOfVolume};
 use crate::ClusterId;
+use crate::ticket::Ticket;
 
 /// When parity is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,6 +57,9 @@ pub struct StripeGrant {
     pub layout: Layout,
     /// The node for each of the n blocks; `None` for blocks that are empty.
     pub homes: Vec<Option<NodeId>>,
+    /// For each block a ticket to write it, if certificates say who may do what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<Ticket>,
 }
 
 /// Where a node listens; sent with every message that names nodes.
@@ -160,6 +164,9 @@ pub struct CommitPut {
     /// The checksum of all bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Checksum>,
+    /// What else happens in the same transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
 }
 
 /// The answer to [`CommitPut`].
@@ -170,6 +177,9 @@ pub enum CommitReply {
     /// Nothing is visible: blocks of these stripes are gone or changed. Write the stripes again (see
     /// [`MoveStripe`]), then commit the put again.
     Refused(Vec<RefusedStripe>),
+    /// Nothing is visible: this check of the [`Ending`], counted from 0, does not hold. The put is still under way; it
+    /// can be committed with another ending.
+    Unmet(u32),
 }
 
 /// A stripe of a put that cannot be committed.
@@ -215,9 +225,13 @@ pub struct ObjectInfo {
     /// rebuilt from blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Checksum>,
-    /// What its user said about it. A [`ListPage`] leaves out the user's own attributes.
+    /// What its user said about it. See [`Attributes::for_listing`].
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub attributes: Attributes,
+    /// Its id, which no other object ever has: another object of the same name has another one, and a larger one if it
+    /// was written later.
+    #[serde(default)]
+    pub id: u64,
 }
 
 /// A client wants to read an object, or to know where its blocks are.
@@ -229,6 +243,10 @@ pub struct Lookup {
     pub first: u64,
     /// Most stripes wanted.
     pub limit: u64,
+    /// The first stripe wanted is the one that holds this byte of the object (the last one if that is none), in place
+    /// of `first`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
 }
 
 /// One block of a stripe.
@@ -266,6 +284,9 @@ pub struct StripeInfo {
     pub encoded: bool,
     /// By block index; `None` for empty blocks.
     pub blocks: Vec<Option<BlockPlace>>,
+    /// Tickets to read the blocks, if certificates say who may do what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<Ticket>,
 }
 
 impl StripeInfo {
@@ -283,6 +304,9 @@ pub struct ObjectView {
     pub object: ObjectInfo,
     /// The requested stripes.
     pub stripes: Vec<StripeInfo>,
+    /// The position of the first of them.
+    #[serde(default)]
+    pub first: u64,
     /// The definition of the object's code if that is a registered one; `None` if no stripes were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Definition>,

@@ -49,6 +49,18 @@ pub enum Way {
     Write,
 }
 
+impl Way {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
 /// How a rate is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -21,6 +21,10 @@ pub struct RebuildStatus {
     pub incomplete: u64,
     /// The first of the incomplete objects, newest first.
     pub first_incomplete: Vec<Incomplete>,
+    /// Objects that were found whole, but have a newer version that is visible.
+    pub covered: u64,
+    /// The first of these, newest first.
+    pub first_covered: Vec<Covered>,
     /// What the rebuild waits for, if anything.
     pub waiting: Option<String>,
 }
@@ -36,4 +40,20 @@ pub struct Incomplete {
     pub size: u64,
     /// What is missing.
     pub missing: String,
+}
+
+/// An older version of an object, found whole. Usually the newer one replaced it and it only waits to be deleted; but the
+/// newer one may also be of a put that failed after all its blocks were written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// Its name.
+    pub name: String,
+    /// Its id, which is also its version.
+    pub version: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was put, in seconds since 1970.
+    pub created: u64,
+    /// The visible version.
+    pub by: u64,
 }

@@ -1,11 +1,12 @@
 //! Programs on agents: how they are started and what they report.
 
 use bytes::Bytes;
-use kintsu_dag::{BlockId, NodeId};
+use kintsu_dag::{BlockId, NodeId, StripeId};
 use kintsu_plan::{Program, RunId};
 use serde::{Deserialize, Serialize};
 
 use super::{BlockRef, HeldBlock};
+use crate::ticket::Ticket;
 
 /// Run these programs of one run; the reply streams until all have ended. Ending the call
 /// (cancelling it) aborts them.
@@ -18,6 +19,9 @@ pub struct RunPrograms {
     /// Short slice streams to these programs, which have no connection of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enclosed: Vec<EnclosedStream>,
+    /// What the caller may do with the blocks that the programs read or write; a client or operator needs one for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<Ticket>,
 }
 
 /// All slices that one node sends to another in a lane, in the call that starts the receiver's programs.
@@ -197,10 +201,27 @@ pub struct FoundBlocks {
     pub blocks: Vec<Option<HeldBlock>>,
 }
 
+/// Verify the blocks of a range of stripes; without ends, of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScrubBlocks {
+    /// Only stripes after this one.
+    pub after: Option<StripeId>,
+    /// Only stripes up to this one.
+    pub upto: Option<StripeId>,
+}
+
+impl ScrubBlocks {
+    /// Whether the blocks of a stripe are among them.
+    pub fn contains(&self, stripe: StripeId) -> bool {
+        self.after.is_none_or(|after| stripe > after) && self.upto.is_none_or(|upto| stripe <= upto)
+    }
+}
+
 /// What a scrub of one node reports, block by block.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ScrubEvent {
-    /// Blocks on this node in total.
+    /// Blocks of the range on this node.
     pub total: u64,
     /// Blocks checked so far.
     pub checked: u64,

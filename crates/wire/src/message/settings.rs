@@ -17,14 +17,25 @@ pub struct Settings {
     /// By how many percent the 99th percentile of the time of users' operations may rise because of repairs; `None`: by any
     /// amount.
     pub repair_target: Option<NonZeroU32>,
+    /// If more than this share of the nodes is gone at once, in percent, or a whole rack, automatic repair of nodes is held;
+    /// `None`: it never is.
+    pub repair_hold: Option<NonZeroU32>,
 }
 
 /// The default of [`Settings::repair_min_rate`]: 1 MB/s.
 const MIN_RATE: NonZeroU64 = NonZeroU64::new(1_000_000).expect("not zero");
 
+/// The default of [`Settings::repair_hold`].
+const HOLD: NonZeroU32 = NonZeroU32::new(25).expect("not zero");
+
 impl Default for Settings {
     fn default() -> Self {
-        Self { repair_max_rate: None, repair_min_rate: MIN_RATE, repair_target: None }
+        Self {
+            repair_max_rate: None,
+            repair_min_rate: MIN_RATE,
+            repair_target: None,
+            repair_hold: Some(HOLD),
+        }
     }
 }
 
@@ -38,6 +49,8 @@ pub enum ChangeSetting {
     RepairMinRate(NonZeroU64),
     /// [`Settings::repair_target`].
     RepairTarget(Option<NonZeroU32>),
+    /// [`Settings::repair_hold`].
+    RepairHold(Option<NonZeroU32>),
 }
 
 /// How fast repairs and other background work may be now, and why.

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use kintsu_dag::BlockId;
+use kintsu_dag::{BlockId, StripeId};
 use serde::{Deserialize, Serialize};
 
 use super::{BlockRef, HeldBlock};
+use crate::FolderId;
+use crate::ticket::Ticket;
 
 /// One write to one block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct AppendUpdates {
     /// Refuse them on a node where their epoch was never fenced: its log is not the one that was there then.
     #[serde(default)]
     pub fenced: bool,
+    /// A client or operator needs one for each block.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tickets: Vec<Ticket>,
 }
 
 /// The reply to [`AppendUpdates`].
@@ -58,6 +63,8 @@ pub struct Appended {
 pub struct FenceVolume {
     /// The volume.
     pub volume: u64,
+    /// One of its stripes; `None`: all.
+    pub stripe: Option<StripeId>,
     /// The oldest epoch that is accepted.
     pub epoch: u64,
 }
@@ -67,6 +74,8 @@ pub struct FenceVolume {
 pub struct FencedVolume {
     /// The newest epoch that was fenced here before; 0 if none was. If it is newer than what was asked for, it stays.
     pub before: u64,
+    /// The folder that the log is in: another one is another log.
+    pub folder: FolderId,
 }
 
 /// What a log holds of one block.
@@ -119,6 +128,9 @@ pub struct FreezeUpdates {
     /// there. May be shorter than `blocks`.
     #[serde(default)]
     pub replicas: Vec<Vec<SocketAddr>>,
+    /// Refuse the call if the log is in another folder.
+    #[serde(default)]
+    pub folder: Option<FolderId>,
 }
 
 /// What was fixed of a block: up to which record, and which ranges.
@@ -159,9 +171,15 @@ pub struct ReadUpdates {
     /// Refuse the call unless the newest epoch of the volume that was fenced here is one of these.
     #[serde(default)]
     pub epochs: Option<VolumeEpochs>,
+    /// Refuse the call if the log is in another folder.
+    #[serde(default)]
+    pub folder: Option<FolderId>,
     /// Lay the updates over the block of this generation, and answer with the whole part.
     #[serde(default)]
     pub over: Option<u32>,
+    /// A client or operator needs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<Ticket>,
 }
 
 /// Epochs of a volume.

@@ -1,11 +1,14 @@
 //! Volumes: fixed-size virtual disks on updated stripes (`docs/adr/0008-updates-in-place.md`, `0010-volumes.md`).
 
+use std::collections::BTreeMap;
+
 use kintsu_code::Definition;
-use kintsu_dag::NodeId;
+use kintsu_dag::{BlockIndex, NodeId};
 use serde::{Deserialize, Serialize};
 
 use super::{NodeAddress, StripeInfo};
-use crate::ClusterId;
+use crate::ticket::Ticket;
+use crate::{ClusterId, FolderId};
 
 /// What an acknowledged write survives until a commit brings it into its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -44,6 +47,9 @@ pub struct CreateVolume {
     /// What an acknowledged write survives.
     #[serde(default)]
     pub durability: Durability,
+    /// How parities follow, by name; `None` for the scheme with the least traffic.
+    #[serde(default)]
+    pub scheme: Option<String>,
 }
 
 /// A stripe of a volume that is to be made. The object that it becomes has the name that [`MapVolume`] would find it by.
@@ -90,6 +96,9 @@ pub struct VolumeInfo {
     pub block_bytes: u64,
     /// What an acknowledged write survives.
     pub durability: Durability,
+    /// How parities follow, by name; empty for the scheme with the least traffic.
+    #[serde(default)]
+    pub scheme: String,
     /// Seconds since 1970 when it was made.
     pub created: u64,
     /// The newest epoch: each writer has one of its own, and each change of where its writes are logged makes a new one.
@@ -191,13 +200,20 @@ pub struct VolumeStripe {
     /// For each data block the nodes that log its updates, all of them before a write is acknowledged. The block's home
     /// is the first, unless it is gone.
     pub logs: Vec<Vec<NodeId>>,
+    /// The folders in which these nodes log: another one is another log.
+    #[serde(default)]
+    pub folders: BTreeMap<NodeId, FolderId>,
+    /// For each block a ticket for each node that logs its updates, in order, and last for its home: to log updates there
+    /// or to read them. Only if certificates say who may do what.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log_tickets: Vec<Vec<Ticket>>,
 }
 
 /// The answer to [`MapVolume`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VolumeMap {
-    /// The newest epoch of the volume.
-    pub epoch: u64,
+    /// The epoch at which its writer took the volume.
+    pub taken: u64,
     /// Its size in bytes.
     pub size: u64,
     /// The stripes that exist; the others are zeros.
@@ -211,9 +227,23 @@ pub struct VolumeMap {
 pub struct CommitVolume {
     /// Its name.
     pub name: String,
-    /// How parities follow, by name; `None` for the scheme with the least traffic.
+    /// How parities follow, by name; `None` for the scheme of the volume.
     #[serde(default)]
     pub scheme: Option<String>,
+    /// Only these blocks; `None`: all.
+    #[serde(default)]
+    pub blocks: Option<LoggedBlocks>,
+}
+
+/// Blocks of a stripe to which something was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedBlocks {
+    /// The stripe, counted in the volume.
+    pub index: u64,
+    /// The epoch under which it was logged: if another one has begun by now, nothing is committed.
+    pub epoch: u64,
+    /// The blocks.
+    pub blocks: Vec<BlockIndex>,
 }
 
 /// The answer to [`CommitVolume`].
@@ -229,4 +259,31 @@ pub struct CommittedVolume {
     pub across_racks: u64,
     /// Stripes that stay dirty, each with the reason.
     pub left: Vec<String>,
+}
+
+/// Ask which logs of a volume are only on nodes that are gone, or go on without them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AbandonLogs {
+    /// Its name.
+    pub name: String,
+    /// Whether to go on without them: what they alone have is lost then.
+    pub abandon: bool,
+}
+
+/// The answer to [`AbandonLogs`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbandonedLogs {
+    /// One for each block, ascending.
+    pub logs: Vec<LostLog>,
+}
+
+/// A log of one block that no node which answers has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostLog {
+    /// Where the block begins in the volume.
+    pub offset: u64,
+    /// Its bytes.
+    pub len: u64,
+    /// The nodes that had it.
+    pub nodes: Vec<NodeId>,
 }

@@ -1,15 +1,12 @@
 //! Sockets of tokio or of the simulated network; which of them is decided when a socket is created.
 
-use std::io::{IoSlice, Result};
+use std::io::Result;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_stream::Stream;
-use tonic::codegen::{BoxFuture, Service, http::Uri};
-use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
+use tonic::transport::server::TcpIncoming;
 
 use crate::ambient::simulated;
 
@@ -102,6 +99,17 @@ impl TcpStream {
         tokio::net::TcpStream::connect(addr).await.map(Self::Real)
     }
 
+    /// The address of the other end.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn peer_addr(&self) -> Result<SocketAddr> {
+        match self {
+            Self::Real(stream) => stream.peer_addr(),
+            Self::Sim(stream) => stream.peer_addr(),
+        }
+    }
+
     /// Splits it into its two halves; the connection is closed when both are dropped.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         match self {
@@ -117,77 +125,15 @@ impl TcpStream {
     }
 }
 
-macro_rules! each {
-    ($self:ident, $io:ident => $call:expr) => {
-        match $self.get_mut() {
-            Self::Real($io) => $call,
-            Self::Sim($io) => $call,
-        }
-    };
-}
-
-macro_rules! reads {
-    ($name:ty) => {
-        impl AsyncRead for $name {
-            fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
-                each!(self, io => Pin::new(io).poll_read(cx, buf))
-            }
-        }
-    };
-}
-
-macro_rules! writes {
-    ($name:ty) => {
-        impl AsyncWrite for $name {
-            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
-                each!(self, io => Pin::new(io).poll_write(cx, buf))
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bufs: &[IoSlice<'_>],
-            ) -> Poll<Result<usize>> {
-                each!(self, io => Pin::new(io).poll_write_vectored(cx, bufs))
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                matches!(self, Self::Real(_))
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-                each!(self, io => Pin::new(io).poll_flush(cx))
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-                each!(self, io => Pin::new(io).poll_shutdown(cx))
-            }
-        }
-    };
-}
-
-reads!(TcpStream);
-reads!(OwnedReadHalf);
-writes!(TcpStream);
-writes!(OwnedWriteHalf);
-
-impl Connected for TcpStream {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        match self {
-            Self::Real(stream) => stream.connect_info(),
-            Self::Sim(stream) => {
-                TcpConnectInfo { local_addr: stream.local_addr().ok(), remote_addr: stream.peer_addr().ok() }
-            }
-        }
-    }
-}
+reads!(TcpStream: Real, Sim);
+reads!(OwnedReadHalf: Real, Sim);
+writes!(TcpStream: Real, Sim);
+writes!(OwnedWriteHalf: Real, Sim);
 
 /// The connections that a listener accepts.
-pub struct Incoming(Pin<Box<dyn Stream<Item = Result<TcpStream>> + Send>>);
+pub(super) struct Accepted(Pin<Box<dyn Stream<Item = Result<TcpStream>> + Send>>);
 
-impl Incoming {
+impl Accepted {
     pub(super) fn new(listener: TcpListener) -> Self {
         use tokio_stream::StreamExt;
         match listener {
@@ -214,33 +160,10 @@ impl Incoming {
     }
 }
 
-impl Stream for Incoming {
+impl Stream for Accepted {
     type Item = Result<TcpStream>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.as_mut().poll_next(cx)
-    }
-}
-
-/// Connects the channels of a simulation.
-#[derive(Clone)]
-pub(super) struct Connector;
-
-impl Service<Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
-    type Error = std::io::Error;
-    type Future = BoxFuture<Self::Response, Self::Error>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, to: Uri) -> Self::Future {
-        Box::pin(async move {
-            let no_address = |e| std::io::Error::new(std::io::ErrorKind::InvalidInput, e);
-            let addr = to.authority().map_or("", |authority| authority.as_str());
-            let addr = addr.parse::<SocketAddr>().map_err(no_address)?;
-            TcpStream::connect(addr).await.map(TokioIo::new)
-        })
     }
 }

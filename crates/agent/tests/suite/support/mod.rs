@@ -100,6 +100,7 @@ impl Membership for Desk {
             heartbeat_ms: 20,
             seen: Some(SEEN),
             labels: false,
+            tickets: None,
         }))
     }
 

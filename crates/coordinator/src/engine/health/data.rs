@@ -3,6 +3,7 @@
 use kintsu_wire::message::{Cause, CauseKind, DamagedStripe, Level, NodeState};
 
 use super::{Facts, NodeFacts, cause, named, several, span};
+use crate::engine::repair::Held;
 
 pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     causes.extend(unreadable(facts));
@@ -10,6 +11,7 @@ pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     causes.extend(plain(facts));
     causes.extend(failed(facts));
     causes.extend(cancelled(facts));
+    causes.extend(held(facts));
     causes.extend(puts(facts));
 }
 
@@ -91,6 +93,9 @@ fn outlook(facts: &Facts) -> (String, String) {
     if facts.gate.unreported.is_some() || facts.gate.behind.is_some() || facts.gate.rebuilding {
         return ("repairs are held back".into(), format!("see the other causes; {ask}"));
     }
+    if repairs.held.is_some() {
+        return ("repairs are held".into(), format!("bring the missing nodes back; {ask}"));
+    }
     if repairs.cancelled {
         return ("repairs were cancelled".into(), ask);
     }
@@ -118,6 +123,21 @@ fn failed(facts: &Facts) -> Option<Cause> {
     let title = "the last repair did not repair everything".to_owned();
     let kind = CauseKind::FailedRepairs;
     Some(Cause { details: vec![why.clone()], ..cause(Level::Warning, kind, 1, title, advice) })
+}
+
+/// Automatic repair waits, because so much is gone at once.
+fn held(facts: &Facts) -> Option<Cause> {
+    let (count, title) = match facts.repairs.held? {
+        Held::Rack(rack) => (1, format!("all nodes of rack {} are gone: automatic repair is held", rack.0)),
+        Held::Nodes { gone, all, share } => {
+            let title =
+                format!("{gone} of {all} nodes are gone, more than {share}%: automatic repair is held");
+            (gone, title)
+        }
+    };
+    let advice = "look for a common cause (power, a switch) and bring the nodes back; `kintsu repair --node ID` rebuilds what \
+                  is gone for good, `kintsu config set repair.hold none` lets repairs begin by themselves";
+    Some(cause(Level::Warning, CauseKind::HeldRepairs, count.into(), title, advice))
 }
 
 fn cancelled(facts: &Facts) -> Option<Cause> {

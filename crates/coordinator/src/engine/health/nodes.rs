@@ -11,6 +11,35 @@ pub(super) fn judge(facts: &Facts, causes: &mut Vec<Cause>) {
     leaving(facts, causes);
     doubtful(facts, causes);
     places(facts, causes);
+    unverified(facts, causes);
+    paused(facts, causes);
+}
+
+/// Nodes whose blocks are not repaired for a while, because an operator said so.
+fn paused(facts: &Facts, causes: &mut Vec<Cause>) {
+    let paused = ids(facts, |node| node.paused_s.is_some());
+    if paused.is_empty() {
+        return;
+    }
+    let what =
+        ["is paused: no repair of it begins by itself", "are paused: no repair of them begins by itself"];
+    let advice = "this ends in time; `kintsu node resume ID` ends it now";
+    let left = |node: &NodeFacts| {
+        let minutes = node.paused_s?.div_ceil(60);
+        Some(format!("node {}: for {minutes} more minutes", node.id.0))
+    };
+    let cause = about(Level::Healthy, CauseKind::PausedNodes, &paused, what, advice);
+    causes.push(Cause { details: facts.nodes.iter().filter_map(left).take(super::NAMED).collect(), ..cause });
+}
+
+/// Nodes whose blocks are verified much later than they should be.
+fn unverified(facts: &Facts, causes: &mut Vec<Cause>) {
+    let every = facts.scrub_every_s;
+    let late = |node: &NodeFacts| node.state == NodeState::Alive && node.placed > 0;
+    let late = ids(facts, |node| late(node) && every > 0 && node.unverified_s > every.saturating_mul(2));
+    let what = ["has blocks that were not verified in time", "have blocks that were not verified in time"];
+    let advice = "`kintsu nodes` shows when they last were; `kintsu scrub --node ID` verifies them now; if this comes again, the                   disk or the limit of background work (`kintsu config show`) is too slow";
+    add(causes, Level::Warning, CauseKind::UnverifiedNodes, &late, what, advice);
 }
 
 fn ids(facts: &Facts, which: impl Fn(&NodeFacts) -> bool) -> Vec<NodeId> {

@@ -18,6 +18,8 @@ fn node(id: u32) -> NodeFacts {
         drain_runs: false,
         unheard: false,
         failed: None,
+        unverified_s: 0,
+        paused_s: None,
     }
 }
 
@@ -145,6 +147,17 @@ fn failed_and_cancelled_repairs_count_while_something_is_to_be_repaired() {
         facts.damage.reduced = BTreeMap::from([(1, 3)]);
     });
     assert_eq!(one_of(&cancelled, CauseKind::CancelledRepairs).level, Level::Warning);
+    let held = but(|facts| {
+        facts.repairs.held = Some(crate::engine::repair::Held::Rack(kintsu_dag::RackId(7)));
+        facts.damage.reduced = BTreeMap::from([(1, 3)]);
+    });
+    let cause = one_of(&held, CauseKind::HeldRepairs);
+    assert!(
+        cause.level == Level::Warning
+            && cause.title.contains("rack 7")
+            && cause.advice.contains("repair.hold")
+    );
+    assert!(one_of(&held, CauseKind::ReducedRedundancy).title.contains("repairs are held"), "{held:?}");
 }
 
 #[test]
@@ -176,6 +189,21 @@ fn full_disks_are_warnings_and_unknown_ones_are_not() {
     assert_eq!(only(&with(Fullness::Full), Level::Warning, CauseKind::FullNodes).title, "node 2 is full");
     only(&with(Fullness::NearlyFull), Level::Warning, CauseKind::NearlyFullNodes);
     only(&with(Fullness::Unknown), Level::Healthy, CauseKind::UnknownSpace);
+}
+
+#[test]
+fn paused_nodes_are_named() {
+    let cause =
+        only(&but(|facts| facts.nodes[2].paused_s = Some(7200)), Level::Healthy, CauseKind::PausedNodes);
+    assert_eq!(cause.details, ["node 2: for 120 more minutes"]);
+}
+
+#[test]
+fn blocks_that_are_verified_too_late_are_a_warning() {
+    let with = |every, late| but(|facts| (facts.scrub_every_s, facts.nodes[2].unverified_s) = (every, late));
+    only(&with(100, 201), Level::Warning, CauseKind::UnverifiedNodes);
+    assert_eq!(judge(&with(100, 200)).causes, []);
+    assert_eq!(judge(&with(0, 201)).causes, [], "only on request");
 }
 
 #[test]

@@ -18,6 +18,10 @@ pub enum Step {
     Drain,
     /// Record that it gets new blocks again, and end its drain.
     Undrain,
+    /// Record that it is paused.
+    Pause,
+    /// Record that its pause has ended.
+    Resume,
     /// Delete its blocks, if the rest of the cluster can do without them.
     Wipe,
     /// Nothing: it is so already.
@@ -57,6 +61,9 @@ impl Members {
             NodeAction::Drain => Err(cannot_drain(node, member)),
             NodeAction::Undrain if member.record.draining => Ok(Step::Undrain),
             NodeAction::Undrain => Ok(Step::Nothing),
+            NodeAction::Pause => Ok(Step::Pause),
+            NodeAction::Resume if member.is_paused() => Ok(Step::Resume),
+            NodeAction::Resume => Ok(Step::Nothing),
             NodeAction::Wipe => Ok(Step::Wipe),
         }
     }
@@ -178,6 +185,10 @@ mod tests {
         m.set_draining(NODE, true);
         assert_eq!(step(&m, NodeAction::Start), Step::Nothing, "the drain goes on");
         assert_eq!(step(&m, NodeAction::Undrain), Step::Undrain);
+        assert_eq!(step(&m, NodeAction::Resume), Step::Nothing);
+        assert_eq!(step(&m, NodeAction::Pause), Step::Pause);
+        m.set_paused(NODE, Some(9));
+        assert_eq!(step(&m, NodeAction::Resume), Step::Resume);
         assert_eq!(m.command(NodeId(9), NodeAction::Stop, true), Err(Refusal::Unknown));
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::NodeId;
-use kintsu_wire::message::{Incomplete, RebuildStatus};
+use kintsu_wire::message::{Covered, Incomplete, RebuildStatus};
 
 /// Incomplete objects that are told by name.
 const NAMED: usize = 1000;
@@ -28,6 +28,8 @@ pub struct Rebuild {
     dropped: u64,
     incomplete: Vec<Incomplete>,
     incomplete_count: u64,
+    covered: Vec<Covered>,
+    covered_count: u64,
     waiting: Option<String>,
 }
 
@@ -40,6 +42,8 @@ pub struct Pass {
     pub dropped: Vec<String>,
     incomplete: Vec<Incomplete>,
     incomplete_count: u64,
+    covered: Vec<Covered>,
+    covered_count: u64,
 }
 
 impl Pass {
@@ -53,6 +57,14 @@ impl Pass {
         self.incomplete_count += 1;
         if self.incomplete.len() < NAMED {
             self.incomplete.push(object);
+        }
+    }
+
+    /// An object is whole, and a newer version of it is visible.
+    pub fn covered(&mut self, object: Covered) {
+        self.covered_count += 1;
+        if self.covered.len() < NAMED {
+            self.covered.push(object);
         }
     }
 }
@@ -73,6 +85,11 @@ impl Rebuild {
     /// A node has told of all its blocks.
     pub fn ends(&mut self, node: NodeId) {
         self.done.insert(node);
+        self.tellings += 1;
+    }
+
+    /// An object was removed: an older version of it may become visible.
+    pub fn uncovers(&mut self) {
         self.tellings += 1;
     }
 
@@ -109,6 +126,7 @@ impl Rebuild {
         self.shown += pass.shown;
         self.dropped += pass.dropped.len() as u64;
         (self.incomplete, self.incomplete_count) = (pass.incomplete, pass.incomplete_count);
+        (self.covered, self.covered_count) = (pass.covered, pass.covered_count);
         self.waiting = None;
         self.worked_in = tellings;
     }
@@ -141,6 +159,8 @@ impl Rebuild {
             removed: self.dropped,
             incomplete: self.incomplete_count,
             first_incomplete: self.incomplete.clone(),
+            covered: self.covered_count,
+            first_covered: self.covered.clone(),
             waiting: self.waiting.clone(),
         }
     }

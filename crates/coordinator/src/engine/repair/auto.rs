@@ -4,6 +4,8 @@
 //! have had their grace time), and blocks flagged lost once the first of them has been flagged for the grace
 //! time. After a job with failures the next one waits, unless a node came or went.
 
+use super::Held;
+
 /// Wait after an automatic job that could not repair everything, in milliseconds.
 const RETRY_MS: u64 = 30_000;
 
@@ -15,12 +17,13 @@ pub struct Auto {
     not_before_ms: u64,
     lost_since_ms: Option<u64>,
     cancelled: bool,
+    held: Option<Held>,
 }
 
 impl Auto {
     /// Nothing is due yet.
     pub fn new(grace_ms: u64) -> Self {
-        Self { grace_ms, running: false, not_before_ms: 0, lost_since_ms: None, cancelled: false }
+        Self { grace_ms, running: false, not_before_ms: 0, lost_since_ms: None, cancelled: false, held: None }
     }
 
     /// Time has passed. `lost` blocks are flagged lost, and `overdue` blocks are on overdue nodes. Returns
@@ -46,6 +49,16 @@ impl Auto {
     /// An operator cancelled the job: no other one starts until a node comes or goes, or somebody asks for repairs.
     pub fn cancelled(&mut self) {
         (self.running, self.cancelled) = (false, true);
+    }
+
+    /// From now on repairs of nodes that are gone are held, or not. Returns whether that is new.
+    pub fn hold(&mut self, held: Option<Held>) -> bool {
+        std::mem::replace(&mut self.held, held).is_some() != held.is_some()
+    }
+
+    /// Why repairs of nodes that are gone are held.
+    pub fn held(&self) -> Option<Held> {
+        self.held
     }
 
     /// Whether no job starts because one was cancelled.

@@ -6,6 +6,7 @@
 //! it. What a repair has done is no longer in flight.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::traffic::{Link, Loads, Way};
@@ -42,10 +43,26 @@ impl Flight {
 
     /// Whether a repair with these loads may start: none of its links has enough to carry.
     pub fn has_room(&self, loads: &LinkLoads) -> bool {
-        loads.iter().all(|(link, own)| {
+        self.full(loads).is_none()
+    }
+
+    /// The first of these links that has enough to carry.
+    pub fn full(&self, loads: &LinkLoads) -> Option<Link> {
+        let full = loads.iter().find(|(link, own)| {
             let carries = self.bytes.get(link).copied().unwrap_or(0);
-            carries < enough(&self.rates, *link).max(self.share.saturating_mul(*own))
-        })
+            carries >= enough(&self.rates, *link).max(self.share.saturating_mul(*own))
+        });
+        full.map(|(link, _)| *link)
+    }
+
+    /// The links that have something to carry: the bytes, and how many are enough.
+    pub fn loads(&self) -> impl Iterator<Item = (Link, u64, u64)> + '_ {
+        self.bytes.iter().map(|(link, bytes)| (*link, *bytes, enough(&self.rates, *link)))
+    }
+
+    /// What a link carries, in bytes a second, if that is known.
+    pub fn rate(&self, link: Link) -> Option<NonZeroU64> {
+        self.rates.of(link)
     }
 
     /// Adds what a repair has in flight.
@@ -142,7 +159,6 @@ pub fn loads(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::num::NonZeroU64;
 
     use kintsu_dag::StripeId;
     use kintsu_plan::even_cluster;

@@ -14,6 +14,8 @@
 //! how many stripes a node takes part in, no node takes part in more; a stripe runs once at a time; every want of a
 //! job is reported to it exactly once; a job is finished exactly once, after its last page and its last want.
 
+mod shown;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{BlockIndex, NodeId, StripeId};

@@ -36,7 +36,7 @@ pub(super) async fn latencies(
         progress(&format!("calls: {i} of {CALLS}"));
         let name = objects[i * 7919 % objects.len()].name.clone();
         let started = Instant::now();
-        coordinator.objects.lookup(Lookup { name: name.clone(), first: 0, limit: 1 }).await?;
+        coordinator.objects.lookup(Lookup { name: name.clone(), first: 0, limit: 1, at: None }).await?;
         stat.push(started.elapsed());
         let started = Instant::now();
         let list = List { prefix: "bench/".into(), after: Some(name), limit: 1000, delimiter: String::new() };
@@ -81,6 +81,9 @@ async fn put_one(coordinator: &mut CoordinatorChannel, i: usize) -> Result<()> {
             .collect(),
     };
     let stripes = ticket.stripes.iter().map(written).collect();
-    coordinator.objects.commit_put(CommitPut { put: ticket.put, stripes, checksum: None }).await?;
+    coordinator
+        .objects
+        .commit_put(CommitPut { put: ticket.put, stripes, checksum: None, ending: None })
+        .await?;
     Ok(())
 }

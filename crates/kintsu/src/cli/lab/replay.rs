@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use kintsu_experiments::trace::Format;
+use kintsu_lab::Rate;
 use kintsu_plan::update::Scheme;
 
 use crate::units::Bytes;
@@ -36,9 +37,29 @@ pub struct LabReplay {
     /// Print a table in Markdown, as in docs/updates.md.
     #[arg(long)]
     pub markdown: bool,
-    /// Compute the traffic; nothing is stored or sent.
-    #[arg(long, required = true)]
+    /// Compute the traffic only; nothing is stored or sent. Without it, writes are replayed on emulated hosts.
+    #[arg(long)]
     pub analyse: bool,
+    /// Replay this many writes of each trace, from its beginning.
+    #[arg(long, default_value_t = 500, value_name = "N", conflicts_with_all = ["analyse", "markdown"])]
+    pub writes: usize,
+    /// Each update writes its whole block, as in the paper.
+    #[arg(long, conflicts_with = "analyse")]
+    pub whole_blocks: bool,
+    /// Updates at the same time.
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "analyse", value_parser = at_once)]
+    pub at_once: usize,
+    /// The rate of each rack's link to the others [default: no limit].
+    #[arg(long, value_name = "RATE", conflicts_with = "analyse")]
+    pub rack_rate: Option<Rate>,
+    /// Where the hosts keep their data [default: in memory].
+    #[arg(long, conflicts_with = "analyse")]
+    pub dir: Option<PathBuf>,
+}
+
+fn at_once(text: &str) -> Result<usize, String> {
+    let most = 256;
+    text.parse().ok().filter(|n| (1..=most).contains(n)).ok_or(format!("expected 1 to {most}, got {text:?}"))
 }
 
 /// One scheme or all.

@@ -2,16 +2,14 @@
 
 use comfy_table::ColumnConstraint::UpperBoundary;
 use comfy_table::Width::Fixed;
-use kintsu_code::{Family, Key};
-use serde_json::json;
+use kintsu_code::Key;
 
 use crate::output;
 
 /// Runs `kintsu code list`.
 pub fn run(as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        let families = kintsu_code::families().iter().map(record).collect::<anyhow::Result<Vec<_>>>()?;
-        return output::json(&families);
+        return output::json(&kintsu_code::family_reports()?);
     }
     let mut table = output::table(["FAMILY", "PARAMETERS", "W", "EXAMPLE", "WHAT FOR"]);
     for family in kintsu_code::families() {
@@ -32,15 +30,4 @@ fn key(key: &Key) -> String {
         Some(value) => format!("{}={value}", key.name),
         None => key.name.to_owned(),
     }
-}
-
-fn record(family: &Family) -> anyhow::Result<serde_json::Value> {
-    let key = |k: &Key| json!({ "name": k.name, "about": k.about, "default": k.default });
-    Ok(json!({
-        "family": family.name,
-        "about": family.about,
-        "keys": family.keys.iter().map(key).collect::<Vec<_>>(),
-        "example": family.example,
-        "w": kintsu_code::parse(family.example)?.w(),
-    }))
 }

@@ -6,8 +6,8 @@ mod kintsu;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write as _;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -58,19 +58,21 @@ pub struct Hdfs {
 impl Hdfs {
     /// Starts it; `None`, said aloud, where Maven or Java cannot be had.
     pub fn start(nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("prepare", nodes, settings)
+        Self::start_as("prepare", nodes, settings, None)
+    }
+
+    /// The same with a jar on all class paths.
+    pub fn start_with(jar: &Path, nodes: u32, settings: &[&str]) -> Option<Self> {
+        Self::start_as("prepare", nodes, settings, Some(jar))
     }
 
     /// The same with two NameNodes, the first of them active.
     pub fn start_pair(nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("pair", nodes, settings)
+        Self::start_as("pair", nodes, settings, None)
     }
 
-    fn start_as(kind: &str, nodes: u32, settings: &[&str]) -> Option<Self> {
-        let fetched = script().arg("fetch").output().unwrap();
-        if !fetched.status.success() {
-            let why = String::from_utf8_lossy(&fetched.stderr).trim().replace('\n', " ");
-            let _ = writeln!(std::io::stderr(), "SKIPPED: tests beside a real HDFS: {why}");
+    fn start_as(kind: &str, nodes: u32, settings: &[&str], jar: Option<&Path>) -> Option<Self> {
+        if !fetched() {
             return None;
         }
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,6 +83,9 @@ impl Hdfs {
         prepare.arg(kind).arg(dir.path()).arg(port.to_string()).args(SETTINGS).args(settings);
         let prepared = prepare.output().unwrap();
         assert!(prepared.status.success(), "{}", text(&prepared));
+        if let Some(jar) = jar {
+            std::fs::copy(jar, dir.path().join("jars").join(jar.file_name().unwrap())).unwrap();
+        }
         let pair = kind == "pair";
         let calls = NameNode::at(&addresses(port, pair), &user()).unwrap();
         let asks = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -217,6 +222,11 @@ impl Hdfs {
         let held: Vec<u32> =
             group.holders.values().flatten().map(|holder| self.number(&holder.datanode)).collect();
         self.datanodes.keys().copied().filter(|i| !held.contains(i)).collect()
+    }
+
+    /// The bytes of blocks that each running DataNode has sent, as it counts them itself. What it tells is at most a second old.
+    pub fn sent(&self) -> BTreeMap<u32, u64> {
+        self.datanodes.keys().map(|i| (*i, bytes_read(self.port + 11 + 3 * *i as u16))).collect()
     }
 
     /// The address of a DataNode's transfers.
@@ -356,8 +366,31 @@ pub fn user() -> String {
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 
+/// `BytesRead` of the DataNode with this port for HTTP.
+fn bytes_read(port: u16) -> u64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream
+        .write_all(b"GET /jmx?qry=Hadoop:service=DataNode,name=DataNodeActivity-* HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let beans: Value = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}"));
+    beans["beans"][0]["BytesRead"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+}
+
 fn script() -> Command {
     Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/hdfs.sh"))
+}
+
+/// Whether the jars of HDFS are here; if they cannot be had, says so.
+pub fn fetched() -> bool {
+    let fetched = script().arg("fetch").output().unwrap();
+    if !fetched.status.success() {
+        let why = String::from_utf8_lossy(&fetched.stderr).trim().replace('\n', " ");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: tests beside a real HDFS: {why}");
+    }
+    fetched.status.success()
 }
 
 pub fn wait(what: &str, mut condition: impl FnMut() -> bool) {

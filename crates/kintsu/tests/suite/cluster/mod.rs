@@ -71,7 +71,15 @@ impl Cluster {
     /// The same with more options, and with its standard error in a file; `None` if the coordinator ends instead.
     pub fn start_coordinator_with(&mut self, more: &[&str], log: Option<&Path>) -> Option<Value> {
         let mut command = kintsu();
-        command.args(["coordinator", "--json", "--grace", self.grace, "--listen", &self.endpoint]);
+        command.args([
+            "coordinator",
+            "--json",
+            "--no-page",
+            "--grace",
+            self.grace,
+            "--listen",
+            &self.endpoint,
+        ]);
         command.arg("--dir").arg(self.coordinator_dir()).args(more);
         if let Some(log) = log {
             command.stderr(std::fs::File::create(log).unwrap());

@@ -1,0 +1,264 @@
+//! A cluster in TLS: it works, and whoever may not do something is refused.
+#![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kintsu_agent::{Agent, AgentConfig, AgentHandle};
+use kintsu_client::{Client, ClientError, PutOptions, VolumeAccess};
+use kintsu_coordinator::{Config, Coordinator, CoordinatorHandle};
+use kintsu_dag::{BlockIndex, NodeId, Sink, Task, Vertex};
+use kintsu_plan::{BlockBinding, Program, RunId, Window};
+use kintsu_runtime::Conductor;
+use kintsu_wire::message::{CreateVolume, Durability, Nothing, ObjectView, RunPrograms};
+use kintsu_wire::ticket::Ticket;
+use kintsu_wire::tls::{Authority, Issue};
+use kintsu_wire::{ClusterId, Credentials, Tls, connect_agent};
+use tempfile::TempDir;
+use tonic::Code;
+
+const CLUSTER: ClusterId = ClusterId([0xaa; 16]);
+
+/// A coordinator and four agents, each with a certificate of its own.
+struct Stage {
+    dir: TempDir,
+    authority: Authority,
+    coordinator: CoordinatorHandle,
+    agents: Vec<AgentHandle>,
+}
+
+impl Stage {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::init(&dir.path().join("ca"), CLUSTER).unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let tls = Some(tls_of(&dir, &authority, "coordinator"));
+        let config = Config { tls, ..Config::new(dir.path().join("metadata"), any) };
+        let coordinator = Coordinator::start(config).await.unwrap();
+        let mut stage = Self { dir, authority, coordinator, agents: Vec::new() };
+        for node in 0..4 {
+            let agent = stage.agent(node, &format!("agent/{node}"), None).await.unwrap();
+            assert_eq!(agent.id(), NodeId(node), "the certificate says which node a new folder is");
+            stage.agents.push(agent);
+        }
+        stage
+    }
+
+    async fn agent(
+        &self,
+        folder: u32,
+        role: &str,
+        id: Option<u32>,
+    ) -> Result<AgentHandle, kintsu_agent::AgentError> {
+        let dir = self.dir.path().join(format!("node-{folder}"));
+        let config = AgentConfig {
+            node: id.map(NodeId),
+            tls: Some(self.tls(role)),
+            ..AgentConfig::new(dir, self.coordinator.addr().to_string())
+        };
+        Agent::start(config).await
+    }
+
+    fn tls(&self, role: &str) -> Tls {
+        tls_of(&self.dir, &self.authority, role)
+    }
+
+    async fn client(&self, tls: Option<Tls>) -> Client {
+        let call_timeout = Duration::from_secs(5);
+        let options = kintsu_client::Options { tls, call_timeout, ..Default::default() };
+        Client::connect(&self.coordinator.addr().to_string(), options).await.unwrap()
+    }
+
+    /// What calls an agent directly.
+    fn conductor(&self, role: &str) -> Conductor {
+        Conductor::new(Credentials::of(None, Some(&self.tls(role))).unwrap())
+    }
+
+    async fn end(self) {
+        for agent in &self.agents {
+            agent.shutdown().await;
+        }
+        self.coordinator.shutdown();
+        self.coordinator.wait().await.unwrap();
+    }
+}
+
+fn tls_of(dir: &TempDir, authority: &Authority, role: &str) -> Tls {
+    Tls::open(&issued(dir, authority, role)).unwrap()
+}
+
+fn issued(dir: &TempDir, authority: &Authority, role: &str) -> PathBuf {
+    let out = dir.path().join(format!("{}-{}", role.replace('/', "-"), authority.cluster()));
+    let (roles, valid) = (vec![role.parse().unwrap()], Duration::from_secs(3600));
+    authority.issue(&Issue { roles, hosts: Vec::new(), valid, out: out.clone(), replace: true }).unwrap();
+    out
+}
+
+fn content() -> Vec<u8> {
+    (0..300_000_u32).map(|i| (i % 251) as u8).collect()
+}
+
+async fn put(client: &Client, name: &str) {
+    let source = Arc::new(Bytes::from(content()));
+    client.put(source, name, PutOptions::new("rs:n=4,k=2"), |_, _| {}).await.unwrap();
+}
+
+async fn get(client: &Client, name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    client.get(name, None, &mut bytes, |_, _| {}).await.unwrap();
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_work_and_everybody_else_is_refused() {
+    let stage = Stage::start().await;
+    let alice = stage.client(Some(stage.tls("client/alice"))).await;
+    put(&alice, "a").await;
+    assert!(get(&alice, "a").await == content());
+
+    let volume = CreateVolume {
+        name: "disk".into(),
+        size: 1 << 20,
+        code: "rs:n=4,k=2".into(),
+        block_bytes: 128 << 10,
+        durability: Durability::Node,
+        scheme: None,
+    };
+    alice.create_volume(&volume).await.unwrap();
+    let disk = alice.open_volume("disk", VolumeAccess::Write).await.unwrap();
+    disk.write(0, Bytes::from(content())).await.unwrap();
+    disk.write(1000, Bytes::from_static(b"new")).await.unwrap();
+    assert_eq!(disk.read(998, 7).await.unwrap()[2..5], *b"new");
+    disk.close().await.unwrap();
+
+    // A client is no operator, and an operator is a client too.
+    let error = alice.nodes().await.unwrap_err().to_string();
+    assert!(error.contains("expected an operator, got client/alice"), "{error}");
+    let carol = stage.client(Some(stage.tls("operator/carol"))).await;
+    assert_eq!(carol.nodes().await.unwrap().nodes.len(), 4);
+    assert!(get(&carol, "a").await == content());
+    let agent = stage.client(Some(stage.tls("agent/1"))).await;
+    assert!(agent.info("a").await.unwrap_err().to_string().contains("got agent/1"));
+
+    // Degraded, as a slice stream between agents and the client.
+    stage.agents[1].shutdown().await;
+    assert!(get(&alice, "a").await == content());
+
+    let strangers = [
+        ("plain text", None),
+        ("another authority", {
+            let dir = tempfile::tempdir().unwrap();
+            let other = Authority::init(&dir.path().join("ca"), CLUSTER).unwrap();
+            Some(tls_of(&dir, &other, "client"))
+        }),
+    ];
+    for (who, tls) in strangers {
+        let error = stage.client(tls).await.info("a").await.unwrap_err();
+        assert!(matches!(error, ClientError::Unreachable(_)), "{who}: {error}");
+    }
+    alice.close().await;
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_obey_the_coordinator_and_their_own_certificates_only() {
+    let stage = Stage::start().await;
+    let control = stage.agents[0].control();
+    for (role, words) in [
+        ("client", "got client"),
+        ("operator", "got operator"),
+        ("agent/1", "got agent/1"),
+        ("agent/0", "got"),
+    ] {
+        let refused = stage.conductor(role).agent(control).unwrap().wipe(Nothing {}).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{role}");
+        assert!(refused.message().contains(words), "{refused:?}");
+    }
+    stage.conductor("coordinator").agent(control).unwrap().removed(Nothing {}).await.unwrap();
+    // Somebody without TLS hears nothing at all.
+    let plain = Credentials::none();
+    plain.join(CLUSTER).unwrap();
+    assert!(connect_agent(control, &plain).unwrap().removed(Nothing {}).await.is_err());
+
+    // Node 2's agent with the certificate of node 1's.
+    stage.agents[2].shutdown().await;
+    let error = stage.agent(2, "agent/1", Some(2)).await.err().unwrap().to_string();
+    assert!(error.contains("expected agent/2, got agent/1"), "{error}");
+    let error = stage.agent(9, "client", None).await.err().unwrap().to_string();
+    assert!(error.contains("expected an agent, got client"), "{error}");
+    stage.end().await;
+}
+
+/// A program on the node of a block that reads it, or writes it.
+fn program(view: &ObjectView, index: usize, writes: bool) -> (SocketAddr, Program) {
+    let stripe = &view.stripes[0];
+    let place = stripe.blocks[index].clone().unwrap();
+    let block = BlockBinding {
+        index: BlockIndex(index as u8),
+        id: place.id,
+        generation: stripe.generation,
+        len: place.len,
+        unit_bytes: 4096,
+        expect: None,
+        label: Vec::new(),
+        next: None,
+    };
+    let vertex = Vertex(index as u32);
+    let task = if writes { Task::Persist { vertex, sink: Sink::Block } } else { Task::Load { vertex } };
+    let program = Program {
+        job: RunId(77),
+        lane: 0,
+        node: place.node,
+        window: Window::whole(0, place.len, 4096, 1),
+        tasks: vec![task],
+        sends: Vec::new(),
+        blocks: vec![block],
+        peers: Vec::new(),
+        resume_key: 0,
+        serial: false,
+        rate: None,
+    };
+    (view.nodes.iter().find(|node| node.id == place.node).unwrap().control, program)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_touches_only_blocks_for_which_it_has_tickets() {
+    let stage = Stage::start().await;
+    let client = stage.client(Some(stage.tls("client"))).await;
+    put(&client, "a").await;
+    put(&client, "b").await;
+    let (a, b) = (client.stripes("a", 0, 1).await.unwrap(), client.stripes("b", 0, 1).await.unwrap());
+    let conductor = stage.conductor("client");
+    let run = async |view: &ObjectView, index: usize, writes: bool, tickets: &[Ticket]| {
+        let (control, program) = program(view, index, writes);
+        let tickets = tickets.to_vec();
+        let run = RunPrograms { programs: vec![program], background: false, enclosed: Vec::new(), tickets };
+        conductor.agent(control).unwrap().run(run).await.map(drop)
+    };
+    let (of_a, of_b) = (&a.stripes[0].tickets, &b.stripes[0].tickets);
+    run(&a, 0, false, &of_a[..1]).await.unwrap();
+    let refusals: [(&str, usize, bool, &[Ticket]); 4] = [
+        ("none", 0, false, &[]),
+        ("of another object", 0, false, of_b),
+        ("of another block", 0, false, &of_a[1..]),
+        ("to read only", 0, true, of_a),
+    ];
+    for (ticket, index, writes, tickets) in refusals {
+        let refused = run(&a, index, writes, tickets).await.expect_err(ticket);
+        assert_eq!(refused.code(), Code::PermissionDenied, "{ticket}: {refused:?}");
+        assert!(refused.message().contains("expected a ticket to"), "{refused:?}");
+    }
+    // A ticket of another cluster's coordinator, and one for a time that has passed.
+    let foreign = kintsu_wire::ticket::TicketSecret::new(CLUSTER, &[1; 32]);
+    let place = a.stripes[0].blocks[0].clone().unwrap();
+    let forged = foreign.issue(place.node, place.id, a.stripes[0].generation, of_a[0].access, u64::MAX);
+    let refused = run(&a, 0, false, &[forged]).await.unwrap_err();
+    assert!(refused.message().contains("did not issue"), "{refused:?}");
+    let mut longer = of_a[0];
+    longer.until += 1;
+    assert!(run(&a, 0, false, &[longer]).await.unwrap_err().message().contains("did not issue"));
+    stage.end().await;
+}

@@ -1,0 +1,90 @@
+//! The audit log: who changed or tried to change what, from where, and whether it was done. One line each, at level `info`
+//! with the target `audit`.
+//!
+//! What is not in it: reads, heartbeats, and the steps of a put between its begin and its end.
+
+use kintsu_wire::Peer;
+use kintsu_wire::message::*;
+use tonic::Status;
+
+/// A request that changes something.
+pub trait Change {
+    /// What it is about, for people.
+    fn about(&self) -> String;
+}
+
+/// Notes down how a change ended.
+pub fn note(peer: &Peer, what: &'static str, about: Option<String>, refused: Option<&Status>) {
+    let about = about.unwrap_or_default();
+    match refused {
+        None => tracing::info!(target: "audit", who = %peer, what, about, "done"),
+        Some(why) => {
+            tracing::info!(target: "audit", who = %peer, what, about, why = why.message(), "refused")
+        }
+    }
+}
+
+/// What `request` is about, if anybody wants to know.
+pub fn about(request: &impl Change) -> Option<String> {
+    tracing::enabled!(target: "audit", tracing::Level::INFO).then(|| request.about())
+}
+
+/// The steps of a change of names: what becomes of each of the first few.
+fn steps(change: &kintsu_wire::message::Change) -> String {
+    let shown = |step: &Step| match step {
+        Step::Remove { name } => format!("without {name:?}"),
+        Step::Rename { from, to, .. } => format!("{from:?} is {to:?}"),
+        Step::Mark { name, .. } => format!("{name:?} without bytes"),
+        Step::Describe { name, .. } => format!("facts of {name:?}"),
+        Step::Join { name, parts, .. } => format!("{name:?} of {} parts", parts.len()),
+    };
+    let mut text: Vec<_> = change.steps.iter().take(SHOWN_STEPS).map(shown).collect();
+    if change.steps.len() > SHOWN_STEPS {
+        text.push(format!("{} steps in all", change.steps.len()));
+    }
+    text.join(", ")
+}
+
+/// Steps of one change that a line shows.
+const SHOWN_STEPS: usize = 4;
+
+macro_rules! changes {
+    ($($request:ty: |$it:ident| $about:expr;)*) => {$(
+        impl Change for $request {
+            fn about(&self) -> String {
+                let $it = self;
+                $about
+            }
+        }
+    )*};
+}
+
+changes! {
+    Nothing: |_it| String::new();
+    Register: |it| match it.node {
+        Some(node) => format!("{node} in {} at {}", it.dir, it.control),
+        None => format!("a new node in {} at {}", it.dir, it.control),
+    };
+    CommitPut: |it| format!("put {}", it.put);
+    PutRef: |it| format!("put {}", it.put);
+    Remove: |it| format!("object {:?}", it.name);
+    kintsu_wire::message::Change: |it| steps(it);
+    BadBlock: |it| format!("{} on {}", it.id, it.node);
+    CreateVolume: |it| format!("volume {:?} of {} bytes", it.name, it.size);
+    ResizeVolume: |it| format!("volume {:?} to {} bytes", it.name, it.size);
+    VolumeName: |it| format!("volume {:?}", it.name);
+    AbandonLogs: |it| format!("volume {:?}{}", it.name, if it.abandon { "" } else { ", asked only" });
+    OpenVolume: |it| format!("volume {:?}", it.name);
+    JobId: |it| format!("job {}", it.id);
+    NodeCommand: |it| format!("{:?} {}{}", it.action, it.node, if it.force { ", by force" } else { "" });
+    NodeRef: |it| it.node.to_string();
+    Encode: |it| format!("object {:?}", it.name);
+    Repair: |it| format!("{:?}", it.target);
+    Scrub: |it| it.node.map_or_else(|| "all nodes".to_owned(), |node| node.to_string());
+    RestoreBlock: |it| format!("{:?} on {}", it.name, it.node);
+    RegisterCode: |it| format!("code {:?}", it.definition.name);
+    CodeName: |it| format!("code {:?}", it.name);
+    ChangeSetting: |it| format!("{it:?}");
+    Rates: |_it| "rates of links".to_owned();
+    Backup: |_it| "all metadata".to_owned();
+}

@@ -1,0 +1,129 @@
+//! Moves one block from a node to another, as it is: reads, plans, copies and commits, as [`crate::engine::drain::Move`] decides.
+
+use std::sync::{Arc, Mutex};
+
+use kintsu_dag::{BlockId, NodeId};
+use kintsu_plan::{StripeView, copy};
+use kintsu_wire::message::BlockRef;
+
+use super::doubts::doubt;
+use super::run::{ReadyPlan, run};
+use super::ticks::{AUTOMATIC_SLICE, repair_now};
+use super::volumes::carry;
+use crate::cluster::{Cluster, lock};
+use crate::engine::drain::{Found, Move, Ran, Takers};
+use crate::engine::repair::Tally;
+use crate::error::{CoordinatorError, Result};
+use crate::meta::{Meta, Snapshot};
+
+/// Moves a block from one node to another that `takers` choose, or leaves it where it is if they choose that.
+///
+/// # Errors
+/// Nobody takes it; it cannot be read; the disk fails.
+pub async fn move_block<T: Takers>(
+    cluster: &Arc<Cluster>,
+    id: BlockId,
+    from: NodeId,
+    takers: &Arc<Mutex<T>>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let slot = cluster.slots.clone().acquire_owned().await;
+    let _slot = slot.map_err(|e| CoordinatorError::Storage(e.to_string()))?;
+    let mut block = Move::new(id, from);
+    while block.begins() {
+        let Some((stripe, mut label)) = cluster.load(id.stripe).await? else { return Ok(()) };
+        let view = match block.read(Some(&stripe)) {
+            Found::Settled => return Ok(()),
+            Found::Lost => {
+                repair_now(cluster, vec![id], None);
+                return Err(conflict(from, "a block that is lost; it is being repaired".into()));
+            }
+            Found::Copy(view) => view,
+        };
+        let bytes = view.block_len(id.index);
+        let (worker, machine, given) = (cluster.clone(), block.clone(), takers.clone());
+        let planning = move |meta: &Meta| {
+            let to = target(&worker, &meta.snapshot()?, &machine, &view, id, &*given)?;
+            if to == from {
+                return Ok(None);
+            }
+            let plan = copy(&view, id.index, to)?;
+            Ok(Some((view, to, plan)))
+        };
+        let Some((view, to, plan)) = cluster.meta.off(planning).await? else { return Ok(()) };
+        // The claim is held until the block has its new home, or what was written is recorded as garbage.
+        let Ok(writing) = cluster.claim(vec![(to, id)]).await? else {
+            block.refused(to);
+            lock(takers).took_back(from, to, bytes);
+            tokio::time::sleep(cluster.config.heartbeat / 2).await;
+            continue;
+        };
+        if let Some(home) = label.homes.get_mut(usize::from(id.index.0)) {
+            *home = Some(to);
+        }
+        let (label, expect, generation) = (label.pack(), stripe.expect(), stripe.record.generation);
+        let generations = stripe.generations();
+        let job = ReadyPlan {
+            plan: &plan,
+            view: &view,
+            generations: &generations,
+            start: 0,
+            slice_bytes: AUTOMATIC_SLICE,
+            expect: &expect,
+            label: &label,
+            resume_key: 0,
+        };
+        let (programs, conducted) = run(cluster, job).await?;
+        tally.attempt(&programs, &conducted.outcomes);
+        match block.ran(&stripe, to, &conducted.outcomes, conducted.fault.as_ref()) {
+            Ran::Landed(landing) => {
+                let changed = carry(cluster, id.stripe, &[landing]).await?;
+                let carried = changed.as_ref().map(|changed| changed.relogged.clone());
+                let land = move |meta: &Meta| {
+                    let (landings, check) = ([landing], || writing.check());
+                    let moved =
+                        meta.rehome_logged(id.stripe, generation, &landings, carried.as_ref(), check)?;
+                    Ok((moved, writing))
+                };
+                let (moved, _writing) = cluster.meta.off(land).await?;
+                tally.blocks += moved.len() as u64;
+                cluster.sweep.notify_one();
+                return Ok(());
+            }
+            Ran::Again { doubt: bad, wait } => {
+                lock(takers).took_back(from, to, bytes);
+                let rubble = (to, BlockRef { id, generation: stripe.record.generation_of(id.index) });
+                cluster.meta.off(move |meta| meta.trash(&[rubble])).await?;
+                if let Some(bad) = bad {
+                    doubt(cluster, bad).await?;
+                }
+                if wait {
+                    tokio::time::sleep(cluster.config.heartbeat / 2).await;
+                }
+            }
+        }
+    }
+    Err(conflict(from, block.gave_up()))
+}
+
+/// Chooses a node for the block. Blocking.
+fn target<T: Takers>(
+    cluster: &Cluster,
+    snapshot: &Snapshot,
+    block: &Move,
+    view: &StripeView,
+    id: BlockId,
+    takers: &Mutex<T>,
+) -> Result<NodeId> {
+    let sweeping = cluster.sweeping(snapshot, id.stripe)?;
+    let (topology, _) = cluster.nodes();
+    Ok(block.target(view, topology, &sweeping, &mut *lock(takers))?)
+}
+
+fn conflict(node: NodeId, got: String) -> CoordinatorError {
+    CoordinatorError::Conflict {
+        what: format!("moving a block from {node}"),
+        expected: "a block that can be read and a node that takes it".into(),
+        got,
+    }
+}

@@ -1,0 +1,391 @@
+//! Writes of a trace replayed against volumes on emulated hosts. The kernel's counters of the racks' uplinks say what
+//! crossed racks; beside them stands what the analysis says of the same writes and the same places of blocks.
+//!
+//! What counts: bytes that nodes sent to nodes of other racks, headers of packets included. What does not: what the client
+//! sends to data nodes and what they answer, calls to and from the coordinator, and whatever came before: each stripe is
+//! stored whole, then each of its data blocks is written to and committed once, so that connections exist.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use kintsu_client::{Client, ReadAt as _, Volume, VolumeAccess};
+use kintsu_dag::NodeId;
+use kintsu_lab::{Counters, Lab, Rate, Spec};
+use kintsu_plan::Topology;
+use kintsu_plan::update::Scheme;
+use kintsu_wire::message::{CreateVolume, Durability};
+use serde::Serialize;
+
+use super::account::{Account, Sent, Traffic};
+use super::dirty::{self, Part, StripeKey};
+use super::{Ground, Options};
+use crate::error::{ExperimentError, Result};
+use crate::figures::site::Noise;
+use crate::plain;
+use crate::step::Step;
+use crate::trace::Request;
+
+/// Where writes are replayed, and how many.
+#[derive(Debug, Clone)]
+pub struct Hosts {
+    /// Writes of each trace, from its beginning.
+    pub writes: usize,
+    /// Each update writes its whole block, as in the paper.
+    pub whole_blocks: bool,
+    /// Updates at the same time.
+    pub at_once: usize,
+    /// The rate of each rack's link to the others; `None`: no limit.
+    pub rack_rate: Option<Rate>,
+}
+
+/// One trace on emulated hosts.
+#[derive(Debug, Clone, Serialize)]
+pub struct OnHosts {
+    /// The name of the trace.
+    pub trace: String,
+    /// The code.
+    pub code: String,
+    /// How many racks.
+    pub racks: usize,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Dirty stripes before a commit (u_s).
+    pub dirty_stripes: usize,
+    /// Blocks that were updated, each as often as that happened.
+    pub updates: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// Stripes that were written to.
+    pub stripes: u64,
+    /// Updates at the same time.
+    pub at_once: usize,
+    /// Bytes a second of each rack's link to the others; `None`: no limit.
+    pub rack_rate: Option<u64>,
+    /// The schemes that nodes carry out.
+    pub rows: Vec<HostsRow>,
+}
+
+/// One scheme on emulated hosts.
+#[derive(Debug, Clone, Serialize)]
+pub struct HostsRow {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// What the analysis says.
+    pub analysis: Traffic,
+    /// Bytes that nodes sent to nodes of other racks, as the kernel counted them.
+    pub kernel_bytes: u64,
+    /// The segments that these came in, each with a header of 66 bytes.
+    pub segments: u64,
+    /// Time for all updates, with their commits.
+    pub seconds: f64,
+}
+
+/// Ethernet, IP and TCP headers of one segment.
+const HEADER_BYTES: u64 = 66;
+/// The volume commits by itself what has been dirty for longer; it must not, so that the analysis knows what is committed
+/// together.
+const COMMIT_AFTER: Duration = Duration::from_secs(20);
+/// Updates between two looks at the clock.
+const STRIDE: usize = 64;
+/// Stripes that are stored at the same time.
+const STORED_AT_ONCE: usize = 2;
+
+impl HostsRow {
+    /// What the kernel counted over what the analysis says.
+    pub fn ratio(&self) -> f64 {
+        self.kernel_bytes as f64 / self.analysis.total().max(1) as f64
+    }
+
+    /// The same without the headers of segments.
+    pub fn ratio_of_payload(&self) -> f64 {
+        let payload = self.kernel_bytes.saturating_sub(HEADER_BYTES * self.segments);
+        payload as f64 / self.analysis.total().max(1) as f64
+    }
+}
+
+/// Replays writes of one trace against all schemes that nodes carry out. The caller is inside ([`kintsu_lab::enter`]).
+///
+/// # Errors
+/// As [`super::replay`]; when a lab does not come up, or nodes do not do what they are asked for.
+pub async fn on_hosts(
+    name: &str,
+    requests: impl Iterator<Item = Result<Request>>,
+    options: &Options,
+    hosts: &Hosts,
+    tell: &dyn Fn(Step),
+) -> Result<OnHosts> {
+    let ground = options.ground()?;
+    let (parts, stripes) = dense(requests, &ground, hosts)?;
+    let spec = Spec::even(options.code.n() as u32, options.racks as u32, None);
+    let spec = spec.with_rack_links(hosts.rack_rate);
+    let lab = Lab::up(&spec, kintsu_lab::Options::default()).await?;
+    let run = Run { lab: &lab, client: lab.client().await?, ground, parts: &parts, stripes, hosts, tell };
+    let mut rows = Vec::new();
+    for scheme in options.schemes.iter().filter(|scheme| scheme.row().on_nodes) {
+        rows.push(run.scheme(*scheme).await?);
+    }
+    run.client.close().await;
+    lab.down().await;
+    Ok(OnHosts {
+        trace: name.to_owned(),
+        code: options.code.name().to_owned(),
+        racks: options.racks,
+        block_bytes: options.block_bytes,
+        dirty_stripes: options.dirty_stripes,
+        updates: parts.len() as u64,
+        bytes: parts.iter().map(|part| part.range.end - part.range.start).sum(),
+        stripes,
+        at_once: hosts.at_once,
+        rack_rate: hosts.rack_rate.map(|rate| rate.bytes().get()),
+        rows,
+    })
+}
+
+/// The first writes, on stripes that are numbered in the order in which they come.
+fn dense(
+    requests: impl Iterator<Item = Result<Request>>,
+    ground: &Ground,
+    hosts: &Hosts,
+) -> Result<(Vec<Part>, u64)> {
+    let (mut parts, mut numbers, mut writes) = (Vec::new(), HashMap::new(), 0);
+    for request in requests {
+        let request = request?;
+        if !request.write {
+            continue;
+        }
+        if writes == hosts.writes {
+            break;
+        }
+        writes += 1;
+        for mut part in dirty::parts(&request, ground.block_bytes, ground.code.k() as u64) {
+            let next = numbers.len() as u64;
+            part.stripe = (0, *numbers.entry(part.stripe).or_insert(next));
+            if hosts.whole_blocks {
+                part.range = 0..ground.block_bytes;
+            }
+            parts.push(part);
+        }
+    }
+    if parts.is_empty() {
+        return Err(ExperimentError::invalid("trace", "1 write or more", 0));
+    }
+    Ok((parts, numbers.len() as u64))
+}
+
+struct Run<'a> {
+    lab: &'a Lab,
+    client: Client,
+    ground: Ground,
+    parts: &'a [Part],
+    stripes: u64,
+    hosts: &'a Hosts,
+    tell: &'a dyn Fn(Step),
+}
+
+/// Where the blocks of stripes are.
+type Homes = HashMap<StripeKey, Vec<Option<NodeId>>>;
+
+impl Run<'_> {
+    async fn scheme(&self, scheme: Scheme) -> Result<HostsRow> {
+        let block_bytes = self.ground.block_bytes;
+        let name = format!("replay-{scheme}");
+        let create = CreateVolume {
+            name: name.clone(),
+            size: self.stripes * self.stripe_bytes(),
+            code: self.ground.code.name().to_owned(),
+            block_bytes,
+            durability: Durability::Rack,
+            scheme: Some(scheme.to_string()),
+        };
+        self.client.create_volume(&create).await?;
+        let volume = self.client.open_volume(&name, VolumeAccess::Write).await?;
+        let (homes, topology) = self.store(&volume, scheme).await?;
+        let before = self.lab.counters().await?;
+        let began = Instant::now();
+        let early = self.replay(&volume, scheme).await?;
+        let seconds = began.elapsed().as_secs_f64();
+        let crossed = self.lab.counters().await?.since(&before);
+        volume.close().await?;
+        self.client.remove_volume(&name).await?;
+        let ground = Ground { topology, ..self.ground.clone() };
+        let analysis = analysis(&ground, scheme, self.parts, homes, &early)?;
+        Ok(row(scheme, analysis, &crossed, seconds))
+    }
+
+    fn stripe_bytes(&self) -> u64 {
+        self.ground.block_bytes * self.ground.code.k() as u64
+    }
+
+    /// Stores all stripes, and writes to each of their blocks once.
+    async fn store(&self, volume: &Volume, scheme: Scheme) -> Result<(Homes, Topology)> {
+        let stripe_bytes = self.stripe_bytes();
+        let content = noise(stripe_bytes)?;
+        let stored = futures::stream::iter(0..self.stripes).map(async |index| {
+            volume.write(index * stripe_bytes, content.clone()).await?;
+            for block in 0..self.ground.code.k() as u64 {
+                let at = index * stripe_bytes + block * self.ground.block_bytes;
+                volume.write(at, content.slice(1..513)).await?;
+            }
+            Ok::<_, ExperimentError>(index)
+        });
+        let mut stored = stored.buffer_unordered(STORED_AT_ONCE);
+        let mut done = 0;
+        while stored.try_next().await?.is_some() {
+            done += 1;
+            self.say(scheme, "storing stripes", done, self.stripes);
+        }
+        self.commit(volume, scheme).await?;
+        let (mut homes, mut topology) = (Homes::new(), Topology::default());
+        for index in 0..self.stripes {
+            let (view, known) = volume.stripe_view(index).await?;
+            homes.insert((0, index), view.homes);
+            topology = known;
+        }
+        Ok((homes, topology))
+    }
+
+    /// All updates, with commits when more stripes are dirty than may be. Returns after which updates there were
+    /// commits before that.
+    async fn replay(&self, volume: &Volume, scheme: Scheme) -> Result<BTreeSet<usize>> {
+        let longest = self.parts.iter().map(|part| part.range.end - part.range.start).max().unwrap_or(0);
+        let content = noise(longest + SHIFTS)?;
+        let (mut early, mut committed, mut at) = (BTreeSet::new(), Instant::now(), 0);
+        let mut dirty = BTreeSet::new();
+        while at < self.parts.len() {
+            let range = self.stride(at, &mut dirty);
+            let updates = futures::stream::iter(range.clone()).map(async |number| {
+                let part = &self.parts[number];
+                let offset = part.stripe.1 * self.stripe_bytes()
+                    + u64::from(part.block.0) * self.ground.block_bytes
+                    + part.range.start;
+                let from = number % SHIFTS as usize;
+                let to = from + (part.range.end - part.range.start) as usize;
+                volume.write(offset, content.slice(from..to)).await
+            });
+            updates.buffer_unordered(self.hosts.at_once).try_collect::<()>().await?;
+            at = range.end;
+            let full = dirty.len() > self.ground.dirty_stripes;
+            if full || at == self.parts.len() || committed.elapsed() > COMMIT_AFTER {
+                self.commit(volume, scheme).await?;
+                if !full {
+                    early.insert(at - 1);
+                }
+                dirty.clear();
+                committed = Instant::now();
+            }
+            self.say(scheme, "updates", at as u64, self.parts.len() as u64);
+        }
+        Ok(early)
+    }
+
+    /// The next updates, up to one after which there must be a commit.
+    fn stride(&self, at: usize, dirty: &mut BTreeSet<StripeKey>) -> Range<usize> {
+        let end = self.parts.len().min(at + STRIDE);
+        for number in at..end {
+            dirty.insert(self.parts[number].stripe);
+            if dirty.len() > self.ground.dirty_stripes {
+                return at..number + 1;
+            }
+        }
+        at..end
+    }
+
+    async fn commit(&self, volume: &Volume, scheme: Scheme) -> Result<()> {
+        let name = &volume.info().name;
+        let done = self.client.commit_volume(name, Some(scheme.to_string())).await?;
+        match done.left.is_empty() {
+            true => Ok(()),
+            false => Err(ExperimentError::invalid("commit", "nothing dirty after it", done.left.join("; "))),
+        }
+    }
+
+    fn say(&self, scheme: Scheme, what: &str, done: u64, total: u64) {
+        (self.tell)(Step { what: format!("{scheme}: {what}"), done, total });
+    }
+}
+
+/// Contents differ from one update of a range to the next.
+const SHIFTS: u64 = 251;
+
+fn noise(len: u64) -> Result<Bytes> {
+    let mut bytes = vec![0; len as usize];
+    Noise::new(len).read_at(0, &mut bytes).map_err(ExperimentError::io("random bytes"))?;
+    Ok(Bytes::from(bytes))
+}
+
+/// What the analysis says of these updates, with commits also after those in `early`.
+fn analysis(
+    ground: &Ground,
+    scheme: Scheme,
+    parts: &[Part],
+    homes: Homes,
+    early: &BTreeSet<usize>,
+) -> Result<Traffic> {
+    let mut account = Account::at(ground, scheme, Sent::AsNodes, homes);
+    for (number, part) in parts.iter().enumerate() {
+        account.update(part)?;
+        if early.contains(&number) {
+            account.commit()?;
+        }
+    }
+    Ok(account.traffic)
+}
+
+fn row(scheme: Scheme, analysis: Traffic, crossed: &Counters, seconds: f64) -> HostsRow {
+    let (kernel_bytes, segments) = (crossed.between_racks_bytes(), crossed.between_racks_packets());
+    HostsRow { scheme, analysis, kernel_bytes, segments, seconds }
+}
+
+/// Traces on hosts as text.
+pub fn hosts_table(traces: &[OnHosts]) -> String {
+    let mut text = String::new();
+    for trace in traces {
+        let mut table = plain::table([
+            "SCHEME",
+            "APPEND",
+            "COMMIT",
+            "ANALYSIS",
+            "KERNEL",
+            "RATIO",
+            "WITHOUT HEADERS",
+            "COMMITS",
+            "UPDATES/S",
+        ]);
+        for row in &trace.rows {
+            table.add_row([
+                row.scheme.to_string(),
+                mib(row.analysis.append),
+                mib(row.analysis.commit),
+                mib(row.analysis.total()),
+                mib(row.kernel_bytes),
+                format!("{:.3}", row.ratio()),
+                format!("{:.3}", row.ratio_of_payload()),
+                row.analysis.commits.to_string(),
+                format!("{:.1}", trace.updates as f64 / row.seconds.max(1e-9)),
+            ]);
+        }
+        let rate =
+            trace.rack_rate.map_or("no limit".to_owned(), |rate| format!("{} Mb/s", rate * 8 / 1_000_000));
+        text += &format!(
+            "{}: {} block updates in {} stripes, {} MiB written, {} at once; links of racks: {rate}\n\
+             {} on {} racks, blocks of {} KiB, u_s = {}; MiB between racks\n{table}\n\n",
+            trace.trace,
+            trace.updates,
+            trace.stripes,
+            mib(trace.bytes),
+            trace.at_once,
+            trace.code,
+            trace.racks,
+            trace.block_bytes >> 10,
+            trace.dirty_stripes,
+        );
+    }
+    text.trim_end().to_owned()
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / f64::from(1 << 20))
+}

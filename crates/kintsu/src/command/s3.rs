@@ -1,0 +1,74 @@
+//! `kintsu s3`: buckets and objects for programs that speak S3.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use kintsu_s3::{Config, Keys, Limits, Listen, S3DoorError, Server};
+use serde_json::json;
+
+use super::interrupted;
+use super::serve::ready;
+use crate::cli::{Endpoint, S3};
+
+/// Serves a cluster until Ctrl-C or SIGTERM.
+pub async fn run(args: S3, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+    let keys = Arc::new(Keys::read(&args.keys)?);
+    let tls = endpoint.tls.clone().filter(|_| !args.http);
+    let encrypted = tls.is_some();
+    let listen = Listen { addr: args.listen, trusted: args.trusted_network, tls };
+    let client = endpoint.client().await?;
+    let config = Config {
+        code: args.code.clone(),
+        classes: args.classes.iter().cloned().collect(),
+        day: args.lifecycle_day,
+        limits: Limits {
+            connections: args.connections.into(),
+            requests: args.requests.into(),
+            memory_bytes: usize::try_from(args.memory.0).unwrap_or(usize::MAX),
+            patience: args.patience,
+            idle: args.idle,
+            ..Limits::default()
+        },
+    };
+    // A cluster that cannot be reached is told now, and not by the first request.
+    client.status().await?;
+    let served = match Server::start(client.clone(), keys.clone(), config, listen).await {
+        Ok(server) => serve(server, encrypted, &args, &keys, json).await,
+        Err(S3DoorError::Listen { on, source }) if source.kind() == std::io::ErrorKind::AddrInUse => {
+            Err(anyhow::anyhow!(
+                "cannot listen on {on}: {source}; choose another one with --listen (port 0: any free one)"
+            ))
+        }
+        Err(other) => Err(other.into()),
+    };
+    client.close().await;
+    served
+}
+
+async fn serve(server: Server, tls: bool, args: &S3, keys: &Keys, json: bool) -> anyhow::Result<ExitCode> {
+    let url = format!("{}://{}", if tls { "https" } else { "http" }, server.addr());
+    let about = json!({ "url": url, "listen": server.addr(), "keys": keys.count(), "code": args.code });
+    let text = format!(
+        "S3 at {url}, {} keys, new objects in {}\n  aws --endpoint-url {url} s3 ls\nCtrl-C ends it; what was written stays.",
+        keys.count(),
+        args.code
+    );
+    ready(json, about, &text)?;
+    interrupted().await?;
+    let connections = server.connections();
+    if connections > 0 {
+        eprintln!(
+            "kintsu: ending; requests of {connections} connections are finished ({} s at most, Ctrl-C skips it)",
+            args.wait.as_secs()
+        );
+    }
+    let answered = tokio::select! {
+        answered = server.shutdown(args.wait) => answered,
+        code = interrupted() => return code,
+    };
+    if !answered {
+        eprintln!("kintsu: some requests were not answered within {} s", args.wait.as_secs());
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}

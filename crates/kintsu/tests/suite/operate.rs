@@ -1,0 +1,97 @@
+//! What runs by itself, and what an operator does about nodes and options.
+
+#![allow(clippy::unwrap_used, reason = "what fails here is the test's failure")]
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, flip, kintsu, text, wait};
+
+#[test]
+fn blocks_are_verified_and_repaired_by_themselves() {
+    let mut cluster = Cluster::start(5, 5);
+    let file = cluster.file("object", 500_000);
+    cluster.put(&file, "object", &["--code", "rs:n=4,k=2"]);
+    let block = cluster.blocks("object")[3].clone();
+    let path = Path::new(block["path"].as_str().unwrap());
+    let sound = std::fs::read(path).unwrap();
+    flip(path, sound.len() as u64 / 2);
+    cluster.stop_coordinator();
+    cluster.start_coordinator_with(&["--scrub-every", "2s"], None).unwrap();
+    let node = block["node"].as_u64().unwrap();
+    wait("the node to have verified its blocks", || {
+        let nodes = cluster.json(&["nodes"]);
+        nodes.as_array().unwrap().iter().any(|n| n["id"] == node && n["scrub"]["verified"].is_u64())
+    });
+    // It may be repaired in its place or elsewhere; nobody read the object meanwhile.
+    wait("the rotten block to be repaired", || {
+        let block = &cluster.blocks("object")[3];
+        let path = Path::new(block["path"].as_str().unwrap());
+        block["lost"] == false && std::fs::read(path).is_ok_and(|bytes| bytes[4096..] == sound[4096..])
+    });
+}
+
+#[test]
+fn a_node_is_paused_for_a_time() {
+    let mut cluster = Cluster::with_grace(5, 5, "1s");
+    let file = cluster.file("object", 500_000);
+    cluster.put(&file, "object", &["--code", "rs:n=3,k=2"]);
+    let node = cluster.blocks("object")[0]["node"].as_u64().unwrap() as u32;
+    let id = node.to_string();
+    assert!(cluster.refused(&["node", "pause", &id]).contains("--for"));
+    cluster.run(&["node", "pause", &id, "--for", "2h"]);
+    cluster.kill(node);
+    cluster.wait_dead(1);
+    let shown = cluster.run(&["nodes"]);
+    assert!(text(&shown.stdout).contains("DEAD, paused"), "{}", text(&shown.stdout));
+    let placed = || cluster.json(&["nodes"])[node as usize]["placed_blocks"].as_u64().unwrap();
+    assert!(placed() > 0);
+    cluster.run(&["node", "resume", &id]);
+    wait("its blocks to be repaired elsewhere", || placed() == 0);
+}
+
+#[test]
+fn a_rebalance_fills_nodes_that_come() {
+    let mut cluster = Cluster::start(4, 4);
+    for name in 0..10 {
+        let file = cluster.file(&name.to_string(), 400_000);
+        cluster.put(&file, &name.to_string(), &["--code", "rs:n=4,k=2"]);
+    }
+    cluster.start_agent(4);
+    cluster.nodes = 5;
+    cluster.wait_alive(5);
+    let placed = |node: usize| cluster.json(&["nodes"])[node]["placed_blocks"].as_u64().unwrap();
+    assert_eq!(placed(4), 0);
+    wait("the new node's share", || {
+        let report = cluster.json(&["rebalance"]);
+        assert_eq!(report["failed"].as_array().unwrap().len(), 0, "{report}");
+        placed(4) >= 6
+    });
+    assert!((0..5).all(|node| placed(node) <= 9));
+    assert_eq!(cluster.json(&["scrub"])["bad"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn options_come_from_a_file_and_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kintsu.toml");
+    std::fs::write(&file, "[common]\nlog = \"json\"\n\n[agent]\ndir = \"/data\"\nrack = 7\n").unwrap();
+    let check = kintsu().args(["config", "check"]).arg(&file).output().unwrap();
+    assert!(check.status.success(), "{}", text(&check.stderr));
+    let shown = kintsu().args(["config", "show", "agent", "--json", "--config"]).arg(&file).output().unwrap();
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let option = |name: &str| {
+        let found = shown.as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap();
+        (found["value"].as_str().unwrap().to_owned(), found["from"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(option("rack"), ("7".into(), format!("{}:6", file.display())));
+    assert_eq!(option("listen"), ("127.0.0.1:0".into(), "default".into()));
+    std::fs::write(&file, "[agent]\ndir = \"/data\"\nrak = 7\n").unwrap();
+    for command in [&["config", "check"][..], &["agent", "--config"]] {
+        let refused = kintsu().args(command).arg(&file).output().unwrap();
+        assert!(!refused.status.success());
+        let words = text(&refused.stderr);
+        assert!(words.contains("kintsu.toml:3: ") && words.contains("\"rak\""), "{words}");
+    }
+}

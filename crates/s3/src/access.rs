@@ -1,0 +1,277 @@
+//! The check of each request before it is carried out: the key is known, the bucket exists, and the caller may do it.
+//!
+//! In this order: a denial in the bucket's policy; the owner of the bucket; what the policy allows; the rights of the key;
+//! what the lists of grants of bucket and object give. Nobody else may do anything. A public access block takes back what
+//! a public policy or a grant to everybody would give.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{Extensions, HeaderMap, Uri};
+use kintsu_wire::message::ObjectInfo;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::dto::PostObjectInput;
+use s3s::{S3ErrorCode, S3Request, S3Result};
+
+use crate::bucket::{Bucket, POLICY};
+use crate::condition::Circumstances;
+use crate::deeds::{self, Deed, Granted};
+use crate::door::{self, Door};
+use crate::entry::{self, Entry};
+use crate::error::because;
+use crate::keys::{Key, Keys, Right};
+use crate::policy::{Effect, Policy};
+use crate::tags;
+
+/// Who calls: a key, or somebody without one.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub key: Option<Arc<Key>>,
+}
+
+impl Caller {
+    /// The user.
+    pub(crate) fn name(&self) -> &str {
+        self.user().unwrap_or("anonymous")
+    }
+
+    fn user(&self) -> Option<&str> {
+        self.key.as_ref().map(|key| key.user.as_str())
+    }
+
+    fn owns(&self, bucket: &Bucket) -> bool {
+        self.key.as_ref().is_some_and(|key| key.create && key.user == bucket.owner())
+    }
+}
+
+/// Where a request comes from; the server notes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Origin {
+    pub peer: IpAddr,
+    pub tls: bool,
+}
+
+/// What a request says of itself, for conditions of policies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Said<'a> {
+    pub headers: &'a HeaderMap,
+    pub query: &'a str,
+    pub origin: Option<Origin>,
+}
+
+impl<'a> Said<'a> {
+    /// What a request says.
+    pub(crate) fn of(headers: &'a HeaderMap, uri: &'a Uri, extensions: &Extensions) -> Self {
+        let origin = extensions.get::<Origin>().copied();
+        Self { headers, query: uri.query().unwrap_or_default(), origin }
+    }
+}
+
+/// What somebody wants to do to a bucket, or to a key in it.
+pub(crate) struct Wish<'a> {
+    pub caller: &'a Caller,
+    pub bucket: &'a Bucket,
+    pub key: Option<&'a str>,
+    pub version: Option<&'a str>,
+    pub deed: Deed,
+    pub said: Said<'a>,
+}
+
+impl Wish<'_> {
+    fn action(&self) -> &'static str {
+        if self.version.is_some() { self.deed.of_version } else { self.deed.action }
+    }
+
+    fn resource(&self) -> String {
+        match self.key {
+            Some(key) => format!("arn:aws:s3:::{}/{key}", self.bucket.name),
+            None => format!("arn:aws:s3:::{}", self.bucket.name),
+        }
+    }
+
+    fn circumstances<'c>(
+        &'c self,
+        tags: &'c [(String, String)],
+        prefix: Option<&'c str>,
+    ) -> Circumstances<'c> {
+        Circumstances {
+            headers: self.said.headers,
+            query: self.said.query,
+            peer: self.said.origin.map(|origin| origin.peer),
+            tls: self.said.origin.is_some_and(|origin| origin.tls),
+            user: self.caller.user(),
+            tags,
+            prefix,
+        }
+    }
+
+    /// Whether the caller may list the bucket, and so may know which keys there are.
+    fn may_list(&self, policy: Option<&Policy>, public: bool) -> bool {
+        let bucket = format!("arn:aws:s3:::{}", self.bucket.name);
+        let said = policy
+            .and_then(|policy| policy.judge(deeds::LIST.action, &bucket, &self.circumstances(&[], self.key)));
+        let granted = || self.caller.key.as_ref().is_some_and(|key| key.has(Right::List, &self.bucket.name));
+        said != Some(Effect::Deny)
+            && (said == Some(Effect::Allow)
+                || granted()
+                || self.bucket.acl().gives(self.caller, "READ", public))
+    }
+}
+
+impl Door {
+    /// Whether a caller may do something.
+    ///
+    /// # Errors
+    /// `AccessDenied`; failures of the cluster.
+    pub(crate) async fn allow(&self, wish: Wish<'_>) -> S3Result<()> {
+        let (bucket, caller, action) = (wish.bucket, wish.caller, wish.action());
+        let policy = bucket.fact(POLICY).map(|text| Policy::parse(text, &bucket.name)).transpose()?;
+        let mut object = None;
+        let mut tags = Vec::new();
+        if policy.as_ref().is_some_and(Policy::asks_for_tags) {
+            object = Some(self.wished(&wish).await?);
+            let info = object.as_ref().and_then(Option::as_ref);
+            tags = tags::parse(info.and_then(|info| Entry(info).fact(entry::TAGS)).unwrap_or_default())?;
+        }
+        let said = policy
+            .as_ref()
+            .and_then(|policy| policy.judge(action, &wish.resource(), &wish.circumstances(&tags, None)));
+        let owns = caller.owns(bucket);
+        // An owner who has denied everything to everybody must still be able to take that back.
+        let may_repair =
+            owns && matches!(action, "s3:GetBucketPolicy" | "s3:PutBucketPolicy" | "s3:DeleteBucketPolicy");
+        let denied = || {
+            let who = caller.user().unwrap_or("somebody without a key");
+            Err(because(S3ErrorCode::AccessDenied, format!("{who} may not {action} on {}", wish.resource())))
+        };
+        if said == Some(Effect::Deny) && !may_repair {
+            return denied();
+        }
+        if owns || caller.key.as_ref().is_some_and(|key| key.has(wish.deed.right, &bucket.name)) {
+            return Ok(());
+        }
+        let blocks = bucket.blocks();
+        let restricted = blocks.restrict_public_buckets == Some(true);
+        if said == Some(Effect::Allow) && !(restricted && policy.as_ref().is_some_and(Policy::is_public)) {
+            return Ok(());
+        }
+        let public = blocks.ignore_public_acls != Some(true) && !restricted;
+        let given = match wish.deed.granted {
+            Granted::Never => false,
+            Granted::Bucket(_) | Granted::Object(_) if bucket.is_enforced() => false,
+            Granted::Bucket(right) => bucket.acl().gives(caller, right, public),
+            Granted::Object(right) => {
+                let found = match object {
+                    Some(found) => found,
+                    None => self.wished(&wish).await?,
+                };
+                match found {
+                    Some(info) => Entry(&info).acl(bucket).gives(caller, right, public),
+                    // The operation says that there is none.
+                    None => wish.may_list(policy.as_ref(), public),
+                }
+            }
+        };
+        if given { Ok(()) } else { denied() }
+    }
+
+    /// The object that a wish is about, if there is one.
+    async fn wished(&self, wish: &Wish<'_>) -> S3Result<Option<ObjectInfo>> {
+        let Some(key) = wish.key else { return Ok(None) };
+        match self.version(wish.bucket, key, wish.version).await {
+            Ok((_, info)) => Ok(Some(info)),
+            Err(error) => match error.code() {
+                S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchVersion | S3ErrorCode::MethodNotAllowed => {
+                    Ok(None)
+                }
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+/// Knows the secrets.
+pub(crate) struct Secrets(pub Arc<Keys>);
+
+#[async_trait]
+impl S3Auth for Secrets {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        let key = self.0.find(access_key);
+        let key =
+            key.ok_or_else(|| because(S3ErrorCode::InvalidAccessKeyId, "there is no such access key"))?;
+        Ok(SecretKey::from(key.secret.clone()))
+    }
+}
+
+/// Checks requests.
+pub(crate) struct Gate(pub Arc<Door>);
+
+#[async_trait]
+impl S3Access for Gate {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let door = &self.0;
+        let key = cx.credentials().and_then(|known| door.keys.find(&known.access_key));
+        let caller = Arc::new(Caller { key });
+        cx.extensions_mut().insert(caller.clone());
+        let operation = cx.s3_op().name().to_owned();
+        let Some(bucket) = cx.s3_path().get_bucket_name().map(str::to_owned) else {
+            // The list of buckets: each caller sees its own, and somebody without a key none.
+            return Ok(());
+        };
+        if operation == "CreateBucket" {
+            let may = |key: &Arc<Key>| key.create || key.has(Right::Admin, &bucket);
+            return match caller.key.as_ref().is_some_and(may) {
+                true => Ok(()),
+                false => {
+                    let text = format!("{} may not make the bucket {bucket}", caller.name());
+                    Err(because(S3ErrorCode::AccessDenied, text))
+                }
+            };
+        }
+        if cx.headers().get("content-md5").is_some_and(|digest| digest.is_empty()) {
+            return Err(because(
+                S3ErrorCode::InvalidDigest,
+                "Content-MD5: expected the base64 of 16 bytes, got nothing",
+            ));
+        }
+        let found = Arc::new(door.bucket(&bucket).await?);
+        cx.extensions_mut().insert(found.clone());
+        let expected = cx.headers().get("x-amz-expected-bucket-owner");
+        if expected.is_some_and(|expected| expected.as_bytes() != found.owner().as_bytes()) {
+            let text = format!("the bucket {bucket} belongs to somebody else than the request expects");
+            return Err(because(S3ErrorCode::AccessDenied, text));
+        }
+        // Each of its objects, and the object of a form, is checked by itself.
+        if operation == "DeleteObjects" || operation == "PostObject" {
+            return Ok(());
+        }
+        let origin = cx.extensions_mut().get::<Origin>().copied();
+        let query = cx.uri().query().unwrap_or_default();
+        let version = query.split('&').find_map(|pair| pair.strip_prefix("versionId="));
+        door.allow(Wish {
+            caller: &caller,
+            bucket: &found,
+            key: cx.s3_path().get_object_key(),
+            version: version.filter(|version| !version.is_empty()),
+            deed: deeds::of(&operation),
+            said: Said { headers: cx.headers(), query, origin },
+        })
+        .await
+    }
+
+    async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
+        let (bucket, caller) = (door::bucket(&request.extensions)?, door::caller(&request.extensions)?);
+        let said = Said::of(&request.headers, &request.uri, &request.extensions);
+        let wish = Wish {
+            caller: &caller,
+            bucket: &bucket,
+            key: Some(&request.input.key),
+            version: None,
+            deed: deeds::WRITE,
+            said,
+        };
+        self.0.allow(wish).await
+    }
+}

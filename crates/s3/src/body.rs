@@ -1,0 +1,384 @@
+//! Bytes that a client sends: read with patience, digested while they pass, and compared with what the client says of them.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::{Stream, StreamExt};
+use s3s::checksum::ChecksumHasher;
+use s3s::crypto::{Checksum as _, Md5};
+use s3s::dto::{Checksum, StreamingBlob};
+use s3s::stream::ByteStream;
+use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use crate::entry::{algorithms, values};
+use crate::error::because;
+
+/// What a client says of the bytes before it sends them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims {
+    /// `Content-MD5`.
+    pub md5: Option<String>,
+    /// The checksums in headers.
+    pub sums: Checksum,
+    /// The algorithm of a checksum that comes behind the bytes, or that is only wanted.
+    pub algorithm: Option<String>,
+    /// Headers behind the bytes.
+    pub trailers: Option<TrailingHeaders>,
+}
+
+/// What was found of the bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Digests {
+    pub md5: [u8; 16],
+    pub sums: Checksum,
+}
+
+impl Digests {
+    pub(crate) fn etag(&self) -> String {
+        hex(&self.md5)
+    }
+}
+
+/// The digests of the bytes until now, and why the body ended early.
+struct Passing {
+    md5: Option<Md5>,
+    sums: ChecksumHasher,
+    failed: Option<S3Error>,
+}
+
+/// Watches the bytes of one body.
+#[derive(Clone)]
+pub(crate) struct Watch(Arc<Mutex<Passing>>);
+
+impl Watch {
+    fn with<T>(&self, f: impl FnOnce(&mut Passing) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Why the body ended early, if it did. It is told once.
+    pub(crate) fn failure(&self) -> Option<S3Error> {
+        self.with(|passing| passing.failed.take())
+    }
+
+    /// The digests of all bytes, if they are those that the client claims. Once, after the last byte.
+    ///
+    /// # Errors
+    /// `BadDigest`; `InvalidDigest` for a claim that is none.
+    pub(crate) fn judge(&self, claims: &Claims) -> S3Result<Digests> {
+        let (md5, sums) = self.with(|passing| (passing.md5.take(), std::mem::take(&mut passing.sums)));
+        let md5 = md5.ok_or_else(|| because(S3ErrorCode::InternalError, "the bytes were judged before"))?;
+        let (md5, sums) = (md5.finalize(), sums.finalize());
+        if let Some(claim) = &claims.md5 {
+            let claim = claim.as_bytes();
+            let claimed = base64(claim).filter(|bytes| bytes.len() == 16).ok_or_else(|| {
+                because(S3ErrorCode::InvalidDigest, "Content-MD5: expected the base64 of 16 bytes")
+            })?;
+            if claimed != md5 {
+                let text = format!("Content-MD5: expected the MD5 {}, got {}", hex(&claimed), hex(&md5));
+                return Err(because(S3ErrorCode::BadDigest, text));
+            }
+        }
+        let mut claimed = claims.sums.clone();
+        add_trailers(&mut claimed, claims.trailers.as_ref());
+        for ((claim, found), name) in values(&claimed).into_iter().zip(values(&sums)).zip(algorithms()) {
+            if let Some(claim) = claim
+                && found != Some(claim)
+            {
+                let found = found.map_or("none", String::as_str);
+                let text =
+                    format!("x-amz-checksum of {name}: the client says {claim}, the bytes have {found}");
+                return Err(because(S3ErrorCode::BadDigest, text));
+            }
+        }
+        Ok(Digests { md5, sums })
+    }
+}
+
+/// The checksums that came behind the bytes.
+fn add_trailers(sums: &mut Checksum, trailers: Option<&TrailingHeaders>) {
+    let Some(trailers) = trailers else { return };
+    trailers.read(|headers| {
+        let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let fill = |place: &mut Option<String>, name: &str| *place = place.take().or_else(|| value(name));
+        fill(&mut sums.checksum_crc32, "x-amz-checksum-crc32");
+        fill(&mut sums.checksum_crc32c, "x-amz-checksum-crc32c");
+        fill(&mut sums.checksum_crc64nvme, "x-amz-checksum-crc64nvme");
+        fill(&mut sums.checksum_sha1, "x-amz-checksum-sha1");
+        fill(&mut sums.checksum_sha256, "x-amz-checksum-sha256");
+    });
+}
+
+/// What computes the checksums that the claims need.
+fn hasher(claims: &Claims) -> ChecksumHasher {
+    let wanted = |claim: Option<&String>, name: &str| {
+        claim.is_some() || claims.algorithm.as_deref().is_some_and(|wanted| wanted.eq_ignore_ascii_case(name))
+    };
+    let [crc32, crc32c, crc64, sha1, sha256] = values(&claims.sums);
+    let names = algorithms();
+    ChecksumHasher {
+        crc32: wanted(crc32, names[0]).then(Default::default),
+        crc32c: wanted(crc32c, names[1]).then(Default::default),
+        crc64nvme: wanted(crc64, names[2]).then(Default::default),
+        sha1: wanted(sha1, names[3]).then(s3s::crypto::Checksum::new),
+        sha256: wanted(sha256, names[4]).then(s3s::crypto::Checksum::new),
+    }
+}
+
+/// A body on its way in.
+pub(crate) struct Intake {
+    body: StreamingBlob,
+    watch: Watch,
+    /// What came and was not taken yet.
+    rest: Bytes,
+    /// Bytes that are still to come, if that is known.
+    left: Option<u64>,
+    patience: Duration,
+    clock: Pin<Box<Sleep>>,
+}
+
+impl Intake {
+    /// Bytes that a client sends, or that another object has. Each wait for a piece takes `patience` at most.
+    pub(crate) fn new(body: StreamingBlob, len: Option<u64>, claims: &Claims, patience: Duration) -> Self {
+        let passing = Passing { md5: Some(Md5::new()), sums: hasher(claims), failed: None };
+        let watch = Watch(Arc::new(Mutex::new(passing)));
+        let left = len.or_else(|| body.remaining_length().exact().map(|len| len as u64));
+        Self { body, watch, rest: Bytes::new(), left, patience, clock: Box::pin(sleep(patience)) }
+    }
+
+    pub(crate) fn watch(&self) -> Watch {
+        self.watch.clone()
+    }
+
+    /// How many bytes there are, if that is known.
+    pub(crate) fn len(&self) -> Option<u64> {
+        self.left
+    }
+
+    /// All bytes, if there are `len` of them.
+    pub(crate) async fn collect(mut self, len: usize) -> S3Result<Bytes> {
+        let mut out = BytesMut::with_capacity(len);
+        while let Some(piece) = futures::future::poll_fn(|cx| self.poll_piece(cx)).await {
+            let piece =
+                piece.map_err(|e| self.watch.failure().unwrap_or_else(|| incomplete(&e.to_string())))?;
+            if out.is_empty() && piece.len() == len {
+                return Ok(piece);
+            }
+            out.extend_from_slice(&piece);
+        }
+        Ok(out.freeze())
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let piece = match self.body.poll_next_unpin(cx) {
+            Poll::Ready(piece) => piece,
+            Poll::Pending => {
+                if self.clock.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                let text = format!("nothing came for {} s", self.patience.as_secs());
+                return self.fail(because(S3ErrorCode::RequestTimeout, text));
+            }
+        };
+        self.clock.as_mut().reset(tokio::time::Instant::now() + self.patience);
+        match piece {
+            Some(Ok(piece)) => {
+                let len = piece.len() as u64;
+                match &mut self.left {
+                    Some(left) if *left < len => {
+                        return self.fail(incomplete("more bytes came than the request says"));
+                    }
+                    Some(left) => *left -= len,
+                    None => {}
+                }
+                self.watch.with(|passing| {
+                    if let Some(md5) = &mut passing.md5 {
+                        md5.update(&piece);
+                    }
+                    passing.sums.update(&piece);
+                });
+                Poll::Ready(Some(Ok(piece)))
+            }
+            Some(Err(error)) => self.fail(of_body(&error.to_string())),
+            None if self.left.is_some_and(|left| left > 0) => {
+                self.fail(incomplete("fewer bytes came than the request says"))
+            }
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn fail<T>(&self, error: S3Error) -> Poll<Option<io::Result<T>>> {
+        let text = error.message().unwrap_or_default().to_owned();
+        self.watch.with(|passing| passing.failed = Some(error));
+        Poll::Ready(Some(Err(io::Error::other(text))))
+    }
+}
+
+impl AsyncRead for Intake {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.rest.is_empty() {
+            match self.poll_piece(cx) {
+                Poll::Ready(Some(Ok(piece))) => self.rest = piece,
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let len = self.rest.len().min(room.remaining());
+        room.put_slice(&self.rest[..len]);
+        self.rest.advance(len);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A body of pieces from a queue whose sender says at the end whether all came.
+pub(crate) fn from_queue<S>(pieces: S) -> StreamingBlob
+where
+    S: Stream<Item = io::Result<Bytes>> + Send + Sync + 'static,
+{
+    StreamingBlob::wrap(pieces)
+}
+
+fn incomplete(text: &str) -> S3Error {
+    because(S3ErrorCode::IncompleteBody, text.to_owned())
+}
+
+/// Why the layer below has ended a body.
+fn of_body(text: &str) -> S3Error {
+    if text.contains("Sha256Mismatch") {
+        let code = S3ErrorCode::Custom("XAmzContentSHA256Mismatch".into());
+        let mut error = because(code, "the bytes do not have the SHA-256 in x-amz-content-sha256");
+        error.set_status_code(http::StatusCode::BAD_REQUEST);
+        return error;
+    }
+    if text.contains("SignatureMismatch") {
+        return because(S3ErrorCode::SignatureDoesNotMatch, "a chunk of the body has another signature");
+    }
+    incomplete(&format!("the body ended early: {text}"))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of 2n hex digits.
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| char::from(c).to_digit(16).map(|d| d as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(*pair.first()?)? * 16 + digit(*pair.get(1)?)?)).collect()
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// The bytes of base64 text with its padding.
+pub(crate) fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let padding = text.iter().rev().take_while(|c| **c == b'=').count();
+    let (digits, mut out, mut bits, mut have) = (&text[..text.len() - padding.min(2)], Vec::new(), 0u32, 0);
+    for c in digits {
+        let value = DIGITS.iter().position(|digit| digit == c)? as u32;
+        (bits, have) = (bits << 6 | value, have + 6);
+        if have >= 8 {
+            have -= 8;
+            out.push((bits >> have) as u8);
+        }
+    }
+    Some(out)
+}
+
+/// Base64 with its padding.
+pub(crate) fn to_base64(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for group in bytes.chunks(3) {
+        let value =
+            group.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        for i in 0..4 {
+            let digit = DIGITS[(value >> (18 - 6 * i)) as usize & 63];
+            out.push(if i <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    #[test]
+    fn base64_and_hex_go_both_ways() {
+        for (bytes, text) in
+            [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"foob", "Zm9vYg==")]
+        {
+            assert_eq!(to_base64(bytes), text);
+            assert_eq!(base64(text.as_bytes()).as_deref(), Some(bytes));
+            assert_eq!(unhex(&hex(bytes)).as_deref(), Some(bytes));
+        }
+        for bad in ["Z", "Zg=", "Zg==Zg==", "Z*=="] {
+            assert_eq!(base64(bad.as_bytes()), None, "{bad}");
+        }
+        assert!(unhex("0").is_none() && unhex("0g").is_none());
+    }
+
+    fn intake(pieces: Vec<io::Result<Bytes>>, len: Option<u64>, claims: &Claims) -> Intake {
+        Intake::new(from_queue(futures::stream::iter(pieces)), len, claims, Duration::from_secs(5))
+    }
+
+    #[tokio::test]
+    async fn bytes_are_compared_with_what_the_client_says() {
+        let hello = || vec![Ok(Bytes::from_static(b"hel")), Ok(Bytes::from_static(b"lo"))];
+        let right = Claims {
+            md5: Some("XUFAKrxLKna5cZ2REBfFkg==".into()),
+            sums: Checksum { checksum_crc32: Some("NhCmhg==".into()), ..Default::default() },
+            algorithm: Some("sha256".into()),
+            trailers: None,
+        };
+        let wrong = [
+            Claims { md5: Some("XUFAKrxLKna5cZ2REBfFkQ==".into()), ..right.clone() },
+            Claims { md5: Some("XUFA".into()), ..right.clone() },
+            Claims {
+                sums: Checksum { checksum_crc32: Some("NhCmhQ==".into()), ..Default::default() },
+                ..right.clone()
+            },
+        ];
+        let judged = |claims: Claims| async move {
+            let mut intake = intake(hello(), Some(5), &claims);
+            let watch = intake.watch();
+            let mut bytes = Vec::new();
+            intake.read_to_end(&mut bytes).await.unwrap();
+            assert_eq!(bytes, b"hello");
+            watch.judge(&claims)
+        };
+        let digests = judged(right).await.unwrap();
+        assert_eq!(digests.etag(), "5d41402abc4b2a76b9719d911017c592");
+        assert!(digests.sums.checksum_sha256.is_some() && digests.sums.checksum_sha1.is_none());
+        for claims in wrong {
+            judged(claims).await.unwrap_err();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_short_long_or_silent_is_an_error() {
+        let one = || Ok(Bytes::from_static(b"abc"));
+        let claims = Claims::default();
+        for (pieces, len) in [(vec![one()], 4), (vec![one(), one()], 5)] {
+            let error = intake(pieces, Some(len), &claims).collect(len as usize).await.unwrap_err();
+            assert_eq!(error.code(), &S3ErrorCode::IncompleteBody);
+        }
+        let silent = futures::stream::iter([one()]).chain(futures::stream::pending());
+        let silent = Intake::new(from_queue(silent), Some(9), &claims, Duration::from_millis(100));
+        let error = silent.collect(9).await.unwrap_err();
+        assert_eq!(error.code(), &S3ErrorCode::RequestTimeout);
+    }
+}

@@ -1,0 +1,239 @@
+//! What is known of a bucket. It is an object without bytes, whose facts are the bucket's settings.
+
+use std::collections::BTreeMap;
+
+use kintsu_client::ClientError;
+use kintsu_wire::message::{Attributes, Change, Changed, Check, ObjectInfo, Step};
+use s3s::dto::{ObjectOwnership, PublicAccessBlockConfiguration};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::acl::Acl;
+use crate::door::Door;
+use crate::error::{because, of};
+use crate::names;
+
+/// The fact that names who made it.
+pub(crate) const OWNER: &str = "owner";
+/// The fact that says whether versions are kept.
+pub(crate) const VERSIONING: &str = "versioning";
+/// The fact that holds the policy.
+pub(crate) const POLICY: &str = ".policy";
+/// The fact that holds the tags.
+pub(crate) const TAGS: &str = ".tags";
+/// The fact that holds the list of grants.
+pub(crate) const ACL: &str = ".acl";
+/// The fact that says who owns new objects, and whether lists of grants count.
+pub(crate) const OWNERSHIP: &str = ".ownership";
+/// The fact that holds the public access block.
+pub(crate) const BLOCKS: &str = ".public-access";
+/// The fact that holds the rules of cross-origin requests.
+pub(crate) const CORS: &str = ".cors";
+/// The fact that holds the lifecycle rules.
+pub(crate) const LIFECYCLE: &str = ".lifecycle";
+/// The fact that says that objects can be locked, and how new ones are.
+pub(crate) const LOCK: &str = ".lock";
+/// The tag whose value is the code of new objects.
+pub(crate) const CODE_TAG: &str = "kintsu.code";
+
+/// Whether versions are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Versioning {
+    /// It never was so.
+    Never,
+    /// Every put makes one.
+    Enabled,
+    /// Those that there are stay; a put replaces the null version.
+    Suspended,
+}
+
+/// A bucket, as it was at some moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Bucket {
+    pub name: String,
+    /// The id of its object: it is another one if the bucket was removed and made again.
+    pub id: u64,
+    /// Seconds since 1970.
+    pub created: u64,
+    facts: BTreeMap<String, String>,
+}
+
+impl Bucket {
+    fn of(name: &str, info: ObjectInfo) -> Self {
+        Self { name: name.into(), id: info.id, created: info.created, facts: info.attributes.facts }
+    }
+
+    pub(crate) fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        self.fact(OWNER).unwrap_or_default()
+    }
+
+    pub(crate) fn versioning(&self) -> Versioning {
+        match self.fact(VERSIONING) {
+            Some("Enabled") => Versioning::Enabled,
+            Some(_) => Versioning::Suspended,
+            None => Versioning::Never,
+        }
+    }
+
+    /// Its list of grants.
+    pub(crate) fn acl(&self) -> Acl {
+        Acl::of(self.fact(ACL), self.owner())
+    }
+
+    /// Who owns new objects, if that was said.
+    pub(crate) fn ownership(&self) -> Option<&str> {
+        self.fact(OWNERSHIP)
+    }
+
+    /// Whether lists of grants do not count.
+    pub(crate) fn is_enforced(&self) -> bool {
+        self.ownership() == Some(ObjectOwnership::BUCKET_OWNER_ENFORCED)
+    }
+
+    /// What is refused and ignored of what makes it public.
+    pub(crate) fn blocks(&self) -> PublicAccessBlockConfiguration {
+        self.document(BLOCKS).unwrap_or_default()
+    }
+
+    /// A setting that is kept as a document.
+    pub(crate) fn document<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let text = self.fact(name)?;
+        match serde_json::from_str(text) {
+            Ok(document) => Some(document),
+            Err(error) => {
+                tracing::warn!("the fact {name} of the bucket {} cannot be read: {error}", self.name);
+                None
+            }
+        }
+    }
+
+    /// The code that its tags choose.
+    pub(crate) fn code(&self) -> Option<String> {
+        let tags = crate::tags::parse(self.fact(TAGS)?).ok()?;
+        tags.into_iter().find(|(key, _)| key == CODE_TAG).map(|(_, value)| value)
+    }
+
+    /// That it still exists.
+    pub(crate) fn check(&self) -> Check {
+        Check::Is { name: names::bucket(&self.name), id: Some(self.id) }
+    }
+}
+
+impl Door {
+    /// The bucket as it is now.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`; failures of the cluster.
+    pub(crate) async fn bucket(&self, name: &str) -> S3Result<Bucket> {
+        match self.client.info(&names::bucket(name)).await {
+            Ok(info) => Ok(Bucket::of(name, info)),
+            Err(ClientError::NotFound(_)) => Err(no_such(name)),
+            Err(other) => Err(of(other)),
+        }
+    }
+
+    /// Makes a bucket; returns the one that there is if it exists.
+    pub(crate) async fn make_bucket(
+        &self,
+        name: &str,
+        facts: BTreeMap<String, String>,
+    ) -> S3Result<Result<(), Bucket>> {
+        let object = names::bucket(name);
+        let attributes = Attributes { facts, ..Attributes::default() };
+        let change = Change {
+            checks: vec![Check::Is { name: object.clone(), id: None }],
+            steps: vec![Step::Mark { name: object, newest_first: false, attributes }],
+        };
+        match self.client.change(&change).await.map_err(of)? {
+            Changed::Done(_) => Ok(Ok(())),
+            Changed::Unmet(_) => Ok(Err(self.bucket(name).await?)),
+        }
+    }
+
+    /// Removes a bucket that has no objects and no versions, with the uploads to it.
+    ///
+    /// # Errors
+    /// `BucketNotEmpty`; `NoSuchBucket` if it was removed meanwhile.
+    pub(crate) async fn remove_bucket(&self, bucket: &Bucket) -> S3Result<()> {
+        let empty = |prefix| Check::First { prefix, id: None };
+        let mut steps = Vec::new();
+        for upload in self.all(&names::uploads(&bucket.name)).await? {
+            if let Some((_, id)) = upload.name.rsplit_once(names::END_OF_KEY) {
+                let parts = self.all(&names::parts(id)).await?;
+                steps.extend(parts.into_iter().map(|part| Step::Remove { name: part.name }));
+            }
+            steps.push(Step::Remove { name: upload.name });
+        }
+        steps.push(Step::Remove { name: names::bucket(&bucket.name) });
+        let checks = vec![
+            bucket.check(),
+            empty(names::objects(&bucket.name)),
+            empty(names::all_versions(&bucket.name)),
+        ];
+        match self.client.change(&Change { checks, steps }).await.map_err(of)? {
+            Changed::Done(_) => Ok(()),
+            Changed::Unmet(0) => Err(no_such(&bucket.name)),
+            Changed::Unmet(_) => {
+                let text = format!("expected no object and no version in {}, got at least one", bucket.name);
+                Err(because(S3ErrorCode::BucketNotEmpty, text))
+            }
+        }
+    }
+
+    /// Changes settings of a bucket.
+    pub(crate) async fn set_bucket(
+        &self,
+        bucket: &Bucket,
+        facts: impl IntoIterator<Item = (&'static str, Option<String>)>,
+    ) -> S3Result<()> {
+        let facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let name = names::bucket(&bucket.name);
+        let change = Change { checks: vec![bucket.check()], steps: vec![Step::Describe { name, facts }] };
+        match self.client.change(&change).await.map_err(of)? {
+            Changed::Done(_) => Ok(()),
+            Changed::Unmet(_) => Err(no_such(&bucket.name)),
+        }
+    }
+
+    /// All buckets.
+    pub(crate) async fn buckets(&self) -> S3Result<Vec<Bucket>> {
+        let found = self.all(names::BUCKETS).await?;
+        let bucket = |info: ObjectInfo| {
+            let name = info.name.strip_prefix(names::BUCKETS)?.to_owned();
+            Some(Bucket::of(&name, info))
+        };
+        Ok(found.into_iter().filter_map(bucket).collect())
+    }
+
+    /// All objects whose names begin like this, page by page: for prefixes with few of them.
+    pub(crate) async fn all(&self, prefix: &str) -> S3Result<Vec<ObjectInfo>> {
+        let (mut out, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.client.list(prefix, after.as_deref(), 1000).await.map_err(of)?;
+            after = page.last().map(str::to_owned);
+            out.extend(page.objects);
+            if !page.more {
+                return Ok(out);
+            }
+        }
+    }
+}
+
+/// The fact for a document.
+///
+/// # Errors
+/// `InternalError`: it cannot be written.
+pub(crate) fn written<T: Serialize>(document: &T) -> S3Result<Option<String>> {
+    let text = serde_json::to_string(document);
+    text.map(Some).map_err(|error| because(S3ErrorCode::InternalError, error.to_string()))
+}
+
+/// The answer for a bucket that does not exist.
+pub(crate) fn no_such(name: &str) -> S3Error {
+    because(S3ErrorCode::NoSuchBucket, format!("there is no bucket {name}"))
+}

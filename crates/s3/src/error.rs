@@ -1,0 +1,93 @@
+//! Why the server does not start, and how failures of the cluster are told to clients of S3.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use http::StatusCode;
+use kintsu_client::ClientError;
+use s3s::{S3Error, S3ErrorCode};
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum S3DoorError {
+    /// It cannot listen there.
+    #[error("cannot listen on {on}: {source}")]
+    Listen {
+        /// The address.
+        on: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The address may not be used.
+    #[error("{0}")]
+    Address(String),
+    /// The file of keys cannot be read.
+    #[error("cannot read the keys in {}: {source}", path.display())]
+    ReadKeys {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file of keys says something that it may not.
+    #[error("keys in {}: expected {expected}, got {got}", path.display())]
+    BadKeys {
+        /// The file.
+        path: PathBuf,
+        /// What was expected.
+        expected: String,
+        /// What it says.
+        got: String,
+    },
+    /// A setting that cannot be.
+    #[error("{what}: expected {expected}, got {got}")]
+    Invalid {
+        /// Which.
+        what: &'static str,
+        /// What was expected.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+}
+
+/// What a client is told when the cluster fails.
+pub(crate) fn of(error: ClientError) -> S3Error {
+    let text = error.to_string();
+    match error {
+        ClientError::NotFound(_) => because(S3ErrorCode::NoSuchKey, text),
+        ClientError::Invalid(_) => because(S3ErrorCode::InvalidArgument, text),
+        ClientError::Full(_) => {
+            let mut full = because(S3ErrorCode::Custom("InsufficientStorage".into()), text);
+            full.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
+            full
+        }
+        ClientError::Unreachable(_) | ClientError::Placement(_) | ClientError::Interrupted(_) => {
+            tracing::warn!("a request failed: {text}");
+            because(S3ErrorCode::ServiceUnavailable, text)
+        }
+        _ => {
+            tracing::warn!("a request failed: {text}");
+            because(S3ErrorCode::InternalError, text)
+        }
+    }
+}
+
+tokio::task_local! {
+    /// The name of the request that is carried out, which its answer has too.
+    pub(crate) static REQUEST: String;
+}
+
+/// An error with a code and a text.
+pub(crate) fn because(code: S3ErrorCode, text: impl Into<String>) -> S3Error {
+    let mut error = S3Error::with_message(code, text.into());
+    let _ = REQUEST.try_with(|request| error.set_request_id(request.clone()));
+    error
+}
+
+/// A request that says something wrong.
+pub(crate) fn invalid(what: &str, expected: &str, got: impl std::fmt::Display) -> S3Error {
+    because(S3ErrorCode::InvalidArgument, format!("{what}: expected {expected}, got {got}"))
+}

@@ -1,0 +1,50 @@
+//! A server of the S3 protocol over a cluster: a door, like the NBD server and the command line.
+//!
+//! In order of reading: `server` (connections and their limits), `keys` (who may call), `deeds`, `policy`, `condition`, `acl`,
+//! `public` and `access` (who may do what), `door` (the table of operations), `names` (what is kept under which name), `bucket` and `entry` (what is known of
+//! buckets and objects), `body` (bytes that come), then the operations: `put`, `get`, `list`, `delete`, `versions`,
+//! `multipart`, `copy`, `settings`, `cors`, `lock`, `lifecycle` and `expiry`. What is served and what is not: `docs/s3.md`; why it is built so: `docs/adr/0013-s3.md`.
+//!
+//! Invariants: everything that must outlive a request is in the cluster, so several doors may serve the same buckets. What
+//! a request decides from (a condition, the newest version, an upload) is checked again in the transaction that carries it
+//! out. The memory for bytes of objects is bounded by [`Limits::memory_bytes`], whatever clients do.
+//!
+//! What it never does: keep state of its own, code or place bytes, or repair: that is the client library's and the
+//! cluster's.
+
+mod access;
+mod acl;
+mod body;
+mod bucket;
+mod condition;
+mod copy;
+mod cors;
+mod deeds;
+mod delete;
+mod door;
+mod entry;
+mod error;
+mod expiry;
+#[cfg(fuzzing)]
+pub mod fuzz;
+mod get;
+mod keys;
+mod lifecycle;
+mod list;
+mod lock;
+mod multipart;
+mod names;
+mod policy;
+mod public;
+mod put;
+mod server;
+mod settings;
+mod skew;
+mod sums;
+mod tags;
+mod versions;
+
+pub use door::Config;
+pub use error::S3DoorError;
+pub use keys::Keys;
+pub use server::{Limits, Listen, Server};

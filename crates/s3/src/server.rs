@@ -1,0 +1,314 @@
+//! The HTTP server: connections, their limits, and the end in order.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderValue, Method, Request};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kintsu_client::Client;
+use kintsu_wire::net::Serving;
+use kintsu_wire::{Tls, TrustedNetwork};
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::{Gate, Origin, Secrets};
+use crate::body::hex;
+use crate::cors::Crossing;
+use crate::door::{Config, Door, Operations};
+use crate::error::{REQUEST, because};
+use crate::{Keys, S3DoorError, skew};
+
+/// Most bytes of the head of a request.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// Most bytes of a body that is a document: a list of parts or of objects to delete, a policy.
+const DOCUMENT_BYTES: usize = 4 << 20;
+
+/// Most bytes of an object that comes as a form, which is kept in memory.
+const FORM_BYTES: u64 = 16 << 20;
+
+/// The least memory that is enough for one request.
+const LEAST_MEMORY: usize = 128 << 20;
+
+/// What clients may use. The memory for bytes of objects is at most `memory_bytes`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at one time; further ones are closed at once.
+    pub connections: usize,
+    /// Requests that are carried out at one time; further ones wait.
+    pub requests: usize,
+    /// Bytes of objects in memory, at least 128 MiB; requests that need more wait.
+    pub memory_bytes: usize,
+    /// A request that waits for its turn or for memory longer than this is refused with `SlowDown`.
+    pub patience: Duration,
+    /// The head of a request comes within this time, also on a connection that is kept.
+    pub head: Duration,
+    /// A client that sends or takes nothing for this long ends its request.
+    pub idle: Duration,
+    /// Least bytes of a part of a multipart upload, except the last one.
+    pub part_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            requests: 256,
+            memory_bytes: 1 << 30,
+            patience: Duration::from_secs(20),
+            head: Duration::from_secs(60),
+            idle: Duration::from_secs(60),
+            part_bytes: 5 << 20,
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) fn check(&self) -> Result<(), S3DoorError> {
+        if self.connections == 0 || self.requests == 0 || self.memory_bytes < LEAST_MEMORY {
+            return Err(S3DoorError::Invalid {
+                what: "limits",
+                expected: format!("at least one connection, one request and {LEAST_MEMORY} bytes of memory"),
+                got: format!("{}, {} and {}", self.connections, self.requests, self.memory_bytes),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Where to listen.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    /// The address; port 0 for any free one.
+    pub addr: SocketAddr,
+    /// The network that is the operator's alone, where the address may lie.
+    pub trusted: Option<TrustedNetwork>,
+    /// Encrypts all connections. Clients need no certificate: their requests are signed.
+    pub tls: Option<Tls>,
+}
+
+/// A server of one cluster. Dropping it ends it at once; [`Server::shutdown`] ends it in order.
+#[derive(Debug)]
+pub struct Server {
+    addr: SocketAddr,
+    serving: Serving,
+    /// Carries out lifecycle rules; ends when it is dropped.
+    _expiring: JoinSet<()>,
+}
+
+impl Server {
+    /// Serves a cluster.
+    ///
+    /// # Errors
+    /// An address that may not be used, or cannot; codes or limits that cannot be.
+    pub async fn start(
+        client: Client,
+        keys: Arc<Keys>,
+        config: Config,
+        listen: Listen,
+    ) -> Result<Self, S3DoorError> {
+        config.check()?;
+        let Listen { addr, trusted, tls } = listen;
+        // Requests are signed with keys, so no token is needed; but everybody on the way can read them.
+        if tls.is_none()
+            && !addr.ip().is_loopback()
+            && !trusted.is_some_and(|network| network.contains(addr.ip()))
+        {
+            return Err(S3DoorError::Address(format!(
+                "cannot listen on {addr}: expected a loopback address, one inside a trusted network, or TLS, because requests and \
+                 answers are not encrypted without it"
+            )));
+        }
+        let failed = |source| S3DoorError::Listen { on: addr, source };
+        let listener = TcpListener::bind(addr).await.map_err(failed)?;
+        let addr = listener.local_addr().map_err(failed)?;
+        let limits = config.limits.clone();
+        let door = Arc::new(Door::new(client, keys.clone(), config));
+        let served = Served {
+            service: service(door.clone(), keys),
+            door: door.clone(),
+            turns: Arc::new(Semaphore::new(limits.requests)),
+            limits: limits.clone(),
+            tls,
+            ending: CancellationToken::new(),
+        };
+        let ending = served.ending.clone();
+        let mut expiring = JoinSet::new();
+        expiring.spawn(door.expire(ending.clone()));
+        let served = Arc::new(served);
+        let serving =
+            Serving::start(listener, "S3".to_owned(), limits.connections, ending, move |(stream, peer)| {
+                let served = served.clone();
+                async move {
+                    if let Err(error) = one(stream, peer, &served).await {
+                        tracing::debug!("a connection from {peer}: {error}");
+                    }
+                }
+            });
+        Ok(Self { addr, serving, _expiring: expiring })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Connections at this moment.
+    pub fn connections(&self) -> usize {
+        self.serving.connections()
+    }
+
+    /// Takes no more connections and requests, and waits until those under way are answered. After `wait` they are
+    /// dropped. Returns whether all were answered.
+    pub async fn shutdown(self, wait: Duration) -> bool {
+        // What a lifecycle rule has begun to remove is removed, or stays, as a whole.
+        self.serving.shutdown(wait).await
+    }
+}
+
+fn service(door: Arc<Door>, keys: Arc<Keys>) -> S3Service {
+    let mut config = S3Config::default();
+    config.xml_max_body_size = DOCUMENT_BYTES;
+    config.post_object_max_file_size = FORM_BYTES;
+    let mut builder = S3ServiceBuilder::new(Operations(door.clone()));
+    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+    builder.set_auth(Secrets(keys));
+    builder.set_access(Gate(door));
+    builder.build()
+}
+
+/// What each connection gets.
+struct Served {
+    service: S3Service,
+    door: Arc<Door>,
+    /// A turn for each request that is carried out.
+    turns: Arc<Semaphore>,
+    limits: Limits,
+    tls: Option<Tls>,
+    ending: CancellationToken,
+}
+
+/// One connection, from its handshake to its end.
+async fn one(
+    stream: TcpStream,
+    peer: SocketAddr,
+    served: &Arc<Served>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    // An answer in small pieces must not wait for acknowledgements.
+    let _ = stream.set_nodelay(true);
+    match &served.tls {
+        None => speak(stream, Origin { peer: peer.ip(), tls: false }, served).await?,
+        Some(tls) => {
+            let shaken = timeout(served.limits.head, tls.accept_anybody(stream)).await??;
+            speak(shaken, Origin { peer: peer.ip(), tls: true }, served).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Answers the requests on a connection.
+async fn speak<S>(stream: S, origin: Origin, served: &Arc<Served>) -> Result<(), hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let answering = service_fn(|request| answer(request, origin, served.clone()));
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(served.limits.head)
+        .max_buf_size(HEAD_BYTES.max(256 << 10))
+        .half_close(false);
+    let connection = http.serve_connection(TokioIo::new(stream), answering);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        ended = &mut connection => return ended,
+        () = served.ending.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
+}
+
+/// Names a request and carries it out; the answer has the name.
+async fn answer(
+    request: Request<Incoming>,
+    origin: Origin,
+    served: Arc<Served>,
+) -> Result<HttpResponse, HttpError> {
+    let mut random = [0; 8];
+    let name = getrandom::fill(&mut random).map_or_else(|_| String::new(), |()| hex(&random));
+    let header = HeaderValue::try_from(&name);
+    let mut answer = match REQUEST.scope(name, carry_out(request, origin, served)).await {
+        Ok(answer) => answer,
+        Err(Failed::Told(error)) => {
+            error.to_http_response().map_err(|error| HttpError::new(Box::new(error)))?
+        }
+        Err(Failed::Broken(error)) => return Err(error),
+    };
+    if let Ok(name) = header {
+        answer.headers_mut().insert("x-amz-request-id", name);
+    }
+    Ok(answer)
+}
+
+/// Why a request has no answer of its own.
+enum Failed {
+    /// The client is told.
+    Told(S3Error),
+    /// The connection ends.
+    Broken(HttpError),
+}
+
+impl From<S3Error> for Failed {
+    fn from(error: S3Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+/// Carries out a request when its turn comes. The turn ends with the answer's head; its bytes are counted as memory.
+async fn carry_out(
+    mut request: Request<Incoming>,
+    origin: Origin,
+    served: Arc<Served>,
+) -> Result<HttpResponse, Failed> {
+    let turn = timeout(served.limits.patience, served.turns.clone().acquire_owned()).await;
+    let Ok(Ok(_turn)) = turn else {
+        return Err(because(S3ErrorCode::SlowDown, "the server is busy; try again later").into());
+    };
+    if request.method() == Method::OPTIONS {
+        return Ok(served.door.preflight(request.uri(), request.headers()).await?);
+    }
+    skew::check(request.headers(), SystemTime::now())?;
+    request.extensions_mut().insert(origin);
+    let crossing = Crossing::of(request.method(), request.uri(), request.headers());
+    let mut answer = served.service.call(request.map(Body::from)).await.map_err(Failed::Broken)?;
+    if let Some(crossing) = crossing {
+        served.door.allow_crossing(&crossing, &mut answer).await;
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_leave_room_for_one_request() {
+        Limits::default().check().unwrap();
+        for wrong in [
+            Limits { connections: 0, ..Limits::default() },
+            Limits { requests: 0, ..Limits::default() },
+            Limits { memory_bytes: 1 << 20, ..Limits::default() },
+        ] {
+            assert!(wrong.check().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What browsers do: requests from pages of other origins.
+
+use crate::site::{ALICE, Site, Who};
+
+const RULES: &[u8] = b"<CORSConfiguration><CORSRule><AllowedOrigin>http://*.example.com</AllowedOrigin>\
+    <AllowedMethod>GET</AllowedMethod><AllowedMethod>PUT</AllowedMethod><AllowedHeader>x-amz-*</AllowedHeader>\
+    <ExposeHeader>etag</ExposeHeader><MaxAgeSeconds>60</MaxAgeSeconds></CORSRule></CORSConfiguration>";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_other_origins_may_do_what_the_rules_say() {
+    let site = Site::start().await;
+    site.put("/pages", b"").await.ok();
+    site.call_as(ALICE, "PUT", "/pages/k", &[("x-amz-acl", "public-read")], b"text").await.ok();
+    let ask = |origin, method, headers| {
+        let asked = [
+            ("origin", origin),
+            ("access-control-request-method", method),
+            ("access-control-request-headers", headers),
+        ];
+        let site = &site;
+        async move { site.call_as(Who::Nobody, "OPTIONS", "/pages/k", &asked, b"").await }
+    };
+    let (ours, theirs) = ("http://a.example.com", "http://example.org");
+    ask(ours, "GET", "").await.is_error(403, "AccessForbidden");
+    site.get("/pages?cors").await.is_error(404, "NoSuchCORSConfiguration");
+    site.put("/pages?cors", RULES).await.ok();
+    assert_eq!(site.get("/pages?cors").await.ok().elements("AllowedMethod"), ["GET", "PUT"]);
+    let answer = ask(ours, "PUT", "x-amz-date").await.ok();
+    assert_eq!(answer.header("access-control-allow-origin"), Some(ours));
+    assert_eq!(answer.header("access-control-allow-methods"), Some("GET, PUT"));
+    assert_eq!(answer.header("access-control-allow-headers"), Some("x-amz-date"));
+    assert_eq!(answer.header("access-control-max-age"), Some("60"));
+    for (origin, method, headers) in [(theirs, "GET", ""), (ours, "DELETE", ""), (ours, "PUT", "range")] {
+        ask(origin, method, headers).await.is_error(403, "AccessForbidden");
+    }
+    site.call_as(Who::Nobody, "OPTIONS", "/pages/k", &[("origin", ours)], b"")
+        .await
+        .is_error(400, "InvalidRequest");
+    for (origin, allowed) in [(ours, Some(ours)), (theirs, None)] {
+        let read = site.call_as(Who::Nobody, "GET", "/pages/k", &[("origin", origin)], b"").await.ok();
+        assert_eq!((read.header("access-control-allow-origin"), read.text().as_str()), (allowed, "text"));
+    }
+    site.put("/pages?cors", b"<CORSConfiguration></CORSConfiguration>").await.is_error(400, "MalformedXML");
+    site.call("DELETE", "/pages?cors", b"").await.ok();
+    ask(ours, "PUT", "").await.is_error(403, "AccessForbidden");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_stores_what_its_caller_may_write() {
+    let site = Site::start().await;
+    site.put("/forms", b"").await.ok();
+    let form = "--x\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nup/a.txt\r\n\
+                --x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\
+                Content-Type: text/plain\r\n\r\nfrom a page\r\n--x--\r\n";
+    let kind = [("content-type", "multipart/form-data; boundary=x")];
+    let send = || site.call_as(Who::Nobody, "POST", "/forms", &kind, form.as_bytes());
+    send().await.is_error(403, "AccessDenied");
+    site.call_as(ALICE, "PUT", "/forms?acl", &[("x-amz-acl", "public-read-write")], b"").await.ok();
+    assert_eq!(send().await.status, 204);
+    assert_eq!(site.get("/forms/up/a.txt").await.ok().text(), "from a page");
+}

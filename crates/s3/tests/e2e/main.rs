@@ -1,0 +1,9 @@
+//! The door over a real cluster in this process, called over HTTP by a client that signs its requests itself.
+
+mod browsers;
+mod ends;
+mod multipart;
+mod objects;
+mod rights;
+mod site;
+mod versions;

@@ -1,0 +1,236 @@
+//! Buckets, and objects that come, go, are listed and copied.
+
+use std::time::Duration;
+
+use kintsu_client::PutOptions;
+use kintsu_s3::{Config, Limits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::site::{ALICE, Site, answer, noise, request};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_comes_back_as_it_was_also_without_a_node() {
+    let site = Site::start().await;
+    site.put("/photos", b"").await.ok();
+    site.put("/photos", b"").await.ok();
+    // Longer than what is collected before it is stored.
+    let bytes = noise(9 << 20);
+    let headers = [("content-type", "image/x"), ("x-amz-meta-place", "lake"), ("cache-control", "no-cache")];
+    let put = site.call_as(ALICE, "PUT", "/photos/a/b%20c.raw", &headers, &bytes).await.ok();
+    let tag = put.header("etag").unwrap().to_owned();
+    for killed in [false, true] {
+        if killed {
+            site.cluster.kill_node(1).await;
+        }
+        let got = site.get("/photos/a/b%20c.raw").await.ok();
+        assert!(got.body == bytes, "the bytes differ; a node killed: {killed}");
+        assert_eq!(got.header("etag"), Some(tag.as_str()));
+        assert_eq!(got.header("x-amz-meta-place"), Some("lake"));
+        assert_eq!(
+            (got.header("content-type"), got.header("cache-control")),
+            (Some("image/x"), Some("no-cache"))
+        );
+    }
+    let head = site.call("HEAD", "/photos/a/b%20c.raw", b"").await.ok();
+    assert_eq!((head.header("content-length"), head.body.len()), (Some("9437184"), 0));
+    // It is an object like others.
+    let info = site.client.info("s3/photos/a/b c.raw").await.unwrap();
+    assert_eq!((info.size, info.code.as_str()), (bytes.len() as u64, "rs:n=4,k=2"));
+    assert!(
+        site.client.list("", None, 99).await.unwrap().objects.iter().all(|o| !o.name.starts_with(".s3/"))
+    );
+    site.call("DELETE", "/photos", b"").await.is_error(409, "BucketNotEmpty");
+    site.call("DELETE", "/photos/a/b%20c.raw", b"").await.ok();
+    site.call("DELETE", "/photos/a/b%20c.raw", b"").await.ok();
+    site.get("/photos/a/b%20c.raw").await.is_error(404, "NoSuchKey");
+    site.call("DELETE", "/photos", b"").await.ok();
+    site.put("/photos/x", b"x").await.is_error(404, "NoSuchBucket");
+    assert!(site.server.shutdown(Duration::from_secs(5)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_and_conditions_are_kept() {
+    let site = Site::start().await;
+    site.put("/b", b"").await.is_error(400, "InvalidBucketName");
+    site.put("/dot.-hyphen", b"").await.is_error(400, "InvalidBucketName");
+    site.put("/bucket", b"").await.ok();
+    let put = site.put("/bucket/k", b"0123456789").await.ok();
+    let tag = put.header("etag").unwrap().to_owned();
+    assert_eq!(tag, "\"781e5e245d69b566979b86e28d23f2c7\"");
+    for (range, content, header) in [
+        ("bytes=2-4", "234", "bytes 2-4/10"),
+        ("bytes=7-", "789", "bytes 7-9/10"),
+        ("bytes=-1", "9", "bytes 9-9/10"),
+        ("bytes=8-99", "89", "bytes 8-9/10"),
+    ] {
+        let got = site.call_as(ALICE, "GET", "/bucket/k", &[("range", range)], b"").await;
+        assert_eq!(
+            (got.status, got.text().as_str(), got.header("content-range")),
+            (206, content, Some(header))
+        );
+    }
+    site.call_as(ALICE, "GET", "/bucket/k", &[("range", "bytes=10-")], b"")
+        .await
+        .is_error(416, "InvalidRange");
+    let future = "Tue, 19 Jan 2038 03:14:07 GMT";
+    for (name, value, status) in [
+        ("if-match", tag.as_str(), 200),
+        ("if-match", "\"x\"", 412),
+        ("if-none-match", tag.as_str(), 304),
+        ("if-none-match", "\"x\"", 200),
+        ("if-modified-since", future, 304),
+        ("if-unmodified-since", future, 200),
+        ("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT", 412),
+    ] {
+        let got = site.call_as(ALICE, "GET", "/bucket/k", &[(name, value)], b"").await;
+        assert_eq!(got.status, status, "{name}: {value}");
+    }
+    let put = |name, value| {
+        let site = &site;
+        async move { site.call_as(ALICE, "PUT", "/bucket/k", &[(name, value)], b"new").await }
+    };
+    put("if-none-match", "*").await.is_error(412, "PreconditionFailed");
+    put("if-match", "\"x\"").await.is_error(412, "PreconditionFailed");
+    put("if-match", &tag).await.ok();
+    put("if-match", &tag).await.is_error(412, "PreconditionFailed");
+    put("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==").await.is_error(400, "BadDigest");
+    put("x-amz-checksum-crc32", "AAAAAA==").await.is_error(400, "BadDigest");
+    assert_eq!(site.get("/bucket/k").await.text(), "new");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_who_make_the_same_object_one_wins() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let puts = (0..8u8).map(|i| {
+        let site = &site;
+        async move {
+            site.call_as(ALICE, "PUT", "/bucket/lock", &[("if-none-match", "*")], &[i; 100]).await.status
+        }
+    });
+    let mut statuses = futures::future::join_all(puts).await;
+    statuses.sort();
+    assert_eq!(statuses, [200, 412, 412, 412, 412, 412, 412, 412]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listings_are_in_order_and_come_in_pages() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    let keys = ["a", "a%01", "a%20b", "dir/x", "dir/y", "dirt", "z/1/2", "%C3%A9"];
+    for key in keys {
+        site.put(&format!("/bucket/{key}"), b"12").await.ok();
+    }
+    // What another door has put there is an object too.
+    site.client
+        .put(
+            std::sync::Arc::new(bytes::Bytes::from_static(b"123")),
+            "s3/bucket/other",
+            PutOptions::new("rs:n=4,k=2"),
+            |_, _| {},
+        )
+        .await
+        .unwrap();
+    let all = site.get("/bucket?encoding-type=url").await.ok();
+    let sorted = ["a", "a%01", "a%20b", "dir/x", "dir/y", "dirt", "other", "z/1/2", "%C3%A9"];
+    assert_eq!(all.elements("Key"), sorted);
+    assert_eq!(all.elements("Size")[6], "3");
+    let tag = all.elements("ETag")[6].clone();
+    assert!(tag.contains('-'), "{tag}");
+    assert_eq!(site.get("/bucket/other").await.ok().text(), "123");
+    let shallow = site.get("/bucket?delimiter=%2F&list-type=2").await.ok();
+    assert_eq!(shallow.elements("KeyCount"), ["8"]);
+    assert_eq!(shallow.text().matches("<CommonPrefixes>").count(), 2);
+    let (mut seen, mut token) = (Vec::new(), "&continuation-token=".to_owned());
+    loop {
+        let page = site.get(&format!("/bucket?encoding-type=url&list-type=2&max-keys=2{token}")).await.ok();
+        assert!(page.elements("Key").len() <= 2);
+        seen.extend(page.elements("Key"));
+        match page.elements("NextContinuationToken").first() {
+            Some(next) => token = format!("&continuation-token={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, sorted);
+    let after = site.get("/bucket?marker=dir%2Fy&prefix=d").await.ok();
+    assert_eq!(after.elements("Key"), ["dirt"]);
+    let none = site.get("/bucket?max-keys=0").await.ok();
+    assert_eq!((none.elements("Key").len(), none.elements("IsTruncated")), (0, vec!["false".to_owned()]));
+    let delete = "<Delete><Object><Key>a</Key></Object><Object><Key>none</Key></Object></Delete>";
+    let deleted = site.call("POST", "/bucket?delete", delete.as_bytes()).await.ok();
+    assert_eq!(deleted.elements("Key"), ["a", "none"]);
+    site.get("/bucket/a").await.is_error(404, "NoSuchKey");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_have_the_bytes_and_what_is_known_of_them() {
+    let site = Site::start().await;
+    site.put("/from-here", b"").await.ok();
+    site.put("/to-there", b"").await.ok();
+    let bytes = noise(5 << 20);
+    let headers = [("x-amz-meta-a", "1"), ("x-amz-tagging", "k=v")];
+    site.call_as(ALICE, "PUT", "/from-here/k", &headers, &bytes).await.ok();
+    let copy = [("x-amz-copy-source", "/from-here/k")];
+    let copied = site.call_as(ALICE, "PUT", "/to-there/c", &copy, b"").await.ok();
+    assert_eq!(copied.elements("ETag").len(), 1);
+    let got = site.get("/to-there/c").await.ok();
+    assert!(got.body == bytes);
+    assert_eq!((got.header("x-amz-meta-a"), got.header("x-amz-tagging-count")), (Some("1"), Some("1")));
+    site.call_as(ALICE, "PUT", "/from-here/k", &copy, b"").await.is_error(400, "InvalidRequest");
+    let replace = [copy[0], ("x-amz-metadata-directive", "REPLACE"), ("x-amz-meta-a", "2")];
+    site.call_as(ALICE, "PUT", "/from-here/k", &replace, b"").await.ok();
+    let got = site.get("/from-here/k").await.ok();
+    assert!(got.body == bytes && got.header("x-amz-meta-a") == Some("2"));
+    let missing = [("x-amz-copy-source", "/from-here/none")];
+    site.call_as(ALICE, "PUT", "/to-there/d", &missing, b"").await.is_error(404, "NoSuchKey");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_class_or_a_tag_of_the_bucket_chooses_the_code() {
+    let classes = [("STANDARD_IA".to_owned(), "rs:n=5,k=3".to_owned())].into();
+    let site = Site::with(|config| Config { classes, ..config }).await;
+    site.put("/bucket", b"").await.ok();
+    let code = |key: &str| {
+        let name = format!("s3/bucket/{key}");
+        let client = site.client.clone();
+        async move { client.info(&name).await.unwrap().code }
+    };
+    site.call_as(ALICE, "PUT", "/bucket/ia", &[("x-amz-storage-class", "STANDARD_IA")], b"x").await.ok();
+    assert_eq!(code("ia").await, "rs:n=5,k=3");
+    let glacier = site.call_as(ALICE, "PUT", "/bucket/g", &[("x-amz-storage-class", "GLACIER")], b"x").await;
+    glacier.is_error(400, "InvalidStorageClass");
+    let tags = |code: &str| {
+        format!("<Tagging><TagSet><Tag><Key>kintsu.code</Key><Value>{code}</Value></Tag></TagSet></Tagging>")
+    };
+    site.put("/bucket?tagging", tags("rs:n=1,k=9").as_bytes()).await.is_error(400, "InvalidArgument");
+    site.put("/bucket?tagging", tags("replication:n=3").as_bytes()).await.ok();
+    site.put("/bucket/t", b"x").await.ok();
+    assert_eq!(code("t").await, "replication:n=3");
+    assert_eq!(site.get("/bucket?tagging").await.ok().elements("Value"), ["replication:n=3"]);
+    site.call("DELETE", "/bucket?tagging", b"").await.ok();
+    site.get("/bucket?tagging").await.is_error(404, "NoSuchTagSet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_falls_silent_holds_nothing_for_long() {
+    let limits = Limits { idle: Duration::from_millis(300), ..Limits::default() };
+    let site = Site::with(|config| Config { limits, ..config }).await;
+    site.put("/bucket", b"").await.ok();
+    let mut stream = tokio::net::TcpStream::connect(site.addr).await.unwrap();
+    let head = request(ALICE, site.addr, "PUT", "/bucket/k", &[]) + "content-length: 9000000\r\n\r\nabc";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.unwrap();
+    answer(&bytes).is_error(400, "RequestTimeout");
+    site.get("/bucket/k").await.is_error(404, "NoSuchKey");
+    // One that does not read its answer.
+    let bytes = noise(32 << 20);
+    site.put("/bucket/big", &bytes).await.ok();
+    let mut stream = tokio::net::TcpStream::connect(site.addr).await.unwrap();
+    let head = request(ALICE, site.addr, "GET", "/bucket/big", &[]) + "\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let mut got = Vec::new();
+    let _ = stream.read_to_end(&mut got).await;
+    assert!(got.len() < bytes.len(), "the read was not ended");
+}

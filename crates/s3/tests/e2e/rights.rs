@@ -1,0 +1,171 @@
+//! Who may do what.
+
+use crate::site::{ALICE, BOB, READER, Site, Who, answer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_is_its_owners_until_a_policy_says_more() {
+    let site = Site::start().await;
+    site.put("/alices", b"").await.ok();
+    site.put("/alices/k", b"secret").await.ok();
+    for who in [BOB, READER, Who::Nobody] {
+        for (method, target) in
+            [("GET", "/alices/k"), ("PUT", "/alices/k"), ("DELETE", "/alices/k"), ("GET", "/alices")]
+        {
+            site.call_as(who, method, target, &[], b"").await.is_error(403, "AccessDenied");
+        }
+    }
+    site.call_as(BOB, "PUT", "/alices", &[], b"").await.is_error(409, "BucketAlreadyExists");
+    site.call_as(READER, "PUT", "/readers", &[], b"").await.is_error(403, "AccessDenied");
+    let source = [("x-amz-copy-source", "alices/k")];
+    site.call_as(BOB, "PUT", "/bobs-own", &[], b"").await.ok();
+    site.call_as(BOB, "PUT", "/bobs-own/c", &source, b"").await.is_error(403, "AccessDenied");
+    let policy = r#"{"Statement": [
+        {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::alices/*"},
+        {"Effect": "Deny", "Principal": {"AWS": "bob"}, "Action": "s3:*", "Resource": "*"}]}"#;
+    site.put("/alices?policy", b"{}").await.is_error(400, "MalformedPolicy");
+    site.put("/alices?policy", policy.as_bytes()).await.ok();
+    assert_eq!(site.call_as(Who::Nobody, "GET", "/alices/k", &[], b"").await.ok().text(), "secret");
+    site.call_as(Who::Nobody, "PUT", "/alices/k", &[], b"").await.is_error(403, "AccessDenied");
+    site.call_as(BOB, "GET", "/alices/k", &[], b"").await.is_error(403, "AccessDenied");
+    site.call("DELETE", "/alices?policy", b"").await.ok();
+    site.call_as(Who::Nobody, "GET", "/alices/k", &[], b"").await.is_error(403, "AccessDenied");
+    site.put("/shared-x", b"").await.ok();
+    site.put("/shared-x/k", b"for all").await.ok();
+    assert_eq!(site.call_as(READER, "GET", "/shared-x/k", &[], b"").await.ok().text(), "for all");
+    site.call_as(READER, "GET", "/shared-x", &[], b"").await.ok();
+    site.call_as(READER, "DELETE", "/shared-x/k", &[], b"").await.is_error(403, "AccessDenied");
+    let delete = b"<Delete><Object><Key>k</Key></Object></Delete>";
+    let denied = site.call_as(READER, "POST", "/shared-x?delete", &[], delete).await.ok();
+    assert_eq!(denied.elements("Code"), ["AccessDenied"]);
+    let buckets = |who| {
+        let site = &site;
+        async move { site.call_as(who, "GET", "/", &[], b"").await.ok().elements("Name") }
+    };
+    assert_eq!(buckets(ALICE).await, ["alices", "shared-x"]);
+    assert_eq!(buckets(BOB).await, ["bobs-own"]);
+    assert_eq!(buckets(READER).await, ["shared-x"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_grants_gives_what_it_says_and_a_block_takes_it_back() {
+    let site = Site::start().await;
+    site.put("/lists", b"").await.ok();
+    site.put("/lists/closed", b"closed").await.ok();
+    let put = |target, acl| site.call_as(ALICE, "PUT", target, acl, b"open");
+    put("/lists/open", &[("x-amz-acl", "public-read")]).await.ok();
+    put("/lists/bobs", &[("x-amz-grant-read", "id=bob")]).await.ok();
+    put("/lists/x", &[("x-amz-acl", "public")]).await.is_error(400, "InvalidArgument");
+    put("/lists/x", &[("x-amz-grant-read", "id=nobody")]).await.is_error(400, "InvalidArgument");
+    let read = |who, target: &'static str| site.call_as(who, "GET", target, &[], b"");
+    assert_eq!(read(Who::Nobody, "/lists/open").await.ok().text(), "open");
+    assert_eq!(read(BOB, "/lists/bobs").await.ok().text(), "open");
+    for (who, target) in
+        [(Who::Nobody, "/lists/bobs"), (BOB, "/lists/closed"), (BOB, "/lists"), (BOB, "/lists/none")]
+    {
+        read(who, target).await.is_error(403, "AccessDenied");
+    }
+    site.call_as(ALICE, "PUT", "/lists?acl", &[("x-amz-acl", "public-read-write")], b"").await.ok();
+    assert_eq!(read(Who::Nobody, "/lists").await.ok().elements("Key"), ["bobs", "closed", "open"]);
+    // Who may list is told what there is not.
+    read(Who::Nobody, "/lists/none").await.is_error(404, "NoSuchKey");
+    site.call_as(BOB, "PUT", "/lists/written", &[], b"by bob").await.ok();
+    read(ALICE, "/lists/written").await.ok();
+    let shown = site.get("/lists/written?acl").await.ok();
+    assert_eq!(
+        (shown.elements("ID"), shown.elements("Permission")),
+        (vec!["bob".into(); 2], vec!["FULL_CONTROL".into()])
+    );
+    let status = site.get("/lists?policyStatus").await.ok();
+    assert_eq!(status.elements("IsPublic"), ["true"]);
+    let blocks = b"<PublicAccessBlockConfiguration><BlockPublicAcls>true</BlockPublicAcls>\
+                   <IgnorePublicAcls>true</IgnorePublicAcls></PublicAccessBlockConfiguration>";
+    site.put("/lists?publicAccessBlock", blocks).await.ok();
+    read(Who::Nobody, "/lists").await.is_error(403, "AccessDenied");
+    read(Who::Nobody, "/lists/open").await.is_error(403, "AccessDenied");
+    read(BOB, "/lists/bobs").await.ok();
+    put("/lists/y", &[("x-amz-acl", "public-read")]).await.is_error(403, "AccessDenied");
+    // With this ownership no list counts.
+    let rule = b"<OwnershipControls><Rule><ObjectOwnership>BucketOwnerEnforced</ObjectOwnership></Rule></OwnershipControls>";
+    site.put("/lists?ownershipControls", rule).await.is_error(400, "InvalidBucketAclWithObjectOwnership");
+    site.call_as(ALICE, "PUT", "/lists?acl", &[("x-amz-acl", "private")], b"").await.ok();
+    site.put("/lists?ownershipControls", rule).await.ok();
+    read(BOB, "/lists/bobs").await.is_error(403, "AccessDenied");
+    put("/lists/z", &[("x-amz-acl", "private")]).await.is_error(400, "AccessControlListNotSupported");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_of_policies_are_kept() {
+    let site = Site::start().await;
+    site.put("/cond", b"").await.ok();
+    for (key, tag) in [("open", "level=public"), ("closed", "level=secret")] {
+        site.call_as(ALICE, "PUT", &format!("/cond/{key}"), &[("x-amz-tagging", tag)], b"x").await.ok();
+    }
+    let set = |statement: &str| {
+        let policy = format!(r#"{{"Statement": [{statement}]}}"#);
+        let site = &site;
+        async move { site.put("/cond?policy", policy.as_bytes()).await }
+    };
+    let allow = |condition: &str| {
+        format!(
+            r#"{{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::cond/*", "Condition": {condition}}}"#
+        )
+    };
+    set(&allow(r#"{"StringEquals": {"s3:ExistingObjectTag/level": "public"}}"#)).await.ok();
+    let read = |key: &'static str| site.call_as(BOB, "GET", key, &[], b"");
+    read("/cond/open").await.ok();
+    read("/cond/closed").await.is_error(403, "AccessDenied");
+    set(&allow(r#"{"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}"#)).await.ok();
+    read("/cond/closed").await.ok();
+    set(&allow(r#"{"NotIpAddress": {"aws:SourceIp": "127.0.0.1"}}"#)).await.ok();
+    read("/cond/open").await.is_error(403, "AccessDenied");
+    set(&allow(r#"{"StringEquals": {"aws:Moon": "full"}}"#)).await.is_error(400, "MalformedPolicy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_and_errors_have_the_name_of_the_request() {
+    let site = Site::start().await;
+    let answer = site.get("/nothing/there").await;
+    answer.is_error(404, "NoSuchBucket");
+    let name = answer.header("x-amz-request-id").unwrap().to_owned();
+    assert_eq!(answer.elements("RequestId"), std::slice::from_ref(&name));
+    let other = site.get("/").await.ok();
+    assert_ne!(other.header("x-amz-request-id"), Some(name.as_str()));
+}
+
+#[tokio::test]
+async fn it_listens_in_plain_text_on_loopback_only() {
+    let site = Site::start().await;
+    let listen = |addr: [u8; 4]| kintsu_s3::Listen { addr: (addr, 0).into(), trusted: None, tls: None };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("keys");
+    std::fs::write(&path, "[[key]]\naccess = \"A\"\nsecret = \"0123456789abcdef\"").unwrap();
+    let keys = std::sync::Arc::new(kintsu_s3::Keys::read(&path).unwrap());
+    let start = |addr| {
+        kintsu_s3::Server::start(
+            site.client.clone(),
+            keys.clone(),
+            kintsu_s3::Config::new("rs:n=4,k=2"),
+            listen(addr),
+        )
+    };
+    let error = start([0, 0, 0, 0]).await.unwrap_err();
+    assert!(error.to_string().contains("loopback"), "{error}");
+    start([127, 0, 0, 1]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_signatures_are_refused() {
+    let site = Site::start().await;
+    site.call_as(Who::Key("ALICE", "alice-alice-alicf"), "GET", "/", &[], b"")
+        .await
+        .is_error(403, "SignatureDoesNotMatch");
+    site.call_as(Who::Key("MALLORY", "x"), "GET", "/", &[], b"").await.is_error(403, "InvalidAccessKeyId");
+    // Not even HTTP.
+    let mut stream = tokio::net::TcpStream::connect(site.addr).await.unwrap();
+    stream.write_all(b"\x16\x03\x01\x02\x00\x01\r\n\r\n").await.unwrap();
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes).await;
+    assert!(bytes.is_empty() || answer(&bytes).status == 400);
+    site.get("/").await.ok();
+}

@@ -1,0 +1,127 @@
+//! Versions and delete markers.
+
+use crate::site::Site;
+
+async fn versioning(site: &Site, status: &str) {
+    let body = format!("<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>");
+    site.put("/bucket?versioning", body.as_bytes()).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn older_versions_stay_and_come_back() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    site.put("/bucket/k", b"null").await.ok();
+    versioning(&site, "Enabled").await;
+    let mut versions = Vec::new();
+    for bytes in [b"one", b"two"] {
+        let put = site.put("/bucket/k", bytes).await.ok();
+        versions.push(put.header("x-amz-version-id").unwrap().to_owned());
+    }
+    let deleted = site.call("DELETE", "/bucket/k", b"").await.ok();
+    assert_eq!(deleted.header("x-amz-delete-marker"), Some("true"));
+    let marker = deleted.header("x-amz-version-id").unwrap().to_owned();
+    let gone = site.get("/bucket/k").await;
+    gone.is_error(404, "NoSuchKey");
+    assert_eq!(gone.header("x-amz-delete-marker"), Some("true"));
+    assert!(site.get("/bucket").await.ok().elements("Key").is_empty());
+    let listed = site.get("/bucket?versions").await.ok();
+    let mut all = listed.elements("VersionId");
+    all.sort();
+    let mut expected = vec![versions[0].clone(), versions[1].clone(), marker.clone(), "null".to_owned()];
+    expected.sort();
+    assert_eq!(all, expected);
+    assert_eq!(listed.elements("IsLatest").iter().filter(|latest| *latest == "true").count(), 1);
+    site.call("DELETE", "/bucket", b"").await.is_error(409, "BucketNotEmpty");
+    for (version, bytes) in [(versions[0].as_str(), "one"), (&versions[1], "two"), ("null", "null")] {
+        assert_eq!(site.get(&format!("/bucket/k?versionId={version}")).await.ok().text(), bytes);
+    }
+    site.get("/bucket/k?versionId=77").await.is_error(404, "NoSuchVersion");
+    site.get(&format!("/bucket/k?versionId={marker}")).await.is_error(405, "MethodNotAllowed");
+    // Without the marker, and then without the newest version, the one before is shown.
+    let remove = |version: String| {
+        let site = &site;
+        async move { site.call("DELETE", &format!("/bucket/k?versionId={version}"), b"").await.ok() }
+    };
+    assert_eq!(remove(marker).await.header("x-amz-delete-marker"), Some("true"));
+    assert_eq!(site.get("/bucket/k").await.ok().text(), "two");
+    remove(versions[1].clone()).await;
+    assert_eq!(site.get("/bucket/k").await.ok().text(), "one");
+    remove("null".to_owned()).await;
+    remove(versions[0].clone()).await;
+    site.get("/bucket/k").await.is_error(404, "NoSuchKey");
+    site.call("DELETE", "/bucket", b"").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_suspended_there_is_one_null_version() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    versioning(&site, "Enabled").await;
+    let kept = site.put("/bucket/k", b"kept").await.ok().header("x-amz-version-id").unwrap().to_owned();
+    versioning(&site, "Suspended").await;
+    for bytes in [b"a", b"b"] {
+        assert_eq!(site.put("/bucket/k", bytes).await.ok().header("x-amz-version-id"), None);
+    }
+    let ids = || async { site.get("/bucket?versions").await.ok().elements("VersionId") };
+    assert_eq!(ids().await, ["null", kept.as_str()]);
+    // The marker is the null version now.
+    site.call("DELETE", "/bucket/k", b"").await.ok();
+    let mut all = ids().await;
+    all.sort();
+    assert_eq!(all, [kept.as_str(), "null"]);
+    site.get("/bucket/k").await.is_error(404, "NoSuchKey");
+    site.put("/bucket/k", b"c").await.ok();
+    assert_eq!(ids().await, ["null", kept.as_str()]);
+    assert_eq!(site.get("/bucket/k").await.ok().text(), "c");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_are_listed_in_pages() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    versioning(&site, "Enabled").await;
+    for key in ["a", "a", "b", "dir/x", "b", "a"] {
+        site.put(&format!("/bucket/{key}"), b"x").await.ok();
+    }
+    let (mut seen, mut from) = (Vec::new(), String::new());
+    loop {
+        let page = site.get(&format!("/bucket?versions&max-keys=2{from}")).await.ok();
+        let latest = page.elements("IsLatest");
+        seen.extend(page.elements("Key").into_iter().zip(latest));
+        let (key, version) = (page.elements("NextKeyMarker"), page.elements("NextVersionIdMarker"));
+        match (key.first(), version.first()) {
+            (Some(key), Some(version)) => {
+                from = format!("&key-marker={}&version-id-marker={version}", key.replace('/', "%2F"))
+            }
+            _ => break,
+        }
+    }
+    let seen: Vec<_> = seen.iter().map(|(key, latest)| (key.as_str(), latest.as_str())).collect();
+    let expected =
+        [("a", "true"), ("a", "false"), ("a", "false"), ("b", "true"), ("b", "false"), ("dir/x", "true")];
+    assert_eq!(seen, expected);
+    let shallow = site.get("/bucket?delimiter=%2F&versions").await.ok();
+    assert_eq!((shallow.elements("Key").len(), shallow.text().matches("<CommonPrefixes>").count()), (5, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn puts_and_deletes_at_once_leave_every_version() {
+    let site = Site::start().await;
+    site.put("/bucket", b"").await.ok();
+    versioning(&site, "Enabled").await;
+    let calls = (0..12).map(|i| {
+        let site = &site;
+        async move {
+            let method = if i % 3 == 0 { "DELETE" } else { "PUT" };
+            site.call(method, "/bucket/k", b"").await.ok().header("x-amz-version-id").unwrap().to_owned()
+        }
+    });
+    let mut made = futures::future::join_all(calls).await;
+    let listed = site.get("/bucket?versions").await.ok();
+    assert_eq!(listed.elements("IsLatest").iter().filter(|latest| *latest == "true").count(), 1);
+    let mut all = listed.elements("VersionId");
+    made.sort();
+    all.sort();
+    assert_eq!(made, all);
+}

@@ -1,0 +1,117 @@
+"""Puts and gets objects of an S3 server and prints rates: s3-rates.py URL REGION [SECONDS]. Keys are in AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY. Each client is a process of its own with one connection; its requests are signed before the clock starts.
+With --sign METHOD PATH in place of SECONDS it prints what to ask for instead."""
+
+import datetime
+import hashlib
+import hmac
+import http.client
+import json
+import multiprocessing
+import os
+import sys
+import time
+import urllib.parse
+
+url, region = sys.argv[1:3]
+seconds = 3.0 if len(sys.argv) < 4 or sys.argv[3] == "--sign" else float(sys.argv[3])
+host = urllib.parse.urlparse(url).netloc
+bucket = "rates"
+SIZES = [("4 KiB", 4 << 10), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20)]
+
+
+def signed(method, path):
+    """A presigned target (Signature Version 4)."""
+    access, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    scope = f"{now[:8]}/{region}/s3/aws4_request"
+    query = urllib.parse.urlencode(
+        {
+            "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+            "X-Amz-Credential": f"{access}/{scope}",
+            "X-Amz-Date": now,
+            "X-Amz-Expires": "3600",
+            "X-Amz-SignedHeaders": "host",
+        }
+    )
+    request = f"{method}\n{path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
+    text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    key = ("AWS4" + secret).encode()
+    for part in (now[:8], region, "s3", "aws4_request"):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return f"{path}?{query}&X-Amz-Signature={hmac.new(key, text.encode(), hashlib.sha256).hexdigest()}"
+
+
+def call(connection, method, target, body=None):
+    connection.request(method, target, body)
+    answer = connection.getresponse()
+    length, buffer = 0, bytearray(1 << 20)
+    while got := answer.readinto(buffer):
+        length += got
+    if answer.status >= 300:
+        raise SystemExit(f"{method} {target}: {answer.status} {bytes(buffer[:300])}")
+    return length
+
+
+def client(number, method, size, ready, begin, done):
+    connection = http.client.HTTPConnection(host)
+    body = os.urandom(size) if method == "PUT" else None
+    many = 4096 if size < 1 << 16 else 64 if size < 1 << 24 else 2
+    targets = [signed(method, f"/{bucket}/{size}-{number}-{i}") for i in range(many)]
+    if method == "GET":
+        # What is read was written by the puts before, as far as they got.
+        check = http.client.HTTPConnection(host)
+        there = []
+        for i, target in enumerate(targets):
+            check.request("HEAD", signed("HEAD", f"/{bucket}/{size}-{number}-{i}"))
+            answer = check.getresponse()
+            answer.read()
+            if answer.status != 200:
+                break
+            there.append(target)
+            if len(there) == 256:
+                break
+        targets = there
+    ready.put(number)
+    begin.wait()
+    count, begun = 0, time.monotonic()
+    while time.monotonic() - begun < seconds:
+        length = call(connection, method, targets[count % len(targets)], body)
+        if method == "GET" and length != size:
+            raise SystemExit(f"expected {size} bytes, got {length}")
+        count += 1
+    done.put((count, time.monotonic() - begun))
+
+
+def measure(method, size, clients):
+    """Objects in a second."""
+    ready, done, begin = multiprocessing.Queue(), multiprocessing.Queue(), multiprocessing.Event()
+    work = [
+        multiprocessing.Process(target=client, args=(n, method, size, ready, begin, done)) for n in range(clients)
+    ]
+    for one in work:
+        one.start()
+    for _ in work:
+        ready.get(timeout=120)
+    begin.set()
+    rate = sum(count / took for count, took in (done.get(timeout=120) for _ in work))
+    for one in work:
+        one.join()
+    return rate
+
+
+if __name__ == "__main__":
+    if sys.argv[3:4] == ["--sign"]:
+        print(signed(*sys.argv[4:6]))
+        sys.exit()
+    connection = http.client.HTTPConnection(host)
+    connection.request("PUT", signed("PUT", f"/{bucket}"))
+    connection.getresponse().read()
+    rows = []
+    for name, size in SIZES:
+        for clients in (1, 16):
+            for method in ("PUT", "GET"):
+                rate = measure(method, size, clients)
+                rows.append({"size": name, "clients": clients, "method": method, "per_second": round(rate, 1)})
+                print(f"{name:>7} {clients:3} clients {method} {rate:9.1f}/s {rate * size / 1e6:9.1f} MB/s", file=sys.stderr)
+    print(json.dumps(rows))

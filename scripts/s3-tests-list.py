@@ -1,0 +1,84 @@
+"""Writes the outcome of Ceph's s3-tests as a list: s3-tests-list.py TESTS RESULT EXCLUDED-MARKS."""
+
+import ast
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+tests, result, marks = sys.argv[1:]
+marks = marks.split(" or ")
+
+# Why tests fail: what their names match, and the reason. The first row that matches counts.
+REASONS = [
+    (r"unordered|account_usage|head_bucket_usage|head_extended|100_continue_error_retry|allow_notprincipal|torrent",
+     "asks for something that only Ceph has"),
+    (r"tenant", "tenants: bucket names with a colon"),
+    (r"encryption|sse_|_enc_", "encryption by the server"),
+    (r"transition|storage_class", "transitions between storage classes"),
+    (r"create_bad_|_date_|contentlength|unicode|unreadable|post_object|100_continue|_ua_|v2$",
+     "the library below (s3s) answers such a request before the door sees it"),
+]
+
+
+def names():
+    """Each test with its marks."""
+    for file in ("test_s3.py", "test_headers.py"):
+        tree = ast.parse((pathlib.Path(tests) / "s3tests/functional" / file).read_text())
+        for function in tree.body:
+            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+                yield function.name, " ".join(ast.unparse(mark) for mark in function.decorator_list)
+
+
+def outcomes():
+    """The worst outcome of each test that ran, with the message of a failure."""
+    found = {}
+    for file in pathlib.Path(result).glob("*.xml"):
+        for case in ET.parse(file).iter("testcase"):
+            name = case.get("name").split("[")[0]
+            bad = case.find("failure") if case.find("failure") is not None else case.find("error")
+            if bad is not None:
+                found[name] = ("failed", " ".join((bad.get("message") or "").split()))
+            elif case.find("skipped") is not None:
+                found.setdefault(name, ("skipped", ""))
+            else:
+                found.setdefault(name, ("passed", ""))
+    return found
+
+
+ran, excluded, failed = outcomes(), collections.defaultdict(list), collections.defaultdict(list)
+passed, skipped = [], []
+for name, its in names():
+    if name in ran:
+        outcome, message = ran[name]
+        if outcome == "passed":
+            passed.append(name)
+        elif outcome == "skipped":
+            skipped.append(name)
+        else:
+            reason = next((reason for pattern, reason in REASONS if re.search(pattern, name)), "other")
+            failed[reason].append((name, message))
+    else:
+        excluded[next((mark for mark in marks if mark in its), "not run")].append(name)
+commit = subprocess.run(["git", "-C", tests, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+short = lambda name: name.removeprefix("test_")
+print("# Ceph's s3-tests against the S3 door\n")
+print(f"Written by `scripts/s3-tests.sh`; s3-tests {commit.stdout.strip()}.\n")
+print("| outcome | tests |\n|---|---|")
+print(f"| passed | {len(passed)} |\n| failed | {sum(map(len, failed.values()))} |")
+print(f"| skipped by themselves | {len(skipped)} |\n| not asked for | {sum(map(len, excluded.values()))} |\n")
+print("## Failed\n")
+for reason, rows in sorted(failed.items()):
+    print(f"{reason[0].upper()}{reason[1:]}:\n")
+    for name, message in rows:
+        print(f"- `{short(name)}`: {message[:120]}")
+    print()
+print("## Not asked for, by mark\n")
+for mark, rows in sorted(excluded.items()):
+    print(f"`{mark}` ({len(rows)}): {', '.join(map(short, rows))}\n")
+print("## Skipped by themselves\n")
+print(", ".join(map(short, skipped)) + "\n")
+print("## Passed\n")
+print(", ".join(map(short, passed)))

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Uses `kintsu s3` as its users do, over a cluster of six nodes on this machine: rclone syncs and checks a tree, s3cmd puts and gets,
+# restic backs up, checks and restores while nodes are killed, boto3 and pyarrow read and write in Python. What a tool reads back is
+# compared. Needs rclone, s3cmd and restic (Debian has them), and boto3 and pyarrow in S3_PYTHON (python3); one that is missing is skipped.
+#
+#   scripts/s3-tools.sh [FILES]    (1000 unless given)
+#
+# KINTSU_BIN is the program, or that of a release build.
+set -euo pipefail
+repository=$(realpath "$(dirname "$0")/..")
+program=$(realpath "${KINTSU_BIN:-$repository/${CARGO_TARGET_DIR:-target}/release/kintsu}")
+files=${1:-1000}
+folder=$(mktemp -d "${FOLDER:-/tmp}/kintsu-s3-XXXXXX")
+pids=()
+finish() {
+    if [ ${#pids[@]} -gt 0 ]; then kill -KILL "${pids[@]}" 2>/dev/null || true; fi
+    wait 2>/dev/null || true
+    rm -rf "$folder"
+}
+trap finish EXIT
+export KINTSU_LOG=${KINTSU_LOG:-error}
+# The door speaks plain HTTP on loopback; rclone refuses to start beside a bundle of certificates.
+unset AWS_CA_BUNDLE
+
+"$program" coordinator --json --no-page --listen 127.0.0.1:0 --grace 1h --dir "$folder/coordinator" > "$folder/ready" &
+pids+=($!)
+until grep -q listen "$folder/ready"; do sleep 0.1; done
+KINTSU_COORDINATOR=$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/ready" | head -1)
+export KINTSU_COORDINATOR
+agent() {
+    "$program" agent --json --id "$1" --rack "$1" --dir "$folder/node$1" > "$folder/ready$1" &
+    agents[$1]=$!
+    pids+=($!)
+    until grep -q node "$folder/ready$1" 2> /dev/null; do sleep 0.1; done
+}
+declare -A agents
+for node in 0 1 2 3 4 5; do agent "$node"; done
+export AWS_ACCESS_KEY_ID=AKIDTOOLS00001 AWS_SECRET_ACCESS_KEY=a-secret-of-tools
+printf '[[key]]\naccess = "%s"\nsecret = "%s"\ncreate = true\n' "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" > "$folder/keys"
+"$program" s3 --json --keys "$folder/keys" --listen 127.0.0.1:0 --code rs:n=5,k=3 > "$folder/s3" &
+pids+=($!)
+until grep -q listen "$folder/s3"; do sleep 0.1; done
+address=$(grep -o '127\.0\.0\.1:[0-9]*' "$folder/s3" | head -1)
+seconds() { local begun=$EPOCHREALTIME; "$@"; awk -v a="$begun" -v b="$EPOCHREALTIME" 'BEGIN { printf "  %.1f s\n", b - a }'; }
+
+mkdir -p "$folder/tree"
+for i in $(seq 1 "$files"); do
+    mkdir -p "$folder/tree/$((i % 37))"
+    head -c $((i * 7919 % 20000)) /dev/urandom > "$folder/tree/$((i % 37))/file $i"
+done
+head -c 40000000 /dev/urandom > "$folder/tree/large"
+
+if command -v rclone > /dev/null; then
+    echo "rclone: sync and check $files files and one of 40 MB"
+    remote=":s3,provider=Other,env_auth=true,endpoint='http://$address':tools-rclone"
+    export RCLONE_CONFIG=/dev/null
+    rclone mkdir "$remote"
+    seconds rclone sync --transfers 8 --checkers 16 "$folder/tree" "$remote"
+    seconds rclone check --download "$folder/tree" "$remote"
+else
+    echo "SKIPPED: no rclone"
+fi
+
+if command -v s3cmd > /dev/null; then
+    echo "s3cmd: put and get, whole and in parts"
+    s3() { s3cmd --no-ssl --region=us-east-1 --host="$address" --host-bucket="$address" --access_key="$AWS_ACCESS_KEY_ID" --secret_key="$AWS_SECRET_ACCESS_KEY" --config=/dev/null --quiet "$@"; }
+    s3 mb s3://tools-s3cmd
+    s3 put --multipart-chunk-size-mb=5 "$folder/tree/large" s3://tools-s3cmd/large
+    s3 get s3://tools-s3cmd/large "$folder/large"
+    cmp "$folder/large" "$folder/tree/large"
+    s3 del --recursive --force s3://tools-s3cmd
+    s3 rb s3://tools-s3cmd
+else
+    echo "SKIPPED: no s3cmd"
+fi
+
+if command -v restic > /dev/null; then
+    echo "restic: backup, check, restore; a node is killed meanwhile, and another one after it came back"
+    export RESTIC_PASSWORD=x RESTIC_REPOSITORY=s3:http://$address/tools-restic RESTIC_CACHE_DIR=$folder/cache
+    restic init --quiet
+    (sleep 1; kill -KILL "${agents[2]}") &
+    seconds restic backup --quiet "$folder/tree"
+    wait $!
+    agent 2
+    kill -KILL "${agents[4]}"
+    seconds restic check --quiet --read-data
+    seconds restic restore --quiet latest --target "$folder/restored"
+    diff -r "$folder/tree" "$folder/restored$folder/tree"
+else
+    echo "SKIPPED: no restic"
+fi
+python=${S3_PYTHON:-python3}
+if "$python" -c 'import boto3, pyarrow' 2> /dev/null; then
+    echo "boto3: a file in parts, a range, a copy; pyarrow: Parquet, of which a column and a few rows are read, with a node dead"
+    seconds "$python" - "$address" "$folder/tree/large" << 'END'
+import hashlib, sys, boto3, pyarrow as pa, pyarrow.fs, pyarrow.parquet as pq, pyarrow.dataset as ds, os
+address, large = sys.argv[1:]
+s3 = boto3.client("s3", endpoint_url=f"http://{address}", region_name="us-east-1")
+s3.create_bucket(Bucket="tools-python")
+s3.upload_file(large, "tools-python", "large")
+bytes_ = open(large, "rb").read()
+assert s3.get_object(Bucket="tools-python", Key="large")["Body"].read() == bytes_
+part = s3.get_object(Bucket="tools-python", Key="large", Range="bytes=7000000-17000000")["Body"].read()
+assert part == bytes_[7000000:17000001]
+s3.copy({"Bucket": "tools-python", "Key": "large"}, "tools-python", "copy")
+assert s3.head_object(Bucket="tools-python", Key="copy")["ContentLength"] == len(bytes_)
+fs = pa.fs.S3FileSystem(endpoint_override=address, scheme="http", region="us-east-1",
+    access_key=os.environ["AWS_ACCESS_KEY_ID"], secret_key=os.environ["AWS_SECRET_ACCESS_KEY"])
+rows = 1_000_000
+table = pa.table({"id": range(rows), "text": [hashlib.md5(str(i).encode()).hexdigest() for i in range(rows)]})
+pq.write_table(table, "tools-python/table.parquet", filesystem=fs, row_group_size=50_000)
+found = ds.dataset("tools-python/table.parquet", filesystem=fs).to_table(columns=["text"], filter=ds.field("id") == 777_777)
+assert found.to_pylist() == [{"text": hashlib.md5(b"777777").hexdigest()}]
+assert pq.read_table("tools-python/table.parquet", filesystem=fs).equals(table)
+END
+else
+    echo "SKIPPED: no boto3 and pyarrow in $python"
+fi
+echo "all as it was"

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Measures a volume over NBD beside plain files on the same disk, with fio, and while a lost node is repaired.
+
+    scripts/volume-speed.py [--seconds 10] [--size 4GiB] [--code rs:n=6,k=4] [--folder /tmp] [--json]
+
+A coordinator and 9 agents in 3 racks run in processes of their own on this machine, so they share its processors and its
+disk: 4 KiB written to the volume are two appends to two logs, each synced. Printed are operations a second:
+
+- 4 KiB random writes, one and 32 at a time: the volume; a plain file whose every write is synced; two logs that are
+  appended to and synced side by side (what a write to the volume costs the disk, with 32 appends to a sync for 32);
+- 4 KiB random reads, and 1 MiB writes and reads in MB/s;
+- the same reads and writes with a node lost, and while it is repaired, as parts of the speed before.
+
+The program is KINTSU_BIN, or the one of a release build. Everything lies in a new folder, which is removed at the end.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = os.environ.get("KINTSU_BIN") or str(ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release/kintsu")
+NODES, RACKS = 9, 3
+
+
+def size(text):
+    """Bytes of a size such as 4GiB."""
+    match = re.fullmatch(r"(\d+)(MiB|GiB)", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"expected a size such as 512MiB or 4GiB, got {text}")
+    return int(match[1]) << {"MiB": 20, "GiB": 30}[match[2]]
+
+
+class Cluster:
+    """The processes of a cluster with a volume, served over a Unix socket."""
+
+    def __init__(self, folder, volume_bytes, code):
+        self.folder, self.running = folder, {}
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        os.environ["KINTSU_COORDINATOR"] = self.address
+        self.start("coordinator", "coordinator", "--dir", folder / "coordinator", "--listen", self.address, "--grace", "1h")
+        wait("the coordinator", lambda: self.run("nodes") is not None)
+        for node in range(NODES):
+            self.start(f"agent-{node}", "agent", "--dir", folder / f"node-{node}", "--id", node, "--rack", node % RACKS)
+        wait("all agents", lambda: (self.run("nodes") or "").count(" alive") == NODES)
+        self.run("volume", "create", "speed", "--size", volume_bytes, "--code", code, check=True)
+        self.socket = folder / "nbd.sock"
+        self.start("nbd", "nbd", "speed", "--unix", self.socket)
+        wait("the NBD server", self.socket.exists)
+
+    def start(self, name, *args):
+        log = open(self.folder / f"{name}.log", "ab")
+        args = [PROGRAM, *map(str, args)]
+        self.running[name] = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def run(self, *args, check=False):
+        """The output of a command; None if it failed."""
+        done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True)
+        if done.returncode and check:
+            sys.exit(f"kintsu {' '.join(map(str, args))}: {done.stderr}")
+        return None if done.returncode else done.stdout
+
+    def end(self):
+        for name in ["nbd", *(name for name in self.running if name != "nbd")]:
+            self.running[name].send_signal(signal.SIGTERM if name == "nbd" else signal.SIGKILL)
+            self.running[name].wait()
+
+
+def wait(what, done, seconds=60):
+    """Waits until something holds."""
+    until = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > until:
+            sys.exit(f"gave up waiting for {what} after {seconds} s")
+        time.sleep(0.1)
+
+
+def fio(*options, stop=None):
+    """Runs a fio job; returns its result: operations and MB a second of both directions. `stop` ends it early."""
+    command = ["fio", "--name=speed", "--output-format=json", "--randrepeat=0", "--group_reporting", *options]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while stop and job.poll() is None and not stop():
+        time.sleep(0.1)
+    if stop and job.poll() is None:
+        job.send_signal(signal.SIGINT)
+    out, err = job.communicate()
+    if "{" not in out:
+        sys.exit(f"fio {' '.join(options)}: {err or out}")
+    job = json.loads(out[out.index("{"):])["jobs"][0]
+    if job["error"]:
+        sys.exit(f"fio {' '.join(options)}: error {job['error']}: {err}")
+    sides = [job["read"], job["write"]]
+    return {
+        "iops": sum(side["total_ios"] / (side["runtime"] / 1e3) for side in sides if side["runtime"]),
+        "mb": sum(side["io_bytes"] / (side["runtime"] / 1e3) / 1e6 for side in sides if side["runtime"]),
+        "p99_ms": max(side["clat_ns"].get("percentile", {}).get("99.000000", 0) for side in sides) / 1e6,
+        "seconds": max(side["runtime"] for side in sides) / 1e3,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=10, help="of each measurement")
+    parser.add_argument("--size", type=size, default=size("4GiB"), help="of the volume, which is filled first")
+    parser.add_argument("--code", default="rs:n=6,k=4")
+    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where the data lie; not a tmpfs, which syncs nothing")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    for tool in ["fio"]:
+        if not shutil.which(tool):
+            sys.exit(f"expected {tool} to be installed (scripts/setup.sh)")
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="kintsu-speed-", dir=args.folder))
+    cluster = None
+    try:
+        cluster = Cluster(folder, args.size, args.code)
+        rows = measure(cluster, folder, args)
+    finally:
+        if cluster:
+            cluster.end()
+        shutil.rmtree(folder, ignore_errors=True)
+    if args.json:
+        print(json.dumps(rows))
+        return
+    print(f"{args.code} on {NODES} agents of this machine, volume of {args.size >> 20} MiB, {args.seconds} s each")
+    print(f"{'what':58} {'ops/s':>9} {'MB/s':>8} {'p99 ms':>8} {'of before':>9}")
+    for row in rows:
+        part = f"{row['part']:9.2f}" if "part" in row else f"{'-':>9}"
+        print(f"{row['what']:58} {row['iops']:9.0f} {row['mb']:8.1f} {row['p99_ms']:8.2f} {part}")
+
+
+def measure(cluster, folder, args):
+    rows = []
+    timed = ["--time_based", f"--runtime={args.seconds}"]
+    disk = ["--ioengine=nbd", f"--uri=nbd+unix:///speed?socket={cluster.socket}", f"--size={args.size}"]
+
+    def row(what, result, before=None):
+        part = {"part": result["iops"] / before["iops"]} if before else {}
+        rows.append({"what": what, **result, **part})
+        print(f"{what}: {result['iops']:.0f} a second", file=sys.stderr)
+        return result
+
+    plain = ["--ioengine=io_uring", "--direct=0", f"--directory={folder}", f"--size={min(args.size, 1 << 30)}"]
+    small, large = ["--bs=4k"], ["--bs=1M", "--iodepth=8"]
+    row("volume: written once, 1 MiB writes, 8 at a time", fio(*disk, *large, "--rw=write"))
+    before = {}
+    for depth in (1, 32):
+        deep = [*small, f"--iodepth={depth}", *timed]
+        before[depth] = row(f"volume: 4 KiB random writes, {depth} at a time", fio(*disk, *deep, "--rw=randwrite"))
+        row(f"plain file, each write synced, {depth} at a time",
+            fio(*plain, *deep, "--rw=randwrite", "--sync=dsync", "--overwrite=1"))
+        row(f"each of two logs, {depth} appends to a sync",
+            halved(fio(*plain, *timed, *small, "--rw=write", f"--fdatasync={depth}", "--numjobs=2")))
+    before["read"] = row("volume: 4 KiB random reads, 32 at a time", fio(*disk, *small, "--iodepth=32", *timed, "--rw=randread"))
+    before["write MB"] = row("volume: 1 MiB writes, 8 at a time", fio(*disk, *large, *timed, "--rw=write"))
+    before["read MB"] = row("volume: 1 MiB reads, 8 at a time", fio(*disk, *large, *timed, "--rw=read"))
+    jobs = {
+        32: ("4 KiB random writes, 32 at a time", [*small, "--iodepth=32", "--rw=randwrite"]),
+        "read": ("4 KiB random reads, 32 at a time", [*small, "--iodepth=32", "--rw=randread"]),
+        "write MB": ("1 MiB writes, 8 at a time", [*large, "--rw=write"]),
+        "read MB": ("1 MiB reads, 8 at a time", [*large, "--rw=read"]),
+    }
+    for node, (key, (what, options)) in enumerate(jobs.items()):
+        # Each with a node of its own, which is lost for good: the others have all copies of the one before by now.
+        cluster.running[f"agent-{node}"].kill()
+        cluster.running[f"agent-{node}"].wait()
+        wait("the node to count as dead", lambda: (cluster.run("nodes") or "").count(" alive") == NODES - 1)
+        row(f"a node lost: {what}", fio(*disk, *options, *timed), before[key])
+        repair = subprocess.Popen([PROGRAM, "repair", "--node", str(node), "--json"], stdout=subprocess.DEVNULL)
+        result = fio(*disk, *options, "--time_based", "--runtime=600", stop=lambda: repair.poll() is not None)
+        if repair.wait():
+            sys.exit(f"the repair of node {node} failed")
+        row(f"while it is repaired ({result['seconds']:.0f} s): {what}", result, before[key])
+        # An empty disk takes the lost one's place.
+        shutil.rmtree(folder / f"node-{node}")
+        cluster.start(f"agent-{node}", "agent", "--dir", folder / f"node-{node}", "--id", node, "--rack", node % RACKS, "--replace")
+        wait("the new disk", lambda: (cluster.run("nodes") or "").count(" alive") == NODES)
+    return rows
+
+
+def halved(result):
+    """What each of two jobs did."""
+    return {**result, "iops": result["iops"] / 2, "mb": result["mb"] / 2}
+
+
+if __name__ == "__main__":
+    main()
