@@ -145,8 +145,11 @@ pub(crate) fn silence(cluster: &Arc<Cluster>, dead: &[u32]) {
     let mut members = cluster.members();
     let last = members.iter().map(|(_, m)| m.seen_ms).max().unwrap_or(0);
     let late = last + cluster.config.dead_after.as_millis() as u64;
-    let living: Vec<(NodeId, u64)> =
-        members.iter().filter(|(id, _)| !dead.contains(&id.0)).map(|(id, m)| (id, m.record.incarnation)).collect();
+    let living: Vec<(NodeId, u64)> = members
+        .iter()
+        .filter(|(id, _)| !dead.contains(&id.0))
+        .map(|(id, m)| (id, m.record.incarnation))
+        .collect();
     for (node, incarnation) in living {
         members.seen(node, incarnation, DiskUsage::default(), None, late).unwrap();
     }
