@@ -445,11 +445,15 @@ Examples:
     },
     /// Write the manual pages of all commands.
     #[command(
-        after_help = "Examples:\n  kintsu man ./man && man -l ./man/kintsu-put.1\n  kintsu man /usr/local/share/man/man1"
+        after_help = "Examples:\n  kintsu man ./man && man -l ./man/kintsu-put.1\n  kintsu man /usr/local/share/man/man1
+  kintsu man ./reference --markdown         # one page, commands.md"
     )]
     Man {
         /// The folder to write into; it is created if it is missing.
         dir: PathBuf,
+        /// Write one page of Markdown with the help of all commands in place of the manual pages.
+        #[arg(long)]
+        markdown: bool,
     },
 }
 

@@ -73,7 +73,7 @@ pub async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Health(args) => health::health(args, &endpoint, cli.json).await,
         Command::Completions { shell } => generate::completions(shell),
-        Command::Man { dir } => generate::man(&dir, cli.json),
+        Command::Man { dir, markdown } => generate::man(&dir, markdown, cli.json),
         Command::Hdfs(args) => hdfs::run(args, endpoint, cli.json).await,
         Command::Nbd(args) => nbd::run(args, endpoint, cli.json).await,
         Command::Page(args) => page::run(args, endpoint, cli.json).await,

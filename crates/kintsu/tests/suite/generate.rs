@@ -38,6 +38,20 @@ fn every_command_has_a_manual_page_with_its_examples() {
 }
 
 #[test]
+fn one_page_has_every_command_with_its_options() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = kintsu(&["man", dir.path().to_str().unwrap(), "--markdown"]);
+    let page = std::fs::read_to_string(dir.path().join("commands.md")).unwrap();
+    let commands = page.lines().filter(|line| line.starts_with("## kintsu")).count();
+    assert!(said.starts_with(&format!("{commands} commands in ")), "{said}");
+    for heading in ["kintsu", "kintsu put", "kintsu lab up", "kintsu volume abandon-logs", "kintsu man"] {
+        assert!(page.contains(&format!("\n## {heading}\n")), "{heading}");
+    }
+    assert!(page.contains("--quarantine-keep") && page.contains("kintsu put video.mp4 video"), "{page}");
+    assert_eq!(page.matches("--token-file").count(), 1, "options of all commands stand with the first");
+}
+
+#[test]
 fn the_version_says_what_was_built() {
     let version = kintsu(&["--version"]);
     let build = version.trim_end().strip_prefix(concat!("kintsu ", env!("CARGO_PKG_VERSION"), " ("));
