@@ -2,12 +2,19 @@
 //! must exist. Links to other sites are not followed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 /// Folders that hold no documents of ours.
-const SKIPPED: [&str; 5] = ["target", "node_modules", ".git", ".cargo", "artifacts"];
+const SKIPPED: [&str; 7] =
+    ["target", "node_modules", ".git", ".cargo", ".venv", ".pytest_cache", "artifacts"];
+
+/// Whether a folder of this name may hold documents of ours.
+fn is_ours(name: &OsStr) -> bool {
+    !SKIPPED.iter().any(|skipped| name == *skipped)
+}
 
 /// Checks all documents of this workspace, and prints how many links were followed.
 ///
@@ -37,8 +44,9 @@ fn check(root: &Path) -> Result<Checked> {
     let mut texts = BTreeMap::new();
     read_documents(root, &mut texts)?;
     let tops: Vec<String> = std::fs::read_dir(root)?
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
-        .filter(|name| root.join(name).is_dir() && !SKIPPED.contains(&name.as_str()))
+        .filter_map(|entry| Some(entry.ok()?.file_name()))
+        .filter(|name| root.join(name).is_dir() && is_ours(name))
+        .map(|name| name.to_string_lossy().into_owned())
         .collect();
     let mut checked = Checked { documents: texts.len(), ..Checked::default() };
     for (document, text) in &texts {
@@ -66,9 +74,8 @@ fn read_documents(folder: &Path, texts: &mut BTreeMap<PathBuf, String>) -> Resul
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
-        let name = entry.file_name();
         if kind.is_dir() {
-            if !SKIPPED.iter().any(|skipped| name == *skipped) && !path.join("CACHEDIR.TAG").exists() {
+            if is_ours(&entry.file_name()) && !path.join("CACHEDIR.TAG").exists() {
                 read_documents(&path, texts)?;
             }
         } else if path.extension().is_some_and(|extension| extension == "md") {
