@@ -77,7 +77,6 @@ pub fn schedule<'a>(
         for (at, planned) in &planned {
             let plan = planned.plan(&stripes[*at].view, &topology)?.plan;
             let overheads = &options.overheads;
-            let grain = grain(&plan, scheduler.whole_blocks, options, cluster.block_bytes)?;
             let load = RepairModel::of(
                 &plan,
                 &network,
@@ -89,12 +88,13 @@ pub fn schedule<'a>(
             for flow in load.steps.iter().map(|step| &step.flow) {
                 flow.uses.iter().for_each(|link| loads[link.link as usize] += flow.bytes * link.weight);
             }
-            let model =
-                |plan| RepairModel::of(plan, &network, &topology, cluster.block_bytes, grain, overheads);
+            let model = |plan: &Plan| {
+                let grain = grain(plan, scheduler.whole_blocks, options, cluster.block_bytes)?;
+                RepairModel::of(plan, &network, &topology, cluster.block_bytes, grain, overheads)
+            };
             jobs.push(model(&plan)?);
             if scheduler.ends_together && lost.len() <= WINDOW {
-                let plan = Plan { rate: planned.rate(together), rate_limited: true, ..plan.clone() };
-                paced.push(model(&plan)?);
+                paced.push(model(&Plan { paced: planned.rate(together), ..plan.clone() })?);
             }
         }
     }

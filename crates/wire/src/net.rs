@@ -10,6 +10,7 @@ mod connect;
 #[cfg(feature = "sim")]
 mod either;
 mod incoming;
+mod low_water;
 mod serving;
 mod strangers;
 mod stream;

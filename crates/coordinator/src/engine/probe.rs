@@ -4,6 +4,9 @@
 //! sender's uplink, the receiver's downlink and, between racks, their links to the core. A node's link carries at least
 //! the best of its rounds. In a round within racks the links to the core carry nothing; if the nodes of a rack
 //! together send much less to other racks than within their own, the rack's link holds them back.
+//!
+//! A probe can only find too little: a processor was busy, or packets were lost. So the rounds are repeated until they find no
+//! more than before ([`confirm`]).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -16,6 +19,8 @@ use super::bandwidth::Measured;
 const HELD_BACK: f64 = 0.8;
 /// Rates that differ by less than this factor from the next one count as alike.
 const NEAR: f64 = 1.08;
+/// How often the rounds are played at most.
+pub const MOST_TURNS: usize = 4;
 /// Rounds of each kind: with a single one, a slow node would make its partners look slow.
 const ROUNDS: usize = 2;
 
@@ -54,16 +59,31 @@ fn shifted(nodes: &[NodeId], shift: usize) -> Round {
     nodes.iter().copied().zip(to.copied()).collect()
 }
 
-/// What was measured in the rounds: sender, receiver, bytes a second.
-pub type Result = (NodeId, NodeId, f64);
+/// What was measured in the rounds: sender, receiver, bytes a second, `None` if nothing came or nothing was told.
+pub type Result = (NodeId, NodeId, Option<f64>);
 
 /// The links of nodes and racks.
-pub fn conclude(
-    nodes: &BTreeMap<NodeId, RackId>,
-    rounds: &[Vec<Result>],
-) -> (BTreeMap<NodeId, Measured>, BTreeMap<RackId, Measured>) {
+pub type Links = (BTreeMap<NodeId, Measured>, BTreeMap<RackId, Measured>);
+
+/// Whether rounds that were played once more found no link that carries more than was known.
+pub fn confirm(before: &Links, now: &Links) -> bool {
+    fn same<K: Ord>(before: &BTreeMap<K, Measured>, now: &BTreeMap<K, Measured>) -> bool {
+        let near = |before: Option<NonZeroU64>, now: Option<NonZeroU64>| match (before, now) {
+            (Some(before), Some(now)) => now.get() as f64 <= before.get() as f64 * NEAR,
+            (before, now) => before == now,
+        };
+        let near =
+            |(before, now): (&Measured, &Measured)| near(before.up, now.up) && near(before.down, now.down);
+        before.keys().eq(now.keys()) && before.values().zip(now.values()).all(near)
+    }
+    same(&before.0, &now.0) && same(&before.1, &now.1)
+}
+
+/// The links of nodes and racks, by all rounds that were played.
+pub fn conclude(nodes: &BTreeMap<NodeId, RackId>, rounds: &[Vec<Result>]) -> Links {
     let (mut up, mut down): (BTreeMap<NodeId, f64>, BTreeMap<NodeId, f64>) = Default::default();
-    for &(from, to, rate) in rounds.iter().flatten() {
+    let came = |&(from, to, rate): &Result| Some((from, to, rate?));
+    for (from, to, rate) in rounds.iter().flatten().filter_map(came) {
         let most = |of: &mut BTreeMap<NodeId, f64>, node| {
             let entry = of.entry(node).or_default();
             *entry = entry.max(rate);
@@ -109,7 +129,7 @@ fn least(up: &BTreeMap<NodeId, f64>, from: NodeId, down: &BTreeMap<NodeId, f64>,
 }
 
 /// The most that these transfers of one round carried together, if in no round they carried about what their ends
-/// can.
+/// can. Of a round in which one of them told nothing it is not known.
 fn held_back(
     rounds: &[Vec<Result>],
     counts: &dyn Fn(&&Result) -> bool,
@@ -118,8 +138,8 @@ fn held_back(
     let mut most = 0.0_f64;
     for round in rounds {
         let of: Vec<&Result> = round.iter().filter(counts).collect();
-        let (carried, possible): (f64, f64) =
-            (of.iter().map(|result| result.2).sum(), of.iter().map(|result| ends(result)).sum());
+        let Some(carried) = of.iter().map(|result| result.2).sum::<Option<f64>>() else { continue };
+        let possible: f64 = of.iter().map(|result| ends(result)).sum();
         if carried >= possible * HELD_BACK && possible > 0.0 {
             return None;
         }
@@ -144,10 +164,10 @@ mod tests {
             let play = |&(from, to): &(NodeId, NodeId)| {
                 let ends = link(from).min(link(to));
                 if !crosses(&from, &to) {
-                    return (from, to, ends);
+                    return (from, to, Some(ends));
                 }
                 let leave = round.iter().filter(|(f, t)| nodes[f] == nodes[&from] && crosses(f, t)).count();
-                (from, to, ends.min(core / leave as f64))
+                (from, to, Some(ends.min(core / leave as f64)))
             };
             results.push(round.iter().map(play).collect());
         }
@@ -185,6 +205,32 @@ mod tests {
     fn rates_near_each_other_become_one() {
         let alike = alike(vec![52.0, 48.0, 50.0, 24.0, 25.0]);
         assert_eq!([48.0, 50.0, 52.0, 24.0].map(alike), [50.0, 50.0, 50.0, 25.0]);
+    }
+
+    #[test]
+    fn what_a_busy_processor_or_a_lost_report_hides_is_found_by_playing_the_rounds_again() {
+        let all = nodes(9, 3);
+        let (good, mut bad) = (play(&all, |_| 100.0, 120.0), play(&all, |_| 100.0, 120.0));
+        let across = |(from, to, _): &&mut Result| all[from] != all[to];
+        for round in &mut bad {
+            round.iter_mut().filter(across).for_each(|result| result.2 = result.2.map(|rate| rate / 5.0));
+        }
+        let (less, whole) = (conclude(&all, &bad), conclude(&all, &good));
+        assert_eq!(less.1[&RackId(0)].up, NonZeroU64::new(24));
+        let both = conclude(&all, &[bad, good.clone()].concat());
+        assert_eq!(both, whole);
+        assert!(!confirm(&less, &both) && confirm(&both, &whole));
+
+        let mut deaf = good.clone();
+        for round in &mut deaf {
+            round.iter_mut().filter(across).take(1).for_each(|result| result.2 = None);
+        }
+        let unheard = conclude(&all, &deaf);
+        assert!(!confirm(&unheard, &whole), "what was not told is no rate of a rack: {unheard:?}");
+        assert!(
+            unheard.1.values().flat_map(|rack| [rack.up, rack.down]).flatten().all(|rate| rate.get() == 120)
+        );
+        assert_eq!(conclude(&all, &[deaf, good].concat()), whole);
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct Plan {
     /// The rate that the plan's busiest link can carry, in bytes of each block a second; `None` where no rates are
     /// known.
     pub rate: Option<NonZeroU64>,
+    /// The lower rate at which plans that share links, and run all at once, end together; `None` for a plan alone.
+    pub paced: Option<NonZeroU64>,
     /// Whether nodes that wait for no other node are limited to the rate of the links ([`Plan::rate_limit`]);
     /// otherwise they start slices as fast as these leave. Only for streamed plans.
     pub rate_limited: bool,
@@ -78,7 +80,7 @@ pub struct Plan {
 impl Plan {
     /// A plan of these lanes, streamed.
     pub fn new(lanes: Vec<Lane>) -> Self {
-        Self { lanes, run_mode: RunMode::default(), rate: None, rate_limited: false }
+        Self { lanes, run_mode: RunMode::default(), rate: None, paced: None, rate_limited: false }
     }
 }
 

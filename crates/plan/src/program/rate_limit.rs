@@ -22,7 +22,8 @@ impl Plan {
     /// Upper limit on the rate at which first senders start their slices, in bytes of each block a second; `None`:
     /// no limit.
     pub fn rate_limit(&self) -> Option<NonZeroU64> {
-        let rate = self.rate.filter(|_| self.rate_limited && self.run_mode == RunMode::Streamed)?;
+        let alone = self.rate.filter(|_| self.rate_limited);
+        let rate = self.paced.or(alone).filter(|_| self.run_mode == RunMode::Streamed)?;
         Some(NonZeroU64::new((rate.get() as f64 * PAYLOAD) as u64).unwrap_or(NonZeroU64::MIN))
     }
 

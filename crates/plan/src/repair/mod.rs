@@ -85,9 +85,7 @@ impl RepairPlan {
 
     /// The same, run at this rate of each block if there is one, which leaves room for other repairs.
     pub(crate) fn paced(mut self, rate: Option<NonZeroU64>) -> Self {
-        if rate.is_some() {
-            (self.plan.rate, self.plan.rate_limited) = (rate, true);
-        }
+        self.plan.paced = rate;
         self
     }
 }
