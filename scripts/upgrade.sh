@@ -155,7 +155,7 @@ check() {
 play() {
     folder=$(mktemp -d)
     mkdir "$folder/objects"
-    address=127.0.0.1:$((20000 + RANDOM % 20000))
+    address=127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
     step=0
     echo "== $1 first: $commit to this release, $nodes nodes"
     start_coordinator "$old"
