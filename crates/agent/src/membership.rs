@@ -12,7 +12,7 @@ use kintsu_store::{BlockMeta, BlockStore, Listing, StoreError};
 use kintsu_wire::message::{
     BadBlock, BlockPage, Counters, DiskUsage, FaultKind, Heartbeat, Moved, Register, Registered,
 };
-use kintsu_wire::{MembershipChannel, other_cluster, words};
+use kintsu_wire::{MembershipChannel, PROTOCOL_VERSION, other_cluster, words};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -55,6 +55,8 @@ pub async fn register(
     let refused = |detail| AgentError::Refused { coordinator: address.clone(), detail };
     let mut pause = FIRST_PAUSE;
     let mut taken = 0;
+    // Whatever the coordinator spoke before: it may be of a later release now.
+    shared.credentials.speaks().set(PROTOCOL_VERSION);
     let begun = Instant::now();
     let mut said = begun;
     loop {
@@ -79,6 +81,8 @@ pub async fn register(
                     }
                 }
                 Code::AlreadyExists if taken < TRIES_WHILE_TAKEN => taken += 1,
+                // The coordinator is of an earlier release that we understand.
+                _ if shared.credentials.speaks().adopt(&status) => {}
                 _ => {
                     return Err(foreign(shared, &status).unwrap_or_else(|| refused(words(&status))));
                 }
@@ -129,6 +133,7 @@ async fn try_register(
         next_stripe: listing.blocks.last().map_or(0, |last| last.id.stripe.0.saturating_add(1)),
         replace: config.replace,
         moved: config.moved,
+        protocol: 0,
     };
     let registered = coordinator.register(message).await?.into_inner();
     shared.credentials.join(registered.cluster).map_err(|error| Failure::Own(error.into()))?;
@@ -288,6 +293,7 @@ pub async fn keep_alive(shared: Arc<Shared>, coordinator: MembershipChannel, mut
                     }
                 }
             }
+            Err(status) if shared.credentials.speaks().adopt(&status) => {}
             Err(status) => match foreign(&shared, &status) {
                 Some(error) if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) => {
                     complained = Some(Instant::now());

@@ -11,6 +11,7 @@ use kintsu_plan::Program;
 use kintsu_runtime::{Context, Enclosed, StoreLocal, run};
 use kintsu_store::{BlockStore, Generation, StoreError};
 use kintsu_wire::agent::agent_server::Agent;
+use kintsu_wire::frame::FrameVersion;
 use kintsu_wire::message::{
     AppendUpdates, Appended, AsideList, BlockRef, CopyChunk, CopyList, Counted, DeleteBlocks, Deleted, Done,
     Fault, FaultKind, FenceVolume, FencedVolume, FoundBlocks, FreezeUpdates, FrozenUpdates, HeldBlock,
@@ -19,6 +20,7 @@ use kintsu_wire::message::{
     SetAside, Standing, TakeBack, UpdatedBytes, Verified,
 };
 use kintsu_wire::tls::Wanted;
+use kintsu_wire::version::Spoken;
 use kintsu_wire::{MembershipChannel, Peer};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -81,12 +83,19 @@ impl Agent for Service {
         Peer::of(request.extensions()).demand(USERS)?;
         let peer = Peer::of(request.extensions());
         let node = self.node()?;
+        let frames = FrameVersion::of_protocol(Spoken::of(request.extensions()).now);
         let RunPrograms { programs, background, enclosed, tickets } = request.into_inner();
         check(&programs, node)?;
         tickets::check_programs(&peer, self.shared.inspector().as_ref(), &programs, &tickets)?;
         let (events, mut stream) = mpsc::channel(16);
-        let work =
-            Work { node, programs, background, enclosed: Enclosed::with(enclosed), local: self.local()? };
+        let work = Work {
+            node,
+            programs,
+            background,
+            enclosed: Enclosed::with(enclosed),
+            frames,
+            local: self.local()?,
+        };
         let conducted = conduct(self.shared.clone(), self.coordinator.clone(), work, events);
         self.shared.work().spawn(conducted);
         // The answer goes out with the first report; for a short run with all of them, together.
@@ -237,7 +246,7 @@ impl Agent for Service {
         let (peer, append) = (Peer::of(request.extensions()), request.get_ref());
         let blocks = append.updates.iter().map(|update| update.block);
         tickets::check_logs(&peer, self.shared.inspector().as_ref(), blocks, true, &append.tickets)?;
-        updates::append(&self.shared, request.into_inner()).await.map(Response::new)
+        updates::append(&self.shared, request).await.map(Response::new)
     }
 
     async fn fence_volume(&self, request: Request<FenceVolume>) -> Result<Response<FencedVolume>, Status> {
@@ -258,7 +267,7 @@ impl Agent for Service {
     ) -> Result<Response<FrozenUpdates>, Status> {
         Peer::of(request.extensions()).demand(PEERS)?;
         self.node()?;
-        updates::freeze(&self.shared, request.into_inner()).await.map(Response::new)
+        updates::freeze(&self.shared, request).await.map(Response::new)
     }
 
     async fn release_updates(&self, request: Request<ReleaseUpdates>) -> Result<Response<Done>, Status> {
@@ -320,6 +329,8 @@ struct Work {
     programs: Vec<Program>,
     background: bool,
     enclosed: Enclosed,
+    /// How slices are written, so that all nodes of the run understand them.
+    frames: FrameVersion,
     local: Arc<StoreLocal>,
 }
 
@@ -339,6 +350,7 @@ async fn conduct(
         cancel: cancel.clone(),
         carried: if work.background { shared.background.clone() } else { shared.foreground.clone() },
         enclosed: work.enclosed,
+        frames: work.frames,
         ..Context::new(shared.plane.clone(), work.local.clone())
     };
     let job = work.programs[0].job;

@@ -17,8 +17,9 @@ use kintsu_wire::message::{
     LoggedUpdate, PendingUpdate, PendingUpdates, PromoteBlocks, PromotedBlocks, ReadUpdates, ReleaseUpdates,
     UpdatedBytes, VolumeEpochs,
 };
+use kintsu_wire::version::Spoken;
 use tokio::sync::RwLock;
-use tonic::Status;
+use tonic::{Request, Status};
 
 use crate::agent::Shared;
 use crate::aside::off;
@@ -60,8 +61,9 @@ impl Flights {
 /// # Errors
 /// `InvalidArgument` for updates that the log refuses; `FailedPrecondition` for an older epoch; `ResourceExhausted` if
 /// this disk is full; `Unavailable` if they are not durable on another node: then they may be so here.
-pub async fn append(shared: &Shared, request: AppendUpdates) -> Result<Appended, Status> {
-    let AppendUpdates { updates, replica, forward, fenced, tickets: _ } = request;
+pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<Appended, Status> {
+    let version = Spoken::of(request.extensions()).now;
+    let AppendUpdates { updates, replica, forward, fenced, tickets: _ } = request.into_inner();
     let log = log(shared).await?;
     for LoggedUpdate { volume, epoch, block, .. } in updates.iter().filter(|_| fenced) {
         let known = log.fenced(scope(*volume, *block));
@@ -75,7 +77,7 @@ pub async fn append(shared: &Shared, request: AppendUpdates) -> Result<Appended,
         flights.push(lock.read().await);
     }
     let forwarding = futures::future::try_join_all(
-        forward.into_iter().map(|to| forward_to(shared, to, updates.clone(), fenced)),
+        forward.into_iter().map(|to| forward_to(shared, to, updates.clone(), fenced, version)),
     );
     let role = role(replica);
     let (logged, appended_to) = (updates.clone(), log.clone());
@@ -94,10 +96,12 @@ async fn forward_to(
     to: SocketAddr,
     updates: Vec<LoggedUpdate>,
     fenced: bool,
+    version: u32,
 ) -> Result<(), Status> {
     let mut agent = shared.peers.agent(to).map_err(|error| no_replica(to, &error.to_string()))?;
     let tickets = Vec::new();
     let replicas = AppendUpdates { updates, replica: true, forward: Vec::new(), fenced, tickets };
+    let replicas = Spoken::over(replicas, version);
     match tokio::time::timeout(FORWARD_WITHIN, agent.append_updates(replicas)).await {
         Err(_) => Err(no_replica(to, &format!("no answer within {FORWARD_WITHIN:?}"))),
         Ok(Ok(_)) => Ok(()),
@@ -187,9 +191,10 @@ pub async fn pending(shared: &Shared) -> Result<PendingUpdates, Status> {
 ///
 /// # Errors
 /// The log cannot be opened.
-pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpdates, Status> {
+pub async fn freeze(shared: &Shared, request: Request<FreezeUpdates>) -> Result<FrozenUpdates, Status> {
+    let version = Spoken::of(request.extensions()).now;
     let log = log(shared).await?;
-    let FreezeUpdates { blocks, replica, replicas, folder } = request;
+    let FreezeUpdates { blocks, replica, replicas, folder } = request.into_inner();
     check_folder(shared, folder)?;
     let mut frozen = Vec::with_capacity(blocks.len());
     let kept = replicas.into_iter().chain(std::iter::repeat_with(Vec::new));
@@ -199,7 +204,8 @@ pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpd
             flights.push(lock.write().await);
         }
         let here = log.freeze_anew(block, role(replica));
-        let asked = futures::future::join_all(at.into_iter().map(|to| freeze_at(shared, to, block))).await;
+        let asked = at.into_iter().map(|to| freeze_at(shared, to, block, version));
+        let asked = futures::future::join_all(asked).await;
         if here.is_none() && !asked.iter().flatten().any(|upto| *upto > 0) {
             frozen.push(None);
             continue;
@@ -215,9 +221,10 @@ pub async fn freeze(shared: &Shared, request: FreezeUpdates) -> Result<FrozenUpd
 }
 
 /// Fixes the replicas of a block on another node; `None` if it does not answer. 0 if it has none.
-async fn freeze_at(shared: &Shared, to: SocketAddr, block: BlockId) -> Option<u64> {
+async fn freeze_at(shared: &Shared, to: SocketAddr, block: BlockId, version: u32) -> Option<u64> {
     let mut agent = shared.peers.agent(to).ok()?;
     let freeze = FreezeUpdates { blocks: vec![block], replica: true, replicas: Vec::new(), folder: None };
+    let freeze = Spoken::over(freeze, version);
     let asked = tokio::time::timeout(FORWARD_WITHIN, agent.freeze_updates(freeze)).await;
     let frozen = asked.ok()?.ok()?.into_inner().blocks.into_iter().next()?;
     Some(frozen.map_or(0, |frozen| frozen.upto))

@@ -215,6 +215,7 @@ mod tests {
             control: "127.0.0.1:1".parse().unwrap(),
             data: "127.0.0.1:2".parse().unwrap(),
             alive,
+            older: None,
         };
         let block = |i| BlockId { stripe: StripeId(1), index: BlockIndex(i) };
         let avoid =

@@ -390,6 +390,10 @@ impl Client {
         &self.shared.plane
     }
 
+    pub(crate) fn credentials(&self) -> &Credentials {
+        &self.shared.credentials
+    }
+
     pub(crate) fn coordinator(&self) -> CoordinatorChannel {
         self.shared.coordinator.clone()
     }

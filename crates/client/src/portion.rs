@@ -24,7 +24,7 @@ use crate::guard::{GivenUp, Guard, leave_out};
 use crate::late::{Late, TICK};
 use crate::read::Counters;
 use crate::span::{Span, spans};
-use crate::stripe::{by_id, readable};
+use crate::stripe::readable;
 use crate::{Client, ClientError};
 
 /// Most attempts in a row that deliver no byte and tell nothing new about a node or block.
@@ -302,7 +302,7 @@ impl Portion {
         match view.stripes.into_iter().next() {
             Some(stripe) if stripe.id == self.stripe.id && stripe.layout == self.stripe.layout => {
                 self.stripe = stripe;
-                self.avoid.refresh(by_id(view.nodes));
+                self.avoid.refresh(self.client.told(view.nodes));
                 Ok(())
             }
             _ => Err(self.interrupted()),

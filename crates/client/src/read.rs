@@ -29,7 +29,6 @@ use crate::checksum::Running;
 use crate::codes::received_code;
 use crate::portion::Portion;
 use crate::span::spans;
-use crate::stripe::by_id;
 use crate::{Client, ClientError};
 
 /// Stripes requested in one call.
@@ -223,7 +222,7 @@ impl Found {
         let whole = total == first.object.size;
         let mut checked = first.object.checksum.filter(|_| whole).map(|sum| (sum, Running::new()));
         let counters = Arc::new(Counters { total, ..Counters::default() });
-        let avoid = Arc::new(Avoid::new(by_id(first.nodes), first.rates, answered));
+        let avoid = Arc::new(Avoid::new(client.told(first.nodes), first.rates, answered));
         let homes =
             first.stripes.iter().flat_map(|stripe| stripe.blocks.iter().flatten()).map(|block| block.node);
         avoid.known_to_be_slow(&homes.collect());

@@ -28,7 +28,6 @@ use crate::codes::received_code;
 use crate::feed::{Feed, KEPT_BYTES, Stream};
 use crate::grants::Grants;
 use crate::lease::Lease;
-use crate::stripe::by_id;
 use crate::volume::stripe_name;
 use crate::write_stripe::{Put, StripeSource, StripeWrite};
 use crate::{Client, ClientError, ReadAt};
@@ -294,7 +293,7 @@ impl Client {
         let lease = Lease::hold(self, ticket.put, ticket.lease_ms);
         self.join(ticket.cluster)?;
         let code = received_code(&options.code, ticket.definition).await?;
-        let (nodes, label) = (by_id(ticket.nodes), (ticket.cluster, ticket.label));
+        let (nodes, label) = (self.told(ticket.nodes), (ticket.cluster, ticket.label));
         let put = Arc::new(Put::new(self.clone(), ticket.put, code, options.encoding, label, nodes));
         Ok(Begun { put, lease, grants: ticket.stripes.into(), timed: ticket.timed })
     }

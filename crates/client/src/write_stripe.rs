@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::attempt::Attempt;
 use crate::checksum::Sum;
 use crate::span::position;
-use crate::stripe::{Nodes, by_id, granted};
+use crate::stripe::{Nodes, granted};
 use crate::{Client, ClientError, ReadAt};
 
 /// How often one stripe is moved to other nodes before the put fails.
@@ -117,7 +117,7 @@ impl Put {
         if stripes.is_empty() {
             return Err(ClientError::Corrupt(format!("expected stripes from position {from} on, got none")));
         }
-        *lock(&self.nodes) = by_id(nodes);
+        *lock(&self.nodes) = self.client.told(nodes);
         Ok(stripes)
     }
 
@@ -335,7 +335,7 @@ impl StripeWrite {
         });
         let StripeGrants { stripes, nodes } = reply.await?;
         // A node may be new, or may have restarted at another address.
-        *lock(&self.put.nodes) = by_id(nodes);
+        *lock(&self.put.nodes) = self.put.client.told(nodes);
         let moved = stripes.into_iter().next();
         moved.ok_or_else(|| ClientError::Corrupt("expected a stripe in another place, got none".into()))
     }

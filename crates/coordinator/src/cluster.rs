@@ -13,6 +13,7 @@ use kintsu_dag::{NodeId, StripeId};
 use kintsu_plan::{Rates, Recovery, RunId, Topology};
 use kintsu_runtime::Conductor;
 use kintsu_wire::message::{CodeLabel, Label, ObjectLabel};
+use kintsu_wire::version::Speaks;
 use kintsu_wire::{AgentChannel, ClusterId, Credentials, Seen};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -54,6 +55,8 @@ pub struct Cluster {
     pub config: Config,
     pub meta: Meta,
     pub conductor: Conductor,
+    /// The version in which agents are called.
+    pub speaks: Speaks,
     /// Wakes the driver that deletes garbage.
     pub sweep: Notify,
     /// Limits the stripes that encodings and drains work on at once.
@@ -200,6 +203,7 @@ impl Cluster {
             next_number: AtomicU64::new(boot * NUMBERS_A_BOOT),
             jobs: Arc::new(JobTable::new(boot)),
             copies: Copies::new(credentials.clone()),
+            speaks: credentials.speaks().clone(),
             conductor: Conductor::new(credentials),
             sweep: Notify::new(),
             slots: Arc::new(Semaphore::new(config.parallel.max(1))),

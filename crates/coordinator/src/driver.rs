@@ -52,6 +52,7 @@ mod speed_watch;
 mod steering;
 mod sweep;
 mod ticks;
+mod upgrade;
 mod volume_commit;
 mod volume_logs;
 mod volume_ticks;
@@ -82,6 +83,7 @@ pub use sweep::sweep;
 #[cfg(test)]
 pub use ticks::tick_once;
 pub use ticks::{AUTOMATIC_SLICE, held_now, ticks};
+pub use upgrade::check_volumes;
 pub use volume_logs::{keep_logs, lost_logs};
 pub use volume_ticks::{commit_blocks, commit_volume, release_volume, volumes};
 pub use volumes::{Turns, fence_everywhere, map};

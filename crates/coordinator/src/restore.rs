@@ -182,9 +182,15 @@ fn credentials(config: &Config, agents: &BTreeMap<SocketAddr, Option<ClusterId>>
 
 async fn list(address: SocketAddr, credentials: &Credentials) -> Result<Vec<KeptCopy>, String> {
     let mut agent = connect(address, credentials)?;
-    let listed = timeout(PATIENCE, agent.copies(Nothing {})).await;
-    let listed = listed.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?;
-    Ok(listed.map_err(|status| status.message().to_owned())?.into_inner().copies)
+    loop {
+        let listed = timeout(PATIENCE, agent.copies(Nothing {})).await;
+        match listed.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))? {
+            Ok(listed) => return Ok(listed.into_inner().copies),
+            // It is of an earlier release that we understand.
+            Err(status) if credentials.speaks().adopt(&status) => {}
+            Err(status) => return Err(status.message().to_owned()),
+        }
+    }
 }
 
 fn connect(address: SocketAddr, credentials: &Credentials) -> Result<AgentChannel, String> {

@@ -8,6 +8,7 @@ use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::*;
 use kintsu_wire::objects::objects_server::Objects;
 use kintsu_wire::operation::operation_server::Operation;
+use kintsu_wire::version::Spoken;
 use kintsu_wire::volumes::volumes_server::Volumes;
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
@@ -196,7 +197,8 @@ impl Membership for Service {
             let peer = Peer::of(request.extensions());
             may_register(&peer, request.get_ref())?;
             self.note(&request);
-            let request = request.into_inner();
+            let protocol = Spoken::of(request.extensions()).newest;
+            let request = Register { protocol, ..request.into_inner() };
             let about = audit::about(&request);
             let done = async { Ok(handlers::register::handle(self.cluster()?, request).await?) };
             let done: Result<Registered, Status> = done.await;

@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
 use kintsu_plan::{Program, RunId};
+use kintsu_wire::frame::FrameVersion;
 use kintsu_wire::message::{Fault, FaultKind, JobRef, RunEvent, RunOutcome, RunPrograms, Standing};
 use kintsu_wire::ticket::Ticket;
+use kintsu_wire::version::{Speaks, Spoken};
 use kintsu_wire::{AgentChannel, Credentials, WireError, connect_agent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use crate::culprit::{Report, culprit};
 use crate::enclosed::{Enclosed, Leaving, fits};
@@ -110,6 +112,10 @@ impl Conductor {
         for program in programs {
             by_node.entry(program.node).or_default().push(program);
         }
+        // One version for the whole run: its nodes send slices to each other.
+        let version = self.credentials.speaks().now();
+        let frames = FrameVersion::of_protocol(version);
+        let here = here.map(|here| Context { frames, ..here });
         let reached = Arc::new(Reached::new(&by_node, watcher));
         let stop = cancel.child_token();
         // What a client conducts, users wait for.
@@ -139,10 +145,11 @@ impl Conductor {
             };
             let tickets = tickets(&programs, here.as_ref());
             let enclosed = leaving.take(node, NodeId::CLIENT);
-            let request = RunPrograms { programs, background, enclosed, tickets };
+            let speaks = self.credentials.speaks().clone();
+            let request = Spoken::over(RunPrograms { programs, background, enclosed, tickets }, version);
             runs.spawn(async move {
                 let outcome = match channel {
-                    Ok(channel) => run_there(channel, node, request, reached, stop).await,
+                    Ok(channel) => run_there((channel, speaks), node, request, reached, stop).await,
                     Err(fault) => Err(fault),
                 };
                 (node, outcome)
@@ -269,18 +276,18 @@ async fn run_here(
 }
 
 async fn run_there(
-    mut channel: AgentChannel,
+    (mut channel, speaks): (AgentChannel, Speaks),
     node: NodeId,
-    request: RunPrograms,
+    request: Request<RunPrograms>,
     reached: Arc<Reached>,
     stop: CancellationToken,
 ) -> Result<RunOutcome, Fault> {
-    let programs = &request.programs;
+    let programs = &request.get_ref().programs;
     let Some(job) = programs.first().map(|program| program.job) else {
         return Err(invalid(node, "programs", "one or more", "none"));
     };
     let patience = ENDING[usize::from(persists(programs))];
-    let mut running = pin!(follow(channel.clone(), node, request, &reached));
+    let mut running = pin!(follow((channel.clone(), speaks), node, request, &reached));
     tokio::select! {
         ended = &mut running => return ended,
         () = stop.cancelled() => {}
@@ -296,13 +303,17 @@ async fn run_there(
 
 /// Gives the agent its programs and follows its reports until the run ends.
 async fn follow(
-    mut channel: AgentChannel,
+    (mut channel, speaks): (AgentChannel, Speaks),
     node: NodeId,
-    request: RunPrograms,
+    request: Request<RunPrograms>,
     reached: &Reached,
 ) -> Result<RunOutcome, Fault> {
     let silent = |limit| fault(FaultKind::Lost, node, format!("its agent said nothing for {limit:?}"));
-    let refused = |status: Status| from_status(node, &status);
+    let refused = |status: Status| {
+        // The next attempt is in a version that this agent speaks.
+        speaks.adopt(&status);
+        from_status(node, &status)
+    };
     let answer = patiently(ANSWER, channel.run(request)).await;
     let mut events = answer.ok_or_else(|| silent(ANSWER))?.map_err(refused)?.into_inner();
     let ended = loop {

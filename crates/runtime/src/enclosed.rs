@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use kintsu_dag::{NodeId, Task};
 use kintsu_plan::Program;
-use kintsu_wire::frame::{HEADER_BYTES, Header, Kind, bare};
+use kintsu_wire::frame::{FrameVersion, HEADER_BYTES, Header, Kind, bare};
 use kintsu_wire::message::EnclosedStream;
 
 use crate::script::part_bytes;
@@ -69,18 +69,19 @@ pub(crate) struct Leaving(Arc<Mutex<BTreeMap<(NodeId, u16), BytesMut>>>);
 
 impl Leaving {
     /// Adds a slice to a stream.
-    pub fn add(&self, to: NodeId, header: &Header, slice: &Slice) {
+    pub fn add(&self, to: NodeId, version: FrameVersion, header: &Header, slice: &Slice) {
         let mut streams = self.streams();
         let frames = streams.entry((to, header.lane)).or_default();
-        frames.extend_from_slice(&header.encode());
+        frames.extend_from_slice(&header.encode(version));
         if header.payload_bytes() > 0 {
             frames.extend_from_slice(slice.as_ref());
         }
     }
 
     /// Ends a stream.
-    pub fn end(&self, to: NodeId, lane: u16) {
-        self.streams().entry((to, lane)).or_default().extend_from_slice(&bare(Kind::End, lane));
+    pub fn end(&self, to: NodeId, version: FrameVersion, lane: u16) {
+        let end = bare(version, Kind::End, lane);
+        self.streams().entry((to, lane)).or_default().extend_from_slice(&end);
     }
 
     /// What was collected for a node.

@@ -229,6 +229,7 @@ async fn some(
 mod tests {
     use super::*;
     use kintsu_dag::Vertex;
+    use kintsu_wire::frame::FrameVersion;
     use kintsu_wire::net::{TcpListener, TcpStream};
     use proptest::prelude::*;
     use tokio::io::AsyncWriteExt;
@@ -254,7 +255,7 @@ mod tests {
         for (number, len) in lens.iter().enumerate() {
             let kind = Kind::Slice { vertex: Vertex(number as u32), offset: 0, zero: false };
             let payload = slice(number, *len);
-            bytes.extend(Header::new(kind, 0, &payload).encode());
+            bytes.extend(Header::new(kind, 0, &payload).encode(FrameVersion::NEWEST));
             bytes.extend(payload);
         }
         let writing = async {
@@ -310,7 +311,7 @@ mod tests {
         for number in 0..100 {
             let payload = slice(number, 1000);
             let kind = Kind::Slice { vertex: Vertex(0), offset: 0, zero: false };
-            to.write_all(&Header::new(kind, 0, &payload).encode()).await.unwrap();
+            to.write_all(&Header::new(kind, 0, &payload).encode(FrameVersion::NEWEST)).await.unwrap();
             to.write_all(&payload).await.unwrap();
             let header = frames.header().await.unwrap();
             let got = frames.payload(&header).await.unwrap();

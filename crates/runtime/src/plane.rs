@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::RunId;
-use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind};
+use kintsu_wire::frame::{self, FrameVersion, HEADER_BYTES, Header, Hello, Kind};
 use kintsu_wire::message::{Fault, FaultKind};
 use kintsu_wire::net::{self, Strangers, Stream, TcpListener, TcpStream, leave_at_once};
 use kintsu_wire::tls::Wanted;
@@ -178,6 +178,7 @@ impl DataPlane {
     pub(crate) async fn connect(
         &self,
         key: StreamKey,
+        frames: FrameVersion,
         peer: NodeId,
         addr: SocketAddr,
         wait: Duration,
@@ -185,8 +186,8 @@ impl DataPlane {
         let token = self.credentials.as_token().map(str::to_owned);
         let StreamKey { job, lane, from, to } = key;
         let lost = |detail: String| fault(FaultKind::Lost, peer, format!("connecting to {addr}: {detail}"));
-        let hello = frame::hello(&Hello { job, lane, from, to, token, cluster: self.credentials.cluster() })
-            .map_err(|e| lost(e.to_string()))?;
+        let hello = Hello { job, lane, from, to, token, cluster: self.credentials.cluster() };
+        let hello = frame::hello(frames, &hello).map_err(|e| lost(e.to_string()))?;
         let connecting = async {
             let tls = self.credentials.tls();
             let mut stream = net::connect(addr, tls, Wanted::Agent(peer)).await?;
@@ -248,11 +249,12 @@ impl Meeting {
                     }
                 },
             };
-            let introduced = introduction(&mut stream, &credentials).await;
+            let mut frames = FrameVersion::default();
+            let introduced = introduction(&mut stream, &credentials, &mut frames).await;
             drop(introducing);
             match introduced {
                 Ok(key) => meeting.bring(key, stream).await,
-                Err(detail) => refuse(stream, from, detail).await,
+                Err(detail) => refuse(stream, frames, from, detail).await,
             }
         });
     }
@@ -309,11 +311,16 @@ async fn accept(listener: TcpListener, meeting: Arc<Meeting>, credentials: Crede
     }
 }
 
-/// Reads the `Hello` of a connection, and not a byte more.
-async fn introduction(stream: &mut Stream, credentials: &Credentials) -> Result<StreamKey, String> {
+/// Reads the `Hello` of a connection, and not a byte more. `frames` becomes the version of that frame, if it is known.
+async fn introduction(
+    stream: &mut Stream,
+    credentials: &Credentials,
+    frames: &mut FrameVersion,
+) -> Result<StreamKey, String> {
     leave_at_once(stream.tcp(), UNSENT_BYTES).map_err(|error| error.to_string())?;
     let mut bytes = [0; HEADER_BYTES];
     stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
+    *frames = FrameVersion::of_frame(&bytes).unwrap_or_default();
     let header = Header::decode(&bytes).map_err(|error| error.to_string())?;
     if header.kind != Kind::Hello || header.payload_bytes() > HELLO_BYTES {
         let got = format!("{:?} of {} bytes", header.kind, header.payload_bytes());
@@ -339,10 +346,10 @@ async fn introduction(stream: &mut Stream, credentials: &Credentials) -> Result<
 }
 
 /// Tells the other side the reason, if it still listens.
-async fn refuse(mut stream: Stream, from: SocketAddr, detail: String) {
+async fn refuse(mut stream: Stream, frames: FrameVersion, from: SocketAddr, detail: String) {
     tracing::warn!(%from, %detail, "refused a connection");
     let reason = fault(FaultKind::Invalid, NodeId::CLIENT, format!("connection refused: {detail}"));
-    if let Ok(frame) = frame::abort(0, &reason) {
+    if let Ok(frame) = frame::abort(frames, 0, &reason) {
         let saying = async {
             stream.write_all(&frame).await?;
             stream.shutdown().await

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kintsu_dag::Vertex;
 use kintsu_plan::Window;
-use kintsu_wire::frame::{self, Header, Kind, bare};
+use kintsu_wire::frame::{self, FrameVersion, Header, Kind, bare};
 use kintsu_wire::message::{Fault, FaultKind};
 use kintsu_wire::net::{Stream, WriteEnd};
 use tokio::io::AsyncWriteExt;
@@ -46,6 +46,8 @@ pub(crate) struct Incoming {
     pub connect: Option<SocketAddr>,
     /// All its frames, if they came with the call that started the run; there is no connection then.
     pub enclosed: Option<Bytes>,
+    /// How our frames are written.
+    pub frames: FrameVersion,
     pub limits: Limits,
     pub window: Window,
     /// The vertices of one step, in order.
@@ -104,14 +106,16 @@ impl Incoming {
         if let Some(fault) = failed {
             verdict.fail(fault.clone());
             drop(queue);
-            say_farewell(write, self.key.lane, &fault).await;
+            say_farewell(write, self.frames, self.key.lane, &fault).await;
             frames.drain(FAREWELL).await;
         }
     }
 
     async fn connected(&self) -> Result<Stream, Fault> {
         match self.connect {
-            Some(addr) => self.plane.connect(self.key, self.key.from, addr, self.limits.connect).await,
+            Some(addr) => {
+                self.plane.connect(self.key, self.frames, self.key.from, addr, self.limits.connect).await
+            }
             None => self.plane.claim(self.key, self.key.from, self.limits.arrival).await,
         }
     }
@@ -175,7 +179,7 @@ impl Incoming {
 
     /// Tells the peer that its slice was taken; a serial lane waits for this.
     async fn acknowledge(&self, write: &mut WriteEnd) -> Result<(), Fault> {
-        let taken = bare(Kind::KeepAlive { waiting_on: self.key.to }, self.key.lane);
+        let taken = bare(self.frames, Kind::KeepAlive { waiting_on: self.key.to }, self.key.lane);
         let writing = async {
             write.write_all(&taken).await?;
             write.flush().await
@@ -238,8 +242,8 @@ impl Incoming {
 }
 
 /// Tells the other end of a connection why it ends, if it still listens.
-pub(crate) async fn say_farewell(mut write: WriteEnd, lane: u16, fault: &Fault) {
-    let Ok(frame) = frame::abort(lane, fault) else { return };
+pub(crate) async fn say_farewell(mut write: WriteEnd, version: FrameVersion, lane: u16, fault: &Fault) {
+    let Ok(frame) = frame::abort(version, lane, fault) else { return };
     let farewell = async {
         write.write_all(&frame).await?;
         write.shutdown().await

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::future::join_all;
 use kintsu_dag::NodeId;
 use kintsu_plan::{BlockBinding, Program};
+use kintsu_wire::frame::FrameVersion;
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock, RunOutcome, Standing};
 use kintsu_wire::ticket::Ticket;
 use tokio::sync::watch;
@@ -49,6 +50,8 @@ pub struct Context {
     pub enclosed: Enclosed,
     /// What the client may do with blocks; nodes want to see it.
     pub tickets: Arc<[Ticket]>,
+    /// How the frames of slices are written.
+    pub frames: FrameVersion,
 }
 
 impl Context {
@@ -65,6 +68,7 @@ impl Context {
             received: Arc::default(),
             enclosed: Enclosed::default(),
             tickets: Arc::default(),
+            frames: FrameVersion::default(),
         }
     }
 }

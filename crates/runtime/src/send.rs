@@ -11,7 +11,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kintsu_dag::Vertex;
-use kintsu_wire::frame::{HEADER_BYTES, Header, Kind, bare};
+use kintsu_wire::frame::{FrameVersion, HEADER_BYTES, Header, Kind, bare};
 use kintsu_wire::message::{Fault, FaultKind};
 use kintsu_wire::net::{Stream, WriteEnd};
 use tokio::io::AsyncWriteExt;
@@ -52,6 +52,8 @@ pub(crate) struct Outgoing {
     pub key: StreamKey,
     /// Where the peer listens, if it is we who connect.
     pub connect: Option<SocketAddr>,
+    /// How frames are written.
+    pub frames: FrameVersion,
     pub limits: Limits,
     pub verdict: Arc<FirstFault>,
     pub waiting: Arc<WaitState>,
@@ -96,7 +98,7 @@ impl Outgoing {
         match done {
             Ok(None) => {}
             Ok(Some(fault)) => {
-                say_farewell(write, self.key.lane, &fault).await;
+                say_farewell(write, self.frames, self.key.lane, &fault).await;
                 back.drain(FAREWELL).await;
             }
             Err(fault) => self.verdict.fail(fault),
@@ -109,18 +111,20 @@ impl Outgoing {
         let mut sent = 0;
         while let Some(parcels) = queue.recv().await {
             for parcel in &parcels {
-                leaving.add(self.key.to, &self.header(parcel), &parcel.slice);
+                leaving.add(self.key.to, self.frames, &self.header(parcel), &parcel.slice);
                 sent += parcel.slice.as_ref().len() as u64;
             }
             self.room.add_permits(parcels.len());
         }
-        leaving.end(self.key.to, self.key.lane);
+        leaving.end(self.key.to, self.frames, self.key.lane);
         sent
     }
 
     async fn connected(&self) -> Result<Stream, Fault> {
         match self.connect {
-            Some(addr) => self.plane.connect(self.key, self.key.to, addr, self.limits.connect).await,
+            Some(addr) => {
+                self.plane.connect(self.key, self.frames, self.key.to, addr, self.limits.connect).await
+            }
             None => self.plane.claim(self.key, self.key.to, self.limits.arrival).await,
         }
     }
@@ -143,7 +147,8 @@ impl Outgoing {
             let mut left = match received {
                 Err(_) => {
                     let waiting_on = self.waiting.root();
-                    self.write(write, &bare(Kind::KeepAlive { waiting_on }, self.key.lane), &[]).await?;
+                    let sign = bare(self.frames, Kind::KeepAlive { waiting_on }, self.key.lane);
+                    self.write(write, &sign, &[]).await?;
                     continue;
                 }
                 Ok(None) => {
@@ -151,7 +156,7 @@ impl Outgoing {
                     if let Some(fault) = self.verdict.fault() {
                         return Ok(Some(fault));
                     }
-                    self.write(write, &bare(Kind::End, self.key.lane), &[]).await?;
+                    self.write(write, &bare(self.frames, Kind::End, self.key.lane), &[]).await?;
                     let _ = write.shutdown().await;
                     return Ok(None);
                 }
@@ -212,7 +217,8 @@ impl Outgoing {
 
     /// Writes these slices as frames; returns the bytes of their payloads.
     async fn write_batch(&self, write: &mut WriteEnd, batch: &[Parcel]) -> Result<u64, Fault> {
-        let headers: Vec<u8> = batch.iter().flat_map(|parcel| self.header(parcel).encode()).collect();
+        let encode = |parcel| self.header(parcel).encode(self.frames);
+        let headers: Vec<u8> = batch.iter().flat_map(encode).collect();
         let payloads: Vec<&[u8]> = batch.iter().map(|parcel| parcel.slice.as_ref()).collect();
         self.write(write, &headers, &payloads).await?;
         Ok(payloads.iter().map(|payload| payload.len() as u64).sum())

@@ -20,6 +20,7 @@ use crate::operation::operation_server::{Operation, OperationServer};
 use crate::peer::Only;
 use crate::security::{Credentials, Incoming, Outgoing};
 use crate::tls::Wanted;
+use crate::version::{STRIPE_EPOCHS, Since};
 use crate::volumes::volumes_client::VolumesClient;
 use crate::volumes::volumes_server::{Volumes, VolumesServer};
 use crate::{MAX_MESSAGE_BYTES, WireError};
@@ -75,9 +76,11 @@ pub fn connect_coordinator(
     credentials: &Credentials,
 ) -> Result<CoordinatorChannel, WireError> {
     let channel = channel(&addr.to_string(), credentials, Wanted::Coordinator)?;
-    let channel = InterceptedService::new(channel, Outgoing::new(credentials));
+    let member = InterceptedService::new(channel.clone(), Outgoing::new(credentials));
+    // An older coordinator would overlook what it does not know of a client's call.
+    let channel = InterceptedService::new(channel, Outgoing::newest(credentials));
     Ok(CoordinatorChannel {
-        membership: MembershipClient::new(channel.clone())
+        membership: MembershipClient::new(member)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES),
         objects: ObjectsClient::new(channel.clone())
@@ -123,6 +126,7 @@ pub fn coordinator_routes<T: Membership + Objects + Volumes + Operation>(service
     let operation = OperationServer::from_arc(service.clone())
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let volumes = InterceptedService::new(volumes, Since(STRIPE_EPOCHS, "volumes"));
     membership_routes(service)
         .add_service(InterceptedService::new(objects, Only(&[Wanted::User])))
         .add_service(InterceptedService::new(volumes, Only(&[Wanted::User])))

@@ -30,8 +30,10 @@ pub enum WireError {
         /// What the frame announces.
         got: usize,
     },
-    /// The peer speaks another version of the protocol.
-    #[error("the peer speaks another version of the protocol: expected {expected}, got {got}")]
+    /// The peer sends frames of another layout.
+    #[error(
+        "the peer speaks another version of the protocol: expected slice frames of version {expected} or just before, got {got}"
+    )]
     Version {
         /// Ours.
         expected: u32,

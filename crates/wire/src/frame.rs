@@ -10,7 +10,7 @@ use kintsu_plan::RunId;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Fault;
-use crate::{ClusterId, PROTOCOL_VERSION, WireError};
+use crate::{ClusterId, WireError};
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 36;
@@ -20,6 +20,41 @@ pub const MAX_PAYLOAD_BYTES: usize = 64 << 20;
 
 const MAGIC: [u8; 4] = *b"KNTS";
 const ZERO: u8 = 1;
+
+/// The version of the layout of frames. It is not that of the protocol, and changes only when their bytes do; but releases
+/// before 11 gave it the same number, and accept no other. The layout is the same since version 8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameVersion(u16);
+
+impl FrameVersion {
+    /// What this release writes.
+    pub const NEWEST: Self = Self(10);
+
+    /// The oldest version of the same layout.
+    pub const OLDEST: Self = Self(8);
+
+    /// What all peers of a run can read that is spoken in this version of the protocol.
+    pub fn of_protocol(version: u32) -> Self {
+        Self(version.try_into().unwrap_or(u16::MAX)).clamp(Self::OLDEST, Self::NEWEST)
+    }
+
+    /// That of a frame, if it is known.
+    pub fn of_frame(header: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let version = Self(u16::from_le_bytes([header[4], header[5]]));
+        (Self::OLDEST..=Self::NEWEST).contains(&version).then_some(version)
+    }
+
+    /// The number.
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl Default for FrameVersion {
+    fn default() -> Self {
+        Self::NEWEST
+    }
+}
 
 /// What a frame is, without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,7 +133,7 @@ impl Header {
     }
 
     /// The header as bytes.
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+    pub fn encode(&self, version: FrameVersion) -> [u8; HEADER_BYTES] {
         let (kind, flags, vertex, offset) = match self.kind {
             Kind::Hello => (1, 0, 0, 0),
             Kind::Slice { vertex, offset, zero } => (2, if zero { ZERO } else { 0 }, vertex.0, offset),
@@ -109,7 +144,7 @@ impl Header {
         let mut bytes = [0; HEADER_BYTES];
         let mut out = &mut bytes[..];
         out.put_slice(&MAGIC);
-        out.put_u16_le(PROTOCOL_VERSION as u16);
+        out.put_u16_le(version.0);
         out.put_u8(kind);
         out.put_u8(flags);
         out.put_u16_le(self.lane);
@@ -139,9 +174,12 @@ impl Header {
             return Err(garbled("magic", format!("{MAGIC:02x?}"), format!("{magic:02x?}")));
         }
         // Checked before the checksum, whose position depends on the version.
-        let version = u32::from(at.get_u16_le());
-        if version != PROTOCOL_VERSION {
-            return Err(WireError::Version { expected: PROTOCOL_VERSION, got: version });
+        let version = FrameVersion(at.get_u16_le());
+        if !(FrameVersion::OLDEST..=FrameVersion::NEWEST).contains(&version) {
+            return Err(WireError::Version {
+                expected: FrameVersion::NEWEST.0.into(),
+                got: version.0.into(),
+            });
         }
         let crc = crc_fast::crc32_iscsi(&bytes[..HEADER_BYTES - 4]);
         let stored = (&bytes[HEADER_BYTES - 4..]).get_u32_le();
@@ -194,21 +232,21 @@ impl Header {
 ///
 /// # Errors
 /// `Invalid` when it cannot be encoded.
-pub fn hello(hello: &Hello) -> Result<Vec<u8>, WireError> {
-    packed(Kind::Hello, hello.lane, hello)
+pub fn hello(version: FrameVersion, hello: &Hello) -> Result<Vec<u8>, WireError> {
+    packed(version, Kind::Hello, hello.lane, hello)
 }
 
 /// A whole `Abort` frame.
 ///
 /// # Errors
 /// `Invalid` when it cannot be encoded.
-pub fn abort(lane: u16, fault: &Fault) -> Result<Vec<u8>, WireError> {
-    packed(Kind::Abort, lane, fault)
+pub fn abort(version: FrameVersion, lane: u16, fault: &Fault) -> Result<Vec<u8>, WireError> {
+    packed(version, Kind::Abort, lane, fault)
 }
 
 /// A whole frame without payload (`KeepAlive`, `End`).
-pub fn bare(kind: Kind, lane: u16) -> [u8; HEADER_BYTES] {
-    Header::new(kind, lane, &[]).encode()
+pub fn bare(version: FrameVersion, kind: Kind, lane: u16) -> [u8; HEADER_BYTES] {
+    Header::new(kind, lane, &[]).encode(version)
 }
 
 /// Reads the payload of a `Hello` or `Abort` frame.
@@ -220,14 +258,19 @@ pub fn unpack<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, WireE
         .map_err(|error| garbled("payload", std::any::type_name::<T>().into(), error.to_string()))
 }
 
-fn packed<T: Serialize>(kind: Kind, lane: u16, value: &T) -> Result<Vec<u8>, WireError> {
+fn packed<T: Serialize>(
+    version: FrameVersion,
+    kind: Kind,
+    lane: u16,
+    value: &T,
+) -> Result<Vec<u8>, WireError> {
     let invalid =
         |got: String| WireError::Invalid { what: "payload", expected: "encodable data".into(), got };
     let payload = rmp_serde::to_vec_named(value).map_err(|error| invalid(error.to_string()))?;
     if payload.len() > MAX_PAYLOAD_BYTES {
         return Err(invalid(format!("{} bytes", payload.len())));
     }
-    let mut frame = Header::new(kind, lane, &payload).encode().to_vec();
+    let mut frame = Header::new(kind, lane, &payload).encode(version).to_vec();
     frame.extend_from_slice(&payload);
     Ok(frame)
 }

@@ -1,7 +1,7 @@
 //! What travels between processes: control messages over gRPC, slices in framed TCP streams.
 //!
 //! Control messages are the types of [`message`], in MessagePack with named fields; data frames are those of
-//! [`frame`]. Both compare [`PROTOCOL_VERSION`] first.
+//! [`frame`]. What peers of different versions may do with each other: [`version`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -18,6 +18,7 @@ mod peer;
 pub mod security;
 pub mod ticket;
 pub mod tls;
+pub mod version;
 
 pub use channel::{
     AgentChannel, CoordinatorChannel, MembershipChannel, connect_agent, connect_coordinator, guard_agent,
@@ -27,12 +28,7 @@ pub use identity::{ClusterId, FolderId, Seen};
 pub use peer::Peer;
 pub use security::{Credentials, TrustedNetwork, check_listen, other_cluster, words};
 pub use tls::Tls;
-
-/// The version of both protocols. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 10;
-
-/// The gRPC metadata key that carries [`PROTOCOL_VERSION`].
-pub const VERSION_KEY: &str = "kintsu-protocol";
+pub use version::{OLDEST_VERSION, PROTOCOL_VERSION};
 
 /// The gRPC metadata key that carries the [`ClusterId`], if the caller knows it.
 pub const CLUSTER_KEY: &str = "kintsu-cluster";

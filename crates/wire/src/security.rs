@@ -11,17 +11,19 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Code, Request, Status};
 
-use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, Peer, Tls, VERSION_KEY, WireError};
+use crate::version::{Speaks, Spoken};
+use crate::{CLUSTER_KEY, ClusterId, PROTOCOL_VERSION, Peer, Tls, WireError};
 
 const AUTHORIZATION: &str = "authorization";
 
-/// What a process shows to its peers and demands of them: the token, and its cluster as soon as that is known.
-/// Clones share the cluster.
+/// What a process shows to its peers and demands of them: the token, and its cluster as soon as that is known; and in which
+/// version it calls them. Clones share the cluster and the version.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     token: Option<String>,
     tls: Option<Tls>,
     cluster: Arc<OnceLock<ClusterId>>,
+    speaks: Speaks,
 }
 
 impl Credentials {
@@ -101,6 +103,11 @@ impl Credentials {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The version in which this process calls agents, and an agent its coordinator.
+    pub fn speaks(&self) -> &Speaks {
+        &self.speaks
     }
 
     /// The token, if there is one.
@@ -214,16 +221,17 @@ pub fn check_listen(
     Err(WireError::Exposed { addr, expected, got })
 }
 
-/// Client side: adds version, token and cluster to every call.
+/// Client side: adds versions, token and cluster to every call.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
-    version: MetadataValue<Ascii>,
+    /// The version of all calls; `None`: the one that the credentials say at the time.
+    fixed: Option<u32>,
     authorization: Option<MetadataValue<Ascii>>,
     credentials: Credentials,
 }
 
 impl Outgoing {
-    /// Shows these credentials.
+    /// Shows these credentials, and calls in the version that they say.
     pub fn new(credentials: &Credentials) -> Self {
         let authorization = credentials.as_token().map(|token| {
             let mut value: MetadataValue<Ascii> =
@@ -232,13 +240,20 @@ impl Outgoing {
             value
         });
         let credentials = credentials.clone();
-        Self { version: MetadataValue::from(PROTOCOL_VERSION), authorization, credentials }
+        Self { fixed: None, authorization, credentials }
+    }
+
+    /// The same, but always in the version of this release.
+    pub fn newest(credentials: &Credentials) -> Self {
+        Self { fixed: Some(PROTOCOL_VERSION), ..Self::new(credentials) }
     }
 }
 
 impl Interceptor for Outgoing {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert(VERSION_KEY, self.version.clone());
+        let now = self.fixed.unwrap_or_else(|| self.credentials.speaks.now());
+        let said = request.extensions().get().copied().unwrap_or(Spoken { now, ..Spoken::OWN });
+        said.write(request.metadata_mut());
         if let Some(value) = &self.authorization {
             request.metadata_mut().insert(AUTHORIZATION, value.clone());
         }
@@ -249,8 +264,8 @@ impl Interceptor for Outgoing {
     }
 }
 
-/// Server side: refuses calls of another version or cluster (`FailedPrecondition`) or without the token
-/// (`Unauthenticated`) before their message is read.
+/// Server side: refuses calls of versions that it does not speak, or of another cluster (`FailedPrecondition`), or without the
+/// token (`Unauthenticated`) before their message is read.
 #[derive(Debug, Clone)]
 pub struct Incoming {
     credentials: Credentials,
@@ -312,15 +327,9 @@ fn root(error: &dyn std::error::Error) -> Option<String> {
 }
 
 impl Interceptor for Incoming {
-    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        let spoken = Spoken::read(request.metadata())?;
         let text = |key: &str| request.metadata().get(key).and_then(|v| v.to_str().ok());
-        let version = text(VERSION_KEY);
-        if version.and_then(|v| v.parse().ok()) != Some(PROTOCOL_VERSION) {
-            let got = version.unwrap_or("none");
-            return Err(Status::failed_precondition(format!(
-                "the peer speaks another version of the protocol: expected {PROTOCOL_VERSION}, got {got}"
-            )));
-        }
         let peer = Peer::of(request.extensions());
         self.credentials.check_peer(&peer).map_err(|error| self.foreign(&error))?;
         let shown = text(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
@@ -331,6 +340,7 @@ impl Interceptor for Incoming {
         let cluster = text(CLUSTER_KEY).map(str::parse).transpose();
         let checked = cluster.and_then(|shown| self.credentials.check_cluster(shown, self.members_only));
         checked.map_err(|error| self.foreign(&error))?;
+        request.extensions_mut().insert(spoken);
         Ok(request)
     }
 }
@@ -382,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_need_this_version_and_this_token() {
+    fn calls_need_this_token() {
         let credentials = Credentials::token("open-sesame").unwrap();
         let call = |shown: &Credentials, demanded: &Credentials| {
             Incoming::new(demanded).call(Outgoing::new(shown).call(Request::new(())).unwrap())
@@ -394,21 +404,6 @@ mod tests {
             let status = call(&wrong, &credentials).unwrap_err();
             assert_eq!(status.code(), tonic::Code::Unauthenticated);
         }
-
-        let mut request = Request::new(());
-        request.metadata_mut().insert(VERSION_KEY, (PROTOCOL_VERSION + 1).to_string().parse().unwrap());
-        let status = Incoming::new(&Credentials::none()).call(request).unwrap_err();
-        assert!(
-            status.message().contains(&format!("expected {PROTOCOL_VERSION}, got {}", PROTOCOL_VERSION + 1)),
-            "{}",
-            status.message()
-        );
-        let status = Incoming::new(&Credentials::none()).call(Request::new(())).unwrap_err();
-        assert!(
-            status.message().contains(&format!("expected {PROTOCOL_VERSION}, got none")),
-            "{}",
-            status.message()
-        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId, Vertex};
 use kintsu_plan::{MOST_STEP_BYTES, RunId};
-use kintsu_wire::frame::{self, HEADER_BYTES, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
+use kintsu_wire::WireError;
+use kintsu_wire::frame::{self, FrameVersion, HEADER_BYTES, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
 use kintsu_wire::message::{Fault, FaultKind};
-use kintsu_wire::{PROTOCOL_VERSION, WireError};
 use proptest::prelude::*;
 
 /// Reads one frame from the beginning of `bytes`, as a receiver does.
@@ -17,7 +17,7 @@ fn read(bytes: &[u8]) -> Result<(Header, &[u8]), WireError> {
 }
 
 fn written(header: Header, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = header.encode().to_vec();
+    let mut bytes = header.encode(FrameVersion::NEWEST).to_vec();
     bytes.extend_from_slice(payload);
     bytes
 }
@@ -45,10 +45,10 @@ fn samples() -> Vec<Vec<u8>> {
     vec![
         written(Header::new(slice, 2, &payload), &payload),
         written(Header::zero(1, Vertex(3), 4096, 1 << 20), &[]),
-        frame::hello(&hello).expect("a hello is small"),
-        frame::abort(2, &fault()).expect("a fault is small"),
-        frame::bare(Kind::KeepAlive { waiting_on: NodeId(4) }, 0).to_vec(),
-        frame::bare(Kind::End, 9).to_vec(),
+        frame::hello(FrameVersion::NEWEST, &hello).expect("a hello is small"),
+        frame::abort(FrameVersion::NEWEST, 2, &fault()).expect("a fault is small"),
+        frame::bare(FrameVersion::NEWEST, Kind::KeepAlive { waiting_on: NodeId(4) }, 0).to_vec(),
+        frame::bare(FrameVersion::NEWEST, Kind::End, 9).to_vec(),
     ]
 }
 
@@ -83,18 +83,18 @@ fn hello_and_abort_come_out_as_they_went_in() {
         token: None,
         cluster: None,
     };
-    let bytes = frame::hello(&hello).unwrap();
+    let bytes = frame::hello(FrameVersion::NEWEST, &hello).unwrap();
     let (header, payload) = read(&bytes).unwrap();
     assert_eq!((header.kind, header.lane), (Kind::Hello, 65535));
     assert_eq!(frame::unpack::<Hello>(payload).unwrap(), hello);
-    let bytes = frame::abort(0, &fault()).unwrap();
+    let bytes = frame::abort(FrameVersion::NEWEST, 0, &fault()).unwrap();
     assert_eq!(frame::unpack::<Fault>(read(&bytes).unwrap().1).unwrap(), fault());
     assert!(frame::unpack::<Hello>(b"nonsense").is_err());
 }
 
 /// A header with these bytes changed and its checksum corrected.
 fn forged(change: impl Fn(&mut [u8])) -> Vec<u8> {
-    let mut bytes = frame::bare(Kind::End, 0).to_vec();
+    let mut bytes = frame::bare(FrameVersion::NEWEST, Kind::End, 0).to_vec();
     change(&mut bytes);
     let crc = crc_fast::crc32_iscsi(&bytes[..HEADER_BYTES - 4]);
     bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
@@ -102,9 +102,23 @@ fn forged(change: impl Fn(&mut [u8])) -> Vec<u8> {
 }
 
 #[test]
+fn every_version_of_this_layout_is_read_and_written() {
+    let sent: Vec<u16> = (0..20).map(|protocol| FrameVersion::of_protocol(protocol).number()).collect();
+    assert_eq!(sent[..9], [8; 9], "what a release of version 8 reads");
+    assert_eq!(sent[9..], [9, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10]);
+    for protocol in 8..=10 {
+        let version = FrameVersion::of_protocol(protocol);
+        let bytes = frame::bare(version, Kind::End, 3);
+        assert_eq!(u32::from(bytes[4]), protocol);
+        assert_eq!(FrameVersion::of_frame(&bytes), Some(version));
+        assert_eq!(read(&bytes).unwrap().0, Header::new(Kind::End, 3, &[]));
+    }
+}
+
+#[test]
 fn wrong_versions_sizes_and_kinds_say_so() {
     let other = forged(|b| b[4] = 250);
-    assert_eq!(read(&other).unwrap_err(), WireError::Version { expected: PROTOCOL_VERSION, got: 250 });
+    assert_eq!(read(&other).unwrap_err(), WireError::Version { expected: 10, got: 250 });
     let large = forged(|b| b[24..28].copy_from_slice(&(MAX_PAYLOAD_BYTES as u32 + 1).to_le_bytes()));
     let expected = WireError::Oversized { expected: MAX_PAYLOAD_BYTES, got: MAX_PAYLOAD_BYTES + 1 };
     assert_eq!(read(&large).unwrap_err(), expected);
@@ -125,8 +139,8 @@ proptest! {
     ) {
         let bytes = forged(|b| b[6..HEADER_BYTES - 4].copy_from_slice(&fields));
         if let Ok((header, _)) = read(&bytes) {
-            prop_assert_eq!(&header.encode()[..6], &bytes[..6]);
-            prop_assert_eq!(Header::decode(&header.encode()).unwrap(), header);
+            prop_assert_eq!(&header.encode(FrameVersion::NEWEST)[..6], &bytes[..6]);
+            prop_assert_eq!(Header::decode(&header.encode(FrameVersion::NEWEST)).unwrap(), header);
         }
     }
 

@@ -18,7 +18,7 @@ use kintsu_plan::{
 use kintsu_runtime::{BlockSource, ClientLocal, Conducted, Conductor, Context, DataPlane, Observed};
 use kintsu_store::{BlockStore, FileStore, Generation, block_path};
 use kintsu_wire::Credentials;
-use kintsu_wire::frame::{Header, Kind, bare};
+use kintsu_wire::frame::{FrameVersion, Header, Kind, bare};
 use kintsu_wire::message::{
     BlockRef, DeleteBlocks, EnclosedStream, Fault, FaultKind, Nothing, Purge, RunEvent, RunPrograms,
     ScrubBlocks, SetAside, TakeBack,
@@ -333,9 +333,9 @@ async fn enclosed_slices_that_are_cut_changed_or_unexpected_are_refused() {
     let data = data_block(0)[..10_000].to_vec();
     let slices = data.chunks(4096).zip([0u64, 4096, 8192]).flat_map(|(slice, offset)| {
         let kind = Kind::Slice { vertex: Vertex(0), offset, zero: false };
-        [&Header::new(kind, 0, slice).encode()[..], slice].concat()
+        [&Header::new(kind, 0, slice).encode(FrameVersion::NEWEST)[..], slice].concat()
     });
-    let whole: Vec<u8> = slices.chain(bare(Kind::End, 0)).collect();
+    let whole: Vec<u8> = slices.chain(bare(FrameVersion::NEWEST, Kind::End, 0)).collect();
     let enclosed =
         |frames: &[u8]| EnclosedStream { lane: 0, from: NodeId::CLIENT, frames: frames.to_vec().into() };
     let mut changed = whole.clone();

@@ -11,7 +11,7 @@ use kintsu_wire::message::{MapVolume, VolumeEpochs, VolumeInfo, VolumeMap, Volum
 use kintsu_wire::ticket::Ticket;
 use tokio::time::Instant;
 
-use crate::stripe::{Nodes, by_id};
+use crate::stripe::Nodes;
 use crate::{Client, ClientError};
 
 /// A node that did not answer is not asked to read for this long, if others can.
@@ -231,7 +231,7 @@ impl Map {
         });
         let VolumeMap { taken, size, stripes, nodes } = map.await?;
         self.size.store(size, Relaxed);
-        let nodes = Arc::new(by_id(nodes));
+        let nodes = Arc::new(self.client.told(nodes));
         let found = stripes.into_iter().find(|stripe| stripe.index == index);
         let mapped =
             found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, taken, since: Instant::now() }));

@@ -10,6 +10,7 @@ use kintsu_wire::message::{AsideBlock, BlockPage, BlockRef, FaultKind, HeldBlock
 
 use super::commit::{LOOK_BATCH, look};
 use super::quarantine::settle_quarantine;
+use super::upgrade::settle_version;
 use super::volumes::promote_decided;
 use crate::cluster::Cluster;
 use crate::engine::enroll::{self, Late, Older, OutOfTurn, Page, Range, Reported};
@@ -39,6 +40,7 @@ pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Regis
     let Register { rack, control, data, dir, incarnation, .. } = request;
     let mut record = NodeRecord::new(rack, control, data, dir, incarnation);
     (record.name, record.rack_name) = (request.name, request.rack_name);
+    record.protocol = request.protocol;
     let Register { node, folder, replace, moved, .. } = request;
     let applicant = Applicant { node, folder, replace, moved, record };
     let worker = cluster.clone();
@@ -53,7 +55,8 @@ pub async fn register(cluster: &Arc<Cluster>, request: Register) -> Result<Regis
     };
     let enrolled = cluster.meta.off(enroll).await?;
     let node = enrolled.node;
-    cluster.members().called(node);
+    cluster.members().called(node, request.protocol);
+    settle_version(cluster);
     if enrolled.replaced {
         tracing::warn!("{node} has another folder from now on: {folder}");
     }
@@ -223,6 +226,7 @@ async fn look_again(
 fn ended(cluster: &Arc<Cluster>, node: NodeId, reported: Reported, aside: Vec<AsideBlock>) {
     let Reported { record, lost, unknown } = reported;
     cluster.members().enrolled(node, record, cluster.now_ms());
+    settle_version(cluster);
     if cluster.gate().reported(node) {
         tracing::info!("nearly all blocks are reported");
     }

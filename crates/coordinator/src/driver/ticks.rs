@@ -10,6 +10,7 @@ use kintsu_dag::NodeId;
 use super::doubts::reverify_node;
 use super::guard::guarded;
 use super::pages::Source;
+use super::upgrade::settle_version;
 use super::{damage, drain, measure, rebalance, repair_jobs, start_repairs, steering, wipe};
 use crate::cluster::Cluster;
 use crate::engine::members::Change;
@@ -56,6 +57,7 @@ async fn tick(cluster: &Arc<Cluster>, ticks: &mut Ticks) -> Result<()> {
         let (members, leases, gate) = (&mut *members, &mut *leases, &mut *gate);
         ticks.tick(now_ms, Machines { members, leases, gate, auto: &mut auto, wipes: &wipes, links })
     };
+    settle_version(cluster);
     for due in due {
         match due {
             Due::Reread(node) => {

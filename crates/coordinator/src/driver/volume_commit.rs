@@ -14,6 +14,7 @@ use kintsu_wire::message::{
     ReleaseUpdates, RunOutcome, UpdatesOf,
 };
 
+use super::upgrade::check_volumes;
 use super::volumes::{failed, is_due, record, relog, within};
 use crate::claims::{Barred, Writing};
 use crate::cluster::Cluster;
@@ -47,6 +48,7 @@ pub async fn commit_stripe(
     scheme: Scheme,
     only: Option<&LoggedBlocks>,
 ) -> Result<Committed> {
+    check_volumes(cluster)?;
     let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
     let Some((_, logs)) = cluster.meta.off(row).await? else { return Ok(Committed::default()) };
     let _turn = cluster.turns.of(StripeId(logs.stripe)).await;

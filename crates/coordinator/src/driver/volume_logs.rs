@@ -12,6 +12,7 @@ use kintsu_wire::message::LostLog;
 use tokio::time::Instant;
 
 use super::guard::guarded;
+use super::upgrade::check_volumes;
 use super::volumes::{has_log, record, relog, relog_or_abandon};
 use crate::cluster::Cluster;
 use crate::error::Result;
@@ -41,7 +42,8 @@ pub async fn keep_logs(cluster: Arc<Cluster>) {
         tokio::time::sleep(pause).await;
         let (holders, now) = (holders(&cluster), Instant::now());
         let is_settled = |(then, since): &(Holders, Instant)| *then == holders && now - *since < AGAIN_AFTER;
-        if settled.as_ref().is_some_and(is_settled) || !cluster.gate().is_open() {
+        let waits = !cluster.gate().is_open() || check_volumes(&cluster).is_err();
+        if waits || settled.as_ref().is_some_and(is_settled) {
             continue;
         }
         pause = match guarded(move_logs(&cluster)).await {

@@ -13,6 +13,7 @@ use kintsu_wire::message::{
 };
 
 use super::guard::guarded;
+use super::upgrade::check_volumes;
 use super::volume_commit::{Committed, commit_stripe};
 use super::volumes::within;
 use crate::cluster::Cluster;
@@ -44,7 +45,7 @@ pub async fn volumes(cluster: Arc<Cluster>) {
 /// Commits what is due. `since`: when each dirty stripe was first seen.
 async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Result<()> {
     let any = cluster.meta.off(|meta| meta.snapshot()?.had_volumes()).await?;
-    if !any || !cluster.gate().is_open() {
+    if !any || !cluster.gate().is_open() || check_volumes(cluster).is_err() {
         return Ok(());
     }
     let logs = pending(cluster).await;

@@ -19,6 +19,7 @@ use kintsu_wire::{AgentChannel, FolderId};
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
+use super::upgrade::check_volumes;
 use crate::cluster::{Cluster, lock};
 use crate::engine::members::Members;
 use crate::engine::stripe::Stripe;
@@ -73,6 +74,7 @@ pub async fn map(
     writes: bool,
     failed: Option<u64>,
 ) -> Result<(VolumeRecord, Vec<VolumeStripe>)> {
+    check_volumes(cluster)?;
     let rows = move |meta: &Meta| meta.snapshot()?.volume_logs(volume, first, count);
     if writes || failed.is_some() {
         for (index, logs) in cluster.meta.off(rows).await? {
@@ -204,6 +206,7 @@ pub async fn relog_or_abandon(
     landings: &[Landing],
     abandon: bool,
 ) -> Result<Relogged> {
+    check_volumes(cluster)?;
     let look = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let row = snapshot.volume_logs(volume, index, 1)?.pop();

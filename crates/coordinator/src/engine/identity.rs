@@ -203,6 +203,7 @@ fn merged(
         dir: record.dir,
         incarnation: record.incarnation,
         stopped: record.stopped,
+        protocol: record.protocol,
         epoch: before.epoch + u64::from(other_folder),
         scrub: before.scrub.filter(|_| !other_folder),
         ..before

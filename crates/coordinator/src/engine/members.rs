@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Node, Topology};
+use kintsu_wire::PROTOCOL_VERSION;
 use kintsu_wire::message::{DiskUsage, NodeAddress, NodeInfo, NodeState};
 
 use super::repair::Holder;
@@ -158,6 +159,23 @@ impl Members {
         self.members.get(&node)
     }
 
+    /// The nodes that are there and speak only versions of the protocol before this one.
+    pub fn before(&self, version: u32) -> Vec<NodeId> {
+        let older = |(_, m): &(NodeId, &Member)| m.up && (1..version).contains(&m.record.protocol);
+        self.iter().filter(older).map(|(node, _)| node).collect()
+    }
+
+    /// The nodes that are there and have not said which versions of the protocol they speak.
+    pub fn without_version(&self) -> Vec<NodeId> {
+        self.iter().filter(|(_, m)| m.up && m.record.protocol == 0).map(|(node, _)| node).collect()
+    }
+
+    /// The version of the protocol that all agents speak which are there or have called, as far as they said it.
+    pub fn oldest_version(&self) -> Option<u32> {
+        let there = self.members.values().filter(|m| m.up || m.called);
+        there.map(|m| m.record.protocol).filter(|version| *version > 0).min()
+    }
+
     /// All nodes by id.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Member)> {
         self.members.iter().map(|(id, member)| (*id, member))
@@ -233,10 +251,10 @@ impl Members {
         Ok(Some(Change::Up(node)))
     }
 
-    /// A node has called to register: what it remembers of the metadata was compared.
-    pub fn called(&mut self, node: NodeId) {
+    /// A node has called to register, in this version of the protocol: what it remembers of the metadata was compared.
+    pub fn called(&mut self, node: NodeId, protocol: u32) {
         if let Some(member) = self.members.get_mut(&node) {
-            member.called = true;
+            (member.called, member.record.protocol) = (true, protocol);
         }
     }
 
@@ -395,6 +413,7 @@ impl Members {
             control: m.record.control,
             data: m.record.data,
             alive: m.holds(),
+            older: Some(m.record.protocol).filter(|version| (1..PROTOCOL_VERSION).contains(version)),
         };
         self.members.iter().map(address).collect()
     }
@@ -428,6 +447,7 @@ impl Members {
                 held: m.record.held,
                 scrub: m.record.scrub,
                 paused_until: m.record.paused_until,
+                protocol: m.record.protocol,
             }
         };
         self.members.iter().map(info).collect()
@@ -445,7 +465,8 @@ pub(crate) mod tests {
 
     pub(crate) fn record(incarnation: u64) -> NodeRecord {
         let (control, data) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-        NodeRecord::new(RackId(0), control, data, "/d".into(), incarnation)
+        let record = NodeRecord::new(RackId(0), control, data, "/d".into(), incarnation);
+        NodeRecord { protocol: PROTOCOL_VERSION, ..record }
     }
 
     fn members() -> Members {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kintsu_dag::{NodeId, StripeId};
 use kintsu_wire::message::NodeScrub;
+use kintsu_wire::version::SCRUBS_RANGES;
 
 use super::members::Members;
 
@@ -64,7 +65,10 @@ impl Patrol {
     ) -> Vec<Portion> {
         self.failed.retain(|_, again| *again > now);
         let idle = |node: &NodeId| !self.running.contains(node) && !self.failed.contains_key(node);
-        let able = members.iter().filter(|(_, member)| member.holds() && member.reported);
+        // An older agent would read all its blocks for each portion.
+        let able = members.iter().filter(|(_, member)| {
+            member.holds() && member.reported && member.record.protocol >= SCRUBS_RANGES
+        });
         let due: Vec<Portion> = able
             .filter(|(node, _)| every > 0 && idle(node))
             .filter_map(|(node, member)| {
@@ -220,5 +224,14 @@ mod tests {
         members.recorded(NODE, |record| record.scrub = Some(NodeScrub::default()));
         members.stopped(NODE, 1);
         assert_eq!(patrol.due(500, EVERY, &members, |_| 10), []);
+    }
+
+    #[test]
+    fn an_agent_that_knows_no_ranges_waits_for_its_upgrade() {
+        let (mut patrol, mut members) = (Patrol::default(), members());
+        members.recorded(NODE, |record| record.protocol = SCRUBS_RANGES - 1);
+        assert_eq!(patrol.due(500, EVERY, &members, |_| 10), []);
+        members.recorded(NODE, |record| record.protocol = SCRUBS_RANGES);
+        assert_eq!(patrol.due(500, EVERY, &members, |_| 10).len(), 1);
     }
 }

@@ -12,6 +12,7 @@ use crate::meta::Meta;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: OpenVolume) -> Result<OpenedVolume> {
     let OpenVolume { name, writer, take } = request;
+    driver::check_volumes(cluster)?;
     let find = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
         let volume = snapshot.volume(&name)?;

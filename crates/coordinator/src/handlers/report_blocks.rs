@@ -52,6 +52,7 @@ mod tests {
             next_stripe: 0,
             replace: false,
             moved: false,
+            protocol: kintsu_wire::PROTOCOL_VERSION,
         };
         // The agent made its list before the put, and sends it after the commit.
         register::handle(&live.cluster, again).await.unwrap();

@@ -32,6 +32,7 @@ pub(crate) fn registration(node: u32, rack: u32) -> Register {
         next_stripe: 0,
         replace: false,
         moved: false,
+        protocol: kintsu_wire::PROTOCOL_VERSION,
     }
 }
 

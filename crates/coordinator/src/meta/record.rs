@@ -412,6 +412,9 @@ pub struct NodeRecord {
     /// Until then no repair of its blocks begins by itself, in seconds since 1970.
     #[serde(default)]
     pub paused_until: Option<u64>,
+    /// The newest version of the protocol that its agent speaks; 0: not known yet.
+    #[serde(default)]
+    pub protocol: u32,
 }
 
 impl NodeRecord {
@@ -438,6 +441,7 @@ impl NodeRecord {
             wiping: false,
             scrub: None,
             paused_until: None,
+            protocol: 0,
         }
     }
 }

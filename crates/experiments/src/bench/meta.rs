@@ -367,6 +367,7 @@ fn registration(node: u32, blocks: &[HeldBlock]) -> Register {
         next_stripe: blocks.last().map_or(0, |last| last.id.stripe.0 + 1),
         replace: false,
         moved: false,
+        protocol: kintsu_wire::PROTOCOL_VERSION,
     }
 }
 

@@ -11,11 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_wire::ClusterId;
 use kintsu_wire::membership::membership_server::Membership;
 use kintsu_wire::message::{
     Backup, BadBlock, BlockPage, CopyChunk, Done, Heartbeat, HeartbeatReply, HeldBlock, Register, Registered,
 };
+use kintsu_wire::version::{Speaks, Spoken};
+use kintsu_wire::{ClusterId, PROTOCOL_VERSION};
 use sha1::{Digest as _, Sha1};
 use tokio::time::Instant;
 use tokio_stream::Stream;
@@ -34,6 +35,8 @@ pub(crate) struct Member {
     pub datanode: String,
     pub control: SocketAddr,
     pub data: SocketAddr,
+    /// The newest version of the protocol that it speaks.
+    protocol: u32,
     incarnation: u64,
     heard: Instant,
 }
@@ -48,6 +51,8 @@ pub(crate) struct Staged {
 /// All agents.
 pub(crate) struct Members {
     cluster: ClusterId,
+    /// The version in which agents are called: that of the oldest one.
+    speaks: Speaks,
     table: Mutex<Table>,
 }
 
@@ -58,11 +63,11 @@ struct Table {
 }
 
 impl Members {
-    /// Of an HDFS with this block pool.
-    pub(crate) fn of(pool: &str) -> Self {
+    /// Of an HDFS with this block pool; `speaks` follows the agents.
+    pub(crate) fn of(pool: &str, speaks: Speaks) -> Self {
         let mut id = [0; 16];
         id.copy_from_slice(&Sha1::digest(pool.as_bytes())[..16]);
-        Self { cluster: ClusterId(id), table: Mutex::default() }
+        Self { cluster: ClusterId(id), speaks, table: Mutex::default() }
     }
 
     /// The cluster's id.
@@ -78,7 +83,10 @@ impl Members {
     pub(crate) fn alive(&self) -> BTreeMap<NodeId, Member> {
         let table = self.table();
         let alive = table.members.iter().filter(|(_, member)| member.heard.elapsed() < DEAD_AFTER);
-        alive.map(|(node, member)| (*node, member.clone())).collect()
+        let alive: BTreeMap<NodeId, Member> = alive.map(|(node, member)| (*node, member.clone())).collect();
+        let oldest = alive.values().map(|member| member.protocol).min();
+        self.speaks.set(oldest.unwrap_or(PROTOCOL_VERSION));
+        alive
     }
 
     /// The staged blocks.
@@ -113,6 +121,7 @@ impl Membership for Members {
     type BackupStream = Pin<Box<dyn Stream<Item = Result<CopyChunk, Status>> + Send>>;
 
     async fn register(&self, request: Request<Register>) -> Result<Response<Registered>, Status> {
+        let protocol = Spoken::of(request.extensions()).newest;
         let register = request.into_inner();
         let name = register.name.unwrap_or_default();
         if name.parse::<SocketAddr>().is_err() {
@@ -137,7 +146,8 @@ impl Membership for Members {
             }
         }
         let (control, data, incarnation) = (register.control, register.data, register.incarnation);
-        let member = Member { datanode: name, control, data, incarnation, heard: Instant::now() };
+        let heard = Instant::now();
+        let member = Member { datanode: name, control, data, protocol, incarnation, heard };
         table.members.insert(node, member);
         table.staged.retain(|_, staged| staged.node != node);
         let heartbeat_ms = HEARTBEAT.as_millis() as u64;

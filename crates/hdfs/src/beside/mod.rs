@@ -207,7 +207,8 @@ pub async fn start(
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|e| HdfsError::io(format!("listening on {}", config.listen), e))?;
     let addr = listener.local_addr().map_err(|e| HdfsError::io("the listener's address", e))?;
-    let (members, end) = (Arc::new(Members::of(&pool)), CancellationToken::new());
+    let (members, end) =
+        (Arc::new(Members::of(&pool, credentials.speaks().clone())), CancellationToken::new());
     // Agents take calls only from those that show their cluster.
     credentials.join(members.cluster()).map_err(cannot)?;
     let shared = Arc::new(Shared {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{LayoutKind, Method, Program, Repair, RunId, encode_online, repair};
-use kintsu_wire::frame::{self, Header, Hello, Kind};
+use kintsu_wire::frame::{self, FrameVersion, Header, Hello, Kind};
 use kintsu_wire::message::FaultKind;
 use support::{SLICE, Site, quick, slices, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,7 +37,7 @@ async fn stream_of(site: &Site, program: &Program) -> TcpStream {
     let mut stream = TcpStream::connect(site.nodes[&to].plane.addr().unwrap()).await.unwrap();
     let hello =
         Hello { job: program.job, lane: program.lane, from: program.node, to, token: None, cluster: None };
-    stream.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
+    stream.write_all(&frame::hello(FrameVersion::NEWEST, &hello).unwrap()).await.unwrap();
     stream
 }
 
@@ -75,7 +75,7 @@ async fn a_peer_that_sends_a_slice_now_and_then_is_stalled_whatever_it_says_betw
         let waiting_on = excuse.unwrap_or(program.node);
         let role = tokio::spawn(async move {
             for slice in frames.chunks(frames.len() / 98) {
-                let sign = frame::bare(Kind::KeepAlive { waiting_on }, program.lane);
+                let sign = frame::bare(FrameVersion::NEWEST, Kind::KeepAlive { waiting_on }, program.lane);
                 if stream.write_all(&[&sign[..], slice].concat()).await.is_err() {
                     return;
                 }
@@ -103,11 +103,12 @@ async fn a_peer_that_never_says_that_all_was_sent_does_not_hold_the_end_up() {
     let rest = SLICE as usize - cut;
     frames.truncate(97 * (SLICE as usize + frame::HEADER_BYTES));
     let kind = Kind::Slice { vertex: program.sends[0].0, offset: 97 * u64::from(SLICE), zero: false };
-    frames.extend(Header::new(kind, program.lane, &vec![9; rest]).encode());
+    frames.extend(Header::new(kind, program.lane, &vec![9; rest]).encode(FrameVersion::NEWEST));
     frames.extend(vec![9; rest]);
     let role = tokio::spawn(async move {
         stream.write_all(&frames).await.unwrap();
-        let sign = frame::bare(Kind::KeepAlive { waiting_on: program.node }, program.lane);
+        let sign =
+            frame::bare(FrameVersion::NEWEST, Kind::KeepAlive { waiting_on: program.node }, program.lane);
         while stream.write_all(&sign).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -159,7 +160,7 @@ async fn idle_connections_do_not_keep_a_transfer_out() {
             let mut parked = TcpStream::connect(addr).await.unwrap();
             let job = RunId(1 << 40 | i);
             let hello = Hello { job, lane: 0, from: NodeId(1), to: node, token: None, cluster: None };
-            parked.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
+            parked.write_all(&frame::hello(FrameVersion::NEWEST, &hello).unwrap()).await.unwrap();
             idle.push(parked);
         }
     }

@@ -11,8 +11,7 @@ use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{LayoutKind, Method, Program, Repair, repair};
 use kintsu_runtime::{Carried, GiveWay};
 use kintsu_store::block_path;
-use kintsu_wire::PROTOCOL_VERSION;
-use kintsu_wire::frame::{self, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
+use kintsu_wire::frame::{self, FrameVersion, Header, Hello, Kind, MAX_PAYLOAD_BYTES};
 use kintsu_wire::message::{Fault, FaultKind, RunOutcome};
 use support::{SLICE, Site, quick, slices, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -56,7 +55,7 @@ impl Broken {
         let mut stream = TcpStream::connect(self.site.nodes[&to].plane.addr().unwrap()).await.unwrap();
         let hello =
             Hello { job: program.job, lane: program.lane, from: villain, to, token: None, cluster: None };
-        stream.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
+        stream.write_all(&frame::hello(FrameVersion::NEWEST, &hello).unwrap()).await.unwrap();
         let role = tokio::spawn(role(stream, program));
         let mut outcomes = self.site.run(&self.programs, None, &[villain]).await;
         role.abort();
@@ -130,7 +129,8 @@ async fn a_peer_that_only_says_that_it_lives_is_stalled_or_whoever_it_waits_for(
             .run_with(villain, async move |mut stream, program| {
                 stream.write_all(&slices(&program, 3)).await.unwrap();
                 loop {
-                    let sign = frame::bare(Kind::KeepAlive { waiting_on }, program.lane);
+                    let sign =
+                        frame::bare(FrameVersion::NEWEST, Kind::KeepAlive { waiting_on }, program.lane);
                     if stream.write_all(&sign).await.is_err() {
                         return;
                     }
@@ -158,13 +158,13 @@ async fn a_peer_that_never_comes_is_lost() {
 async fn frames_that_make_no_sense_are_refused_with_the_reason() {
     type Spoil = fn(&Program) -> Vec<u8>;
     let forged = |at: usize, value: &[u8]| {
-        let mut bytes = frame::bare(Kind::End, 0).to_vec();
+        let mut bytes = frame::bare(FrameVersion::NEWEST, Kind::End, 0).to_vec();
         bytes[at..at + value.len()].copy_from_slice(value);
         let crc = crc_fast::crc32_iscsi(&bytes[..32]);
         bytes[32..].copy_from_slice(&crc.to_le_bytes());
         bytes
     };
-    let other = (PROTOCOL_VERSION + 1) as u16;
+    let other = FrameVersion::NEWEST.number() + 1;
     let version = forged(4, &other.to_le_bytes());
     let oversized = forged(24, &(MAX_PAYLOAD_BYTES as u32 + 1).to_le_bytes());
     let flip: Spoil = |program| {
@@ -180,9 +180,10 @@ async fn frames_that_make_no_sense_are_refused_with_the_reason() {
     let short: Spoil = |program| {
         let (vertex, _) = program.sends[0];
         let kind = Kind::Slice { vertex, offset: 0, zero: false };
-        [&Header::new(kind, 0, &[1; 100]).encode()[..], &[1; 100]].concat()
+        [&Header::new(kind, 0, &[1; 100]).encode(FrameVersion::NEWEST)[..], &[1; 100]].concat()
     };
-    let end: Spoil = |program| [slices(program, 1), frame::bare(Kind::End, 0).to_vec()].concat();
+    let end: Spoil =
+        |program| [slices(program, 1), frame::bare(FrameVersion::NEWEST, Kind::End, 0).to_vec()].concat();
     let made = |spoil: Spoil| move |program: &Program| spoil(program);
     type Case = (Box<dyn Fn(&Program) -> Vec<u8> + Send>, &'static str);
     let cases: Vec<Case> = vec![
@@ -219,7 +220,8 @@ async fn a_fault_of_another_travels_to_the_requestor_as_it_is() {
     let sent = told.clone();
     let outcome = broken
         .run_with(villain, async move |mut stream, program| {
-            let frames = [slices(&program, 2), frame::abort(0, &sent).unwrap()].concat();
+            let frames =
+                [slices(&program, 2), frame::abort(FrameVersion::NEWEST, 0, &sent).unwrap()].concat();
             stream.write_all(&frames).await.unwrap();
         })
         .await;
@@ -319,7 +321,7 @@ async fn a_wrong_token_is_refused() {
         let mut stream = TcpStream::connect(plane.addr().unwrap()).await.unwrap();
         let job = kintsu_plan::RunId(1);
         let hello = Hello { job, lane: 0, from: NodeId(1), to: NodeId(2), token, cluster: None };
-        stream.write_all(&frame::hello(&hello).unwrap()).await.unwrap();
+        stream.write_all(&frame::hello(FrameVersion::NEWEST, &hello).unwrap()).await.unwrap();
         let mut answer = Vec::new();
         within(stream.read_to_end(&mut answer)).await.unwrap();
         let header = Header::decode(&answer).unwrap();

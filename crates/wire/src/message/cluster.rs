@@ -56,6 +56,9 @@ pub struct Register {
     pub replace: bool,
     /// The node was moved to another rack together with its blocks.
     pub moved: bool,
+    /// The newest version of the protocol that it speaks: what the call says, not the message.
+    #[serde(skip)]
+    pub protocol: u32,
 }
 
 /// The answer to [`Register`].
@@ -354,6 +357,9 @@ pub struct NodeInfo {
     /// Until then no repair of its blocks begins by itself, in seconds since 1970.
     #[serde(default)]
     pub paused_until: Option<u64>,
+    /// The newest version of the protocol that its agent speaks; 0: not known yet.
+    #[serde(default)]
+    pub protocol: u32,
 }
 
 /// How far the blocks of a node have been verified by the scrub that runs by itself. It goes through them in order of

@@ -75,6 +75,9 @@ pub struct NodeAddress {
     pub data: SocketAddr,
     /// Whether the coordinator believes that it can be read now.
     pub alive: bool,
+    /// The version of the protocol that its agent speaks, if that is older than the coordinator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older: Option<u32>,
 }
 
 /// Permission to write an object: its first stripes, in order. A large object has more: see [`MoreStripes`].

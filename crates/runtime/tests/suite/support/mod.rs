@@ -20,7 +20,7 @@ use kintsu_runtime::{
 };
 use kintsu_store::{AppendLog, BlockStore, Digest, FileStore, Generation, UNIT_BYTES};
 use kintsu_wire::Credentials;
-use kintsu_wire::frame::{Header, Kind};
+use kintsu_wire::frame::{FrameVersion, Header, Kind};
 use kintsu_wire::message::{Fault, RunOutcome};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -55,7 +55,7 @@ pub fn slices(program: &Program, count: u64) -> Vec<u8> {
     for step in 0..count {
         let kind = Kind::Slice { vertex, offset: step * u64::from(SLICE), zero: false };
         let payload = vec![step as u8 + 1; SLICE as usize];
-        bytes.extend_from_slice(&Header::new(kind, program.lane, &payload).encode());
+        bytes.extend_from_slice(&Header::new(kind, program.lane, &payload).encode(FrameVersion::NEWEST));
         bytes.extend_from_slice(&payload);
     }
     bytes
