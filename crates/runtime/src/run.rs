@@ -309,6 +309,7 @@ mod tests {
             expect: None,
             label: Vec::new(),
             next: None,
+            replica: false,
         }
     }
 
