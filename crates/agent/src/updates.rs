@@ -5,17 +5,20 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use kintsu_dag::BlockId;
-use kintsu_store::{AppendLog, BlockStore, Data, Generation, Role, Scope, StoreError, Update};
+use kintsu_store::{
+    AppendLog, BlockStore, Data, FrozenDelta, Generation, MOST_RECORD_BYTES, Role, Scope, StoreError, Update,
+};
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{
-    AppendUpdates, Appended, Done, FenceVolume, FencedVolume, FreezeUpdates, FrozenUpdate, FrozenUpdates,
-    LoggedUpdate, PendingUpdate, PendingUpdates, PromoteBlocks, PromotedBlocks, ReadUpdates, ReleaseUpdates,
-    UpdatedBytes, VolumeEpochs,
+    AppendUpdates, Appended, DigestBytes, Done, FenceVolume, FencedVolume, FreezeUpdates, FrozenUpdate,
+    FrozenUpdates, LoggedUpdate, PendingUpdate, PendingUpdates, PromoteBlocks, PromotedBlocks, ReadUpdates,
+    ReleaseUpdates, UpdatedBytes, VolumeEpochs,
 };
 use kintsu_wire::version::Spoken;
 use tokio::sync::RwLock;
@@ -27,6 +30,9 @@ use crate::service::held;
 
 /// The longest part of a block that one call reads.
 const MOST_READ_BYTES: u32 = 16 << 20;
+
+/// More bytes that updates replace are not sent with them.
+const MOST_OLD_BYTES: u64 = 4 << 20;
 
 /// How long another node may take to make a replica durable.
 const FORWARD_WITHIN: Duration = Duration::from_secs(5);
@@ -56,14 +62,20 @@ impl Flights {
     }
 }
 
-/// Logs updates here, and at the same time as replicas on the nodes that they are forwarded to.
+/// Logs updates here, and at the same time as replicas on the nodes that they are forwarded to, which may get the bytes that
+/// are replaced too.
 ///
 /// # Errors
 /// `InvalidArgument` for updates that the log refuses; `FailedPrecondition` for an older epoch; `ResourceExhausted` if
 /// this disk is full; `Unavailable` if they are not durable on another node: then they may be so here.
 pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<Appended, Status> {
     let version = Spoken::of(request.extensions()).now;
-    let AppendUpdates { updates, replica, forward, fenced, tickets: _ } = request.into_inner();
+    let AppendUpdates { updates, replica, forward, fenced, send_old, old, tickets: _ } = request.into_inner();
+    if let Some(stranger) = old.iter().find(|old| !updates.iter().any(|update| update.block == old.block)) {
+        let message =
+            format!("replaced bytes: expected some of updated blocks, got some of {}", stranger.block);
+        return Err(Status::invalid_argument(message));
+    }
     let log = log(shared).await?;
     for LoggedUpdate { volume, epoch, block, .. } in updates.iter().filter(|_| fenced) {
         let known = log.fenced(scope(*volume, *block));
@@ -76,13 +88,20 @@ pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<
     for lock in shared.flights.of(updates.iter().filter(|_| !replica).map(|update| update.block)) {
         flights.push(lock.read().await);
     }
+    let replaced = match send_old && !replica && !forward.is_empty() {
+        true => replaced(shared, &log, &updates).await,
+        false => Vec::new(),
+    };
     let forwarding = futures::future::try_join_all(
-        forward.into_iter().map(|to| forward_to(shared, to, updates.clone(), fenced, version)),
+        forward
+            .into_iter()
+            .map(|to| forward_to(shared, to, updates.clone(), replaced.clone(), fenced, version)),
     );
     let role = role(replica);
     let (logged, appended_to) = (updates.clone(), log.clone());
     let appending = refused(move || {
-        appended_to.append(&logged.iter().map(|update| of(update, role)).collect::<Vec<_>>())
+        let old = old.iter().map(|old| Update { data: Data::Old(&old.data), ..of(old, role) });
+        appended_to.append(&old.chain(logged.iter().map(|update| of(update, role))).collect::<Vec<_>>())
     });
     // Both to their ends: what is under way when this returns could come behind a later append.
     let (appended, forwarded) = tokio::join!(appending, forwarding);
@@ -91,16 +110,58 @@ pub async fn append(shared: &Shared, request: Request<AppendUpdates>) -> Result<
     Ok(Appended { newest, log_bytes: log.bytes() })
 }
 
+/// The bytes of blocks that these updates are the first to replace since a commit; nothing if they cannot be read, or are too
+/// many: replicas are as good without them, and a commit then sends the deltas.
+async fn replaced(shared: &Shared, log: &Arc<AppendLog>, updates: &[LoggedUpdate]) -> Vec<LoggedUpdate> {
+    let (store, log, updates) = (shared.store.clone(), log.clone(), updates.to_vec());
+    let read = move || {
+        let (mut old, mut total) = (Vec::new(), 0);
+        for update in &updates {
+            let LoggedUpdate { volume, epoch, block, offset, .. } = *update;
+            let len = if update.data.is_empty() { u64::from(update.zeros) } else { update.data.len() as u64 };
+            let range = offset..offset.saturating_add(len);
+            for clean in gaps(&range, &log.ranges(block, Role::Home, range.clone())) {
+                total += clean.end - clean.start;
+                if total > MOST_OLD_BYTES {
+                    return Ok(Vec::new());
+                }
+                let mut bytes = vec![0; (clean.end - clean.start) as usize];
+                store.open(block, store.look(block)?.meta.generation)?.read_at(clean.start, &mut bytes)?;
+                let bytes = Bytes::from(bytes);
+                old.extend((0..bytes.len()).step_by(MOST_RECORD_BYTES).map(|from| {
+                    let data = bytes.slice(from..bytes.len().min(from + MOST_RECORD_BYTES));
+                    let offset = clean.start + from as u64;
+                    LoggedUpdate { volume, epoch, block, offset, data, zeros: 0 }
+                }));
+            }
+        }
+        Ok(old)
+    };
+    refused(read).await.unwrap_or_else(|error| {
+        tracing::debug!("what updates replace cannot be read: {}", error.message());
+        Vec::new()
+    })
+}
+
+/// The parts of a range that are in none of these ranges, which ascend within it.
+fn gaps(range: &Range<u64>, covered: &[Range<u64>]) -> Vec<Range<u64>> {
+    let ends = covered.iter().map(|part| part.start).chain(std::iter::once(range.end));
+    let starts = std::iter::once(range.start).chain(covered.iter().map(|part| part.end));
+    starts.zip(ends).map(|(start, end)| start..end).filter(|gap| gap.start < gap.end).collect()
+}
+
 async fn forward_to(
     shared: &Shared,
     to: SocketAddr,
     updates: Vec<LoggedUpdate>,
+    old: Vec<LoggedUpdate>,
     fenced: bool,
     version: u32,
 ) -> Result<(), Status> {
     let mut agent = shared.peers.agent(to).map_err(|error| no_replica(to, &error.to_string()))?;
     let tickets = Vec::new();
-    let replicas = AppendUpdates { updates, replica: true, forward: Vec::new(), fenced, tickets };
+    let forward = Vec::new();
+    let replicas = AppendUpdates { updates, replica: true, forward, fenced, send_old: false, old, tickets };
     let replicas = Spoken::over(replicas, version);
     match tokio::time::timeout(FORWARD_WITHIN, agent.append_updates(replicas)).await {
         Err(_) => Err(no_replica(to, &format!("no answer within {FORWARD_WITHIN:?}"))),
@@ -194,40 +255,81 @@ pub async fn pending(shared: &Shared) -> Result<PendingUpdates, Status> {
 pub async fn freeze(shared: &Shared, request: Request<FreezeUpdates>) -> Result<FrozenUpdates, Status> {
     let version = Spoken::of(request.extensions()).now;
     let log = log(shared).await?;
-    let FreezeUpdates { blocks, replica, replicas, folder } = request.into_inner();
+    let FreezeUpdates { blocks, replica, replicas, folder, deltas } = request.into_inner();
     check_folder(shared, folder)?;
     let mut frozen = Vec::with_capacity(blocks.len());
     let kept = replicas.into_iter().chain(std::iter::repeat_with(Vec::new));
-    for (block, at) in blocks.into_iter().zip(kept) {
+    let over = deltas.into_iter().map(Some).chain(std::iter::repeat(None));
+    for ((block, at), over) in blocks.into_iter().zip(kept).zip(over) {
         let mut flights = Vec::new();
         for lock in shared.flights.of(std::iter::once(block).filter(|_| !replica)) {
             flights.push(lock.write().await);
         }
         let here = log.freeze_anew(block, role(replica));
-        let asked = at.into_iter().map(|to| freeze_at(shared, to, block, version));
-        let asked = futures::future::join_all(asked).await;
-        if here.is_none() && !asked.iter().flatten().any(|upto| *upto > 0) {
+        let at = at.into_iter().map(|to| freeze_at(shared, to, block, over, version));
+        let asked = futures::future::join_all(at).await;
+        // Nothing changes what is fixed.
+        drop(flights);
+        if here.is_none() && !asked.iter().flatten().any(|(upto, _)| *upto > 0) {
             frozen.push(None);
             continue;
         }
+        let delta = match over.filter(|_| here.is_some()) {
+            Some(over) => delta(shared, &log, block, (!replica).then_some(over)).await,
+            None => None,
+        };
+        let is_same = |asked: &Option<(u64, Option<DigestBytes>)>| {
+            delta.is_some() && asked.as_ref().is_some_and(|(_, theirs)| *theirs == delta)
+        };
         let (upto, ranges) = here.unwrap_or_default();
         frozen.push(Some(FrozenUpdate {
             upto,
             ranges: ranges.into_iter().map(|range| (range.start, range.end)).collect(),
-            replicas: asked,
+            same: asked.iter().map(is_same).filter(|_| over.is_some()).collect(),
+            replicas: asked.into_iter().map(|asked| asked.map(|(upto, _)| upto)).collect(),
+            delta,
         }));
     }
     Ok(FrozenUpdates { blocks: frozen })
 }
 
-/// Fixes the replicas of a block on another node; `None` if it does not answer. 0 if it has none.
-async fn freeze_at(shared: &Shared, to: SocketAddr, block: BlockId, version: u32) -> Option<u64> {
+/// Fixes the replicas of a block on another node: up to which record, 0 if it has none, and the digest of the delta; `None` if
+/// it does not answer.
+async fn freeze_at(
+    shared: &Shared,
+    to: SocketAddr,
+    block: BlockId,
+    over: Option<u32>,
+    version: u32,
+) -> Option<(u64, Option<DigestBytes>)> {
     let mut agent = shared.peers.agent(to).ok()?;
-    let freeze = FreezeUpdates { blocks: vec![block], replica: true, replicas: Vec::new(), folder: None };
+    let (replicas, deltas) = (Vec::new(), over.into_iter().collect());
+    let freeze = FreezeUpdates { blocks: vec![block], replica: true, replicas, folder: None, deltas };
     let freeze = Spoken::over(freeze, version);
     let asked = tokio::time::timeout(FORWARD_WITHIN, agent.freeze_updates(freeze)).await;
     let frozen = asked.ok()?.ok()?.into_inner().blocks.into_iter().next()?;
-    Some(frozen.map_or(0, |frozen| frozen.upto))
+    Some(frozen.map_or((0, None), |frozen| (frozen.upto, frozen.delta)))
+}
+
+/// The digest of what a commit adds to a block, if that is known here. `over`: the generation of the block; `None`: it is not
+/// here.
+async fn delta(
+    shared: &Shared,
+    log: &Arc<AppendLog>,
+    block: BlockId,
+    over: Option<u32>,
+) -> Option<DigestBytes> {
+    let (store, log) = (shared.store.clone(), log.clone());
+    let digest = move || {
+        let delta = match over {
+            Some(over) => Some(FrozenDelta::at_home(log, block, store.open(block, Generation(over))?)),
+            None => FrozenDelta::of_replica(log, block),
+        };
+        delta.map(|mut delta| delta.digest()).transpose()
+    };
+    let digest = refused(digest).await;
+    let known = digest.inspect_err(|error| tracing::debug!("delta of {block}: {}", error.message()));
+    known.ok().flatten().map(|digest| digest.0)
 }
 
 /// Forgets updates that are in their blocks.

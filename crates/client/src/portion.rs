@@ -266,12 +266,25 @@ impl Portion {
         if held_up && matches!(fault.kind, FaultKind::Lost | FaultKind::Stalled | FaultKind::Aborted) {
             return Ok(false);
         }
+        if fault.kind == FaultKind::Stale {
+            // An update may have made new versions of its blocks since they were looked up.
+            let asked = self.generation(fault.block);
+            self.refresh(false).await?;
+            if self.generation(fault.block) != asked {
+                return Ok(true);
+            }
+        }
         let learnt = self.avoid.blame(fault);
         if learnt && matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale) {
             self.report(fault).await;
         }
         self.refresh(false).await?;
         Ok(learnt)
+    }
+
+    /// The version of a block that is read.
+    fn generation(&self, block: Option<BlockId>) -> Option<u32> {
+        self.stripe.generations().get(usize::from(block?.index.0)).copied()
     }
 
     async fn report(&self, fault: &Fault) {

@@ -138,6 +138,12 @@ impl Client {
         let view = self.look(Lookup { name: name.to_owned(), first: 0, limit: PAGE, at: Some(at) }).await?;
         Ok(Found { client: self.clone(), view, asked, answered: asked.elapsed() })
     }
+
+    /// An object that was looked up before, for one more read: of its blocks as they were then, as long as these are
+    /// there, and as they are by now if not.
+    pub(crate) fn found_before(&self, view: ObjectView, answered: Duration) -> Found {
+        Found { client: self.clone(), view, asked: Instant::now(), answered }
+    }
 }
 
 /// An object that was looked up.
@@ -175,6 +181,11 @@ impl Outlet<'_> {
 }
 
 impl Found {
+    /// What the coordinator said, and how long it took for that.
+    pub(crate) fn said(&self) -> (ObjectView, Duration) {
+        (self.view.clone(), self.answered)
+    }
+
     /// The object.
     pub fn info(&self) -> &ObjectInfo {
         &self.view.object

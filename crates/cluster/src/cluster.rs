@@ -41,7 +41,7 @@ impl Options {
 pub struct Cluster {
     /// As the coordinator is started again.
     config: Config,
-    /// `None` if a restart failed.
+    /// `None` if it was stopped, or a restart failed.
     coordinator: Option<CoordinatorHandle>,
     nodes: Arc<Nodes>,
 }
@@ -139,11 +139,20 @@ impl Cluster {
     /// # Errors
     /// It had ended because its disk failed, or does not start again.
     pub async fn restart_coordinator(&mut self) -> Result<()> {
+        self.stop_coordinator().await?;
+        self.coordinator = Some(Coordinator::start(self.config.clone()).await?);
+        Ok(())
+    }
+
+    /// Ends the coordinator. The agents go on, and wait for it.
+    ///
+    /// # Errors
+    /// It had ended because its disk failed.
+    pub async fn stop_coordinator(&mut self) -> Result<()> {
         if let Some(before) = self.coordinator.take() {
             before.shutdown();
             before.wait().await?;
         }
-        self.coordinator = Some(Coordinator::start(self.config.clone()).await?);
         Ok(())
     }
 

@@ -205,6 +205,7 @@ fn program(view: &ObjectView, index: usize, writes: bool) -> (SocketAddr, Progra
         expect: None,
         label: Vec::new(),
         next: None,
+        replica: false,
     };
     let vertex = Vertex(index as u32);
     let task = if writes { Task::Persist { vertex, sink: Sink::Block } } else { Task::Load { vertex } };

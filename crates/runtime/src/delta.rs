@@ -1,14 +1,11 @@
 //! The two ends of an update on an agent: the delta of a block, and the version of a block to which deltas are added.
 //!
-//! A delta is what the log has frozen of a block, XOR the block; zero where nothing was frozen. A next version is the
+//! A delta is what the log has frozen of a block, XOR the block ([`FrozenDelta`]). A next version is the
 //! block XOR what arrives; it comes to be beside the block, and the block stays as it is
 //! (`docs/adr/0008-updates-in-place.md`).
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use kintsu_dag::{BlockId, NodeId};
-use kintsu_store::{AppendLog, BlockRead, BlockWrite, Role, StoreError};
+use kintsu_store::{BlockRead, BlockWrite, FrozenDelta, StoreError};
 use kintsu_wire::message::{Fault, HeldBlock};
 
 use crate::covered::Covered;
@@ -22,46 +19,22 @@ const COPY_BYTES: u64 = 256 << 10;
 pub(crate) struct DeltaSource {
     node: NodeId,
     id: BlockId,
-    old: Box<dyn BlockRead>,
-    log: Arc<AppendLog>,
-    /// Where the delta may not be zero.
-    ranges: Vec<Range<u64>>,
-    new: Vec<u8>,
+    delta: FrozenDelta,
 }
 
 impl DeltaSource {
-    /// Freezes what the log has of the block, if nothing is frozen yet.
-    pub fn new(node: NodeId, id: BlockId, old: Box<dyn BlockRead>, log: Arc<AppendLog>) -> Self {
-        let ranges = log.freeze(id, Role::Home).map_or_else(Vec::new, |(_, ranges)| ranges);
-        Self { node, id, old, log, ranges, new: Vec::new() }
-    }
-
-    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
-        buf.fill(0);
-        let end = offset + buf.len() as u64;
-        for range in &self.ranges {
-            let (from, to) = (range.start.max(offset), range.end.min(end));
-            if from >= to {
-                continue;
-            }
-            let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            self.old.read_at(from, part)?;
-            self.new.clear();
-            self.new.extend_from_slice(part);
-            self.log.lay_over_frozen(self.id, Role::Home, from, &mut self.new)?;
-            part.iter_mut().zip(&self.new).for_each(|(byte, new)| *byte ^= new);
-        }
-        Ok(())
+    pub fn new(node: NodeId, id: BlockId, delta: FrozenDelta) -> Self {
+        Self { node, id, delta }
     }
 }
 
 impl BlockSource for DeltaSource {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        self.read(offset, buf).map_err(|error| from_store(self.node, self.id, &error))
+        self.delta.read_at(offset, buf).map_err(|error| from_store(self.node, self.id, &error))
     }
 
     fn bytes_read(&self) -> Option<u64> {
-        Some(self.old.bytes_read())
+        Some(self.delta.bytes_read())
     }
 }
 

@@ -128,6 +128,7 @@ fn program(mut graph: Ecdag) -> Result<Program, DagError> {
             expect: None,
             label: Vec::new(),
             next: None,
+            replica: false,
         }
     };
     Ok(Program {

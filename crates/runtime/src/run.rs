@@ -313,6 +313,7 @@ mod tests {
             expect: None,
             label: Vec::new(),
             next: None,
+            replica: false,
         }
     }
 

@@ -319,6 +319,7 @@ mod tests {
             expect: None,
             label: Vec::new(),
             next: None,
+            replica: false,
         };
         let peer = |node: u32| Peer { node: NodeId(node), data: ([127, 0, 0, 1], 9).into() };
         let v = Vertex;

@@ -251,6 +251,7 @@ mod tests {
             expect: None,
             label: Vec::new(),
             next: None,
+            replica: false,
         };
         let (local, lanes) = (Arc::new(Lender(bytes)), 3);
         Arc::new(SharedBlock { binding, local, lanes, kept: Arc::default(), open: Arc::default() })

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kintsu_dag::{BlockId, NodeId, Sink};
 use kintsu_plan::{BlockBinding, DIGEST_UNKNOWN, PROBE};
-use kintsu_store::{BlockRead, BlockStore, BlockWrite, Digest, Generation, StoreError};
+use kintsu_store::{BlockRead, BlockStore, BlockWrite, Digest, FrozenDelta, Generation, StoreError};
 use kintsu_wire::ambient::simulated;
 use kintsu_wire::message::{Fault, FaultKind, HeldBlock};
 use tokio::time::Instant;
@@ -158,12 +158,19 @@ impl Local for StoreLocal {
         if binding.id.stripe == PROBE {
             return Ok(Box::new(Noise));
         }
-        let read = self.version(binding)?;
+        let (node, id) = (self.node, binding.id);
         if binding.next.is_none() {
-            return Ok(Box::new(StoreSource { node: self.node, id: binding.id, read }));
+            return Ok(Box::new(StoreSource { node, id, read: self.version(binding)? }));
         }
-        let log = self.store.log().map_err(|error| from_store(self.node, binding.id, &error))?;
-        Ok(Box::new(DeltaSource::new(self.node, binding.id, read, log)))
+        let log = || self.store.log().map_err(|error| from_store(node, id, &error));
+        let delta = match binding.replica {
+            false => FrozenDelta::at_home(log()?, id, self.version(binding)?),
+            true => FrozenDelta::of_replica(log()?, id).ok_or_else(|| {
+                let detail = "delta of a replica: expected updates fixed for a commit, got none".into();
+                self.fault(FaultKind::Missing, id, detail)
+            })?,
+        };
+        Ok(Box::new(DeltaSource::new(node, id, delta)))
     }
 
     fn create(

@@ -59,7 +59,15 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
     let forward = vec![stage.agents[4].control()];
     let updates =
         vec![logged(&stage, 1, 70_000, &bytes), LoggedUpdate { zeros: 9, ..logged(&stage, 1, 70_100, &[]) }];
-    let request = AppendUpdates { updates, replica: false, forward, fenced: false, tickets: Vec::new() };
+    let request = AppendUpdates {
+        updates,
+        replica: false,
+        forward,
+        fenced: false,
+        send_old: false,
+        old: Vec::new(),
+        tickets: Vec::new(),
+    };
     within(agent(&stage, 1).append_updates(request)).await.unwrap();
     let mut data: Vec<Vec<u8>> = (0..4).map(data_block).collect();
     data[1][70_000..170_000].copy_from_slice(&bytes);
@@ -97,6 +105,7 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
         replica: false,
         replicas: vec![vec![stage.agents[4].control()]],
         folder: None,
+        deltas: Vec::new(),
     };
     let frozen = home.freeze_updates(freeze).await.unwrap().into_inner().blocks;
     assert_eq!(frozen[1], None);
@@ -148,6 +157,57 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_knows_the_delta_if_it_has_what_was_replaced() {
+    let stage = Stage::new().await;
+    let (first, second) = (vec![stage.agents[4].control()], vec![stage.agents[5].control()]);
+    let append = async |node: usize, offset: u64, data: &[u8], forward: &[std::net::SocketAddr], send_old| {
+        let request = AppendUpdates {
+            updates: vec![logged(&stage, 1, offset, data)],
+            replica: node != 1,
+            forward: forward.to_vec(),
+            fenced: false,
+            send_old,
+            old: Vec::new(),
+            tickets: Vec::new(),
+        };
+        within(agent(&stage, node).append_updates(request)).await.unwrap();
+    };
+    let same = async || {
+        let freeze = FreezeUpdates {
+            blocks: vec![id(&stage, 1)],
+            replica: false,
+            replicas: vec![[first.clone(), second.clone()].concat()],
+            folder: None,
+            deltas: vec![GENERATION],
+        };
+        let frozen = agent(&stage, 1).freeze_updates(freeze).await.unwrap().into_inner().blocks;
+        let frozen = frozen[0].clone().unwrap();
+        let upto = [Some(frozen.upto), frozen.replicas[0], frozen.replicas[1]];
+        (frozen.same, upto)
+    };
+    let both = [first.clone(), second.clone()].concat();
+    append(1, 1000, &[1; 500], &both, true).await;
+    // A part of this is in the log already.
+    append(1, 1200, &[2; 70_000], &both, true).await;
+    append(1, 100_000, &[3; 10], &both, true).await;
+    assert_eq!(same().await.0, [true, true]);
+    // What was never acknowledged is on one of them alone: the same range, with other bytes.
+    append(5, 1100, &[4; 50], &[], false).await;
+    let (found, upto) = same().await;
+    assert_eq!(found, [true, false]);
+    for ((node, replica), upto) in [(1, false), (4, true), (5, true)].into_iter().zip(upto) {
+        let of = UpdatesOf { block: id(&stage, 1), replica, upto: upto.unwrap() };
+        let mut agent = agent(&stage, node);
+        agent.release_updates(ReleaseUpdates { updates: vec![of] }).await.unwrap();
+        assert_eq!(agent.pending_updates(Nothing {}).await.unwrap().into_inner().pending, []);
+    }
+    // A replica without what it replaces.
+    append(1, 1000, &[5; 500], &first, true).await;
+    append(1, 1000, &[5; 500], &second, true).await;
+    assert_eq!(same().await.0, [true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_kept_twice_is_not_acknowledged() {
     let stage = Stage::new().await;
     let nobody = stage.agents[5].control();
@@ -158,6 +218,8 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
             replica: false,
             forward,
             fenced: false,
+            send_old: false,
+            old: Vec::new(),
             tickets: Vec::new(),
         };
         within(agent(&stage, node).append_updates(request))

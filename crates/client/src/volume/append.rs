@@ -240,6 +240,8 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
         replica: mapped.is_replica(piece.block, *first),
         forward,
         fenced: true,
+        send_old: shared.sends_old,
+        old: Vec::new(),
         tickets: mapped.ticket(piece.block, *first).into_iter().collect(),
     };
     let agent = shared.client.conductor().agent(address(*first)?);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId};
-use kintsu_wire::message::{MapVolume, VolumeEpochs, VolumeInfo, VolumeMap, VolumeStripe};
+use kintsu_wire::message::{MapVolume, ObjectView, VolumeEpochs, VolumeInfo, VolumeMap, VolumeStripe};
 use kintsu_wire::ticket::Ticket;
 use tokio::time::Instant;
 
@@ -76,6 +76,8 @@ pub(super) struct Mapped {
     taken: u64,
     /// When it was asked for.
     since: Instant,
+    /// The stripe as an object, once a block had to be decoded, and how long the coordinator took to answer.
+    looked_up: Mutex<Option<Arc<(ObjectView, Duration)>>>,
 }
 
 impl Mapped {
@@ -88,6 +90,25 @@ impl Mapped {
     /// The nodes that log the updates of a block.
     pub fn log(&self, block: BlockIndex) -> &[NodeId] {
         self.stripe.logs.get(usize::from(block.0)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The stripe as it was looked up under this map's epoch, if what was looked up of a block is true as long as that
+    /// lasts: where the home of a block does not log for it, a commit leaves the block as it is.
+    pub fn looked_up(&self, block: BlockIndex) -> Option<Arc<(ObjectView, Duration)>> {
+        let first = self.log(block).first()?;
+        if !self.is_replica(block, *first) {
+            return None;
+        }
+        self.lock_looked_up().clone()
+    }
+
+    /// Keeps what was looked up, or forgets it.
+    pub fn keep_looked_up(&self, view: Option<(ObjectView, Duration)>) {
+        *self.lock_looked_up() = view.map(Arc::new);
+    }
+
+    fn lock_looked_up(&self) -> MutexGuard<'_, Option<Arc<(ObjectView, Duration)>>> {
+        self.looked_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether its tickets, if it has any, are good for a while.
@@ -233,8 +254,9 @@ impl Map {
         self.size.store(size, Relaxed);
         let nodes = Arc::new(self.client.told(nodes));
         let found = stripes.into_iter().find(|stripe| stripe.index == index);
-        let mapped =
-            found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, taken, since: Instant::now() }));
+        let since = Instant::now();
+        let looked_up = Mutex::default();
+        let mapped = found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, taken, since, looked_up }));
         let mut known = self.lock();
         known.failed.remove(&index);
         // Where nothing was logged when a reader asked, nothing tells it later that it is logged elsewhere by then.

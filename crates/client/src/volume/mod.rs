@@ -72,6 +72,8 @@ struct Shared {
     writer: Option<Writer>,
     /// Whether parities follow with each write.
     at_once: bool,
+    /// Whether nodes with replicas get the bytes that writes replace.
+    sends_old: bool,
     /// Writes under way.
     ranges: Ranges,
 }
@@ -105,9 +107,10 @@ impl Client {
         let lease = Duration::from_millis(opened.lease_ms);
         let writer = writer.map(|writer| Writer::hold(self, (id, writer), opened.taken, asked, lease));
         let map = Map::new(self.clone(), &opened.volume, writer.as_ref().map(Writer::number));
-        let at_once = opened.volume.scheme.parse::<Scheme>().is_ok_and(|scheme| scheme.row().at_once);
+        let row = opened.volume.scheme.parse::<Scheme>().unwrap_or_default().row();
+        let (at_once, sends_old) = (row.at_once, row.old_first);
         let (client, info, ranges) = (self.clone(), opened.volume, Ranges::default());
-        let shared = Shared { client, info, map, writer, at_once, ranges };
+        let shared = Shared { client, info, map, writer, at_once, sends_old, ranges };
         Ok(Volume { shared: Arc::new(shared) })
     }
 }

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use super::Shared;
 use super::map::{Mapped, Patience};
-use crate::ClientError;
+use crate::{ClientError, GetOptions};
 
 /// How long a node may take to read a part of a block.
 const READ_WITHIN: Duration = Duration::from_secs(5);
@@ -199,15 +199,38 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(
         return Ok((bytes.clone(), current));
     }
     let from = u64::from(part.block.0) * shared.info.block_bytes + part.offset;
-    let mut bytes = Vec::with_capacity(part.len as usize);
-    let name = crate::volume::operate::stripe_name(shared.info.id, part.index);
-    shared.client.get(&name, Some(from..from + part.len), &mut bytes, |_, _| {}).await?;
+    let mut bytes = decoded(shared, mapped, part, from).await?;
     for (at, piece) in pieces {
         let at = at.checked_sub(part.offset).and_then(|at| usize::try_from(at).ok());
         let target = at.and_then(|at| bytes.get_mut(at..at.checked_add(piece.len())?));
         target.ok_or_else(|| other(part, piece.len()))?.copy_from_slice(&piece);
     }
     Ok((bytes.into(), current))
+}
+
+/// The part of the block as the last commit left it. The coordinator is asked where the stripe's blocks are once for an epoch,
+/// and again when they are not there any more.
+async fn decoded(
+    shared: &Arc<Shared>,
+    mapped: &Mapped,
+    part: Part,
+    from: u64,
+) -> Result<Vec<u8>, ClientError> {
+    let found = match mapped.looked_up(part.block) {
+        Some(known) => shared.client.found_before(known.0.clone(), known.1),
+        None => {
+            let name = crate::volume::operate::stripe_name(shared.info.id, part.index);
+            let found = shared.client.find(&name, from).await?;
+            mapped.keep_looked_up(Some(found.said()));
+            found
+        }
+    };
+    let mut bytes = Vec::with_capacity(part.len as usize);
+    let read = found.read(Some(from..from + part.len), GetOptions::default(), &mut bytes, |_, _| {}).await;
+    if !read.as_ref().is_ok_and(|report| report.replanned == 0) {
+        mapped.keep_looked_up(None);
+    }
+    read.map(|_| bytes)
 }
 
 async fn ask(

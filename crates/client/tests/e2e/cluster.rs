@@ -131,6 +131,11 @@ impl Cluster {
         self.running.restart_coordinator().await.unwrap();
     }
 
+    /// Ends the coordinator.
+    pub async fn stop_coordinator(&mut self) {
+        self.running.stop_coordinator().await.unwrap();
+    }
+
     /// Puts bytes.
     pub async fn put(&self, name: &str, data: &[u8], options: PutOptions) -> Result<ObjectInfo, ClientError> {
         let source = Arc::new(Bytes::copy_from_slice(data));

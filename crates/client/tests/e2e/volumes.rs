@@ -171,9 +171,9 @@ async fn parities_follow_with_each_write_if_that_is_the_scheme() {
     let mut cluster = Cluster::start(8, 4).await;
     let client = cluster.client().await;
     let scheme = |name: &str| CreateVolume { scheme: Some(name.into()), ..wanted(RS, Durability::Rack) };
-    let refused = client.create_volume(&scheme("parix")).await.unwrap_err();
+    let refused = client.create_volume(&scheme("raid")).await.unwrap_err();
     assert!(
-        matches!(&refused, ClientError::Invalid(said) if said.contains("baseline, data-delta")),
+        matches!(&refused, ClientError::Invalid(said) if said.contains("baseline, parix, data-delta")),
         "{refused}"
     );
     assert_eq!(client.create_volume(&scheme("baseline")).await.unwrap().scheme, "baseline");
@@ -197,6 +197,92 @@ async fn parities_follow_with_each_write_if_that_is_the_scheme() {
     disk.scatter(5).await;
     disk.check().await;
     assert_eq!(commit(&cluster).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parity_nodes_know_deltas_if_that_is_the_scheme() {
+    let mut cluster = Cluster::start(9, 4).await;
+    let client = cluster.client().await;
+    let scheme = Some("parix".into());
+    client.create_volume(&CreateVolume { scheme, ..wanted(RS, Durability::Rack) }).await.unwrap();
+    let mut disk = Disk::open(&cluster, VolumeAccess::Write).await;
+    let commit = async || client.commit_volume("disk", None).await.unwrap();
+    // All stripes whole, so that what follows is logged; then some of it twice.
+    disk.write(0, SIZE).await;
+    for _ in 0..2 {
+        disk.scatter(12).await;
+        disk.write(1000, 5000).await;
+        disk.write(3000, 500).await;
+        disk.check().await;
+        let done = commit().await;
+        assert!(done.left.is_empty() && done.blocks > 0, "{done:?}");
+        assert_eq!(done.across_racks, 0, "parity nodes had all that they needed");
+        disk.check().await;
+    }
+    // A home is gone: its log is at the parities. Other nodes have logs then that lack what was replaced.
+    disk.write(2000, 5000).await;
+    let first = stripe_name(disk.volume.info(), 0);
+    let home = cluster.home(&first, 0, 0).await;
+    cluster.kill(home).await;
+    disk.check().await;
+    disk.write(4000, 5000).await;
+    disk.scatter(6).await;
+    cluster.start_node(home).await;
+    disk.check().await;
+    settle(&cluster).await;
+    disk.check().await;
+    // A parity's node loses its log.
+    disk.write(100, 9000).await;
+    let parity = cluster.home(&first, 0, 4).await;
+    cluster.replace_node(parity).await;
+    disk.write(8000, 2000).await;
+    settle(&cluster).await;
+    disk.check().await;
+    // Parity is right: each node is done without.
+    for node in 0..9 {
+        cluster.kill(node).await;
+        disk.check().await;
+        cluster.start_node(node).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_without_a_home_do_not_ask_the_coordinator_again() {
+    let mut cluster = Cluster::start(8, 4).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    disk.scatter(5).await;
+    let home = cluster.home(&stripe_name(disk.volume.info(), 0), 0, 0).await;
+    cluster.kill(home).await;
+    // Its logs move to other nodes, and this handle learns where they are; then it knows all that it needs.
+    cluster.until_state(home, NodeState::Dead).await;
+    for block in 0..SIZE / BLOCK {
+        disk.write(block * BLOCK, 100).await;
+    }
+    disk.check().await;
+    disk.check().await;
+    cluster.stop_coordinator().await;
+    disk.check().await;
+    cluster.restart_coordinator().await;
+    // What it knows ends with the epoch: the home comes back, its block is changed, and it goes again.
+    for _ in 0..2 {
+        cluster.start_node(home).await;
+        disk.scatter(5).await;
+        disk.write(0, 5000).await;
+        settle(&cluster).await;
+        disk.check().await;
+        cluster.kill(home).await;
+        disk.check().await;
+        cluster.until_state(home, NodeState::Dead).await;
+        disk.write(100, 100).await;
+        // Other blocks of the stripes change meanwhile.
+        disk.check().await;
+        disk.write(BLOCK + 9, 5000).await;
+        disk.write(2 * BLOCK + 9, 5000).await;
+        cluster.client().await.commit_volume("disk", None).await.unwrap();
+        disk.check().await;
+        disk.check().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@
 //! plan of [`kintsu_plan::update`], decide in one transaction, put the versions in their places, release the logs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
@@ -17,7 +18,7 @@ use kintsu_wire::message::{
 use super::upgrade::check_volumes;
 use super::volumes::{failed, is_due, record, relog, within};
 use crate::claims::{Barred, Writing};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, unknown_node};
 use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::volumes::Decision;
@@ -91,7 +92,7 @@ pub async fn commit_stripe(
     let waits: Vec<String> = data().filter(|b| at_home(b).is_none()).map(|b| b.to_string()).collect();
     let left =
         (!waits.is_empty()).then(|| format!("{}: {} cannot be read at home", stripe.id, waits.join(", ")));
-    let (frozen, leftovers) = freeze(cluster, &stripe, &logs, &there).await?;
+    let (frozen, leftovers) = freeze(cluster, &stripe, &logs, &there, scheme.row().old_first).await?;
     tracing::debug!("{}: commit of {frozen:?}; what is left over: {leftovers:?}", stripe.id);
     release(cluster, stripe.id, &logs, &leftovers).await;
     if frozen.is_empty() {
@@ -105,21 +106,23 @@ pub async fn commit_stripe(
 /// What is fixed of each block, at all nodes that log it.
 type Frozen = BTreeMap<BlockIndex, FrozenUpdate>;
 
+/// Fixes what is taken of these blocks. `deltas`: also asks which replicas have the delta.
 async fn freeze(
     cluster: &Arc<Cluster>,
     stripe: &Stripe,
     logs: &StripeLogs,
     blocks: &[(BlockIndex, NodeId)],
+    deltas: bool,
 ) -> Result<(Frozen, Frozen)> {
+    let generations = stripe.generations();
     let ask = blocks.iter().map(async |&(block, home)| {
-        let replicas: Vec<_> = logs.logs[usize::from(block.0)]
-            .iter()
-            .skip(1)
-            .filter_map(|node| cluster.control(*node))
-            .collect();
+        let replicas =
+            addresses(logs.logs[usize::from(block.0)].iter().skip(1), |node| cluster.control(node))?;
+        let deltas = generations.get(usize::from(block.0)).filter(|_| deltas).copied().into_iter().collect();
         let id = BlockId { stripe: stripe.id, index: block };
         let folder = logs.folders.get(&home).copied();
-        let freeze = FreezeUpdates { blocks: vec![id], replica: false, replicas: vec![replicas], folder };
+        let replicas = vec![replicas];
+        let freeze = FreezeUpdates { blocks: vec![id], replica: false, replicas, folder, deltas };
         let frozen = within(cluster.agent(home)?.freeze_updates(freeze)).await.map_err(failed(home))?;
         Ok::<_, CoordinatorError>((block, frozen.blocks.into_iter().next().flatten()))
     });
@@ -127,6 +130,14 @@ async fn freeze(
     let dirty = |(block, frozen): (BlockIndex, Option<FrozenUpdate>)| Some((block, frozen?));
     // What replicas alone have was never acknowledged, or is in its block already and its release was lost.
     Ok(asked.into_iter().filter_map(dirty).partition(|(_, frozen)| !frozen.ranges.is_empty()))
+}
+
+/// Where nodes listen, one address for each: what they answer is told apart by its place among the answers.
+fn addresses<'a>(
+    nodes: impl Iterator<Item = &'a NodeId>,
+    control: impl Fn(NodeId) -> Option<SocketAddr>,
+) -> Result<Vec<SocketAddr>> {
+    nodes.map(|node| control(*node).ok_or_else(|| unknown_node(*node))).collect()
 }
 
 /// Has all nodes forget what was fixed. What fails here is made good by the next commit.
@@ -168,7 +179,7 @@ impl Commit<'_> {
         usable: &BTreeSet<NodeId>,
     ) -> Result<Committed> {
         let view = self.stripe.view(|_, block| !block.lost && usable.contains(&block.node));
-        let dirty = Dirty::at_home(self.frozen.keys().copied());
+        let dirty = Dirty { blocks: self.frozen.keys().copied().collect(), replicas: self.with_deltas() };
         let plan = update(&view, self.topology, &dirty, scheme)?;
         self.check_left_out(&view, &plan)?;
         let writing = self.claim(&plan).await?;
@@ -193,6 +204,15 @@ impl Commit<'_> {
             across_racks: across.map(|(_, bytes)| bytes).sum(),
             left: None,
         })
+    }
+
+    /// The nodes besides the homes that know what is added to a block.
+    fn with_deltas(&self) -> BTreeMap<BlockIndex, Vec<NodeId>> {
+        let nodes = |(&index, frozen): (&BlockIndex, &FrozenUpdate)| {
+            let logs = self.logs.logs[usize::from(index.0)].iter().skip(1);
+            (index, logs.zip(&frozen.same).filter(|(_, same)| **same).map(|(node, _)| *node).collect())
+        };
+        self.frozen.iter().map(nodes).collect()
     }
 
     /// Claims the places of all blocks that get new versions: nobody repairs, deletes or replaces them meanwhile unnoticed.
@@ -322,5 +342,22 @@ impl Commit<'_> {
             return;
         }
         release(self.cluster, self.stripe.id, self.logs, self.frozen).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_an_address_is_an_error_and_not_left_out() {
+        let listens = |node: NodeId| (node.0 != 2).then(|| SocketAddr::from(([127, 0, 0, 1], node.0 as u16)));
+        let all = addresses([NodeId(3), NodeId(1)].iter(), listens).unwrap();
+        assert_eq!(all.iter().map(SocketAddr::port).collect::<Vec<_>>(), [3, 1]);
+        let error = addresses([NodeId(3), NodeId(2), NodeId(1)].iter(), listens).unwrap_err();
+        assert!(
+            matches!(&error, CoordinatorError::NotFound { what: "node", name } if name == "2"),
+            "{error}"
+        );
     }
 }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
+use kintsu_plan::update::parity_homes;
 use kintsu_wire::ambient::{FixedFault, is_back};
 use kintsu_wire::message::{
     AppendUpdates, BlockRef, Durability, FenceVolume, FencedVolume, HeldBlock, LoggedUpdate, PromoteBlocks,
@@ -227,6 +228,7 @@ pub async fn relog_or_abandon(
         taken: record.taken,
         newest: record.taken.max(from.epoch),
         abandon,
+        parities: record.scheme.row().old_first,
         folders: &from.folders,
         stripe: &stripe,
         landings: landings.iter().map(|landing| (landing.index, landing.to)).collect(),
@@ -268,6 +270,8 @@ struct Change<'a> {
     newest: u64,
     /// Whether a log that no node has begins empty.
     abandon: bool,
+    /// Whether all nodes with parities of a block log for it.
+    parities: bool,
     /// The folders of the nodes that log its updates until now: another folder is another log.
     folders: &'a BTreeMap<NodeId, FolderId>,
     stripe: &'a Stripe,
@@ -362,7 +366,9 @@ impl Change<'_> {
             }
             let leaves = self.stripe.record.block(block).map(|b| b.node);
             let leaves = leaves.filter(|node| self.home(block) != Some(*node));
-            let logged = Logged { view: &view, topology: &topology, replicas, sound, leaves };
+            let parities = if self.parities { parity_homes(&view, block) } else { Vec::new() };
+            let logged =
+                Logged { view: &view, topology: &topology, replicas, parities: &parities, sound, leaves };
             let nodes = logged.nodes(block).map_err(|(needed, there)| CoordinatorError::Conflict {
                 what: format!("log for {}.{block}", self.stripe.id),
                 expected: format!("{needed} nodes that answer"),
@@ -461,6 +467,8 @@ impl Change<'_> {
                     replica,
                     forward: Vec::new(),
                     fenced: false,
+                    send_old: false,
+                    old: Vec::new(),
                     tickets: Vec::new(),
                 };
                 within(agent.append_updates(append)).await.map_err(failed(node))?;

@@ -80,8 +80,10 @@ pub struct Logged<'a> {
     pub view: &'a StripeView,
     /// The nodes; those that do not answer are not usable.
     pub topology: &'a Topology,
-    /// Replicas besides the home.
+    /// Replicas besides the home, at least.
     pub replicas: usize,
+    /// Nodes that are to have one if they are usable.
+    pub parities: &'a [NodeId],
     /// Nodes that have the log as it was acknowledged, in the same role as before.
     pub sound: &'a [NodeId],
     /// A node that must not be a replica: the home that the block leaves.
@@ -89,16 +91,23 @@ pub struct Logged<'a> {
 }
 
 impl Logged<'_> {
-    /// The nodes that log the updates of `block` from now on: its home first if it answers, nodes that have its log, then
-    /// others.
+    /// The nodes that log the updates of `block` from now on: its home first if it answers, those that are to have a replica,
+    /// nodes that have its log, then others.
     ///
     /// # Errors
     /// Too few nodes are usable: how many are needed and how many there are.
     pub fn nodes(&self, block: BlockIndex) -> Result<Vec<NodeId>, (usize, usize)> {
         let usable = |node: &NodeId| self.topology.nodes.get(node).is_some_and(|known| known.usable);
-        let wanted = self.replicas + 1;
         let home = self.view.homes.get(usize::from(block.0)).copied().flatten().filter(usable);
+        let first = home.or(self.sound.first().copied());
+        let far = |node: &NodeId| first.is_none_or(|first| self.topology.across_racks(first, *node));
         let mut nodes: Vec<NodeId> = home.into_iter().collect();
+        let is_free = |node: &&NodeId| usable(node) && Some(**node) != home && self.leaves != Some(**node);
+        nodes.extend(self.parities.iter().filter(is_free));
+        // Parities may all be in the rack of the home; then one more, if there are other racks.
+        let is_near = nodes.len() > 1 && !nodes.iter().any(far);
+        let more = is_near && self.topology.nodes.keys().any(|node| usable(node) && far(node));
+        let wanted = (nodes.len() + usize::from(more)).max(self.replicas + 1);
         let mut add = |node: NodeId| {
             if nodes.len() < wanted && usable(&node) && !nodes.contains(&node) && self.leaves != Some(node) {
                 nodes.push(node);
@@ -112,8 +121,6 @@ impl Logged<'_> {
         }
         // Other racks first, then homes of the stripe: they need the updates at a commit. From a different one for each
         // block.
-        let first = home.or(self.sound.first().copied());
-        let far = |node: &NodeId| first.is_none_or(|first| self.topology.across_racks(first, *node));
         let of_stripe: BTreeSet<NodeId> = self.view.homes.iter().copied().flatten().collect();
         let mut others: Vec<NodeId> = self.topology.nodes.keys().copied().collect();
         let turn = usize::from(block.0) % others.len().max(1);
@@ -154,12 +161,22 @@ mod tests {
         let mut topology = Topology { nodes: (0..8).map(node).collect(), ..Topology::default() };
         let view = stripe.view(|_, _| true);
         let nodes = |topology: &Topology, replicas, sound: &[NodeId], leaves| {
-            Logged { view: &view, topology, replicas, sound, leaves }.nodes(BlockIndex(1))
+            Logged { view: &view, topology, replicas, parities: &[], sound, leaves }.nodes(BlockIndex(1))
         };
         let two = nodes(&topology, 1, &[], None).unwrap();
         assert!(two[0] == NodeId(1) && two[1].0 > 1, "{two:?}");
         assert_eq!(nodes(&topology, 1, &[NodeId(7)], None).unwrap(), [NodeId(1), NodeId(7)]);
         assert_eq!(nodes(&topology, 2, &[], None).unwrap().len(), 3);
+        // Nodes with parities: in other racks, or in that of the home, where they are not enough.
+        let beside = |parities: &[u32]| {
+            let parities: Vec<NodeId> = parities.iter().map(|node| NodeId(*node)).collect();
+            let (view, topology, sound) = (&view, &topology, &[NodeId(7)]);
+            let logged = Logged { view, topology, replicas: 1, parities: &parities, sound, leaves: None };
+            logged.nodes(BlockIndex(1)).unwrap()
+        };
+        assert_eq!(beside(&[4, 5]), [1, 4, 5].map(NodeId));
+        assert_eq!(beside(&[0]), [1, 0, 7].map(NodeId));
+        assert_eq!(beside(&[99]), [1, 7].map(NodeId), "that one is not there");
         // Without its home, and without a node that the block leaves.
         topology.nodes.get_mut(&NodeId(1)).unwrap().usable = false;
         let away = nodes(&topology, 1, &[NodeId(5)], None).unwrap();

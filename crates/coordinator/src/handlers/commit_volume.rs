@@ -13,7 +13,7 @@ use crate::meta::Meta;
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: CommitVolume) -> Result<CommittedVolume> {
     let CommitVolume { name, scheme, blocks } = request;
-    let scheme = scheme.as_deref().map(Scheme::on_nodes).transpose()?;
+    let scheme = scheme.as_deref().map(str::parse::<Scheme>).transpose()?;
     let find = move |meta: &Meta| Ok(meta.snapshot()?.volume(&name)?.record);
     let volume = cluster.meta.off(find).await?;
     let scheme = scheme.unwrap_or(volume.scheme);

@@ -34,7 +34,7 @@ pub async fn handle(cluster: &Arc<Cluster>, request: CreateVolume) -> Result<Vol
         true => Some(cluster.registered(request.code.clone()).await?.0),
         false => None,
     };
-    let scheme = request.scheme.as_deref().map_or(Ok(Scheme::default()), Scheme::on_nodes)?;
+    let scheme = request.scheme.as_deref().map_or(Ok(Scheme::default()), str::parse)?;
     let (id, created) = (random()?, cluster.unix_seconds());
     let create = move |meta: &Meta| {
         let code = registered.map_or_else(|| kintsu_code::parse(&request.code), Ok)?;

@@ -4,7 +4,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use kintsu_dag::{BlockIndex, NodeId, RackId, StripeId};
-use kintsu_plan::update::{Dirty, InterimRule, Scheme, group, interim_home, least_crossings, update};
+use kintsu_plan::update::{
+    Dirty, InterimRule, Scheme, group, interim_home, least_crossings, parity_homes, update,
+};
 use kintsu_plan::{StripeView, Topology, place};
 use serde::Serialize;
 
@@ -114,9 +116,8 @@ impl<'a> Account<'a> {
             let mut alone = DirtyStripe::default();
             alone.add(part.block, part.range.clone());
             self.traffic.append += self.by_nodes(&view, &alone)?;
-        } else if row.at_once {
-            let symbols = self.cost(&view, &[part.block])?.symbols;
-            self.traffic.append += self.bytes(symbols, sent);
+        } else if row.at_once || row.old_first {
+            self.traffic.append += self.to_parities(&view, part.block, sent)?;
         } else if let Some(interim) = interim_home(&view, &self.ground.topology, part.block, replicas)? {
             self.traffic.append += if interim.other_rack { sent } else { 0 };
         }
@@ -130,8 +131,7 @@ impl<'a> Account<'a> {
                 (Sent::Blocks, false) => self.ground.block_bytes,
                 (Sent::Blocks, true) => 0,
             };
-            let symbols = self.cost(&view, &[part.block])?.symbols;
-            self.traffic.append += self.bytes(symbols, old);
+            self.traffic.append += self.to_parities(&view, part.block, old)?;
         }
         if self.dirty.len() > self.ground.dirty_stripes {
             self.commit()?;
@@ -144,7 +144,7 @@ impl<'a> Account<'a> {
         let row = self.scheme.row();
         let dirty = std::mem::take(&mut self.dirty);
         self.traffic.commits += u64::from(!dirty.is_empty() && !row.at_once);
-        if row.at_once {
+        if row.at_once || row.old_first {
             return Ok(());
         }
         for (key, stripe) in dirty {
@@ -170,6 +170,18 @@ impl<'a> Account<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of a block, or of its delta, that go to each parity node in another rack.
+    fn to_parities(&mut self, view: &StripeView, block: BlockIndex, bytes: u64) -> Result<u64> {
+        if self.sent != Sent::AsNodes {
+            let symbols = self.cost(view, &[block])?.symbols;
+            return Ok(self.bytes(symbols, bytes));
+        }
+        let home = view.homes.get(usize::from(block.0)).copied().flatten();
+        let far = |node: &NodeId| home.is_some_and(|home| self.ground.topology.across_racks(home, *node));
+        // Where no parity is in another rack, one more node there has a replica.
+        Ok(parity_homes(view, block).iter().filter(|node| far(node)).count().max(1) as u64 * bytes)
     }
 
     /// What nodes send to commit this.
@@ -207,7 +219,7 @@ impl<'a> Account<'a> {
         if self.scheme.row().interim == InterimRule::Hub {
             for &block in blocks {
                 let interim = interim_home(view, topology, block, self.scheme)?;
-                dirty.replicas.extend(interim.map(|interim| (block, interim.node)));
+                dirty.replicas.extend(interim.map(|interim| (block, vec![interim.node])));
             }
         }
         let symbols = update(view, topology, &dirty, self.scheme)?.crossings;

@@ -14,7 +14,8 @@
 //! - the paper sends whole blocks. Traffic by changed ranges is counted beside it for every scheme: a replica is as
 //!   long as the write, and a commit treats each part of a stripe where the same blocks are dirty for itself;
 //! - what nodes send is counted as well, and compared with the kernel's counters ([`on_hosts`]): replicas of ranges in the
-//!   rack with most parities, and at a commit slices of the span of all dirty ranges of the stripe, from home; slices that
+//!   rack with most parities (for PARIX at all parities), and at a commit slices of the span of all dirty ranges of the
+//!   stripe, from home; slices that
 //!   are all zero are headers alone.
 
 mod account;

@@ -177,7 +177,7 @@ fn one(report: &Report) -> String {
             row.scheme.to_string(),
             mib(blocks.append),
             mib(blocks.commit),
-            if row.scheme.row().at_once { "-".to_owned() } else { mib(blocks.commit_bound) },
+            if waits_for_no_commit(row) { "-".to_owned() } else { mib(blocks.commit_bound) },
             mib(blocks.grouping),
             mib(blocks.total()),
             of(Scheme::Baseline, blocks.total()),
@@ -200,6 +200,11 @@ fn one(report: &Report) -> String {
         report.block_bytes >> 10,
         report.dirty_stripes,
     )
+}
+
+/// Whether parity nodes have all that they need before a commit.
+fn waits_for_no_commit(row: &Row) -> bool {
+    row.scheme.row().at_once || row.scheme.row().old_first
 }
 
 fn mib(bytes: u64) -> String {

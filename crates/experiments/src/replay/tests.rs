@@ -55,6 +55,8 @@ fn nodes_send_slices_of_what_is_dirty() {
     let baseline = report.row(Scheme::Baseline).unwrap().on_nodes;
     assert!((3 * (written + 5 * header)..=3 * (written + 6 * header)).contains(&baseline.append));
     assert_eq!(baseline.commit, 0);
+    let parix = report.row(Scheme::Parix).unwrap();
+    assert_eq!((parix.on_nodes.append, parix.on_nodes.commit), (parix.ranges.append, 0), "no slices");
     for scheme in [Scheme::CauNogroup, Scheme::Cau, Scheme::DataDelta] {
         let row = report.row(scheme).unwrap();
         assert_eq!(row.on_nodes.append, written);

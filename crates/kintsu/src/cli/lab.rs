@@ -75,7 +75,7 @@ Examples:
   kintsu lab replay *.csv.xz --code rs:n=16,k=12 --racks 4 --us 20 --analyse     # and averages over the traces
   kintsu lab replay trace.csv --format tencent --scheme cau --analyse --json
   kintsu lab replay msr_wdev_3.csv.xz --writes 500                               # on hosts, the kernel counts
-  kintsu lab replay msr_wdev_3.csv.xz --whole-blocks --at-once 32 --rack-rate 50Mb/s --block 128KiB
+  kintsu lab replay msr_wdev_3.csv.xz --whole-blocks --scheme baseline,cau --at-once 1,4,16,64 --rack-rate 50Mb/s --block 128KiB
 
 How it is computed, and what is assumed: docs/updates.md.")]
     Replay(LabReplay),

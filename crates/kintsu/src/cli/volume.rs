@@ -95,8 +95,8 @@ pub struct VolumeCreate {
     /// What a write survives from its acknowledgement until its parity has followed.
     #[arg(long, value_enum, default_value_t = Survives::Rack)]
     pub durability: Survives,
-    /// How parities follow: data-delta, parity-delta, cau-nogroup, cau or optimal, after the acknowledgement; or baseline, with each
-    /// write (see docs/updates.md) [default: optimal].
+    /// How parities follow: parix, data-delta, parity-delta, cau-nogroup, cau or optimal, after the acknowledgement; or baseline,
+    /// with each write (see docs/updates.md) [default: optimal].
     #[arg(long, value_name = "SCHEME")]
     pub scheme: Option<String>,
 }

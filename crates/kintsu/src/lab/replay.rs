@@ -48,7 +48,7 @@ async fn play(args: &LabReplay, options: &Options, json: bool) -> anyhow::Result
     let hosts = Hosts {
         writes: args.writes,
         whole_blocks: args.whole_blocks,
-        at_once: args.at_once,
+        at_once: args.at_once.clone(),
         rack_rate: args.rack_rate,
     };
     let mut played = Vec::new();

@@ -196,5 +196,6 @@ fn binding(context: &ProgramContext<'_>, index: BlockIndex, written: bool) -> Bl
         expect,
         label: if written { context.label.to_vec() } else { Vec::new() },
         next: None,
+        replica: false,
     }
 }

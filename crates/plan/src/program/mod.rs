@@ -160,6 +160,9 @@ pub struct BlockBinding {
     /// ([`kintsu_dag::Sink::BlockXor`]) is added to `generation` and becomes a version of the block beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
+    /// The block is not on this node: its delta is made of replicas of its updates, and of what they replace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replica: bool,
 }
 
 /// The address of a node's data listener.

@@ -72,6 +72,13 @@ pub fn interim_home(
     })
 }
 
+/// The nodes of the parities that change with a data block, as far as they have homes.
+pub fn parity_homes(view: &StripeView, block: BlockIndex) -> Vec<NodeId> {
+    let parities = view.indices().skip(view.code.k()).filter(|parity| view.block_len(*parity) > 0);
+    let changed = parities.filter(|parity| depends(view, *parity, block));
+    changed.filter_map(|parity| view.home(parity).ok()).collect()
+}
+
 /// Whether a parity block changes with a data block.
 fn depends(view: &StripeView, parity: BlockIndex, data: BlockIndex) -> bool {
     let generator = view.code.generator();

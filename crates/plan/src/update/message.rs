@@ -65,6 +65,30 @@ impl<'a> Build<'a> {
         Ok(build.placed)
     }
 
+    /// Every delta that these parity nodes need goes to each of them for itself: from there if it has a replica, else from
+    /// home. No delta may be on two of them.
+    pub fn each_to(scene: &'a Scene<'a>, nodes: &[NodeId]) -> Result<Placed, PlanError> {
+        let targets =
+            || scene.racks.iter().flat_map(|rack| &rack.targets).filter(|(_, at)| nodes.contains(at));
+        let used = |column: &usize| targets().any(|(row, _)| scene.rows.row(*row)[*column] != 0);
+        let mut sources = BTreeMap::new();
+        for (rack, part) in scene.racks.iter().enumerate() {
+            let here = part.replicas.iter().filter(|(_, node)| nodes.contains(node));
+            for &(column, node) in part.own.iter().filter(|(column, _)| used(column)) {
+                sources.entry(column).or_insert((rack, node));
+            }
+            for &(column, node) in here.filter(|(column, _)| used(column)) {
+                sources.insert(column, (rack, node));
+            }
+        }
+        let mut build = Self::new(scene, &sources);
+        let all: Vec<Known> = build.known.concat();
+        for &(row, home) in targets() {
+            build.target(row, home, &all, &[home])?;
+        }
+        Ok(build.placed)
+    }
+
     /// The graph in which racks send these messages in this order.
     ///
     /// # Errors

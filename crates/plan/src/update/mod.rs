@@ -9,7 +9,7 @@
 //! - [`Scheme`]: the table of schemes; `scene`: what is dirty and where, by rack;
 //! - `message`: what racks send to each other, and the graph that follows from it;
 //! - `pairs`: each pair of racks for itself (CAU, section 3.2); `relay` and `direct`: the least traffic, without and
-//!   with interim replicas; `bound`: a limit that no graph goes below;
+//!   with interim replicas; `bound`: a limit that no graph goes below; `parix`: deltas that parity nodes have already;
 //! - `interim`: where a replica waits for the commit (CAU, section 3.4); `grouping`: dirty blocks move together (3.3).
 //!
 //! Source: CAU (ICPP'18), section 3. The paper knows Reed-Solomon codes; here everything follows from the generator.
@@ -20,6 +20,7 @@ mod grouping;
 mod interim;
 mod message;
 mod pairs;
+mod parix;
 mod programs;
 mod relay;
 mod scene;
@@ -34,7 +35,7 @@ use crate::{Plan, PlanError, StripeView, Topology};
 
 pub use bound::least_crossings;
 pub use grouping::{Grouping, group};
-pub use interim::{Interim, interim_home};
+pub use interim::{Interim, interim_home, parity_homes};
 pub use scheme::{InterimRule, Scheme, SchemeRow};
 
 use message::Build;
@@ -45,9 +46,9 @@ use scene::Scene;
 pub struct Dirty {
     /// The data blocks with deltas.
     pub blocks: Vec<BlockIndex>,
-    /// Nodes besides the homes that have the delta of a block too. Only [`Scheme::Optimal`] reads deltas there, except
-    /// for a block without a home.
-    pub replicas: BTreeMap<BlockIndex, NodeId>,
+    /// Nodes besides the homes that have the delta of a block too. Only [`Scheme::Optimal`] and [`Scheme::Parix`] read deltas
+    /// there, except for a block without a home.
+    pub replicas: BTreeMap<BlockIndex, Vec<NodeId>>,
 }
 
 impl Dirty {
@@ -85,13 +86,16 @@ pub fn update(
 ) -> Result<UpdatePlan, PlanError> {
     let scene = Scene::new(view, topology, dirty)?;
     let graphs = match scheme {
-        Scheme::Baseline | Scheme::Parix => vec![Build::each_to_each(&scene)?],
-        Scheme::DataDelta => vec![Build::graph(&scene, &pairs::data_delta(&scene))?],
-        Scheme::ParityDelta => vec![Build::graph(&scene, &pairs::parity_delta(&scene))?],
-        Scheme::Cau | Scheme::CauNogroup => vec![Build::graph(&scene, &pairs::selective(&scene))?],
-        Scheme::Optimal => least(&scene)?,
+        Scheme::Parix => parix::graphs(&scene)?,
+        Scheme::Baseline => scene.data_too(vec![Build::each_to_each(&scene)?]),
+        Scheme::DataDelta => scene.data_too(vec![Build::graph(&scene, &pairs::data_delta(&scene))?]),
+        Scheme::ParityDelta => scene.data_too(vec![Build::graph(&scene, &pairs::parity_delta(&scene))?]),
+        Scheme::Cau | Scheme::CauNogroup => {
+            scene.data_too(vec![Build::graph(&scene, &pairs::selective(&scene))?])
+        }
+        Scheme::Optimal => scene.data_too(least(&scene)?),
     };
-    let plans = proved_update(view, scene.data_too(graphs), &scene.symbols)?;
+    let plans = proved_update(view, graphs, &scene.symbols)?;
     let mut crossings = 0;
     for plan in &plans {
         crossings += plan.moved(view.code.w() as u64)?.across_racks(topology);

@@ -5,7 +5,8 @@ use crate::{PlanError, Program, ProgramContext, RunId};
 
 impl UpdatePlan {
     /// The programs of each graph, each a run of its own with a job from `job` (that of the context is not used). Loads
-    /// are deltas to the blocks' versions in `generations`, by block index; what is persisted becomes version `next`.
+    /// are deltas to the blocks' versions in `generations`, by block index, or away from home what replicas say of them; what
+    /// is persisted becomes version `next`.
     ///
     /// # Errors
     /// `Invalid` unless `next` is above all generations, of which there is one a block; as [`crate::Plan::programs`].
@@ -27,9 +28,13 @@ impl UpdatePlan {
         let mut runs = Vec::with_capacity(self.plans.len());
         for plan in &self.plans {
             let mut programs = plan.programs(&ProgramContext { job: job(), resume_key: 0, ..*context })?;
-            for binding in programs.iter_mut().flat_map(|program| &mut program.blocks) {
-                binding.generation = generations[usize::from(binding.index.0)];
-                binding.next = Some(next);
+            for program in &mut programs {
+                for binding in &mut program.blocks {
+                    let at = usize::from(binding.index.0);
+                    binding.generation = generations[at];
+                    binding.next = Some(next);
+                    binding.replica = context.view.homes[at] != Some(program.node);
+                }
             }
             runs.push(programs);
         }

@@ -81,8 +81,8 @@ impl<'a> Scene<'a> {
         let mut racks: BTreeMap<Option<RackId>, Rack> = BTreeMap::new();
         for (column, symbol) in symbols.iter().enumerate() {
             let block = view.block_of(*symbol);
-            let replica = dirty.replicas.get(&block).copied();
-            match (view.home(block), replica) {
+            let replicas = dirty.replicas.get(&block).map_or(&[][..], Vec::as_slice);
+            match (view.home(block), replicas.first().copied()) {
                 (Ok(home), _) => racks.entry(topology.rack(home)).or_default().own.push((column, home)),
                 // Without a home the replica is the only copy of the delta.
                 (Err(_), Some(node)) => {
@@ -91,7 +91,7 @@ impl<'a> Scene<'a> {
                 }
                 (Err(none), None) => return Err(none),
             }
-            if let Some(node) = replica {
+            for &node in replicas {
                 racks.entry(topology.rack(node)).or_default().replicas.push((column, node));
             }
         }

@@ -10,7 +10,7 @@ use crate::PlanError;
 pub enum Scheme {
     /// The delta goes to each parity node at once, with every write.
     Baseline,
-    /// The new data go to each parity node at once, with the old data when a block is first written.
+    /// Parity nodes log new data at once, with the old data when a place is first written; they compute the deltas later.
     Parix,
     /// Later, and between racks always the deltas of data blocks.
     DataDelta,
@@ -45,9 +45,10 @@ pub struct SchemeRow {
     pub name: &'static str,
     /// One line of description.
     pub about: &'static str,
-    /// Whether parity nodes get their part with every write; otherwise at a commit.
+    /// Whether parities follow with every write; otherwise at a commit.
     pub at_once: bool,
-    /// Whether the first write to a block since a commit sends the old data as well.
+    /// Whether parity nodes log new data with every write, and old data with the first to a place since a commit. Then
+    /// they need nothing more.
     pub old_first: bool,
     /// Where the interim replica goes.
     pub interim: InterimRule,
@@ -55,23 +56,11 @@ pub struct SchemeRow {
     pub groups: bool,
     /// Whether only the ranges that were written are sent; otherwise whole blocks, as in the paper.
     pub ranges: bool,
-    /// Whether nodes carry it out; otherwise it is analysed alone.
-    pub on_nodes: bool,
 }
 
 const fn row(scheme: Scheme, name: &'static str, about: &'static str) -> SchemeRow {
     let interim = InterimRule::AnyParity;
-    SchemeRow {
-        scheme,
-        name,
-        about,
-        at_once: false,
-        old_first: false,
-        interim,
-        groups: false,
-        ranges: false,
-        on_nodes: true,
-    }
+    SchemeRow { scheme, name, about, at_once: false, old_first: false, interim, groups: false, ranges: false }
 }
 
 const ROWS: [SchemeRow; 7] = [
@@ -81,10 +70,8 @@ const ROWS: [SchemeRow; 7] = [
         ..row(Scheme::Baseline, "baseline", "the delta to each parity node, with every write")
     },
     SchemeRow {
-        at_once: true,
         old_first: true,
         interim: InterimRule::None,
-        on_nodes: false,
         ..row(
             Scheme::Parix,
             "parix",
@@ -113,19 +100,6 @@ impl Scheme {
     /// All schemes, simple ones first.
     pub fn all() -> impl Iterator<Item = &'static SchemeRow> {
         ROWS.iter()
-    }
-
-    /// The scheme with this name, if nodes carry it out.
-    ///
-    /// # Errors
-    /// `Invalid`, with the names of those that they carry out.
-    pub fn on_nodes(name: &str) -> Result<Self, PlanError> {
-        let known = || Self::all().filter(|row| row.on_nodes);
-        known().find(|row| row.name == name).map(|row| row.scheme).ok_or_else(|| {
-            let names: Vec<_> = known().map(|row| row.name).collect();
-            let what = "update scheme of a volume".into();
-            PlanError::Invalid { what, expected: names.join(", "), got: name.into() }
-        })
     }
 
     /// What there is to know about it.
@@ -163,8 +137,6 @@ mod tests {
             assert_eq!(row.name.parse::<Scheme>().unwrap(), row.scheme);
             assert_eq!(serde_name(row.scheme), row.name);
         }
-        assert_eq!(Scheme::on_nodes("baseline").unwrap(), Scheme::Baseline);
-        assert!(Scheme::on_nodes("parix").unwrap_err().to_string().contains("baseline, data-delta"));
         assert!("raid".parse::<Scheme>().unwrap_err().to_string().contains("cau-nogroup, cau, optimal"));
     }
 

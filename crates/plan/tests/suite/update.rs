@@ -76,7 +76,8 @@ fn run(view: &StripeView, topology: &Topology, dirty: &Dirty, plan: &UpdatePlan,
     let deltas = blocks(view, &changed);
     let mut machine = Machine::default();
     for block in &dirty.blocks {
-        let at = view.homes[usize::from(block.0)].into_iter().chain(dirty.replicas.get(block).copied());
+        let replicas = dirty.replicas.get(block).into_iter().flatten().copied();
+        let at = view.homes[usize::from(block.0)].into_iter().chain(replicas);
         machine.deltas.extend(at.map(|node| ((node, *block), deltas[usize::from(block.0)].clone())));
     }
     for block in plan.parities.iter().chain(&dirty.blocks) {
@@ -115,7 +116,7 @@ fn run(view: &StripeView, topology: &Topology, dirty: &Dirty, plan: &UpdatePlan,
 fn with_replicas(view: &StripeView, topology: &Topology, blocks: Vec<BlockIndex>) -> Dirty {
     let home = |block: &BlockIndex| {
         let interim = interim_home(view, topology, *block, Scheme::Optimal).unwrap().unwrap();
-        (*block, interim.node)
+        (*block, vec![interim.node])
     };
     Dirty { replicas: blocks.iter().map(home).collect(), blocks }
 }

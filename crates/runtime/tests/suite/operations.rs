@@ -227,6 +227,7 @@ async fn sub_blocks_are_parts_of_every_step() {
         expect: None,
         label: Vec::new(),
         next: None,
+        replica: false,
     };
     let program = |node, tasks, sends, index| Program {
         job: RunId(77),

@@ -149,7 +149,7 @@ const MOST_FAILED: usize = 64;
 impl super::Held {
     /// The oldest record that is needed.
     fn oldest(&self) -> Option<u64> {
-        self.frozen.numbers().chain(self.active.numbers()).min()
+        self.frozen.numbers().chain(self.active.numbers()).chain(self.old.numbers()).min()
     }
 }
 
@@ -175,17 +175,19 @@ impl State {
                 if let Some(held) = self.blocks.get_mut(&key) {
                     held.frozen.forget(offset);
                     held.active.forget(offset);
+                    held.old.forget(offset);
                     held.cut = held.cut.filter(|cut| *cut > offset);
                     if held.frozen.is_empty() && held.active.is_empty() {
                         self.blocks.remove(&key);
                     }
                 }
             }
-            Kind::Bytes | Kind::Zeros => {
+            Kind::Bytes | Kind::Zeros | Kind::Old => {
                 let place = Place { number, segment, at, offset, len, zeros: kind == Kind::Zeros };
                 let held = self.blocks.entry(key).or_default();
                 held.volume = record.volume;
-                held.active.add(offset..offset + u64::from(len), place);
+                let layer = if kind == Kind::Old { &mut held.old } else { &mut held.active };
+                layer.add(offset..offset + u64::from(len), place);
                 held.newest = number;
                 let segments: &mut HashMap<_, _> = &mut self.segments.entry(segment).or_default().newest;
                 segments.insert(key, number);

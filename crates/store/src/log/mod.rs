@@ -10,7 +10,9 @@
 //! - [`AppendLog::freeze`] fixes what a commit takes: what comes later waits for the next one, however often the
 //!   commit is tried;
 //! - [`AppendLog::release`] forgets what reached its block. If a crash loses that, the same bytes are laid over the
-//!   block again, which changes nothing.
+//!   block again, which changes nothing;
+//! - with replicas there may be the bytes that they replace ([`Data::Old`]), so that a node without the block knows what a
+//!   commit adds to it ([`FrozenDelta`]).
 //!
 //! Invariants: what was acknowledged is read back byte for byte after any crash, or the opening of the log says which
 //! record is damaged; what was not acknowledged is read back whole or not at all. Memory: an entry for each range that
@@ -19,6 +21,7 @@
 //! Byte layout: `docs/format.md`, "Update log". Files are only appended to, and deleted oldest first when nothing in
 //! them is needed.
 
+mod delta;
 mod extents;
 mod fences;
 mod group;
@@ -37,6 +40,7 @@ use kintsu_dag::BlockId;
 
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
+pub use delta::FrozenDelta;
 use extents::{Extents, Place};
 use fences::Fences;
 pub use fences::Scope;
@@ -61,6 +65,8 @@ pub enum Data<'a> {
     Bytes(&'a [u8]),
     /// So many zeros, which take no room.
     Zeros(u32),
+    /// Not written: bytes of the block that updates replace, for a node that does not have the block.
+    Old(&'a [u8]),
 }
 
 /// One write to one block.
@@ -148,6 +154,8 @@ struct Held {
     frozen: Extents,
     /// What came later.
     active: Extents,
+    /// What both replace, as far as it was said.
+    old: Extents,
     newest: u64,
     /// The newest record when it was frozen.
     cut: Option<u64>,
@@ -217,7 +225,7 @@ impl AppendLog {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<bool, StoreError> {
-        self.lay(block, role, offset, buf, false)
+        self.lay(block, role, offset, buf, Layer::All)
     }
 
     /// The same with what [`freeze`](Self::freeze) fixed alone.
@@ -231,7 +239,7 @@ impl AppendLog {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<bool, StoreError> {
-        self.lay(block, role, offset, buf, true)
+        self.lay(block, role, offset, buf, Layer::Frozen)
     }
 
     /// Which parts of a range of a block the log holds, ascending, apart from each other.
@@ -314,16 +322,16 @@ impl AppendLog {
         role: Role,
         offset: u64,
         buf: &mut [u8],
-        frozen: bool,
+        layer: Layer,
     ) -> Result<bool, StoreError> {
         let range = offset..offset.saturating_add(buf.len() as u64);
         loop {
-            let places = self.places(block, role, &range, frozen);
+            let places = self.places(block, role, &range, layer);
             match self.fill(&places, &range, buf) {
                 // Meanwhile the records were released, and their file is gone.
                 Err(StoreError::Io { source, .. })
                     if source.kind() == ErrorKind::NotFound
-                        && places != self.places(block, role, &range, frozen) => {}
+                        && places != self.places(block, role, &range, layer) => {}
                 filled => return filled,
             }
         }
@@ -334,15 +342,15 @@ impl AppendLog {
         block: BlockId,
         role: Role,
         range: &Range<u64>,
-        frozen: bool,
+        layer: Layer,
     ) -> Vec<(Range<u64>, Place)> {
         let state = self.state();
         let Some(held) = state.blocks.get(&(block, role)) else { return Vec::new() };
-        let mut places = held.frozen.within(range);
-        if !frozen {
-            places.extend(held.active.within(range));
+        match layer {
+            Layer::Old => held.old.within(range),
+            Layer::Frozen => held.frozen.within(range),
+            Layer::All => [held.frozen.within(range), held.active.within(range)].concat(),
         }
-        places
     }
 
     /// Reads each place's record whole, so that its checksum can be checked.
@@ -385,6 +393,17 @@ impl AppendLog {
     }
 }
 
+/// Which bytes of a block.
+#[derive(Clone, Copy)]
+enum Layer {
+    /// The newest.
+    All,
+    /// Those that a commit takes.
+    Frozen,
+    /// Those that both replace.
+    Old,
+}
+
 impl Held {
     /// All ranges, whether a commit takes them or not.
     fn ranges(&self) -> Vec<Range<u64>> {
@@ -397,14 +416,14 @@ impl Held {
 impl<'a> Data<'a> {
     fn bytes(self) -> &'a [u8] {
         match self {
-            Self::Bytes(bytes) => bytes,
+            Self::Bytes(bytes) | Self::Old(bytes) => bytes,
             Self::Zeros(_) => &[],
         }
     }
 
     fn len(self) -> u64 {
         match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Bytes(bytes) | Self::Old(bytes) => bytes.len() as u64,
             Self::Zeros(count) => count.into(),
         }
     }

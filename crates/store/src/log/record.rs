@@ -27,9 +27,11 @@ pub(super) enum Kind {
     Release,
     /// Older epochs of a volume, or of one stripe of it, are refused.
     Fence,
+    /// Bytes of a block that updates replace.
+    Old,
 }
 
-const KINDS: [Kind; 4] = [Kind::Bytes, Kind::Zeros, Kind::Release, Kind::Fence];
+const KINDS: [Kind; 5] = [Kind::Bytes, Kind::Zeros, Kind::Release, Kind::Fence, Kind::Old];
 
 /// One record without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +56,7 @@ impl Record {
         let (kind, len) = match data {
             Data::Bytes(bytes) => (Kind::Bytes, bytes.len() as u32),
             Data::Zeros(count) => (Kind::Zeros, count),
+            Data::Old(bytes) => (Kind::Old, bytes.len() as u32),
         };
         Self { kind, number: 0, durable: 0, volume, epoch, block, role, offset, len }
     }
@@ -75,7 +78,7 @@ impl Record {
     }
 
     fn payload(&self) -> usize {
-        if self.kind == Kind::Bytes { self.len as usize } else { 0 }
+        if matches!(self.kind, Kind::Bytes | Kind::Old) { self.len as usize } else { 0 }
     }
 
     /// Bytes in a file.

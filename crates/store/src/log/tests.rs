@@ -68,6 +68,71 @@ fn the_newest_bytes_are_seen_before_and_after_a_restart() {
 }
 
 #[test]
+fn a_replica_with_what_it_replaces_has_the_delta_of_the_home() {
+    let (disk, replica_disk) = (fresh(), fresh());
+    let (home, replica) = (open(&disk).unwrap(), open(&replica_disk).unwrap());
+    let old: Vec<u8> = (0..LEN).map(|at| (at * 7 % 251) as u8).collect();
+    let write = |offset: u64, data: Data<'_>, replaced: &[Range<u64>]| {
+        home.append(&[update(0, offset, data)]).unwrap();
+        let part = |range: &Range<u64>| Update {
+            role: Role::Replica,
+            ..update(0, range.start, Data::Old(&old[range.start as usize..range.end as usize]))
+        };
+        let new = Update { role: Role::Replica, ..update(0, offset, data) };
+        let all: Vec<_> = replaced.iter().map(part).chain([new]).collect();
+        replica.append(&all).unwrap();
+    };
+    write(100, Data::Bytes(&[1; 300]), &[100..400]);
+    write(300, Data::Bytes(&[2; 200]), &[400..500]);
+    write(150, Data::Zeros(20), &[]);
+    // What is replaced is not read, and not dirty by itself.
+    let mut seen = vec![0xEE; 10];
+    assert!(!replica.lay_over(block(1), Role::Replica, 0, &mut seen).unwrap());
+    assert_eq!(replica.pending()[0].ranges, [100..500]);
+    drop(replica);
+    let replica = Arc::new(open(&replica_disk.after_power_failure(0)).unwrap());
+    assert!(FrozenDelta::of_replica(replica.clone(), block(0)).is_none(), "nothing is fixed");
+    replica.freeze_anew(block(0), Role::Replica).unwrap();
+    let delta_of = || FrozenDelta::of_replica(replica.clone(), block(0)).unwrap();
+    let mut expected = vec![0; LEN];
+    expected[100..300].fill(1);
+    expected[300..500].fill(2);
+    expected[150..170].fill(0);
+    (100..500).for_each(|at| expected[at] ^= old[at]);
+    let mut delta = vec![0xEE; LEN];
+    delta_of().read_at(0, &mut delta).unwrap();
+    assert!(delta == expected);
+    let mut part = [0xEE; 30];
+    delta_of().read_at(290, &mut part).unwrap();
+    assert!(part == expected[290..320]);
+    // The home says the same of its block.
+    let home = Arc::new(home);
+    let stored = || {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path()).unwrap();
+        let mut write = store.create(block(0), crate::Generation(1), LEN as u64, 4096, &[]).unwrap();
+        write.write_at(0, &old).unwrap();
+        write.finish(None).unwrap();
+        store.open(block(0), crate::Generation(1)).unwrap()
+    };
+    let digest = FrozenDelta::at_home(home.clone(), block(0), stored()).digest().unwrap();
+    assert_eq!(delta_of().digest().unwrap(), digest);
+    // A range of which it was not said what it replaces.
+    replica.append(&[Update { role: Role::Replica, ..update(0, 499, Data::Bytes(&[3; 2])) }]).unwrap();
+    replica.freeze_anew(block(0), Role::Replica).unwrap();
+    let said = delta_of().digest().unwrap_err().to_string();
+    assert!(said.contains("bytes that updates replace"), "{said}");
+    // All of it goes with the updates.
+    let (upto, _) = replica.freeze_anew(block(0), Role::Replica).unwrap();
+    replica.release(block(0), Role::Replica, upto).unwrap();
+    assert_eq!(replica.pending(), []);
+    let last = Update { role: Role::Replica, ..update(0, 200, Data::Bytes(&[9; 9])) };
+    replica.append(&[last]).unwrap();
+    replica.freeze_anew(block(0), Role::Replica).unwrap();
+    assert!(delta_of().digest().is_err());
+}
+
+#[test]
 fn a_commit_takes_what_was_frozen_and_leaves_what_came_later() {
     let disk = fresh();
     let log = open(&disk).unwrap();

@@ -22,6 +22,12 @@ pub use user::{Hand, User, Volumes};
 /// Histories of these seeds have volumes.
 pub const FIRST_SEED: u64 = 1_000_000;
 
+/// From this seed on volumes have several schemes; those of earlier seeds, some of which failed once, keep the default.
+pub const FIRST_SEED_WITH_SCHEMES: u64 = FIRST_SEED + 2000;
+
+/// How the parities of volumes follow; `None` for the default.
+const SCHEMES: [Option<&str>; 3] = [Some("parix"), Some("baseline"), None];
+
 /// Most volumes of a history.
 const MOST: u64 = 2;
 
@@ -40,6 +46,15 @@ pub struct Shape {
     pub size: u64,
     /// The client that makes and removes them.
     pub first_user: u64,
+    /// The scheme of the first one, by its place among [`SCHEMES`]; the next one has the next.
+    scheme: Option<u64>,
+}
+
+impl Shape {
+    /// The scheme of a volume; `None` for the default.
+    pub fn scheme(&self, number: u64) -> Option<&'static str> {
+        SCHEMES[((self.scheme? + number) % SCHEMES.len() as u64) as usize]
+    }
 }
 
 /// What a client does with a volume. Ranges are cut at the volume's end.
@@ -89,7 +104,9 @@ pub fn add(history: &mut History, dice: &mut Dice, victims: [u32; 2], destructiv
     // Objects are tortured by other seeds.
     history.writers.truncate(if dice.percent(50) { 1 } else { 4 });
     let first_user = history.writers.len() as u64;
-    history.shape = Some(Shape { code, bears, durability, block_bytes, size, first_user });
+    // Not drawn, so that seeds keep their steps.
+    let scheme = (history.seed >= FIRST_SEED_WITH_SCHEMES).then_some(history.seed);
+    history.shape = Some(Shape { code, bears, durability, block_bytes, size, first_user, scheme });
     let volumes = dice.within(1, MOST);
     for client in 0..dice.within(1, 3) {
         let count = dice.within(8, 24);

@@ -143,6 +143,9 @@ impl User<'_> {
                 forget_if(hand, number, flushed.is_err());
             }
             Act::Commit { scheme } => {
+                // What such a volume has of its scheme is worth nothing to others.
+                let own = self.shape.scheme(number).filter(|own| *own == "parix" && scheme == "baseline");
+                let scheme = own.unwrap_or(scheme);
                 let done = self.client.commit_volume(&name(number), Some(scheme.into())).await;
                 self.say(format!("commit {} by {scheme}: {done:?}", name(number)));
             }
@@ -176,14 +179,9 @@ impl User<'_> {
             return true;
         }
         let Shape { code, durability, block_bytes, size, .. } = self.shape;
-        let volume = CreateVolume {
-            name: name(number),
-            size,
-            code: code.into(),
-            block_bytes,
-            durability,
-            scheme: None,
-        };
+        let scheme = self.shape.scheme(number).map(str::to_owned);
+        let volume =
+            CreateVolume { name: name(number), size, code: code.into(), block_bytes, durability, scheme };
         let made = self.client.create_volume(&volume).await;
         self.say(format!("create {}: {made:?}", name(number)));
         // An earlier attempt may have made it.

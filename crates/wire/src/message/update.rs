@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kintsu_dag::{BlockId, StripeId};
 use serde::{Deserialize, Serialize};
 
-use super::{BlockRef, HeldBlock};
+use super::{BlockRef, DigestBytes, HeldBlock};
 use crate::FolderId;
 use crate::ticket::Ticket;
 
@@ -43,6 +43,13 @@ pub struct AppendUpdates {
     /// Refuse them on a node where their epoch was never fenced: its log is not the one that was there then.
     #[serde(default)]
     pub fenced: bool,
+    /// Send the nodes that keep replicas also the bytes of the blocks that these updates are the first to replace since a
+    /// commit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub send_old: bool,
+    /// To a node that keeps replicas: bytes of the blocks that these updates replace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub old: Vec<LoggedUpdate>,
     /// A client or operator needs one for each block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<Ticket>,
@@ -131,6 +138,9 @@ pub struct FreezeUpdates {
     /// Refuse the call if the log is in another folder.
     #[serde(default)]
     pub folder: Option<FolderId>,
+    /// For each block its generation, if the answer is to say where its delta is known. For replicas the numbers do not matter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deltas: Vec<u32>,
 }
 
 /// What was fixed of a block: up to which record, and which ranges.
@@ -143,6 +153,12 @@ pub struct FrozenUpdate {
     /// The number of the last record at each node that keeps replicas; `None` if it could not be asked.
     #[serde(default)]
     pub replicas: Vec<Option<u64>>,
+    /// Of the delta, if that was asked for and is known here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta: Option<DigestBytes>,
+    /// For each of `replicas`, whether it has the same delta; empty if that was not asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub same: Vec<bool>,
 }
 
 /// The answer to [`FreezeUpdates`].

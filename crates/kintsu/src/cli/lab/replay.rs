@@ -19,7 +19,7 @@ pub struct LabReplay {
     /// msr, cloudphysics, ssdsim, tencent or cachelib [default: by the first line].
     #[arg(long)]
     pub format: Option<Format>,
-    /// baseline, parix, data-delta, parity-delta, cau-nogroup, cau, optimal, or all.
+    /// Some of baseline, parix, data-delta, parity-delta, cau-nogroup, cau and optimal, or all.
     #[arg(long, default_value = "all")]
     pub scheme: Schemes,
     /// The code.
@@ -46,9 +46,9 @@ pub struct LabReplay {
     /// Each update writes its whole block, as in the paper.
     #[arg(long, conflicts_with = "analyse")]
     pub whole_blocks: bool,
-    /// Updates at the same time.
-    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "analyse", value_parser = at_once)]
-    pub at_once: usize,
+    /// Updates at the same time; with several numbers, each scheme is replayed with each of them, and compared at its best.
+    #[arg(long, default_value = "1", value_name = "N", value_delimiter = ',', conflicts_with = "analyse", value_parser = at_once)]
+    pub at_once: Vec<usize>,
     /// The rate of each rack's link to the others [default: no limit].
     #[arg(long, value_name = "RATE", conflicts_with = "analyse")]
     pub rack_rate: Option<Rate>,
@@ -62,7 +62,7 @@ fn at_once(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| (1..=most).contains(n)).ok_or(format!("expected 1 to {most}, got {text:?}"))
 }
 
-/// One scheme or all.
+/// Schemes.
 #[derive(Debug, Clone)]
 pub struct Schemes(pub Vec<Scheme>);
 
@@ -73,7 +73,7 @@ impl FromStr for Schemes {
         if text == "all" {
             return Ok(Self(Scheme::all().map(|row| row.scheme).collect()));
         }
-        let scheme: Scheme = text.parse().map_err(|wrong| format!("{wrong}; or all"))?;
-        Ok(Self(vec![scheme]))
+        let scheme = |name: &str| name.parse::<Scheme>().map_err(|wrong| format!("{wrong}; or all"));
+        text.split(',').map(scheme).collect::<Result<_, _>>().map(Self)
     }
 }
