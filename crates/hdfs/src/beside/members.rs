@@ -60,9 +60,7 @@ struct Table {
 impl Members {
     /// Of an HDFS with this block pool.
     pub(crate) fn of(pool: &str) -> Self {
-        let mut id = [0; 16];
-        id.copy_from_slice(&Sha1::digest(pool.as_bytes())[..16]);
-        Self { cluster: ClusterId(id), table: Mutex::default() }
+        Self { cluster: cluster_of(pool), table: Mutex::default() }
     }
 
     /// The cluster's id.
@@ -100,6 +98,13 @@ impl Members {
     pub(crate) fn unstage(&self, id: BlockId) {
         self.table().staged.remove(&id);
     }
+}
+
+/// The id of the agents' cluster beside an HDFS with this block pool.
+pub(crate) fn cluster_of(pool: &str) -> ClusterId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&Sha1::digest(pool.as_bytes())[..16]);
+    ClusterId(id)
 }
 
 /// The id of the agent beside a DataNode.

@@ -49,7 +49,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   kintsu hdfs get /warehouse/part-0 part-0
-  kintsu hdfs get /warehouse/part-0 - --range 1000000-1999999 | wc -c")]
+  kintsu hdfs get /warehouse/part-0 - --range 1000000-1999999 | wc -c
+  kintsu --coordinator 10.77.0.1:7400 hdfs get /warehouse/part-0 - --range 1000000-1999999 --agents | wc -c
+  kintsu hdfs get /warehouse/part-0 block --block blk_-9223372036854775790")]
     Get {
         /// The file in HDFS.
         path: String,
@@ -58,6 +60,19 @@ Examples:
         /// Bytes A to B, both included; `A-` to the end.
         #[arg(long, value_name = "A-B")]
         range: Option<ByteRange>,
+        /// One internal block of the file, by its id in HDFS, instead of the file.
+        #[arg(
+            long,
+            value_name = "blk_ID",
+            conflicts_with = "range",
+            allow_hyphen_values = true,
+            value_parser = block_id
+        )]
+        block: Option<i64>,
+        /// Have the agents beside the DataNodes (those of --coordinator) decode what is lost where little is read of a group: one block
+        /// comes along a chain instead of k to decode here.
+        #[arg(long)]
+        agents: bool,
     },
     /// Compare all internal blocks with their checksums and with each other: finds wrong bytes under valid checksums, which
     /// HDFS cannot see. The exit code is 2 if something is wrong.
@@ -154,4 +169,10 @@ pub struct HdfsAgent {
     /// Where it listens.
     #[command(flatten)]
     pub listeners: AgentListeners,
+}
+
+/// The id of a block as HDFS lists it, with or without `blk_`.
+fn block_id(text: &str) -> Result<i64, String> {
+    let id = text.strip_prefix("blk_").unwrap_or(text);
+    id.parse().map_err(|_| format!("expected a block like blk_-9223372036854775790, got {text:?}"))
 }

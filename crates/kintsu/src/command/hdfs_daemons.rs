@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use kintsu_agent::{Agent, AgentConfig};
 use kintsu_hdfs::beside::{self, Beside, Block, Event};
-use kintsu_hdfs::{DatanodeStore, NameNode};
+use kintsu_hdfs::{Agents, DatanodeStore, NameNode};
 use kintsu_store::{FileStore, StoreError};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -84,6 +84,12 @@ fn refuse_tls(endpoint: &Endpoint) -> anyhow::Result<()> {
         "beside HDFS: expected no --tls (it is not supported there), got it"
     );
     Ok(())
+}
+
+/// The agents of the coordinator beside HDFS.
+pub async fn agents(endpoint: &Endpoint) -> anyhow::Result<Agents> {
+    refuse_tls(endpoint)?;
+    Ok(Agents::of(&endpoint.coordinator, endpoint.token.as_deref()).await?)
 }
 
 /// `kintsu hdfs agent`.
