@@ -58,6 +58,8 @@ pub struct Beside {
     pub scan: Duration,
     /// Groups that are repaired at once.
     pub at_once: usize,
+    /// The NameNode is told of lost blocks of a DataNode that it has not heard for this long; never without.
+    pub report_after: Option<Duration>,
 }
 
 /// What happened.
@@ -88,6 +90,14 @@ pub enum Event {
         ms: u64,
         /// Internal blocks that were read.
         helpers: usize,
+    },
+    /// The NameNode was told that the block of a DataNode that is gone is lost. It will report it missing.
+    Reported {
+        /// Which block.
+        #[serde(flatten)]
+        block: Block,
+        /// The DataNode that is gone.
+        datanode: String,
     },
     /// The NameNode counts a rebuilt block.
     Counted {

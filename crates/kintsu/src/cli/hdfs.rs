@@ -108,6 +108,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   kintsu hdfs --namenode nn:8020 coordinator --listen 10.77.0.1:7400 --trusted-network 10.77.0.0/16
+  kintsu hdfs coordinator --report-after 2m
   kintsu hdfs coordinator --method conventional --json")]
     Coordinator(HdfsCoordinator),
     /// Run an agent beside a DataNode, as the user of the DataNode: it reads the DataNode's directories, and keeps rebuilt blocks
@@ -152,6 +153,11 @@ pub struct HdfsCoordinator {
     /// Groups that are repaired at once.
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub at_once: u16,
+    /// Tell the NameNode that the blocks of a DataNode are lost when it has not heard it for this long (10s or more) and proved
+    /// copies wait: it takes them at once, not after its own 10.5 minutes. What the DataNode has is deleted if it comes back. By
+    /// default never.
+    #[arg(long, value_parser = report_after, value_name = "TIME")]
+    pub report_after: Option<Duration>,
 }
 
 /// `kintsu hdfs agent`.
@@ -169,6 +175,16 @@ pub struct HdfsAgent {
     /// Where it listens.
     #[command(flatten)]
     pub listeners: AgentListeners,
+}
+
+/// How long a DataNode may be silent before its blocks are reported lost.
+fn report_after(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(kintsu_hdfs::SILENT_MS);
+    let after = parse_duration(text).map_err(|error| error.to_string())?;
+    if after < least {
+        return Err(format!("expected {} s or more, got {text}", least.as_secs()));
+    }
+    Ok(after)
 }
 
 /// The id of a block as HDFS lists it, with or without `blk_`.

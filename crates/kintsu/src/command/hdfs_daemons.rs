@@ -33,6 +33,7 @@ pub async fn coordinator(
         root: args.path,
         scan: args.scan,
         at_once: args.at_once.into(),
+        report_after: args.report_after,
     };
     let (events, mut happens) = mpsc::channel(WAITING);
     let coordinator = tokio::select! {
@@ -62,6 +63,9 @@ fn told(event: &Event) -> String {
         Event::Back { datanode } => format!("DataNode {datanode} is back"),
         Event::Staged { block, datanode, ms, helpers } => {
             format!("{}: rebuilt from {helpers} blocks in {ms} ms, waits beside {datanode}", name(block))
+        }
+        Event::Reported { block, datanode } => {
+            format!("{}: the NameNode was told that {datanode} has lost it", name(block))
         }
         Event::Counted { block, datanode, proved } => {
             let proved =
