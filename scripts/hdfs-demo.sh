@@ -173,7 +173,9 @@ if [ -n "${since[stock]:-}" ]; then
     done
     [ -z "${counted[auto+report]:-}" ] || say "  auto+report: and HDFS counts them after $(seconds "${counted[auto+report]}")," \
         "$(times "$stock" "${counted[auto+report]}") times earlier"
-    say "published: ECPipe in a changed HDFS 3.1.1, 16 nodes with 1 Gb/s, 64 stripes: 5.1 to 16.0 times HDFS's rate of full-node recovery"
+    say "published (changed HDFS, 64 MiB, 1 Gb/s, other machines; RS(9,6) and others): ECPipe 5.1 to 16.0 times HDFS 3.1.1's rate of full-node" \
+        "recovery (16 nodes, 64 stripes), a lost block of HDFS-RAID 5.8 to 11.4 times faster; OpenEC on HDFS 3: degraded reads 4% faster" \
+        "than HDFS's, full-node recovery 82 to 128% faster by pipelines than without"
 fi
 
 # A degraded read of one lost data block, before HDFS knows of the loss. The coordinator repairs nothing: it looks at an empty folder.
