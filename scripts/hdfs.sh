@@ -108,6 +108,8 @@ make() {
         property dfs.namenode.safemode.extension 0
         # Full placement rules want many racks; here there is one.
         property dfs.namenode.ec.system.default.policy RS-3-2-1024k
+        # No DataNode is passed over because it is busier than others: a group needs nearly all of them.
+        property dfs.namenode.redundancy.considerLoad false
         property dfs.datanode.max.transfer.threads 256
         property dfs.datanode.directoryscan.interval -1
         property dfs.client.use.datanode.hostname false
