@@ -15,7 +15,7 @@ import org.apache.hadoop.fs.Path;
  * client decodes each cell. Prints the time from opening the file to the last byte, and the SHA-256 of the block. One program reads
  * several blocks, one after the other, so that the first ones warm up the virtual machine.
  *
- * Arguments: FILE CELL_BYTES K AT_ONCE, then for each block its GROUP (counted from 0), INDEX and BYTES.
+ * Arguments: FILE CELL_BYTES K, then for each block its GROUP (counted from 0), INDEX and BYTES, and how many cells AT_ONCE.
  * Run by: scripts/hdfs.sh client DIR scripts/HdfsReadBlock.java ARGUMENTS
  */
 public final class HdfsReadBlock {
@@ -23,13 +23,12 @@ public final class HdfsReadBlock {
         Path path = new Path(args[0]);
         int cell = Integer.parseInt(args[1]);
         int k = Integer.parseInt(args[2]);
-        int atOnce = Integer.parseInt(args[3]);
         try (FileSystem fs = FileSystem.get(new Configuration())) {
             long group = fs.getFileStatus(path).getBlockSize() * k;
-            ExecutorService threads = Executors.newFixedThreadPool(atOnce);
-            for (int i = 4; i + 2 < args.length; i += 3) {
+            for (int i = 3; i + 3 < args.length; i += 4) {
                 long first = Long.parseLong(args[i]) * group + Long.parseLong(args[i + 1]) * cell;
                 long bytes = Long.parseLong(args[i + 2]);
+                ExecutorService threads = Executors.newFixedThreadPool(Integer.parseInt(args[i + 3]));
                 long began = System.nanoTime();
                 MessageDigest sum = MessageDigest.getInstance("SHA-256");
                 try (FSDataInputStream in = fs.open(path)) {
@@ -45,6 +44,8 @@ public final class HdfsReadBlock {
                     for (Future<byte[]> one : cells) {
                         sum.update(one.get());
                     }
+                } finally {
+                    threads.shutdownNow();
                 }
                 long ms = (System.nanoTime() - began) / 1_000_000;
                 StringBuilder hex = new StringBuilder();
@@ -53,7 +54,6 @@ public final class HdfsReadBlock {
                 }
                 System.out.println(ms + " " + hex);
             }
-            threads.shutdown();
         }
     }
 }
