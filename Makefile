@@ -1,8 +1,10 @@
 # make demo   builds, runs a 20-node cluster, loses nodes, reads, recovers, prints a table
 # make test   passes every test; says at the end what this machine lacks
 # make torture  plays 12,000 histories of the tortured cluster, 2,000 of them with volumes
-# make test-hdfs  passes all tests beside a stock HDFS, of both releases (or of HDFS_VERSION), fetched from Maven Central
-# make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend
+# make test-hdfs  passes all tests beside a stock HDFS, of both releases (or of HDFS_VERSION), fetched from Maven Central; with
+#                 ROUNDS=3 three times in a row, with SOAK=30 then 30 minutes of kills and returns (scripts/hdfs-test.sh)
+# make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend, and
+#                 how long a degraded read takes; RS-6-3 and RS-10-4 (or POLICY)
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
 # make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md (75 minutes at most)
 
@@ -17,13 +19,10 @@ demo: build
 	@exec $(KINTSU) demo --file "$(DEMO_FILE)" --dir "$(DEMO_DIR)"
 
 hdfs-demo: build setup
-	@exec scripts/hdfs-demo.sh $(KINTSU)
+	@for policy in $(or $(POLICY),RS-6-3-1024k RS-10-4-1024k); do POLICY=$$policy scripts/hdfs-demo.sh $(KINTSU) || exit 1; done
 
 test-hdfs: setup
-	for version in $(or $(HDFS_VERSION),3.4.3 3.5.0); do \
-	    echo "beside HDFS $$version"; \
-	    HDFS_VERSION=$$version cargo test --locked -p kintsu --test hdfs -- --include-ignored --test-threads 1 || exit 1; \
-	done
+	@scripts/hdfs-test.sh
 
 test: setup
 	@KINTSU_BIN="$(abspath $(or $(CARGO_TARGET_DIR),target)/debug/kintsu)" scripts/test.sh

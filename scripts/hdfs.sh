@@ -13,13 +13,16 @@
 # that are listed in DIR/exclude (ip:port) are decommissioned by "client DIR admin -refreshNodes".
 #
 # HDFS_VERSION chooses the release (3.4.3; 3.5.0 is fetched when it is asked for), HDFS_LIB the folder for jars
-# (default ~/.cache/kintsu/hdfs), HDFS_HOST the address to listen on (127.0.0.1; another one inside a namespace).
+# (default ~/.cache/kintsu/hdfs), HDFS_HOST the address to listen on (127.0.0.1; another one inside a namespace), HDFS_JAVA further
+# options of Java (by default little is compiled, because daemons of tests live for minutes).
 set -euo pipefail
 
 version=${HDFS_VERSION:-3.4.3}
 host=${HDFS_HOST:-127.0.0.1}
 lib=${HDFS_LIB:-${XDG_CACHE_HOME:-$HOME/.cache}/kintsu/hdfs}/$version
 java_flags=(-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k -Xshare:auto -Djava.net.preferIPv4Stack=true)
+read -ra more_flags <<<"${HDFS_JAVA:-}"
+java_flags+=("${more_flags[@]}")
 
 fail() { echo "hdfs.sh: $*" >&2; exit 1; }
 
@@ -105,6 +108,8 @@ make() {
         property dfs.namenode.safemode.extension 0
         # Full placement rules want many racks; here there is one.
         property dfs.namenode.ec.system.default.policy RS-3-2-1024k
+        # No DataNode is passed over because it is busier than others: a group needs nearly all of them.
+        property dfs.namenode.redundancy.considerLoad false
         property dfs.datanode.max.transfer.threads 256
         property dfs.datanode.directoryscan.interval -1
         property dfs.client.use.datanode.hostname false

@@ -74,6 +74,7 @@ fn main() {
         ("rebuild", "Nothing", "RebuildStatus", false),
         ("finish_rebuild", "Nothing", "RebuildStatus", false),
     ];
+    let beside = [("agents", "Nothing", "AgentsBeside", false)];
     let agent = [
         ("run", "RunPrograms", "RunEvent", true),
         ("abort", "JobRef", "Done", false),
@@ -104,6 +105,7 @@ fn main() {
         service("Objects", &objects),
         service("Volumes", &volumes),
         service("Operation", &operation),
+        service("Beside", &beside),
         service("Agent", &agent),
     ]);
 }

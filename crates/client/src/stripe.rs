@@ -6,7 +6,6 @@ use std::sync::Arc;
 use kintsu_code::Code;
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{Node, StripeView, Topology};
-use kintsu_wire::PROTOCOL_VERSION;
 use kintsu_wire::message::{NodeAddress, StripeGrant, StripeInfo};
 
 use crate::codes::received_code;
@@ -22,9 +21,7 @@ pub(crate) fn by_id(nodes: Vec<NodeAddress>) -> Nodes {
 impl Client {
     /// Where nodes listen, as the coordinator has just said; from now on agents are called in the version of the oldest one.
     pub(crate) fn told(&self, nodes: Vec<NodeAddress>) -> Nodes {
-        let alive = nodes.iter().filter(|node| node.alive);
-        let oldest = alive.filter_map(|node| node.older).min();
-        self.credentials().speaks().set(oldest.unwrap_or(PROTOCOL_VERSION));
+        self.credentials().speaks().follow(&nodes);
         by_id(nodes)
     }
 

@@ -1,18 +1,19 @@
-//! Reading a file of an erasure-coding policy, also where internal blocks are missing, rotten or on dead DataNodes.
+//! Reading a file of an erasure-coding policy, or one internal block, also where internal blocks are missing, rotten or on dead
+//! DataNodes.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
 
-use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_runtime::Delivery;
+use kintsu_dag::BlockIndex;
 use tokio::sync::mpsc;
 
-use crate::blocks::{GroupBlocks, run};
-use crate::{Group, HdfsError, NameNode};
+use crate::window::GroupReader;
+use crate::{Agents, Group, HdfsError, NameNode};
 
 /// About as many bytes of each block are read at a time; whole cells.
 const WINDOW_BYTES: u64 = 4 << 20;
+
+/// As many bytes of a single block are read at a time.
+const BLOCK_WINDOW_BYTES: u64 = 32 << 20;
 
 /// What a read did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -23,7 +24,9 @@ pub struct Got {
     pub groups: u64,
     /// Block groups some bytes of which were decoded.
     pub degraded: u64,
-    /// Why, one line for each internal block that could not be read.
+    /// Those of them for which agents did so.
+    pub by_agents: u64,
+    /// Why, one line for each internal block that could not be read, and for agents that failed.
     pub causes: Vec<String>,
 }
 
@@ -43,8 +46,9 @@ pub async fn file_bytes(namenode: &NameNode, path: &str) -> Result<u64, HdfsErro
     }
 }
 
-/// Sends the bytes `range` of a file to `out`, in order. Memory: a few MiB for each data block of a group. If the
-/// receiver goes, this ends early without an error.
+/// Sends the bytes `range` of a file to `out`, in order. Agents decode lost blocks where that brings less over the reader's link;
+/// if they fail, DataNodes are read instead. Memory: a few MiB for each data block of a group. If the receiver goes, this ends
+/// early without an error.
 ///
 /// # Errors
 /// `Plan` when too many internal blocks of a group cannot be read (with the reasons); those of calls; `Unsupported`
@@ -53,21 +57,16 @@ pub async fn get(
     namenode: &NameNode,
     path: &str,
     range: Range<u64>,
+    agents: Option<&Agents>,
     out: &mpsc::Sender<Vec<u8>>,
 ) -> Result<Got, HdfsError> {
-    namenode.check_transfer().await?;
-    let status = namenode.file(path).await?.ok_or_else(|| HdfsError::NotFound(path.to_owned()))?;
-    let located = namenode.locations(path).await?;
     let mut got = Got::default();
-    if located.file_bytes == 0 {
-        return Ok(got);
-    }
-    for group in Group::of(path, &status, &located)? {
+    for group in groups(namenode, path).await? {
         let end = group.offset + group.layout.data_bytes;
         let part = range.start.max(group.offset)..range.end.min(end);
         if part.start < part.end {
             let part = part.start - group.offset..part.end - group.offset;
-            if !read_group(group, part, out, &mut got).await? {
+            if !read_group(GroupReader::of(group, agents), part, out, &mut got).await? {
                 break;
             }
         }
@@ -75,100 +74,99 @@ pub async fn get(
     Ok(got)
 }
 
+/// The groups of a file.
+async fn groups(namenode: &NameNode, path: &str) -> Result<Vec<Group>, HdfsError> {
+    namenode.check_transfer().await?;
+    let status = namenode.file(path).await?.ok_or_else(|| HdfsError::NotFound(path.to_owned()))?;
+    let located = namenode.locations(path).await?;
+    if located.file_bytes == 0 {
+        return Ok(Vec::new());
+    }
+    Group::of(path, &status, &located)
+}
+
+/// Sends an internal block of a file to `out`, in order; `block` is its id in HDFS. Agents, memory and receivers as for [`get()`].
+///
+/// # Errors
+/// `Unsupported` if the file has no such block; else as [`get()`].
+pub async fn get_block(
+    namenode: &NameNode,
+    path: &str,
+    block: i64,
+    agents: Option<&Agents>,
+    out: &mpsc::Sender<Vec<u8>>,
+) -> Result<Got, HdfsError> {
+    let groups = groups(namenode, path).await?;
+    let place = |group: &Group| group.expected().find(|index| group.block(*index).id as i64 == block);
+    let found = groups.into_iter().find_map(|group| Some((place(&group)?, group)));
+    let (index, group) = found.ok_or_else(|| HdfsError::Unsupported {
+        what: path.to_owned(),
+        expected: "the id of an internal block with bytes, as hdfs fsck -files -blocks -locations lists them"
+            .into(),
+        got: format!("blk_{block}"),
+    })?;
+    let (bytes, mut at) = (group.block_bytes(index), 0);
+    let (mut reader, mut got) = (GroupReader::of(group, agents), Got::default());
+    while at < bytes {
+        let window = at..(at + BLOCK_WINDOW_BYTES).min(bytes);
+        at = window.end;
+        let mut parts = reader.read(&[index], &window).await?;
+        let part = parts.remove(&index).unwrap_or_default();
+        got.bytes += part.len() as u64;
+        if out.send(part).await.is_err() {
+            break;
+        }
+    }
+    got.add(reader);
+    Ok(got)
+}
+
+impl Got {
+    /// A group was read.
+    fn add(&mut self, reader: GroupReader<'_>) {
+        self.groups += 1;
+        self.degraded += u64::from(reader.degraded);
+        self.by_agents += u64::from(reader.by_agents);
+        self.causes.extend(reader.causes());
+    }
+}
+
 /// Reads a range of a group; false if nobody wants it any more.
 async fn read_group(
-    group: Group,
+    mut reader: GroupReader<'_>,
     range: Range<u64>,
     out: &mpsc::Sender<Vec<u8>>,
     got: &mut Got,
 ) -> Result<bool, HdfsError> {
+    let group = reader.group();
     let (k, cell) = (group.policy.code.k(), u64::from(group.layout.cell_bytes));
     let row = cell * k as u64;
     let rows = (WINDOW_BYTES / cell).max(1);
-    let blocks = GroupBlocks::of(group);
-    let (mut bad, mut degraded, mut at) = (BTreeMap::new(), false, range.start);
-    got.groups += 1;
-    while at < range.end {
+    let (mut at, mut wanted) = (range.start, true);
+    while wanted && at < range.end {
         let end = ((at / row + rows) * row).min(range.end);
-        let (bytes, decoded) = read_window(&blocks, at..end, &mut bad).await?;
-        degraded |= decoded;
+        let bytes = read_window(&mut reader, at..end).await?;
         got.bytes += bytes.len() as u64;
         at = end;
-        if out.send(bytes).await.is_err() {
-            return Ok(false);
-        }
+        wanted = out.send(bytes).await.is_ok();
     }
-    got.degraded += u64::from(degraded);
-    got.causes.extend(bad.into_values());
-    Ok(true)
+    got.add(reader);
+    Ok(wanted)
 }
 
-/// Reads a range of a group that lies in a few rows of cells. Blocks that turn out to be unreadable are added to `bad`
-/// with the reason, and the range is read again without them.
-async fn read_window(
-    blocks: &Arc<GroupBlocks>,
-    range: Range<u64>,
-    bad: &mut BTreeMap<BlockIndex, String>,
-) -> Result<(Vec<u8>, bool), HdfsError> {
-    let group = blocks.group();
-    let (k, layout) = (group.policy.code.k(), group.layout);
+/// Reads a range of a group that lies in a few rows of cells.
+async fn read_window(reader: &mut GroupReader<'_>, range: Range<u64>) -> Result<Vec<u8>, HdfsError> {
+    let (k, layout) = (reader.group().policy.code.k(), reader.group().layout);
     let windows = layout.block_windows(k, range.clone());
     let wanted: Vec<BlockIndex> = windows.iter().map(|(index, _)| *index).collect();
     let start = windows.iter().map(|(_, part)| part.start).min().unwrap_or(0);
     let end = windows.iter().map(|(_, part)| part.end).max().unwrap_or(0);
-    loop {
-        let view = group.view(NodeId::CLIENT, |index| !bad.contains_key(&index));
-        let decoded = wanted.iter().any(|index| view.homes[usize::from(index.0)].is_none());
-        let plan = kintsu_plan::read(&view, &wanted, &[]).map_err(|error| unreadable(group, error, bad))?;
-        let places = wanted.clone();
-        let gather = move |deliveries| gather(deliveries, &places, start..end);
-        match run(&plan, &view, blocks, (start, end), gather).await {
-            Ok(parts) => {
-                let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
-                for extent in layout.locate(k, range) {
-                    let part = parts.get(&extent.block).map(Vec::as_slice).unwrap_or_default();
-                    let inside = (extent.block_range.start - start) as usize
-                        ..(extent.block_range.end - start) as usize;
-                    bytes.extend_from_slice(part.get(inside).unwrap_or_default());
-                }
-                return Ok((bytes, decoded));
-            }
-            Err(HdfsError::Run(fault)) => {
-                let block = fault.block.filter(|block| !bad.contains_key(&block.index));
-                let Some(block) = block else { return Err(HdfsError::Run(fault)) };
-                tracing::info!("{group}: without internal block {}: {}", block.index.0, fault.detail);
-                bad.insert(block.index, fault.detail.clone());
-            }
-            Err(error) => return Err(error),
-        }
+    let parts = reader.read(&wanted, &(start..end)).await?;
+    let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+    for extent in layout.locate(k, range) {
+        let part = parts.get(&extent.block).map(Vec::as_slice).unwrap_or_default();
+        let inside = (extent.block_range.start - start) as usize..(extent.block_range.end - start) as usize;
+        bytes.extend_from_slice(part.get(inside).unwrap_or_default());
     }
-}
-
-/// The delivered bytes of each block from `window.start`.
-fn gather(
-    mut deliveries: mpsc::Receiver<Delivery>,
-    wanted: &[BlockIndex],
-    window: Range<u64>,
-) -> Result<BTreeMap<BlockIndex, Vec<u8>>, HdfsError> {
-    let len = (window.end - window.start) as usize;
-    let mut parts: BTreeMap<BlockIndex, Vec<u8>> =
-        wanted.iter().map(|index| (*index, vec![0; len])).collect();
-    while let Some(piece) = deliveries.blocking_recv() {
-        let at = piece.offset.saturating_sub(window.start) as usize;
-        let place = parts.get_mut(&piece.index).and_then(|part| part.get_mut(at..at + piece.bytes.len()));
-        if let Some(place) = place {
-            place.copy_from_slice(&piece.bytes);
-        }
-    }
-    Ok(parts)
-}
-
-/// Too few internal blocks: the plan's error, with the reasons.
-fn unreadable(group: &Group, error: kintsu_plan::PlanError, bad: &BTreeMap<BlockIndex, String>) -> HdfsError {
-    let missing: BTreeSet<u8> = group.missing().into_iter().map(|index| index.0).collect();
-    let causes: Vec<&str> = bad.values().map(String::as_str).collect();
-    HdfsError::Parity(format!(
-        "{group} cannot be read: {error}; missing for the NameNode: {missing:?}; unreadable: [{}]",
-        causes.join("; ")
-    ))
+    Ok(bytes)
 }

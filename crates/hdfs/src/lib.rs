@@ -12,6 +12,7 @@
 //!
 //! Source: Apache Hadoop 3.4.3, observed from outside.
 
+mod agents;
 pub mod beside;
 mod blocks;
 mod codec;
@@ -35,11 +36,13 @@ mod verify;
 mod vigil;
 mod walk;
 mod watch;
+mod window;
 
+pub use agents::Agents;
 pub use blocks::{GroupBlocks, Source};
 pub use codec::{Codec, SERVICES, policies_xml};
 pub use error::HdfsError;
-pub use get::{Got, file_bytes, get};
+pub use get::{Got, file_bytes, get, get_block};
 pub use group::{Group, Holder, block_id, transfer_address};
 pub use handover::HandedOver;
 pub use namenode::NameNode;

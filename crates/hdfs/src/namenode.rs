@@ -1,6 +1,6 @@
 //! The NameNode: the calls that Kintsu needs, with errors in words. With several NameNodes the active one is found by
-//! trying each. The metadata of HDFS are never touched: the only thing that reaches a NameNode are these calls, which
-//! all only ask.
+//! trying each. The metadata of HDFS are never touched: the only thing that reaches a NameNode are these calls. All but one only
+//! ask; that one ([`NameNode::report_bad`]) tells what any reader may tell.
 
 use prost::Message;
 use tokio::sync::Mutex;
@@ -8,9 +8,9 @@ use tokio::sync::Mutex;
 use crate::HdfsError;
 use crate::proto::Empty;
 use crate::proto::names::{
-    AskDatanodes, AskListing, AskLocations, AskSafeMode, BlockKeys, DatanodeInfo, Datanodes, ExportedKeys,
-    FileInfo, FileStatus, Listing, ListingPage, LocatedBlocks, Locations, OfPath, SafeMode, ServerDefaults,
-    Version,
+    AskDatanodes, AskListing, AskLocations, AskSafeMode, BadBlocks, BlockKeys, DatanodeInfo, Datanodes,
+    ExportedKeys, FileInfo, FileStatus, Listing, ListingPage, LocatedBlock, LocatedBlocks, Locations, OfPath,
+    SafeMode, ServerDefaults, Version,
 };
 use crate::rpc::{Connection, Reply};
 
@@ -90,6 +90,17 @@ impl NameNode {
         let mode: SafeMode =
             self.call(CLIENT, "setSafeMode", "ask for safe mode", &AskSafeMode { action: 3 }).await?;
         Ok(mode.on)
+    }
+
+    /// Tells that the copies of a block on these DataNodes are bad, as readers do that find wrong bytes. The NameNode no longer counts
+    /// them, and has them deleted when there are enough others.
+    ///
+    /// # Errors
+    /// Those of every call.
+    pub(crate) async fn report_bad(&self, block: LocatedBlock) -> Result<(), HdfsError> {
+        let told = BadBlocks { blocks: vec![block] };
+        let _: Empty = self.call(CLIENT, "reportBadBlocks", "report a bad block", &told).await?;
+        Ok(())
     }
 
     /// Refuses a cluster whose DataNodes want encrypted connections.

@@ -15,6 +15,9 @@ use crate::{Group, HdfsError, NameNode};
 /// Pause between two looks.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 
+/// A DataNode that was not heard for this long while others were is gone.
+const SILENT: Duration = Duration::from_millis(SILENT_MS);
+
 /// Connections that a DataNode refused one after the other before it counts as gone.
 const REFUSALS: u32 = 2;
 
@@ -86,17 +89,27 @@ pub(crate) fn address(datanode: &DatanodeInfo) -> String {
     format!("{}:{}", datanode.id.ip, datanode.id.transfer_port)
 }
 
-fn gone(live: &[DatanodeInfo], refused: &BTreeMap<String, u32>) -> Gone {
+/// For how long the NameNode has not heard each DataNode, when it last heard one.
+fn silences(live: &[DatanodeInfo]) -> impl Iterator<Item = (&DatanodeInfo, Duration)> {
     let heard = |node: &DatanodeInfo| node.last_update.unwrap_or(0);
     let newest = live.iter().map(heard).max().unwrap_or(0);
-    let why = |node: &DatanodeInfo| match newest - heard(node) {
-        age if age >= SILENT_MS => Some(format!("no heartbeat for {} s", age / 1000)),
+    live.iter().map(move |node| (node, Duration::from_millis(newest - heard(node))))
+}
+
+/// Whether the NameNode still counts this DataNode as live, but has not heard it for so long.
+pub(crate) fn unheard(live: &[DatanodeInfo], datanode: &DatanodeInfo, long: Duration) -> bool {
+    silences(live).any(|(node, silence)| node.id.uuid == datanode.id.uuid && silence >= long)
+}
+
+fn gone(live: &[DatanodeInfo], refused: &BTreeMap<String, u32>) -> Gone {
+    let why = |node: &DatanodeInfo, silence: Duration| match silence {
+        long if long >= SILENT => Some(format!("no heartbeat for {} s", long.as_secs())),
         _ if refused.get(&address(node)).is_some_and(|times| *times >= REFUSALS) => {
             Some("it refuses connections".to_owned())
         }
         _ => None,
     };
-    live.iter().filter_map(|node| Some((address(node), why(node)?))).collect()
+    silences(live).filter_map(|(node, silence)| Some((address(node), why(node, silence)?))).collect()
 }
 
 /// The indices of a group that no DataNode has which is not gone.
@@ -117,7 +130,8 @@ mod tests {
     use crate::proto::names::DatanodeId;
 
     fn datanode(port: u32, age_ms: u64) -> DatanodeInfo {
-        let id = DatanodeId { ip: "10.0.0.1".into(), transfer_port: port, ..DatanodeId::default() };
+        let (ip, uuid) = ("10.0.0.1".into(), port.to_string());
+        let id = DatanodeId { ip, uuid, transfer_port: port, ..DatanodeId::default() };
         DatanodeInfo { id, last_update: Some(1_000_000 - age_ms), ..DatanodeInfo::default() }
     }
 
@@ -127,5 +141,8 @@ mod tests {
         let refused = [("10.0.0.1:4".to_owned(), 2), ("10.0.0.1:5".to_owned(), 1)].into();
         let gone: Vec<String> = gone(&live, &refused).into_keys().collect();
         assert_eq!(gone, ["10.0.0.1:3", "10.0.0.1:4"]);
+        let told = |node: &DatanodeInfo| unheard(&live, node, Duration::from_secs(10));
+        assert!(told(&live[2]) && !told(&live[1]) && !told(&live[3]), "refusals are not silence");
+        assert!(!told(&datanode(6, 60_000)), "it is not live any more");
     }
 }

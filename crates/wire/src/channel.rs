@@ -10,6 +10,8 @@ use tonic::transport::{Channel, Endpoint, Server};
 
 use crate::agent::agent_client::AgentClient;
 use crate::agent::agent_server::{Agent, AgentServer};
+use crate::beside::beside_client::BesideClient;
+use crate::beside::beside_server::{Beside, BesideServer};
 use crate::membership::membership_client::MembershipClient;
 use crate::membership::membership_server::{Membership, MembershipServer};
 use crate::net::{self, TcpListener};
@@ -48,6 +50,8 @@ pub struct CoordinatorChannel {
     pub volumes: VolumesClient<Shown>,
     /// What operators call.
     pub operation: OperationClient<Shown>,
+    /// What readers call, of a coordinator beside another store.
+    pub beside: BesideClient<Shown>,
 }
 
 /// A channel to the agent at `addr` (`host:port`). Connects at the first call, and again after
@@ -89,6 +93,9 @@ pub fn connect_coordinator(
         volumes: VolumesClient::new(channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        beside: BesideClient::new(channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES),
         operation: OperationClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES),
@@ -113,6 +120,14 @@ pub fn membership_routes<T: Membership>(service: Arc<T>) -> Routes {
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     Routes::new(InterceptedService::new(service, Only(&[Wanted::AnyAgent])))
+}
+
+/// The services of a coordinator beside another store, to be served by [`serve`]: for agents, and for readers.
+pub fn beside_routes<M: Membership, B: Beside>(agents: Arc<M>, readers: B) -> Routes {
+    let readers = BesideServer::new(readers)
+        .max_decoding_message_size(MAX_MESSAGE_BYTES)
+        .max_encoding_message_size(MAX_MESSAGE_BYTES);
+    membership_routes(agents).add_service(InterceptedService::new(readers, Only(&[Wanted::User])))
 }
 
 /// The services of a coordinator, to be served by [`serve`]; with TLS each for its own callers.

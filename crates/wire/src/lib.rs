@@ -60,6 +60,12 @@ pub mod operation {
     include!(concat!(env!("OUT_DIR"), "/kintsu.Operation.rs"));
 }
 
+/// The gRPC service for readers of a coordinator beside another store: which agents there are.
+#[allow(missing_docs, clippy::all)]
+pub mod beside {
+    include!(concat!(env!("OUT_DIR"), "/kintsu.Beside.rs"));
+}
+
 /// The agent's gRPC service.
 #[allow(missing_docs, clippy::all)]
 pub mod agent {

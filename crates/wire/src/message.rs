@@ -1,6 +1,7 @@
 //! The control messages, grouped by sender and receiver.
 
 mod attributes;
+mod beside;
 mod change;
 mod cluster;
 mod code;
@@ -20,6 +21,7 @@ mod update;
 mod volume;
 
 pub use attributes::*;
+pub use beside::*;
 pub use change::*;
 pub use cluster::*;
 pub use code::*;

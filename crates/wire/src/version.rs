@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::message::NodeAddress;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Extensions, Request, Status};
@@ -99,6 +100,11 @@ fn shared(refusal: &Status) -> Option<u32> {
     (newest >= oldest.max(OLDEST_VERSION)).then_some(newest)
 }
 
+/// The version of a peer, if it is known and older than ours.
+pub fn older(version: u32) -> Option<u32> {
+    Some(version).filter(|version| (1..PROTOCOL_VERSION).contains(version))
+}
+
 /// The version in which a process calls the others; clones share it. At first it is that of this release.
 #[derive(Debug, Clone)]
 pub struct Speaks(Arc<AtomicU32>);
@@ -121,6 +127,12 @@ impl Speaks {
     /// The version of calls from now on, or the nearest that this release speaks.
     pub fn set(&self, version: u32) {
         self.0.store(version.clamp(OLDEST_VERSION, PROTOCOL_VERSION), Ordering::Relaxed);
+    }
+
+    /// From now on calls are in the version of the oldest of these nodes that live.
+    pub fn follow(&self, nodes: &[NodeAddress]) {
+        let oldest = nodes.iter().filter(|node| node.alive).filter_map(|node| node.older).min();
+        self.set(oldest.unwrap_or(PROTOCOL_VERSION));
     }
 
     /// The version of calls now.

@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 
 use kintsu_dag::NodeId;
 use kintsu_plan::{Node, Topology};
-use kintsu_wire::PROTOCOL_VERSION;
 use kintsu_wire::message::{DiskUsage, NodeAddress, NodeInfo, NodeState};
+use kintsu_wire::version::older;
 
 use super::repair::Holder;
 use super::space::Reserve;
@@ -413,7 +413,7 @@ impl Members {
             control: m.record.control,
             data: m.record.data,
             alive: m.holds(),
-            older: Some(m.record.protocol).filter(|version| (1..PROTOCOL_VERSION).contains(version)),
+            older: older(m.record.protocol),
         };
         self.members.iter().map(address).collect()
     }
@@ -458,6 +458,7 @@ impl Members {
 pub(crate) mod tests {
     use super::*;
     use kintsu_dag::RackId;
+    use kintsu_wire::PROTOCOL_VERSION;
     use proptest::prelude::*;
 
     const PATIENCE: Patience = Patience { dead_after_ms: 50, grace_ms: 600 };

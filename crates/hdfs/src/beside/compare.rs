@@ -67,7 +67,8 @@ pub(super) async fn compare(
     }
 }
 
-/// The block to compare, and the plan that computes it from all others; `None` if there are no more than needed.
+/// The block to compare, and the plan that computes it from all others; `None` if no more blocks are stored than needed: those from
+/// which the staged block was computed agree with it whatever they are.
 fn planned(
     shared: &Shared,
     group: &Group,
@@ -86,13 +87,19 @@ fn planned(
         }
     }
     let index = staged.held.id.index;
-    if let Some(home) = view.homes.get_mut(usize::from(index.0)) {
-        *home = Some(staged.node);
+    let mut stored = view.clone();
+    for (view, home) in [(&mut view, Some(staged.node)), (&mut stored, None)] {
+        if let Some(place) = view.homes.get_mut(usize::from(index.0)) {
+            *place = home;
+        }
     }
     // A parity block is as long as any, so all bytes are compared.
     let there = view.available();
     let parities = there.iter().rev().filter(|other| usize::from(other.0) >= group.policy.code.k());
     for at in parities.filter(|other| **other != index) {
+        if kintsu_plan::compare(&stored, &topology, *at)?.is_none() {
+            continue;
+        }
         if let Some(plan) = kintsu_plan::compare(&view, &topology, *at)? {
             return Ok(Some((*at, view, plan)));
         }

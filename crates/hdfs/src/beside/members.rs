@@ -36,7 +36,7 @@ pub(crate) struct Member {
     pub control: SocketAddr,
     pub data: SocketAddr,
     /// The newest version of the protocol that it speaks.
-    protocol: u32,
+    pub protocol: u32,
     incarnation: u64,
     heard: Instant,
 }
@@ -65,9 +65,7 @@ struct Table {
 impl Members {
     /// Of an HDFS with this block pool; `speaks` follows the agents.
     pub(crate) fn of(pool: &str, speaks: Speaks) -> Self {
-        let mut id = [0; 16];
-        id.copy_from_slice(&Sha1::digest(pool.as_bytes())[..16]);
-        Self { cluster: ClusterId(id), speaks, table: Mutex::default() }
+        Self { cluster: cluster_of(pool), speaks, table: Mutex::default() }
     }
 
     /// The cluster's id.
@@ -108,6 +106,13 @@ impl Members {
     pub(crate) fn unstage(&self, id: BlockId) {
         self.table().staged.remove(&id);
     }
+}
+
+/// The id of the agents' cluster beside an HDFS with this block pool.
+pub(crate) fn cluster_of(pool: &str) -> ClusterId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&Sha1::digest(pool.as_bytes())[..16]);
+    ClusterId(id)
 }
 
 /// The id of the agent beside a DataNode.

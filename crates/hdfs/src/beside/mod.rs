@@ -3,11 +3,12 @@
 //!
 //! In the order of a repair: `vigil` (what is lost), `scene` (who can help), `rebuild` (plan and run; the block is staged on the
 //! requestor), `compare` (with the rest of its group), `settle` (hand-over). `members` are the agents. There are no metadata here: what is lost comes from the NameNode, what is
-//! staged from the agents, so a restart loses nothing.
+//! staged from the agents, so a restart loses nothing. `readers` tells who reads files which agents there are.
 
 mod compare;
 mod members;
 mod memory;
+mod readers;
 mod rebuild;
 mod scene;
 mod settle;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use kintsu_dag::BlockIndex;
 use kintsu_plan::Method;
 use kintsu_runtime::Conductor;
-use kintsu_wire::channel::{membership_routes, serve};
+use kintsu_wire::channel::{beside_routes, serve};
 use kintsu_wire::net::TcpListener;
 use kintsu_wire::{Credentials, TrustedNetwork, check_listen};
 use tokio::sync::mpsc;
@@ -33,6 +34,9 @@ use crate::{Group, HdfsError, NameNode};
 
 use members::Members;
 use memory::Memory;
+use readers::Readers;
+
+pub(crate) use members::cluster_of;
 
 /// After a start agents get this long to register and to tell what is staged, before anything is rebuilt.
 const AGENTS_COME: Duration = Duration::from_secs(5);
@@ -54,6 +58,8 @@ pub struct Beside {
     pub scan: Duration,
     /// Groups that are repaired at once.
     pub at_once: usize,
+    /// The NameNode is told of lost blocks of a DataNode that it has not heard for this long; never without.
+    pub report_after: Option<Duration>,
 }
 
 /// What happened.
@@ -84,6 +90,14 @@ pub enum Event {
         ms: u64,
         /// Internal blocks that were read.
         helpers: usize,
+    },
+    /// The NameNode was told that the block of a DataNode that is gone is lost. It will report it missing.
+    Reported {
+        /// Which block.
+        #[serde(flatten)]
+        block: Block,
+        /// The DataNode that is gone.
+        datanode: String,
     },
     /// The NameNode counts a rebuilt block.
     Counted {
@@ -222,8 +236,9 @@ pub async fn start(
     });
     let mut tasks = JoinSet::new();
     let stop = end.clone().cancelled_owned();
+    let routes = beside_routes(members, Readers(shared.clone()));
     tasks.spawn(async move {
-        if let Err(error) = serve(membership_routes(members), credentials, listener, stop).await {
+        if let Err(error) = serve(routes, credentials, listener, stop).await {
             tracing::error!("the listener for agents failed: {error}");
         }
     });

@@ -2,7 +2,7 @@
 //!
 //! Each time the NameNode is asked first. If it lists the index on a DataNode that is not gone, the staged block is not needed.
 //! The block is compared with the rest of its group, once. If the NameNode lists the index on a DataNode that is gone, it does
-//! not know yet, and the block waits. Only if it reports the index missing, and the DataNode beside the staged block has no
+//! not know yet, and the block waits; or, after a time that the operator chose, it is told, as readers tell it of corrupt blocks. Only if it reports the index missing, and the DataNode beside the staged block has no
 //! index of the group, the agent writes the block there; and it counts when the NameNode lists it. Otherwise it
 //! is dropped, and rebuilt beside another DataNode.
 
@@ -19,9 +19,10 @@ use super::members::{Member, Staged};
 use super::rebuild::conduct;
 use super::{Block, Event, Shared};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
+use crate::proto::names::LocatedBlock;
 use crate::store::HandOver;
 use crate::token::write_token;
-use crate::vigil::address;
+use crate::vigil::{address, unheard};
 use crate::{Group, HdfsError};
 
 /// What is to be done with a staged block.
@@ -123,15 +124,19 @@ async fn judge(
         Compared::Sound { proved } => proved,
         Compared::Wrong(why) => return Ok(Verdict::Drop(why)),
     };
-    if !holders.is_empty() {
-        return Ok(Verdict::Wait);
-    }
     let held = now.holders.values().flatten();
     if held.into_iter().any(|holder| address(&holder.datanode) == member.datanode) {
         return Ok(Verdict::Elsewhere(format!("{} has another index of the group by now", member.datanode)));
     }
     if gone.contains_key(&member.datanode) {
         return Ok(Verdict::Elsewhere(format!("{} is gone", member.datanode)));
+    }
+    if !holders.is_empty() {
+        // Its old copy will be deleted, so the new one has to be proved.
+        if proved {
+            report(shared, &now, index).await?;
+        }
+        return Ok(Verdict::Wait);
     }
     if shared.namenode.safe_mode().await? {
         return Ok(Verdict::Wait);
@@ -140,6 +145,23 @@ async fn judge(
         None => Verdict::Counted { proved },
         Some(verdict) => verdict,
     })
+}
+
+/// Tells the NameNode that a block is lost, if its DataNodes were not heard for as long as the operator chose.
+async fn report(shared: &Shared, group: &Group, index: BlockIndex) -> Result<(), HdfsError> {
+    let Some(after) = shared.config.report_after else { return Ok(()) };
+    let holders = group.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
+    let live = shared.memory().live.clone();
+    let silent = holders.iter().all(|holder| unheard(&live, &holder.datanode, after));
+    if !silent || shared.namenode.safe_mode().await? {
+        return Ok(());
+    }
+    let locations: Vec<_> = holders.iter().map(|holder| holder.datanode.clone()).collect();
+    let datanode = locations.iter().map(address).collect::<Vec<_>>().join(", ");
+    let bad = LocatedBlock { block: group.block(index), locations, ..LocatedBlock::default() };
+    shared.namenode.report_bad(bad).await?;
+    shared.tell(Event::Reported { block: group.name(index), datanode }).await;
+    Ok(())
 }
 
 /// Has the agent write the block to its DataNode; `None` when the NameNode counts it.

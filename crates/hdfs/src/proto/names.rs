@@ -225,6 +225,13 @@ pub struct SafeMode {
     pub on: bool,
 }
 
+/// Each block with the DataNodes whose copies are bad.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct BadBlocks {
+    #[prost(message, repeated, tag = "1")]
+    pub blocks: Vec<LocatedBlock>,
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ServerDefaults {
     #[prost(message, required, tag = "1")]

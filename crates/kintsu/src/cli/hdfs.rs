@@ -49,7 +49,9 @@ Examples:
     #[command(after_help = "\
 Examples:
   kintsu hdfs get /warehouse/part-0 part-0
-  kintsu hdfs get /warehouse/part-0 - --range 1000000-1999999 | wc -c")]
+  kintsu hdfs get /warehouse/part-0 - --range 1000000-1999999 | wc -c
+  kintsu --coordinator 10.77.0.1:7400 hdfs get /warehouse/part-0 - --range 1000000-1999999 --agents | wc -c
+  kintsu hdfs get /warehouse/part-0 block --block blk_-9223372036854775790")]
     Get {
         /// The file in HDFS.
         path: String,
@@ -58,6 +60,19 @@ Examples:
         /// Bytes A to B, both included; `A-` to the end.
         #[arg(long, value_name = "A-B")]
         range: Option<ByteRange>,
+        /// One internal block of the file, by its id in HDFS, instead of the file.
+        #[arg(
+            long,
+            value_name = "blk_ID",
+            conflicts_with = "range",
+            allow_hyphen_values = true,
+            value_parser = block_id
+        )]
+        block: Option<i64>,
+        /// Have the agents beside the DataNodes (those of --coordinator) decode what is lost where little is read of a group: one block
+        /// comes along a chain instead of k to decode here.
+        #[arg(long)]
+        agents: bool,
     },
     /// Compare all internal blocks with their checksums and with each other: finds wrong bytes under valid checksums, which
     /// HDFS cannot see. The exit code is 2 if something is wrong.
@@ -93,6 +108,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   kintsu hdfs --namenode nn:8020 coordinator --listen 10.77.0.1:7400 --trusted-network 10.77.0.0/16
+  kintsu hdfs coordinator --report-after 2m
   kintsu hdfs coordinator --method conventional --json")]
     Coordinator(HdfsCoordinator),
     /// Run an agent beside a DataNode, as the user of the DataNode: it reads the DataNode's directories, and keeps rebuilt blocks
@@ -137,6 +153,11 @@ pub struct HdfsCoordinator {
     /// Groups that are repaired at once.
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub at_once: u16,
+    /// Tell the NameNode that the blocks of a DataNode are lost when it has not heard it for this long (10s or more) and proved
+    /// copies wait: it takes them at once, not after its own 10.5 minutes. What the DataNode has is deleted if it comes back. By
+    /// default never.
+    #[arg(long, value_parser = report_after, value_name = "TIME")]
+    pub report_after: Option<Duration>,
 }
 
 /// `kintsu hdfs agent`.
@@ -154,4 +175,20 @@ pub struct HdfsAgent {
     /// Where it listens.
     #[command(flatten)]
     pub listeners: AgentListeners,
+}
+
+/// How long a DataNode may be silent before its blocks are reported lost.
+fn report_after(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(kintsu_hdfs::SILENT_MS);
+    let after = parse_duration(text).map_err(|error| error.to_string())?;
+    if after < least {
+        return Err(format!("expected {} s or more, got {text}", least.as_secs()));
+    }
+    Ok(after)
+}
+
+/// The id of a block as HDFS lists it, with or without `blk_`.
+fn block_id(text: &str) -> Result<i64, String> {
+    let id = text.strip_prefix("blk_").unwrap_or(text);
+    id.parse().map_err(|_| format!("expected a block like blk_-9223372036854775790, got {text:?}"))
 }

@@ -1,11 +1,12 @@
 //! `kintsu hdfs`.
 
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use kintsu_hdfs::{AtRisk, BadGroup, Got, HandedOver, NameNode, RepairedBlock, Status, Verified};
+use kintsu_hdfs::{Agents, AtRisk, BadGroup, Got, HandedOver, NameNode, RepairedBlock, Status, Verified};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -33,7 +34,14 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
     let work = async {
         match command {
             HdfsCommand::Status { path } => status(&namenode, &path, json).await,
-            HdfsCommand::Get { path, out, range } => get(&namenode, &path, &out, range, json).await,
+            HdfsCommand::Get { path, out, range, block, agents } => {
+                let agents = match agents {
+                    true => Some(hdfs_daemons::agents(&endpoint).await?),
+                    false => None,
+                };
+                let reading = Reading { namenode: &namenode, path, range, block, agents };
+                get(&reading, &out, json).await
+            }
             HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
             HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
             HdfsCommand::Watch { path, scan } => hdfs_watch::run(&namenode, &path, scan, json).await,
@@ -123,32 +131,57 @@ fn skipped(skipped: &[String]) -> anyhow::Result<()> {
     skipped.iter().try_for_each(|why| output::line(&format!("not judged: {why}")))
 }
 
-async fn get(
-    namenode: &NameNode,
-    path: &str,
-    out: &Path,
+/// What `kintsu hdfs get` reads.
+struct Reading<'a> {
+    namenode: &'a NameNode,
+    path: String,
     range: Option<ByteRange>,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
-    let bytes = kintsu_hdfs::file_bytes(namenode, path).await?;
-    let range = match range {
-        None => 0..bytes,
-        Some(ByteRange { first, last }) => {
-            let end = last.map_or(bytes, |last| last + 1).min(bytes);
-            anyhow::ensure!(
-                first < end,
-                "{path}: expected a range within {bytes} bytes, got one from {first}"
-            );
-            first..end
+    block: Option<i64>,
+    agents: Option<Agents>,
+}
+
+impl Reading<'_> {
+    /// The range of the file; nothing for a single block.
+    async fn range(&self) -> anyhow::Result<Option<Range<u64>>> {
+        if self.block.is_some() {
+            return Ok(None);
         }
-    };
-    let expected = range.end - range.start;
+        let bytes = kintsu_hdfs::file_bytes(self.namenode, &self.path).await?;
+        let Some(ByteRange { first, last }) = self.range else { return Ok(Some(0..bytes)) };
+        let end = last.map_or(bytes, |last| last + 1).min(bytes);
+        let path = &self.path;
+        anyhow::ensure!(first < end, "{path}: expected a range within {bytes} bytes, got one from {first}");
+        Ok(Some(first..end))
+    }
+
+    async fn run(&self, range: Option<Range<u64>>, out: &mpsc::Sender<Vec<u8>>) -> anyhow::Result<Got> {
+        let (namenode, path, agents) = (self.namenode, &self.path, self.agents.as_ref());
+        let Some(range) = range else {
+            let block = self.block.unwrap_or_default();
+            return Ok(kintsu_hdfs::get_block(namenode, path, block, agents, out).await?);
+        };
+        let expected = range.end - range.start;
+        let got = kintsu_hdfs::get(namenode, path, range, agents, out).await?;
+        anyhow::ensure!(
+            got.bytes == expected || out.is_closed(),
+            "{path}: expected {expected} bytes, got {}; it is being written, and its last block group is not complete",
+            got.bytes
+        );
+        Ok(got)
+    }
+}
+
+async fn get(reading: &Reading<'_>, out: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let path = &reading.path;
+    let range = reading.range().await?;
     let destination = Destination::of(out, path)?;
     let to_stdout = matches!(destination, Destination::Stdout);
     let opened = tokio::task::spawn_blocking(|| destination.open()).await??;
     let mut file = opened.file.try_clone()?;
     let bar = progress::bytes(path);
-    bar.set_length(expected);
+    if let Some(range) = &range {
+        bar.set_length(range.end - range.start);
+    }
     let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(2);
     let written = bar.clone();
     let writing = tokio::task::spawn_blocking(move || -> std::io::Result<()> {
@@ -158,7 +191,7 @@ async fn get(
         }
         file.flush()
     });
-    let got = kintsu_hdfs::get(namenode, path, range, &sender).await;
+    let got = reading.run(range, &sender).await;
     drop(sender);
     let written = writing.await?;
     progress::clear();
@@ -169,11 +202,6 @@ async fn get(
         }
         written => written.with_context(|| format!("cannot write {}", out.display()))?,
     }
-    anyhow::ensure!(
-        got.bytes == expected,
-        "{path}: expected {expected} bytes, got {}; it is being written, and its last block group is not complete",
-        got.bytes
-    );
     tokio::task::spawn_blocking(|| opened.publish())
         .await?
         .with_context(|| format!("cannot write {}", out.display()))?;
@@ -189,7 +217,7 @@ async fn get(
 fn show_got(path: &str, got: &Got) -> anyhow::Result<()> {
     let degraded = match got.degraded {
         0 => String::new(),
-        some => format!("; {some} of {} block groups read degraded", got.groups),
+        some => format!("; {some} of {} block groups read degraded, {} by agents", got.groups, got.by_agents),
     };
     output::line(&format!("{path}: {}{degraded}", human(got.bytes)))?;
     got.causes.iter().try_for_each(|cause| output::line(&format!("  {cause}")))

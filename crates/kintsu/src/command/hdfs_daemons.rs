@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use kintsu_agent::{Agent, AgentConfig};
 use kintsu_hdfs::beside::{self, Beside, Block, Event};
-use kintsu_hdfs::{DatanodeStore, NameNode};
+use kintsu_hdfs::{Agents, DatanodeStore, NameNode};
 use kintsu_store::{FileStore, StoreError};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -33,6 +33,7 @@ pub async fn coordinator(
         root: args.path,
         scan: args.scan,
         at_once: args.at_once.into(),
+        report_after: args.report_after,
     };
     let (events, mut happens) = mpsc::channel(WAITING);
     let coordinator = tokio::select! {
@@ -63,6 +64,9 @@ fn told(event: &Event) -> String {
         Event::Staged { block, datanode, ms, helpers } => {
             format!("{}: rebuilt from {helpers} blocks in {ms} ms, waits beside {datanode}", name(block))
         }
+        Event::Reported { block, datanode } => {
+            format!("{}: the NameNode was told that {datanode} has lost it", name(block))
+        }
         Event::Counted { block, datanode, proved } => {
             let proved =
                 if *proved { "" } else { "; not proved, because no more blocks than needed were there" };
@@ -84,6 +88,12 @@ fn refuse_tls(endpoint: &Endpoint) -> anyhow::Result<()> {
         "beside HDFS: expected no --tls (it is not supported there), got it"
     );
     Ok(())
+}
+
+/// The agents of the coordinator beside HDFS.
+pub async fn agents(endpoint: &Endpoint) -> anyhow::Result<Agents> {
+    refuse_tls(endpoint)?;
+    Ok(Agents::of(&endpoint.coordinator, endpoint.token.as_deref()).await?)
 }
 
 /// `kintsu hdfs agent`.

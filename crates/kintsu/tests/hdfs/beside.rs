@@ -1,10 +1,12 @@
 //! Agents and a coordinator beside a real, stock HDFS: losses are seen and rebuilt before the NameNode knows of them, and
 //! handed over when it does.
 
+use kintsu_dag::BlockIndex;
+use kintsu_hdfs::Group;
 use serde_json::{Value, json};
 
 use crate::blocks::{flip, meta_of, sign_again, stored};
-use crate::daemons::{Daemon, Hdfs, MIB, SLOW_TO_NOTICE, agent, coordinator, noise, sha256, wait};
+use crate::daemons::{Daemon, Hdfs, MIB, SLOW_TO_NOTICE, agent, coordinator, noise, sha256, text, wait};
 
 const PATH: &str = "/ec/file";
 
@@ -35,6 +37,7 @@ fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
         hdfs.groups(PATH).iter().all(|group| group.missing().is_empty()),
         "the NameNode knows of nothing"
     );
+    a_lost_block_comes_along_a_chain(&hdfs, &at, node, &file.1);
     hdfs.start_datanode(node);
     wait("the staged blocks to be dropped", || of(PATH, watching.events("dropped")).len() >= lost);
     assert_eq!(watching.events("counted"), Vec::<Value>::new());
@@ -66,6 +69,31 @@ fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
     for (path, bytes) in [file, wide] {
         assert_eq!(hdfs.get_sha(path), sha256(&bytes), "{path}");
     }
+}
+
+/// A block of a DataNode that is gone is read with the help of agents; a whole file gains nothing from them.
+fn a_lost_block_comes_along_a_chain(hdfs: &Hdfs, coordinator: &str, node: u32, bytes: &[u8]) {
+    let got = |args: &[&str]| {
+        let mut command = hdfs.kintsu_command(&["get", PATH, "-", "--agents", "--json"]);
+        let out = command.args(["--coordinator", coordinator]).args(args).output().unwrap();
+        assert!(out.status.success(), "{}", text(&out));
+        (serde_json::from_slice::<Value>(&out.stderr).unwrap(), out.stdout)
+    };
+    let (report, all) = got(&[]);
+    assert!(all == bytes);
+    assert_eq!(report["by_agents"], json!(0), "{report}");
+    let full = |group: &Group| group.block_bytes(BlockIndex(2)) == 4 * MIB as u64;
+    let there = |group: &Group| {
+        let ids = group.expected().map(|index| group.block(index).id);
+        ids.into_iter().find_map(|id| Some((id as i64, hdfs.block_file(node, id)?)))
+    };
+    let groups = hdfs.groups(PATH);
+    let (id, stored) = groups.iter().filter(|group| full(group)).find_map(there).unwrap();
+    let (report, block) = got(&["--block", &format!("blk_{id}")]);
+    assert!(block == std::fs::read(stored).unwrap());
+    assert_eq!((&report["by_agents"], &report["degraded"]), (&json!(1), &json!(1)), "{report}");
+    let refused = hdfs.kintsu(&["get", PATH, "-", "--block", "7"]);
+    assert!(text(&refused).contains("expected the id of an internal block"), "{}", text(&refused));
 }
 
 /// The events about a file.

@@ -223,4 +223,8 @@ fn what_is_no_namenode_is_said_to_be_none() {
     let closed = ask(&address.to_string());
     assert!(closed.contains(&format!("NameNode at {address}")) && closed.contains("refused"), "{closed}");
     assert!(ask("nowhere:x").contains("expected HOST:PORT"));
+    let mut alone = kintsu();
+    alone.args(["--coordinator", &address.to_string(), "hdfs", "get", "/x", "-", "--agents"]);
+    let alone = text(&alone.output().unwrap());
+    assert!(alone.contains("expected the agents, from a coordinator beside HDFS"), "{alone}");
 }

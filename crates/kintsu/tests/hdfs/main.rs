@@ -9,4 +9,5 @@ mod codec;
 mod daemons;
 mod files;
 mod hazards;
+mod reported;
 mod staged;

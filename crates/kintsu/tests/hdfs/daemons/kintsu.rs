@@ -56,7 +56,13 @@ impl Drop for Daemon {
 
 /// A coordinator, and the address that it listens on.
 pub fn coordinator(hdfs: &Hdfs, listen: &str) -> (Daemon, String) {
-    let daemon = Daemon::start(hdfs.kintsu_command(&["coordinator", "--listen", listen, "--scan", "1s"]));
+    coordinator_with(hdfs, listen, &[])
+}
+
+/// The same with more options.
+pub fn coordinator_with(hdfs: &Hdfs, listen: &str, more: &[&str]) -> (Daemon, String) {
+    let args = [&["coordinator", "--listen", listen, "--scan", "1s"], more].concat();
+    let daemon = Daemon::start(hdfs.kintsu_command(&args));
     let at = daemon.lines.lock().unwrap()[0]["listen"].as_str().unwrap().to_owned();
     (daemon, at)
 }

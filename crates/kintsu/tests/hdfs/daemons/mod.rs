@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-pub use self::kintsu::{Daemon, agent, coordinator};
+pub use self::kintsu::{Daemon, agent, coordinator, coordinator_with};
 
 pub const MIB: usize = 1 << 20;
 
@@ -41,6 +41,9 @@ pub const SETTINGS: &[&str] = &[
 
 /// The NameNode calls a DataNode dead after 2 x 15 s + 10 x 1 s: long enough for something to happen before.
 pub const SLOW_TO_NOTICE: &str = "dfs.namenode.heartbeat.recheck-interval=15000";
+
+/// HDFS's own: it calls a DataNode dead after 2 x 300 s + 10 x 1 s here, so not in any of these tests.
+pub const AS_SLOW_AS_EVER: &str = "dfs.namenode.heartbeat.recheck-interval=300000";
 
 pub struct Hdfs {
     pub dir: TempDir,

@@ -1,0 +1,139 @@
+//! The agents beside DataNodes as readers use them: lost blocks are decoded along a chain of agents, so the reader's link carries
+//! one block for each that it wants, not k.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_plan::{Method, Node, ProgramContext, RunId, StripeView, Topology, read_by};
+use kintsu_runtime::{ClientLocal, Conductor, Context, DataPlane};
+use kintsu_wire::message::{NodeAddress, Nothing};
+use kintsu_wire::{ClusterId, Credentials, connect_coordinator, words};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::beside::cluster_of;
+use crate::vigil::address;
+use crate::window::{Parts, gather};
+use crate::{Group, HdfsError};
+
+/// How long the coordinator may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Pieces of blocks that may wait to be taken.
+const WAITING: usize = 16;
+
+/// The agents of one HDFS.
+pub struct Agents {
+    cluster: ClusterId,
+    conductor: Conductor,
+    plane: Arc<DataPlane>,
+    /// By the addresses of their DataNodes.
+    agents: BTreeMap<String, NodeAddress>,
+    topology: Topology,
+}
+
+impl Agents {
+    /// Asks the coordinator beside an HDFS (`host:port`) for them. With a token, if it has one.
+    ///
+    /// # Errors
+    /// `Protocol` with its answer, or why there is none.
+    pub async fn of(coordinator: &str, token: Option<&str>) -> Result<Self, HdfsError> {
+        let failed = |got: String| HdfsError::Protocol {
+            address: coordinator.to_owned(),
+            expected: "the agents, from a coordinator beside HDFS".into(),
+            got,
+            advice: "start kintsu hdfs coordinator, or read without --agents",
+        };
+        let credentials = Credentials::of(token, None).map_err(|error| failed(error.to_string()))?;
+        let channel = connect_coordinator(coordinator, &credentials);
+        let mut beside = channel.map_err(|error| failed(error.to_string()))?.beside;
+        let answer = timeout(ANSWER, beside.agents(Nothing {})).await;
+        let answer = answer.map_err(|_| failed(format!("no answer within {} s", ANSWER.as_secs())))?;
+        let told = answer.map_err(|status| failed(words(&status)))?.into_inner();
+        // Agents take calls only from those that show their cluster.
+        credentials.join(told.cluster).map_err(|error| failed(error.to_string()))?;
+        let node = |at: &NodeAddress| Node { rack: at.rack, usable: true, used_bytes: 0, room_bytes: None };
+        let (beside, addresses): (Vec<String>, Vec<NodeAddress>) =
+            told.agents.into_iter().map(|agent| (agent.beside, agent.address)).unzip();
+        credentials.speaks().follow(&addresses);
+        let nodes = addresses.iter().map(|agent| (agent.id, node(agent))).collect();
+        Ok(Self {
+            cluster: told.cluster,
+            conductor: Conductor::new(credentials.clone()),
+            plane: DataPlane::client(credentials),
+            agents: beside.into_iter().zip(addresses).collect(),
+            topology: Topology { nodes, ..Topology::default() },
+        })
+    }
+
+    /// The bytes `window` of the blocks `wanted` of a group. Those without an agent, or not `usable`, are decoded along a chain.
+    ///
+    /// # Errors
+    /// `Unsupported` for a group of another HDFS, or a generation stamp beyond 2^32; `Plan` when too few blocks have agents; `Run`
+    /// for what failed.
+    pub(crate) async fn read(
+        &self,
+        group: &Group,
+        usable: impl Fn(BlockIndex) -> bool,
+        wanted: &[BlockIndex],
+        window: &Range<u64>,
+    ) -> Result<Parts, HdfsError> {
+        let unsupported = |what: &str, expected: String, got: String| HdfsError::Unsupported {
+            what: format!("{what} of {group}"),
+            expected,
+            got,
+        };
+        let cluster = cluster_of(&group.pool);
+        if cluster != self.cluster {
+            return Err(unsupported("agents", self.cluster.to_string(), cluster.to_string()));
+        }
+        let generation = u32::try_from(group.generation);
+        let stamp = || unsupported("generation stamp", "below 2^32".into(), group.generation.to_string());
+        let view = self.view(group, usable);
+        let plan = read_by(&view, &self.topology, wanted, &[], Method::Pipeline)?;
+        let job = getrandom::u64()
+            .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
+        let by_node: BTreeMap<NodeId, &NodeAddress> = self.agents.values().map(|at| (at.id, at)).collect();
+        let programs = plan.programs(&ProgramContext {
+            generations: &[],
+            job: RunId(job),
+            view: &view,
+            generation: generation.map_err(|_| stamp())?,
+            window: (window.start, window.end),
+            slice_bytes: 0,
+            expect: &[],
+            label: &[],
+            peers: &|node| by_node.get(&node).map(|at| at.data),
+            resume_key: 0,
+        })?;
+        let (deliver, deliveries) = mpsc::channel(WAITING);
+        let (places, range) = (wanted.to_vec(), window.clone());
+        let taking = tokio::task::spawn_blocking(move || gather(deliveries, &places, range));
+        let here = Context::new(self.plane.clone(), Arc::new(ClientLocal::delivering(deliver)));
+        let control = |node: NodeId| by_node.get(&node).map(|at| at.control);
+        let end = CancellationToken::new();
+        // The run owns the channel's sender, so the taker ends with the run.
+        let ended = self.conductor.conduct(programs, &control, Some(here), None, &end).await;
+        let parts = taking.await.map_err(|e| HdfsError::io("taking the bytes of a run", e.into()))?;
+        match ended.fault {
+            Some(fault) => Err(fault.into()),
+            None => Ok(parts),
+        }
+    }
+
+    /// The group with the agents as homes of its blocks.
+    fn view(&self, group: &Group, usable: impl Fn(BlockIndex) -> bool) -> StripeView {
+        let mut view = group.view(NodeId::CLIENT, |_| false);
+        for (index, holders) in group.holders.iter().filter(|(index, _)| usable(**index)) {
+            let mut agents = holders.iter().filter_map(|holder| self.agents.get(&address(&holder.datanode)));
+            if let (Some(place), Some(agent)) = (view.homes.get_mut(usize::from(index.0)), agents.next()) {
+                *place = Some(agent.id);
+            }
+        }
+        view
+    }
+}

@@ -1,0 +1,34 @@
+//! What readers of files ask: the agents beside DataNodes that are there. An agent whose DataNode is gone is left out, although it
+//! may still be able to read the disk.
+
+use std::sync::Arc;
+
+use kintsu_wire::beside::beside_server::Beside;
+use kintsu_wire::message::{AgentBeside, AgentsBeside, NodeAddress, Nothing};
+use kintsu_wire::version::older;
+use tonic::{Request, Response, Status};
+
+use super::{Shared, scene};
+
+/// Answers readers.
+pub(super) struct Readers(pub Arc<Shared>);
+
+#[tonic::async_trait]
+impl Beside for Readers {
+    async fn agents(&self, _: Request<Nothing>) -> Result<Response<AgentsBeside>, Status> {
+        let shared = &self.0;
+        let members = shared.members.alive();
+        let topology = {
+            let memory = shared.memory();
+            scene::topology(&members, &memory.live, &memory.gone)
+        };
+        let agents = topology.nodes.iter().filter_map(|(&id, node)| {
+            let member = members.get(&id)?;
+            let (control, data) = (member.control, member.data);
+            let older = older(member.protocol);
+            let address = NodeAddress { id, rack: node.rack, control, data, alive: true, older };
+            Some(AgentBeside { beside: member.datanode.clone(), address })
+        });
+        Ok(Response::new(AgentsBeside { cluster: shared.members.cluster(), agents: agents.collect() }))
+    }
+}

@@ -1,0 +1,127 @@
+//! Some bytes of the blocks of a group: read where they are, or decoded. This process decodes what it reads from DataNodes; or
+//! agents decode on the way here, if that brings fewer blocks over the reader's link.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use kintsu_dag::{BlockIndex, NodeId};
+use kintsu_runtime::Delivery;
+use tokio::sync::mpsc;
+
+use crate::blocks::{GroupBlocks, run};
+use crate::{Agents, Group, HdfsError};
+
+/// Bytes of blocks, each from the start of the window.
+pub(crate) type Parts = BTreeMap<BlockIndex, Vec<u8>>;
+
+/// Reads a group, window by window. What turns out to be unreadable is remembered.
+pub(crate) struct GroupReader<'a> {
+    blocks: Arc<GroupBlocks>,
+    /// Until they fail.
+    agents: Option<&'a Agents>,
+    /// Blocks that cannot be read, with the reason.
+    bad: BTreeMap<BlockIndex, String>,
+    /// Why the agents were given up.
+    given_up: Option<String>,
+    /// Whether some bytes were decoded.
+    pub degraded: bool,
+    /// Whether agents decoded some of them.
+    pub by_agents: bool,
+}
+
+impl<'a> GroupReader<'a> {
+    pub(crate) fn of(group: Group, agents: Option<&'a Agents>) -> Self {
+        let (bad, given_up) = (BTreeMap::new(), None);
+        Self { blocks: GroupBlocks::of(group), agents, bad, given_up, degraded: false, by_agents: false }
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        self.blocks.group()
+    }
+
+    /// What went wrong, one line for each block, and one for agents.
+    pub(crate) fn causes(self) -> impl Iterator<Item = String> {
+        self.bad.into_values().chain(self.given_up)
+    }
+
+    /// The bytes `window` of these blocks. Without the blocks that turn out to be unreadable it begins again.
+    ///
+    /// # Errors
+    /// `Parity` when too few blocks are left; `Run` for what is no block's fault; `Plan`.
+    pub(crate) async fn read(
+        &mut self,
+        wanted: &[BlockIndex],
+        window: &Range<u64>,
+    ) -> Result<Parts, HdfsError> {
+        loop {
+            let group = self.blocks.group();
+            let view = group.view(NodeId::CLIENT, |index| !self.bad.contains_key(&index));
+            let decoded = wanted.iter().any(|index| view.homes[usize::from(index.0)].is_none());
+            // A star brings the reader as many blocks as there are data blocks; a chain only those that it wants.
+            let k = group.policy.code.k();
+            let star = group.expected().filter(|index| usize::from(index.0) < k).count();
+            let chain = decoded && wanted.len() < star;
+            if let Some(agents) = self.agents.filter(|_| chain) {
+                let usable = |index: BlockIndex| !self.bad.contains_key(&index);
+                match agents.read(group, usable, wanted, window).await {
+                    Ok(parts) => {
+                        (self.degraded, self.by_agents) = (true, true);
+                        return Ok(parts);
+                    }
+                    Err(error) => {
+                        tracing::info!("{group}: without agents: {error}");
+                        self.given_up = Some(format!("{group}: agents: {error}; read from DataNodes"));
+                        self.agents = None;
+                        continue;
+                    }
+                }
+            }
+            let plan = kintsu_plan::read(&view, wanted, &[]);
+            let plan = plan.map_err(|error| unreadable(group, error, &self.bad))?;
+            let (places, range) = (wanted.to_vec(), window.clone());
+            let take = move |deliveries| Ok(gather(deliveries, &places, range));
+            match run(&plan, &view, &self.blocks, (window.start, window.end), take).await {
+                Ok(parts) => {
+                    self.degraded |= decoded;
+                    return Ok(parts);
+                }
+                Err(HdfsError::Run(fault)) => {
+                    let block = fault.block.filter(|block| !self.bad.contains_key(&block.index));
+                    let Some(block) = block else { return Err(HdfsError::Run(fault)) };
+                    tracing::info!("{group}: without internal block {}: {}", block.index.0, fault.detail);
+                    self.bad.insert(block.index, fault.detail.clone());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The delivered bytes of each block from `window.start`.
+pub(crate) fn gather(
+    mut deliveries: mpsc::Receiver<Delivery>,
+    wanted: &[BlockIndex],
+    window: Range<u64>,
+) -> Parts {
+    let len = (window.end - window.start) as usize;
+    let mut parts: Parts = wanted.iter().map(|index| (*index, vec![0; len])).collect();
+    while let Some(piece) = deliveries.blocking_recv() {
+        let at = piece.offset.saturating_sub(window.start) as usize;
+        let place = parts.get_mut(&piece.index).and_then(|part| part.get_mut(at..at + piece.bytes.len()));
+        if let Some(place) = place {
+            place.copy_from_slice(&piece.bytes);
+        }
+    }
+    parts
+}
+
+/// Too few internal blocks: the plan's error, with the reasons.
+fn unreadable(group: &Group, error: kintsu_plan::PlanError, bad: &BTreeMap<BlockIndex, String>) -> HdfsError {
+    let missing: BTreeSet<u8> = group.missing().into_iter().map(|index| index.0).collect();
+    let causes: Vec<&str> = bad.values().map(String::as_str).collect();
+    HdfsError::Parity(format!(
+        "{group} cannot be read: {error}; missing for the NameNode: {missing:?}; unreadable: [{}]",
+        causes.join("; ")
+    ))
+}
