@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a static program (musl) and a Debian package with systemd units: scripts/package.sh [OUT]
 # Needs the target of rustup and a C compiler for it: rustup target add x86_64-unknown-linux-musl; apt install musl-tools.
-# KINTSU_BINARY=FILE packages a program that was built before.
+# KINTSU_PROFILE=dev builds it in less time; KINTSU_BINARY=FILE packages a program that was built before.
+# scripts/package-test.sh tries the package.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-target/package}")
@@ -14,8 +15,11 @@ esac
 binary=${KINTSU_BINARY:-}
 if [ -z "$binary" ]; then
     target=$machine-unknown-linux-musl
-    cargo build --locked --release --target "$target" -p kintsu
-    binary=${CARGO_TARGET_DIR:-target}/$target/release/kintsu
+    profile=${KINTSU_PROFILE:-release}
+    cargo build --locked --profile "$profile" --target "$target" -p kintsu
+    folder=$profile
+    [ "$profile" != dev ] || folder=debug
+    binary=${CARGO_TARGET_DIR:-target}/$target/$folder/kintsu
 fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 root=$(mktemp -d)

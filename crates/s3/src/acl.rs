@@ -182,6 +182,15 @@ impl Asked {
         Self { canned, grants: [read, None, read_acp, write_acp, full], list: None }
     }
 
+    /// What the headers and the document of a call about a list say; the grants in the order of [`RIGHTS`].
+    pub(crate) fn of_call(
+        canned: Option<&str>,
+        grants: [Option<String>; 5],
+        list: Option<AccessControlPolicy>,
+    ) -> Self {
+        Self { canned: canned.map(str::to_owned), grants, list }
+    }
+
     fn is_empty(&self) -> bool {
         self.canned.is_none() && self.grants.iter().all(Option::is_none) && self.list.is_none()
     }
@@ -311,17 +320,10 @@ impl Door {
         if bucket.is_enforced() {
             return Err(no_lists());
         }
-        let asked = Asked {
-            canned: input.acl.map(|acl| acl.as_str().to_owned()),
-            grants: [
-                input.grant_read,
-                input.grant_write,
-                input.grant_read_acp,
-                input.grant_write_acp,
-                input.grant_full_control,
-            ],
-            list: input.access_control_policy,
-        };
+        let (read, write, full) = (input.grant_read, input.grant_write, input.grant_full_control);
+        let grants = [read, write, input.grant_read_acp, input.grant_write_acp, full];
+        let canned = input.acl.as_ref().map(BucketCannedACL::as_str);
+        let asked = Asked::of_call(canned, grants, input.access_control_policy);
         let acl = self.asked_list(&asked, bucket.owner(), Some(&bucket))?.ok_or_else(nothing)?;
         self.set_bucket(&bucket, [(bucket::ACL, acl.fact(bucket.owner()))]).await?;
         Ok(S3Response::new(PutBucketAclOutput::default()))
@@ -353,17 +355,10 @@ impl Door {
         if bucket.is_enforced() {
             return Err(no_lists());
         }
-        let asked = Asked {
-            canned: input.acl.map(|acl| acl.as_str().to_owned()),
-            grants: [
-                input.grant_read,
-                input.grant_write,
-                input.grant_read_acp,
-                input.grant_write_acp,
-                input.grant_full_control,
-            ],
-            list: input.access_control_policy,
-        };
+        let (read, write, full) = (input.grant_read, input.grant_write, input.grant_full_control);
+        let grants = [read, write, input.grant_read_acp, input.grant_write_acp, full];
+        let canned = input.acl.as_ref().map(ObjectCannedACL::as_str);
+        let asked = Asked::of_call(canned, grants, input.access_control_policy);
         let version = input.version_id.as_deref();
         self.describe(&bucket, &input.key, version, |entry| {
             let owner = entry.fact(entry::WRITER).unwrap_or(bucket.owner());

@@ -16,6 +16,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::body::from_queue;
+use crate::bucket::Bucket;
 use crate::door::{self, Door};
 use crate::entry::{self, Entry, algorithms, values};
 use crate::error::{because, invalid};
@@ -101,6 +102,25 @@ struct Wanted {
     parts: Option<i32>,
 }
 
+/// What a request to read an object says.
+struct Reading<'a> {
+    key: &'a str,
+    version: Option<&'a str>,
+    conditions: Conditions,
+    range: Option<&'a s3s::dto::Range>,
+    part: Option<i32>,
+    /// Whether it asks for checksums.
+    sums: bool,
+}
+
+/// What a request to read an object gets.
+struct Granted {
+    wanted: Wanted,
+    sums: Checksum,
+    /// `x-amz-expiration`.
+    ends: Option<String>,
+}
+
 /// # Errors
 /// `InvalidRange`; `InvalidPart`.
 fn wanted(entry: Entry<'_>, range: Option<&s3s::dto::Range>, part: Option<i32>) -> S3Result<Wanted> {
@@ -171,6 +191,23 @@ impl Door {
         }))
     }
 
+    /// What a request to read an object gets, with or without its bytes.
+    ///
+    /// # Errors
+    /// A condition does not hold; `InvalidRange`; `InvalidPart`.
+    fn granted(&self, bucket: &Bucket, entry: Entry<'_>, reading: Reading<'_>) -> S3Result<Granted> {
+        let Reading { key, version, conditions, range, part, sums } = reading;
+        conditions.judge(entry)?;
+        let wanted = wanted(entry, range, part)?;
+        let sums = shown_sums(entry, sums, wanted.header.is_none(), part);
+        // A version that is asked for by its id has no such header.
+        let ends = match version {
+            None => lifecycle::expires(bucket, key, entry, self.config.day),
+            Some(_) => None,
+        };
+        Ok(Granted { wanted, sums, ends })
+    }
+
     /// `GetObject`.
     pub(crate) async fn get_object(
         &self,
@@ -185,20 +222,22 @@ impl Door {
         let found = self.find(&bucket, &input.key, input.version_id.as_deref(), at).await?;
         let info = found.info().clone();
         let entry = Entry(&info);
-        let conditions = Conditions {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-            if_modified_since: input.if_modified_since,
-            if_unmodified_since: input.if_unmodified_since,
+        let reading = Reading {
+            key: &input.key,
+            version: input.version_id.as_deref(),
+            conditions: Conditions {
+                if_match: input.if_match,
+                if_none_match: input.if_none_match,
+                if_modified_since: input.if_modified_since,
+                if_unmodified_since: input.if_unmodified_since,
+            },
+            range: input.range.as_ref(),
+            part: input.part_number,
+            sums: input.checksum_mode.is_some(),
         };
-        conditions.judge(entry)?;
-        let Wanted { range, header, parts } = wanted(entry, input.range.as_ref(), input.part_number)?;
-        let sums = shown_sums(entry, input.checksum_mode.is_some(), header.is_none(), input.part_number);
+        let Granted { wanted: Wanted { range, header, parts }, sums, ends } =
+            self.granted(&bucket, entry, reading)?;
         let retention = entry.retention().unwrap_or_default();
-        let ends = match input.version_id {
-            None => lifecycle::expires(&bucket, &input.key, entry, self.config.day),
-            Some(_) => None,
-        };
         let memory = self.memory(memory_of(range.end - range.start)).await?;
         let len = range.end - range.start;
         let body = if len == 0 {
@@ -249,20 +288,22 @@ impl Door {
         let input = request.input;
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
         let entry = Entry(&info);
-        let conditions = Conditions {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-            if_modified_since: input.if_modified_since,
-            if_unmodified_since: input.if_unmodified_since,
+        let reading = Reading {
+            key: &input.key,
+            version: input.version_id.as_deref(),
+            conditions: Conditions {
+                if_match: input.if_match,
+                if_none_match: input.if_none_match,
+                if_modified_since: input.if_modified_since,
+                if_unmodified_since: input.if_unmodified_since,
+            },
+            range: input.range.as_ref(),
+            part: input.part_number,
+            sums: input.checksum_mode.is_some(),
         };
-        conditions.judge(entry)?;
-        let Wanted { range, header, parts } = wanted(entry, input.range.as_ref(), input.part_number)?;
-        let sums = shown_sums(entry, input.checksum_mode.is_some(), header.is_none(), input.part_number);
+        let Granted { wanted: Wanted { range, header, parts }, sums, ends } =
+            self.granted(&bucket, entry, reading)?;
         let retention = entry.retention().unwrap_or_default();
-        let ends = match input.version_id {
-            None => lifecycle::expires(&bucket, &input.key, entry, self.config.day),
-            Some(_) => None,
-        };
         let partial = header.is_some();
         let tag_count = tags::parse(entry.fact(entry::TAGS).unwrap_or_default())?.len();
         let mut response = S3Response::new(HeadObjectOutput {

@@ -61,17 +61,10 @@ impl Door {
             let text = format!("expected no hyphen beside a dot, got {}", input.bucket);
             return Err(because(S3ErrorCode::InvalidBucketName, text));
         }
-        let asked = Asked {
-            canned: input.acl.map(|acl| acl.as_str().to_owned()),
-            grants: [
-                input.grant_read,
-                input.grant_write,
-                input.grant_read_acp,
-                input.grant_write_acp,
-                input.grant_full_control,
-            ],
-            list: None,
-        };
+        let (read, write, full) = (input.grant_read, input.grant_write, input.grant_full_control);
+        let grants = [read, write, input.grant_read_acp, input.grant_write_acp, full];
+        let canned = input.acl.as_ref().map(BucketCannedACL::as_str);
+        let asked = Asked::of_call(canned, grants, None);
         let acl = self.bucket_list(caller.name(), &asked)?;
         let mut facts = BTreeMap::from([(bucket::OWNER.to_owned(), caller.name().to_owned())]);
         facts.extend(acl.clone().map(|acl| (bucket::ACL.to_owned(), acl)));
