@@ -117,7 +117,7 @@ impl<'a> Account<'a> {
             alone.add(part.block, part.range.clone());
             self.traffic.append += self.by_nodes(&view, &alone)?;
         } else if row.at_once || row.old_first {
-            self.traffic.append += self.to_parities(&view, part.block, sent)?;
+            self.traffic.append += self.count_parities(&view, part.block, sent)?;
         } else if let Some(interim) = interim_home(&view, &self.ground.topology, part.block, replicas)? {
             self.traffic.append += if interim.other_rack { sent } else { 0 };
         }
@@ -131,7 +131,7 @@ impl<'a> Account<'a> {
                 (Sent::Blocks, false) => self.ground.block_bytes,
                 (Sent::Blocks, true) => 0,
             };
-            self.traffic.append += self.to_parities(&view, part.block, old)?;
+            self.traffic.append += self.count_parities(&view, part.block, old)?;
         }
         if self.dirty.len() > self.ground.dirty_stripes {
             self.commit()?;
@@ -173,7 +173,7 @@ impl<'a> Account<'a> {
     }
 
     /// Bytes of a block, or of its delta, that go to each parity node in another rack.
-    fn to_parities(&mut self, view: &StripeView, block: BlockIndex, bytes: u64) -> Result<u64> {
+    fn count_parities(&mut self, view: &StripeView, block: BlockIndex, bytes: u64) -> Result<u64> {
         if self.sent != Sent::AsNodes {
             let symbols = self.cost(view, &[block])?.symbols;
             return Ok(self.bytes(symbols, bytes));
