@@ -15,10 +15,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::message::NodeAddress;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Extensions, Request, Status};
+
+use crate::message::NodeAddress;
 
 /// The version of this release.
 pub const PROTOCOL_VERSION: u32 = 11;
