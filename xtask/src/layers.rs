@@ -69,7 +69,10 @@ const ENGINES: &[Engine] = &[
         path: "src/engine",
         may_name: &[
             ("crate::", &["engine::", "meta::record", "meta::change"]),
-            ("kintsu_wire::", &["message::", "FolderId", "ClusterId"]),
+            (
+                "kintsu_wire::",
+                &["message::", "FolderId", "ClusterId", "PROTOCOL_VERSION", "version::SCRUBS_RANGES"],
+            ),
             ("kintsu_runtime::", &["Observed", "SAMPLED_EVERY"]),
             ("kintsu_store::", &[]),
             // Two steps up may leave the folder.
