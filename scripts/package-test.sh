@@ -34,12 +34,15 @@ for folder in bin sbin lib lib64; do ln -s "usr/$folder" "$root/$folder"; done
 # Not a device: the shell only writes to it.
 : >"$root/dev/null" && chmod 666 "$root/dev/null"
 mapfile -t packages < <({
-    printf '%s\n' dpkg passwd dash libc-bin tar sed grep coreutils
+    printf '%s\n' dpkg passwd dash libc-bin tar sed grep coreutils diffutils login
     apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
-        --installed dpkg passwd dash libc-bin tar sed grep coreutils | sed -n 's/^[a-z]/&/p'
+        --installed dpkg passwd dash libc-bin tar sed grep coreutils diffutils login | sed -n 's/^[a-z]/&/p'
 } | sort -u | while read -r name; do if dpkg-query -W -f '${Status}' "$name" 2>&1 | grep -q '^install ok installed$'; then echo "$name"; fi; done)
 for package in "${packages[@]}"; do
     dpkg -L "$package" | while read -r path; do if [ -e "$path" ] && { [ -L "$path" ] || [ ! -d "$path" ]; }; then echo "${path#/}"; fi; done
+    for list in "/var/lib/dpkg/info/$package.list" "/var/lib/dpkg/info/$package:"*.list; do
+        if [ -e "$list" ]; then cp "$list" "$root/var/lib/dpkg/info"; fi
+    done
     dpkg-query -s "$package" >>"$root/var/lib/dpkg/status"
     echo >>"$root/var/lib/dpkg/status"
 done | sort -u | tar -C / -cf - --no-recursion -T - | tar -C "$root" --keep-directory-symlink -xf -
