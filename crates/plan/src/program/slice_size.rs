@@ -115,7 +115,7 @@ mod tests {
     fn plans_that_share_links_get_larger_slices_but_still_overlap() {
         let of =
             |plans| slice_bytes(2 << 20, 10, 1, NonZeroU64::new(6_250_000), NonZeroU64::new(plans).unwrap());
-        assert_eq!([1, 4, 27, 1000, 100_000].map(of), [4, 16, 32, 128, 128].map(|kib| kib << 10));
+        assert_eq!([1, 4, 27, 1000, 100_000].map(of), [8, 16, 32, 128, 128].map(|kib| kib << 10));
     }
 
     proptest! {
