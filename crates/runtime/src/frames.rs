@@ -24,13 +24,6 @@ const ABORT_BYTES: usize = 64 << 10;
 /// The smallest chunk.
 const LEAST_CHUNK_BYTES: usize = 4 << 10;
 
-/// A reader sleeps until at most so many bytes have come: few wake-ups, and still signs of life several times a second from
-/// a peer that is worth waiting for.
-const MOST_AWAITED: usize = 16 << 10;
-
-/// How long to look for bytes that have come but did not wake the reader.
-const LOOK: Duration = Duration::from_millis(100);
-
 /// Most filled chunks that we keep for reuse; further ones are left to those who hold parts of them.
 const KEPT_CHUNKS: usize = 8;
 
@@ -47,8 +40,6 @@ pub(crate) struct FrameReader {
     chunk_bytes: usize,
     /// Filled chunks (one empty handle each), oldest first.
     filled: VecDeque<BytesMut>,
-    /// As many bytes must have come before the stream wakes us; 0: not set yet.
-    awaited: usize,
 }
 
 impl FrameReader {
@@ -67,7 +58,7 @@ impl FrameReader {
         let chunk_bytes = (frames * frame + HEADER_BYTES).max(LEAST_CHUNK_BYTES);
         let buffer = BytesMut::with_capacity(chunk_bytes);
         let stream = Some(stream);
-        Self { stream, peer, silence, pulse: None, buffer, chunk_bytes, filled: VecDeque::new(), awaited: 0 }
+        Self { stream, peer, silence, pulse: None, buffer, chunk_bytes, filled: VecDeque::new() }
     }
 
     /// All frames of a stream, which came together.
@@ -81,7 +72,6 @@ impl FrameReader {
             buffer,
             chunk_bytes: LEAST_CHUNK_BYTES,
             filled,
-            awaited: 0,
         }
     }
 
@@ -136,7 +126,6 @@ impl FrameReader {
     /// would reset the connection, and the peer would lose what we sent last.
     pub async fn drain(mut self, limit: Duration) {
         let mut rest = [0; LEAST_CHUNK_BYTES];
-        self.await_bytes(1);
         let Some(stream) = &mut self.stream else { return };
         let _ = timeout(limit, async { while stream.read(&mut rest).await.is_ok_and(|n| n > 0) {} }).await;
     }
@@ -148,19 +137,15 @@ impl FrameReader {
             if self.buffer.capacity() - self.buffer.len() < missing {
                 self.next_chunk(len);
             }
-            if self.stream.is_none() {
+            let Some(stream) = &mut self.stream else {
                 let got = format!("{} bytes", self.buffer.len());
                 return Err(invalid(self.peer, "enclosed frames", format!("{len} bytes more"), got));
-            }
+            };
             let begun = Instant::now();
             if let Some(pulse) = &self.pulse {
                 pulse.waits();
             }
-            let mut read = self.read_some(missing.min(MOST_AWAITED), self.silence).await;
-            if read.is_err() && self.awaited > 1 {
-                // A few bytes may have come that did not wake us: then the peer is slow, not silent.
-                read = self.read_some(1, Some(LOOK)).await.or(read);
-            }
+            let read = some(stream.read_buf(&mut self.buffer), self.silence, self.peer).await;
             if let Some(pulse) = &self.pulse {
                 pulse.came(*read.as_ref().unwrap_or(&0));
             }
@@ -172,23 +157,6 @@ impl FrameReader {
             }
         }
         Ok(())
-    }
-
-    /// Reads at least one byte, and all that there are when `awaited` have come.
-    async fn read_some(&mut self, awaited: usize, silence: Option<Duration>) -> Result<usize, Fault> {
-        self.await_bytes(awaited);
-        match &mut self.stream {
-            Some(stream) => some(stream.read_buf(&mut self.buffer), silence, self.peer).await,
-            None => Ok(0),
-        }
-    }
-
-    /// Sleeps from now on until so many bytes have come. A system that refuses wakes us for each packet.
-    fn await_bytes(&mut self, awaited: usize) {
-        if let Some(stream) = self.stream.as_ref().filter(|_| self.awaited != awaited) {
-            let _ = stream.wake_at(awaited as u32);
-            self.awaited = awaited;
-        }
     }
 
     /// Continues in another chunk, with room for at least `len` bytes.

@@ -10,7 +10,6 @@ mod connect;
 #[cfg(feature = "sim")]
 mod either;
 mod incoming;
-mod low_water;
 mod serving;
 mod strangers;
 mod stream;

@@ -6,7 +6,6 @@ use tokio::io::{ReadHalf, WriteHalf};
 use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::low_water::wake_at;
 use super::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
 use crate::Peer;
 use crate::tls::Badge;
@@ -68,20 +67,6 @@ impl Stream {
                 (ReadEnd::Secure(read), WriteEnd::Secure(write))
             }
         }
-    }
-}
-
-impl ReadEnd {
-    /// Asks the operating system to wake whoever reads only when `bytes` have come (or nothing can come any more). It has no
-    /// effect in TLS, where a part of a record that has been read already would be missing for ever, nor in a simulation.
-    ///
-    /// # Errors
-    /// The operating system refuses.
-    pub fn wake_at(&self, bytes: u32) -> std::io::Result<()> {
-        let Self::Bare(half) = self else { return Ok(()) };
-        #[cfg(feature = "sim")]
-        let OwnedReadHalf::Real(half) = half else { return Ok(()) };
-        wake_at(half.as_ref(), bytes)
     }
 }
 
