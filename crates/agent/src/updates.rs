@@ -159,9 +159,7 @@ async fn forward_to(
     version: u32,
 ) -> Result<(), Status> {
     let mut agent = shared.peers.agent(to).map_err(|error| no_replica(to, &error.to_string()))?;
-    let tickets = Vec::new();
-    let forward = Vec::new();
-    let replicas = AppendUpdates { updates, replica: true, forward, fenced, send_old: false, old, tickets };
+    let replicas = AppendUpdates { updates, replica: true, fenced, old, ..AppendUpdates::default() };
     let replicas = Spoken::over(replicas, version);
     match tokio::time::timeout(FORWARD_WITHIN, agent.append_updates(replicas)).await {
         Err(_) => Err(no_replica(to, &format!("no answer within {FORWARD_WITHIN:?}"))),
@@ -303,8 +301,8 @@ async fn freeze_at(
     version: u32,
 ) -> Option<(u64, Option<DigestBytes>)> {
     let mut agent = shared.peers.agent(to).ok()?;
-    let (replicas, deltas) = (Vec::new(), over.into_iter().collect());
-    let freeze = FreezeUpdates { blocks: vec![block], replica: true, replicas, folder: None, deltas };
+    let deltas = over.into_iter().collect();
+    let freeze = FreezeUpdates { blocks: vec![block], replica: true, deltas, ..FreezeUpdates::default() };
     let freeze = Spoken::over(freeze, version);
     let asked = tokio::time::timeout(FORWARD_WITHIN, agent.freeze_updates(freeze)).await;
     let frozen = asked.ok()?.ok()?.into_inner().blocks.into_iter().next()?;

@@ -113,6 +113,25 @@ struct Reading<'a> {
     sums: bool,
 }
 
+/// The [`Reading`] of an input of `GetObject` or `HeadObject`: two types with the same fields.
+macro_rules! reading {
+    ($input:ident) => {
+        Reading {
+            key: &$input.key,
+            version: $input.version_id.as_deref(),
+            conditions: Conditions {
+                if_match: $input.if_match,
+                if_none_match: $input.if_none_match,
+                if_modified_since: $input.if_modified_since,
+                if_unmodified_since: $input.if_unmodified_since,
+            },
+            range: $input.range.as_ref(),
+            part: $input.part_number,
+            sums: $input.checksum_mode.is_some(),
+        }
+    };
+}
+
 /// What a request to read an object gets.
 struct Granted {
     wanted: Wanted,
@@ -222,21 +241,8 @@ impl Door {
         let found = self.find(&bucket, &input.key, input.version_id.as_deref(), at).await?;
         let info = found.info().clone();
         let entry = Entry(&info);
-        let reading = Reading {
-            key: &input.key,
-            version: input.version_id.as_deref(),
-            conditions: Conditions {
-                if_match: input.if_match,
-                if_none_match: input.if_none_match,
-                if_modified_since: input.if_modified_since,
-                if_unmodified_since: input.if_unmodified_since,
-            },
-            range: input.range.as_ref(),
-            part: input.part_number,
-            sums: input.checksum_mode.is_some(),
-        };
         let Granted { wanted: Wanted { range, header, parts }, sums, ends } =
-            self.granted(&bucket, entry, reading)?;
+            self.granted(&bucket, entry, reading!(input))?;
         let retention = entry.retention().unwrap_or_default();
         let memory = self.memory(memory_of(range.end - range.start)).await?;
         let len = range.end - range.start;
@@ -288,21 +294,8 @@ impl Door {
         let input = request.input;
         let (_, info) = self.version(&bucket, &input.key, input.version_id.as_deref()).await?;
         let entry = Entry(&info);
-        let reading = Reading {
-            key: &input.key,
-            version: input.version_id.as_deref(),
-            conditions: Conditions {
-                if_match: input.if_match,
-                if_none_match: input.if_none_match,
-                if_modified_since: input.if_modified_since,
-                if_unmodified_since: input.if_unmodified_since,
-            },
-            range: input.range.as_ref(),
-            part: input.part_number,
-            sums: input.checksum_mode.is_some(),
-        };
         let Granted { wanted: Wanted { range, header, parts }, sums, ends } =
-            self.granted(&bucket, entry, reading)?;
+            self.granted(&bucket, entry, reading!(input))?;
         let retention = entry.retention().unwrap_or_default();
         let partial = header.is_some();
         let tag_count = tags::parse(entry.fact(entry::TAGS).unwrap_or_default())?.len();

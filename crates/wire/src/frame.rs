@@ -40,8 +40,11 @@ impl FrameVersion {
 
     /// That of a frame, if it is known.
     pub fn of_frame(header: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let version = Self(u16::from_le_bytes([header[4], header[5]]));
-        (Self::OLDEST..=Self::NEWEST).contains(&version).then_some(version)
+        Self::known(u16::from_le_bytes([header[4], header[5]]))
+    }
+
+    fn known(number: u16) -> Option<Self> {
+        Some(Self(number)).filter(|version| (Self::OLDEST..=Self::NEWEST).contains(version))
     }
 
     /// The number.
@@ -174,12 +177,9 @@ impl Header {
             return Err(garbled("magic", format!("{MAGIC:02x?}"), format!("{magic:02x?}")));
         }
         // Checked before the checksum, whose position depends on the version.
-        let version = FrameVersion(at.get_u16_le());
-        if !(FrameVersion::OLDEST..=FrameVersion::NEWEST).contains(&version) {
-            return Err(WireError::Version {
-                expected: FrameVersion::NEWEST.0.into(),
-                got: version.0.into(),
-            });
+        let version = at.get_u16_le();
+        if FrameVersion::known(version).is_none() {
+            return Err(WireError::Version { expected: FrameVersion::NEWEST.0.into(), got: version.into() });
         }
         let crc = crc_fast::crc32_iscsi(&bytes[..HEADER_BYTES - 4]);
         let stored = (&bytes[HEADER_BYTES - 4..]).get_u32_le();

@@ -59,15 +59,7 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
     let forward = vec![stage.agents[4].control()];
     let updates =
         vec![logged(&stage, 1, 70_000, &bytes), LoggedUpdate { zeros: 9, ..logged(&stage, 1, 70_100, &[]) }];
-    let request = AppendUpdates {
-        updates,
-        replica: false,
-        forward,
-        fenced: false,
-        send_old: false,
-        old: Vec::new(),
-        tickets: Vec::new(),
-    };
+    let request = AppendUpdates { updates, forward, ..AppendUpdates::default() };
     within(agent(&stage, 1).append_updates(request)).await.unwrap();
     let mut data: Vec<Vec<u8>> = (0..4).map(data_block).collect();
     data[1][70_000..170_000].copy_from_slice(&bytes);
@@ -102,10 +94,8 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
     let mut home = agent(&stage, 1);
     let freeze = FreezeUpdates {
         blocks: vec![id(&stage, 1), id(&stage, 2)],
-        replica: false,
         replicas: vec![vec![stage.agents[4].control()]],
-        folder: None,
-        deltas: Vec::new(),
+        ..FreezeUpdates::default()
     };
     let frozen = home.freeze_updates(freeze).await.unwrap().into_inner().blocks;
     assert_eq!(frozen[1], None);
@@ -165,20 +155,17 @@ async fn a_replica_knows_the_delta_if_it_has_what_was_replaced() {
             updates: vec![logged(&stage, 1, offset, data)],
             replica: node != 1,
             forward: forward.to_vec(),
-            fenced: false,
             send_old,
-            old: Vec::new(),
-            tickets: Vec::new(),
+            ..AppendUpdates::default()
         };
         within(agent(&stage, node).append_updates(request)).await.unwrap();
     };
     let same = async || {
         let freeze = FreezeUpdates {
             blocks: vec![id(&stage, 1)],
-            replica: false,
             replicas: vec![[first.clone(), second.clone()].concat()],
-            folder: None,
             deltas: vec![GENERATION],
+            ..FreezeUpdates::default()
         };
         let frozen = agent(&stage, 1).freeze_updates(freeze).await.unwrap().into_inner().blocks;
         let frozen = frozen[0].clone().unwrap();
@@ -213,15 +200,7 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
     let nobody = stage.agents[5].control();
     stage.agents[5].shutdown().await;
     let append = async |node: usize, update: LoggedUpdate, forward| {
-        let request = AppendUpdates {
-            updates: vec![update],
-            replica: false,
-            forward,
-            fenced: false,
-            send_old: false,
-            old: Vec::new(),
-            tickets: Vec::new(),
-        };
+        let request = AppendUpdates { updates: vec![update], forward, ..AppendUpdates::default() };
         within(agent(&stage, node).append_updates(request))
             .await
             .map_err(|status| (status.code(), status.message().to_owned()))

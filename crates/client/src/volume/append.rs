@@ -241,8 +241,8 @@ async fn append(shared: &Arc<Shared>, mapped: &Mapped, piece: &Piece) -> Result<
         forward,
         fenced: true,
         send_old: shared.sends_old,
-        old: Vec::new(),
         tickets: mapped.ticket(piece.block, *first).into_iter().collect(),
+        ..AppendUpdates::default()
     };
     let agent = shared.client.conductor().agent(address(*first)?);
     let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;

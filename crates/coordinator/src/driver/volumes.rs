@@ -462,15 +462,7 @@ impl Change<'_> {
                 within(agent.release_updates(ReleaseUpdates { updates })).await.map_err(failed(node))?;
             }
             if !updates.is_empty() {
-                let append = AppendUpdates {
-                    updates: updates.clone(),
-                    replica,
-                    forward: Vec::new(),
-                    fenced: false,
-                    send_old: false,
-                    old: Vec::new(),
-                    tickets: Vec::new(),
-                };
+                let append = AppendUpdates { updates: updates.clone(), replica, ..AppendUpdates::default() };
                 within(agent.append_updates(append)).await.map_err(failed(node))?;
             }
         }

@@ -30,7 +30,7 @@ pub struct LoggedUpdate {
 }
 
 /// Log these updates, all or none; the reply comes when they are durable here, and on the node they are forwarded to.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct AppendUpdates {
     /// The updates.
     pub updates: Vec<LoggedUpdate>,
@@ -124,7 +124,7 @@ pub struct UpdatesOf {
 }
 
 /// Fix what the next commit takes of these blocks.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FreezeUpdates {
     /// Which blocks of this node.
     pub blocks: Vec<BlockId>,
