@@ -6,8 +6,9 @@
 #   scripts/streams.sh tree [FILES]          (10000 unless given)
 #
 # A stream is measured beside a file, RUNS times in turns (once unless given): from tar, and from cat, which makes the same
-# bytes with less work. What tar and cat reach without a cluster is shown too, because all share the processors. Where the
-# machine is not quiet, compare the processor seconds for each GB.
+# bytes with less work. All share the processors, so what tar and cat reach and use without a cluster is shown too, and at
+# the end of each run the limit that follows from it: no program can be faster than its processors need for its own work,
+# as with a file, and for that of tar alone. Where the machine is not quiet, compare the processor seconds for each GB.
 #
 # The program is KINTSU_BIN, or that of a release build. The code is CODE (rs:n=4,k=2, which needs twice as much room as the
 # stream is long), for five nodes. Their data are in a new folder in FOLDER (/tmp unless set), which is removed at the end.
@@ -56,30 +57,54 @@ peaks() {
 }
 # Hundredths of a second that coordinator and agents have used.
 used() { for pid in "${pids[@]}"; do sed 's/.*) //' "/proc/$pid/stat"; done | awk '{ sum += $12 + $13 } END { print sum }'; }
-# Runs a client; writes its peak memory in MiB, and the processor seconds it used, to a file.
-client() { python3 -c '
+# Runs a command; writes its peak memory in MiB, and the processor seconds it used, to a file.
+counted() { python3 -c '
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[2:])
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(used.ru_maxrss // 1024, used.ru_utime + used.ru_stime, file=open(sys.argv[1], "w"))
-sys.exit(code)' "$folder/client" "$program" "$@"; }
-# Runs a command that moves $bytes, and says how fast it was; of one with a client also what that took.
+sys.exit(code)' "$@"; }
+# A client, and what works at the other end of its pipe.
+client() { counted "$folder/client" "$program" "$@"; }
+beside() { counted "$folder/beside" "$@"; }
+# Runs a command that moves $bytes, and says how fast it was, and what its processes used. A line of $folder/figures keeps
+# its label, seconds, and processor seconds of the cluster with its client and of what worked beside them.
 timed() {
     local label=$1 from before
     shift
-    rm -f "$folder/client"
+    rm -f "$folder/client" "$folder/beside"
     before=$(used)
     from=$(date +%s.%N)
     "$@"
     awk -v label="$label" -v from="$from" -v to="$(date +%s.%N)" -v bytes="$bytes" -v ticks=$(($(used) - before)) \
-        -v client="$(cat "$folder/client" 2>/dev/null || true)" 'BEGIN {
+        -v client="$(cat "$folder/client" 2>/dev/null || true)" -v beside="$(cat "$folder/beside" 2>/dev/null || true)" \
+        -v figures="$folder/figures" 'BEGIN {
             gb = bytes / 1e9
             printf "%s: %.1f s, %.0f MB/s", label, to - from, 1e3 * gb / (to - from)
-            if (split(client, of, " ") == 2)
-                printf "; processor seconds for each GB: client %.2f, nodes %.2f; the peak of the client is %d MiB",
-                    of[2] / gb, ticks / 100 / gb, of[1]
+            with_client = split(client, of, " ") == 2
+            with_other = split(beside, other, " ") == 2
+            if (with_client || with_other) printf "; processor seconds for each GB:"
+            if (with_client) printf " client %.2f, nodes %.2f", of[2] / gb, ticks / 100 / gb
+            if (with_other) printf "%s %s %.2f", with_client ? "," : "", label ~ /tar/ ? "tar" : "cat", other[2] / gb
+            if (with_client) printf "; the peak of the client is %d MiB", of[1]
             printf "\n"
+            printf "%s\t%f\t%f\t%f\n", label, to - from, of[2] + ticks / 100, other[2] >> figures
         }'
+}
+# The least time for a stream is that of a file, or what the processors need for the work of a file and of what is beside
+# it alone. Arguments: the labels of the stream, the file, and what is beside.
+limit() {
+    awk -F '\t' -v stream="$1" -v file="$2" -v alone="$3" -v bytes="$bytes" -v processors="$(nproc)" '
+        { seconds[$1] = $2; work[$1] = $3; other[$1] = $4 }
+        END {
+            least = (work[file] + other[alone]) / processors
+            if (least < seconds[file]) least = seconds[file]
+            gb = bytes / 1e9
+            printf "%s: %.2f of a file'\''s speed; %d processors allow %.2f (%.0f MB/s)", stream,
+                seconds[file] / seconds[stream], processors, seconds[file] / least, bytes / 1e6 / least
+            printf "; processor seconds for each GB: %.2f, a file and what is beside it alone use %.2f\n",
+                (work[stream] + other[stream]) / gb, (work[file] + other[alone]) / gb
+        }' "$folder/figures"
 }
 # Removes an object, and waits until its blocks are gone.
 removed() {
@@ -95,22 +120,28 @@ if [ "$what" = stream ]; then
     head -c $((64 << 20)) /dev/urandom > "$ram/part"
     mkdir "$ram/tree"
     for i in $(seq $((16 * count))); do ln -s ../part "$ram/tree/$i"; done
-    archive() { tar ch --hard-dereference -C "$ram" tree; }
+    archive() { beside tar ch --hard-dereference -C "$ram" tree; }
     archive > "$ram/file"
     bytes=$(stat -c %s "$ram/file")
     put() { client put "$1" "$2" --code "$code" > /dev/null; }
     get() { client get backup "$1"; }
     peaks "before"
+    # The first put is slower: the memory of a virtual machine that was idle may be lent to others.
+    put "$ram/file" file
+    removed file
     for run in $(seq "${RUNS:-1}"); do
-        tar_alone() { archive | cat > /dev/null; }
-        timed "tar | cat" tar_alone
-        tar_in_large_reads() { archive | dd of=/dev/null bs=1M status=none; }
-        timed "tar | dd bs=1M" tar_in_large_reads
-        cat_alone() { cat "$ram/file" | dd of=/dev/null bs=1M status=none; }
+        rm -f "$folder/figures"
+        tar_alone() { archive | dd of=/dev/null bs=1M status=none; }
+        timed "tar | dd bs=1M" tar_alone
+        cat_alone() { beside cat "$ram/file" | dd of=/dev/null bs=1M status=none; }
         timed "cat FILE | dd bs=1M" cat_alone
+        list_alone() { cat "$ram/file" | beside tar t > /dev/null; }
+        timed "cat FILE | tar t" list_alone
+        into_cat_alone() { dd if="$ram/file" bs=1M status=none | beside cat > /dev/null; }
+        timed "dd bs=1M | cat" into_cat_alone
         timed "kintsu put FILE" put "$ram/file" file
         removed file
-        put_from_cat() { cat "$ram/file" | put - cat; }
+        put_from_cat() { beside cat "$ram/file" | put - cat; }
         timed "cat FILE | kintsu put -" put_from_cat
         removed cat
         put_from_tar() { archive | put - backup; }
@@ -119,11 +150,15 @@ if [ "$what" = stream ]; then
         rm "$ram/file"
         get_file() { get "$ram/file" > /dev/null; }
         timed "kintsu get FILE" get_file
-        get_to_cat() { get - | cat > /dev/null; }
+        get_to_cat() { get - | beside cat > /dev/null; }
         timed "kintsu get - | cat" get_to_cat
-        get_to_tar() { get - | tar t | grep -c 'tree/[0-9]' > "$folder/files"; }
+        get_to_tar() { get - | beside tar t | grep -c 'tree/[0-9]' > "$folder/files"; }
         timed "kintsu get - | tar t" get_to_tar
         peaks "after the gets"
+        limit "cat FILE | kintsu put -" "kintsu put FILE" "cat FILE | dd bs=1M"
+        limit "tar | kintsu put -" "kintsu put FILE" "tar | dd bs=1M"
+        limit "kintsu get - | cat" "kintsu get FILE" "dd bs=1M | cat"
+        limit "kintsu get - | tar t" "kintsu get FILE" "cat FILE | tar t"
         echo "files: $(cat "$folder/files") of $((16 * count))"
         archive | cmp - "$ram/file"
         get - | cmp - "$ram/file"
