@@ -62,7 +62,11 @@ impl ClientError {
         match status.code() {
             Code::NotFound => Self::NotFound(message),
             Code::AlreadyExists => Self::Exists(message),
-            Code::InvalidArgument | Code::OutOfRange | Code::Unimplemented => Self::Invalid(message),
+            Code::InvalidArgument | Code::OutOfRange => Self::Invalid(message),
+            Code::Unimplemented => {
+                let advice = "is this the coordinator's address (--coordinator, KINTSU_COORDINATOR)?";
+                Self::Invalid(format!("what answers at {endpoint}: {message}; {advice}"))
+            }
             Code::DataLoss => Self::Unrecoverable(message),
             Code::FailedPrecondition => Self::Placement(message),
             Code::ResourceExhausted => Self::Full(message),
@@ -142,7 +146,8 @@ fn advice(reason: &str) -> &'static str {
     if says(&["certificate", "wrong peer", "fatal alert"]) {
         "each side must trust the other's authority, and both certificates must be in force: see docs/security.md"
     } else if says(&["frame with invalid size", "corrupt message"]) {
-        "does only one side speak TLS? --tls DIR, or KINTSU_TLS, makes this one speak it"
+        "does only one side speak TLS (--tls DIR, or KINTSU_TLS, makes this one speak it), or is this another port than the \
+         coordinator's?"
     } else {
         "`kintsu up` starts a cluster there"
     }

@@ -45,7 +45,9 @@ pub async fn own(args: OwnPage, endpoint: &Endpoint) -> anyhow::Result<Option<Pa
     match (Page::start(client, args.page.unwrap_or(DEFAULT_PAGE), None).await, args.page) {
         (Ok(page), _) => Ok(Some(page)),
         (Err(error), None) => {
-            eprintln!("kintsu: no page: {error} (--page ADDR chooses another address, --no-page none)");
+            eprintln!(
+                "kintsu: no page: {error} (--page ADDR chooses another address, --no-page does without it)"
+            );
             Ok(None)
         }
         (Err(error), Some(_)) => Err(error.into()),

@@ -20,9 +20,10 @@ use crate::output;
 
 /// `kintsu up`.
 pub async fn up(args: Up, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
-    std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let found = Shape::read(&args.dir)?;
     let shape = Shape::asked(&args, found)?;
+    // A start that is refused makes no folder.
+    std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     if Some(shape) != found {
         shape.write(&args.dir)?;
     }
