@@ -178,7 +178,12 @@ if [ -n "${since[stock]:-}" ]; then
         "than HDFS's, full-node recovery 82 to 128% faster by pipelines than without"
 fi
 
-# A degraded read of one lost data block, before HDFS knows of the loss. The coordinator repairs nothing: it looks at an empty folder.
+# A degraded read of one lost data block. Neither side may rebuild it before both have read it: HDFS goes on with its own interval, and
+# calls the DataNode dead after 630 s. The coordinator repairs nothing: it looks at an empty folder.
+stop KILL namenode
+start 0 namenode "$here/hdfs.sh" namenode "$root" 1 dfs.namenode.heartbeat.recheck-interval=300000
+wait_for live
+wait_for trimmed
 hdfs client "$root" fs -mkdir /empty
 agents auto /empty
 find "$root" -path '*/finalized/*' -name 'blk_-*' ! -name '*.meta' -size "+$(((block_mib << 10) - 1))k" >"$work/blocks"
@@ -219,7 +224,7 @@ kintsu_read() {
 chain_ms=$(expected='1 of 1 block groups read degraded, 1 by agents' kintsu_read --agents)
 here_ms=$(expected='1 of 1 block groups read degraded, 0 by agents' kintsu_read)
 if told "$from" '"missing":[1-9]'; then
-    say "HDFS knew of the loss before the reads were over: choose a larger RECHECK_MS"
+    say "HDFS knew of the loss before the reads were over, so they were not all degraded: this machine is too busy"
     exit 1
 fi
 printf '%-58s %10s\n' "$policy: a lost block of $((bytes >> 20)) MiB, read degraded" time

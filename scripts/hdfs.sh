@@ -4,7 +4,7 @@
 #   scripts/hdfs.sh fetch                      fetches the jars (once) and prints the folder with them
 #   scripts/hdfs.sh prepare DIR PORT [K=V...]  makes DIR: configuration, a formatted NameNode with its RPC on PORT
 #   scripts/hdfs.sh pair DIR PORT [K=V...]     the same with two NameNodes (high availability), the other's RPC on PORT+2
-#   scripts/hdfs.sh namenode DIR [1|2]         runs the NameNode, or one of the two, in the foreground
+#   scripts/hdfs.sh namenode DIR [1|2 [K=V...]] runs the NameNode, or one of the two, in the foreground
 #   scripts/hdfs.sh datanode DIR I [K=V...]    runs DataNode I (ports PORT+10+3*I and two more) in the foreground
 #   scripts/hdfs.sh client DIR CLASS ARGS...   a stock client: fs, ec, admin, fsck, haadmin; or a class of Hadoop
 #   scripts/hdfs.sh up DIR PORT NODES [K=V...] all of it; ends, and leaves no process, with Ctrl-C
@@ -156,9 +156,11 @@ become() {
 }
 
 namenode() {
-    local dir=$1 jars options
+    local dir=$1 i=${2:-1} jars options pair
+    shift $(($# < 2 ? $# : 2))
     jars=$(fetch)
-    mapfile -t options < <(which_one "$dir" "${2:-1}")
+    mapfile -t options < <(which_one "$dir" "$i")
+    for pair in "$@"; do options+=(-D "$pair"); done
     become -Xmx256m -cp "$dir/conf:$dir/jars/*:$jars/*" org.apache.hadoop.hdfs.server.namenode.NameNode "${options[@]}"
 }
 

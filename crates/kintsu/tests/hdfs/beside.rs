@@ -6,7 +6,7 @@ use kintsu_hdfs::Group;
 use serde_json::{Value, json};
 
 use crate::blocks::{flip, meta_of, sign_again, stored};
-use crate::daemons::{Daemon, Hdfs, MIB, SLOW_TO_NOTICE, agent, coordinator, noise, sha256, text, wait};
+use crate::daemons::{Daemon, Hdfs, MIB, agent, coordinator, noise, sha256, text, wait};
 
 const PATH: &str = "/ec/file";
 
@@ -15,7 +15,7 @@ const WIDE: &str = "/wide/file";
 
 #[test]
 fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
-    let Some(mut hdfs) = Hdfs::start(7, &[SLOW_TO_NOTICE]) else { return };
+    let Some(mut hdfs) = Hdfs::start_slow(7, &[]) else { return };
     let (file, wide) = ((PATH, noise(24 * MIB + 77, 9)), (WIDE, noise(6 * MIB + 5, 10)));
     hdfs.put("RS-3-2-1024k", 4 * MIB, std::slice::from_ref(&file));
     add_wide_policy(&hdfs);
@@ -56,6 +56,7 @@ fn losses_are_rebuilt_early_and_handed_over_when_hdfs_knows() {
     // The address is free only when the first one has ended.
     drop(watching);
     let (watching, _) = coordinator(&hdfs, &at);
+    hdfs.notice(1);
     wait("the NameNode to count the blocks", || watching.events("counted").len() >= all);
     assert_eq!(of(PATH, watching.events("staged")), Vec::<Value>::new(), "nothing was rebuilt twice");
     assert!(watching.events("counted").iter().all(|counted| counted["proved"] == json!(true)));

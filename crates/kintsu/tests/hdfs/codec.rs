@@ -57,7 +57,7 @@ fn stock_clients_use_an_lrc_and_kintsu_repairs_it_from_six_blocks() {
         read_by_all(&hdfs);
     }
     hdfs.start_datanode(nodes[1]);
-    hdfs.wait_live(NODES as usize - 1);
+    hdfs.wait_live();
     hdfs.wait_missing(FILE, |missing| missing == 1);
     one_block_is_repaired_from_six(&hdfs);
     hdfs.json(0, &["repair"]);
@@ -67,11 +67,11 @@ fn stock_clients_use_an_lrc_and_kintsu_repairs_it_from_six_blocks() {
 
     // It comes back, and another NameNode process reads the policy from its own log.
     hdfs.start_datanode(nodes[0]);
-    hdfs.wait_live(NODES as usize);
+    hdfs.wait_live();
     hdfs.wait_each_index_once(&[FILE, SHORT]);
     hdfs.kill_namenode(1);
     hdfs.start_namenode(1);
-    hdfs.wait_live(NODES as usize);
+    hdfs.wait_live();
     hdfs.stock(&["admin", "-safemode", "wait"]);
     hdfs.wait_each_index_once(&[FILE, SHORT]);
     read_by_all(&hdfs);

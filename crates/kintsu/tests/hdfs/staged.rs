@@ -6,8 +6,8 @@ use kintsu_store::{BlockStore as _, FileStore, Generation};
 use serde_json::{Value, json};
 
 use crate::blocks::stored;
-use crate::daemons::{Daemon, Hdfs, MIB, SLOW_TO_NOTICE, agent, coordinator, noise, sha256, wait};
-use crate::hazards::kill_receiver;
+use crate::daemons::{Daemon, Hdfs, MIB, agent, coordinator, noise, sha256, wait};
+use crate::hazards::{SLOW_TO_TAKE, kill_receiver};
 
 const BIG: &str = "/ec/big";
 const KEPT: &str = "/ec/kept";
@@ -22,7 +22,7 @@ fn hazards_of_waiting_blocks() {
     let tokens = "dfs.block.access.token.enable=true";
     // After a fail-over HDFS trims duplicates only when all DataNodes have reported their blocks.
     let reports = "dfs.blockreport.intervalMsec=3000";
-    let Some(mut hdfs) = Hdfs::start_pair(7, &[SLOW_TO_NOTICE, tokens, reports]) else { return };
+    let Some(mut hdfs) = Hdfs::start_pair(7, &[SLOW_TO_TAKE, tokens, reports]) else { return };
     let mut files: Vec<(&str, Vec<u8>)> = [KEPT, DELETED, RENAMED, APPENDED]
         .into_iter()
         .zip(31..)
@@ -109,6 +109,7 @@ fn files_change_and_the_namenode_fails_over(
     files.retain(|(path, _)| *path != DELETED);
     hdfs.kill_namenode(1);
     hdfs.make_active(2);
+    hdfs.notice(2);
     wait("the blocks to be counted", || {
         let counted = watching.events("counted");
         let needed = lost.iter().filter(|path| **path != DELETED);
@@ -119,9 +120,16 @@ fn files_change_and_the_namenode_fails_over(
     wait("the block of the deleted file to be dropped", || of_deleted(watching.events("dropped")));
     assert!(!of_deleted(watching.events("counted")));
     hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
-    hdfs.start_namenode(1);
     hdfs.start_datanode(node);
-    hdfs.wait_live(hdfs.nodes as usize);
+    hdfs.wait_live();
+    hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
+    // Back to one that is slow to notice, when it knows where all blocks are.
+    hdfs.start_namenode(1);
+    hdfs.wait_each_out_of_safe_mode();
+    hdfs.kill_namenode(2);
+    hdfs.make_active(1);
+    hdfs.start_namenode(2);
+    hdfs.wait_live();
     hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
 }
 
@@ -133,22 +141,20 @@ fn namenodes_restart_and_a_datanode_dies_with_a_block(hdfs: &mut Hdfs, watching:
     let before = of(BIG, &watching.events("staged")).count();
     hdfs.kill_datanode(node);
     wait("the lost block to be staged", || of(BIG, &watching.events("staged")).count() > before);
-    let staged = watching.events("staged");
-    let beside = of(BIG, &staged).last().unwrap()["datanode"].as_str().unwrap().to_owned();
-    let beside = (0..hdfs.nodes).find(|i| hdfs.transfer(*i) == beside).unwrap();
     let counted = of(BIG, &watching.events("counted")).count();
     for i in [1, 2] {
         hdfs.kill_namenode(i);
     }
     hdfs.start_namenode(2);
     hdfs.make_active(2);
-    let (killed, got) = kill_receiver(hdfs, &group, BlockIndex(0), &[beside]);
+    let others: Vec<u32> = (0..hdfs.nodes).filter(|i| *i != node).collect();
+    let (killed, got) = kill_receiver(hdfs, &group, BlockIndex(0), &others);
     assert!(got < group.block_bytes(BlockIndex(0)), "it was killed with {got} bytes");
     wait("the block to be counted elsewhere", || of(BIG, &watching.events("counted")).count() > counted);
     hdfs.wait_missing(BIG, |missing| missing == 0);
     hdfs.start_namenode(1);
     hdfs.start_datanode(node);
     hdfs.start_datanode(killed);
-    hdfs.wait_live(hdfs.nodes as usize);
+    hdfs.wait_live();
     hdfs.wait_each_index_once(&[KEPT, NEW_NAME, APPENDED, BIG]);
 }

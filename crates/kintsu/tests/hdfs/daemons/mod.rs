@@ -3,32 +3,33 @@
 //! the NameNode for, never for a time.
 
 mod kintsu;
+mod patience;
+mod ports;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use kintsu_hdfs::proto::names::DatanodeInfo;
-use kintsu_hdfs::{Group, NameNode};
+use kintsu_hdfs::{Group, HdfsError, NameNode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 pub use self::kintsu::{Daemon, agent, coordinator, coordinator_with};
+use self::patience::has_ended;
+pub use self::patience::{Patience, wait};
+use self::ports::free_ports;
 
 pub const MIB: usize = 1 << 20;
 
 /// One cluster at a time: two cores do not start twenty Java processes at once in reasonable time.
 static ONE: Mutex<()> = Mutex::new(());
-
-/// The longest wait for an expected event: Java on a busy machine may take a minute to start.
-pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// DataNodes count as dead after 2 x 500 ms + 10 x 1 s, and HDFS itself rebuilds nothing.
 pub const SETTINGS: &[&str] = &[
@@ -39,8 +40,9 @@ pub const SETTINGS: &[&str] = &[
     "dfs.namenode.replication.max-streams-hard-limit=0",
 ];
 
-/// The NameNode calls a DataNode dead after 2 x 15 s + 10 x 1 s: long enough for something to happen before.
-pub const SLOW_TO_NOTICE: &str = "dfs.namenode.heartbeat.recheck-interval=15000";
+/// With this the NameNodes call a DataNode dead after 2 x 500 ms + 10 x 60 s, until [`Hdfs::notice`] takes it back: what has to
+/// happen before they know of a loss may take as long as it takes. DataNodes still tell of themselves every second.
+const SLOW_TO_NOTICE: &str = "dfs.heartbeat.interval=60";
 
 /// HDFS's own: it calls a DataNode dead after 2 x 300 s + 10 x 1 s here, so not in any of these tests.
 pub const AS_SLOW_AS_EVER: &str = "dfs.namenode.heartbeat.recheck-interval=300000";
@@ -55,33 +57,47 @@ pub struct Hdfs {
     asks: Runtime,
     calls: NameNode,
     pair: bool,
+    slow_to_notice: bool,
+    /// Keeps other programs of tests from these ports.
+    _claim: TcpListener,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Hdfs {
     /// Starts it; `None`, said aloud, where Maven or Java cannot be had.
     pub fn start(nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("prepare", nodes, settings, None)
+        Self::start_as("prepare", nodes, settings, None, false)
+    }
+
+    /// The same, whose NameNode is slow to notice losses.
+    pub fn start_slow(nodes: u32, settings: &[&str]) -> Option<Self> {
+        Self::start_as("prepare", nodes, settings, None, true)
     }
 
     /// The same with a jar on all class paths.
     pub fn start_with(jar: &Path, nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("prepare", nodes, settings, Some(jar))
+        Self::start_as("prepare", nodes, settings, Some(jar), false)
     }
 
-    /// The same with two NameNodes, the first of them active.
+    /// The same with two NameNodes that are slow to notice losses, the first of them active.
     pub fn start_pair(nodes: u32, settings: &[&str]) -> Option<Self> {
-        Self::start_as("pair", nodes, settings, None)
+        Self::start_as("pair", nodes, settings, None, true)
     }
 
-    fn start_as(kind: &str, nodes: u32, settings: &[&str], jar: Option<&Path>) -> Option<Self> {
+    fn start_as(
+        kind: &str,
+        nodes: u32,
+        settings: &[&str],
+        jar: Option<&Path>,
+        slow_to_notice: bool,
+    ) -> Option<Self> {
         if !fetched() {
             return None;
         }
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = TempDir::new().unwrap();
         // Two more than at first, for those that are started later.
-        let port = free_ports(nodes + 2);
+        let (claim, port) = free_ports(nodes + 2);
         let mut prepare = script();
         prepare.arg(kind).arg(dir.path()).arg(port.to_string()).args(SETTINGS).args(settings);
         let prepared = prepare.output().unwrap();
@@ -93,13 +109,26 @@ impl Hdfs {
         let calls = NameNode::at(&addresses(port, pair), &user()).unwrap();
         let asks = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (namenodes, datanodes) = (BTreeMap::new(), BTreeMap::new());
-        let mut hdfs = Self { dir, port, nodes, namenodes, datanodes, asks, calls, pair, _alone: alone };
+        let (_claim, _alone) = (claim, alone);
+        let mut hdfs = Self {
+            dir,
+            port,
+            nodes,
+            namenodes,
+            datanodes,
+            asks,
+            calls,
+            pair,
+            slow_to_notice,
+            _claim,
+            _alone,
+        };
         (1..=1 + u16::from(pair)).for_each(|i| hdfs.start_namenode(i));
         (0..nodes).for_each(|i| hdfs.start_datanode(i));
         if pair {
             hdfs.make_active(1);
         }
-        hdfs.wait_live(nodes as usize);
+        hdfs.wait_live();
         Some(hdfs)
     }
 
@@ -109,7 +138,10 @@ impl Hdfs {
     }
 
     pub fn start_namenode(&mut self, i: u16) {
-        let child = self.daemon(&format!("namenode{i}"), &["namenode", &i.to_string()]);
+        let number = i.to_string();
+        let mut args = vec!["namenode", &number];
+        args.extend(self.slow_to_notice.then_some(SLOW_TO_NOTICE));
+        let child = self.daemon(&format!("namenode{i}"), &args);
         assert!(self.namenodes.insert(i, child).is_none());
     }
 
@@ -119,10 +151,26 @@ impl Hdfs {
 
     /// Makes one of a pair active, as soon as it answers.
     pub fn make_active(&self, i: u16) {
-        wait(&format!("NameNode {i} to become active"), || {
+        self.wait(&format!("NameNode {i} to become active"), || {
             let command = ["haadmin", "-transitionToActive", "--forceactive", &format!("nn{i}")];
             self.client(&command).status.success()
         });
+    }
+
+    /// Waits until the DataNodes have told all NameNodes where the blocks are.
+    pub fn wait_each_out_of_safe_mode(&self) {
+        self.wait("all NameNodes to leave safe mode", || {
+            let said = self.client(&["admin", "-safemode", "get"]);
+            let said = String::from_utf8_lossy(&said.stdout).into_owned();
+            said.matches("Safe mode is OFF").count() == self.namenodes.len()
+        });
+    }
+
+    /// Has a NameNode that is slow to notice losses call DataNodes dead as soon as others do, until it is started again.
+    pub fn notice(&self, i: u16) {
+        let namenode = format!("127.0.0.1:{}", self.port + 2 * i - 2);
+        // It reads the file that all daemons have in common, and finds the shorter interval there.
+        self.stock(&["admin", "-reconfig", "namenode", &namenode, "start"]);
     }
 
     pub fn start_datanode(&mut self, i: u32) {
@@ -155,9 +203,25 @@ impl Hdfs {
         self.asks.block_on(self.calls.live_datanodes()).unwrap_or_default()
     }
 
-    pub fn wait_live(&self, count: usize) {
-        wait(&format!("{count} live DataNodes (logs: {})", self.dir.path().display()), || {
-            self.live().len() == count
+    /// Waits until the running DataNodes, and no others, are live for the NameNode.
+    pub fn wait_live(&self) {
+        let running: BTreeSet<u32> = self.datanodes.keys().copied().collect();
+        self.wait(&format!("DataNodes {running:?} to be live"), || {
+            self.live().iter().map(|node| self.number(node)).collect::<BTreeSet<u32>>() == running
+        });
+    }
+
+    /// Waits for something that daemons have to be up for.
+    fn wait(&self, what: &str, mut condition: impl FnMut() -> bool) {
+        wait(what, || {
+            let done = condition();
+            if !done {
+                let namenodes = self.namenodes.iter().map(|(i, child)| (format!("namenode{i}"), child));
+                let datanodes = self.datanodes.iter().map(|(i, child)| (format!("datanode{i}"), child));
+                let ended = namenodes.chain(datanodes).find(|(_, child)| has_ended(child.id()));
+                assert!(ended.is_none(), "{} has ended before {what}", ended.unwrap().0);
+            }
+            done
         });
     }
 
@@ -185,23 +249,45 @@ impl Hdfs {
 
     /// The groups of a file as they are now.
     pub fn groups(&self, path: &str) -> Vec<Group> {
+        self.ask_groups(path).unwrap()
+    }
+
+    fn ask_groups(&self, path: &str) -> Result<Vec<Group>, HdfsError> {
         self.asks.block_on(async {
-            let status = self.calls.file(path).await.unwrap().unwrap();
-            Group::of(path, &status, &self.calls.locations(path).await.unwrap()).unwrap()
+            let status = self.calls.file(path).await?.ok_or_else(|| HdfsError::NotFound(path.into()))?;
+            Group::of(path, &status, &self.calls.locations(path).await?)
         })
+    }
+
+    /// Waits for a state of the groups of these files. A NameNode that does not answer is asked again.
+    fn wait_groups(&self, what: &str, paths: &[&str], condition: impl Fn(&[Group]) -> bool) {
+        let mut last = String::new();
+        self.wait(what, || {
+            let asked: Result<Vec<Vec<Group>>, _> = paths.iter().map(|path| self.ask_groups(path)).collect();
+            match asked {
+                Ok(groups) => condition(&groups.concat()),
+                Err(error) => {
+                    let error = error.to_string();
+                    if error != last {
+                        eprintln!("waiting for {what}: {error}");
+                        last = error;
+                    }
+                    false
+                }
+            }
+        });
     }
 
     /// Waits until the NameNode lists so many missing internal blocks of a file.
     pub fn wait_missing(&self, path: &str, expected: impl Fn(usize) -> bool) {
-        wait(&format!("missing blocks of {path} as expected"), || {
-            expected(self.groups(path).iter().map(|group| group.missing().len()).sum())
+        self.wait_groups(&format!("missing blocks of {path} as expected"), &[path], |groups| {
+            expected(groups.iter().map(|group| group.missing().len()).sum())
         });
     }
 
     /// Waits until each internal block of these files is listed once, and lies once on the disks of live DataNodes.
     pub fn wait_each_index_once(&self, paths: &[&str]) {
-        wait(&format!("each index of {paths:?} to be there once"), || {
-            let groups: Vec<Group> = paths.iter().flat_map(|path| self.groups(path)).collect();
+        self.wait_groups(&format!("each index of {paths:?} to be there once"), paths, |groups| {
             groups.iter().all(|group| {
                 let once = group.holders.values().all(|holders| holders.len() == 1);
                 let on_disk =
@@ -334,15 +420,6 @@ fn addresses(port: u16, pair: bool) -> String {
     format!("127.0.0.1:{port}{other}")
 }
 
-/// The first of enough unused ports that follow each other.
-fn free_ports(nodes: u32) -> u16 {
-    let count = 10 + 3 * nodes as u16;
-    let seed = std::process::id() as u16 ^ (Instant::now().elapsed().subsec_nanos() as u16);
-    let starts = (0..200u16).map(|i| 20_000 + (seed.wrapping_mul(31).wrapping_add(i * 61)) % 12_000);
-    let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    starts.into_iter().find(|start| (*start..start + count).all(free)).unwrap()
-}
-
 fn find(dir: &Path, name: &str) -> Option<PathBuf> {
     for entry in std::fs::read_dir(dir).ok()?.flatten() {
         let path = entry.path();
@@ -394,14 +471,6 @@ pub fn fetched() -> bool {
         let _ = writeln!(std::io::stderr(), "SKIPPED: tests beside a real HDFS: {why}");
     }
     fetched.status.success()
-}
-
-pub fn wait(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 pub fn text(out: &Output) -> String {
