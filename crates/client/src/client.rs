@@ -33,6 +33,8 @@ pub struct Options {
     /// How long a running operation waits for a coordinator that went away. An operation that has not begun fails
     /// at once.
     pub patience: Duration,
+    /// A volume's log of this many bytes is brought into the blocks before it grows further.
+    pub large_log_bytes: u64,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             tls: None,
             call_timeout: Duration::from_secs(30),
             patience: Duration::from_secs(60),
+            large_log_bytes: 1 << 30,
         }
     }
 }
@@ -380,6 +383,10 @@ impl Client {
 
     pub(crate) fn patience(&self) -> Duration {
         self.shared.options.patience
+    }
+
+    pub(crate) fn large_log_bytes(&self) -> u64 {
+        self.shared.options.large_log_bytes
     }
 
     pub(crate) fn conductor(&self) -> &Conductor {

@@ -117,6 +117,7 @@ impl Stage {
             tls: None,
             call_timeout: Duration::from_secs(15),
             patience: Duration::from_secs(20),
+            ..Options::default()
         };
         Client::connect(&self.coordinator().to_string(), options).await
     }

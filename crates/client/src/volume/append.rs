@@ -17,8 +17,6 @@ use crate::{ClientError, PutOptions};
 const MOST_RECORD_BYTES: usize = 1 << 20;
 /// How long nodes may take to make a write durable.
 const APPEND_WITHIN: Duration = Duration::from_secs(10);
-/// A log of this many bytes is emptied before it grows further.
-const LARGE_LOG_BYTES: u64 = 1 << 30;
 
 /// What is written.
 #[derive(Clone)]
@@ -192,8 +190,11 @@ async fn log(
         let epoch = mapped.stripe.epoch;
         let status = match append(shared, &mapped, piece).await {
             Ok(log_bytes) => {
-                if log_bytes >= LARGE_LOG_BYTES {
-                    empty(shared).await?;
+                // The write is durable, also if the coordinator is away for too long to make room for the next ones.
+                if log_bytes >= shared.client.large_log_bytes()
+                    && let Err(error) = empty(shared).await
+                {
+                    tracing::warn!("volume {}: a log of {log_bytes} bytes stays: {error}", shared.info.name);
                 }
                 return Ok(epoch);
             }
@@ -271,7 +272,7 @@ fn records(mapped: &Mapped, piece: &Piece) -> Vec<LoggedUpdate> {
 /// Brings what is logged into the blocks, so that the logs have room.
 async fn empty(shared: &Arc<Shared>) -> Result<(), ClientError> {
     let commit = CommitVolume { name: shared.info.name.clone(), scheme: None, blocks: None };
-    let done = shared.client.call(|mut c| {
+    let done = shared.client.call_patiently(|mut c| {
         let commit = commit.clone();
         async move { c.volumes.commit_volume(commit).await }
     });

@@ -80,6 +80,11 @@ impl Cluster {
     /// A client that waits for nobody.
     pub async fn impatient_client(&self) -> Client {
         let options = kintsu_client::Options { patience: Duration::ZERO, ..Default::default() };
+        self.client_with(options).await
+    }
+
+    /// A client with these options.
+    pub async fn client_with(&self, options: kintsu_client::Options) -> Client {
         Client::connect(&self.endpoint, options).await.unwrap()
     }
 

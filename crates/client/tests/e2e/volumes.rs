@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kintsu_client::{ClientError, Volume, VolumeAccess};
+use kintsu_client::{ClientError, Options, Volume, VolumeAccess};
 use kintsu_dag::NodeId;
 use kintsu_plan::Method;
 use kintsu_wire::message::{CreateVolume, Durability, NodeAction, NodeState, RepairTarget, VolumeInfo};
@@ -415,6 +415,27 @@ async fn the_coordinator_may_restart_under_a_writer() {
     disk.scatter(5).await;
     disk.check().await;
     commit(&cluster).await;
+    disk.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_log_waits_for_the_coordinator_and_fails_no_write() {
+    let mut cluster = Cluster::start(6, 3).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.scatter(20).await;
+    commit(&cluster).await;
+    // Every write finds the log large: it is emptied at once.
+    let options = Options { patience: Duration::from_secs(1), large_log_bytes: 1, ..Options::default() };
+    let client = cluster.client_with(options).await;
+    disk.volume = client.open_volume("disk", VolumeAccess::TakeOver).await.unwrap();
+    disk.write(5_000, 3_000).await;
+    assert_eq!(commit(&cluster).await, 0);
+    cluster.stop_coordinator().await;
+    disk.write(6_000, 3_000).await;
+    cluster.restart_coordinator().await;
+    assert_ne!(commit(&cluster).await, 0, "nobody was there to commit");
+    disk.write(9_000, 10).await;
+    assert_eq!(commit(&cluster).await, 0);
     disk.check().await;
 }
 
