@@ -148,15 +148,17 @@ fn datanodes_that_refuse_the_id_are_passed_over(hdfs: &mut Hdfs) {
         writer.write(&[7; 1000]).unwrap();
         writer.finish().unwrap();
     }
-    // Until the NameNode has them deleted, both refuse the id, and only another one helps.
+    // Until the NameNode has them deleted, both refuse the id, and only another one helps. One that deletes late may delete the good
+    // copy, which then does not count.
     let out = hdfs.kintsu(&["repair", SMALL, "--json"]);
     let first: Value = serde_json::from_slice(&out.stdout).unwrap();
     if !out.status.success() {
         let why = first["failed"][0].as_str().unwrap();
-        assert!(why.contains("exists") && why.contains("no further DataNode in service"), "{why}");
-        let added = hdfs.add_datanode();
+        let said = why.contains("exists") || why.contains("does not count it");
+        assert!(said && why.contains("no further DataNode in service"), "{why}");
+        hdfs.add_datanode();
         hdfs.wait_live();
-        assert_eq!(targets(hdfs, &hdfs.json(0, &["repair", SMALL])), [added]);
+        assert_eq!(targets(hdfs, &hdfs.json(0, &["repair", SMALL])).len(), 1);
     }
     hdfs.wait_missing(SMALL, |missing| missing == 0);
     let (file, ..) = stored(hdfs, SMALL, 4);
