@@ -93,7 +93,7 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
 
 /// Version of this layout. Rows of older versions are valid in it, except puts under way, which are converted when
 /// the store is opened.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u64 = 1;
 /// Counter: the layout's version.
