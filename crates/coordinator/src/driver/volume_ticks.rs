@@ -93,6 +93,12 @@ async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)
                 Ok((snapshot.volume_logs(volume, index, 1)?.pop(), snapshot.stripe(block.stripe)?))
             };
             let (Some((_, row)), Some(stripe)) = cluster.meta.off(look).await? else { continue };
+            // A snapshot has blocks alone; what was logged for them was never acknowledged, or is in them.
+            let is_frozen = row.logs.is_empty() && volume != logged_for;
+            if is_frozen {
+                release_stray(cluster, node, block, replica).await;
+                continue;
+            }
             let Some(members) = row.logs.get(usize::from(block.index.0)) else { continue };
             let is_home = stripe.block(block.index).is_some_and(|home| home.node == node);
             if members.contains(&node) && is_home != replica {

@@ -230,6 +230,9 @@ pub struct VolumeStripe {
     /// A snapshot shares it: nothing may be written to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
+    /// It belongs to snapshots alone: its blocks are all of it, and what they hold never changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub frozen: bool,
     /// The epoch under which its updates are logged.
     pub epoch: u64,
     /// For each data block the nodes that log its updates, all of them before a write is acknowledged. The block's home
