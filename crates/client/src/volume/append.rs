@@ -187,7 +187,7 @@ async fn log(
     let mut emptied = false;
     loop {
         writer.check().await?;
-        if mapped.stripe.shared {
+        while mapped.stripe.shared {
             let own = shared.map.own(index, &mapped).await;
             mapped = own.inspect_err(|error| lose(writer, error))?.ok_or_else(|| gone(shared, index))?;
         }

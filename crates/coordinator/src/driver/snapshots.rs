@@ -9,7 +9,8 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Division, Duplicate, duplicate};
 use kintsu_wire::FolderId;
 use kintsu_wire::message::{
-    Attributes, DigestBytes, Encoding, FaultKind, FenceVolume, Label, ObjectLabel, StripeOfVolume, TakenSnapshot,
+    Attributes, DigestBytes, Encoding, FaultKind, FenceVolume, Label, ObjectLabel, ReadUpdates,
+    StripeOfVolume, TakenSnapshot, UpdatesOf,
 };
 use tokio::time::Instant;
 
@@ -128,18 +129,22 @@ pub async fn part(cluster: &Arc<Cluster>, volume: u64, index: u64, ends: Ends) -
         Ok((volume, row.filter(|row| row.shared).map(|row| row.logs)))
     };
     let Some(shared) = cluster.meta.off(find).await?.1 else { return Ok(()) };
-    let _turn = cluster.turns.of(StripeId(shared.stripe)).await;
+    let before = shared.stripe;
+    let _turn = cluster.turns.of(StripeId(before)).await;
     let (volume_now, shared) = cluster.meta.off(find).await?;
-    let Some(shared) = shared else { return Ok(()) };
+    // Another one is not ours to change now; the caller sees that it is shared.
+    if shared.is_none_or(|now| now.stripe != before) {
+        return Ok(());
+    }
     // Its blocks alone are what the snapshot has from now on.
     let committed = commit_held(cluster, volume, index, volume_now.record.scheme, None).await?;
-    if let Some(left) = committed.left {
-        return Err(conflict(&format!("stripe {}", shared.stripe), left));
-    }
     let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
     let Some((_, row)) = cluster.meta.off(row).await? else { return Ok(()) };
     let Some((stripe, label)) = cluster.load(StripeId(row.stripe)).await? else { return Ok(()) };
     let parting = Parting { cluster, volume, index, row: &row, stripe: &stripe };
+    if committed.left.is_some() {
+        parting.check_clean().await?;
+    }
     match ends {
         Ends::Given => parting.give().await,
         Ends::Copied => {
@@ -168,6 +173,56 @@ struct Parting<'a> {
 }
 
 impl Parting<'_> {
+    /// Nothing is logged for blocks whose homes are gone: a commit left them out. If something is, the stripe waits for their repair.
+    async fn check_clean(&self) -> Result<()> {
+        let usable = self.cluster.members().usable();
+        let mut dirty = Vec::new();
+        for (i, log) in self.row.logs.iter().enumerate().filter(|(_, log)| !log.is_empty()) {
+            let index = BlockIndex(i as u8);
+            let home = self.stripe.record.block(index).filter(|block| !block.lost).map(|block| block.node);
+            if log.first() == home.as_ref() && home.is_some_and(|home| usable.contains(&home)) {
+                continue;
+            }
+            let id = BlockId { stripe: self.stripe.id, index };
+            if self.is_logged(id, log).await? {
+                dirty.push(id);
+            }
+        }
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        let got = format!(
+            "updates of {} blocks whose homes are gone; it waits for them or their repair",
+            dirty.len()
+        );
+        Err(self.conflict(got))
+    }
+
+    /// Whether something is logged for a block, on a node that has its log.
+    async fn is_logged(&self, block: BlockId, log: &[NodeId]) -> Result<bool> {
+        let home = self.stripe.record.block(block.index).map(|block| block.node);
+        for &node in log {
+            let of = UpdatesOf { block, replica: home != Some(node), upto: 0 };
+            let (len, folder) =
+                (self.stripe.block_len(block.index) as u32, self.row.folders.get(&node).copied());
+            let read = ReadUpdates {
+                of,
+                offset: 0,
+                len,
+                epochs: None,
+                folder,
+                over: None,
+                plain: false,
+                ticket: None,
+            };
+            let Ok(mut agent) = self.cluster.agent(node) else { continue };
+            if let Ok(found) = within(agent.read_updates(read)).await {
+                return Ok(!found.pieces.is_empty());
+            }
+        }
+        Err(self.conflict(format!("no answer of a node that logs {block}")))
+    }
+
     /// The copy begins as a put: if the coordinator dies, what was written of it is garbage.
     async fn begin(&self, volume: &crate::meta::Volume, attributes: Attributes) -> Result<PendingStripe> {
         let layout = self.stripe.record.layout;
@@ -204,7 +259,8 @@ impl Parting<'_> {
         let (cluster, stripe, created) = (self.cluster, self.stripe, self.cluster.unix_seconds());
         let object = ObjectLabel { id: copy.put, created, ..label.object };
         let label = Label { object, ..label }.pack();
-        let duplicates: Vec<Duplicate> = copied.iter().filter_map(|index| self.duplicate(*index, copy)).collect();
+        let duplicates: Vec<Duplicate> =
+            copied.iter().filter_map(|index| self.duplicate(*index, copy)).collect();
         let programs = duplicate(cluster.next_number(), &duplicates, &label)?;
         let control = |node| cluster.control(node);
         let ran = cluster.conductor.conduct(programs, &control, None, None, &cluster.stop).await;
@@ -214,11 +270,14 @@ impl Parting<'_> {
             }
             return Err(CoordinatorError::Unavailable { node: fault.node, reason: fault.to_string() });
         }
-        let written: BTreeMap<BlockId, DigestBytes> =
-            ran.outcomes.iter().flat_map(|outcome| &outcome.written).map(|held| (held.id, held.digest)).collect();
-        let is_written = |d: &Duplicate| {
-            written.get(&BlockId { stripe: copy.id, index: d.from.index }) == Some(&d.digest)
-        };
+        let written: BTreeMap<BlockId, DigestBytes> = ran
+            .outcomes
+            .iter()
+            .flat_map(|outcome| &outcome.written)
+            .map(|held| (held.id, held.digest))
+            .collect();
+        let is_written =
+            |d: &Duplicate| written.get(&BlockId { stripe: copy.id, index: d.from.index }) == Some(&d.digest);
         if let Some(missing) = duplicates.iter().find(|duplicate| !is_written(duplicate)) {
             return Err(self.conflict(format!("no copy of {} on {}", missing.from, missing.at)));
         }
@@ -295,15 +354,11 @@ impl Parting<'_> {
     }
 
     fn conflict(&self, got: String) -> CoordinatorError {
-        conflict(&self.stripe.id.to_string(), got)
-    }
-}
-
-fn conflict(stripe: &str, got: String) -> CoordinatorError {
-    CoordinatorError::Conflict {
-        what: format!("stripe {stripe}, which a snapshot shares"),
-        expected: "one that is committed, and whose nodes answer".into(),
-        got,
+        CoordinatorError::Conflict {
+            what: format!("stripe {}, which a snapshot shares", self.stripe.id),
+            expected: "one that is committed, and whose nodes answer".into(),
+            got,
+        }
     }
 }
 

@@ -486,7 +486,16 @@ impl Change<'_> {
             let of = UpdatesOf { block: id, replica: had_replica(source), upto: 0 };
             let part = PIECE_BYTES.min(len - offset) as u32;
             let folder = self.folder(source);
-            let read = ReadUpdates { of, offset, len: part, epochs: None, folder, over: None, plain: false, ticket: None };
+            let read = ReadUpdates {
+                of,
+                offset,
+                len: part,
+                epochs: None,
+                folder,
+                over: None,
+                plain: false,
+                ticket: None,
+            };
             let read = within(from.read_updates(read)).await.map_err(failed(source))?;
             pieces.extend(read.pieces);
         }

@@ -83,7 +83,11 @@ pub fn copies(
             None => {}
         }
     }
-    if lost.is_empty() || stripe.code.recoverable(&lost) { Ok((copied, lost)) } else { Err(Waits::Beyond(lost)) }
+    if lost.is_empty() || stripe.code.recoverable(&lost) {
+        Ok((copied, lost))
+    } else {
+        Err(Waits::Beyond(lost))
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +101,10 @@ mod tests {
 
     #[test]
     fn a_stripe_belongs_to_the_snapshots_that_were_taken_since_it_was_made() {
-        assert_eq!([0, 1, 2, 3].map(|made| sharer(made, &family(&[0, 2]))), [Some(102), Some(102), Some(102), None]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|made| sharer(made, &family(&[0, 2]))),
+            [Some(102), Some(102), Some(102), None]
+        );
         assert_eq!(sharer(0, &[]), None);
         assert_eq!(sharer(1, &family(&[0])), None, "the younger one was removed");
         assert_eq!([0, 1, 2].map(|made| heir(made, 2, &family(&[0, 1, 2]))), [Some(101), Some(101), None]);
@@ -165,8 +172,10 @@ mod tests {
         let folder = |byte: u8| FolderId([byte; 16]);
         let folders: BTreeMap<NodeId, FolderId> = (0..4).map(|n| (NodeId(n), folder(n as u8))).collect();
         let logs = [vec![NodeId(0), NodeId(1)], vec![NodeId(2), NodeId(3)]];
-        let refuse = |nodes: &[u32]| nodes.iter().map(|&n| (NodeId(n), folder(n as u8))).collect::<BTreeMap<_, _>>();
-        let closed = |epoch, refuse: &BTreeMap<NodeId, FolderId>| is_closed((5, &logs, &folders), epoch, refuse);
+        let refuse =
+            |nodes: &[u32]| nodes.iter().map(|&n| (NodeId(n), folder(n as u8))).collect::<BTreeMap<_, _>>();
+        let closed =
+            |epoch, refuse: &BTreeMap<NodeId, FolderId>| is_closed((5, &logs, &folders), epoch, refuse);
         assert!(closed(6, &refuse(&[0, 3])) && closed(6, &refuse(&[0, 1, 2, 3])));
         assert!(!closed(6, &refuse(&[0, 1])), "nobody refuses for the second block");
         assert!(!closed(5, &refuse(&[0, 3])), "they accept the epoch at which it is logged");
@@ -183,7 +192,8 @@ mod tests {
         let blocks = |blocks: &[u8]| blocks.iter().copied().map(BlockIndex).collect::<Vec<_>>();
         let all = nodes(&[0, 1, 2, 3, 4]);
         assert_eq!(copies(&stripe, &all, &nodes(&[])), Ok((blocks(&[0, 2, 3, 4]), blocks(&[1]))));
-        let without = |down: &[u32]| copies(&stripe, &all.difference(&nodes(down)).copied().collect(), &nodes(down));
+        let without =
+            |down: &[u32]| copies(&stripe, &all.difference(&nodes(down)).copied().collect(), &nodes(down));
         assert_eq!(without(&[4]), Ok((blocks(&[0, 2, 3]), blocks(&[1, 4]))));
         assert_eq!(without(&[0, 4]), Err(Waits::Beyond(blocks(&[0, 1, 4]))));
         assert_eq!(copies(&stripe, &nodes(&[0, 1, 2, 4]), &nodes(&[])), Err(Waits::Silent(NodeId(3))));

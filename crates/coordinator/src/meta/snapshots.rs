@@ -191,7 +191,9 @@ impl Snapshot {
 /// were told to refuse older ones accept.
 fn shared(t: &Tables<'_>, fork: &Fork<'_>) -> Result<Option<(StripeLogs, u64)>> {
     let (_, volume) = by_id(t, fork.volume)?;
-    let Some(row) = logs(t, fork.volume, fork.index)?.filter(|row| row.stripe == fork.id.0) else { return Ok(None) };
+    let Some(row) = logs(t, fork.volume, fork.index)?.filter(|row| row.stripe == fork.id.0) else {
+        return Ok(None);
+    };
     let same = t.stripe(fork.id)?.is_some_and(|now| now.same_blocks(fork.from));
     if !same || volume.fenced() >= fork.epoch || row.epoch >= fork.epoch {
         return Ok(None);

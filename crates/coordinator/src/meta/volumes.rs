@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::blocks::byte_of;
 use super::objects::drop_object;
 use super::record::{self, CodeRecord, PendingPut, StripeRecord};
-use super::write::Tables;
 use super::snapshots::{self, SnapshotOf};
+use super::write::Tables;
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
 
@@ -324,7 +324,8 @@ impl Snapshot {
         let row = table.get(name)?.ok_or_else(|| missing(name))?;
         let record: VolumeRecord = record::unpack("volume", row.value())?;
         let code = self.code(record.code)?;
-        let mut volume = Volume { name: name.to_owned(), record, code, snapshot_of: None, snapshots: Vec::new() };
+        let mut volume =
+            Volume { name: name.to_owned(), record, code, snapshot_of: None, snapshots: Vec::new() };
         if volume.record.snapshot.is_some() || volume.record.cuts > 0 {
             self.relate(std::slice::from_mut(&mut volume))?;
         }
@@ -334,7 +335,9 @@ impl Snapshot {
     /// Finds the names of the volumes of snapshots, and of the snapshots of volumes.
     fn relate(&self, volumes: &mut [Volume]) -> Result<()> {
         let names = self.txn.open_table(tables::VOLUME_NAMES)?;
-        let name = |id: u64| Ok::<_, CoordinatorError>(names.get(id)?.map_or_else(String::new, |row| row.value().into()));
+        let name = |id: u64| {
+            Ok::<_, CoordinatorError>(names.get(id)?.map_or_else(String::new, |row| row.value().into()))
+        };
         for volume in volumes {
             volume.snapshot_of = volume.record.snapshot.map(|of| name(of.origin)).transpose()?;
             if volume.record.cuts > 0 {

@@ -78,7 +78,8 @@ async fn list(context: &Context) -> anyhow::Result<()> {
     if volumes.is_empty() {
         return output::line("no volumes");
     }
-    let mut table = output::table(["name", "size", "stored", "code", "block", "durability", "writer", "snapshot of"]);
+    let mut table =
+        output::table(["name", "size", "stored", "code", "block", "durability", "writer", "snapshot of"]);
     for volume in &volumes {
         table.add_row([
             volume.name.clone(),
@@ -119,7 +120,9 @@ fn stat(volume: &VolumeInfo, context: &Context) -> anyhow::Result<()> {
         ("block", human(volume.block_bytes)),
         match volume.snapshot_of {
             None => ("stripes", format!("{} of {all} written", volume.stripes)),
-            Some(_) => ("stripes", format!("{} of {all} its own, the others shared or zeros", volume.stripes)),
+            Some(_) => {
+                ("stripes", format!("{} of {all} its own, the others shared or zeros", volume.stripes))
+            }
         },
         ("durability", volume.durability.to_string()),
         ("scheme", volume.scheme.clone()),

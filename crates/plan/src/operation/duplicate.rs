@@ -100,15 +100,22 @@ mod tests {
             len: 8192,
         };
         let programs = duplicate(RunId(3), &[block(0, 5), block(4, 6)], b"label").unwrap();
-        assert_eq!(programs.iter().map(|p| (p.node.0, p.job)).collect::<Vec<_>>(), [(5, RunId(3)), (6, RunId(3))]);
+        assert_eq!(
+            programs.iter().map(|p| (p.node.0, p.job)).collect::<Vec<_>>(),
+            [(5, RunId(3)), (6, RunId(3))]
+        );
         for (program, index) in programs.iter().zip([0u8, 4]) {
             assert!(program.sends.is_empty() && program.peers.is_empty(), "{program:?}");
             let [old, new] = &program.blocks[..] else { panic!("{:?}", program.blocks) };
             let id = |stripe| BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
             assert_eq!((old.id, old.generation, old.expect), (id(7), 4, Some([index; 16])));
             assert_eq!((new.id, new.generation, new.expect), (id(9), 1, Some([index; 16])));
-            assert_eq!((new.label.as_slice(), new.len, new.unit_bytes), (&b"label"[..], 8192, layout.unit_bytes()));
-            let wrote = |task: &Task| matches!(task, Task::Persist { vertex, sink: Sink::Block } if vertex.0 == 1);
+            assert_eq!(
+                (new.label.as_slice(), new.len, new.unit_bytes),
+                (&b"label"[..], 8192, layout.unit_bytes())
+            );
+            let wrote =
+                |task: &Task| matches!(task, Task::Persist { vertex, sink: Sink::Block } if vertex.0 == 1);
             assert_eq!(program.tasks.iter().filter(|task| wrote(task)).count(), 1);
             assert_eq!(program.tasks.iter().filter(|task| matches!(task, Task::Persist { .. })).count(), 1);
         }

@@ -75,7 +75,8 @@ impl Allowed {
     /// Whether this may be what is there from `from` on.
     pub fn has(&self, from: usize, seen: &[u8]) -> bool {
         let part = |bytes: &Bytes| bytes.get(from..from + seen.len()) == Some(seen);
-        let byte = |(at, byte): (usize, &u8)| self.contents.iter().any(|bytes| bytes.get(from + at) == Some(byte));
+        let byte =
+            |(at, byte): (usize, &u8)| self.contents.iter().any(|bytes| bytes.get(from + at) == Some(byte));
         self.contents.iter().any(part) || (self.mixed && seen.iter().enumerate().all(byte))
     }
 }
