@@ -101,6 +101,16 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn snapshots_wait_until_all_agents_know_of_them_and_volumes_do_not() {
+        let (_dir, cluster) = cluster(4, 2).await;
+        check_snapshots(&cluster).unwrap();
+        enlist(&cluster, older(1, SNAPSHOTS - 1)).await.unwrap();
+        check_volumes(&cluster).unwrap();
+        let refused = check_snapshots(&cluster).unwrap_err().to_string();
+        assert!(refused.contains("snapshots of volumes: expected agents of version 12"), "{refused}");
+    }
+
+    #[tokio::test]
     async fn a_node_that_has_not_said_its_version_is_waited_for() {
         let (_dir, cluster) = cluster(2, 1).await;
         cluster.members().recorded(NodeId(1), |record| record.protocol = 0);

@@ -144,8 +144,9 @@ fn a_snapshot_holds_what_was_there_whatever_comes_later() {
     cluster.json(&["volume", "rm", "one"]);
     assert_eq!(cluster.json(&["volume", "ls"])["volumes"].as_array().unwrap().len(), 0);
     wait("every block is deleted", || {
-        let nodes = cluster.json(&["nodes"]);
-        nodes["nodes"].as_array().unwrap().iter().all(|node| node["blocks"].as_u64() == Some(0))
+        let (nodes, status) = (cluster.json(&["nodes"]), cluster.json(&["status"]));
+        let placed = nodes.as_array().unwrap().iter().map(|node| node["placed_blocks"].as_u64().unwrap());
+        placed.sum::<u64>() == 0 && status["garbage"].as_u64().unwrap() == 0
     });
 }
 
