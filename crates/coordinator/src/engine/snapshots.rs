@@ -11,22 +11,25 @@ use kintsu_wire::FolderId;
 
 use super::stripe::Stripe;
 
-/// A snapshot that is there: its id and its number.
+/// A snapshot that is there: its id and its number. One that `leaves` is being removed: it has its stripes until these have gone to
+/// others, and gets no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     pub id: u64,
     pub number: u64,
+    pub leaves: bool,
 }
 
 /// The youngest snapshot with a stripe that the volume has too. `made`: how many snapshots had been taken when the stripe was
 /// made. `family`: the volume's snapshots, oldest first.
 pub fn sharer(made: u64, family: &[Taken]) -> Option<u64> {
-    family.last().filter(|youngest| made <= youngest.number).map(|youngest| youngest.id)
+    let youngest = family.iter().rev().find(|snapshot| !snapshot.leaves);
+    youngest.filter(|youngest| made <= youngest.number).map(|youngest| youngest.id)
 }
 
 /// Who gets a stripe of a snapshot that is removed; nobody needs it if there is none.
 pub fn heir(made: u64, removed: u64, family: &[Taken]) -> Option<u64> {
-    let older = family.iter().rev().find(|snapshot| snapshot.number < removed);
+    let older = family.iter().rev().find(|snapshot| snapshot.number < removed && !snapshot.leaves);
     older.filter(|older| made <= older.number).map(|older| older.id)
 }
 
@@ -96,7 +99,7 @@ mod tests {
     use crate::engine::stripe::tests::stripe;
 
     fn family(numbers: &[u64]) -> Vec<Taken> {
-        numbers.iter().map(|&number| Taken { id: 100 + number, number }).collect()
+        numbers.iter().map(|&number| Taken { id: 100 + number, number, leaves: false }).collect()
     }
 
     #[test]
@@ -142,19 +145,23 @@ mod tests {
                         }
                     }
                     2 => {
-                        family.push(Taken { id: 100 + cuts, number: cuts });
+                        family.push(Taken { id: 100 + cuts, number: cuts, leaves: false });
                         expected.insert(cuts, rows.get(&ORIGIN).map(|row| row.0));
                         cuts += 1;
                     }
                     _ if !family.is_empty() => {
-                        let gone = family[dice(family.len() as u64) as usize];
-                        if let Some((old, made)) = rows.remove(&gone.id)
-                            && let Some(to) = heir(made, gone.number, &family)
-                        {
-                            assert!(rows.insert(to, (old, made)).is_none(), "seed {seed}");
-                        }
-                        family.retain(|snapshot| *snapshot != gone);
+                        // Some are being removed for a while.
+                        let at = dice(family.len() as u64) as usize;
+                        let gone = family[at];
                         expected.remove(&gone.number);
+                        if std::mem::replace(&mut family[at].leaves, true) {
+                            if let Some((old, made)) = rows.remove(&gone.id)
+                                && let Some(to) = heir(made, gone.number, &family)
+                            {
+                                assert!(rows.insert(to, (old, made)).is_none(), "seed {seed}");
+                            }
+                            family.remove(at);
+                        }
                     }
                     _ => {}
                 }

@@ -229,7 +229,7 @@ pub(super) fn heir_of(t: &Tables<'_>, volume: &VolumeRecord, row: &StripeLogs) -
     })
 }
 
-/// The snapshots of a volume that stay, oldest first.
+/// The snapshots of a volume, oldest first.
 pub(super) fn family(
     volumes: &impl ReadableTable<&'static str, &'static [u8]>,
     origin: u64,
@@ -237,8 +237,8 @@ pub(super) fn family(
     let mut family = Vec::new();
     for row in volumes.iter()? {
         let record: VolumeRecord = record::unpack("volume", row?.1.value())?;
-        if let Some(of) = record.snapshot.filter(|of| of.origin == origin && !record.removing) {
-            family.push(Taken { id: record.id, number: of.number });
+        if let Some(of) = record.snapshot.filter(|of| of.origin == origin) {
+            family.push(Taken { id: record.id, number: of.number, leaves: record.removing });
         }
     }
     family.sort_by_key(|snapshot| snapshot.number);

@@ -222,8 +222,8 @@ impl User<'_> {
                 *held = Held { removed: held.removed + 1, ..Held::default() };
                 true
             }
-            // Somebody writes: nothing was removed by this call.
-            Err(ClientError::Placement(_)) => {
+            // Somebody writes: nothing was removed by this call. Otherwise it has begun.
+            Err(ClientError::Placement(ref why)) if why.contains("one with a lease") => {
                 held.removing = before;
                 false
             }
