@@ -79,7 +79,7 @@ async fn attempt(
     name: &str,
     (id, created): (u64, u64),
 ) -> Result<std::result::Result<(), u64>> {
-    let epoch = begin_epoch(cluster, volume, |name, record| may_have_snapshots(name, record)).await?;
+    let epoch = begin_epoch(cluster, volume, may_have_snapshots).await?;
     let refuse = fence_everywhere(cluster, volume, epoch).await;
     let name = name.to_owned();
     let cut = move |meta: &Meta| {
