@@ -76,7 +76,8 @@ async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)
             let node = *node;
             let of = move |meta: &Meta| {
                 let snapshot = meta.snapshot()?;
-                Ok((snapshot.of_volume(block.stripe)?, snapshot.was_removed(logged_for)?))
+                let gone = snapshot.was_removed(logged_for)? || snapshot.was_dropped(block.stripe)?;
+                Ok((snapshot.of_volume(block.stripe)?, gone))
             };
             let (volume, index) = match cluster.meta.off(of).await? {
                 (_, true) => {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use redb::ReadableTable;
+use redb::{ReadableTable, ReadableTableMetadata as _};
 use serde::{Deserialize, Serialize};
 
 use super::record::StripeRecord;
@@ -15,6 +15,9 @@ use super::write::Tables;
 use super::{Meta, Snapshot, commit, fence, puts, record, tables};
 use crate::engine::snapshots::{Taken, has, heir, owners, sharer};
 use crate::error::{CoordinatorError, Result};
+
+/// The newest of the stripes that were dropped with snapshots are remembered, so many.
+const MOST_DROPPED: u64 = 200_000;
 
 /// Of which volume a snapshot is, and which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,6 +166,14 @@ impl Snapshot {
         family(&self.txn.open_table(tables::VOLUMES)?, origin)
     }
 
+    /// Whether a stripe was dropped with the snapshots that had it.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn was_dropped(&self, stripe: StripeId) -> Result<bool> {
+        Ok(self.txn.open_table(tables::DROPPED)?.get(stripe.0)?.is_some())
+    }
+
     /// The rows of a volume or a snapshot at `count` positions from `first` on; where nothing is stored there is none.
     ///
     /// # Errors
@@ -218,6 +229,15 @@ pub(super) fn hand(t: &mut Tables<'_>, (from, index): (u64, u64), to: u64, row: 
     t.volume_stripes.insert((to, index), record::pack(&row).as_slice())?;
     count(t, from, -1)?;
     count(t, to, 1)
+}
+
+/// Remembers a stripe that was dropped with a snapshot, so that nodes that were away are told to forget what they logged for it.
+pub(super) fn note_dropped(t: &mut Tables<'_>, stripe: u64) -> Result<()> {
+    t.dropped.insert(stripe, ())?;
+    if t.dropped.len()? > MOST_DROPPED {
+        t.dropped.pop_first()?;
+    }
+    Ok(())
 }
 
 /// Who gets a stripe of a volume or snapshot that is removed.

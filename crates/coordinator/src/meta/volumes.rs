@@ -230,6 +230,9 @@ impl Meta {
                             drop_object(t, &name, &object)?;
                         }
                         t.volume_stripes.remove((id, *index))?;
+                        if volume.snapshot.is_some() {
+                            snapshots::note_dropped(t, row.stripe)?;
+                        }
                     }
                 }
             }
