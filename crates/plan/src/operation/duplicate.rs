@@ -92,7 +92,7 @@ mod tests {
         let block = |index: u8, at: u32| Duplicate {
             from: BlockId { stripe: StripeId(7), index: BlockIndex(index) },
             generation: 4,
-            digest: [index; 16],
+            digest: [index + 1; 16],
             to: StripeId(9),
             to_generation: 1,
             at: NodeId(at),
@@ -108,8 +108,8 @@ mod tests {
             assert!(program.sends.is_empty() && program.peers.is_empty(), "{program:?}");
             let [old, new] = &program.blocks[..] else { panic!("{:?}", program.blocks) };
             let id = |stripe| BlockId { stripe: StripeId(stripe), index: BlockIndex(index) };
-            assert_eq!((old.id, old.generation, old.expect), (id(7), 4, Some([index; 16])));
-            assert_eq!((new.id, new.generation, new.expect), (id(9), 1, Some([index; 16])));
+            assert_eq!((old.id, old.generation, old.expect), (id(7), 4, Some([index + 1; 16])));
+            assert_eq!((new.id, new.generation, new.expect), (id(9), 1, Some([index + 1; 16])));
             assert_eq!(
                 (new.label.as_slice(), new.len, new.unit_bytes),
                 (&b"label"[..], 8192, layout.unit_bytes())
