@@ -14,7 +14,7 @@ use crate::proto::names::DatanodeInfo;
 use crate::status::{SILENT_MS, name};
 use crate::token::write_token;
 use crate::transfer::BlockWriter;
-use crate::{Group, HdfsError, NameNode, transfer_address};
+use crate::{Group, HdfsError, NameNode, objects, transfer_address};
 
 /// How long the NameNode may take to list a block. DataNodes report a new block with the next heartbeat or earlier.
 pub(crate) const COUNTED_WITHIN: Duration = Duration::from_secs(15);
@@ -50,6 +50,9 @@ pub(crate) enum Now {
 /// # Errors
 /// Those of calls.
 pub(crate) async fn refresh(namenode: &NameNode, group: &Group) -> Result<Now, HdfsError> {
+    if let Some(stored) = &group.stored {
+        return objects::refresh(namenode, stored).await;
+    }
     let path = group.inode_path();
     let gone = || Ok(Now::Changed("its file was deleted".into()));
     let status = match namenode.file(&path).await {
@@ -162,7 +165,7 @@ async fn write(
     let writing = tokio::task::spawn_blocking(move || {
         use std::os::unix::fs::FileExt as _;
         let (mut writer, mut piece) =
-            (BlockWriter::begin(address, &block, token.as_ref())?, vec![0; PIECE_BYTES]);
+            (BlockWriter::begin(address, &[], &block, token.as_ref(), false)?, vec![0; PIECE_BYTES]);
         let (mut offset, len) = (0, block.bytes.unwrap_or(0));
         while offset < len {
             let some = (len - offset).min(PIECE_BYTES as u64) as usize;
