@@ -15,6 +15,9 @@ use crate::digest::Running;
 use crate::transfer::BlockReader;
 use crate::{Group, HdfsError, transfer_address};
 
+/// Bytes of a block that are read at a time where it is only compared with its digest.
+const PIECE_BYTES: usize = 256 << 10;
+
 /// Pieces of blocks that may wait to be taken.
 const WAITING: usize = 16;
 
@@ -61,6 +64,21 @@ impl GroupBlocks {
     /// The digest of a block, if a source of it was read from its first byte to the last in order.
     pub(crate) fn digest(&self, index: BlockIndex) -> Option<Digest> {
         self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&index).copied()
+    }
+
+    /// Reads a whole block in order, and compares its checksums and its recorded digest. This call blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` for wrong bytes; what else fails.
+    pub(crate) fn read_through(self: &Arc<Self>, index: BlockIndex) -> Result<(), Fault> {
+        let (mut source, mut piece) = (self.source(index)?, vec![0; PIECE_BYTES]);
+        let (mut at, len) = (0, self.group.block_bytes(index));
+        while at < len {
+            let some = (len - at).min(PIECE_BYTES as u64) as usize;
+            source.read_at(at, &mut piece[..some])?;
+            at += some as u64;
+        }
+        Ok(())
     }
 
     /// Whether a whole block was read that has not the digest which was recorded.

@@ -66,7 +66,7 @@ pub async fn repair(
     repaired.failed.append(&mut walk.skipped);
     damaged.sort_by_key(Group::spare);
     for group in damaged {
-        match one(namenode, &group, &mut repaired, progress).await {
+        match repair_group(namenode, &group, &mut repaired, progress).await {
             Ok(()) => {}
             Err(
                 error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_) | HdfsError::Denied { .. }),
@@ -79,7 +79,11 @@ pub async fn repair(
     Ok(repaired)
 }
 
-async fn one(
+/// Rebuilds what a group lost, and hands it over.
+///
+/// # Errors
+/// `Parity` for blocks that contradict each other, `Plan` for too few; those of calls. What was not handed over is in `repaired`.
+pub(crate) async fn repair_group(
     namenode: &NameNode,
     group: &Group,
     repaired: &mut Repaired,
@@ -131,7 +135,7 @@ pub(crate) async fn disagreeing(group: Group) -> Result<BTreeSet<BlockIndex>, Hd
 ///
 /// # Errors
 /// `Parity` if the blocks contradict each other and it cannot be known which is wrong; those of [`examine`].
-async fn rebuild(
+pub(crate) async fn rebuild(
     group: Group,
     missing: &[BlockIndex],
 ) -> Result<(Examined, BTreeSet<BlockIndex>), HdfsError> {

@@ -13,6 +13,7 @@
 
 mod columns;
 mod list;
+mod mend;
 mod object;
 mod place;
 mod put;
@@ -21,5 +22,6 @@ mod record;
 pub use list::{
     Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove,
 };
+pub use mend::{get_object, object_bytes, repair_objects, verify_objects};
 pub(crate) use object::refresh;
 pub use put::{PutOptions, Written, put};
