@@ -95,6 +95,9 @@ pub(crate) async fn repair_group(
         Now::Changed(_) => return Ok(()),
     };
     let missing = now.missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
     let (examined, left_out) = rebuild(now.clone(), &missing).await?;
     for index in missing {
         let Some(file) = examined.rebuilt.get(&index) else { continue };

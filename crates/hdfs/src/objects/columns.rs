@@ -222,6 +222,11 @@ impl Columns {
         Ok(())
     }
 
+    /// The files that were begun.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.files.values().map(|(file, _)| file.path.clone()).collect()
+    }
+
     /// Removes all files: they are of this version, which nobody else knows.
     pub(crate) async fn remove(&self, namenode: &NameNode) {
         for (file, _) in self.files.values() {

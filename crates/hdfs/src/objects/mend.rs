@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::list::below;
 use super::object::{Found, Object, checked, find};
+use super::spread::{Moved, misplaced, spread};
 use crate::blocks::GroupBlocks;
 use crate::get::{Got, get_of};
 use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
@@ -87,8 +88,18 @@ pub async fn verify_objects(
     Ok(verified)
 }
 
+/// What a repair of objects did.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Mended {
+    /// Blocks that the NameNode counts now, and what could not be repaired.
+    #[serde(flatten)]
+    pub repaired: Repaired,
+    /// Blocks that were moved because two of a stripe were on one DataNode, or too many in one rack.
+    pub moved: Vec<Moved>,
+}
+
 /// Rebuilds the blocks of objects below `root` that the NameNode reports missing or bad, and hands them over to DataNodes under their old
-/// names. With `deep` all blocks are read first, and the NameNode is told of those that are wrong, as readers tell it.
+/// names. Blocks of a stripe that are on one DataNode are taken apart. With `deep` all blocks are read first, and the NameNode is told of those that are wrong, as readers tell it.
 /// `progress` is told each block.
 ///
 /// # Errors
@@ -99,15 +110,15 @@ pub async fn repair_objects(
     root: &str,
     deep: bool,
     progress: &mut (dyn FnMut(&RepairedBlock) + Send),
-) -> Result<Repaired, HdfsError> {
+) -> Result<Mended, HdfsError> {
     namenode.check_transfer().await?;
-    namenode.live_datanodes().await?;
+    let live = namenode.live_datanodes().await?;
     let mut repaired = Repaired::default();
-    let mut damaged = Vec::new();
+    let (mut damaged, mut moved) = (Vec::new(), Vec::new());
     for object in objects(namenode, root, &mut repaired.failed).await? {
         damaged.extend(object.groups);
     }
-    damaged.retain(|group| deep || !group.missing().is_empty());
+    damaged.retain(|group| deep || !group.missing().is_empty() || misplaced(group, &live).is_some());
     damaged.sort_by_key(Group::spare);
     for group in damaged {
         let done = match deep {
@@ -118,6 +129,10 @@ pub async fn repair_objects(
             Ok(()) => repair_group(namenode, &group, &mut repaired, progress).await,
             error => error,
         };
+        let done = match (done, refresh(namenode, &group).await?) {
+            (Ok(()), Now::Same(now)) => spread(namenode, &now).await.map(|more| moved.extend(more)),
+            (done, _) => done,
+        };
         match done {
             Ok(()) => {}
             Err(
@@ -126,7 +141,7 @@ pub async fn repair_objects(
             Err(error) => repaired.failed.push(error.to_string()),
         }
     }
-    Ok(repaired)
+    Ok(Mended { repaired, moved })
 }
 
 /// Reads a whole stripe. The NameNode is told of blocks that are wrong, once they could be rebuilt as they were recorded.

@@ -12,16 +12,20 @@
 //! parity was read back and compared; nothing is removed that no record named, unless the user asks for leftovers.
 
 mod columns;
+mod encode;
 mod list;
 mod mend;
 mod object;
 mod place;
 mod put;
 mod record;
+mod spread;
 
+pub use encode::{Encoded, encode};
 pub use list::{
     Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove,
 };
-pub use mend::{get_object, object_bytes, repair_objects, verify_objects};
+pub use mend::{Mended, get_object, object_bytes, repair_objects, verify_objects};
 pub(crate) use object::refresh;
 pub use put::{PutOptions, Written, put};
+pub use spread::Moved;

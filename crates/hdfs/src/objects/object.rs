@@ -23,8 +23,6 @@ pub(crate) const ENCODED: &str = "/.kintsu";
 /// An object, and its stripes as they are now.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
-    /// The folder with its record and its own files.
-    pub folder: String,
     /// What it is called: its folder, or its file.
     pub path: String,
     pub known: Known,
@@ -205,12 +203,7 @@ impl Object {
             _ => columns.get(index)?.as_ref()?.blocks.get(stripe),
         };
         let groups = groups(&folder, &path, &known, located)?;
-        Ok(Self { folder, path, known, groups })
-    }
-
-    /// The files that hold its blocks, without that of the data blocks of an encoded file.
-    pub(crate) fn columns(&self) -> Vec<String> {
-        columns(&self.folder, &self.known)
+        Ok(Self { path, known, groups })
     }
 }
 

@@ -108,7 +108,17 @@ impl Known {
         }
         let record: Record = serde_json::from_slice(json)
             .map_err(|e| strange("a record of this version of Kintsu", format!("{e}")))?;
-        Self::of(path, record)
+        let known = Self::of(path, record)?;
+        for (stripe, (_, layout)) in known.stripes()?.into_iter().enumerate() {
+            for index in (0..known.code.n()).map(|i| BlockIndex(i as u8)) {
+                let stored = layout.block_len(known.code.k(), index) > 0;
+                if stored && known.digest(stripe, index).is_none() {
+                    let got = format!("none of stripe {stripe}, block {}", index.0);
+                    return Err(strange("a record with the digest of each block", got));
+                }
+            }
+        }
+        Ok(known)
     }
 
     /// Checks a record.

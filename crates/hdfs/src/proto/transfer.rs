@@ -65,6 +65,17 @@ pub struct WriteBlock {
     pub pinned: Option<bool>,
 }
 
+/// `dropped`: the UUID of the DataNode whose replica is to go then.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReplaceBlock {
+    #[prost(message, required, tag = "1")]
+    pub header: BaseHeader,
+    #[prost(string, required, tag = "2")]
+    pub dropped: String,
+    #[prost(message, required, tag = "3")]
+    pub source: DatanodeInfo,
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Answer {
     #[prost(int32, required, tag = "1")]

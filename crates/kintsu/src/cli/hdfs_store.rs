@@ -15,7 +15,7 @@ pub enum HdfsStore {
     #[command(after_help = "\
 Examples:
   kintsu hdfs store put film.mp4 /warehouse/film.mp4
-  kintsu hdfs store put film.mp4 /warehouse/film.mp4 --code clay:n=9,k=6 --block 8MiB --replace")]
+  kintsu hdfs store put film.mp4 /warehouse/film.mp4 --code clay:n=9,k=6,d=8 --block 8MiB --replace")]
     Put(HdfsPut),
     /// Read an object, or a file that was encoded, into OUT (`-` for standard output), also where blocks are missing or rotten.
     #[command(after_help = "\
@@ -59,8 +59,25 @@ Examples:
         #[arg(default_value = "/")]
         path: String,
     },
-    /// Rebuild blocks that the NameNode reports missing or bad, and hand them over to DataNodes under their old names. Needs a superuser
-    /// of HDFS.
+    /// Encode a replicated file where it is: write parity to DataNodes without a copy of it, read everything back and compare it, and only
+    /// then lower the file's replication to 1. The file stays as it is for all readers. Called again after it was interrupted, it
+    /// goes on. Needs a superuser of HDFS.
+    #[command(after_help = "\
+Examples:
+  kintsu hdfs store encode /logs/2025.tar --code rs:n=14,k=10
+  hdfs dfs -setrep -w 3 /logs/2025.tar   # replicated again; the parity stays until kintsu hdfs store rm removes the file")]
+    Encode {
+        /// The file in HDFS.
+        path: String,
+        /// Its code, as for `put`.
+        #[arg(long, default_value = "rs:n=9,k=6")]
+        code: String,
+        /// Unit that is coded together, for codes with sub-blocks; must divide the file's block size [default: 128 KiB or more].
+        #[arg(long, value_name = "BYTES")]
+        cell: Option<Bytes>,
+    },
+    /// Rebuild blocks that the NameNode reports missing or bad, and hand them over to DataNodes under their old names; move blocks where two
+    /// of a stripe are on one DataNode. Needs a superuser of HDFS.
     #[command(after_help = "\
 Examples:
   kintsu hdfs store repair

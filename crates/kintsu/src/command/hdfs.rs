@@ -285,7 +285,8 @@ pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow:
 
 async fn repair(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<ExitCode> {
     let mut show = show_repaired("group", json);
-    repaired(&kintsu_hdfs::repair(namenode, path, &mut show).await?, json)
+    let done = kintsu_hdfs::repair(namenode, path, &mut show).await?;
+    repaired(&done, &done, json)
 }
 
 /// Shows each block that is repaired; `part` is what groups are called.
@@ -298,9 +299,14 @@ pub(super) fn show_repaired(part: &'static str, json: bool) -> impl FnMut(&Repai
     }
 }
 
-pub(super) fn repaired(done: &Repaired, json: bool) -> anyhow::Result<ExitCode> {
+/// Shows what a repair did: `all` of it for programs.
+pub(super) fn repaired(
+    all: &impl serde::Serialize,
+    done: &Repaired,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     if json {
-        output::json(done)?;
+        output::json(all)?;
     } else {
         for failure in &done.failed {
             output::line(&format!("failed: {failure}"))?;

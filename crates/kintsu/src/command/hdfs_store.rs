@@ -7,13 +7,13 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use kintsu_code::Code;
 use kintsu_hdfs::NameNode;
-use kintsu_hdfs::objects::{self, Listed, ObjectStatus, PutOptions};
+use kintsu_hdfs::objects::{self, Listed, Moved, ObjectStatus, PutOptions};
 
 use super::code::resolve;
-use super::hdfs::{Reading, get, numbers, show_repaired, show_verified, skipped};
+use super::hdfs::{Reading, get, numbers, repaired, show_repaired, show_verified, skipped};
 use super::{Context, job};
 use crate::cli::{Endpoint, HdfsPut, HdfsStore};
-use crate::units::human;
+use crate::units::{Bytes, human};
 use crate::{output, progress};
 
 /// Runs a command on objects in HDFS.
@@ -42,7 +42,14 @@ pub async fn run(
         HdfsStore::Repair { path, deep } => {
             let mut show = show_repaired("stripe", json);
             let done = objects::repair_objects(&namenode, &path, deep, &mut show).await?;
-            super::hdfs::repaired(&done, json)
+            if !json {
+                show_moved(&done.moved)?;
+            }
+            repaired(&done, &done.repaired, json)
+        }
+        HdfsStore::Encode { path, code, cell } => {
+            let code = code_of(&code, endpoint, json).await?;
+            encode(&Arc::new(namenode), &path, &code, cell, json).await
         }
         HdfsStore::Leftovers { path, remove } => leftovers(&namenode, &path, remove, json).await,
     }
@@ -97,6 +104,43 @@ async fn put(
     }
     written.left.iter().try_for_each(|file| output::line(&format!("left of the old version: {file}")))?;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn encode(
+    namenode: &Arc<NameNode>,
+    path: &str,
+    code: &Arc<dyn Code>,
+    cell: Option<Bytes>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let cell = cell.map(|bytes| u32::try_from(bytes.0)).transpose().context("--cell")?;
+    let bar = progress::steps("encoding");
+    let mut show = |step: &str, bytes| bar.set_message(format!("{} {step}; {path}", human(bytes)));
+    let done = objects::encode(namenode, path, code, cell, &mut show).await;
+    progress::clear();
+    let done = done?;
+    if json {
+        output::json(&done)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let resumed = if done.resumed { "; it was encoded before" } else { "" };
+    output::line(&format!(
+        "{path}: {} under {} in {} stripes, {} of parity; {} replicas before, 1 now{resumed}",
+        human(done.bytes),
+        done.code,
+        done.stripes,
+        human(done.parity_bytes),
+        done.replicas
+    ))?;
+    show_moved(&done.moved)?;
+    done.left.iter().try_for_each(|why| output::line(&format!("left: {why}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_moved(moved: &[Moved]) -> anyhow::Result<()> {
+    moved.iter().try_for_each(|Moved { path, stripe, index, from, to }| {
+        output::line(&format!("{path}, stripe {stripe}, block {index}: moved from {from} to {to}"))
+    })
 }
 
 async fn list(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<ExitCode> {
