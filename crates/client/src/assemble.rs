@@ -10,7 +10,6 @@ use bytes::Bytes;
 use kintsu_dag::BlockIndex;
 use kintsu_plan::Layout;
 
-
 /// Puts pieces of blocks into stripe order; gives each byte of a range once.
 #[derive(Debug)]
 pub struct Assembler {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, Sink, StripeId};
 use kintsu_plan::{BlockBinding, Plan, ProgramContext, RunId, StripeView};
-use kintsu_store::Digest;
 use kintsu_runtime::{BlockSource, Context, DataPlane, Delivery, Local, Output, run as run_programs};
+use kintsu_store::Digest;
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{Fault, FaultKind};
 use tokio::sync::mpsc;

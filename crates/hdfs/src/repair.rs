@@ -34,7 +34,7 @@ pub struct RepairedBlock {
     pub handed_over: HandedOver,
     /// Indices of the blocks that were read for it.
     pub read: Vec<u8>,
-    /// Whether further blocks of the group confirmed those that it was computed from.
+    /// Whether further blocks of the group confirmed those that it was computed from, or it has the digest that was recorded.
     pub proved: bool,
     /// Indices that were left out because they cannot be read, or contradict the others.
     pub left_out: Vec<u8>,
@@ -110,7 +110,7 @@ pub(crate) async fn repair_group(
                     bytes: now.block_bytes(index),
                     handed_over,
                     read: examined.read.iter().map(|index| index.0).collect(),
-                    proved: !examined.surplus.is_empty(),
+                    proved: !examined.surplus.is_empty() || now.digest(index).is_some(),
                     left_out: left_out.iter().map(|index| index.0).collect(),
                 };
                 progress(&block);

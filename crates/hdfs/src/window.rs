@@ -71,11 +71,7 @@ impl<'a> GroupReader<'a> {
     }
 
     /// The same of a window that can be decoded.
-    async fn read_whole(
-        &mut self,
-        wanted: &[BlockIndex],
-        window: &Range<u64>,
-    ) -> Result<Parts, HdfsError> {
+    async fn read_whole(&mut self, wanted: &[BlockIndex], window: &Range<u64>) -> Result<Parts, HdfsError> {
         loop {
             let group = self.blocks.group();
             let view = group.view(NodeId::CLIENT, |index| !self.bad.contains_key(&index));

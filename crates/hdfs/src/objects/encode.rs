@@ -110,9 +110,8 @@ pub async fn encode(
             Err(error) => left.push(error.to_string()),
         }
     }
-    let parity = |group: &Group| {
-        (code.k()..code.n()).map(|i| group.block_bytes(BlockIndex(i as u8))).sum::<u64>()
-    };
+    let parity =
+        |group: &Group| (code.k()..code.n()).map(|i| group.block_bytes(BlockIndex(i as u8))).sum::<u64>();
     Ok(Encoded {
         path,
         code: code.name().to_owned(),
@@ -252,10 +251,7 @@ impl Job<'_> {
 }
 
 /// Reads all blocks back from DataNodes, and compares them with their digests and with each other.
-async fn prove(
-    object: &Object,
-    progress: &mut (dyn FnMut(&str, u64) + Send),
-) -> Result<(), HdfsError> {
+async fn prove(object: &Object, progress: &mut (dyn FnMut(&str, u64) + Send)) -> Result<(), HdfsError> {
     let mut verified = Verified::default();
     for group in &object.groups {
         let missing = group.missing();
@@ -269,7 +265,9 @@ async fn prove(
         doubts.append(&mut verified.skipped);
         for bad in verified.bad.drain(..) {
             doubts.extend(bad.unreadable.into_iter().map(|(_, why)| why));
-            doubts.extend(bad.mismatches.first().map(|at| format!("its blocks contradict each other at byte {at}")));
+            doubts.extend(
+                bad.mismatches.first().map(|at| format!("its blocks contradict each other at byte {at}")),
+            );
         }
         if let Some(doubt) = doubts.first() {
             return Err(HdfsError::Parity(format!(
@@ -296,12 +294,7 @@ async fn lower(namenode: &NameNode, path: &str, known: &Known) -> Result<(), Hdf
 }
 
 /// The object when HDFS has given up the further replicas, or takes long to.
-async fn settled(
-    namenode: &NameNode,
-    folder: &str,
-    path: &str,
-    known: &Known,
-) -> Result<Object, HdfsError> {
+async fn settled(namenode: &NameNode, folder: &str, path: &str, known: &Known) -> Result<Object, HdfsError> {
     let deadline = Instant::now() + COUNTED_WITHIN;
     loop {
         let object = Object::of(namenode, folder.to_owned(), path.to_owned(), known.clone()).await?;

@@ -45,7 +45,11 @@ pub async fn get_object(
 }
 
 /// The objects at or below a path.
-async fn objects(namenode: &NameNode, root: &str, skipped: &mut Vec<String>) -> Result<Vec<Object>, HdfsError> {
+async fn objects(
+    namenode: &NameNode,
+    root: &str,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<Object>, HdfsError> {
     let short = root.trim_end_matches('/');
     if !short.is_empty() {
         match find(namenode, &checked(root)?).await? {

@@ -22,9 +22,7 @@ mod record;
 mod spread;
 
 pub use encode::{Encoded, encode};
-pub use list::{
-    Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove,
-};
+pub use list::{Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove};
 pub use mend::{Mended, get_object, object_bytes, repair_objects, verify_objects};
 pub(crate) use object::refresh;
 pub use put::{PutOptions, Written, put};

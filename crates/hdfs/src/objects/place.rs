@@ -88,10 +88,7 @@ impl Datanodes {
         view
     }
 
-    fn named(
-        &self,
-        homes: impl Iterator<Item = (usize, NodeId)>,
-    ) -> BTreeMap<BlockIndex, DatanodeInfo> {
+    fn named(&self, homes: impl Iterator<Item = (usize, NodeId)>) -> BTreeMap<BlockIndex, DatanodeInfo> {
         let named = |(i, home)| Some((BlockIndex(i as u8), self.nodes.get(&home)?.clone()));
         homes.filter_map(named).collect()
     }

@@ -225,7 +225,8 @@ impl Job<'_> {
         let mut all = Vec::new();
         for (number, &(offset, layout)) in self.all.iter().enumerate() {
             let n = self.code.n();
-            let home = |i| (layout.block_len(self.code.k(), BlockIndex(i as u8)) > 0).then_some(NodeId::CLIENT);
+            let home =
+                |i| (layout.block_len(self.code.k(), BlockIndex(i as u8)) > 0).then_some(NodeId::CLIENT);
             let homes = (0..n).map(home).collect();
             let view = StripeView { id: StripeId(number as u64), code: self.code.clone(), layout, homes };
             let plan = encode_online(&view)?;
@@ -235,9 +236,8 @@ impl Job<'_> {
                 Ok(Box::new(Part { source, offset, layout, k, index, stripe }) as Box<dyn BlockSource>)
             });
             let seed = drawn()?;
-            let choose = |live, bad: &BTreeSet<String>| {
-                Datanodes::of(live, bad).place(&**self.code, &layout, seed)
-            };
+            let choose =
+                |live, bad: &BTreeSet<String>| Datanodes::of(live, bad).place(&**self.code, &layout, seed);
             let digests = new.write(self.namenode, (&plan, &view), &choose, &open).await?;
             all.push(listed(n, &digests));
             progress(offset + layout.data_bytes);
@@ -282,7 +282,10 @@ impl BlockSource for Part {
 ///
 /// # Errors
 /// `NotFound`, `Denied` for the path; those of calls.
-pub(super) async fn folders(namenode: &NameNode, root: &str) -> Result<(Vec<String>, Vec<String>), HdfsError> {
+pub(super) async fn folders(
+    namenode: &NameNode,
+    root: &str,
+) -> Result<(Vec<String>, Vec<String>), HdfsError> {
     let (mut folders, mut walk) = (Vec::new(), Walk::from(namenode, root));
     while let Some(files) = walk.next().await? {
         let records = files.into_iter().filter_map(|(path, _)| {

@@ -99,7 +99,10 @@ impl Known {
         let head = String::from_utf8_lossy(head).into_owned();
         let Some(digest) = head.strip_prefix(HEAD) else {
             let start: String = head.chars().take(40).collect();
-            return Err(strange("the record of an object of Kintsu", format!("a file that begins with {start:?}")));
+            return Err(strange(
+                "the record of an object of Kintsu",
+                format!("a file that begins with {start:?}"),
+            ));
         };
         let json = &file[head.len() + 1..];
         let got = Digest::of_bytes(json).to_string();
@@ -215,7 +218,11 @@ mod tests {
         let known = Known::in_file("/x", &file).unwrap();
         assert_eq!(known.record, record);
         assert_eq!(known.digest(0, BlockIndex(4)), Some(Digest::of_bytes(&[4])));
-        assert_eq!(known.digest(1, BlockIndex(2)), Some(Digest::of_bytes(&[2])), "all k blocks share a short stripe");
+        assert_eq!(
+            known.digest(1, BlockIndex(2)),
+            Some(Digest::of_bytes(&[2])),
+            "all k blocks share a short stripe"
+        );
         assert_eq!(known.digest(2, BlockIndex(0)), None);
         for at in 0..file.len() {
             let mut changed = file.clone();

@@ -104,7 +104,8 @@ impl BlockWriter {
     /// Sends what was gathered, or the end, and takes acknowledgements.
     fn packet(&mut self, last: bool) -> Result<(), HdfsError> {
         let (offset, data_bytes) = (self.offset as i64, self.data.len() as i32);
-        let head = PacketHeader { offset, number: self.number, last, data_bytes, durable: last.then_some(true) };
+        let head =
+            PacketHeader { offset, number: self.number, last, data_bytes, durable: last.then_some(true) };
         self.link.send_packet(&head, &self.data)?;
         (self.number, self.offset) = (self.number + 1, self.offset + self.data.len() as u64);
         self.data.clear();

@@ -32,7 +32,9 @@ Examples:
         range: Option<ByteRange>,
     },
     /// List objects and encoded files.
-    #[command(after_help = "Examples:\n  kintsu hdfs store ls\n  kintsu hdfs store ls /warehouse --json | jq .objects")]
+    #[command(
+        after_help = "Examples:\n  kintsu hdfs store ls\n  kintsu hdfs store ls /warehouse --json | jq .objects"
+    )]
     Ls {
         /// Only those below this path.
         #[arg(default_value = "/")]
@@ -53,7 +55,9 @@ Examples:
     },
     /// Compare all blocks of objects with their checksums, with the digests that were recorded when they were written, and with each other.
     /// The exit code is 2 if something is wrong.
-    #[command(after_help = "Examples:\n  kintsu hdfs store verify /warehouse\n  kintsu hdfs store verify --json")]
+    #[command(
+        after_help = "Examples:\n  kintsu hdfs store verify /warehouse\n  kintsu hdfs store verify --json"
+    )]
     Verify {
         /// Only objects at or below this path.
         #[arg(default_value = "/")]
@@ -92,7 +96,9 @@ Examples:
     },
     /// List what writes left that were killed, and the parity of encoded files that are gone: files named like Kintsu's own that no record
     /// names.
-    #[command(after_help = "Examples:\n  kintsu hdfs store leftovers\n  kintsu hdfs store leftovers /warehouse --remove")]
+    #[command(
+        after_help = "Examples:\n  kintsu hdfs store leftovers\n  kintsu hdfs store leftovers /warehouse --remove"
+    )]
     Leftovers {
         /// Only below this path.
         #[arg(default_value = "/")]

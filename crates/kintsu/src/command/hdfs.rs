@@ -300,11 +300,7 @@ pub(super) fn show_repaired(part: &'static str, json: bool) -> impl FnMut(&Repai
 }
 
 /// Shows what a repair did: `all` of it for programs.
-pub(super) fn repaired(
-    all: &impl serde::Serialize,
-    done: &Repaired,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
+pub(super) fn repaired(all: &impl serde::Serialize, done: &Repaired, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         output::json(all)?;
     } else {

@@ -26,7 +26,8 @@ pub async fn run(
     match command {
         HdfsStore::Put(args) => put(args, Arc::new(namenode), endpoint, json).await,
         HdfsStore::Get { path, out, range } => {
-            let reading = Reading { namenode: &namenode, path, range, block: None, agents: None, object: true };
+            let reading =
+                Reading { namenode: &namenode, path, range, block: None, agents: None, object: true };
             get(&reading, &out, json).await
         }
         HdfsStore::Ls { path } => list(&namenode, &path, json).await,
