@@ -94,10 +94,7 @@ impl Columns {
         &mut self,
         namenode: &NameNode,
         (plan, view): (&Plan, &StripeView),
-        choose: &dyn Fn(
-            Vec<DatanodeInfo>,
-            &BTreeSet<String>,
-        ) -> Result<BTreeMap<BlockIndex, DatanodeInfo>, HdfsError>,
+        choose: &Choice<'_>,
         open: &Arc<Opens>,
     ) -> Result<BTreeMap<BlockIndex, Digest>, HdfsError> {
         let mut tries = 0;
@@ -267,6 +264,10 @@ impl Columns {
         namenode.complete(&file, Some(last)).await
     }
 }
+
+/// Gives the DataNode of each block that is written, of those that live and did not fail before.
+pub(crate) type Choice<'c> = dyn Fn(Vec<DatanodeInfo>, &BTreeSet<String>) -> Result<BTreeMap<BlockIndex, DatanodeInfo>, HdfsError>
+    + 'c;
 
 /// Opens the blocks that a write loads.
 pub(crate) type Opens = dyn Fn(&BlockBinding) -> Result<Box<dyn BlockSource>, Fault> + Send + Sync;
