@@ -95,8 +95,9 @@ impl Known {
             expected: expected.to_owned(),
             got,
         };
-        let head = file.iter().position(|byte| *byte == b'\n').map_or(file, |end| &file[..end]);
-        let head = String::from_utf8_lossy(head).into_owned();
+        let end = file.iter().position(|byte| *byte == b'\n').unwrap_or(file.len());
+        let (head, rest) = file.split_at(end);
+        let head = String::from_utf8_lossy(head);
         let Some(digest) = head.strip_prefix(HEAD) else {
             let start: String = head.chars().take(40).collect();
             return Err(strange(
@@ -104,7 +105,7 @@ impl Known {
                 format!("a file that begins with {start:?}"),
             ));
         };
-        let json = &file[head.len() + 1..];
+        let json = rest.strip_prefix(b"\n").unwrap_or_default();
         let got = Digest::of_bytes(json).to_string();
         if got != digest {
             return Err(strange(&format!("a record with digest {digest}"), format!("one with {got}")));
@@ -134,9 +135,11 @@ impl Known {
             None => kintsu_code::parse(&record.code)?,
         };
         let known = Self { record, code };
-        let (n, stripes) = (known.code.n(), known.stripes()?);
-        let listed = &known.record.digests;
-        let whole = listed.len() == stripes.len() && listed.iter().all(|digests| digests.len() == n);
+        let Record { kind, bytes, block_bytes, cell_bytes, .. } = known.record;
+        // Before anything is as large as a record says.
+        let stripes = division(&*known.code, kind, bytes, block_bytes, cell_bytes)?.count();
+        let (n, listed) = (known.code.n(), &known.record.digests);
+        let whole = listed.len() as u64 == stripes && listed.iter().all(|digests| digests.len() == n);
         let blocks: u64 = known.record.bytes.div_ceil(known.record.block_bytes.max(1));
         let source = known.record.source.as_ref();
         let named = source.is_none_or(|source| source.blocks.len() as u64 == blocks);
@@ -144,7 +147,7 @@ impl Known {
         if !(whole && named && kind) {
             return Err(HdfsError::Unsupported {
                 what: format!("record {path}"),
-                expected: format!("{n} digests for each of {} stripes, and their blocks", stripes.len()),
+                expected: format!("{n} digests for each of {stripes} stripes, and their blocks"),
                 got: "others".into(),
             });
         }
@@ -180,9 +183,19 @@ pub(crate) fn stripes(
     block_bytes: u64,
     cell_bytes: u32,
 ) -> Result<Vec<(u64, Layout)>, HdfsError> {
-    let division = Division::new(bytes, code.k(), code.w(), kind, block_bytes, cell_bytes)?;
+    let division = division(code, kind, bytes, block_bytes, cell_bytes)?;
     let whole = |(offset, layout): (u64, Layout)| (offset, Layout { block_bytes, ..layout });
     Ok((0..division.count()).map(|i| whole(division.stripe(i))).collect())
+}
+
+fn division(
+    code: &dyn Code,
+    kind: LayoutKind,
+    bytes: u64,
+    block_bytes: u64,
+    cell_bytes: u32,
+) -> Result<Division, HdfsError> {
+    Ok(Division::new(bytes, code.k(), code.w(), kind, block_bytes, cell_bytes)?)
 }
 
 #[cfg(test)]
@@ -237,10 +250,11 @@ mod tests {
     #[test]
     fn a_record_that_contradicts_itself_is_refused() {
         let sound = record("rs:n=5,k=3", 4 << 20);
-        let changes: [fn(&mut Record); 6] = [
+        let changes: [fn(&mut Record); 7] = [
             |r| r.code = "rs:n=6,k=3".into(),
             |r| r.code = "nonsense".into(),
             |r| r.bytes <<= 3,
+            |r| r.bytes = u64::MAX >> 2,
             |r| r.cell_bytes = 0,
             |r| r.kind = LayoutKind::Contiguous,
             |r| _ = r.digests.pop(),
