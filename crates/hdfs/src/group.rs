@@ -12,6 +12,7 @@ use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Layout, LayoutKind, StripeView};
 use kintsu_store::Digest;
 
+use crate::objects::Known;
 use crate::proto::names::{DatanodeInfo, ExtendedBlock, FileStatus, LocatedBlock, LocatedBlocks, Token};
 use crate::{EcPolicy, HdfsError};
 
@@ -25,7 +26,7 @@ pub struct Holder {
 }
 
 /// What is known besides of a stripe of an object that Kintsu keeps in files of HDFS.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Stored {
     /// The folder with the object's record.
     pub folder: String,
@@ -33,8 +34,7 @@ pub struct Stored {
     pub stripe: u64,
     /// Its blocks in HDFS, by index; `None` where the file is gone that had the block.
     pub blocks: Vec<Option<ExtendedBlock>>,
-    /// The digests of its blocks, by index; `None` for a block without bytes.
-    pub digests: Vec<Option<Digest>>,
+    pub(crate) known: Arc<Known>,
 }
 
 /// One block group, or a stripe of an object.
@@ -188,7 +188,8 @@ impl Group {
 
     /// The digest that a block must have, where one was recorded.
     pub fn digest(&self, index: BlockIndex) -> Option<Digest> {
-        self.stored.as_ref()?.digests.get(usize::from(index.0)).copied().flatten()
+        let stored = self.stored.as_ref()?;
+        stored.known.digest(stored.stripe as usize, index)
     }
 
     /// Where its file can be found under any name.

@@ -52,7 +52,7 @@ pub(crate) enum Now {
 /// Those of calls.
 pub(crate) async fn refresh(namenode: &NameNode, group: &Group) -> Result<Now, HdfsError> {
     if let Some(stored) = &group.stored {
-        return objects::refresh(namenode, stored).await;
+        return objects::refresh(namenode, &group.path, stored).await;
     }
     let path = group.inode_path();
     let gone = || Ok(Now::Changed("its file was deleted".into()));

@@ -60,7 +60,19 @@ impl NameNode {
     /// # Errors
     /// `NotFound`; those of every call.
     pub async fn locations(&self, path: &str) -> Result<LocatedBlocks, HdfsError> {
-        let ask = AskLocations { path: path.into(), offset: 0, len: i64::MAX as u64 };
+        self.locations_of(path, 0..i64::MAX as u64).await
+    }
+
+    /// The same of the blocks with these bytes.
+    ///
+    /// # Errors
+    /// As [`NameNode::locations`].
+    pub(crate) async fn locations_of(
+        &self,
+        path: &str,
+        range: std::ops::Range<u64>,
+    ) -> Result<LocatedBlocks, HdfsError> {
+        let ask = AskLocations { path: path.into(), offset: range.start, len: range.end - range.start };
         let found: Locations = self.call(CLIENT, "getBlockLocations", path, &ask).await?;
         found.blocks.ok_or_else(|| HdfsError::NotFound(path.into()))
     }

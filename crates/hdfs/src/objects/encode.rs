@@ -17,11 +17,12 @@ use tokio::time::{Instant, sleep};
 use super::columns::{Columns, Opens};
 use super::object::{ENCODED, Found, Object, by_inode, checked, columns, find, stamp};
 use super::place::Datanodes;
-use super::put::{listed, publish, remove_all};
+use super::put::{listed, publish, remove_all, whole};
 use super::record::{Known, Record, Source, stripes};
 use super::spread::{Moved, spread};
 use crate::blocks::GroupBlocks;
 use crate::handover::{COUNTED_WITHIN, POLL};
+use crate::proto::changes::Mode;
 use crate::proto::names::{FileStatus, LocatedBlocks};
 use crate::verify::{Verified, verify_group};
 use crate::{Group, HdfsError, NameNode};
@@ -73,12 +74,12 @@ pub async fn encode(
     let sizes = Layout::sizes(code.w(), Some(status.block_bytes.unwrap_or(0)), cell_bytes);
     let all = stripes(&**code, LayoutKind::Contiguous, status.bytes, sizes.0, sizes.1)?;
     let folder = format!("{ENCODED}/{}", source.file_id);
-    let (known, resumed) = match &old {
+    let resumed = match &old {
         Some((_, old)) if old.record.source.as_ref().is_some_and(|was| was.blocks == source.blocks) => {
             if old.code.name() != code.name() {
                 return Err(unfit(&path, &format!("a file under {}", code.name()), old.code.name()));
             }
-            (old.clone(), true)
+            true
         }
         _ => {
             if let Some((_, layout)) = all.first() {
@@ -86,23 +87,25 @@ pub async fn encode(
             }
             namenode.make_folder(&folder).await?;
             let job = Job { namenode, folder: &folder, path: &path, status: &status, source, code, sizes };
-            let known = job.run(progress).await;
-            if known.is_err() {
+            let done = job.run(progress).await;
+            if done.is_err() {
                 // If there is nothing else in it.
                 let _ = namenode.delete(&folder).await;
             }
-            (known?, false)
+            done?;
+            false
         }
     };
+    let object = whole(namenode, &folder).await?;
+    if resumed {
+        prove(&object, progress).await?;
+    }
     let mut left = Vec::new();
     if let Some((_, old)) = old.filter(|_| !resumed) {
         left = remove_all(namenode, &columns(&folder, &old)).await;
     }
-    if resumed {
-        prove(&Object::of(namenode, folder.clone(), path.clone(), known.clone()).await?, progress).await?;
-    }
-    lower(namenode, &path, &known).await?;
-    let object = settled(namenode, &folder, &path, &known).await?;
+    lower(namenode, &path, &object.known).await?;
+    let object = settled(namenode, &folder).await?;
     let mut moved = Vec::new();
     for group in &object.groups {
         match spread(namenode, group).await {
@@ -170,20 +173,24 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Writes the parity, proves it and publishes the record. Nothing of a failed one stays, if the NameNode answers.
-    async fn run(self, progress: &mut (dyn FnMut(&str, u64) + Send)) -> Result<Known, HdfsError> {
-        let mut new = Columns::new(self.namenode, self.folder, self.status.mode, self.sizes.0)?;
-        let written = self.write(&mut new, progress).await;
-        if written.is_err() {
+    async fn run(self, progress: &mut (dyn FnMut(&str, u64) + Send)) -> Result<(), HdfsError> {
+        let mode = Mode { bits: self.status.mode.bits & 0o777 };
+        let mut new = Columns::new(self.namenode, self.folder, mode, self.sizes.0)?;
+        let published = match self.write(&mut new, progress).await {
+            Ok(record) => publish(self.namenode, &new, record, self.code, true).await?,
+            Err(error) => Err(error),
+        };
+        if published.is_err() {
             new.remove(self.namenode).await;
         }
-        written
+        published
     }
 
     async fn write(
         &self,
         new: &mut Columns,
         progress: &mut (dyn FnMut(&str, u64) + Send),
-    ) -> Result<Known, HdfsError> {
+    ) -> Result<Record, HdfsError> {
         let (namenode, n, bytes) = (self.namenode, self.code.n(), self.status.bytes);
         let (block_bytes, cell_bytes) = self.sizes;
         let (code, definition) = Record::code_of(&**self.code)?;
@@ -211,9 +218,8 @@ impl Job<'_> {
             namenode.set_owner(&column, &self.status.owner, &self.status.group).await?;
         }
         let known = Known::of(self.path, record.clone())?;
-        prove(&self.object(known.clone()).await?, progress).await?;
-        publish(namenode, new, record, self.code, true).await?;
-        Ok(known)
+        prove(&self.object(known).await?, progress).await?;
+        Ok(record)
     }
 
     async fn object(&self, known: Known) -> Result<Object, HdfsError> {
@@ -294,10 +300,10 @@ async fn lower(namenode: &NameNode, path: &str, known: &Known) -> Result<(), Hdf
 }
 
 /// The object when HDFS has given up the further replicas, or takes long to.
-async fn settled(namenode: &NameNode, folder: &str, path: &str, known: &Known) -> Result<Object, HdfsError> {
+async fn settled(namenode: &NameNode, folder: &str) -> Result<Object, HdfsError> {
     let deadline = Instant::now() + COUNTED_WITHIN;
     loop {
-        let object = Object::of(namenode, folder.to_owned(), path.to_owned(), known.clone()).await?;
+        let object = Object::in_folder(namenode, folder).await?;
         let single = |group: &Group| group.holders.values().all(|holders| holders.len() == 1);
         if object.groups.iter().all(single) || Instant::now() > deadline {
             return Ok(object);

@@ -26,4 +26,5 @@ pub use list::{Listed, Listing, ObjectStatus, Removed, leftovers, list, object_s
 pub use mend::{Mended, get_object, object_bytes, repair_objects, verify_objects};
 pub(crate) use object::refresh;
 pub use put::{PutOptions, Written, put};
+pub(crate) use record::Known;
 pub use spread::Moved;

@@ -3,6 +3,7 @@
 //! A folder with a record is an object. The blocks with index i of all its stripes are one file after the other in
 //! `.kintsu-VERSION-i`. Of a file that was encoded where it is, the folder is `/.kintsu/INODE`, and the data blocks are the file's own.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use kintsu_dag::BlockIndex;
@@ -25,7 +26,7 @@ pub(crate) const ENCODED: &str = "/.kintsu";
 pub(crate) struct Object {
     /// What it is called: its folder, or its file.
     pub path: String,
-    pub known: Known,
+    pub known: Arc<Known>,
     pub groups: Vec<Group>,
 }
 
@@ -89,13 +90,25 @@ pub(crate) async fn find(namenode: &NameNode, path: &str) -> Result<Found, HdfsE
 /// # Errors
 /// Those of calls and of records.
 pub(crate) async fn record_in(namenode: &NameNode, folder: &str) -> Result<Option<Known>, HdfsError> {
-    let path = record_of(folder);
-    let located = match namenode.locations(&path).await {
+    let Some(file_id) = record_id(namenode, folder).await? else { return Ok(None) };
+    // Whatever is renamed meanwhile, it is this file that is read.
+    let (path, inode) = (record_of(folder), by_inode(file_id));
+    let located = match namenode.locations(&inode).await {
         Ok(located) => located,
         Err(HdfsError::NotFound(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    Known::in_file(&path, &small_file(&path, located).await?).map(Some)
+    let known = Known::in_file(&path, &small_file(&path, located).await?)?;
+    Ok(Some(Known { file_id, ..known }))
+}
+
+/// The inode of the record in a folder: another one each time that the object is written.
+async fn record_id(namenode: &NameNode, folder: &str) -> Result<Option<u64>, HdfsError> {
+    match namenode.file(&record_of(folder)).await {
+        Ok(status) => Ok(status.filter(|status| status.kind == 2).and_then(|status| status.file_id)),
+        Err(HdfsError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The bytes of a replicated file.
@@ -184,25 +197,8 @@ impl Object {
         path: String,
         known: Known,
     ) -> Result<Self, HdfsError> {
-        let (n, k) = (known.code.n(), known.code.k());
-        let source = match &known.record.source {
-            Some(source) => Some(unchanged(namenode, &path, source).await?),
-            None => None,
-        };
-        let mut columns = vec![None; n];
-        let own = if source.is_some() { k..n } else { 0..n };
-        for (index, place) in columns.iter_mut().enumerate().take(own.end).skip(own.start) {
-            match namenode.locations(&column(&folder, &known.record.version, index)).await {
-                Ok(located) => *place = Some(located),
-                Err(HdfsError::NotFound(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let located = |stripe: usize, index: usize| match &source {
-            Some(source) if index < k => source.blocks.get(stripe * k + index),
-            _ => columns.get(index)?.as_ref()?.blocks.get(stripe),
-        };
-        let groups = groups(&folder, &path, &known, located)?;
+        let known = Arc::new(known);
+        let groups = groups(namenode, &folder, &path, &known, 0..known.record.digests.len()).await?;
         Ok(Self { path, known, groups })
     }
 }
@@ -227,19 +223,22 @@ pub(crate) async fn name_of(
     Ok(if there == Some(source.file_id) { source.path.clone() } else { by_inode(source.file_id) })
 }
 
-/// The blocks of an encoded file, if it is as it was then.
+/// The blocks of stripes of an encoded file, if they are as they were then.
 async fn unchanged(
     namenode: &NameNode,
     path: &str,
     source: &super::record::Source,
+    bytes: Range<u64>,
+    blocks: Range<usize>,
 ) -> Result<LocatedBlocks, HdfsError> {
-    let located = match namenode.locations(&by_inode(source.file_id)).await {
+    let located = match namenode.locations_of(&by_inode(source.file_id), bytes).await {
         Ok(located) => located,
         Err(HdfsError::NotFound(_)) => return Err(HdfsError::NotFound(path.to_owned())),
         Err(error) => return Err(error),
     };
     let now: Vec<_> = located.blocks.iter().map(|located| stamp(&located.block)).collect();
-    if now != source.blocks || located.under_construction {
+    let then = source.blocks.get(blocks.start..blocks.end.min(source.blocks.len())).unwrap_or_default();
+    if now != then || located.under_construction {
         return Err(HdfsError::Parity(format!(
             "{path}: it was changed since it was encoded, so its parity does not fit: encode it again"
         )));
@@ -252,14 +251,42 @@ pub(crate) fn stamp(block: &crate::proto::names::ExtendedBlock) -> (u64, u64) {
     (block.id, block.generation)
 }
 
-/// The stripes of an object as groups.
-fn groups<'a>(
+/// Some stripes of an object as groups. All their blocks but those of the last stripe are of full size, so that the NameNode is asked for
+/// these alone.
+async fn groups(
+    namenode: &NameNode,
     folder: &str,
     path: &str,
-    known: &Known,
-    located: impl Fn(usize, usize) -> Option<&'a LocatedBlock>,
+    known: &Arc<Known>,
+    stripes: Range<usize>,
 ) -> Result<Vec<Group>, HdfsError> {
-    let (n, k) = (known.code.n(), known.code.k());
+    let (n, k, full) = (known.code.n(), known.code.k(), known.record.block_bytes);
+    let bytes = |blocks: &Range<usize>| {
+        (blocks.start as u64).saturating_mul(full)..(blocks.end as u64).saturating_mul(full)
+    };
+    let source = match &known.record.source {
+        Some(source) => {
+            let blocks = stripes.start * k..stripes.end * k;
+            // To the end, so that what was appended shows.
+            let open =
+                if stripes.end == known.record.digests.len() { i64::MAX as u64 } else { bytes(&blocks).end };
+            Some(unchanged(namenode, path, source, bytes(&blocks).start..open, blocks).await?)
+        }
+        None => None,
+    };
+    let mut columns = vec![None; n];
+    for index in if source.is_some() { k..n } else { 0..n } {
+        let file = column(folder, &known.record.version, index);
+        match namenode.locations_of(&file, bytes(&stripes)).await {
+            Ok(located) => columns[index] = Some(located),
+            Err(HdfsError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let located = |stripe: usize, index: usize| match &source {
+        Some(source) if index < k => source.blocks.get((stripe - stripes.start) * k + index),
+        _ => columns.get(index)?.as_ref()?.blocks.get(stripe - stripes.start),
+    };
     let policy = EcPolicy {
         name: known.code.name().to_owned(),
         code: known.code.clone(),
@@ -280,7 +307,7 @@ fn groups<'a>(
             folder: folder.to_owned(),
             stripe: stripe as u64,
             blocks: found.iter().map(|block| block.map(|block| block.block.clone())).collect(),
-            digests: (0..n).map(|i| known.digest(stripe, BlockIndex(i as u8))).collect(),
+            known: known.clone(),
         };
         let pool = found.iter().flatten().next().map(|block| block.block.pool.clone());
         Group {
@@ -296,24 +323,32 @@ fn groups<'a>(
             stored: Some(Arc::new(stored)),
         }
     };
-    Ok(known.stripes()?.into_iter().enumerate().map(one).collect())
+    let layouts = known.stripes()?.into_iter().enumerate();
+    Ok(layouts.skip(stripes.start).take(stripes.len()).map(one).collect())
 }
 
 /// Asks for the present state of a stripe.
 ///
 /// # Errors
 /// Those of calls.
-pub(crate) async fn refresh(namenode: &NameNode, stored: &Stored) -> Result<Now, HdfsError> {
-    let object = match Object::in_folder(namenode, &stored.folder).await {
-        Ok(object) => object,
-        Err(HdfsError::NotFound(_)) => return Ok(Now::Changed("it was removed".into())),
-        Err(HdfsError::Parity(why)) => return Ok(Now::Changed(why)),
+pub(crate) async fn refresh(namenode: &NameNode, path: &str, stored: &Stored) -> Result<Now, HdfsError> {
+    let changed = |why: &str| Ok(Now::Changed(why.to_owned()));
+    match record_id(namenode, &stored.folder).await? {
+        None => return changed("it was removed"),
+        Some(id) if id != stored.known.file_id => return changed("it was written anew"),
+        Some(_) => {}
+    }
+    let stripe = stored.stripe as usize;
+    let now = match groups(namenode, &stored.folder, path, &stored.known, stripe..stripe + 1).await {
+        Ok(now) => now.into_iter().next(),
+        Err(HdfsError::NotFound(_)) => return changed("its file was removed"),
+        Err(HdfsError::Parity(why)) => return changed(&why),
         Err(error) => return Err(error),
     };
-    let now = object.groups.into_iter().nth(stored.stripe as usize);
-    match now.filter(|now| now.stored.as_deref() == Some(stored)) {
+    let same = |now: &Group| now.stored.as_ref().is_some_and(|other| other.blocks == stored.blocks);
+    match now.filter(same) {
         Some(now) => Ok(Now::Same(Box::new(now))),
-        None => Ok(Now::Changed("it was written anew".into())),
+        None => changed("it has other blocks"),
     }
 }
 

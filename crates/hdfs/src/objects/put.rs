@@ -17,7 +17,7 @@ use kintsu_store::Digest;
 use kintsu_wire::message::{Fault, FaultKind};
 
 use super::columns::{Columns, drawn};
-use super::object::{Found, RECORD, checked, columns, find, record_of};
+use super::object::{Found, Object, RECORD, checked, columns, find, record_in, record_of};
 use super::place::Datanodes;
 use super::record::{Known, Record, stripes};
 use crate::proto::changes::Mode;
@@ -110,15 +110,20 @@ pub async fn put(
             source: None,
             digests,
         };
-        publish(namenode, &new, record, code, options.replace).await
+        Ok(record)
     };
-    if let Err(error) = recorded.await {
+    let published = match recorded.await {
+        Ok(record) => publish(namenode, &new, record, code, options.replace).await?,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = published {
         new.remove(namenode).await;
         if made {
             let _ = namenode.delete(&path).await;
         }
         return Err(error);
     }
+    whole(namenode, &path).await?;
     let left = match &old {
         Some(old) => remove_all(namenode, &columns(&path, old)).await,
         None => Vec::new(),
@@ -171,28 +176,45 @@ async fn vacant(namenode: &NameNode, path: &str, replace: bool) -> Result<Option
     }
 }
 
-/// Writes the record, and makes it that of its folder: from then on it is the object.
+/// Writes the record, and makes it that of its folder: from then on it is the object. The inner error says that it certainly is not.
+///
+/// # Errors
+/// It is not known whether it is: the NameNode does not answer. Then nothing may be removed.
 pub(super) async fn publish(
     namenode: &NameNode,
     new: &Columns,
     record: Record,
     code: &Arc<dyn Code>,
     replace: bool,
-) -> Result<(), HdfsError> {
-    let bytes = record.to_file()?;
-    let live = Datanodes::of(namenode.live_datanodes().await?, &new.bad);
-    // As safe as the blocks: it survives as many losses.
-    let replicas = live.some(code.n() - code.k() + 1);
+) -> Result<Result<(), HdfsError>, HdfsError> {
     let aside = format!("{}/{RECORD}-{}-record", new.folder, new.version);
-    let written = new.write_small(namenode, &aside, bytes, replicas).await;
-    let renamed = match written {
-        Ok(()) => namenode.rename(&aside, &record_of(&new.folder), replace).await,
-        Err(error) => Err(error),
+    let published = async {
+        let bytes = record.to_file()?;
+        let live = Datanodes::of(namenode.live_datanodes().await?, &new.bad);
+        // As safe as the blocks: it survives as many losses.
+        let replicas = live.some(code.n() - code.k() + 1);
+        new.write_small(namenode, &aside, bytes, replicas).await?;
+        namenode.rename(&aside, &record_of(&new.folder), replace).await
     };
-    if renamed.is_err() {
-        let _ = namenode.delete(&aside).await;
+    let Err(error) = published.await else { return Ok(Ok(())) };
+    // The answer may have been lost. Without the file it cannot be renamed any more, however late.
+    namenode.delete(&aside).await?;
+    match record_in(namenode, &new.folder).await? {
+        Some(known) if known.record.version == new.version => Ok(Ok(())),
+        _ => Ok(Err(error)),
     }
-    renamed
+}
+
+/// Checks that all files of a new object are there: whoever removes leftovers might have taken them for such before it had a record.
+pub(super) async fn whole(namenode: &NameNode, folder: &str) -> Result<Object, HdfsError> {
+    let object = Object::in_folder(namenode, folder).await?;
+    match object.groups.iter().find(|group| !group.missing().is_empty()) {
+        Some(group) => Err(HdfsError::Parity(format!(
+            "{group}: blocks {:?} are missing; nothing further was done",
+            group.missing()
+        ))),
+        None => Ok(object),
+    }
 }
 
 /// Removes files; returns those that stay, with the reason.

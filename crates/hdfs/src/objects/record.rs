@@ -61,6 +61,8 @@ pub(crate) struct Source {
 pub(crate) struct Known {
     pub record: Record,
     pub code: Arc<dyn Code>,
+    /// The inode of the file that it was read from; 0 if it was not.
+    pub file_id: u64,
 }
 
 impl Record {
@@ -134,7 +136,7 @@ impl Known {
             Some(definition) => definition.prove()?,
             None => kintsu_code::parse(&record.code)?,
         };
-        let known = Self { record, code };
+        let known = Self { record, code, file_id: 0 };
         let Record { kind, bytes, block_bytes, cell_bytes, .. } = known.record;
         // Before anything is as large as a record says.
         let stripes = division(&*known.code, kind, bytes, block_bytes, cell_bytes)?.count();

@@ -1,13 +1,17 @@
 //! Objects of Kintsu in a real, stock HDFS: stored, read, repaired and removed; what kills leave behind; what is refused.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kintsu_hdfs::NameNode;
 use serde_json::{Value, json};
 
 use crate::blocks::{flip, sign_again};
-use crate::daemons::{Hdfs, MIB, noise, sha256, text, user, wait};
+use crate::daemons::{Hdfs, MIB, kintsu, noise, sha256, text, user, wait};
 
 /// Asks the NameNode.
 fn ask<T>(hdfs: &Hdfs, question: impl AsyncFnOnce(&NameNode) -> T) -> T {
@@ -114,6 +118,7 @@ fn objects_are_stored_in_a_stock_hdfs_read_repaired_and_removed() {
     }
     whole_objects_are_read(&hdfs, &objects);
     a_killed_write_leaves_the_old_object(&hdfs, &objects[0]);
+    a_lost_answer_to_the_renaming_loses_nothing(&hdfs);
     wrong_bytes_are_read_around_found_and_mended(&hdfs, &objects[0]);
     wrong_bytes_are_read_around_found_and_mended(&hdfs, &objects[1]);
     a_file_that_is_gone_is_decoded_and_said(&hdfs);
@@ -216,6 +221,69 @@ fn a_killed_write_leaves_the_old_object(hdfs: &Hdfs, (path, code, bytes): &(&str
     assert_eq!(got(hdfs, "/store/new"), sha256(&noise(90 * MIB, 9)));
     assert_eq!(names(hdfs, "/store/new").len(), 6, "nothing of the old version is left");
     store(hdfs, 0, &["rm", "/store/new"]);
+}
+
+/// A NameNode whose first answer to a renaming is lost with its connection. Returns its address.
+fn forgetful(hdfs: &Hdfs) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, namenode) = (listener.local_addr().unwrap().to_string(), hdfs.namenodes());
+    let lost = Arc::new(AtomicBool::new(false));
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(&namenode).unwrap();
+            // Whether the answer on its way is to be lost.
+            let (losing, lost) = (Arc::new(AtomicBool::new(false)), lost.clone());
+            let (mut asking, mut asked) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let loses = losing.clone();
+            std::thread::spawn(move || {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(some @ 1..) = asking.read(&mut bytes) {
+                    let renames = bytes[..some].windows(7).any(|part| part == b"rename2");
+                    if renames && !lost.swap(true, Ordering::SeqCst) {
+                        loses.store(true, Ordering::SeqCst);
+                    }
+                    asked.write_all(&bytes[..some]).unwrap();
+                }
+                let _ = asked.shutdown(Shutdown::Both);
+            });
+            let (mut answering, mut answered) = (server, client);
+            std::thread::spawn(move || {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(some @ 1..) = answering.read(&mut bytes) {
+                    if losing.load(Ordering::SeqCst) || answered.write_all(&bytes[..some]).is_err() {
+                        break;
+                    }
+                }
+                let _ = answered.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+fn a_lost_answer_to_the_renaming_loses_nothing(hdfs: &Hdfs) {
+    let bytes = noise(3 * MIB, 12);
+    let file = local(hdfs, "lost", &bytes);
+    for more in [&[][..], &["--replace"]] {
+        let address = forgetful(hdfs);
+        let mut put = kintsu();
+        put.args([
+            "hdfs",
+            "--namenode",
+            &address,
+            "store",
+            "put",
+            &file,
+            "/store/lost",
+            "--code",
+            "rs:n=5,k=3",
+        ]);
+        let put = put.args(more).output().unwrap();
+        assert!(put.status.success(), "the object is there: {}", text(&put));
+        assert_eq!(got(hdfs, "/store/lost"), sha256(&bytes));
+        assert_eq!(names(hdfs, "/store/lost").len(), 6, "a record, and five files of this version");
+    }
+    store(hdfs, 0, &["rm", "/store/lost"]);
 }
 
 fn wrong_bytes_are_read_around_found_and_mended(hdfs: &Hdfs, (path, _, bytes): &(&str, &str, Vec<u8>)) {
