@@ -88,7 +88,7 @@ pub fn wait_each_once(hdfs: &Hdfs, path: &str) {
 /// Kills `kintsu hdfs store ARGS` as soon as something is so.
 pub fn kill_when(hdfs: &Hdfs, args: &[&str], what: &str, condition: impl Fn() -> bool) {
     let mut child: Child = hdfs.kintsu_command(&[&["store"], args].concat()).spawn().unwrap();
-    wait(what, || condition());
+    wait(what, condition);
     child.kill().unwrap();
     let ended = child.wait().unwrap();
     assert!(!ended.success(), "it was over before {what}");
