@@ -112,7 +112,7 @@ impl Group {
             if usize::from(index) >= n {
                 return Err(strange(&format!("indices below {n}"), index.to_string()));
             }
-            let token = located.tokens.get(i).filter(|token| !token.identifier.is_empty()).cloned();
+            let token = located.tokens.get(i).and_then(Token::given).cloned();
             holders.entry(BlockIndex(index)).or_default().push(Holder { datanode: datanode.clone(), token });
         }
         let data_bytes = located.block.bytes.unwrap_or(0);

@@ -255,7 +255,7 @@ impl Columns {
         let writing = tokio::task::spawn_blocking(move || {
             let nobody = || HdfsError::NotFound("a DataNode for a record".into());
             let (first, behind) = added.locations.split_first().ok_or_else(nobody)?;
-            let token = Some(&added.token).filter(|token| !token.identifier.is_empty());
+            let token = added.token.given();
             let mut writer = BlockWriter::begin(transfer_address(first)?, behind, &block, token, false)?;
             writer.write(&bytes)?;
             writer.finish()
@@ -291,7 +291,7 @@ impl Local for Writing {
             let detail = format!("persist: expected a block that has a file, got {}", binding.index);
             return Err(Fault { kind: FaultKind::Invalid, node: NodeId::CLIENT, block: None, detail });
         };
-        let token = Some(&target.token).filter(|token| !token.identifier.is_empty());
+        let token = target.token.given();
         let nobody = || HdfsError::NotFound("a DataNode for a block".into());
         let begun = target.locations.first().ok_or_else(nobody).and_then(transfer_address);
         let begun = begun.and_then(|at| BlockWriter::begin(at, &[], &target.block, token, true));

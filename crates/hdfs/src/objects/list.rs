@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::object::{
     ENCODED, Found, Object, RECORD, by_inode, checked, columns, find, is_encoded, record_in, record_of,
 };
-use super::put::{folders, remove_all};
+use super::put::remove_all;
 use super::record::Known;
+use super::spread::together;
 use crate::status::name;
 use crate::walk::Walk;
 use crate::{Group, HdfsError, NameNode};
@@ -101,6 +102,22 @@ pub(super) async fn below(namenode: &NameNode, root: &str) -> Result<(Vec<String
     Ok((found, skipped))
 }
 
+/// The folders below a path that have a record.
+///
+/// # Errors
+/// `NotFound`, `Denied` for the path; those of calls.
+async fn folders(namenode: &NameNode, root: &str) -> Result<(Vec<String>, Vec<String>), HdfsError> {
+    let (mut folders, mut walk) = (Vec::new(), Walk::from(namenode, root));
+    while let Some(files) = walk.next().await? {
+        let records = files.into_iter().filter_map(|(path, _)| {
+            path.strip_suffix(RECORD).and_then(|folder| folder.strip_suffix('/')).map(str::to_owned)
+        });
+        folders.extend(records);
+    }
+    folders.sort();
+    Ok((folders, walk.skipped))
+}
+
 fn listed(path: String, known: &Known) -> Result<Listed, HdfsError> {
     Ok(Listed {
         path,
@@ -136,18 +153,11 @@ pub async fn object_status(namenode: &NameNode, path: &str) -> Result<ObjectStat
         cell_bytes: known.record.cell_bytes,
         replication,
         missing: groups.iter().flat_map(numbers).collect(),
-        crowded: groups.iter().filter(|group| is_crowded(group)).map(|group| group.id).collect(),
+        crowded: groups.iter().filter(|group| together(group).is_some()).map(|group| group.id).collect(),
         spare: full,
         places: groups.iter().map(places).collect(),
         listed: listed(path, &known)?,
     })
-}
-
-/// Whether two blocks of a stripe have only one DataNode between them.
-pub(super) fn is_crowded(group: &Group) -> bool {
-    let alone = group.holders.values().filter(|holders| holders.len() == 1).flatten();
-    let mut met = BTreeSet::new();
-    alone.into_iter().any(|holder| !met.insert(holder.datanode.id.uuid.as_str()))
 }
 
 /// What a removal did.

@@ -147,7 +147,7 @@ fn any_replica(path: &str, block: &LocatedBlock) -> Result<Vec<u8>, HdfsError> {
 
 /// Who has a block. Nobody, if all copies are known to be bad.
 fn holders(block: &LocatedBlock) -> Vec<Holder> {
-    let token = Some(block.token.clone()).filter(|token| !token.identifier.is_empty());
+    let token = block.token.given().cloned();
     let holder = |node: &_| Holder { datanode: Clone::clone(node), token: token.clone() };
     if block.corrupt { Vec::new() } else { block.locations.iter().map(holder).collect() }
 }

@@ -22,7 +22,6 @@ use super::place::Datanodes;
 use super::record::{Known, Record, stripes};
 use crate::proto::changes::Mode;
 use crate::transfer::UNIT_BYTES;
-use crate::walk::Walk;
 use crate::{HdfsError, NameNode};
 
 /// Least size of a block that HDFS takes where nothing else is set (`dfs.namenode.fs-limits.min-block-size`).
@@ -298,23 +297,4 @@ impl BlockSource for Part {
         }
         Ok(())
     }
-}
-
-/// The folders below a path that have a record.
-///
-/// # Errors
-/// `NotFound`, `Denied` for the path; those of calls.
-pub(super) async fn folders(
-    namenode: &NameNode,
-    root: &str,
-) -> Result<(Vec<String>, Vec<String>), HdfsError> {
-    let (mut folders, mut walk) = (Vec::new(), Walk::from(namenode, root));
-    while let Some(files) = walk.next().await? {
-        let records = files.into_iter().filter_map(|(path, _)| {
-            path.strip_suffix(RECORD).and_then(|folder| folder.strip_suffix('/')).map(str::to_owned)
-        });
-        folders.extend(records);
-    }
-    folders.sort();
-    Ok((folders, walk.skipped))
 }

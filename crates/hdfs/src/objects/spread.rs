@@ -66,10 +66,15 @@ fn alone(group: &Group) -> impl Iterator<Item = (BlockIndex, &DatanodeInfo)> {
     })
 }
 
+/// A block whose only DataNode is also the only one of another block.
+pub(super) fn together(group: &Group) -> Option<(BlockIndex, &DatanodeInfo)> {
+    let mut met = BTreeSet::new();
+    alone(group).find(|(_, node)| !met.insert(node.id.uuid.as_str()))
+}
+
 /// A block that should be elsewhere. Where all DataNodes are in one rack, racks do not count.
 pub(crate) fn misplaced(group: &Group, live: &[DatanodeInfo]) -> Option<(BlockIndex, DatanodeInfo)> {
-    let mut met = BTreeSet::new();
-    if let Some((index, node)) = alone(group).find(|(_, node)| !met.insert(node.id.uuid.as_str())) {
+    if let Some((index, node)) = together(group) {
         return Some((index, node.clone()));
     }
     let all: BTreeSet<_> = live.iter().map(|node| &node.location).collect();

@@ -28,6 +28,13 @@ pub struct Token {
     pub service: String,
 }
 
+impl Token {
+    /// `None` where tokens are off: messages have an empty one then.
+    pub(crate) fn given(&self) -> Option<&Self> {
+        Some(self).filter(|token| !token.identifier.is_empty())
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct DatanodeId {
     #[prost(string, required, tag = "1")]
