@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -312,6 +312,18 @@ impl Medium {
     }
 }
 
+/// What is in a directory itself. Paths are ordered by their components, so all that is below a directory comes
+/// right after it.
+fn inside<'a>(
+    names: &'a BTreeMap<PathBuf, Node>,
+    dir: &'a Path,
+) -> impl Iterator<Item = (&'a PathBuf, &'a Node)> {
+    let below = names.range::<Path, _>((Bound::Excluded(dir), Bound::Unbounded));
+    below
+        .take_while(move |(path, _)| path.starts_with(dir))
+        .filter(move |(path, _)| path.parent() == Some(dir))
+}
+
 /// An open file.
 pub struct SimFile {
     disk: SimDisk,
@@ -377,18 +389,22 @@ impl Disk for SimDisk {
         let mut medium = self.medium();
         medium.operation()?;
         let Medium { names, synced_names, .. } = &mut *medium;
-        let inside = |name: &PathBuf| name.parent() == Some(path);
-        synced_names.retain(|name, _| !inside(name));
-        synced_names
-            .extend(names.iter().filter(|(name, _)| inside(name)).map(|(name, node)| (name.clone(), *node)));
+        let gone = inside(synced_names, path).map(|(name, _)| name).filter(|name| !names.contains_key(*name));
+        for name in gone.cloned().collect::<Vec<_>>() {
+            synced_names.remove(&name);
+        }
+        for (name, node) in inside(names, path) {
+            if synced_names.get(name) != Some(node) {
+                synced_names.insert(name.clone(), *node);
+            }
+        }
         Ok(())
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
         let mut medium = self.medium();
         medium.operation()?;
-        let inside = medium.names.iter().filter(|(path, _)| path.parent() == Some(dir));
-        Ok(inside
+        Ok(inside(&medium.names, dir)
             .filter_map(|(path, node)| {
                 let name = path.file_name()?.to_str()?.to_owned();
                 let len =

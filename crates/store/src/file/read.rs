@@ -61,7 +61,7 @@ impl FileRead {
 
     /// Reads and checks everything.
     pub(crate) fn verify(&mut self) -> Result<BlockMeta, StoreError> {
-        let mut run = vec![0; RUN_BYTES];
+        let mut run = vec![0; RUN_BYTES.min(self.meta.len as usize)];
         let mut at = 0;
         while at < self.meta.len {
             let len = run.len().min((self.meta.len - at) as usize);
