@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kintsu_dag::StripeId;
@@ -406,8 +406,9 @@ fn moved(carried: &Carried) -> Moved {
 fn medium(dir: &Path) -> Option<u64> {
     use std::hash::{DefaultHasher, Hash, Hasher};
     use std::os::unix::fs::MetadataExt;
+    static HOST: OnceLock<Vec<u8>> = OnceLock::new();
     let device = std::fs::metadata(dir).ok()?.dev();
-    let host = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let host = HOST.get_or_init(|| std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
     let mut hasher = DefaultHasher::new();
     (host, device).hash(&mut hasher);
     Some(hasher.finish())
