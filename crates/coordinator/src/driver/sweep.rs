@@ -74,8 +74,9 @@ pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut 
         if blocks.is_empty() {
             break;
         }
-        bury(cluster, node, told).await?;
-        let deleted = call(cluster, node, blocks.clone(), Vec::new()).await?;
+        let graves = bury(cluster, node, told).await?;
+        let deleted = call(cluster, node, blocks.clone(), &graves).await?;
+        *told = graves.last().map_or(*told, |grave| grave.0);
         let silent = || unavailable(node, "it did not say what became of all files".into());
         let gone = stuck.answered(&blocks, deleted).ok_or_else(silent)?;
         cluster.meta.off(move |meta| meta.swept(node, &gone)).await?;
@@ -83,14 +84,19 @@ pub(super) async fn sweep_node(cluster: &Arc<Cluster>, node: NodeId, told: &mut 
     stuck.why().map_or(Ok(()), |why| Err(unavailable(node, why)))
 }
 
-/// Tells a node which objects were removed since it was last told, before it deletes their blocks.
-async fn bury(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<()> {
+/// The objects that were removed since a node was last told: the call that deletes their blocks tells it of them first.
+/// If there are more than one call carries, the node is told of the others here.
+async fn bury(cluster: &Arc<Cluster>, node: NodeId, told: &mut u64) -> Result<Vec<(u64, u64)>> {
     loop {
         let after = *told;
         let graves = cluster.meta.off(move |meta| meta.snapshot()?.graves(after, GRAVES)).await?;
-        let Some((last, _)) = graves.last().copied() else { return Ok(()) };
-        call(cluster, node, Vec::new(), graves.iter().map(|grave| grave.1).collect()).await?;
-        *told = last;
+        match graves.last() {
+            Some((last, _)) if graves.len() == GRAVES => {
+                call(cluster, node, Vec::new(), &graves).await?;
+                *told = *last;
+            }
+            _ => return Ok(graves),
+        }
     }
 }
 
@@ -98,9 +104,10 @@ async fn call(
     cluster: &Arc<Cluster>,
     node: NodeId,
     blocks: Vec<BlockRef>,
-    removed: Vec<u64>,
+    graves: &[(u64, u64)],
 ) -> Result<Deleted> {
     let mut agent = cluster.agent(node)?;
+    let removed = graves.iter().map(|grave| grave.1).collect();
     let request = DeleteBlocks { blocks, removed, number: cluster.next_number().0 };
     answer(node, PATIENCE, "it did not delete in time", agent.delete(request)).await
 }
