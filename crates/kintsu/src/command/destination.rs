@@ -30,7 +30,8 @@ const NAME_BYTES: usize = 200;
 /// What a path means, before anything is opened.
 #[derive(Debug)]
 pub enum Destination {
-    /// This process's standard output.
+    /// This process's standard output. If it was closed (`>&-`), Rust's runtime has opened `/dev/null` for reading and
+    /// writing in its place before `main`; other programs give us the same on purpose, so nobody can tell.
     Stdout,
     /// Something other than a regular file; or a file that cannot be replaced because its folder is not writable.
     Through(PathBuf),
