@@ -40,6 +40,7 @@ fn main() {
         ("map_volume", "MapVolume", "VolumeMap", false),
         ("commit_volume", "CommitVolume", "CommittedVolume", false),
         ("abandon_logs", "AbandonLogs", "AbandonedLogs", false),
+        ("snapshot_volume", "SnapshotVolume", "TakenSnapshot", false),
     ];
     let operation = [
         ("status", "Nothing", "ClusterStatus", false),

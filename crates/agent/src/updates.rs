@@ -348,7 +348,7 @@ pub async fn release(shared: &Shared, request: ReleaseUpdates) -> Result<Done, S
 /// `InvalidArgument` for a part that is too long; `FailedPrecondition` for an epoch that is over, or a block of another
 /// generation; `NotFound` for a block that is not there; a damaged record or block; the disk fails.
 pub async fn read(shared: &Shared, request: ReadUpdates) -> Result<UpdatedBytes, Status> {
-    let ReadUpdates { of, offset, len, epochs, folder, over, ticket: _ } = request;
+    let ReadUpdates { of, offset, len, epochs, folder, over, plain, ticket: _ } = request;
     check_folder(shared, folder)?;
     if len > MOST_READ_BYTES {
         let message = format!("bytes to read: expected at most {MOST_READ_BYTES}, got {len}");
@@ -366,6 +366,10 @@ pub async fn read(shared: &Shared, request: ReadUpdates) -> Result<UpdatedBytes,
         let mut pieces = Vec::new();
         if let Some(generation) = over {
             let mut bytes = vec![0; len as usize];
+            if plain {
+                store.open(of.block, Generation(generation))?.read_at(offset, &mut bytes)?;
+                return Ok(vec![(offset, Bytes::from(bytes))]);
+            }
             let ranges = log.ranges(of.block, role, offset..offset.saturating_add(len.into()));
             let whole = ranges.first().is_some_and(|first| first.end - first.start == u64::from(len));
             // The log first: if a commit brings what it held into the block meanwhile, the block is read after that.

@@ -10,8 +10,6 @@ use bytes::Bytes;
 use kintsu_dag::BlockIndex;
 use kintsu_plan::Layout;
 
-use crate::span::position;
-
 /// Puts pieces of blocks into stripe order; gives each byte of a range once.
 #[derive(Debug)]
 pub struct Assembler {
@@ -36,7 +34,7 @@ impl Assembler {
     /// Takes bytes of a block; drops bytes that are outside the range or came before.
     pub fn push(&mut self, index: BlockIndex, mut offset: u64, mut data: Bytes) {
         while !data.is_empty() {
-            let (at, run) = position(&self.layout, self.k, index, offset);
+            let (at, run) = self.layout.position(self.k, index, offset);
             if run == 0 {
                 return;
             }
@@ -91,7 +89,7 @@ mod tests {
         let mut blocks = vec![vec![0; longest]; k];
         for (i, block) in blocks.iter_mut().enumerate() {
             for (offset, byte) in block.iter_mut().enumerate() {
-                let (at, _) = position(layout, k, BlockIndex(i as u8), offset as u64);
+                let (at, _) = layout.position(k, BlockIndex(i as u8), offset as u64);
                 let within = (offset as u64) < layout.block_len(k, BlockIndex(i as u8));
                 assert_eq!(within, at < data.len() as u64, "the layout and the mapping disagree");
                 *byte = data.get(at as usize).copied().unwrap_or(0);

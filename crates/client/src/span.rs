@@ -29,23 +29,7 @@ impl Span {
 
     /// One past the last stripe offset in it.
     pub fn stripe_end(&self, layout: &Layout, k: usize) -> u64 {
-        position(layout, k, BlockIndex(self.blocks.end - 1), self.end - 1).0 + 1
-    }
-}
-
-/// Where byte `offset` of data block `index` lies in the stripe, and how many bytes from there are contiguous in
-/// both block and stripe. Beyond the data it gives positions at or behind `data_bytes`.
-pub fn position(layout: &Layout, k: usize, index: BlockIndex, offset: u64) -> (u64, u64) {
-    let i = u64::from(index.0);
-    match layout.kind {
-        LayoutKind::Contiguous => {
-            (i * layout.block_bytes + offset, layout.block_bytes.saturating_sub(offset))
-        }
-        LayoutKind::Striped => {
-            let cell = u64::from(layout.cell_bytes);
-            let (row, within) = (offset / cell, offset % cell);
-            ((row * k as u64 + i) * cell + within, cell - within)
-        }
+        layout.position(k, BlockIndex(self.blocks.end - 1), self.end - 1).0 + 1
     }
 }
 

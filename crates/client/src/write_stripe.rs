@@ -18,7 +18,6 @@ use tokio::sync::watch;
 
 use crate::attempt::Attempt;
 use crate::checksum::Sum;
-use crate::span::position;
 use crate::stripe::{Nodes, granted};
 use crate::{Client, ClientError, ReadAt};
 
@@ -398,7 +397,7 @@ impl BlockSource for ObjectBlock {
 impl ObjectBlock {
     /// Where in the stripe's object bytes an offset in the block is, and how many bytes are there in a row.
     fn place(&self, offset: u64) -> (u64, u64) {
-        let (from, run) = position(&self.layout, self.put.code.k(), self.binding.index, offset);
+        let (from, run) = self.layout.position(self.put.code.k(), self.binding.index, offset);
         (from, run.min(self.layout.data_bytes.saturating_sub(from)))
     }
 }

@@ -74,6 +74,7 @@ changes! {
     ResizeVolume: |it| format!("volume {:?} to {} bytes", it.name, it.size);
     VolumeName: |it| format!("volume {:?}", it.name);
     AbandonLogs: |it| format!("volume {:?}{}", it.name, if it.abandon { "" } else { ", asked only" });
+    SnapshotVolume: |it| format!("volume {:?} as {:?}", it.name, it.snapshot);
     OpenVolume: |it| format!("volume {:?}", it.name);
     JobId: |it| format!("job {}", it.id);
     NodeCommand: |it| format!("{:?} {}{}", it.action, it.node, if it.force { ", by force" } else { "" });

@@ -20,6 +20,7 @@
 //! - `copies`: stores copies of the metadata on agents;
 //! - `volumes`: keeps the logs of volumes where they are complete; `volume_commit`: brings them into blocks;
 //!   `volume_ticks`: does so when it is time; `volume_logs`: moves logs from nodes that are gone;
+//! - `snapshots`: takes snapshots of volumes, and copies the stripes that they share when these are written to;
 //! - `run`: runs programs on agents; `guard`: turns a panic into an error.
 
 mod commit;
@@ -48,6 +49,7 @@ mod repair_jobs;
 mod run;
 mod scrub;
 mod shown;
+mod snapshots;
 mod speed_watch;
 mod steering;
 mod sweep;
@@ -78,6 +80,7 @@ pub use rebuild::rebuild;
 pub use repair_jobs::{RepairJobs, hold as hold_repairs, start_repairs};
 pub use scrub::scrub;
 pub use shown::{Shown, running};
+pub use snapshots::{check_stays, give_all, take as take_snapshot};
 pub use steering::Steering;
 pub use sweep::sweep;
 #[cfg(test)]
@@ -86,7 +89,7 @@ pub use ticks::{AUTOMATIC_SLICE, held_now, ticks};
 pub use upgrade::check_volumes;
 pub use volume_logs::{keep_logs, lost_logs};
 pub use volume_ticks::{commit_blocks, commit_volume, release_volume, volumes};
-pub use volumes::{Turns, fence_everywhere, map};
+pub use volumes::{Turns, Wanted, fence_everywhere, map};
 pub use wipe::order as order_wipe;
 
 use kintsu_wire::message::JobEvent;

@@ -56,6 +56,7 @@ pub mod running_repairs;
 pub mod scrub;
 pub mod set_rates;
 pub mod settings;
+pub mod snapshot_volume;
 pub mod space;
 pub mod status;
 pub mod volume_info;

@@ -36,6 +36,7 @@ mod rates;
 pub(crate) mod record;
 mod restore;
 mod settings;
+pub(crate) mod snapshots;
 mod tables;
 mod together;
 mod version2;

@@ -277,6 +277,7 @@ impl Volumes for Service {
     unary!(map_volume, MapVolume, VolumeMap);
     unary!(commit_volume, CommitVolume, CommittedVolume);
     change!(abandon_logs, AbandonLogs, AbandonedLogs);
+    change!(snapshot_volume, SnapshotVolume, TakenSnapshot);
 }
 
 impl Operation for Service {

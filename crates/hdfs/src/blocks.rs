@@ -6,12 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kintsu_dag::{BlockId, BlockIndex, NodeId, Sink, StripeId};
 use kintsu_plan::{BlockBinding, Plan, ProgramContext, RunId, StripeView};
 use kintsu_runtime::{BlockSource, Context, DataPlane, Delivery, Local, Output, run as run_programs};
+use kintsu_store::Digest;
 use kintsu_wire::Credentials;
 use kintsu_wire::message::{Fault, FaultKind};
 use tokio::sync::mpsc;
 
+use crate::digest::Running;
 use crate::transfer::BlockReader;
 use crate::{Group, HdfsError, transfer_address};
+
+/// Bytes of a block that are read at a time where it is only compared with its digest.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Pieces of blocks that may wait to be taken.
 const WAITING: usize = 16;
@@ -20,13 +25,21 @@ const WAITING: usize = 16;
 /// the other share connections.
 pub struct GroupBlocks {
     group: Group,
-    idle: Mutex<BTreeMap<BlockIndex, BlockReader>>,
+    idle: Mutex<BTreeMap<BlockIndex, Idle>>,
+    /// The digests of blocks that were read from their first byte to the last in order.
+    digests: Mutex<BTreeMap<BlockIndex, Digest>>,
+}
+
+/// What goes on where the last reader of a block ended.
+struct Idle {
+    reader: BlockReader,
+    digest: Option<Running>,
 }
 
 impl GroupBlocks {
     /// The blocks where `group` says they are.
     pub fn of(group: Group) -> Arc<Self> {
-        Arc::new(Self { group, idle: Mutex::default() })
+        Arc::new(Self { group, idle: Mutex::default(), digests: Mutex::default() })
     }
 
     /// The group.
@@ -39,12 +52,38 @@ impl GroupBlocks {
     /// # Errors
     /// `Missing` for a block that nobody has.
     pub fn source(self: &Arc<Self>, index: BlockIndex) -> Result<Source, Fault> {
-        let mut source = Source { blocks: self.clone(), index, reader: None, tried: 0, received: 0 };
-        source.reader = self.idle.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
-        if source.reader.is_none() {
-            source.connect()?;
+        let (blocks, digest) = (self.clone(), Some(Running::new()));
+        let mut source = Source { blocks, index, reader: None, tried: 0, received: 0, digest };
+        match self.idle.lock().unwrap_or_else(PoisonError::into_inner).remove(&index) {
+            Some(Idle { reader, digest }) => (source.reader, source.digest) = (Some(reader), digest),
+            None => source.connect()?,
         }
         Ok(source)
+    }
+
+    /// The digest of a block, if a source of it was read from its first byte to the last in order.
+    pub(crate) fn digest(&self, index: BlockIndex) -> Option<Digest> {
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&index).copied()
+    }
+
+    /// Reads a whole block in order, and compares its checksums and its recorded digest. This call blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` for wrong bytes; what else fails.
+    pub(crate) fn read_through(self: &Arc<Self>, index: BlockIndex) -> Result<(), Fault> {
+        let (mut source, mut piece) = (self.source(index)?, vec![0; PIECE_BYTES]);
+        let (mut at, len) = (0, self.group.block_bytes(index));
+        while at < len {
+            let some = (len - at).min(PIECE_BYTES as u64) as usize;
+            source.read_at(at, &mut piece[..some])?;
+            at += some as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether a whole block was read that has not the digest which was recorded.
+    pub(crate) fn rotten(&self, index: BlockIndex) -> bool {
+        self.digest(index).zip(self.group.digest(index)).is_some_and(|(got, recorded)| got != recorded)
     }
 
     fn fault(&self, kind: FaultKind, index: BlockIndex, detail: String) -> Fault {
@@ -62,6 +101,8 @@ pub struct Source {
     tried: usize,
     /// Bytes that came from earlier readers.
     received: u64,
+    /// Of the bytes so far, if they came in order from the first one.
+    digest: Option<Running>,
 }
 
 impl Source {
@@ -79,6 +120,30 @@ impl Source {
         self.reader = Some(BlockReader::new(address, group.block(index), holder.token.clone()));
         Ok(())
     }
+
+    /// These bytes were read. At the end of the block its digest is compared with the one that was recorded.
+    fn count(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let (group, index) = (&self.blocks.group, self.index);
+        let in_order = self.digest.take().filter(|digest| digest.len() == offset);
+        let Some(mut digest) = in_order.or_else(|| (offset == 0).then(Running::new)) else { return Ok(()) };
+        digest.update(bytes);
+        if digest.len() < group.block_bytes(index) {
+            self.digest = Some(digest);
+            return Ok(());
+        }
+        let got = digest.finish();
+        self.blocks.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(index, got);
+        match group.digest(index) {
+            Some(expected) if expected != got => {
+                let detail = format!(
+                    "{group}, block {}: expected the recorded digest {expected}, got {got}: wrong bytes under valid checksums",
+                    index.0
+                );
+                Err(self.blocks.fault(FaultKind::Corrupt, index, detail))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl BlockSource for Source {
@@ -91,7 +156,7 @@ impl BlockSource for Source {
             let error = match reader.read_at(offset, buf) {
                 Ok(()) => {
                     self.reader = Some(reader);
-                    return Ok(());
+                    return self.count(offset, buf);
                 }
                 Err(error) => error,
             };
@@ -116,7 +181,8 @@ impl BlockSource for Source {
 impl Drop for Source {
     fn drop(&mut self) {
         if let Some(reader) = self.reader.take() {
-            self.blocks.idle.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, reader);
+            let idle = Idle { reader, digest: self.digest.take() };
+            self.blocks.idle.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, idle);
         }
     }
 }
@@ -155,6 +221,26 @@ pub(crate) async fn run<T: Send + 'static>(
     window: (u64, u64),
     take: impl FnOnce(mpsc::Receiver<Delivery>) -> Result<T, HdfsError> + Send + 'static,
 ) -> Result<T, HdfsError> {
+    let (deliver, deliveries) = mpsc::channel(WAITING);
+    let taking = tokio::task::spawn_blocking(move || take(deliveries));
+    // The run owns the channel's sender, so the taker ends with the run.
+    let ran = run_on(plan, view, Arc::new(Here { blocks: blocks.clone(), deliver }), window).await;
+    let taken = taking.await.map_err(|e| HdfsError::io("taking the bytes of a run", e.into()))?;
+    // A taker that failed has closed the channel, which then ended the run.
+    let taken = taken?;
+    ran.map(|()| taken)
+}
+
+/// The same with the blocks that `local` has.
+///
+/// # Errors
+/// `Run` for what failed; `Plan`.
+pub(crate) async fn run_on(
+    plan: &Plan,
+    view: &StripeView,
+    local: Arc<dyn Local>,
+    window: (u64, u64),
+) -> Result<(), HdfsError> {
     let job = getrandom::u64()
         .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
     let programs = plan.programs(&ProgramContext {
@@ -169,19 +255,9 @@ pub(crate) async fn run<T: Send + 'static>(
         peers: &|_| None,
         resume_key: 0,
     })?;
-    let (deliver, deliveries) = mpsc::channel(WAITING);
-    let taking = tokio::task::spawn_blocking(move || take(deliveries));
-    let context = Context::new(
-        DataPlane::client(Credentials::default()),
-        Arc::new(Here { blocks: blocks.clone(), deliver }),
-    );
-    // The run owns the channel's sender, so the taker ends with the run.
-    let outcome = run_programs(&programs, context).await;
-    let taken = taking.await.map_err(|e| HdfsError::io("taking the bytes of a run", e.into()))?;
-    match (outcome.fault, taken) {
-        // A taker that failed has closed the channel, which then ended the run.
-        (_, Err(error)) => Err(error),
-        (Some(fault), Ok(_)) => Err(fault.into()),
-        (None, Ok(taken)) => Ok(taken),
+    let context = Context::new(DataPlane::client(Credentials::default()), local);
+    match run_programs(&programs, context).await.fault {
+        Some(fault) => Err(fault.into()),
+        None => Ok(()),
     }
 }

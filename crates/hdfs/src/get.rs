@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use kintsu_dag::BlockIndex;
+use kintsu_plan::LayoutKind;
 use tokio::sync::mpsc;
 
 use crate::window::GroupReader;
@@ -60,8 +61,18 @@ pub async fn get(
     agents: Option<&Agents>,
     out: &mpsc::Sender<Vec<u8>>,
 ) -> Result<Got, HdfsError> {
+    get_of(groups(namenode, path).await?, range, agents, out).await
+}
+
+/// The same of groups that are known.
+pub(crate) async fn get_of(
+    groups: Vec<Group>,
+    range: Range<u64>,
+    agents: Option<&Agents>,
+    out: &mpsc::Sender<Vec<u8>>,
+) -> Result<Got, HdfsError> {
     let mut got = Got::default();
-    for group in groups(namenode, path).await? {
+    for group in groups {
         let end = group.offset + group.layout.data_bytes;
         let part = range.start.max(group.offset)..range.end.min(end);
         if part.start < part.end {
@@ -139,12 +150,20 @@ async fn read_group(
     got: &mut Got,
 ) -> Result<bool, HdfsError> {
     let group = reader.group();
-    let (k, cell) = (group.policy.code.k(), u64::from(group.layout.cell_bytes));
-    let row = cell * k as u64;
-    let rows = (WINDOW_BYTES / cell).max(1);
+    let (k, layout) = (group.policy.code.k() as u64, group.layout);
+    let cell = u64::from(layout.cell_bytes);
+    // Whole rows of cells; or a piece of one block.
+    let piece = match layout.kind {
+        LayoutKind::Striped => (WINDOW_BYTES / cell).max(1) * cell * k,
+        LayoutKind::Contiguous => WINDOW_BYTES,
+    };
     let (mut at, mut wanted) = (range.start, true);
     while wanted && at < range.end {
-        let end = ((at / row + rows) * row).min(range.end);
+        let end = match layout.kind {
+            LayoutKind::Striped => (at / (cell * k)) * cell * k + piece,
+            LayoutKind::Contiguous => (at + piece).min((at / layout.block_bytes + 1) * layout.block_bytes),
+        };
+        let end = end.min(range.end);
         let bytes = read_window(&mut reader, at..end).await?;
         got.bytes += bytes.len() as u64;
         at = end;

@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Layout, LayoutKind, StripeView};
+use kintsu_store::Digest;
 
+use crate::objects::Known;
 use crate::proto::names::{DatanodeInfo, ExtendedBlock, FileStatus, LocatedBlock, LocatedBlocks, Token};
 use crate::{EcPolicy, HdfsError};
 
@@ -22,7 +25,19 @@ pub struct Holder {
     pub token: Option<Token>,
 }
 
-/// One block group.
+/// What is known besides of a stripe of an object that Kintsu keeps in files of HDFS.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// The folder with the object's record.
+    pub folder: String,
+    /// Its number in the object.
+    pub stripe: u64,
+    /// Its blocks in HDFS, by index; `None` where the file is gone that had the block.
+    pub blocks: Vec<Option<ExtendedBlock>>,
+    pub(crate) known: Arc<Known>,
+}
+
+/// One block group, or a stripe of an object.
 #[derive(Debug, Clone)]
 pub struct Group {
     /// The path of its file.
@@ -43,6 +58,8 @@ pub struct Group {
     pub layout: Layout,
     /// Who has each internal block; an index without an entry is missing, or has no bytes.
     pub holders: BTreeMap<BlockIndex, Vec<Holder>>,
+    /// A stripe of an object.
+    pub stored: Option<Arc<Stored>>,
 }
 
 impl Group {
@@ -95,7 +112,7 @@ impl Group {
             if usize::from(index) >= n {
                 return Err(strange(&format!("indices below {n}"), index.to_string()));
             }
-            let token = located.tokens.get(i).filter(|token| !token.identifier.is_empty()).cloned();
+            let token = located.tokens.get(i).and_then(Token::given).cloned();
             holders.entry(BlockIndex(index)).or_default().push(Holder { datanode: datanode.clone(), token });
         }
         let data_bytes = located.block.bytes.unwrap_or(0);
@@ -119,6 +136,7 @@ impl Group {
                 data_bytes,
             },
             holders,
+            stored: None,
         })
     }
 
@@ -149,6 +167,10 @@ impl Group {
 
     /// An internal block as messages name it.
     pub fn block(&self, index: BlockIndex) -> ExtendedBlock {
+        if let Some(stored) = &self.stored {
+            // One without a file has no holder, so nobody asks for it by this name.
+            return stored.blocks.get(usize::from(index.0)).cloned().flatten().unwrap_or_default();
+        }
         ExtendedBlock {
             pool: self.pool.clone(),
             id: self.id.wrapping_add(u64::from(index.0)),
@@ -164,6 +186,12 @@ impl Group {
         StripeView { id: StripeId(self.id), code: self.policy.code.clone(), layout: self.layout, homes }
     }
 
+    /// The digest that a block must have, where one was recorded.
+    pub fn digest(&self, index: BlockIndex) -> Option<Digest> {
+        let stored = self.stored.as_ref()?;
+        stored.known.digest(stored.stripe as usize, index)
+    }
+
     /// Where its file can be found under any name.
     pub fn inode_path(&self) -> String {
         match self.file_id {
@@ -175,7 +203,10 @@ impl Group {
 
 impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, group {}", self.path, self.id as i64)
+        match &self.stored {
+            Some(stored) => write!(f, "{}, stripe {}", self.path, stored.stripe),
+            None => write!(f, "{}, group {}", self.path, self.id as i64),
+        }
     }
 }
 

@@ -10,11 +10,12 @@ use std::time::Duration;
 use kintsu_dag::BlockIndex;
 use tokio::time::{Instant, sleep};
 
+use crate::digest::Running;
 use crate::proto::names::DatanodeInfo;
 use crate::status::{SILENT_MS, name};
 use crate::token::write_token;
 use crate::transfer::BlockWriter;
-use crate::{Group, HdfsError, NameNode, transfer_address};
+use crate::{Group, HdfsError, NameNode, objects, transfer_address};
 
 /// How long the NameNode may take to list a block. DataNodes report a new block with the next heartbeat or earlier.
 pub(crate) const COUNTED_WITHIN: Duration = Duration::from_secs(15);
@@ -50,6 +51,9 @@ pub(crate) enum Now {
 /// # Errors
 /// Those of calls.
 pub(crate) async fn refresh(namenode: &NameNode, group: &Group) -> Result<Now, HdfsError> {
+    if let Some(stored) = &group.stored {
+        return objects::refresh(namenode, &group.path, stored).await;
+    }
     let path = group.inode_path();
     let gone = || Ok(Now::Changed("its file was deleted".into()));
     let status = match namenode.file(&path).await {
@@ -85,6 +89,11 @@ pub(crate) async fn hand_over(
     file: &std::fs::File,
 ) -> Result<HandedOver, HdfsError> {
     let what = format!("{group}, internal block {}", index.0);
+    if group.stored.as_ref().is_some_and(|stored| stored.blocks[usize::from(index.0)].is_none()) {
+        let message = "the file that had it is gone, or is not whole; nothing was written".to_owned();
+        return Err(HdfsError::NotHandedOver { what, message });
+    }
+    check_digest(group, index, Some(file)).await?;
     let (mut tried, mut failures) = (BTreeSet::new(), Vec::new());
     while failures.len() < MOST_TRIES {
         if namenode.safe_mode().await? {
@@ -118,6 +127,39 @@ pub(crate) async fn hand_over(
         }
     }
     Err(HdfsError::NotHandedOver { what, message: failures.join("; ") })
+}
+
+/// Refuses a rebuilt block whose bytes are not those that were recorded, where a digest was.
+///
+/// # Errors
+/// `Parity`; `Io` for the file.
+pub(crate) async fn check_digest(
+    group: &Group,
+    index: BlockIndex,
+    file: Option<&std::fs::File>,
+) -> Result<(), HdfsError> {
+    let Some(expected) = group.digest(index) else { return Ok(()) };
+    let failed = |e| HdfsError::io("the rebuilt block", e);
+    let file = file.ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
+    let (file, len) = (file.try_clone().map_err(failed)?, group.block_bytes(index));
+    let reading = tokio::task::spawn_blocking(move || {
+        use std::os::unix::fs::FileExt as _;
+        let (mut digest, mut piece) = (Running::new(), vec![0; PIECE_BYTES]);
+        while digest.len() < len {
+            let some = (len - digest.len()).min(PIECE_BYTES as u64) as usize;
+            file.read_exact_at(&mut piece[..some], digest.len())?;
+            digest.update(&piece[..some]);
+        }
+        Ok(digest.finish())
+    });
+    let got = reading.await.map_err(|e| failed(e.into()))?.map_err(failed)?;
+    match got == expected {
+        true => Ok(()),
+        false => Err(HdfsError::Parity(format!(
+            "{group}, block {}: expected the recorded digest {expected} of what was rebuilt, got {got}; nothing was handed over",
+            index.0
+        ))),
+    }
 }
 
 /// The DataNode to write to: in service, heard lately, with room, without an index of the group, not tried; of these
@@ -162,7 +204,7 @@ async fn write(
     let writing = tokio::task::spawn_blocking(move || {
         use std::os::unix::fs::FileExt as _;
         let (mut writer, mut piece) =
-            (BlockWriter::begin(address, &block, token.as_ref())?, vec![0; PIECE_BYTES]);
+            (BlockWriter::begin(address, &[], &block, token.as_ref(), false)?, vec![0; PIECE_BYTES]);
         let (mut offset, len) = (0, block.bytes.unwrap_or(0));
         while offset < len {
             let some = (len - offset).min(PIECE_BYTES as u64) as usize;

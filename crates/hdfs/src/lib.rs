@@ -15,12 +15,15 @@
 mod agents;
 pub mod beside;
 mod blocks;
+mod changes;
 mod codec;
+mod digest;
 mod error;
 mod get;
 mod group;
 mod handover;
 mod namenode;
+pub mod objects;
 mod parity;
 mod policy;
 #[allow(missing_docs, reason = "fields mean what HDFS's own messages say")]
@@ -43,7 +46,7 @@ pub use blocks::{GroupBlocks, Source};
 pub use codec::{Codec, SERVICES, policies_xml};
 pub use error::HdfsError;
 pub use get::{Got, file_bytes, get, get_block};
-pub use group::{Group, Holder, block_id, transfer_address};
+pub use group::{Group, Holder, Stored, block_id, transfer_address};
 pub use handover::HandedOver;
 pub use namenode::NameNode;
 pub use policy::EcPolicy;

@@ -1,6 +1,6 @@
 //! The NameNode: the calls that Kintsu needs, with errors in words. With several NameNodes the active one is found by
-//! trying each. The metadata of HDFS are never touched: the only thing that reaches a NameNode are these calls. All but one only
-//! ask; that one ([`NameNode::report_bad`]) tells what any reader may tell.
+//! trying each. The only thing that reaches a NameNode are these calls and those of `changes`. All but one here only ask; that
+//! one ([`NameNode::report_bad`]) tells what any reader may tell.
 
 use prost::Message;
 use tokio::sync::Mutex;
@@ -14,8 +14,11 @@ use crate::proto::names::{
 };
 use crate::rpc::{Connection, Reply};
 
-const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
+pub(crate) const CLIENT: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
 const NAMENODE: &str = "org.apache.hadoop.hdfs.server.protocol.NamenodeProtocol";
+
+/// What the names of calls begin with that only ask about files.
+const ASKS: [&str; 1] = ["get"];
 
 /// Default port of a NameNode's calls.
 const PORT: u16 = 8020;
@@ -57,7 +60,19 @@ impl NameNode {
     /// # Errors
     /// `NotFound`; those of every call.
     pub async fn locations(&self, path: &str) -> Result<LocatedBlocks, HdfsError> {
-        let ask = AskLocations { path: path.into(), offset: 0, len: i64::MAX as u64 };
+        self.locations_of(path, 0..i64::MAX as u64).await
+    }
+
+    /// The same of the blocks with these bytes.
+    ///
+    /// # Errors
+    /// As [`NameNode::locations`].
+    pub(crate) async fn locations_of(
+        &self,
+        path: &str,
+        range: std::ops::Range<u64>,
+    ) -> Result<LocatedBlocks, HdfsError> {
+        let ask = AskLocations { path: path.into(), offset: range.start, len: range.end - range.start };
         let found: Locations = self.call(CLIENT, "getBlockLocations", path, &ask).await?;
         found.blocks.ok_or_else(|| HdfsError::NotFound(path.into()))
     }
@@ -140,7 +155,7 @@ impl NameNode {
     }
 
     /// Calls the NameNode that answered last, and the others if it is in standby or away.
-    async fn call<A: Message + Default>(
+    pub(crate) async fn call<A: Message + Default>(
         &self,
         protocol: &'static str,
         method: &'static str,
@@ -206,7 +221,11 @@ impl NameNode {
                 let superuser = message.to_ascii_lowercase().contains("superuser");
                 HdfsError::Denied {
                     user: self.user.clone(),
-                    what: if superuser { what.into() } else { format!("read {what}") },
+                    what: match (superuser, ASKS.iter().any(|start| call.starts_with(start))) {
+                        (true, _) => what.into(),
+                        (false, true) => format!("read {what}"),
+                        (false, false) => format!("write {what}"),
+                    },
                     message,
                     advice: match superuser {
                         true => {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::blocks::{GroupBlocks, run};
 use crate::{Group, HdfsError};
 
-/// Bytes around a mismatch from which the wrong block is found.
+/// Bytes around a mismatch from which the wrong block is found; with sub-blocks it is a cell.
 const LOOK_BYTES: u64 = 512;
 
 /// Mismatches that are looked into; the rest of the group is compared all the same.
@@ -148,9 +148,12 @@ pub(crate) fn suspects(
     for at in mismatches {
         let mut bytes: BTreeMap<BlockIndex, Vec<u8>> = BTreeMap::new();
         for index in group.expected().filter(|index| group.holders.contains_key(index)) {
-            let mut piece = vec![0; LOOK_BYTES as usize];
-            let from = at / LOOK_BYTES * LOOK_BYTES;
-            let some = group.block_bytes(index).saturating_sub(from).min(LOOK_BYTES) as usize;
+            let look = look_bytes(group);
+            let from = at / look * look;
+            // A cell that is cut is divided into sub-blocks all the same.
+            let coded = group.layout.longest(group.policy.code.k()) - from;
+            let mut piece = vec![0; if group.policy.code.w() > 1 { look.min(coded) } else { look } as usize];
+            let some = group.block_bytes(index).saturating_sub(from).min(look) as usize;
             if some > 0 {
                 blocks.source(index)?.read_at(from, &mut piece[..some])?;
             }
@@ -166,6 +169,11 @@ pub(crate) fn suspects(
     Ok(common.unwrap_or_default())
 }
 
+/// Bytes of each block that can be judged together.
+fn look_bytes(group: &Group) -> u64 {
+    if group.policy.code.w() > 1 { group.layout.cell_bytes.into() } else { LOOK_BYTES }
+}
+
 /// Whether the blocks except one agree. Too few to tell counts as agreement.
 fn agree_without(group: &Group, bytes: &BTreeMap<BlockIndex, Vec<u8>>, left_out: BlockIndex) -> bool {
     let present: BTreeSet<_> = bytes.keys().copied().filter(|index| *index != left_out).collect();
@@ -179,11 +187,20 @@ fn agree_without(group: &Group, bytes: &BTreeMap<BlockIndex, Vec<u8>>, left_out:
     let available = [absent, base].concat();
     let Ok(graph) = group.policy.code.decode(&available, &surplus) else { return true };
     let Ok(mut memory) = InMemory::new(graph) else { return true };
-    let zeros = vec![0; LOOK_BYTES as usize];
-    let load = |index: BlockIndex, _| Some(bytes.get(&index).unwrap_or(&zeros).as_slice());
+    let zeros = vec![0; bytes.values().next().map_or(0, Vec::len)];
+    let part = zeros.len() / group.policy.code.w();
+    let sub_block = |bytes: &'_ [u8], sub: u16| -> std::ops::Range<usize> {
+        let from = usize::from(sub) * part;
+        from.min(bytes.len())..(from + part).min(bytes.len())
+    };
+    let load = |index: BlockIndex, sub| {
+        let whole = bytes.get(&index).unwrap_or(&zeros).as_slice();
+        Some(&whole[sub_block(whole, sub)])
+    };
     let mut same = true;
-    let done = memory.step(LOOK_BYTES as usize, load, |index, _, computed| {
-        same &= bytes.get(&index).is_some_and(|stored| computed.unwrap_or(&zeros) == stored.as_slice());
+    let done = memory.step(part, load, |index, sub, computed| {
+        let stored = bytes.get(&index).map(|whole| &whole[sub_block(whole, sub)]);
+        same &= stored.is_some_and(|stored| computed.unwrap_or(&zeros[..part]) == stored);
     });
     done.is_err() || same
 }
@@ -209,6 +226,7 @@ mod tests {
             offset: 0,
             layout,
             holders: BTreeMap::new(),
+            stored: None,
         }
     }
 

@@ -34,7 +34,7 @@ pub struct RepairedBlock {
     pub handed_over: HandedOver,
     /// Indices of the blocks that were read for it.
     pub read: Vec<u8>,
-    /// Whether further blocks of the group confirmed those that it was computed from.
+    /// Whether further blocks of the group confirmed those that it was computed from, or it has the digest that was recorded.
     pub proved: bool,
     /// Indices that were left out because they cannot be read, or contradict the others.
     pub left_out: Vec<u8>,
@@ -66,7 +66,7 @@ pub async fn repair(
     repaired.failed.append(&mut walk.skipped);
     damaged.sort_by_key(Group::spare);
     for group in damaged {
-        match one(namenode, &group, &mut repaired, progress).await {
+        match repair_group(namenode, &group, &mut repaired, progress).await {
             Ok(()) => {}
             Err(
                 error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_) | HdfsError::Denied { .. }),
@@ -79,7 +79,11 @@ pub async fn repair(
     Ok(repaired)
 }
 
-async fn one(
+/// Rebuilds what a group lost, and hands it over.
+///
+/// # Errors
+/// `Parity` for blocks that contradict each other, `Plan` for too few; those of calls. What was not handed over is in `repaired`.
+pub(crate) async fn repair_group(
     namenode: &NameNode,
     group: &Group,
     repaired: &mut Repaired,
@@ -91,6 +95,9 @@ async fn one(
         Now::Changed(_) => return Ok(()),
     };
     let missing = now.missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
     let (examined, left_out) = rebuild(now.clone(), &missing).await?;
     for index in missing {
         let Some(file) = examined.rebuilt.get(&index) else { continue };
@@ -103,7 +110,7 @@ async fn one(
                     bytes: now.block_bytes(index),
                     handed_over,
                     read: examined.read.iter().map(|index| index.0).collect(),
-                    proved: !examined.surplus.is_empty(),
+                    proved: !examined.surplus.is_empty() || now.digest(index).is_some(),
                     left_out: left_out.iter().map(|index| index.0).collect(),
                 };
                 progress(&block);
@@ -131,7 +138,7 @@ pub(crate) async fn disagreeing(group: Group) -> Result<BTreeSet<BlockIndex>, Hd
 ///
 /// # Errors
 /// `Parity` if the blocks contradict each other and it cannot be known which is wrong; those of [`examine`].
-async fn rebuild(
+pub(crate) async fn rebuild(
     group: Group,
     missing: &[BlockIndex],
 ) -> Result<(Examined, BTreeSet<BlockIndex>), HdfsError> {

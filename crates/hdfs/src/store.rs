@@ -185,7 +185,7 @@ impl BlockStore for DatanodeStore {
             generation: generation.0.into(),
             bytes: Some(len),
         };
-        let begun = BlockWriter::begin(address, &block, order.token.as_ref());
+        let begun = BlockWriter::begin(address, &[], &block, order.token.as_ref(), false);
         let writer = begun.map_err(|error| refused(&error))?;
         Ok(Box::new(Handing { id, generation, unit_bytes, len, written: 0, writer }))
     }

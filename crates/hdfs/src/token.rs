@@ -1,4 +1,4 @@
-//! Block tokens for writing, signed with the NameNode's keys as the Balancer does.
+//! Block tokens for writing and moving, signed with the NameNode's keys as the Balancer does.
 //!
 //! A token's identifier is in Java's `Writable` form: expiry (ms) as a variable-length integer, key id, user, pool,
 //! block id, modes, storage types, storage ids; its password is the HMAC-SHA-1 of that under the key.
@@ -14,13 +14,32 @@ use crate::proto::names::{BlockKey, ExtendedBlock, Token};
 /// How long a token is good for. A hand-over takes seconds.
 const GOOD_FOR: Duration = Duration::from_secs(600);
 
+/// What permits writing a block.
+const WRITE: &[&str] = &["WRITE"];
+
+/// What permits having a DataNode fetch a block from another one.
+pub(crate) const MOVE: &[&str] = &["COPY", "REPLACE"];
+
 /// A token that permits `user` to write this block to a disk of any DataNode.
 ///
 /// # Errors
 /// `Unsupported` for a key without bytes.
 pub(crate) fn write_token(key: &BlockKey, user: &str, block: &ExtendedBlock) -> Result<Token, HdfsError> {
+    token(key, user, block, WRITE)
+}
+
+/// A token that permits `user` this with the block on any DataNode.
+///
+/// # Errors
+/// `Unsupported` for a key without bytes.
+pub(crate) fn token(
+    key: &BlockKey,
+    user: &str,
+    block: &ExtendedBlock,
+    modes: &[&str],
+) -> Result<Token, HdfsError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let identifier = identifier((now + GOOD_FOR).as_millis() as i64, key.id, user, block);
+    let identifier = identifier((now + GOOD_FOR).as_millis() as i64, key.id, user, block, modes);
     let secret = key.bytes.as_deref().filter(|bytes| !bytes.is_empty());
     let unsigned = || HdfsError::Unsupported {
         what: "keys of block tokens".into(),
@@ -33,7 +52,7 @@ pub(crate) fn write_token(key: &BlockKey, user: &str, block: &ExtendedBlock) -> 
     Ok(Token { identifier, password, kind: "HDFS_BLOCK_TOKEN".into(), service: String::new() })
 }
 
-fn identifier(expires_ms: i64, key: u32, user: &str, block: &ExtendedBlock) -> Vec<u8> {
+fn identifier(expires_ms: i64, key: u32, user: &str, block: &ExtendedBlock, modes: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::new();
     integer(&mut bytes, expires_ms);
     // A Java int, which may be negative.
@@ -41,8 +60,8 @@ fn identifier(expires_ms: i64, key: u32, user: &str, block: &ExtendedBlock) -> V
     text(&mut bytes, user);
     text(&mut bytes, &block.pool);
     integer(&mut bytes, block.id as i64);
-    integer(&mut bytes, 1);
-    word(&mut bytes, "WRITE");
+    integer(&mut bytes, modes.len() as i64);
+    modes.iter().for_each(|mode| word(&mut bytes, mode));
     integer(&mut bytes, 1);
     word(&mut bytes, "DISK");
     // Storage ids: none, which means any.
@@ -103,7 +122,7 @@ mod tests {
                        0105575249544501044449534b00";
         let id = -9_223_372_036_854_775_792i64 as u64;
         let block = ExtendedBlock { pool: "BP-1".into(), id, generation: 1001, bytes: None };
-        let ours = identifier(1_700_000_000_000, 1_234_567, "root", &block);
+        let ours = identifier(1_700_000_000_000, 1_234_567, "root", &block, WRITE);
         assert_eq!(ours.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), hadoops);
     }
 }

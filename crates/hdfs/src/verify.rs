@@ -1,9 +1,12 @@
 //! A scrub of live groups: every internal block against its checksums, and all against each other.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kintsu_dag::BlockIndex;
 
 use crate::blocks::GroupBlocks;
-use crate::parity::{examine, suspects};
+use crate::parity::{Examined, examine, suspects};
 use crate::proto::names::FileStatus;
 use crate::walk::Walk;
 use crate::{Group, HdfsError, NameNode};
@@ -55,7 +58,7 @@ pub async fn verify(
                 match groups_with_tokens(namenode, &path, &file).await {
                     Ok(groups) => {
                         for group in groups {
-                            one(group, &mut verified).await?;
+                            verify_group(group, &mut verified).await?;
                             progress(&path, verified.bytes);
                         }
                     }
@@ -78,13 +81,17 @@ pub(crate) async fn groups_with_tokens(
     Group::of(path, file, &located)
 }
 
-async fn one(group: Group, verified: &mut Verified) -> Result<(), HdfsError> {
+/// Scrubs a group.
+///
+/// # Errors
+/// `Run` for what is no block's fault. What is wrong is in `verified`.
+pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Result<(), HdfsError> {
     let blocks = GroupBlocks::of(group);
     let group = blocks.group();
     let (mut unreadable, mut without) = (Vec::new(), BTreeSet::new());
     verified.groups += 1;
     let examined = loop {
-        match examine(&blocks, &without, &[]).await {
+        match scrub(&blocks, &without).await {
             Ok(examined) => break examined,
             Err(HdfsError::Run(fault)) => {
                 let Some(block) = fault.block.filter(|block| without.insert(block.index)) else {
@@ -122,4 +129,21 @@ async fn one(group: Group, verified: &mut Verified) -> Result<(), HdfsError> {
         });
     }
     Ok(())
+}
+
+/// Compares the blocks with each other, and those with their recorded digests that were not read in order for that.
+async fn scrub(blocks: &Arc<GroupBlocks>, without: &BTreeSet<BlockIndex>) -> Result<Examined, HdfsError> {
+    let examined = examine(blocks, without, &[]).await?;
+    let group = blocks.group();
+    let unknown = |index: &BlockIndex| group.digest(*index).is_some() && blocks.digest(*index).is_none();
+    let here = |index: &BlockIndex| group.holders.contains_key(index) && !without.contains(index);
+    let unread: Vec<_> = group.expected().filter(here).filter(unknown).collect();
+    if !unread.is_empty() {
+        let blocks = blocks.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            unread.into_iter().try_for_each(|index| blocks.read_through(index))
+        });
+        reading.await.map_err(|e| HdfsError::io("reading a group", e.into()))??;
+    }
+    Ok(examined)
 }

@@ -54,6 +54,24 @@ impl<'a> GroupReader<'a> {
         wanted: &[BlockIndex],
         window: &Range<u64>,
     ) -> Result<Parts, HdfsError> {
+        let Group { policy, layout, .. } = self.group();
+        if policy.code.w() == 1 {
+            return self.read_whole(wanted, window).await;
+        }
+        // Blocks of sub-blocks are decoded cell by cell.
+        let cell = u64::from(layout.cell_bytes);
+        let end = window.end.next_multiple_of(cell).min(layout.longest(policy.code.k()));
+        let cells = window.start / cell * cell..end;
+        let mut parts = self.read_whole(wanted, &cells).await?;
+        for part in parts.values_mut() {
+            part.drain(..(window.start - cells.start) as usize);
+            part.truncate((window.end - window.start) as usize);
+        }
+        Ok(parts)
+    }
+
+    /// The same of a window that can be decoded.
+    async fn read_whole(&mut self, wanted: &[BlockIndex], window: &Range<u64>) -> Result<Parts, HdfsError> {
         loop {
             let group = self.blocks.group();
             let view = group.view(NodeId::CLIENT, |index| !self.bad.contains_key(&index));
@@ -89,6 +107,10 @@ impl<'a> GroupReader<'a> {
                 Err(HdfsError::Run(fault)) => {
                     let block = fault.block.filter(|block| !self.bad.contains_key(&block.index));
                     let Some(block) = block else { return Err(HdfsError::Run(fault)) };
+                    if window.start > 0 && self.blocks.rotten(block.index) {
+                        let what = "; what was delivered of it before is wrong too: kintsu hdfs store repair mends it";
+                        return Err(HdfsError::Parity(format!("{}{what}", fault.detail)));
+                    }
                     tracing::info!("{group}: without internal block {}: {}", block.index.0, fault.detail);
                     self.bad.insert(block.index, fault.detail.clone());
                 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -14,10 +14,17 @@ use s3s::dto::{Checksum, StreamingBlob};
 use s3s::stream::ByteStream;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::task::JoinHandle;
 use tokio::time::{Sleep, sleep};
 
 use crate::entry::{algorithms, values};
 use crate::error::because;
+
+/// Bodies that are longer than this are digested on another thread while they are read, so many bytes at a time or more.
+const BATCH: usize = 256 << 10;
+
+/// If this many bytes wait for their digests, reading waits too.
+const MOST_WAITING: usize = 1 << 20;
 
 /// What a client says of the bytes before it sends them.
 #[derive(Debug, Clone, Default)]
@@ -57,6 +64,18 @@ struct Passing {
 pub(crate) struct Watch(Arc<Mutex<Passing>>);
 
 impl Watch {
+    /// Digests the next bytes.
+    fn pass(&self, pieces: &[Bytes]) {
+        self.with(|passing| {
+            for piece in pieces {
+                if let Some(md5) = &mut passing.md5 {
+                    md5.update(piece);
+                }
+                passing.sums.update(piece);
+            }
+        });
+    }
+
     fn with<T>(&self, f: impl FnOnce(&mut Passing) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -130,10 +149,54 @@ fn hasher(claims: &Claims) -> ChecksumHasher {
     }
 }
 
+/// Bytes of a body that are digested on another thread: one batch after the other, in order.
+#[derive(Default)]
+struct Aside {
+    waiting: Vec<Bytes>,
+    bytes: usize,
+    running: Option<JoinHandle<()>>,
+}
+
+impl Aside {
+    fn add(&mut self, piece: Bytes) {
+        self.bytes += piece.len();
+        self.waiting.push(piece);
+    }
+
+    /// Begins the next batch if the last one has ended. Ready when no more than `most` bytes wait; with 0, when all are digested.
+    ///
+    /// # Errors
+    /// The thread has panicked.
+    fn poll(&mut self, watch: &Watch, most: usize, cx: &mut Context<'_>) -> Poll<Result<(), S3Error>> {
+        loop {
+            if let Some(running) = &mut self.running {
+                match Pin::new(running).poll(cx) {
+                    Poll::Ready(Ok(())) => self.running = None,
+                    Poll::Ready(Err(error)) => {
+                        return Poll::Ready(Err(because(S3ErrorCode::InternalError, error.to_string())));
+                    }
+                    Poll::Pending if self.bytes > most || most == 0 => return Poll::Pending,
+                    Poll::Pending => return Poll::Ready(Ok(())),
+                }
+            }
+            let least = if most == 0 { 1 } else { BATCH };
+            if self.bytes < least {
+                return Poll::Ready(Ok(()));
+            }
+            let (watch, pieces) = (watch.clone(), std::mem::take(&mut self.waiting));
+            self.bytes = 0;
+            self.running = Some(tokio::task::spawn_blocking(move || watch.pass(&pieces)));
+        }
+    }
+}
+
 /// A body on its way in.
 pub(crate) struct Intake {
     body: StreamingBlob,
     watch: Watch,
+    /// Of a long body.
+    aside: Option<Aside>,
+    ended: bool,
     /// What came and was not taken yet.
     rest: Bytes,
     /// Bytes that are still to come, if that is known.
@@ -148,7 +211,9 @@ impl Intake {
         let passing = Passing { md5: Some(Md5::new()), sums: hasher(claims), failed: None };
         let watch = Watch(Arc::new(Mutex::new(passing)));
         let left = len.or_else(|| body.remaining_length().exact().map(|len| len as u64));
-        Self { body, watch, rest: Bytes::new(), left, patience, clock: Box::pin(sleep(patience)) }
+        let aside = left.is_none_or(|left| left > BATCH as u64).then(Aside::default);
+        let clock = Box::pin(sleep(patience));
+        Self { body, watch, aside, ended: false, rest: Bytes::new(), left, patience, clock }
     }
 
     pub(crate) fn watch(&self) -> Watch {
@@ -175,6 +240,15 @@ impl Intake {
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if let Some(aside) = &mut self.aside {
+            let most = if self.ended { 0 } else { MOST_WAITING };
+            if let Err(error) = ready!(aside.poll(&self.watch, most, cx)) {
+                return self.fail(error);
+            }
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
         let piece = match self.body.poll_next_unpin(cx) {
             Poll::Ready(piece) => piece,
             Poll::Pending => {
@@ -196,19 +270,20 @@ impl Intake {
                     Some(left) => *left -= len,
                     None => {}
                 }
-                self.watch.with(|passing| {
-                    if let Some(md5) = &mut passing.md5 {
-                        md5.update(&piece);
-                    }
-                    passing.sums.update(&piece);
-                });
+                match &mut self.aside {
+                    Some(aside) => aside.add(piece.clone()),
+                    None => self.watch.pass(std::slice::from_ref(&piece)),
+                }
                 Poll::Ready(Some(Ok(piece)))
             }
             Some(Err(error)) => self.fail(of_body(&error.to_string())),
             None if self.left.is_some_and(|left| left > 0) => {
                 self.fail(incomplete("fewer bytes came than the request says"))
             }
-            None => Poll::Ready(None),
+            None => {
+                self.ended = true;
+                self.poll_piece(cx)
+            }
         }
     }
 
@@ -365,6 +440,31 @@ mod tests {
         assert!(digests.sums.checksum_sha256.is_some() && digests.sums.checksum_sha1.is_none());
         for claims in wrong {
             judged(claims).await.unwrap_err();
+        }
+    }
+
+    #[tokio::test]
+    async fn long_bodies_have_the_digests_of_all_their_bytes() {
+        let bytes: Vec<u8> = (0..5_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let claims = Claims { algorithm: Some("crc64nvme".into()), ..Claims::default() };
+        let digests = |pieces: Vec<io::Result<Bytes>>, len: Option<u64>| {
+            let claims = claims.clone();
+            async move {
+                let mut intake = intake(pieces, len, &claims);
+                let (watch, mut out) = (intake.watch(), Vec::new());
+                intake.read_to_end(&mut out).await.unwrap();
+                (watch.judge(&claims).unwrap(), out)
+            }
+        };
+        let mut expected = Md5::new();
+        expected.update(&bytes);
+        let expected = hex(&expected.finalize());
+        // Pieces longer than what may wait, and short ones; a length that is known, or not.
+        for (piece, len) in [(3 << 20, None), (10_007, Some(bytes.len() as u64)), (70_000, None)] {
+            let pieces = bytes.chunks(piece).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+            let (found, out) = digests(pieces, len).await;
+            assert_eq!(found.etag(), expected, "pieces of {piece}");
+            assert!(found.sums.checksum_crc64nvme.is_some() && out == bytes);
         }
     }
 

@@ -54,6 +54,7 @@ pub async fn hold(stage: &Stage, history: &History) {
         for number in stage.volumes.numbers() {
             until("all volumes are removed", || volumes::removed(stage, client, history, number)).await?;
         }
+        until("all snapshots are removed", || volumes::without_snapshots(stage, client)).await?;
         until("all blocks are deleted", || deleted(stage, client, history)).await
     };
     if let Err(why) = outcome.await {

@@ -32,4 +32,4 @@ pub use child::{Options, child, play};
 pub use history::{Fault, History, Op};
 pub use play::Outcome;
 pub use shrink::shrink;
-pub use volumes::{Act, FIRST_SEED, FIRST_SEED_WITH_SCHEMES, Shape};
+pub use volumes::{Act, FIRST_SEED, FIRST_SEED_WITH_SCHEMES, FIRST_SEED_WITH_SNAPSHOTS, Shape};

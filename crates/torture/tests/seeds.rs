@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use kintsu_torture::{FIRST_SEED, FIRST_SEED_WITH_SCHEMES, Options, child, play};
+use kintsu_torture::{FIRST_SEED, FIRST_SEED_WITH_SCHEMES, FIRST_SEED_WITH_SNAPSHOTS, Options, child, play};
 
 /// Seeds that once failed. 121, 188, 328 and 629: older metadata gave ids that were in use, undid puts that were
 /// committed since, or had blocks set aside. 1399: blocks deleted during a scrub counted as unknown. 2228: a block
@@ -20,13 +20,16 @@ const ONCE_FAILED: &[u64] = &[1, 4, 110, 121, 188, 313, 328, 629, 1399, 2228, 57
 /// disk and later deletions made the log look damaged. 1, 229, 367, 379, 420 and 460: next versions outlived their blocks.
 /// 239: what only a replica had logged was never forgotten. 426: nor was the log of a node that was away when its volume was removed.
 /// 826: a node was registering with an empty folder when a commit froze its logs. 1147: the next version of an unknown block
-/// stayed. 1824: so did a block that a commit had left out.
-const ONCE_FAILED_VOLUMES: &[u64] =
-    &[1, 27, 71, 115, 143, 177, 229, 239, 269, 367, 379, 420, 426, 449, 460, 826, 1147, 1824];
+/// stayed. 1824: so did a block that a commit had left out. 4300, 4321 and 4502: nodes that were away kept what they had logged for
+/// stripes that went with a snapshot.
+const ONCE_FAILED_VOLUMES: &[u64] = &[
+    1, 27, 71, 115, 143, 177, 229, 239, 269, 367, 379, 420, 426, 449, 460, 826, 1147, 1824, 4300, 4321, 4502,
+];
 
 const SEEDS: std::ops::Range<u64> = 0..200;
 const SEEDS_WITH_VOLUMES: std::ops::Range<u64> = FIRST_SEED..FIRST_SEED + 40;
 const SEEDS_WITH_SCHEMES: std::ops::Range<u64> = FIRST_SEED_WITH_SCHEMES..FIRST_SEED_WITH_SCHEMES + 30;
+const SEEDS_WITH_SNAPSHOTS: std::ops::Range<u64> = FIRST_SEED_WITH_SNAPSHOTS..FIRST_SEED_WITH_SNAPSHOTS + 40;
 
 fn main() {
     child();
@@ -38,7 +41,7 @@ fn main() {
 
     let mut failed = Vec::new();
     let with_volumes = ONCE_FAILED_VOLUMES.iter().map(|seed| FIRST_SEED + seed).chain(SEEDS_WITH_VOLUMES);
-    let with_volumes = with_volumes.chain(SEEDS_WITH_SCHEMES);
+    let with_volumes = with_volumes.chain(SEEDS_WITH_SCHEMES).chain(SEEDS_WITH_SNAPSHOTS);
     let seeds: Vec<u64> = ONCE_FAILED.iter().copied().chain(SEEDS).chain(with_volumes).collect();
     let count = seeds.len();
     for seed in seeds {

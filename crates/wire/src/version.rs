@@ -22,7 +22,7 @@ use tonic::{Extensions, Request, Status};
 use crate::message::NodeAddress;
 
 /// The version of this release.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// The oldest version that it speaks too.
 pub const OLDEST_VERSION: u32 = 8;
@@ -32,6 +32,10 @@ pub const SCRUBS_RANGES: u32 = 10;
 
 /// Since this version each stripe of a volume has epochs of its own; an older agent would fence all stripes.
 pub const STRIPE_EPOCHS: u32 = 10;
+
+/// Since this version volumes have snapshots: an older agent would lay what it logged over their blocks, and an older client
+/// would write to stripes that belong to them.
+pub const SNAPSHOTS: u32 = 12;
 
 /// The gRPC metadata key of the version of the call.
 const VERSION_KEY: &str = "kintsu-protocol";

@@ -84,6 +84,7 @@ async fn a_write_is_kept_on_two_nodes_until_its_commit_is_decided() {
             epochs: None,
             folder: None,
             over: None,
+            plain: false,
             ticket: None,
         };
         let pieces = agent(&stage, node).read_updates(read).await.unwrap().into_inner().pieces;
@@ -238,6 +239,7 @@ async fn what_is_not_kept_twice_is_not_acknowledged() {
             epochs: None,
             folder: None,
             over: None,
+            plain: false,
             ticket: None,
         })
         .await

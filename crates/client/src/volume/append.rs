@@ -87,10 +87,10 @@ async fn in_stripe(
             match shared.map.known(index).flatten() {
                 Some(mapped) => mapped,
                 None => match create(shared, writer, index, offset, &content).await {
-                    Ok(()) => return shared.map.ask(index, None).await.map(drop),
+                    Ok(()) => return shared.map.ask(index, None, false).await.map(drop),
                     // An earlier attempt, whose answer was lost, has made it.
                     Err(ClientError::Exists(_)) => {
-                        shared.map.ask(index, None).await?.ok_or_else(|| gone(shared, index))?
+                        shared.map.ask(index, None, false).await?.ok_or_else(|| gone(shared, index))?
                     }
                     Err(error) => {
                         // It may be made in spite of that.
@@ -187,6 +187,10 @@ async fn log(
     let mut emptied = false;
     loop {
         writer.check().await?;
+        while mapped.stripe.shared {
+            let own = shared.map.own(index, &mapped).await;
+            mapped = own.inspect_err(|error| lose(writer, error))?.ok_or_else(|| gone(shared, index))?;
+        }
         let epoch = mapped.stripe.epoch;
         let status = match append(shared, &mapped, piece).await {
             Ok(log_bytes) => {
@@ -217,7 +221,7 @@ async fn log(
             match shared.map.renew(index, &mapped, Some(epoch)).await {
                 Ok(now) => break now.ok_or_else(|| gone(shared, index))?,
                 Err(lost @ ClientError::Interrupted(_)) => {
-                    writer.lose(lost.clone());
+                    lose(writer, &lost);
                     return Err(lost);
                 }
                 Err(error) if patience.bears(&error) => patience.wait().await,
@@ -227,6 +231,13 @@ async fn log(
                 }
             }
         };
+    }
+}
+
+/// Notes that somebody else is the writer, if that is what the error says.
+fn lose(writer: &Writer, error: &ClientError) {
+    if matches!(error, ClientError::Interrupted(_)) {
+        writer.lose(error.clone());
     }
 }
 

@@ -87,6 +87,11 @@ impl Mapped {
         (!place.lost).then_some(place.node)
     }
 
+    /// The volume by whose name the stripe goes.
+    pub fn owner(&self) -> u64 {
+        self.stripe.owner.unwrap_or(self.volume)
+    }
+
     /// The nodes that log the updates of a block.
     pub fn log(&self, block: BlockIndex) -> &[NodeId] {
         self.stripe.logs.get(usize::from(block.0)).map_or(&[], Vec::as_slice)
@@ -144,7 +149,7 @@ impl Mapped {
 
     /// The epochs that a node which logs for the stripe may know, if this map is not too old.
     pub fn epochs(&self) -> VolumeEpochs {
-        VolumeEpochs { volume: self.volume, from: self.stripe.epoch, to: self.taken.max(self.stripe.epoch) }
+        VolumeEpochs { volume: self.owner(), from: self.stripe.epoch, to: self.taken.max(self.stripe.epoch) }
     }
 }
 
@@ -188,7 +193,7 @@ impl Map {
         let _turn = self.turn(index).await;
         match self.known(index) {
             Some(known) => Ok(known),
-            None => self.ask(index, None).await,
+            None => self.ask(index, None, false).await,
         }
     }
 
@@ -200,7 +205,7 @@ impl Map {
                 return Ok(Some(known));
             }
             let _turn = self.turn(index).await;
-            match self.ask(index, None).await {
+            match self.ask(index, None, false).await {
                 Err(error) if patience.bears(&error) => patience.wait().await,
                 asked => return asked,
             }
@@ -236,16 +241,37 @@ impl Map {
         let _turn = self.turn(index).await;
         match self.known(index) {
             Some(Some(now)) if !Arc::ptr_eq(&now, old) => Ok(Some(now)),
-            _ => self.ask(index, failed).await,
+            _ => self.ask(index, failed, false).await,
         }
     }
 
-    /// Asks the coordinator; the caller has the turn.
-    pub async fn ask(&self, index: u64, failed: Option<u64>) -> Result<Option<Arc<Mapped>>, ClientError> {
+    /// The stripe as the writer's own, where a snapshot shares it.
+    pub async fn own(&self, index: u64, shared: &Arc<Mapped>) -> Result<Option<Arc<Mapped>>, ClientError> {
+        let mut patience = Patience::of(&self.client);
+        loop {
+            let _turn = self.turn(index).await;
+            match self.known(index) {
+                Some(Some(now)) if !Arc::ptr_eq(&now, shared) && !now.stripe.shared => return Ok(Some(now)),
+                _ => {}
+            }
+            match self.ask(index, None, true).await {
+                Err(error) if patience.bears(&error) => patience.wait().await,
+                asked => return asked,
+            }
+        }
+    }
+
+    /// Asks the coordinator; the caller has the turn. `own`: the writer is about to write.
+    pub async fn ask(
+        &self,
+        index: u64,
+        failed: Option<u64>,
+        own: bool,
+    ) -> Result<Option<Arc<Mapped>>, ClientError> {
         let (volume, writer) = (self.volume, self.writer);
         let before = self.lock().failed.get(&index).copied();
         let failed = failed.max(before);
-        let ask = MapVolume { volume, first: index, count: 1, writer, failed };
+        let ask = MapVolume { volume, first: index, count: 1, writer, failed, own: Some(own) };
         let map = self.client.call_patiently(|mut c| {
             let ask = ask.clone();
             async move { c.volumes.map_volume(ask).await }
@@ -259,10 +285,16 @@ impl Map {
         let mapped = found.map(|stripe| Arc::new(Mapped { stripe, nodes, volume, taken, since, looked_up }));
         let mut known = self.lock();
         known.failed.remove(&index);
-        // Where nothing was logged when a reader asked, nothing tells it later that it is logged elsewhere by then.
-        let lasts = mapped.as_ref().is_some_and(|mapped| !mapped.stripe.logs.is_empty());
-        if lasts || writer.is_some() {
+        // Where nothing was logged when a reader asked, nothing tells it later that it is logged elsewhere by then. The writer alone
+        // has it logged, unless it is shared: then another writer may have got a copy by then.
+        let lasts = mapped.as_ref().map_or(writer.is_some(), |mapped| {
+            let VolumeStripe { logs, shared, frozen, .. } = &mapped.stripe;
+            !logs.is_empty() || *frozen || (writer.is_some() && !*shared)
+        });
+        if lasts {
             known.stripes.insert(index, mapped.clone());
+        } else {
+            known.stripes.remove(&index);
         }
         drop(known);
         Ok(mapped)

@@ -2,7 +2,7 @@
 
 use kintsu_wire::message::{
     AbandonLogs, AbandonedLogs, CommitVolume, CommittedVolume, CreateVolume, LostLog, Nothing, ResizeVolume,
-    VolumeInfo, VolumeList, VolumeName,
+    SnapshotVolume, TakenSnapshot, VolumeInfo, VolumeList, VolumeName,
 };
 
 use crate::{Client, ClientError};
@@ -61,7 +61,21 @@ impl Client {
         .await
     }
 
-    /// Removes a volume with all that is in it.
+    /// Takes a snapshot of a volume: another one, to read, with all that was acknowledged until now. Its writer goes on. Space is taken
+    /// where the volume is written to later.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists`; `Invalid` for a snapshot of a snapshot; `Placement` if no node with some log answers.
+    pub async fn snapshot_volume(&self, name: &str, snapshot: &str) -> Result<TakenSnapshot, ClientError> {
+        let request = SnapshotVolume { name: name.to_owned(), snapshot: snapshot.to_owned() };
+        self.call(|mut c| {
+            let request = request.clone();
+            async move { c.volumes.snapshot_volume(request).await }
+        })
+        .await
+    }
+
+    /// Removes a volume with all that is in it, or a snapshot. Snapshots of a volume stay as they are.
     ///
     /// # Errors
     /// `NotFound`; `Placement` while somebody writes to it.

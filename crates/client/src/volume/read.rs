@@ -152,7 +152,10 @@ async fn confirmed(
 /// Whether the coordinator still has the nodes of this map: then it had them while they were read.
 async fn is_current(shared: &Arc<Shared>, mapped: &Arc<Mapped>, part: Part) -> bool {
     match shared.map.renew(part.index, mapped, None).await {
-        Ok(Some(now)) => now.stripe.epoch == mapped.stripe.epoch && now.stripe.logs == mapped.stripe.logs,
+        Ok(Some(now)) => {
+            let what = |stripe: &Mapped| (stripe.stripe.stripe.id, stripe.stripe.epoch);
+            what(&now) == what(mapped) && now.stripe.logs == mapped.stripe.logs
+        }
         _ => false,
     }
 }
@@ -162,6 +165,10 @@ async fn degraded(shared: &Arc<Shared>, mapped: &Mapped, part: Part) -> Result<(
     let mut pieces = None;
     let mut current = true;
     let mut why = None;
+    if mapped.stripe.frozen {
+        // Nothing else tells that a repair has given its blocks new homes.
+        shared.map.forget(part.index);
+    }
     let log = mapped.log(part.block);
     let (silent, others): (Vec<NodeId>, Vec<NodeId>) =
         log.iter().copied().partition(|node| shared.map.is_silent(*node));
@@ -219,9 +226,15 @@ async fn decoded(
     let found = match mapped.looked_up(part.block) {
         Some(known) => shared.client.found_before(known.0.clone(), known.1),
         None => {
-            let name = crate::volume::operate::stripe_name(shared.info.id, part.index);
+            let name = crate::volume::operate::stripe_name(mapped.owner(), part.index);
             let found = shared.client.find(&name, from).await?;
-            mapped.keep_looked_up(Some(found.said()));
+            let said = found.said();
+            let (expected, got) = (mapped.stripe.stripe.id, said.0.stripes.first().map(|stripe| stripe.id));
+            if got != Some(expected) {
+                // A snapshot has it by now, and the name is that of a copy.
+                return Err(ClientError::Io(format!("{name}: expected stripe {expected}, got another one")));
+            }
+            mapped.keep_looked_up(Some(said));
             found
         }
     };
@@ -244,7 +257,9 @@ async fn ask(
         UpdatesOf { block: mapped.block(part.block), replica: mapped.is_replica(part.block, node), upto: 0 };
     let epochs = (!mapped.log(part.block).is_empty()).then(|| mapped.epochs());
     let (folder, ticket) = (mapped.stripe.folders.get(&node).copied(), mapped.ticket(part.block, node));
-    let request = ReadUpdates { of, offset: part.offset, len: part.len as u32, epochs, folder, over, ticket };
+    let plain = mapped.stripe.frozen;
+    let (offset, len) = (part.offset, part.len as u32);
+    let request = ReadUpdates { of, offset, len, epochs, folder, over, plain, ticket };
     let address = mapped.control(node).ok_or_else(|| Status::unavailable(format!("{node} is unknown")))?;
     let agent = shared.client.conductor().agent(address);
     let mut agent = agent.map_err(|error| Status::unavailable(error.to_string()))?;

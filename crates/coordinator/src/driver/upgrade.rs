@@ -3,7 +3,7 @@
 
 use kintsu_dag::NodeId;
 use kintsu_wire::PROTOCOL_VERSION;
-use kintsu_wire::version::STRIPE_EPOCHS;
+use kintsu_wire::version::{SNAPSHOTS, STRIPE_EPOCHS};
 
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
@@ -19,15 +19,27 @@ pub fn settle_version(cluster: &Cluster) {
 /// # Errors
 /// `Conflict` with these nodes; `Unavailable` if one has not said its version yet.
 pub fn check_volumes(cluster: &Cluster) -> Result<()> {
+    check_agents(cluster, "volumes", STRIPE_EPOCHS)
+}
+
+/// Refuses to work on snapshots while an agent is there that does not know of them, or may not.
+///
+/// # Errors
+/// As [`check_volumes`].
+pub fn check_snapshots(cluster: &Cluster) -> Result<()> {
+    check_agents(cluster, "snapshots of volumes", SNAPSHOTS)
+}
+
+fn check_agents(cluster: &Cluster, what: &str, since: u32) -> Result<()> {
     let (older, silent) = {
         let members = cluster.members();
-        (members.before(STRIPE_EPOCHS), members.without_version())
+        (members.before(since), members.without_version())
     };
     if !older.is_empty() {
         let names: Vec<String> = older.iter().map(NodeId::to_string).collect();
         return Err(CoordinatorError::Conflict {
-            what: "volumes".into(),
-            expected: format!("agents of version {STRIPE_EPOCHS} of the protocol or later on all nodes"),
+            what: what.into(),
+            expected: format!("agents of version {since} of the protocol or later on all nodes"),
             got: format!(
                 "older ones on {}: replace their programs (`kintsu nodes --json` shows `protocol`)",
                 names.join(", ")
@@ -86,6 +98,16 @@ mod tests {
         assert_eq!(open_volume::handle(&cluster, open()).await.unwrap().taken, 1);
         enlist(&cluster, Register { incarnation: 3, ..registration(1, 1) }).await.unwrap();
         check_volumes(&cluster).unwrap();
+    }
+
+    #[tokio::test]
+    async fn snapshots_wait_until_all_agents_know_of_them_and_volumes_do_not() {
+        let (_dir, cluster) = cluster(4, 2).await;
+        check_snapshots(&cluster).unwrap();
+        enlist(&cluster, older(1, SNAPSHOTS - 1)).await.unwrap();
+        check_volumes(&cluster).unwrap();
+        let refused = check_snapshots(&cluster).unwrap_err().to_string();
+        assert!(refused.contains("snapshots of volumes: expected agents of version 12"), "{refused}");
     }
 
     #[tokio::test]

@@ -53,6 +53,21 @@ pub async fn commit_stripe(
     let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
     let Some((_, logs)) = cluster.meta.off(row).await? else { return Ok(Committed::default()) };
     let _turn = cluster.turns.of(StripeId(logs.stripe)).await;
+    commit_held(cluster, volume, index, scheme, only).await
+}
+
+/// As [`commit_stripe`]; the caller has the turn.
+///
+/// # Errors
+/// As [`commit_stripe`].
+pub async fn commit_held(
+    cluster: &Arc<Cluster>,
+    volume: u64,
+    index: u64,
+    scheme: Scheme,
+    only: Option<&LoggedBlocks>,
+) -> Result<Committed> {
+    let row = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(volume, index, 1)?.pop());
     let Some((_, mut logs)) = cluster.meta.off(row).await? else { return Ok(Committed::default()) };
     let Some((stripe, _)) = cluster.load(StripeId(logs.stripe)).await? else {
         return Ok(Committed::default());

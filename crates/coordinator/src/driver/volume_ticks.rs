@@ -76,7 +76,8 @@ async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)
             let node = *node;
             let of = move |meta: &Meta| {
                 let snapshot = meta.snapshot()?;
-                Ok((snapshot.of_volume(block.stripe)?, snapshot.was_removed(logged_for)?))
+                let gone = snapshot.was_removed(logged_for)? || snapshot.was_dropped(block.stripe)?;
+                Ok((snapshot.of_volume(block.stripe)?, gone))
             };
             let (volume, index) = match cluster.meta.off(of).await? {
                 (_, true) => {
@@ -93,6 +94,12 @@ async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)
                 Ok((snapshot.volume_logs(volume, index, 1)?.pop(), snapshot.stripe(block.stripe)?))
             };
             let (Some((_, row)), Some(stripe)) = cluster.meta.off(look).await? else { continue };
+            // A snapshot has blocks alone; what was logged for them was never acknowledged, or is in them.
+            let is_frozen = row.logs.is_empty() && volume != logged_for;
+            if is_frozen {
+                release_stray(cluster, node, block, replica).await;
+                continue;
+            }
             let Some(members) = row.logs.get(usize::from(block.index.0)) else { continue };
             let is_home = stripe.block(block.index).is_some_and(|home| home.node == node);
             if members.contains(&node) && is_home != replica {

@@ -20,6 +20,7 @@ use kintsu_wire::{AgentChannel, FolderId};
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
+use super::snapshots::{Ends, part};
 use super::upgrade::check_volumes;
 use crate::cluster::{Cluster, lock};
 use crate::engine::members::Members;
@@ -27,6 +28,7 @@ use crate::engine::stripe::Stripe;
 use crate::engine::volumes::Logged;
 use crate::error::{CoordinatorError, Result};
 use crate::meta::change::Landing;
+use crate::meta::snapshots::OwnedRow;
 use crate::meta::volumes::Relogged;
 use crate::meta::{Meta, StripeLogs, VolumeRecord};
 
@@ -40,6 +42,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct Turns {
     /// One task at a time changes where a stripe is logged, commits it, or moves a data block of it.
     stripes: Mutex<HashMap<StripeId, Arc<tokio::sync::Mutex<()>>>>,
+    /// While a snapshot of a volume is taken, no logs of its stripes change for writers.
+    cuts: Mutex<HashMap<u64, Arc<tokio::sync::RwLock<()>>>>,
 }
 
 impl Turns {
@@ -54,6 +58,15 @@ impl Turns {
         };
         turn.lock_owned().await
     }
+
+    /// Taken to write by who takes a snapshot of the volume, to read by who changes logs for its writer.
+    pub fn cut(&self, volume: u64) -> Arc<tokio::sync::RwLock<()>> {
+        let mut cuts = lock(&self.cuts);
+        if cuts.len() > 4096 {
+            cuts.retain(|_, cut| Arc::strong_count(cut) > 1);
+        }
+        cuts.entry(volume).or_default().clone()
+    }
 }
 
 /// Logs that were changed on nodes, which is not recorded yet; nobody else changes logs of the stripe until this is dropped.
@@ -63,46 +76,78 @@ pub struct Changed {
     _turn: OwnedMutexGuard<()>,
 }
 
-/// The stripes of a volume as its users see them. For the writer, they are logged under an epoch of its own, on nodes that
-/// answer. `failed`: a call under this epoch was refused, or a write was not answered.
+/// What a user of a volume asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// The volume or snapshot.
+    pub volume: u64,
+    /// The first position.
+    pub first: u64,
+    /// How many positions.
+    pub count: u64,
+    /// The user is the writer.
+    pub writes: bool,
+    /// It is about to write: what snapshots share must become its own.
+    pub own: bool,
+    /// A call under this epoch was refused, or a write was not answered.
+    pub failed: Option<u64>,
+}
+
+/// The stripes of a volume as its users see them, its size, and the newest epoch that nodes may know. For the writer, they are logged
+/// under an epoch of its own, on nodes that answer, unless it shares them with a snapshot and only reads.
 ///
 /// # Errors
-/// A log is on no node that answers; too few nodes.
-pub async fn map(
-    cluster: &Arc<Cluster>,
-    volume: u64,
-    (first, count): (u64, u64),
-    writes: bool,
-    failed: Option<u64>,
-) -> Result<(VolumeRecord, Vec<VolumeStripe>)> {
+/// A log is on no node that answers; too few nodes; a stripe that a snapshot shares cannot be copied now.
+pub async fn map(cluster: &Arc<Cluster>, wanted: Wanted) -> Result<(u64, u64, Vec<VolumeStripe>)> {
     check_volumes(cluster)?;
-    let rows = move |meta: &Meta| meta.snapshot()?.volume_logs(volume, first, count);
+    let Wanted { volume, first, count, writes, own, failed } = wanted;
+    let rows = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        snapshot.owned_rows(&snapshot.volume_by_id(volume)?.record, first, count)
+    };
     if writes || failed.is_some() {
-        for (index, logs) in cluster.meta.off(rows).await? {
+        let cut = cluster.turns.cut(volume);
+        let _cut = cut.read().await;
+        for row in cluster.meta.off(rows).await? {
+            let index = row.index;
+            if row.shared && own {
+                part(cluster, volume, index, Ends::Copied).await?;
+            }
             // A reader needs no log where nobody has written.
-            let is_logged = writes || !logs.logs.is_empty();
-            if is_logged && is_due(cluster, volume, &logs, failed).await? {
+            let is_logged = (writes && (own || !row.shared)) || !row.logs.logs.is_empty();
+            let now = move |meta: &Meta| Ok(meta.snapshot()?.volume_logs(row.owner, index, 1)?.pop());
+            let Some((_, logs)) = cluster.meta.off(now).await? else { continue };
+            let failed = failed.filter(|_| writes || !logs.logs.is_empty());
+            if is_logged && !row.frozen && is_due(cluster, row.owner, &logs, failed).await? {
                 let _turn = cluster.turns.of(StripeId(logs.stripe)).await;
-                renew(cluster, volume, index, failed).await?;
+                renew(cluster, row.owner, index, failed).await?;
             }
         }
     }
     let worker = cluster.clone();
     let view = move |meta: &Meta| {
         let snapshot = meta.snapshot()?;
+        let record = snapshot.volume_by_id(volume)?.record;
         let mut out = Vec::new();
-        for (index, logs) in snapshot.volume_logs(volume, first, count)? {
-            let name = crate::meta::volumes::stripe_name(volume, index);
+        for OwnedRow { owner, index, logs, shared, frozen } in snapshot.owned_rows(&record, first, count)? {
+            let name = crate::meta::volumes::stripe_name(owner, index);
             let Some(stripe) = snapshot.view(&name, (0, None), 1)?.1.1.pop() else { continue };
-            let log_tickets = Vec::new();
+            let (owner, log_tickets) = (Some(owner).filter(|owner| *owner != volume), Vec::new());
             let StripeLogs { epoch, logs, folders, .. } = logs;
-            let mut mapped = VolumeStripe { index, stripe, epoch, logs, folders, log_tickets };
+            let mut mapped =
+                VolumeStripe { index, stripe, owner, shared, frozen, epoch, logs, folders, log_tickets };
             if let Some(tickets) = &worker.tickets {
-                tickets.log(&mut mapped, writes);
+                tickets.log(&mut mapped, writes && !shared);
             }
             out.push(mapped);
         }
-        Ok((snapshot.volume_by_id(volume)?.record, out))
+        // What a snapshot still shares is logged for its volume.
+        let logged_for = match record.snapshot {
+            None => record.fenced(),
+            Some(of) if snapshot.was_removed(of.origin)? => 0,
+            Some(of) => snapshot.volume_by_id(of.origin)?.record.fenced(),
+        };
+        Ok((record.size, logged_for, out))
     };
     cluster.meta.off(view).await
 }
@@ -218,15 +263,16 @@ pub async fn relog_or_abandon(
     let (_, from) = row.ok_or_else(gone)?;
     let (stripe, _) = cluster.load(StripeId(from.stripe)).await?.ok_or_else(gone)?;
     // What was fenced when the writer took the volume is enough, as long as the same nodes log.
-    let epoch = if record.taken > from.epoch { record.taken } else { from.epoch + 1 };
+    let fenced = record.fenced();
+    let epoch = if fenced > from.epoch { fenced } else { from.epoch + 1 };
     // What only a log has was acknowledged, unless the scheme waits for the parities: then nothing is lost with it.
     let abandon = abandon || record.scheme.row().at_once;
     let mut change = Change {
         cluster,
         volume,
         epoch,
-        taken: record.taken,
-        newest: record.taken.max(from.epoch),
+        taken: fenced,
+        newest: fenced.max(from.epoch),
         abandon,
         parities: record.scheme.row().old_first,
         folders: &from.folders,
@@ -245,7 +291,7 @@ pub async fn relog_or_abandon(
         to.logs,
         to.epoch
     );
-    Ok(Relogged { volume, index, from, to, taken: record.taken })
+    Ok(Relogged { volume, index, from, to, taken: fenced })
 }
 
 /// Replicas of a write besides its home.
@@ -264,7 +310,7 @@ struct Change<'a> {
     volume: u64,
     /// The epoch that begins.
     epoch: u64,
-    /// The epoch at which the writer took the volume: it was fenced for all stripes.
+    /// The epoch at which the writer took the volume, or a snapshot was taken: it was fenced for all stripes.
     taken: u64,
     /// The newest epoch that readers may know for the stripe.
     newest: u64,
@@ -440,7 +486,16 @@ impl Change<'_> {
             let of = UpdatesOf { block: id, replica: had_replica(source), upto: 0 };
             let part = PIECE_BYTES.min(len - offset) as u32;
             let folder = self.folder(source);
-            let read = ReadUpdates { of, offset, len: part, epochs: None, folder, over: None, ticket: None };
+            let read = ReadUpdates {
+                of,
+                offset,
+                len: part,
+                epochs: None,
+                folder,
+                over: None,
+                plain: false,
+                ticket: None,
+            };
             let read = within(from.read_updates(read)).await.map_err(failed(source))?;
             pieces.extend(read.pieces);
         }
@@ -497,18 +552,22 @@ pub fn failed(node: NodeId) -> impl Fn(Status) -> CoordinatorError {
     move |status| CoordinatorError::Unavailable { node, reason: kintsu_wire::words(&status) }
 }
 
-/// Has all nodes that answer refuse the epochs of a volume before this one.
-pub async fn fence_everywhere(cluster: &Arc<Cluster>, volume: u64, epoch: u64) {
+/// Has all nodes that answer refuse the epochs of a volume before this one; returns these, with their folders.
+pub async fn fence_everywhere(cluster: &Arc<Cluster>, volume: u64, epoch: u64) -> BTreeMap<NodeId, FolderId> {
     let nodes = cluster.members().usable();
     let ask = nodes.into_iter().map(async |node| {
-        let Ok(mut agent) = cluster.agent(node) else { return };
+        let mut agent = cluster.agent(node).ok()?;
         let fence = FenceVolume { volume, stripe: None, epoch };
-        if let Err(error) = within(agent.fence_volume(fence)).await {
-            // Its logs are fenced before anybody writes there under the new epoch.
-            tracing::info!("volume {volume}: {node} is not fenced yet: {error}");
+        match within(agent.fence_volume(fence)).await {
+            Ok(fenced) => Some((node, fenced.folder)),
+            Err(error) => {
+                // Its logs are fenced before anybody writes there under the new epoch.
+                tracing::info!("volume {volume}: {node} is not fenced yet: {error}");
+                None
+            }
         }
     });
-    futures::future::join_all(ask).await;
+    futures::future::join_all(ask).await.into_iter().flatten().collect()
 }
 
 /// Blocks that a node reported in an older version than the one that was decided: has it put that in their places, if it has

@@ -12,7 +12,7 @@
 //! - `slow`: how slow nodes are avoided; `stripe`: one stripe as it was read;
 //! - `drain`: how a node is emptied; `rebalance`: what moves from fuller to emptier nodes; `encode`: how stripes get their parity;
 //! - `census`: how the blocks that a node holds compare with the metadata;
-//! - `sweep`: when garbage is deleted.
+//! - `sweep`: when garbage is deleted; `snapshots`: which stripes snapshots of volumes have.
 //! - `quarantine`: what happens to blocks that the metadata do not know; `scrub`: what a scrub finds; `patrol`:
 //!   which blocks are verified next by the scrub that runs by itself;
 //! - `doubt`: whether a block that was reported as bad is lost; `wipe`: when a node is wiped;
@@ -54,6 +54,7 @@ pub mod repair;
 pub(crate) mod scrub;
 pub(crate) mod settings;
 pub(crate) mod slow;
+pub(crate) mod snapshots;
 pub(crate) mod space;
 pub(crate) mod stripe;
 pub(crate) mod sweep;

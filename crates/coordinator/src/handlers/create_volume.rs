@@ -19,16 +19,7 @@ pub const SECTOR_BYTES: u64 = 512;
 
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: CreateVolume) -> Result<VolumeInfo> {
-    check_name(&request.name)
-        .and_then(|()| match request.name.contains('/') {
-            true => Err(BadName { expected: "a name without /".into(), got: request.name.clone() }),
-            false => Ok(()),
-        })
-        .map_err(|BadName { expected, got }| CoordinatorError::Invalid {
-            what: "volume name",
-            expected,
-            got,
-        })?;
+    check_volume_name(&request.name)?;
     check_size(request.size)?;
     let registered = match request.code.starts_with(USER) {
         true => Some(cluster.registered(request.code.clone()).await?.0),
@@ -51,11 +42,27 @@ pub async fn handle(cluster: &Arc<Cluster>, request: CreateVolume) -> Result<Vol
             taken: 0,
             writer: None,
             stripes: 0,
+            snapshot: None,
+            cuts: 0,
+            cut: 0,
+            removing: false,
         };
         meta.create_volume(&request.name, &CodeRecord::of(code.as_ref()), volume)?;
         Ok(meta.snapshot()?.volume(&request.name)?.info(false))
     };
     cluster.meta.off(create).await
+}
+
+/// Checks the name of a volume or snapshot.
+///
+/// # Errors
+/// It is no name of an object, or has a slash.
+pub fn check_volume_name(name: &str) -> Result<()> {
+    let slash = || BadName { expected: "a name without /".into(), got: name.into() };
+    let checked = check_name(name).and_then(|()| if name.contains('/') { Err(slash()) } else { Ok(()) });
+    let invalid =
+        |BadName { expected, got }| CoordinatorError::Invalid { what: "volume name", expected, got };
+    checked.map_err(invalid)
 }
 
 /// A size is a multiple of a sector, and not zero.
@@ -98,7 +105,7 @@ fn check_code(code: &dyn Code, block_bytes: u64, size: u64) -> Result<()> {
 }
 
 /// A random number other than 0.
-fn random() -> Result<u64> {
+pub fn random() -> Result<u64> {
     let random = getrandom::u64();
     random
         .map(|id| id.max(1))

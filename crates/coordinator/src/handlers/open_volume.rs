@@ -20,6 +20,14 @@ pub async fn handle(cluster: &Arc<Cluster>, request: OpenVolume) -> Result<Opene
     };
     let (definition, mut volume) = cluster.meta.off(find).await?;
     let id = volume.record.id;
+    driver::check_stays(&volume)?;
+    if writer.is_some() && volume.record.snapshot.is_some() {
+        return Err(CoordinatorError::Invalid {
+            what: "volume to write to",
+            expected: "one that is not a snapshot; those are only read".into(),
+            got: volume.name,
+        });
+    }
     if let Some(writer) = writer {
         let now_ms = cluster.now_ms();
         let other = cluster.volume_leases().other(id, writer, now_ms);

@@ -1,4 +1,5 @@
-//! Removes a volume that nobody writes to: its stripes, then its name, then what agents have logged for it.
+//! Removes a volume that nobody writes to, or a snapshot: its stripes, then its name, then what agents have logged for it. What
+//! snapshots share with it becomes theirs. A removal that was interrupted goes on when it is asked for again.
 
 use std::sync::Arc;
 
@@ -30,17 +31,24 @@ pub async fn handle(cluster: &Arc<Cluster>, request: VolumeName) -> Result<Volum
             // No writer that went away can make a stripe from now on.
             meta.change_volume(id, |record| {
                 record.epoch += 1;
+                record.removing = true;
                 (record.taken, record.writer) = (record.epoch, None);
                 Ok(record.epoch)
             })
         })
         .await?;
     driver::fence_everywhere(cluster, id, epoch).await;
-    let remove = move |meta: &Meta| {
-        while meta.drop_volume_stripes(id, 0, STRIPES_AT_ONCE)? {}
-        meta.remove_volume(id)
+    let drop_stripes = move |meta: &Meta| {
+        let mut first = Some(0);
+        while let Some(from) = first {
+            first = meta.drop_volume_stripes(id, from, STRIPES_AT_ONCE)?;
+        }
+        Ok(())
     };
-    cluster.meta.off(remove).await?;
+    cluster.meta.off(drop_stripes).await?;
+    let worker = cluster.clone();
+    cluster.whole(async move { driver::give_all(&worker, id).await }).await?;
+    cluster.meta.off(move |meta| meta.remove_volume(id)).await?;
     driver::release_volume(cluster, id).await;
     cluster.sweep.notify_one();
     Ok(volume.info(false))

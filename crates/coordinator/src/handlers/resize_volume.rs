@@ -15,6 +15,13 @@ pub async fn handle(cluster: &Arc<Cluster>, request: ResizeVolume) -> Result<Vol
     let ResizeVolume { name, size } = request;
     let resize = move |meta: &Meta| {
         let volume = meta.snapshot()?.volume(&name)?;
+        if volume.record.snapshot.is_some() {
+            return Err(CoordinatorError::Invalid {
+                what: "volume to resize",
+                expected: "one that is not a snapshot, which keeps the size that its volume had".into(),
+                got: name,
+            });
+        }
         let stripe = volume.record.block_bytes * u64::from(volume.code.k);
         let kept = size.div_ceil(stripe);
         let behind = meta.snapshot()?.volume_logs(volume.record.id, kept, u64::MAX)?;

@@ -129,7 +129,7 @@ impl Meta {
 }
 
 /// The digests that came with the commit, by stripe.
-type Last<'w> = HashMap<StripeId, &'w [Option<DigestBytes>]>;
+pub(super) type Last<'w> = HashMap<StripeId, &'w [Option<DigestBytes>]>;
 
 /// All digests of a stripe: those that came with the commit, or else those recorded earlier.
 fn digests_of<'a>(row: &'a PendingStripe, last: &Last<'a>) -> Result<&'a [Option<DigestBytes>]> {
@@ -171,7 +171,7 @@ fn committed(t: &Tables<'_>, put: u64) -> Result<ObjectInfo> {
 }
 
 /// Turns a put into a visible object, and removes the rows of the put.
-fn show(
+pub(super) fn show(
     t: &mut Tables<'_>,
     id: u64,
     put: PendingPut,

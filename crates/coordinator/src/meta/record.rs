@@ -200,6 +200,14 @@ impl StripeRecord {
         self.block(index).map_or(self.generation, |block| block.generation)
     }
 
+    /// Whether the blocks are the same, in the same places. A lost flag may have come or gone: it says nothing about contents.
+    pub fn same_blocks(&self, other: &Self) -> bool {
+        let what = |s: &Self| -> Vec<_> {
+            s.blocks.iter().map(|b| b.map(|b| (b.node, b.digest, b.generation))).collect()
+        };
+        self.generation == other.generation && what(self) == what(other)
+    }
+
     /// The generations of all blocks, by index.
     pub fn generations(&self) -> Vec<u32> {
         self.blocks.iter().map(|block| block.map_or(self.generation, |block| block.generation)).collect()

@@ -48,6 +48,8 @@ pub const VOLUMES: TableDefinition<&str, &[u8]> = TableDefinition::new("volumes"
 pub const VOLUME_NAMES: TableDefinition<u64, &str> = TableDefinition::new("volume_names");
 /// (volume, position of a stripe in it) -> [`StripeLogs`](super::StripeLogs).
 pub const VOLUME_STRIPES: TableDefinition<(u64, u64), &[u8]> = TableDefinition::new("volume_stripes");
+/// Stripe that was dropped with the snapshots that had it, though their volume is there: what nodes logged for it is not needed.
+pub const DROPPED: TableDefinition<u64, ()> = TableDefinition::new("dropped_stripes");
 /// Counters by name: see the constants below.
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 
@@ -88,12 +90,13 @@ pub fn copied(visit: &mut impl Visit) -> Result<()> {
     visit.table(VOLUMES)?;
     visit.table(VOLUME_NAMES)?;
     visit.table(VOLUME_STRIPES)?;
+    visit.table(DROPPED)?;
     visit.table(BOOTS)
 }
 
 /// Version of this layout. Rows of older versions are valid in it, except puts under way, which are converted when
 /// the store is opened.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// The oldest version that can be read.
 pub const OLDEST_VERSION: u64 = 1;
 /// Counter: the layout's version.

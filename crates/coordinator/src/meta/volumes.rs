@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::blocks::byte_of;
 use super::objects::drop_object;
 use super::record::{self, CodeRecord, PendingPut, StripeRecord};
+use super::snapshots::{self, SnapshotOf};
 use super::write::Tables;
 use super::{Meta, Snapshot, tables};
 use crate::error::{CoordinatorError, Result};
@@ -65,6 +66,25 @@ pub struct VolumeRecord {
     /// Stripes that exist.
     #[serde(default)]
     pub stripes: u64,
+    /// Of a snapshot: of which volume.
+    #[serde(default)]
+    pub snapshot: Option<SnapshotOf>,
+    /// How many snapshots were taken of it.
+    #[serde(default)]
+    pub cuts: u64,
+    /// The epoch that began with the newest of them.
+    #[serde(default)]
+    pub cut: u64,
+    /// Its removal has begun.
+    #[serde(default)]
+    pub removing: bool,
+}
+
+impl VolumeRecord {
+    /// The newest epoch that all nodes were told to refuse older ones than.
+    pub fn fenced(&self) -> u64 {
+        self.taken.max(self.cut)
+    }
 }
 
 /// Where the updates of a stripe are logged.
@@ -80,6 +100,9 @@ pub struct StripeLogs {
     pub folders: BTreeMap<NodeId, FolderId>,
     /// The newest generation that was handed out to a commit.
     pub generation: u32,
+    /// How many snapshots had been taken of the volume when the stripe was made.
+    #[serde(default)]
+    pub made: u64,
 }
 
 /// The logs of a stripe before and after a change.
@@ -93,7 +116,7 @@ pub struct Relogged {
     pub from: StripeLogs,
     /// As they are on the nodes now, which is to be recorded.
     pub to: StripeLogs,
-    /// The epoch at which the volume's writer had taken it then.
+    /// What [`VolumeRecord::fenced`] was then.
     pub taken: u64,
 }
 
@@ -106,6 +129,10 @@ pub struct Volume {
     pub record: VolumeRecord,
     /// Its code.
     pub code: CodeRecord,
+    /// Of a snapshot: the name of its volume; empty if that is gone.
+    pub snapshot_of: Option<String>,
+    /// The names of its snapshots, oldest first.
+    pub snapshots: Vec<String>,
 }
 
 impl Volume {
@@ -127,6 +154,8 @@ impl Volume {
             epoch,
             stripes,
             writer,
+            snapshot_of: self.snapshot_of.clone(),
+            snapshots: self.snapshots.clone(),
         }
     }
 }
@@ -177,25 +206,37 @@ impl Meta {
         })
     }
 
-    /// Forgets at most `limit` stripes of a volume from `first` on; their blocks become garbage. Returns how many are
-    /// left there.
+    /// Forgets at most `limit` stripes of a volume from `first` on; their blocks become garbage. What another snapshot has too becomes
+    /// its own, if this is a snapshot; if not, it is left for [`Meta::give`]. Returns where to go on.
     ///
     /// # Errors
-    /// The disk fails.
-    pub fn drop_volume_stripes(&self, id: u64, first: u64, limit: usize) -> Result<bool> {
+    /// No such volume; the disk fails.
+    pub fn drop_volume_stripes(&self, id: u64, first: u64, limit: usize) -> Result<Option<u64>> {
         self.write(|t| {
+            let (_, volume) = by_id(t, id)?;
             let mut found = Vec::new();
             for row in t.volume_stripes.range((id, first)..=(id, u64::MAX))?.take(limit) {
-                found.push(row?.0.value().1);
+                let (key, row) = row?;
+                let row: StripeLogs = record::unpack("stripe of a volume", row.value())?;
+                found.push((key.value().1, row));
             }
-            for index in &found {
-                let name = stripe_name(id, *index);
-                if let Some(object) = t.object(&name)? {
-                    drop_object(t, &name, &object)?;
+            for (index, row) in &found {
+                match snapshots::heir_of(t, &volume, row)? {
+                    Some(to) if volume.snapshot.is_some() => snapshots::hand(t, (id, *index), to, row)?,
+                    Some(_) => {}
+                    None => {
+                        let name = stripe_name(id, *index);
+                        if let Some(object) = t.object(&name)? {
+                            drop_object(t, &name, &object)?;
+                        }
+                        t.volume_stripes.remove((id, *index))?;
+                        if volume.snapshot.is_some() {
+                            snapshots::note_dropped(t, row.stripe)?;
+                        }
+                    }
                 }
-                t.volume_stripes.remove((id, *index))?;
             }
-            Ok(found.len() == limit)
+            Ok(found.last().filter(|_| found.len() == limit).map(|(last, _)| last + 1))
         })
     }
 
@@ -253,14 +294,7 @@ impl Meta {
         self.write(|t| {
             check()?;
             let Some(mut stripe) = t.stripe(id)? else { return Ok(false) };
-            // A lost flag may have come or gone: it says nothing about contents.
-            let same = |a: &StripeRecord, b: &StripeRecord| {
-                let what = |s: &StripeRecord| -> Vec<_> {
-                    s.blocks.iter().map(|b| b.map(|b| (b.node, b.digest, b.generation))).collect()
-                };
-                a.generation == b.generation && what(a) == what(b)
-            };
-            if !same(&stripe, &decision.from) {
+            if !stripe.same_blocks(&decision.from) {
                 return Ok(false);
             }
             for (&index, digest) in &decision.blocks {
@@ -293,7 +327,28 @@ impl Snapshot {
         let row = table.get(name)?.ok_or_else(|| missing(name))?;
         let record: VolumeRecord = record::unpack("volume", row.value())?;
         let code = self.code(record.code)?;
-        Ok(Volume { name: name.to_owned(), record, code })
+        let mut volume =
+            Volume { name: name.to_owned(), record, code, snapshot_of: None, snapshots: Vec::new() };
+        if volume.record.snapshot.is_some() || volume.record.cuts > 0 {
+            self.relate(std::slice::from_mut(&mut volume))?;
+        }
+        Ok(volume)
+    }
+
+    /// Finds the names of the volumes of snapshots, and of the snapshots of volumes.
+    fn relate(&self, volumes: &mut [Volume]) -> Result<()> {
+        let names = self.txn.open_table(tables::VOLUME_NAMES)?;
+        let name = |id: u64| {
+            Ok::<_, CoordinatorError>(names.get(id)?.map_or_else(String::new, |row| row.value().into()))
+        };
+        for volume in volumes {
+            volume.snapshot_of = volume.record.snapshot.map(|of| name(of.origin)).transpose()?;
+            if volume.record.cuts > 0 {
+                let family = self.family(volume.record.id)?;
+                volume.snapshots = family.into_iter().map(|taken| name(taken.id)).collect::<Result<_>>()?;
+            }
+        }
+        Ok(())
     }
 
     /// The volume with this id.
@@ -334,8 +389,10 @@ impl Snapshot {
             let (name, row) = row?;
             let record: VolumeRecord = record::unpack("volume", row.value())?;
             let code = self.code(record.code)?;
-            out.push(Volume { name: name.value().to_owned(), record, code });
+            let name = name.value().to_owned();
+            out.push(Volume { name, record, code, snapshot_of: None, snapshots: Vec::new() });
         }
+        self.relate(&mut out)?;
         Ok(out)
     }
 
@@ -393,7 +450,8 @@ pub(super) fn add_stripe(t: &mut Tables<'_>, put: &PendingPut) -> Result<()> {
     else {
         return Ok(());
     };
-    let row = StripeLogs { stripe: *stripe, ..StripeLogs::default() };
+    let made = by_id(t, volume)?.1.cuts;
+    let row = StripeLogs { stripe: *stripe, made, ..StripeLogs::default() };
     t.volume_stripes.insert((volume, index), record::pack(&row).as_slice())?;
     count(t, volume, 1)
 }
@@ -429,7 +487,7 @@ pub(super) fn land(
     }
 }
 
-fn count(t: &mut Tables<'_>, volume: u64, more: i64) -> Result<()> {
+pub(super) fn count(t: &mut Tables<'_>, volume: u64, more: i64) -> Result<()> {
     let (name, mut record) = by_id(t, volume)?;
     record.stripes = record.stripes.saturating_add_signed(more);
     set(t, &name, &record)
@@ -448,9 +506,17 @@ pub(super) fn set_logs(t: &mut Tables<'_>, change: &Relogged) -> Result<()> {
         });
     }
     let (name, mut record) = by_id(t, volume)?;
-    // The new writer's epoch may be the same.
-    if record.taken != taken {
-        return Err(stale(&name, record.taken, taken));
+    // The new writer's epoch may be the same, or that of a snapshot.
+    match record.fenced() {
+        now if now == taken => {}
+        now if now == record.taken => return Err(stale(&name, now, taken)),
+        now => {
+            return Err(CoordinatorError::Conflict {
+                what: format!("logs of stripe {index} of volume {name:?}"),
+                expected: format!("no snapshot since epoch {taken}"),
+                got: format!("one of epoch {now}; it is tried again"),
+            });
+        }
     }
     record.epoch = record.epoch.max(to.epoch);
     set(t, &name, &record)?;
@@ -464,14 +530,14 @@ pub(super) fn logs(t: &Tables<'_>, volume: u64, index: u64) -> Result<Option<Str
     row.map(|row| record::unpack("stripe of a volume", row.value())).transpose()
 }
 
-fn by_id(t: &Tables<'_>, id: u64) -> Result<(String, VolumeRecord)> {
+pub(super) fn by_id(t: &Tables<'_>, id: u64) -> Result<(String, VolumeRecord)> {
     let name = t.volume_names.get(id)?.map(|row| row.value().to_owned()).filter(|name| name != REMOVED);
     let name = name.ok_or_else(|| missing(&format!("id {id}")))?;
     let row = t.volumes.get(name.as_str())?.map(|row| record::unpack("volume", row.value())).transpose()?;
     Ok((name.clone(), row.ok_or_else(|| missing(&name))?))
 }
 
-fn set(t: &mut Tables<'_>, name: &str, record: &VolumeRecord) -> Result<()> {
+pub(super) fn set(t: &mut Tables<'_>, name: &str, record: &VolumeRecord) -> Result<()> {
     t.volumes.insert(name, record::pack(record).as_slice())?;
     Ok(())
 }
@@ -485,7 +551,7 @@ pub fn stale(name: &str, expected: u64, got: u64) -> CoordinatorError {
     }
 }
 
-fn taken(name: &str) -> CoordinatorError {
+pub(super) fn taken(name: &str) -> CoordinatorError {
     CoordinatorError::Exists { what: "volume", name: name.into(), hint: String::new() }
 }
 

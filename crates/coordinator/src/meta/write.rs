@@ -31,6 +31,7 @@ pub struct Tables<'t> {
     pub volumes: Table<'t, &'static str, &'static [u8]>,
     pub volume_names: Table<'t, u64, &'static str>,
     pub volume_stripes: Table<'t, (u64, u64), &'static [u8]>,
+    pub dropped: Table<'t, u64, ()>,
     pub counters: Table<'t, &'static str, u64>,
 }
 
@@ -57,6 +58,7 @@ impl<'t> Tables<'t> {
             volumes: txn.open_table(VOLUMES)?,
             volume_names: txn.open_table(VOLUME_NAMES)?,
             volume_stripes: txn.open_table(VOLUME_STRIPES)?,
+            dropped: txn.open_table(DROPPED)?,
             counters: txn.open_table(COUNTERS)?,
         })
     }

@@ -1,5 +1,7 @@
 //! Files, block groups, DataNodes, and the calls about them.
 
+use super::changes::Mode;
+
 /// A block or block group. Ids are Java longs: those of groups are negative, and here two's complement.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct ExtendedBlock {
@@ -24,6 +26,13 @@ pub struct Token {
     pub kind: String,
     #[prost(string, required, tag = "4")]
     pub service: String,
+}
+
+impl Token {
+    /// `None` where tokens are off: messages have an empty one then.
+    pub(crate) fn given(&self) -> Option<&Self> {
+        Some(self).filter(|token| !token.identifier.is_empty())
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
@@ -137,6 +146,14 @@ pub struct FileStatus {
     pub name: Vec<u8>,
     #[prost(uint64, required, tag = "3")]
     pub bytes: u64,
+    #[prost(message, required, tag = "4")]
+    pub mode: Mode,
+    #[prost(string, required, tag = "5")]
+    pub owner: String,
+    #[prost(string, required, tag = "6")]
+    pub group: String,
+    #[prost(uint32, optional, tag = "10")]
+    pub replication: Option<u32>,
     #[prost(uint64, optional, tag = "11")]
     pub block_bytes: Option<u64>,
     #[prost(message, optional, tag = "12")]

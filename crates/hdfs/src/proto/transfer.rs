@@ -39,7 +39,8 @@ pub struct Checksum {
     pub unit_bytes: u32,
 }
 
-/// `stage` 6: a new block. `storage` 1: a disk.
+/// `targets`: DataNodes that get the block from the one before. `stage` 6: a new block. `storage` 1: a disk. `pinned`: not to be
+/// moved by HDFS's balancer, where DataNodes are set to heed that.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WriteBlock {
     #[prost(message, required, tag = "1")]
@@ -60,6 +61,19 @@ pub struct WriteBlock {
     pub checksum: Checksum,
     #[prost(int32, optional, tag = "11")]
     pub storage: Option<i32>,
+    #[prost(bool, optional, tag = "14")]
+    pub pinned: Option<bool>,
+}
+
+/// `dropped`: the UUID of the DataNode whose replica is to go then.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReplaceBlock {
+    #[prost(message, required, tag = "1")]
+    pub header: BaseHeader,
+    #[prost(string, required, tag = "2")]
+    pub dropped: String,
+    #[prost(message, required, tag = "3")]
+    pub source: DatanodeInfo,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -90,6 +104,9 @@ pub struct PacketHeader {
     pub last: bool,
     #[prost(sfixed32, required, tag = "4")]
     pub data_bytes: i32,
+    /// The block is to be on the disk before this packet is acknowledged.
+    #[prost(bool, optional, tag = "5")]
+    pub durable: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -4,6 +4,7 @@
 //! such a message. Bytes travel in packets (`packet`). Every byte that is read is compared with its CRC32C before
 //! anybody gets it.
 
+mod fetch;
 mod packet;
 mod read;
 mod write;
@@ -18,6 +19,7 @@ use crate::HdfsError;
 use crate::proto::names::{ExtendedBlock, Token};
 use crate::proto::transfer::{Answer, BaseHeader, OperationHeader};
 
+pub(crate) use fetch::fetch;
 pub use packet::{CRC32C, UNIT_BYTES};
 pub(crate) use packet::{check, supported};
 pub use read::BlockReader;
@@ -26,6 +28,7 @@ pub use write::BlockWriter;
 const VERSION: u16 = 28;
 const READ: u8 = 81;
 const WRITE: u8 = 80;
+const REPLACE: u8 = 83;
 
 /// How long a DataNode may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -52,21 +55,8 @@ impl Link {
         operation: u8,
         arguments: &impl Message,
     ) -> Result<(Self, Answer), HdfsError> {
-        let unreachable =
-            |error| HdfsError::Unreachable { what: "DataNode", address: datanode.to_string(), error };
-        let output = TcpStream::connect_timeout(&datanode, CONNECT).map_err(unreachable)?;
-        let set = || {
-            output.set_nodelay(true)?;
-            output.set_read_timeout(Some(SILENCE))?;
-            output.set_write_timeout(Some(SILENCE))?;
-            output.try_clone()
-        };
-        let input = BufReader::with_capacity(256 << 10, set().map_err(unreachable)?);
-        let mut link = Self { datanode, block: block.clone(), input, output };
-        let mut bytes = VERSION.to_be_bytes().to_vec();
-        bytes.push(operation);
-        bytes.extend(arguments.encode_length_delimited_to_vec());
-        link.send(&bytes)?;
+        let mut link = Self::connect(datanode, block, SILENCE)?;
+        link.ask(operation, arguments)?;
         let answer: Answer = link.message()?;
         if answer.status != 0 {
             let said = answer.message.unwrap_or_default();
@@ -74,6 +64,29 @@ impl Link {
             return Err(link.error(format!("{}: {said}", status_name(answer.status))));
         }
         Ok((link, answer))
+    }
+
+    /// Connects to a DataNode that may be silent for this long.
+    fn connect(datanode: SocketAddr, block: &ExtendedBlock, silence: Duration) -> Result<Self, HdfsError> {
+        let unreachable =
+            |error| HdfsError::Unreachable { what: "DataNode", address: datanode.to_string(), error };
+        let output = TcpStream::connect_timeout(&datanode, CONNECT).map_err(unreachable)?;
+        let set = || {
+            output.set_nodelay(true)?;
+            output.set_read_timeout(Some(silence))?;
+            output.set_write_timeout(Some(SILENCE))?;
+            output.try_clone()
+        };
+        let input = BufReader::with_capacity(256 << 10, set().map_err(unreachable)?);
+        Ok(Self { datanode, block: block.clone(), input, output })
+    }
+
+    /// Sends an operation.
+    fn ask(&mut self, operation: u8, arguments: &impl Message) -> Result<(), HdfsError> {
+        let mut bytes = VERSION.to_be_bytes().to_vec();
+        bytes.push(operation);
+        bytes.extend(arguments.encode_length_delimited_to_vec());
+        self.send(&bytes)
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), HdfsError> {

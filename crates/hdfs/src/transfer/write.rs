@@ -1,11 +1,11 @@
-//! Writing a whole internal block to a DataNode, as a client that writes a new block with no further replica does.
+//! Writing a whole block to a DataNode as a client does that writes a new block, with further replicas or without.
 
 use std::net::SocketAddr;
 
 use super::packet::{CRC32C, UNIT_BYTES};
 use super::{Link, WRITE, header, status_name};
 use crate::HdfsError;
-use crate::proto::names::{ExtendedBlock, Token};
+use crate::proto::names::{DatanodeInfo, ExtendedBlock, Token};
 use crate::proto::transfer::{Ack, Checksum, PacketHeader, WriteBlock};
 
 /// Data bytes of a packet: with 126 checksums the packet is just below 64 KiB.
@@ -20,7 +20,7 @@ const NEW_BLOCK: i32 = 6;
 /// A disk: the kind of storage.
 const DISK: i32 = 1;
 
-/// A new internal block on its way to a DataNode. Dropped before [`finish`](Self::finish), it leaves there at most a part
+/// A new block on its way to a DataNode. Dropped before [`finish`](Self::finish), it leaves there at most a part
 /// that does not count. Memory: one packet.
 pub struct BlockWriter {
     link: Link,
@@ -35,26 +35,30 @@ pub struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Begins the block on this DataNode. `block` tells its length and its generation stamp.
+    /// Begins the block on this DataNode, which hands it on to those `behind` it. `block` tells its length and its generation stamp.
+    /// HDFS's balancer leaves a `pinned` block where it is, if DataNodes are set to heed that.
     ///
     /// # Errors
     /// `Unreachable`; `Datanode` if it refuses.
     pub fn begin(
         datanode: SocketAddr,
+        behind: &[DatanodeInfo],
         block: &ExtendedBlock,
         token: Option<&Token>,
+        pinned: bool,
     ) -> Result<Self, HdfsError> {
         let len = block.bytes.unwrap_or(0);
         let ask = WriteBlock {
             header: header(block, token),
-            targets: Vec::new(),
+            targets: behind.to_vec(),
             stage: NEW_BLOCK,
-            pipeline: 1,
+            pipeline: 1 + behind.len() as u32,
             least_received: 0,
             most_received: len,
             latest_generation: block.generation,
             checksum: Checksum { kind: CRC32C, unit_bytes: UNIT_BYTES as u32 },
             storage: Some(DISK),
+            pinned: pinned.then_some(true),
         };
         let (link, _) = Link::open(datanode, block, WRITE, &ask)?;
         let data = Vec::with_capacity(PACKET_BYTES);
@@ -83,7 +87,7 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Everything was written. When this returns the DataNode has acknowledged every packet and the end of the block.
+    /// Everything was written. When this returns the DataNode has acknowledged every packet, and the block is on its disk.
     ///
     /// # Errors
     /// `Datanode`, also if bytes are missing.
@@ -100,7 +104,8 @@ impl BlockWriter {
     /// Sends what was gathered, or the end, and takes acknowledgements.
     fn packet(&mut self, last: bool) -> Result<(), HdfsError> {
         let (offset, data_bytes) = (self.offset as i64, self.data.len() as i32);
-        let head = PacketHeader { offset, number: self.number, last, data_bytes };
+        let head =
+            PacketHeader { offset, number: self.number, last, data_bytes, durable: last.then_some(true) };
         self.link.send_packet(&head, &self.data)?;
         (self.number, self.offset) = (self.number + 1, self.offset + self.data.len() as u64);
         self.data.clear();

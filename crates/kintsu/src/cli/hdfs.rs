@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::hdfs_store::HdfsStore;
 use super::repair;
 use super::serve::{AgentListeners, CoordinatorListener};
 use crate::units::{ByteRange, parse_duration};
@@ -118,6 +119,10 @@ Example:
   kintsu --coordinator 10.77.0.1:7400 hdfs agent --dir /data/kintsu --datanode 10.77.0.5:9866 \\
     --data-dir /data/hdfs --listen 10.77.0.5:7401 --listen-data 10.77.0.5:7402 --trusted-network 10.77.0.0/16")]
     Agent(HdfsAgent),
+    /// Keep objects of any code in HDFS: each block on a DataNode that Kintsu chooses, with replication 1. No coordinator and no agents are
+    /// needed.
+    #[command(subcommand)]
+    Store(HdfsStore),
     /// Write what makes linear codes usable in a stock HDFS: the policies for `hdfs ec -addPolicies`, and the sources of a codec
     /// jar (`scripts/hdfs-codec.sh` builds it). Codes without sub-blocks, of 16 blocks at most. Says what HDFS's own readers
     /// survive. Asks no NameNode.

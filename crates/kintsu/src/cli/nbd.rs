@@ -37,7 +37,7 @@ pub struct Nbd {
     /// Listen on a Unix socket at this path instead; only your own user may use it.
     #[arg(long, value_name = "PATH")]
     pub unix: Option<PathBuf>,
-    /// Refuse writes. Any number of readers may serve a volume at the same time as its writer.
+    /// Refuse writes; a snapshot is always served so. Any number of readers may serve a volume at the same time as its writer.
     #[arg(long)]
     pub read_only: bool,
     /// Become the writer although another one has not given up its lease; what that one writes from now on is refused.

@@ -23,7 +23,23 @@ Examples:
         /// Its name.
         name: String,
     },
-    /// Remove a volume with all that is in it.
+    /// Take a snapshot of a volume: another volume, to read only, with all that was acknowledged until now.
+    ///
+    /// The writer goes on. The two share what is stored until it is written to: the first write to a stripe copies it on its nodes.
+    /// `volume read`, `nbd`, `stat` and `rm` work on a snapshot as on a volume.
+    #[command(after_help = "\
+Examples:
+  kintsu volume snapshot disk disk-monday
+  kintsu volume read disk-monday > image
+  kintsu nbd disk-monday
+  kintsu volume rm disk-monday")]
+    Snapshot {
+        /// The volume.
+        name: String,
+        /// The name of the snapshot.
+        snapshot: String,
+    },
+    /// Remove a volume with all that is in it, or a snapshot. Other snapshots keep what they share with it.
     #[command(after_help = "Example:\n  kintsu volume rm disk")]
     Rm {
         /// Its name.

@@ -6,12 +6,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use kintsu_hdfs::{Agents, AtRisk, BadGroup, Got, HandedOver, NameNode, RepairedBlock, Status, Verified};
+use kintsu_hdfs::{
+    Agents, AtRisk, BadGroup, Got, HandedOver, NameNode, Repaired, RepairedBlock, Status, Verified, objects,
+};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::destination::Destination;
-use super::{hdfs_codec, hdfs_daemons, hdfs_watch};
+use super::{hdfs_codec, hdfs_daemons, hdfs_store, hdfs_watch};
 use crate::cli::{Endpoint, Hdfs, HdfsCommand};
 use crate::units::{ByteRange, human};
 use crate::{output, progress};
@@ -28,6 +30,12 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
             return hdfs_daemons::coordinator(args, namenode, endpoint, json).await;
         }
         HdfsCommand::Agent(args) => return hdfs_daemons::agent(args, endpoint, json).await,
+        HdfsCommand::Store(command) => {
+            return tokio::select! {
+                done = hdfs_store::run(command, namenode, &endpoint, json) => done,
+                code = super::interrupted() => code,
+            };
+        }
         HdfsCommand::Codec { codes, out } => return hdfs_codec::run(&codes, &out, &endpoint, json).await,
         command => command,
     };
@@ -39,15 +47,16 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
                     true => Some(hdfs_daemons::agents(&endpoint).await?),
                     false => None,
                 };
-                let reading = Reading { namenode: &namenode, path, range, block, agents };
+                let reading = Reading { namenode: &namenode, path, range, block, agents, object: false };
                 get(&reading, &out, json).await
             }
             HdfsCommand::Verify { path } => verify(&namenode, &path, json).await,
             HdfsCommand::Repair { path } => repair(&namenode, &path, json).await,
             HdfsCommand::Watch { path, scan } => hdfs_watch::run(&namenode, &path, scan, json).await,
-            HdfsCommand::Coordinator(_) | HdfsCommand::Agent(_) | HdfsCommand::Codec { .. } => {
-                Ok(ExitCode::FAILURE)
-            }
+            HdfsCommand::Coordinator(_)
+            | HdfsCommand::Agent(_)
+            | HdfsCommand::Codec { .. }
+            | HdfsCommand::Store(_) => Ok(ExitCode::FAILURE),
         }
     };
     tokio::select! {
@@ -120,24 +129,26 @@ fn show_status(found: &Status) -> anyhow::Result<()> {
     skipped(&found.skipped)
 }
 
-fn numbers(indices: &[u8]) -> String {
+pub(super) fn numbers(indices: &[u8]) -> String {
     if indices.is_empty() {
         return "-".into();
     }
     indices.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn skipped(skipped: &[String]) -> anyhow::Result<()> {
+pub(super) fn skipped(skipped: &[String]) -> anyhow::Result<()> {
     skipped.iter().try_for_each(|why| output::line(&format!("not judged: {why}")))
 }
 
 /// What `kintsu hdfs get` reads.
-struct Reading<'a> {
-    namenode: &'a NameNode,
-    path: String,
-    range: Option<ByteRange>,
-    block: Option<i64>,
-    agents: Option<Agents>,
+pub(super) struct Reading<'a> {
+    pub namenode: &'a NameNode,
+    pub path: String,
+    pub range: Option<ByteRange>,
+    pub block: Option<i64>,
+    pub agents: Option<Agents>,
+    /// An object of `kintsu hdfs store`.
+    pub object: bool,
 }
 
 impl Reading<'_> {
@@ -146,7 +157,10 @@ impl Reading<'_> {
         if self.block.is_some() {
             return Ok(None);
         }
-        let bytes = kintsu_hdfs::file_bytes(self.namenode, &self.path).await?;
+        let bytes = match self.object {
+            true => objects::object_bytes(self.namenode, &self.path).await?,
+            false => kintsu_hdfs::file_bytes(self.namenode, &self.path).await?,
+        };
         let Some(ByteRange { first, last }) = self.range else { return Ok(Some(0..bytes)) };
         let end = last.map_or(bytes, |last| last + 1).min(bytes);
         let path = &self.path;
@@ -161,7 +175,10 @@ impl Reading<'_> {
             return Ok(kintsu_hdfs::get_block(namenode, path, block, agents, out).await?);
         };
         let expected = range.end - range.start;
-        let got = kintsu_hdfs::get(namenode, path, range, agents, out).await?;
+        let got = match self.object {
+            true => objects::get_object(namenode, path, range, out).await?,
+            false => kintsu_hdfs::get(namenode, path, range, agents, out).await?,
+        };
         anyhow::ensure!(
             got.bytes == expected || out.is_closed(),
             "{path}: expected {expected} bytes, got {}; it is being written, and its last block group is not complete",
@@ -171,7 +188,7 @@ impl Reading<'_> {
     }
 }
 
-async fn get(reading: &Reading<'_>, out: &Path, json: bool) -> anyhow::Result<ExitCode> {
+pub(super) async fn get(reading: &Reading<'_>, out: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let path = &reading.path;
     let range = reading.range().await?;
     let destination = Destination::of(out, path)?;
@@ -228,25 +245,25 @@ async fn verify(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<E
     let mut show = |path: &str, bytes| bar.set_message(format!("{} verified; {path}", human(bytes)));
     let found = kintsu_hdfs::verify(namenode, path, &mut show).await;
     progress::clear();
-    let found = found?;
-    if json {
-        output::json(&found)?;
-    } else {
-        show_verified(&found)?;
-    }
-    Ok(ExitCode::from(if found.bad.is_empty() { 0 } else { 2 }))
+    show_verified(&found?, "group", json)
 }
 
-fn show_verified(found: &Verified) -> anyhow::Result<()> {
+/// Shows what was verified; `part` is what the groups are called.
+pub(super) fn show_verified(found: &Verified, part: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let code = ExitCode::from(if found.bad.is_empty() { 0 } else { 2 });
+    if json {
+        output::json(&found)?;
+        return Ok(code);
+    }
     output::line(&format!(
-        "{} block groups, {} compared: {} with something wrong",
+        "{} {part}s, {} compared: {} with something wrong",
         found.groups,
         human(found.bytes),
         found.bad.len()
     ))?;
     for BadGroup { path, group, unreadable, mismatches, suspects } in &found.bad {
         for (index, why) in unreadable {
-            output::line(&format!("{path}, group {group}: block {index} cannot be read: {why}"))?;
+            output::line(&format!("{path}, {part} {group}: block {index} cannot be read: {why}"))?;
         }
         if let Some(first) = mismatches.first() {
             let who = match suspects[..] {
@@ -256,25 +273,36 @@ fn show_verified(found: &Verified) -> anyhow::Result<()> {
                     format!("one of the blocks {} holds wrong bytes under valid checksums", numbers(suspects))
                 }
             };
-            output::line(&format!("{path}, group {group}: {who} (first at byte {first} of the blocks)"))?;
+            output::line(&format!("{path}, {part} {group}: {who} (first at byte {first} of the blocks)"))?;
         }
     }
     for group in &found.unproved {
         output::line(&format!("{group}: nothing to compare with; no more blocks than needed are there"))?;
     }
-    skipped(&found.skipped)
+    skipped(&found.skipped)?;
+    Ok(code)
 }
 
 async fn repair(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let mut show = |block: &RepairedBlock| {
+    let mut show = show_repaired("group", json);
+    let done = kintsu_hdfs::repair(namenode, path, &mut show).await?;
+    repaired(&done, &done, json)
+}
+
+/// Shows each block that is repaired; `part` is what groups are called.
+pub(super) fn show_repaired(part: &'static str, json: bool) -> impl FnMut(&RepairedBlock) + Send {
+    move |block| {
         if !json {
             // A closed pipe does not end a repair.
-            let _ = output::line(&described(block));
+            let _ = output::line(&described(block, part));
         }
-    };
-    let done = kintsu_hdfs::repair(namenode, path, &mut show).await?;
+    }
+}
+
+/// Shows what a repair did: `all` of it for programs.
+pub(super) fn repaired(all: &impl serde::Serialize, done: &Repaired, json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        output::json(&done)?;
+        output::json(all)?;
     } else {
         for failure in &done.failed {
             output::line(&format!("failed: {failure}"))?;
@@ -284,7 +312,7 @@ async fn repair(namenode: &NameNode, path: &str, json: bool) -> anyhow::Result<E
     Ok(ExitCode::from(if done.failed.is_empty() { 0 } else { 1 }))
 }
 
-fn described(block: &RepairedBlock) -> String {
+fn described(block: &RepairedBlock, part: &str) -> String {
     let where_to = match &block.handed_over {
         HandedOver::To(node) => format!("counted on {node}"),
         HandedOver::NotNeeded(node) => format!("not needed any more, {node} has it"),
@@ -300,7 +328,7 @@ fn described(block: &RepairedBlock) -> String {
     let RepairedBlock { path, group, index, bytes, read, .. } = block;
     let read = read.len();
     format!(
-        "{path}, group {group}, block {index} ({}) from {read}: {where_to}{proved}{left_out}",
+        "{path}, {part} {group}, block {index} ({}) from {read}: {where_to}{proved}{left_out}",
         human(*bytes)
     )
 }

@@ -12,6 +12,7 @@ mod generate;
 mod hdfs;
 mod hdfs_codec;
 mod hdfs_daemons;
+mod hdfs_store;
 mod hdfs_watch;
 mod health;
 mod input;

@@ -18,9 +18,14 @@ use crate::units::human;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Serves a volume until Ctrl-C or SIGTERM, or until another writer takes it.
-pub async fn run(args: Nbd, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+pub async fn run(mut args: Nbd, endpoint: Endpoint, json: bool) -> anyhow::Result<ExitCode> {
     let token = endpoint.token.clone();
     let client = endpoint.client().await?;
+    // Nobody writes to a snapshot.
+    args.read_only |= tokio::select! {
+        info = client.volume_info(&args.volume) => info?.snapshot_of.is_some(),
+        code = interrupted() => return code,
+    };
     let access = match (args.read_only, args.take) {
         (true, _) => VolumeAccess::Read,
         (false, true) => VolumeAccess::TakeOver,

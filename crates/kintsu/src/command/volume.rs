@@ -27,6 +27,7 @@ pub async fn run(command: VolumeCommand, context: &Context) -> anyhow::Result<Ex
         VolumeCommand::Ls => list(context).await?,
         VolumeCommand::Stat { name } => stat(&client.volume_info(&name).await?, context)?,
         VolumeCommand::Rm { name } => told(&client.remove_volume(&name).await?, "removed", context)?,
+        VolumeCommand::Snapshot { name, snapshot } => return take_snapshot(&name, &snapshot, context).await,
         VolumeCommand::Resize { name, size } => {
             told(&client.resize_volume(&name, size.0).await?, "resized", context)?;
         }
@@ -56,6 +57,19 @@ fn told(volume: &VolumeInfo, what: &str, context: &Context) -> anyhow::Result<()
     output::line(&format!("volume {} {what}: {}, {}", volume.name, human(volume.size), volume.code))
 }
 
+async fn take_snapshot(name: &str, snapshot: &str, context: &Context) -> anyhow::Result<ExitCode> {
+    let taken = context.client.snapshot_volume(name, snapshot).await?;
+    if context.json {
+        output::json(&taken)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(&format!("snapshot {snapshot} of volume {name} taken: {}", human(taken.snapshot.size)))?;
+    for left in &taken.left {
+        eprintln!("kintsu: still to be committed: {left}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn list(context: &Context) -> anyhow::Result<()> {
     let volumes = context.client.volumes().await?;
     if context.json {
@@ -64,7 +78,8 @@ async fn list(context: &Context) -> anyhow::Result<()> {
     if volumes.is_empty() {
         return output::line("no volumes");
     }
-    let mut table = output::table(["name", "size", "stored", "code", "block", "durability", "writer"]);
+    let mut table =
+        output::table(["name", "size", "stored", "code", "block", "durability", "writer", "snapshot of"]);
     for volume in &volumes {
         table.add_row([
             volume.name.clone(),
@@ -74,6 +89,7 @@ async fn list(context: &Context) -> anyhow::Result<()> {
             human(volume.block_bytes),
             volume.durability.to_string(),
             writer(volume).to_owned(),
+            snapshot_of(volume),
         ]);
     }
     output::line(&table.to_string())
@@ -81,6 +97,14 @@ async fn list(context: &Context) -> anyhow::Result<()> {
 
 fn writer(volume: &VolumeInfo) -> &'static str {
     if volume.writer { "yes" } else { "none" }
+}
+
+fn snapshot_of(volume: &VolumeInfo) -> String {
+    match volume.snapshot_of.as_deref() {
+        None => String::new(),
+        Some("") => "one that was removed".into(),
+        Some(name) => name.into(),
+    }
 }
 
 fn stat(volume: &VolumeInfo, context: &Context) -> anyhow::Result<()> {
@@ -94,13 +118,24 @@ fn stat(volume: &VolumeInfo, context: &Context) -> anyhow::Result<()> {
         ("size", human(volume.size)),
         ("code", volume.code.clone()),
         ("block", human(volume.block_bytes)),
-        ("stripes", format!("{} of {all} written", volume.stripes)),
+        match volume.snapshot_of {
+            None => ("stripes", format!("{} of {all} written", volume.stripes)),
+            Some(_) => {
+                ("stripes", format!("{} of {all} its own, the others shared or zeros", volume.stripes))
+            }
+        },
         ("durability", volume.durability.to_string()),
         ("scheme", volume.scheme.clone()),
         ("epoch", volume.epoch.to_string()),
         ("writer", writer(volume).to_owned()),
     ] {
         output::line(&format!("{what:<11} {value}"))?;
+    }
+    if volume.snapshot_of.is_some() {
+        output::line(&format!("snapshot of {}", snapshot_of(volume)))?;
+    }
+    if !volume.snapshots.is_empty() {
+        output::line(&format!("snapshots   {}", volume.snapshots.join(", ")))?;
     }
     Ok(())
 }

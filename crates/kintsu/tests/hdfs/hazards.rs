@@ -144,7 +144,7 @@ fn datanodes_that_refuse_the_id_are_passed_over(hdfs: &mut Hdfs) {
         let mut block = group.block(BlockIndex(4));
         block.bytes = Some(1000);
         let address: SocketAddr = hdfs.transfer(spare).parse().unwrap();
-        let mut writer = BlockWriter::begin(address, &block, None).unwrap();
+        let mut writer = BlockWriter::begin(address, &[], &block, None, false).unwrap();
         writer.write(&[7; 1000]).unwrap();
         writer.finish().unwrap();
     }

@@ -29,5 +29,6 @@ mod rebuild;
 mod rot;
 mod sim;
 mod slips;
+mod snapshots;
 mod streams;
 mod volumes;

@@ -126,6 +126,22 @@ impl Layout {
         extents
     }
 
+    /// Where byte `offset` of data block `index` lies in the stripe, and how many bytes from there are contiguous in
+    /// both block and stripe. Beyond the data it gives positions at or behind `data_bytes`.
+    pub fn position(&self, k: usize, index: BlockIndex, offset: u64) -> (u64, u64) {
+        let i = u64::from(index.0);
+        match self.kind {
+            LayoutKind::Contiguous => {
+                (i * self.block_bytes + offset, self.block_bytes.saturating_sub(offset))
+            }
+            LayoutKind::Striped => {
+                let cell = u64::from(self.cell_bytes).max(1);
+                let (row, within) = (offset / cell, offset % cell);
+                ((row * k as u64 + i) * cell + within, cell - within)
+            }
+        }
+    }
+
     /// For each data block that holds some of the object bytes `range`, in block order, the
     /// smallest range of its bytes with all of them.
     pub fn block_windows(&self, k: usize, range: Range<u64>) -> Vec<(BlockIndex, Range<u64>)> {

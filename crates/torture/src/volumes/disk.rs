@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::sector::{SECTOR, Sector};
+use super::sector::{Allowed, SECTOR, Sector};
 
 /// A disk that began with zeros.
 #[derive(Debug, Default)]
@@ -61,6 +61,16 @@ impl Disk {
         Reading { number: self.clock, range }
     }
 
+    /// A snapshot was taken while this went on, as if it were a read of all: what it may hold.
+    pub fn cut(&mut self, reading: Reading) -> Cut {
+        self.clock += 1;
+        let Reading { number, range } = reading;
+        let judged = |(at, ..): (u64, Range<usize>, usize)| {
+            Some((at, self.sectors.entry(at).or_default().seen(number)?))
+        };
+        Cut(parts(&range).filter_map(judged).collect())
+    }
+
     /// The read saw these bytes, or nothing.
     ///
     /// # Errors
@@ -83,6 +93,26 @@ impl Disk {
             }
         }
         wrong.map_or(Ok(()), Err)
+    }
+}
+
+/// What each sector of a snapshot may be; others are not judged.
+#[derive(Debug, Default)]
+pub struct Cut(BTreeMap<u64, Allowed>);
+
+impl Cut {
+    /// Whether a read from `offset` may see this.
+    ///
+    /// # Errors
+    /// The first sector that cannot be so.
+    pub fn check(&self, offset: u64, seen: &[u8]) -> Result<(), String> {
+        for (at, span, from) in parts(&(offset..offset + seen.len() as u64)) {
+            let part = &seen[from..from + span.len()];
+            if self.0.get(&at).is_some_and(|allowed| !allowed.has(span.start, part)) {
+                return Err(format!("other bytes in sector {at}"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -136,6 +166,26 @@ mod tests {
         write(&mut disk, 2 * SECTOR as u64, &[3; SECTOR], true);
         assert!(see(&mut disk, 2 * SECTOR as u64, &[3; SECTOR]));
         assert!(!see(&mut disk, 2 * SECTOR as u64, &[2; SECTOR]));
+    }
+
+    #[test]
+    fn a_snapshot_holds_what_was_there_when_it_was_taken() {
+        let mut disk = Disk::default();
+        write(&mut disk, 0, &[1; SECTOR], true);
+        write(&mut disk, SECTOR as u64, &[2; SECTOR], false);
+        let taking = disk.read(0, LEN);
+        let late = disk.begin(2 * SECTOR as u64, &[3; SECTOR]);
+        let cut = disk.cut(taking);
+        disk.end(late, true);
+        write(&mut disk, 0, &[9; LEN as usize], true);
+        assert!(cut.check(0, &[1; SECTOR]).is_ok() && cut.check(10, &[1; 20]).is_ok());
+        assert!(cut.check(0, &[0; SECTOR]).is_err() && cut.check(0, &[9; SECTOR]).is_err());
+        for (at, either) in [(1, [0, 2]), (2, [0, 3])] {
+            for byte in either {
+                assert!(cut.check(at * SECTOR as u64, &[byte; SECTOR]).is_ok());
+            }
+            assert!(cut.check(at * SECTOR as u64, &[9; SECTOR]).is_err());
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub async fn hold(stage: &Stage, client: &Client, shape: Shape, seed: u64) -> Re
     for number in all() {
         until("a volume can be read", || user.read_all(number, VolumeAccess::Read)).await?;
     }
+    snapshots_hold(stage, user).await?;
     settled(stage, client).await?;
     until("logs are empty", || forgotten(stage)).await?;
     let unequal = census::unequal(stage, client).await?;
@@ -43,6 +44,28 @@ pub async fn hold(stage: &Stage, client: &Client, shape: Shape, seed: u64) -> Re
     }
     for number in all() {
         until("a volume can be read", || user.read_all(number, VolumeAccess::Read)).await?;
+    }
+    snapshots_hold(stage, user).await
+}
+
+/// All snapshots can be read, and hold what they held.
+async fn snapshots_hold(stage: &Stage, user: &User<'_>) -> Result<(), String> {
+    for name in stage.volumes.snapshots.names() {
+        until("a snapshot can be read", || user.read_snapshot(&name, 0, u64::MAX)).await?;
+    }
+    Ok(())
+}
+
+/// Removes all snapshots, also those of which nobody knows whether they were taken.
+///
+/// # Errors
+/// Some are there still.
+pub async fn without_snapshots(stage: &Stage, client: &Client) -> Result<(), String> {
+    stage.volumes.snapshots.forget_all();
+    for volume in client.volumes().await.map_err(|e| e.to_string())? {
+        if volume.snapshot_of.is_some() {
+            client.remove_volume(&volume.name).await.map_err(|e| e.to_string())?;
+        }
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Volumes in histories: what clients do with them (here), the model of a disk that judges what they read (`disk.rs`,
-//! `sector.rs`), the clients (`user.rs`), and what must hold at the end (`end.rs`).
+//! `sector.rs`), the clients (`user.rs`), snapshots (`snapshots.rs`), and what must hold at the end (`end.rs`).
 //!
 //! Seeds from [`FIRST_SEED`] on have volumes. Clients of a history share them: the first one makes, resizes and removes
 //! them, all of them write (the others by taking the volume over, or when nobody writes) and read.
@@ -7,6 +7,7 @@
 mod disk;
 mod end;
 mod sector;
+mod snapshots;
 mod user;
 
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use kintsu_wire::message::Durability;
 use crate::dice::Dice;
 use crate::history::{Fault, History, Host, Op};
 
-pub use end::{hold, removed};
+pub use end::{hold, removed, without_snapshots};
 pub use user::{Hand, User, Volumes};
 
 /// Histories of these seeds have volumes.
@@ -24,6 +25,9 @@ pub const FIRST_SEED: u64 = 1_000_000;
 
 /// From this seed on volumes have several schemes; those of earlier seeds, some of which failed once, keep the default.
 pub const FIRST_SEED_WITH_SCHEMES: u64 = FIRST_SEED + 2000;
+
+/// From this seed on clients take, read and remove snapshots of volumes.
+pub const FIRST_SEED_WITH_SNAPSHOTS: u64 = FIRST_SEED + 4000;
 
 /// How the parities of volumes follow; `None` for the default.
 const SCHEMES: [Option<&str>; 3] = [Some("parix"), Some("baseline"), None];
@@ -81,6 +85,12 @@ pub enum Act {
     Resize { more: i64 },
     /// Removes the volume; the next step of the first client makes it again.
     Remove,
+    /// Takes a snapshot.
+    Snapshot,
+    /// Reads of one of the snapshots, whichever volume it is of.
+    ReadSnapshot { which: u64, offset: u64, len: u64 },
+    /// Removes one of them.
+    RemoveSnapshot { which: u64 },
 }
 
 /// Adds volumes to a history.
@@ -108,9 +118,10 @@ pub fn add(history: &mut History, dice: &mut Dice, victims: [u32; 2], destructiv
     let scheme = (history.seed >= FIRST_SEED_WITH_SCHEMES).then_some(history.seed);
     history.shape = Some(Shape { code, bears, durability, block_bytes, size, first_user, scheme });
     let volumes = dice.within(1, MOST);
+    let snapshots = history.seed >= FIRST_SEED_WITH_SNAPSHOTS;
     for client in 0..dice.within(1, 3) {
         let count = dice.within(8, 24);
-        let ops = (0..count).map(|_| op(dice, volumes, size, client == 0)).collect();
+        let ops = (0..count).map(|_| op(dice, volumes, size, client == 0, snapshots)).collect();
         history.writers.push(ops);
     }
 }
@@ -154,7 +165,7 @@ fn spare(history: &mut History, dice: &mut Dice, victims: [u32; 2], bears: usize
     }
 }
 
-fn op(dice: &mut Dice, volumes: u64, size: u64, first: bool) -> Op {
+fn op(dice: &mut Dice, volumes: u64, size: u64, first: bool, snapshots: bool) -> Op {
     if dice.percent(12) {
         return Op::Pause { ms: dice.within(50, 1200) };
     }
@@ -163,6 +174,15 @@ fn op(dice: &mut Dice, volumes: u64, size: u64, first: bool) -> Op {
     }
     let number = if dice.percent(75) { 0 } else { dice.below(volumes) };
     let (offset, len) = range(dice, size);
+    if snapshots && dice.percent(30) {
+        let which = dice.below(4);
+        let act = match dice.below(10) {
+            0..3 => Act::Snapshot,
+            3..9 => Act::ReadSnapshot { which, offset, len },
+            _ => Act::RemoveSnapshot { which },
+        };
+        return Op::Volume { number, act };
+    }
     let act = match dice.below(100) {
         0..34 => Act::Write { offset, len, take: dice.percent(if first { 50 } else { 15 }) },
         34..40 => Act::Burst { offset, len, count: dice.within(2, 3) },

@@ -63,6 +63,24 @@ struct Watch {
     mixed: bool,
 }
 
+/// What a part of a sector may be.
+#[derive(Debug, Clone)]
+pub struct Allowed {
+    contents: Vec<Bytes>,
+    /// Whether only single bytes are judged.
+    mixed: bool,
+}
+
+impl Allowed {
+    /// Whether this may be what is there from `from` on.
+    pub fn has(&self, from: usize, seen: &[u8]) -> bool {
+        let part = |bytes: &Bytes| bytes.get(from..from + seen.len()) == Some(seen);
+        let byte =
+            |(at, byte): (usize, &u8)| self.contents.iter().any(|bytes| bytes.get(from + at) == Some(byte));
+        self.contents.iter().any(part) || (self.mixed && seen.iter().enumerate().all(byte))
+    }
+}
+
 /// One sector.
 #[derive(Debug, Clone)]
 pub struct Sector {
@@ -139,6 +157,13 @@ impl Sector {
         self.tell();
     }
 
+    /// The read is over: what it may have seen, if that can be judged.
+    pub fn seen(&mut self, reader: u64) -> Option<Allowed> {
+        let at = self.watches.iter().position(|watch| watch.reader == reader)?;
+        let Watch { allowed, mixed, .. } = self.watches.remove(at);
+        (!self.vague).then_some(Allowed { contents: allowed, mixed })
+    }
+
     /// The read is over, and nobody knows what it saw.
     pub fn leave(&mut self, reader: u64) {
         self.watches.retain(|watch| watch.reader != reader);
@@ -152,8 +177,7 @@ impl Sector {
             return true;
         }
         if !watch.allowed.iter().any(|bytes| bytes == seen) {
-            let byte = |(at, byte): (usize, &u8)| watch.allowed.iter().any(|bytes| bytes[at] == *byte);
-            return watch.mixed && seen.iter().enumerate().all(byte);
+            return Allowed { contents: watch.allowed, mixed: watch.mixed }.has(0, seen);
         }
         if once && !watch.changed {
             self.states = self.reachable();

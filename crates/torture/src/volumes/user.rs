@@ -8,13 +8,17 @@ use kintsu_client::{Client, ClientError, Volume, VolumeAccess};
 use kintsu_wire::message::CreateVolume;
 
 use super::disk::{Disk, Reading};
+use super::snapshots::Snapshots;
 use super::{Act, Shape};
 use crate::dice::content;
 use crate::stage::Stage;
 
 /// The models of all volumes of a history.
 #[derive(Debug, Default)]
-pub struct Volumes(Mutex<BTreeMap<u64, Held>>);
+pub struct Volumes {
+    held: Mutex<BTreeMap<u64, Held>>,
+    pub snapshots: Snapshots,
+}
 
 /// The model of one volume.
 #[derive(Debug, Default)]
@@ -42,7 +46,7 @@ struct Opened {
 
 impl Volumes {
     fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something with the model of a volume.
@@ -60,6 +64,11 @@ impl Held {
     /// Whether what it holds is judged; `of`: `removed` when it was opened.
     fn counts(&self, of: u64) -> bool {
         self.exists && !self.removing && self.removed == of
+    }
+
+    /// Whether it was not removed since it had been removed so often.
+    pub fn is_same(&self, removed: u64) -> bool {
+        self.removed == removed
     }
 
     /// Whether it exists, and nobody tried to remove it.
@@ -84,7 +93,7 @@ pub struct User<'a> {
 }
 
 impl User<'_> {
-    fn say(&self, what: impl std::fmt::Display) {
+    pub(super) fn say(&self, what: impl std::fmt::Display) {
         self.stage.trace.say(format!("client {}: {what}", self.number));
     }
 
@@ -166,6 +175,17 @@ impl User<'_> {
                 }
                 self.remove(number).await;
             }
+            Act::Snapshot => self.snapshot(number).await,
+            Act::ReadSnapshot { which, offset, len } => {
+                let Some(name) = self.stage.volumes.snapshots.pick(which) else { return };
+                if let Err(error) = self.read_snapshot(&name, offset, len).await {
+                    self.say(format!("read of {name}: {error}"));
+                }
+            }
+            Act::RemoveSnapshot { which } => {
+                let Some(name) = self.stage.volumes.snapshots.pick(which) else { return };
+                self.remove_snapshot(&name).await;
+            }
         }
     }
 
@@ -202,8 +222,8 @@ impl User<'_> {
                 *held = Held { removed: held.removed + 1, ..Held::default() };
                 true
             }
-            // Somebody writes: nothing was removed by this call.
-            Err(ClientError::Placement(_)) => {
+            // Somebody writes: nothing was removed by this call. Otherwise it has begun.
+            Err(ClientError::Placement(ref why)) if why.contains("one with a lease") => {
                 held.removing = before;
                 false
             }
@@ -273,7 +293,7 @@ impl User<'_> {
         matches!(done, Err(ClientError::Interrupted(_) | ClientError::NotFound(_)))
     }
 
-    fn reading(&self, number: u64, offset: u64, len: u64) -> (u64, Reading) {
+    pub(super) fn reading(&self, number: u64, offset: u64, len: u64) -> (u64, Reading) {
         self.stage.volumes.with(number, |held| (held.removed, held.disk.read(offset, len)))
     }
 
@@ -337,7 +357,7 @@ impl User<'_> {
 }
 
 /// The part of a range that the volume has.
-fn cut(volume: &Volume, offset: u64, len: u64) -> Option<(u64, u64)> {
+pub(super) fn cut(volume: &Volume, offset: u64, len: u64) -> Option<(u64, u64)> {
     let size = volume.size();
     (offset < size && len > 0).then(|| (offset, len.min(size - offset)))
 }

@@ -193,6 +193,9 @@ pub struct ReadUpdates {
     /// Lay the updates over the block of this generation, and answer with the whole part.
     #[serde(default)]
     pub over: Option<u32>,
+    /// The block of that generation alone, whatever is logged: it belongs to a snapshot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain: bool,
     /// A client or operator needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<Ticket>,

@@ -79,6 +79,25 @@ pub struct ResizeVolume {
     pub size: u64,
 }
 
+/// Make a snapshot of a volume: a volume to read, with all that was acknowledged until now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SnapshotVolume {
+    /// The volume.
+    pub name: String,
+    /// The name of the snapshot.
+    pub snapshot: String,
+}
+
+/// The answer to [`SnapshotVolume`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenSnapshot {
+    /// The snapshot.
+    pub snapshot: VolumeInfo,
+    /// Stripes that are still to be committed, each with the reason. What was being written to them when the snapshot was made, and
+    /// was not acknowledged, may still come to be in it or not.
+    pub left: Vec<String>,
+}
+
 /// A volume, as people see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeInfo {
@@ -103,10 +122,16 @@ pub struct VolumeInfo {
     pub created: u64,
     /// The newest epoch: each writer has one of its own, and each change of where its writes are logged makes a new one.
     pub epoch: u64,
-    /// Stripes that exist, because something was written to them.
+    /// Stripes that exist, because something was written to them. Of a snapshot: those that it does not share any more.
     pub stripes: u64,
     /// Whether somebody holds the lease to write.
     pub writer: bool,
+    /// Of a snapshot: the name of the volume that it was taken of; empty if that was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_of: Option<String>,
+    /// The names of its snapshots, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<String>,
 }
 
 impl VolumeInfo {
@@ -186,6 +211,10 @@ pub struct MapVolume {
     /// answer.
     #[serde(default)]
     pub failed: Option<u64>,
+    /// Whether the writer is about to write, so that stripes which a snapshot shares must become its own; `None` of callers who do
+    /// not know of snapshots, and may be.
+    #[serde(default)]
+    pub own: Option<bool>,
 }
 
 /// One stripe of a volume.
@@ -195,6 +224,15 @@ pub struct VolumeStripe {
     pub index: u64,
     /// The stripe.
     pub stripe: StripeInfo,
+    /// The volume by whose name the stripe goes, and whose epochs nodes know; `None`: the one that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u64>,
+    /// A snapshot shares it: nothing may be written to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+    /// It belongs to snapshots alone: its blocks are all of it, and what they hold never changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub frozen: bool,
     /// The epoch under which its updates are logged.
     pub epoch: u64,
     /// For each data block the nodes that log its updates, all of them before a write is acknowledged. The block's home
@@ -212,7 +250,7 @@ pub struct VolumeStripe {
 /// The answer to [`MapVolume`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VolumeMap {
-    /// The epoch at which its writer took the volume.
+    /// The newest epoch that all its nodes may know: at which its writer took the volume, or its newest snapshot was taken.
     pub taken: u64,
     /// Its size in bytes.
     pub size: u64,

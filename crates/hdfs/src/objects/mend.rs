@@ -1,0 +1,201 @@
+//! Reading, comparing and repairing objects: what is done with block groups, on stripes.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use kintsu_dag::BlockIndex;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::list::below;
+use super::object::{Found, Object, checked, find};
+use super::spread::{Moved, misplaced, spread};
+use crate::blocks::GroupBlocks;
+use crate::get::{Got, get_of};
+use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
+use crate::proto::names::LocatedBlock;
+use crate::repair::{Repaired, RepairedBlock, rebuild, repair_group};
+use crate::verify::{Verified, verify_group};
+use crate::{Group, HdfsError, NameNode};
+
+/// The length of an object.
+///
+/// # Errors
+/// `NotFound`, `Unsupported` for what is no object; those of calls.
+pub async fn object_bytes(namenode: &NameNode, path: &str) -> Result<u64, HdfsError> {
+    let path = checked(path)?;
+    Ok(Object::at(namenode, &path).await?.known.record.bytes)
+}
+
+/// Sends the bytes `range` of an object to `out`, in order; what cannot be read is decoded. Memory: a few MiB for each data block of
+/// a stripe. If the receiver goes, this ends early without an error.
+///
+/// # Errors
+/// `Parity` when too many blocks of a stripe cannot be read, and when a block turns out to be wrong of which bytes were delivered;
+/// as [`object_bytes`] otherwise.
+pub async fn get_object(
+    namenode: &NameNode,
+    path: &str,
+    range: Range<u64>,
+    out: &mpsc::Sender<Vec<u8>>,
+) -> Result<Got, HdfsError> {
+    namenode.check_transfer().await?;
+    let object = Object::at(namenode, &checked(path)?).await?;
+    get_of(object.groups, range, None, out).await
+}
+
+/// The objects at or below a path.
+async fn objects(
+    namenode: &NameNode,
+    root: &str,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<Object>, HdfsError> {
+    let short = root.trim_end_matches('/');
+    if !short.is_empty() {
+        match find(namenode, &checked(root)?).await? {
+            Found::File(..) | Found::Folder(Some(_)) => return Ok(vec![Object::at(namenode, short).await?]),
+            Found::Folder(None) => {}
+        }
+    }
+    let (folders, more) = below(namenode, root).await?;
+    skipped.extend(more);
+    let mut objects = Vec::new();
+    for folder in folders {
+        match Object::in_folder(namenode, &folder).await {
+            Ok(object) => objects.push(object),
+            Err(error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_))) => return Err(error),
+            Err(error) => skipped.push(error.to_string()),
+        }
+    }
+    objects.retain(|object| short.is_empty() || object.path.starts_with(&format!("{short}/")));
+    Ok(objects)
+}
+
+/// Compares all blocks of the objects below `root` with their checksums, with their recorded digests and with each other.
+/// `progress` is told each stripe that was read, and the bytes so far.
+///
+/// # Errors
+/// `NotFound`, `Denied` for the root; those of calls. What is wrong with a stripe is in the result.
+pub async fn verify_objects(
+    namenode: &NameNode,
+    root: &str,
+    progress: &mut (dyn FnMut(&str, u64) + Send),
+) -> Result<Verified, HdfsError> {
+    namenode.check_transfer().await?;
+    let mut verified = Verified::default();
+    for object in objects(namenode, root, &mut verified.skipped).await? {
+        for group in object.groups {
+            verify_group(group, &mut verified).await?;
+            progress(&object.path, verified.bytes);
+        }
+    }
+    Ok(verified)
+}
+
+/// What a repair of objects did.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Mended {
+    /// Blocks that the NameNode counts now, and what could not be repaired.
+    #[serde(flatten)]
+    pub repaired: Repaired,
+    /// Blocks that were moved because two of a stripe were on one DataNode, or too many in one rack.
+    pub moved: Vec<Moved>,
+}
+
+/// Rebuilds the blocks of objects below `root` that the NameNode reports missing or bad, and hands them over to DataNodes under their old
+/// names. Blocks of a stripe that are on one DataNode are taken apart. With `deep` all blocks are read first, and the NameNode is told of those that are wrong, as readers tell it.
+/// `progress` is told each block.
+///
+/// # Errors
+/// `NotFound`, `Denied` for the root or without the right to list DataNodes; those of calls. What could not be repaired is in the
+/// result.
+pub async fn repair_objects(
+    namenode: &NameNode,
+    root: &str,
+    deep: bool,
+    progress: &mut (dyn FnMut(&RepairedBlock) + Send),
+) -> Result<Mended, HdfsError> {
+    namenode.check_transfer().await?;
+    let live = namenode.live_datanodes().await?;
+    let mut repaired = Repaired::default();
+    let (mut damaged, mut moved) = (Vec::new(), Vec::new());
+    for object in objects(namenode, root, &mut repaired.failed).await? {
+        damaged.extend(object.groups);
+    }
+    damaged.retain(|group| deep || !group.missing().is_empty() || misplaced(group, &live).is_some());
+    damaged.sort_by_key(Group::spare);
+    for group in damaged {
+        let done = match deep {
+            true => report_wrong(namenode, &group).await,
+            false => Ok(()),
+        };
+        let done = match done {
+            Ok(()) => repair_group(namenode, &group, &mut repaired, progress).await,
+            error => error,
+        };
+        let done = match (done, refresh(namenode, &group).await?) {
+            (Ok(()), Now::Same(now)) => spread(namenode, &now).await.map(|more| moved.extend(more)),
+            (done, _) => done,
+        };
+        match done {
+            Ok(()) => {}
+            Err(
+                error @ (HdfsError::Unreachable { .. } | HdfsError::Standby(_) | HdfsError::Denied { .. }),
+            ) => return Err(error),
+            Err(error) => repaired.failed.push(error.to_string()),
+        }
+    }
+    Ok(Mended { repaired, moved })
+}
+
+/// Reads a whole stripe. The NameNode is told of blocks that are wrong, once they could be rebuilt as they were recorded.
+async fn report_wrong(namenode: &NameNode, group: &Group) -> Result<(), HdfsError> {
+    let wrong = wrong_blocks(group).await?;
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let mut without = group.clone();
+    without.holders.retain(|index, _| !wrong.contains(index));
+    let lost: Vec<_> = wrong.iter().copied().collect();
+    let (examined, _) = rebuild(without, &lost).await?;
+    for index in wrong {
+        let file = examined.rebuilt.get(&index);
+        crate::handover::check_digest(group, index, file).await?;
+        let holders = group.holders.get(&index).map(Vec::as_slice).unwrap_or_default();
+        let locations = holders.iter().map(|holder| holder.datanode.clone()).collect();
+        let bad = LocatedBlock { block: group.block(index), locations, ..LocatedBlock::default() };
+        namenode.report_bad(bad).await?;
+        noted(namenode, group, index).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the NameNode no longer counts a block that was reported.
+async fn noted(namenode: &NameNode, group: &Group, index: BlockIndex) -> Result<(), HdfsError> {
+    let deadline = Instant::now() + COUNTED_WITHIN;
+    while Instant::now() < deadline {
+        match refresh(namenode, group).await? {
+            Now::Same(now) if now.holders.contains_key(&index) => sleep(POLL).await,
+            Now::Same(_) | Now::Changed(_) => return Ok(()),
+        }
+    }
+    Err(HdfsError::NotHandedOver {
+        what: format!("{group}, block {}", index.0),
+        message: "the NameNode still counts a block that was reported bad".into(),
+    })
+}
+
+/// The blocks of a stripe that have wrong bytes: by their checksums, or by their recorded digests.
+async fn wrong_blocks(group: &Group) -> Result<BTreeSet<BlockIndex>, HdfsError> {
+    let blocks = GroupBlocks::of(group.clone());
+    let reading = tokio::task::spawn_blocking(move || {
+        let group = blocks.group();
+        let here: Vec<_> = group.expected().filter(|index| group.holders.contains_key(index)).collect();
+        let wrong = |index: &BlockIndex| {
+            let fault = blocks.read_through(*index).err();
+            fault.is_some_and(|fault| fault.kind == kintsu_wire::message::FaultKind::Corrupt)
+        };
+        here.into_iter().filter(wrong).collect()
+    });
+    reading.await.map_err(|e| HdfsError::io("reading a stripe", e.into()))
+}

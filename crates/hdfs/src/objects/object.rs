@@ -1,0 +1,358 @@
+//! An object as the NameNode shows it: its record, and its stripes with the DataNodes that have their blocks.
+//!
+//! A folder with a record is an object. The blocks with index i of all its stripes are one file after the other in
+//! `.kintsu-VERSION-i`. Of a file that was encoded where it is, the folder is `/.kintsu/INODE`, and the data blocks are the file's own.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kintsu_dag::BlockIndex;
+use kintsu_plan::LayoutKind;
+
+use super::record::{Known, MOST_BYTES, Record};
+use crate::handover::Now;
+use crate::proto::names::{FileStatus, LocatedBlock, LocatedBlocks};
+use crate::transfer::BlockReader;
+use crate::{EcPolicy, Group, HdfsError, Holder, NameNode, Stored, transfer_address};
+
+/// The name of a record in its folder.
+pub(crate) const RECORD: &str = ".kintsu";
+
+/// Where the records of files are that were encoded where they are.
+pub(crate) const ENCODED: &str = "/.kintsu";
+
+/// An object, and its stripes as they are now.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    /// What it is called: its folder, or its file.
+    pub path: String,
+    pub known: Arc<Known>,
+    pub groups: Vec<Group>,
+}
+
+/// What a path leads to.
+pub(crate) enum Found {
+    /// A folder, with or without a record.
+    Folder(Option<Known>),
+    /// A file, and the record of its parity if it has some, with the folder of that.
+    File(Box<FileStatus>, Option<(String, Known)>),
+}
+
+/// The file with the blocks of one index.
+pub(crate) fn column(folder: &str, version: &str, index: usize) -> String {
+    format!("{folder}/{RECORD}-{version}-{index}")
+}
+
+/// The file with the record.
+pub(crate) fn record_of(folder: &str) -> String {
+    format!("{}/{RECORD}", folder.trim_end_matches('/'))
+}
+
+/// The file whose inode this is.
+pub(crate) fn by_inode(file_id: u64) -> String {
+    format!("/.reserved/.inodes/{file_id}")
+}
+
+/// A path as it is meant: absolute, without a slash at the end.
+///
+/// # Errors
+/// `Unsupported` for a path that is none, or names files of Kintsu's own.
+pub(crate) fn checked(path: &str) -> Result<String, HdfsError> {
+    let short = path.trim_end_matches('/');
+    let own = |part: &str| part == RECORD || part.starts_with(".kintsu-") || part == ".reserved";
+    let fits = short.starts_with('/') && !short.contains("//");
+    if !fits || short.split('/').any(|part| own(part) || matches!(part, "." | "..")) {
+        return Err(HdfsError::Unsupported {
+            what: "path of an object".into(),
+            expected: "an absolute one without . and .., and without names of Kintsu's own (.kintsu)".into(),
+            got: format!("{path:?}"),
+        });
+    }
+    Ok(short.to_owned())
+}
+
+/// What is at a path.
+///
+/// # Errors
+/// `NotFound`; those of calls and of records.
+pub(crate) async fn find(namenode: &NameNode, path: &str) -> Result<Found, HdfsError> {
+    let status = namenode.file(path).await?.ok_or_else(|| HdfsError::NotFound(path.to_owned()))?;
+    if status.kind == 1 {
+        return Ok(Found::Folder(record_in(namenode, path).await?));
+    }
+    let folder = format!("{ENCODED}/{}", status.file_id.unwrap_or(0));
+    let known = record_in(namenode, &folder).await?;
+    Ok(Found::File(Box::new(status), known.map(|known| (folder, known))))
+}
+
+/// The record in a folder, if it has one.
+///
+/// # Errors
+/// Those of calls and of records.
+pub(crate) async fn record_in(namenode: &NameNode, folder: &str) -> Result<Option<Known>, HdfsError> {
+    let Some(file_id) = record_id(namenode, folder).await? else { return Ok(None) };
+    // Whatever is renamed meanwhile, it is this file that is read.
+    let (path, inode) = (record_of(folder), by_inode(file_id));
+    let located = match namenode.locations(&inode).await {
+        Ok(located) => located,
+        Err(HdfsError::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let known = Known::in_file(&path, &small_file(&path, located).await?)?;
+    Ok(Some(Known { file_id, ..known }))
+}
+
+/// The inode of the record in a folder: another one each time that the object is written.
+async fn record_id(namenode: &NameNode, folder: &str) -> Result<Option<u64>, HdfsError> {
+    match namenode.file(&record_of(folder)).await {
+        Ok(status) => Ok(status.filter(|status| status.kind == 2).and_then(|status| status.file_id)),
+        Err(HdfsError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The bytes of a replicated file.
+async fn small_file(path: &str, located: LocatedBlocks) -> Result<Vec<u8>, HdfsError> {
+    if located.file_bytes > MOST_BYTES {
+        return Err(HdfsError::Unsupported {
+            what: path.to_owned(),
+            expected: format!("a record of at most {MOST_BYTES} bytes"),
+            got: format!("a file of {}", located.file_bytes),
+        });
+    }
+    let name = path.to_owned();
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut bytes = Vec::new();
+        for block in located.blocks {
+            bytes.extend(any_replica(&name, &block)?);
+        }
+        Ok(bytes)
+    });
+    reading.await.map_err(|e| HdfsError::io(format!("reading {path}"), e.into()))?
+}
+
+/// A whole block from the first DataNode that has it right.
+fn any_replica(path: &str, block: &LocatedBlock) -> Result<Vec<u8>, HdfsError> {
+    let mut last = HdfsError::Parity(format!("{path}: no DataNode has it"));
+    for holder in holders(block) {
+        let mut bytes = vec![0; block.block.bytes.unwrap_or(0) as usize];
+        let address = transfer_address(&holder.datanode)?;
+        match BlockReader::new(address, block.block.clone(), holder.token).read_at(0, &mut bytes) {
+            Ok(()) => return Ok(bytes),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Who has a block. Nobody, if all copies are known to be bad.
+fn holders(block: &LocatedBlock) -> Vec<Holder> {
+    let token = block.token.given().cloned();
+    let holder = |node: &_| Holder { datanode: Clone::clone(node), token: token.clone() };
+    if block.corrupt { Vec::new() } else { block.locations.iter().map(holder).collect() }
+}
+
+impl Object {
+    /// The object at a path.
+    ///
+    /// # Errors
+    /// `NotFound`, `Unsupported` for what is no object; `Parity` for a file that was changed since it was encoded; those of calls.
+    pub(crate) async fn at(namenode: &NameNode, path: &str) -> Result<Self, HdfsError> {
+        let got = match find(namenode, path).await? {
+            Found::Folder(Some(known)) => return Self::of(namenode, path.into(), path.into(), known).await,
+            Found::File(_, Some((folder, known))) => {
+                return Self::of(namenode, folder, path.into(), known).await;
+            }
+            Found::Folder(None) => "a folder without a record",
+            Found::File(_, None) => "a file that was not encoded",
+        };
+        Err(HdfsError::Unsupported {
+            what: path.to_owned(),
+            expected: "an object of kintsu hdfs store put, or a file of kintsu hdfs store encode".into(),
+            got: got.into(),
+        })
+    }
+
+    /// The object whose record is in a folder.
+    ///
+    /// # Errors
+    /// As [`Object::at`].
+    pub(crate) async fn in_folder(namenode: &NameNode, folder: &str) -> Result<Self, HdfsError> {
+        let known = record_in(namenode, folder).await?;
+        let known = known.ok_or_else(|| HdfsError::NotFound(record_of(folder)))?;
+        let path = match &known.record.source {
+            Some(source) => name_of(namenode, source).await?,
+            None => folder.to_owned(),
+        };
+        Self::of(namenode, folder.into(), path, known).await
+    }
+
+    /// The object of a record.
+    ///
+    /// # Errors
+    /// As [`Object::at`].
+    pub(crate) async fn of(
+        namenode: &NameNode,
+        folder: String,
+        path: String,
+        known: Known,
+    ) -> Result<Self, HdfsError> {
+        let known = Arc::new(known);
+        let groups = groups(namenode, &folder, &path, &known, 0..known.record.digests.len()).await?;
+        Ok(Self { path, known, groups })
+    }
+}
+
+/// The files of Kintsu's own that a record names.
+pub(crate) fn columns(folder: &str, known: &Known) -> Vec<String> {
+    let Record { version, source, .. } = &known.record;
+    let from = if source.is_some() { known.code.k() } else { 0 };
+    (from..known.code.n()).map(|index| column(folder, version, index)).collect()
+}
+
+/// The path of an encoded file; if it has another one by now, the one by its inode.
+pub(crate) async fn name_of(
+    namenode: &NameNode,
+    source: &super::record::Source,
+) -> Result<String, HdfsError> {
+    let there = match namenode.file(&source.path).await {
+        Ok(status) => status.and_then(|status| status.file_id),
+        Err(HdfsError::NotFound(_) | HdfsError::Denied { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(if there == Some(source.file_id) { source.path.clone() } else { by_inode(source.file_id) })
+}
+
+/// The blocks of stripes of an encoded file, if they are as they were then.
+async fn unchanged(
+    namenode: &NameNode,
+    path: &str,
+    source: &super::record::Source,
+    bytes: Range<u64>,
+    blocks: Range<usize>,
+) -> Result<LocatedBlocks, HdfsError> {
+    let located = match namenode.locations_of(&by_inode(source.file_id), bytes).await {
+        Ok(located) => located,
+        Err(HdfsError::NotFound(_)) => return Err(HdfsError::NotFound(path.to_owned())),
+        Err(error) => return Err(error),
+    };
+    let now: Vec<_> = located.blocks.iter().map(|located| stamp(&located.block)).collect();
+    let then = source.blocks.get(blocks.start..blocks.end.min(source.blocks.len())).unwrap_or_default();
+    if now != then || located.under_construction {
+        return Err(HdfsError::Parity(format!(
+            "{path}: it was changed since it was encoded, so its parity does not fit: encode it again"
+        )));
+    }
+    Ok(located)
+}
+
+/// Id and generation stamp.
+pub(crate) fn stamp(block: &crate::proto::names::ExtendedBlock) -> (u64, u64) {
+    (block.id, block.generation)
+}
+
+/// Some stripes of an object as groups. All their blocks but those of the last stripe are of full size, so that the NameNode is asked for
+/// these alone.
+async fn groups(
+    namenode: &NameNode,
+    folder: &str,
+    path: &str,
+    known: &Arc<Known>,
+    stripes: Range<usize>,
+) -> Result<Vec<Group>, HdfsError> {
+    let (n, k, full) = (known.code.n(), known.code.k(), known.record.block_bytes);
+    let bytes = |blocks: &Range<usize>| {
+        (blocks.start as u64).saturating_mul(full)..(blocks.end as u64).saturating_mul(full)
+    };
+    let source = match &known.record.source {
+        Some(source) => {
+            let blocks = stripes.start * k..stripes.end * k;
+            // To the end, so that what was appended shows.
+            let open =
+                if stripes.end == known.record.digests.len() { i64::MAX as u64 } else { bytes(&blocks).end };
+            Some(unchanged(namenode, path, source, bytes(&blocks).start..open, blocks).await?)
+        }
+        None => None,
+    };
+    let mut columns = vec![None; n];
+    for index in if source.is_some() { k..n } else { 0..n } {
+        let file = column(folder, &known.record.version, index);
+        match namenode.locations_of(&file, bytes(&stripes)).await {
+            Ok(located) => columns[index] = Some(located),
+            Err(HdfsError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let located = |stripe: usize, index: usize| match &source {
+        Some(source) if index < k => source.blocks.get((stripe - stripes.start) * k + index),
+        _ => columns.get(index)?.as_ref()?.blocks.get(stripe - stripes.start),
+    };
+    let policy = EcPolicy {
+        name: known.code.name().to_owned(),
+        code: known.code.clone(),
+        cell_bytes: known.record.cell_bytes,
+    };
+    let one = |(stripe, (offset, layout)): (usize, (u64, kintsu_plan::Layout))| {
+        let found: Vec<Option<&LocatedBlock>> = (0..n)
+            .map(|i| {
+                let len = layout.block_len(k, BlockIndex(i as u8));
+                located(stripe, i).filter(|block| len > 0 && block.block.bytes == Some(len))
+            })
+            .collect();
+        let holders = found.iter().enumerate().filter_map(|(i, block)| {
+            let holders = holders((*block)?);
+            (!holders.is_empty()).then_some((BlockIndex(i as u8), holders))
+        });
+        let stored = Stored {
+            folder: folder.to_owned(),
+            stripe: stripe as u64,
+            blocks: found.iter().map(|block| block.map(|block| block.block.clone())).collect(),
+            known: known.clone(),
+        };
+        let pool = found.iter().flatten().next().map(|block| block.block.pool.clone());
+        Group {
+            path: path.to_owned(),
+            file_id: 0,
+            policy: policy.clone(),
+            pool: pool.unwrap_or_default(),
+            id: stripe as u64,
+            generation: 0,
+            offset,
+            layout,
+            holders: holders.collect(),
+            stored: Some(Arc::new(stored)),
+        }
+    };
+    let layouts = known.stripes()?.into_iter().enumerate();
+    Ok(layouts.skip(stripes.start).take(stripes.len()).map(one).collect())
+}
+
+/// Asks for the present state of a stripe.
+///
+/// # Errors
+/// Those of calls.
+pub(crate) async fn refresh(namenode: &NameNode, path: &str, stored: &Stored) -> Result<Now, HdfsError> {
+    let changed = |why: &str| Ok(Now::Changed(why.to_owned()));
+    match record_id(namenode, &stored.folder).await? {
+        None => return changed("it was removed"),
+        Some(id) if id != stored.known.file_id => return changed("it was written anew"),
+        Some(_) => {}
+    }
+    let stripe = stored.stripe as usize;
+    let now = match groups(namenode, &stored.folder, path, &stored.known, stripe..stripe + 1).await {
+        Ok(now) => now.into_iter().next(),
+        Err(HdfsError::NotFound(_)) => return changed("its file was removed"),
+        Err(HdfsError::Parity(why)) => return changed(&why),
+        Err(error) => return Err(error),
+    };
+    let same = |now: &Group| now.stored.as_ref().is_some_and(|other| other.blocks == stored.blocks);
+    match now.filter(same) {
+        Some(now) => Ok(Now::Same(Box::new(now))),
+        None => changed("it has other blocks"),
+    }
+}
+
+/// Whether the data blocks are those of a file of HDFS.
+pub(crate) fn is_encoded(known: &Known) -> bool {
+    known.record.kind == LayoutKind::Contiguous
+}
