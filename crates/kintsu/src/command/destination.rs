@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context as _;
 use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, OFlags, Uid};
 
+use crate::inherited;
+
 /// Most links that are followed, one after the other.
 const MOST_LINKS: usize = 40;
 
@@ -30,8 +32,7 @@ const NAME_BYTES: usize = 200;
 /// What a path means, before anything is opened.
 #[derive(Debug)]
 pub enum Destination {
-    /// This process's standard output. If it was closed (`>&-`), Rust's runtime has opened `/dev/null` for reading and
-    /// writing in its place before `main`; other programs give us the same on purpose, so nobody can tell.
+    /// This process's standard output.
     Stdout,
     /// Something other than a regular file; or a file that cannot be replaced because its folder is not writable.
     Through(PathBuf),
@@ -131,7 +132,9 @@ impl Destination {
     /// Errors of the file system.
     pub fn open(self) -> anyhow::Result<Opened> {
         let opened = match &self {
-            Self::Stdout => io::stdout().as_fd().try_clone_to_owned().map(|fd| Opened::through(fd.into())),
+            Self::Stdout => inherited::check_output()
+                .and_then(|()| io::stdout().as_fd().try_clone_to_owned())
+                .map(|fd| Opened::through(fd.into())),
             Self::Through(path) => {
                 OpenOptions::new().write(true).truncate(true).open(path).map(Opened::through)
             }
