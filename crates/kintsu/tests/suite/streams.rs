@@ -196,7 +196,8 @@ fn a_closed_standard_stream_is_an_error_and_dev_null_is_not() {
     ];
     for (case, words) in cases {
         let script = format!("'{}' {case}", env!("CARGO_BIN_EXE_kintsu"));
-        let out = Command::new("sh").args(["-c", &script]).env("KINTSU_COORDINATOR", &cluster.endpoint).output();
+        let out =
+            Command::new("sh").args(["-c", &script]).env("KINTSU_COORDINATOR", &cluster.endpoint).output();
         let out = out.unwrap();
         let (said, expected) = (text(&out.stderr), if words.is_empty() { 0 } else { 1 });
         assert!(out.status.code() == Some(expected) && said.contains(words), "{case}: {said}");
