@@ -73,6 +73,9 @@ impl ClientError {
             Code::Unauthenticated | Code::PermissionDenied => Self::Refused(message),
             Code::Aborted => Self::Interrupted(message),
             Code::Unavailable => Self::Io(message),
+            Code::Internal if message.starts_with("protocol error") => {
+                Self::Invalid(format!("what answers at {endpoint} is no coordinator of Kintsu: {message}"))
+            }
             _ => Self::Io(format!("the coordinator at {endpoint}: {message}")),
         }
     }

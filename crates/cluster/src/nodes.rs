@@ -68,6 +68,10 @@ pub fn file_store(dir: &Path) -> Result<Arc<dyn BlockStore>, StoreError> {
 }
 
 impl Launcher for Nodes {
+    fn launches(&self, node: NodeId) -> bool {
+        node_dir(&self.dir, node.0).is_dir()
+    }
+
     fn launch(&self, node: NodeId) -> Launching<'_> {
         let started = self.start_on(node.0, self.config(node.0), file_store);
         Box::pin(async move { started.await.map_err(|error| error.to_string()) })

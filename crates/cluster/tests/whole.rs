@@ -4,8 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kintsu_client::{Client, PutOptions};
+use kintsu_agent::{Agent, AgentConfig};
+use kintsu_client::{Client, ClientError, PutOptions};
 use kintsu_cluster::{Cluster, Options};
+use kintsu_dag::NodeId;
+use kintsu_wire::message::NodeAction;
 
 async fn get(cluster: &Cluster) -> Vec<u8> {
     let client = Client::connect(&cluster.endpoint(), kintsu_client::Options::default()).await.unwrap();
@@ -47,5 +50,30 @@ async fn what_is_stored_is_there_after_every_end() {
     };
     let cluster = tokio::time::timeout(std::time::Duration::from_secs(60), again).await.unwrap();
     assert_eq!(get(&cluster).await, stored, "after a drop");
+    cluster.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_runs_apart_is_not_started_here() {
+    let (dir, apart) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cluster = Cluster::start(Options::new(dir.path(), 3, 3)).await.unwrap();
+    let config = AgentConfig { node: Some(NodeId(7)), ..AgentConfig::new(apart.path(), cluster.endpoint()) };
+    let agent = Agent::start(config).await.unwrap();
+    let client = Client::connect(&cluster.endpoint(), kintsu_client::Options::default()).await.unwrap();
+    let command = async |id, action| {
+        let mut events = client.command_node(NodeId(id), action).await?;
+        while events.next().await?.is_some() {}
+        Ok::<(), ClientError>(())
+    };
+    for id in [1, 7] {
+        command(id, NodeAction::Stop).await.unwrap();
+    }
+    agent.wait().await;
+    command(1, NodeAction::Start).await.unwrap();
+    let refused = command(7, NodeAction::Start).await.unwrap_err().to_string();
+    let says = format!("run `kintsu agent --dir {}", apart.path().display());
+    assert!(refused.contains(&says), "{refused}");
+    assert!(!cluster.node_dir(7).exists(), "a folder was made for it");
+    client.close().await;
     cluster.shutdown().await.unwrap();
 }

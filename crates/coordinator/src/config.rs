@@ -14,6 +14,9 @@ use crate::restore::Restore;
 
 /// Starts stopped agents again, if one process runs coordinator and agents.
 pub trait Launcher: Send + Sync {
+    /// Whether it is this launcher that starts the agent of this node: others run apart.
+    fn launches(&self, node: NodeId) -> bool;
+
     /// Starts the agent of this node on its old directory; it registers by itself.
     fn launch(&self, node: NodeId) -> Launching<'_>;
 }

@@ -58,6 +58,9 @@ pub const DEFAULT_ENDPOINT: &str = "127.0.0.1:7400";
 /// The version, and in release builds the commit (`build.rs`).
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("KINTSU_BUILD"));
 
+/// The heading of options that every command has.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Where the cluster is, and its secret.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
@@ -103,26 +106,26 @@ Environment:
 )]
 pub struct Cli {
     /// The coordinator.
-    #[arg(long, global = true, env = "KINTSU_COORDINATOR", default_value = DEFAULT_ENDPOINT, value_name = "HOST:PORT")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "KINTSU_COORDINATOR", default_value = DEFAULT_ENDPOINT, value_name = "HOST:PORT")]
     pub coordinator: String,
     /// Shared secret (token) of the cluster, if it has one.
-    #[arg(long, global = true, env = "KINTSU_TOKEN", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "KINTSU_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// A file with the token; white space around it is ignored. `--token` counts more.
-    #[arg(long, global = true, env = "KINTSU_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "KINTSU_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Speak TLS only, with the files `ca.pem`, `cert.pem` and `key.pem` of this folder (`kintsu ca issue` makes it).
-    #[arg(long, global = true, env = "KINTSU_TLS", value_name = "DIR")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "KINTSU_TLS", value_name = "DIR")]
     pub tls: Option<PathBuf>,
     /// A file (TOML) with options of `kintsu up`, `coordinator`, `agent`, `s3` and `nbd`: see `kintsu config --help`. The command
     /// line and the environment count more.
-    #[arg(long, global = true, env = "KINTSU_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "KINTSU_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print JSON for programs instead of text for people.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,
     /// How to write the log to standard error: for people, or each line a JSON object.
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "KINTSU_LOG_FORMAT", value_name = "FORMAT")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_enum, default_value_t = LogFormat::Text, env = "KINTSU_LOG_FORMAT", value_name = "FORMAT")]
     pub log: LogFormat,
     /// What to do.
     #[command(subcommand)]

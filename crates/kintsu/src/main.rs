@@ -4,6 +4,7 @@ mod cli;
 mod command;
 mod config_file;
 mod demo;
+mod inherited;
 mod lab;
 mod launcher;
 mod output;

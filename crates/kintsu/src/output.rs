@@ -19,6 +19,7 @@ pub fn complain(json: bool, kind: &str, message: &str) {
 /// Prints a line on standard output; a closed pipe (`| head`) is not an error.
 pub fn line(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
+    crate::inherited::check_output()?;
     match writeln!(std::io::stdout().lock(), "{text}") {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         other => Ok(other?),

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// See the head of this file.
 pub async fn handle(cluster: &Arc<Cluster>, request: NodeCommand, listener: Listener) -> Result<()> {
     let NodeCommand { node, action, force, seconds } = request;
-    let launches = cluster.config.launcher.is_some();
+    let launches = cluster.config.launcher.as_ref().is_some_and(|launcher| launcher.launches(node));
     let step = cluster.members().command(node, action, launches).map_err(|why| refused(node, why))?;
     match step {
         Step::Nothing => {}

@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use super::Context;
 use super::destination::folder_of;
 use crate::units::{human, moment, span};
-use crate::{cli, output, progress};
+use crate::{cli, inherited, output, progress};
 
 /// `kintsu backup`.
 pub async fn backup(args: cli::Backup, context: &Context) -> anyhow::Result<ExitCode> {
@@ -23,6 +23,7 @@ pub async fn backup(args: cli::Backup, context: &Context) -> anyhow::Result<Exit
     let backup = context.client.backup().await?;
     let to_output = args.out.as_os_str() == "-";
     let copy = if to_output {
+        inherited::check_output()?;
         let mut out = std::io::stdout().lock();
         let copy = receive(backup, &mut out).await?;
         out.flush()?;

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context as _;
 use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, OFlags, Uid};
 
+use crate::inherited;
+
 /// Most links that are followed, one after the other.
 const MOST_LINKS: usize = 40;
 
@@ -130,7 +132,9 @@ impl Destination {
     /// Errors of the file system.
     pub fn open(self) -> anyhow::Result<Opened> {
         let opened = match &self {
-            Self::Stdout => io::stdout().as_fd().try_clone_to_owned().map(|fd| Opened::through(fd.into())),
+            Self::Stdout => inherited::check_output()
+                .and_then(|()| io::stdout().as_fd().try_clone_to_owned())
+                .map(|fd| Opened::through(fd.into())),
             Self::Through(path) => {
                 OpenOptions::new().write(true).truncate(true).open(path).map(Opened::through)
             }

@@ -12,6 +12,8 @@ use kintsu_client::FileSource;
 use tokio::io::{AsyncWrite, BufWriter};
 use tokio::net::unix::pipe;
 
+use crate::inherited;
+
 /// Bytes that a pipe should hold, so that its two ends wait for each other less often.
 const PIPE_BYTES: usize = 1 << 20;
 
@@ -36,7 +38,7 @@ impl Input {
     pub async fn open(path: &Path) -> anyhow::Result<Self> {
         let named = || format!("cannot read {}", path.display());
         if path == Path::new("-") {
-            let stdin = io::stdin().as_fd().try_clone_to_owned();
+            let stdin = inherited::check_input().and_then(|()| io::stdin().as_fd().try_clone_to_owned());
             return stdin.map(|fd| Self::Stream(stream(fd.into()))).context("cannot read standard input");
         }
         let found = std::fs::metadata(path).with_context(named)?;

@@ -270,8 +270,7 @@ pub fn as_json(report: &JobReport) -> Value {
 }
 
 fn print(report: &JobReport, what: &str) -> anyhow::Result<()> {
-    let what =
-        &if report.failed.is_empty() { what.to_owned() } else { format!("NOT {what}, or only in part") };
+    let what = &if report.failed.is_empty() { what.to_owned() } else { format!("NOT ALL DONE: {what}") };
     if report.bytes_read == 0 && report.blocks == 0 && report.method.is_none() && report.blocks_checked == 0 {
         output::line(what)?;
         return print_failures(report);

@@ -179,8 +179,12 @@ pub async fn get(args: cli::Get, context: &Context) -> anyhow::Result<ExitCode> 
         None => None,
         Some(range) => {
             let size = context.client.info(&args.name).await?.size;
-            let last = range.last.unwrap_or(size.saturating_sub(1));
-            Some(range.first..last + 1)
+            let (name, first) = (&args.name, range.first);
+            anyhow::ensure!(
+                first <= size,
+                "range of {name}: expected within its {size} bytes, got one from {first} on"
+            );
+            Some(first..range.last.map_or(size, |last| last + 1))
         }
     };
     let bar = progress::bytes(&format!("get {}", args.name));

@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::Context;
 use super::confirm::confirm;
 use crate::cli::{Survives, VolumeCommand, VolumeCreate, VolumeRead, VolumeWrite};
-use crate::output;
 use crate::units::human;
+use crate::{inherited, output};
 
 /// Bytes that are read or written with one call.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -206,6 +206,7 @@ async fn read(args: VolumeRead, context: &Context) -> anyhow::Result<()> {
         args.name,
         volume.size()
     );
+    inherited::check_output()?;
     let mut out = tokio::io::stdout();
     while left > 0 {
         let len = left.min(PIECE_BYTES - at % PIECE_BYTES);
@@ -238,6 +239,7 @@ async fn copy_in(volume: &Volume, offset: u64, length: Option<u64>) -> anyhow::R
     // Whole stripes are stored without a log if they are written at once.
     let stripe = volume.info().stripe_bytes().max(1);
     let piece = stripe * (PIECE_BYTES / stripe).max(1);
+    inherited::check_input()?;
     let mut input = tokio::io::stdin().take(length.unwrap_or(u64::MAX));
     let mut at = offset;
     loop {

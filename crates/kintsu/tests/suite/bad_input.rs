@@ -89,6 +89,7 @@ fn objects_codes_and_ranges() {
     let out = out.to_str().unwrap();
     says(&cluster.refused(&["get", "object", out, "--range", "0-1000"]), &["1000"]);
     says(&cluster.refused(&["get", "object", out, "--range", "5-4"]), &["A-B"]);
+    says(&cluster.refused(&["get", "object", out, "--range", "2000-"]), &["1000 bytes", "2000 on"]);
     cluster.json(&["get", "object", out, "--range", "10-19"]);
     assert_eq!(std::fs::read(out).unwrap(), std::fs::read(&file).unwrap()[10..20]);
     says(&cluster.refused(&["explain", "object", "--lost", "9"]), &["9"]);

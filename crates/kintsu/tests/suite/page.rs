@@ -63,6 +63,9 @@ fn up_shows_a_page_and_so_does_a_command_of_its_own() {
     let cluster = get(&up.page(), "/api/cluster");
     assert!(cluster.starts_with("HTTP/1.1 200") && cluster.contains("\"alive\":3"), "{cluster}");
     assert!(get(&up.page(), "/").contains("This page needs JavaScript"));
+    // Its address is not that of the coordinator.
+    let mistaken = kintsu().args(["ls", "--coordinator", &up.page()]).output().unwrap();
+    assert!(text(&mistaken.stderr).contains("is no coordinator of Kintsu"), "{}", text(&mistaken.stderr));
 
     let endpoint = up.1["listen"].as_str().unwrap();
     let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/repair-experiments");

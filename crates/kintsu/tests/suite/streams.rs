@@ -179,6 +179,32 @@ fn a_closed_pipe_ends_a_read_with_an_error() {
     assert!(text(&out.stderr).contains("reader of the pipe has closed it"), "{}", text(&out.stderr));
 }
 
+#[test]
+fn a_closed_standard_stream_is_an_error_and_dev_null_is_not() {
+    let cluster = Cluster::start(5, 5);
+    cluster.put(&cluster.file("source", 100_000), "o", &SMALL);
+    // Both ways to give `/dev/null`: as a shell does, and open for reading too, as Rust's runtime and others do.
+    let cases = [
+        ("get o - >&-", "standard output is closed"),
+        ("get o /dev/stdout >&-", "standard output is closed"),
+        ("ls >&-", "standard output is closed"),
+        ("backup - >&-", "standard output is closed"),
+        ("put - empty <&-", "standard input is closed"),
+        ("get o - >/dev/null", ""),
+        ("get o - 1<>/dev/null", ""),
+        ("put - empty </dev/null", ""),
+    ];
+    for (case, words) in cases {
+        let script = format!("'{}' {case}", env!("CARGO_BIN_EXE_kintsu"));
+        let out =
+            Command::new("sh").args(["-c", &script]).env("KINTSU_COORDINATOR", &cluster.endpoint).output();
+        let out = out.unwrap();
+        let (said, expected) = (text(&out.stderr), if words.is_empty() { 0 } else { 1 });
+        assert!(out.status.code() == Some(expected) && said.contains(words), "{case}: {said}");
+    }
+    assert_eq!(cluster.json(&["stat", "empty"])["size"], 0);
+}
+
 /// Files of a tree: their names below it, and the SHA-256 of each.
 fn tree(dir: &Path, below: &str, found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(dir).unwrap() {

@@ -55,7 +55,10 @@ fn reduced(facts: &Facts) -> Option<Cause> {
     }
     let bears = |(bears, count): (&u64, &u64)| match bears {
         0 => several(*count, "stripe") + " may not survive another loss",
-        more => format!("{} survive {more} more", several(*count, "stripe")),
+        more => {
+            let survive = if *count == 1 { "survives" } else { "survive" };
+            format!("{} {survive} {more} more", several(*count, "stripe"))
+        }
     };
     let (state, advice) = outlook(facts);
     let title = format!("{} at reduced redundancy ({state})", several(count, "stripe"));

@@ -112,14 +112,16 @@ fn unreadable_stripes_are_an_error_with_their_names() {
 fn reduced_redundancy_says_by_how_much_and_what_becomes_of_it() {
     let reduced = |change: &dyn Fn(&mut Facts)| {
         but(|facts| {
-            facts.damage.reduced = BTreeMap::from([(0, 2), (1, 40)]);
+            facts.damage.reduced = BTreeMap::from([(0, 2), (1, 39), (2, 1)]);
             facts.damage.worst = vec![damaged(7, true, 0), damaged(8, true, 1)];
             change(facts);
         })
     };
     let title = |facts: &Facts| one_of(facts, CauseKind::ReducedRedundancy).title;
     let cause = only(&reduced(&|_| {}), Level::Warning, CauseKind::ReducedRedundancy);
-    assert_eq!(cause.details, ["2 stripes may not survive another loss", "40 stripes survive 1 more"]);
+    let details =
+        ["2 stripes may not survive another loss", "39 stripes survive 1 more", "1 stripe survives 2 more"];
+    assert_eq!(cause.details, details);
     assert_eq!((cause.count, cause.stripes.len()), (42, 2));
     assert_eq!(cause.title, "42 stripes at reduced redundancy (repairs begin soon)");
     let running = reduced(&|facts| facts.repairs.pending = 9);
