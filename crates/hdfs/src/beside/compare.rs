@@ -15,6 +15,8 @@ use kintsu_wire::message::FaultKind;
 use super::members::{Member, Staged};
 use super::rebuild::conduct;
 use super::{Event, Shared, scene};
+use crate::objects::wrong_blocks;
+use crate::repair::disagreeing;
 use crate::store::COMPARE;
 use crate::vigil::address;
 use crate::{Group, HdfsError};
@@ -127,7 +129,12 @@ pub(super) async fn wrong(
     let mut stored = group.clone();
     let takes_part = |index: &BlockIndex| view.available().contains(index) && *index != staged;
     stored.holders.retain(|index, _| takes_part(index));
-    let found = match crate::repair::disagreeing(stored.clone()).await {
+    // Recorded digests tell which blocks are wrong, also where no more than needed are left.
+    let looked = match group.stored.is_some() {
+        true => wrong_blocks(&stored).await,
+        false => disagreeing(stored.clone()).await,
+    };
+    let found = match looked {
         Ok(found) => found,
         Err(error) => {
             shared.memory().give_up(group.id);

@@ -214,7 +214,7 @@ async fn noted(namenode: &NameNode, group: &Group, index: BlockIndex) -> Result<
 }
 
 /// The blocks of a stripe that have wrong bytes: by their checksums, or by their recorded digests.
-async fn wrong_blocks(group: &Group) -> Result<BTreeSet<BlockIndex>, HdfsError> {
+pub(crate) async fn wrong_blocks(group: &Group) -> Result<BTreeSet<BlockIndex>, HdfsError> {
     let blocks = GroupBlocks::of(group.clone());
     let reading = tokio::task::spawn_blocking(move || {
         let group = blocks.group();
