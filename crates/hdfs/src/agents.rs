@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::{BlockIndex, NodeId};
-use kintsu_plan::{Method, Node, ProgramContext, RunId, StripeView, Topology, read_by};
+use kintsu_plan::{Method, Node, StripeView, Topology, read_by};
 use kintsu_runtime::{ClientLocal, Conductor, Context, DataPlane};
 use kintsu_wire::message::{NodeAddress, Nothing};
 use kintsu_wire::{ClusterId, Credentials, connect_coordinator, words};
@@ -82,34 +82,19 @@ impl Agents {
         wanted: &[BlockIndex],
         window: &Range<u64>,
     ) -> Result<Parts, HdfsError> {
-        let unsupported = |what: &str, expected: String, got: String| HdfsError::Unsupported {
-            what: format!("{what} of {group}"),
-            expected,
-            got,
-        };
         let cluster = cluster_of(&group.pool);
         if cluster != self.cluster {
-            return Err(unsupported("agents", self.cluster.to_string(), cluster.to_string()));
+            return Err(HdfsError::Unsupported {
+                what: format!("agents of {group}"),
+                expected: self.cluster.to_string(),
+                got: cluster.to_string(),
+            });
         }
-        let generation = u32::try_from(group.generation);
-        let stamp = || unsupported("generation stamp", "below 2^32".into(), group.generation.to_string());
         let view = self.view(group, usable);
         let plan = read_by(&view, &self.topology, wanted, &[], Method::Pipeline)?;
-        let job = getrandom::u64()
-            .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
         let by_node: BTreeMap<NodeId, &NodeAddress> = self.agents.values().map(|at| (at.id, at)).collect();
-        let programs = plan.programs(&ProgramContext {
-            generations: &[],
-            job: RunId(job),
-            view: &view,
-            generation: generation.map_err(|_| stamp())?,
-            window: (window.start, window.end),
-            slice_bytes: 0,
-            expect: &[],
-            label: &[],
-            peers: &|node| by_node.get(&node).map(|at| at.data),
-            resume_key: 0,
-        })?;
+        let peers = |node: NodeId| by_node.get(&node).map(|at| at.data);
+        let programs = group.programs((&plan, &view), (window.start, window.end), (&[], &[]), &peers)?;
         let (deliver, deliveries) = mpsc::channel(WAITING);
         let (places, range) = (wanted.to_vec(), window.clone());
         let taking = tokio::task::spawn_blocking(move || gather(deliveries, &places, range));
@@ -130,7 +115,9 @@ impl Agents {
         let mut view = group.view(NodeId::CLIENT, |_| false);
         for (index, holders) in group.holders.iter().filter(|(index, _)| usable(**index)) {
             let mut agents = holders.iter().filter_map(|holder| self.agents.get(&address(&holder.datanode)));
-            if let (Some(place), Some(agent)) = (view.homes.get_mut(usize::from(index.0)), agents.next()) {
+            // Of two blocks on one DataNode planners take one.
+            let agent = agents.next().filter(|agent| !view.homes.contains(&Some(agent.id)));
+            if let (Some(place), Some(agent)) = (view.homes.get_mut(usize::from(index.0)), agent) {
                 *place = Some(agent.id);
             }
         }

@@ -12,6 +12,7 @@ use kintsu_wire::message::{Fault, FaultKind};
 use tokio::sync::mpsc;
 
 use crate::digest::Running;
+use crate::objects::drawn;
 use crate::transfer::BlockReader;
 use crate::{Group, HdfsError, transfer_address};
 
@@ -124,14 +125,8 @@ impl Source {
     /// These bytes were read. At the end of the block its digest is compared with the one that was recorded.
     fn count(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         let (group, index) = (&self.blocks.group, self.index);
-        let in_order = self.digest.take().filter(|digest| digest.len() == offset);
-        let Some(mut digest) = in_order.or_else(|| (offset == 0).then(Running::new)) else { return Ok(()) };
-        digest.update(bytes);
-        if digest.len() < group.block_bytes(index) {
-            self.digest = Some(digest);
-            return Ok(());
-        }
-        let got = digest.finish();
+        let whole = Running::follow(&mut self.digest, offset, bytes, group.block_bytes(index));
+        let Some(got) = whole else { return Ok(()) };
         self.blocks.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(index, got);
         match group.digest(index) {
             Some(expected) if expected != got => {
@@ -241,11 +236,9 @@ pub(crate) async fn run_on(
     local: Arc<dyn Local>,
     window: (u64, u64),
 ) -> Result<(), HdfsError> {
-    let job = getrandom::u64()
-        .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
     let programs = plan.programs(&ProgramContext {
         generations: &[],
-        job: RunId(job),
+        job: RunId(drawn()?),
         view,
         generation: 0,
         window,

@@ -16,6 +16,18 @@ impl Running {
         Self { units: Vec::new(), unit: Crc::new(CrcAlgorithm::Crc32Iscsi), within: 0, len: 0 }
     }
 
+    /// Takes a piece of a block of `len` bytes; the digest at its end. `kept` lasts while the pieces come in order from the first byte.
+    pub(crate) fn follow(kept: &mut Option<Self>, offset: u64, bytes: &[u8], len: u64) -> Option<Digest> {
+        let in_order = kept.take().filter(|digest| digest.len() == offset);
+        let mut digest = in_order.or_else(|| (offset == 0).then(Self::new))?;
+        digest.update(bytes);
+        if digest.len() < len {
+            *kept = Some(digest);
+            return None;
+        }
+        Some(digest.finish())
+    }
+
     /// Bytes so far.
     pub(crate) fn len(&self) -> u64 {
         self.len
@@ -64,5 +76,21 @@ mod tests {
                 assert_eq!(running.finish(), Digest::of_bytes(&data[..len]), "{len} in pieces of {piece}");
             }
         }
+    }
+
+    #[test]
+    fn a_block_is_followed_while_its_pieces_come_in_order() {
+        let data = [7; 100];
+        let mut kept = None;
+        let mut pieces = |places: &[(usize, usize)]| {
+            let ends = places.iter().map(|(from, to)| {
+                Running::follow(&mut kept, *from as u64, &data[*from..*to], data.len() as u64)
+            });
+            ends.last().flatten()
+        };
+        assert_eq!(pieces(&[(0, 60), (60, 100)]), Some(Digest::of_bytes(&data)));
+        assert_eq!(pieces(&[(0, 60), (61, 100)]), None, "a byte is left out");
+        assert_eq!(pieces(&[(60, 100)]), None);
+        assert_eq!(pieces(&[(0, 60), (0, 100)]), Some(Digest::of_bytes(&data)), "it begins again");
     }
 }

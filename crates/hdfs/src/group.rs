@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::{Layout, LayoutKind, StripeView};
+use kintsu_plan::{Layout, LayoutKind, Plan, Program, ProgramContext, RunId, StripeView};
 use kintsu_store::Digest;
 
-use crate::objects::Known;
+use crate::objects::{Known, drawn};
 use crate::proto::names::{DatanodeInfo, ExtendedBlock, FileStatus, LocatedBlock, LocatedBlocks, Token};
 use crate::{EcPolicy, HdfsError};
 
@@ -48,9 +48,9 @@ pub struct Group {
     pub policy: EcPolicy,
     /// The block pool.
     pub pool: String,
-    /// Its id: that of the internal block with index 0.
+    /// Its id: that of the internal block with index 0. Of a stripe of an object: that of its first block which is there.
     pub id: u64,
-    /// The generation stamp of its internal blocks.
+    /// The generation stamp of its internal blocks; those of a stripe of an object have their own.
     pub generation: u64,
     /// Offset of its first byte in the file.
     pub offset: u64,
@@ -179,6 +179,63 @@ impl Group {
         }
     }
 
+    /// Its id as people read it; of a stripe of an object, its number there.
+    pub fn number(&self) -> i64 {
+        self.stored.as_ref().map_or(self.id, |stored| stored.stripe) as i64
+    }
+
+    /// An internal block as agents know it. The store beside a DataNode adds stripe and index ([`block_id`]), so the stripe is the
+    /// group's id where the blocks' ids follow it, and else what makes the sum right.
+    pub fn on_agents(&self, index: BlockIndex) -> BlockId {
+        BlockId { stripe: StripeId(self.block(index).id.wrapping_sub(u64::from(index.0))), index }
+    }
+
+    /// Whether HDFS has a name for this block, so that it can be given to a DataNode. A stripe of an object has none for a block
+    /// whose file is gone.
+    pub fn named(&self, index: BlockIndex) -> bool {
+        let blocks = self.stored.as_ref().map(|stored| &stored.blocks);
+        blocks.is_none_or(|blocks| blocks.get(usize::from(index.0)).is_some_and(Option::is_some))
+    }
+
+    /// The programs of a plan over bytes `window` of its blocks, as agents run them. `expect`: the digests by index of what is written or
+    /// was staged; `label`: of what is written.
+    ///
+    /// # Errors
+    /// `Plan`; `Unsupported` for a generation stamp that does not fit; `Io` without random numbers.
+    pub(crate) fn programs(
+        &self,
+        (plan, view): (&Plan, &StripeView),
+        window: (u64, u64),
+        (expect, label): (&[Option<[u8; 16]>], &[u8]),
+        peers: &dyn Fn(NodeId) -> Option<SocketAddr>,
+    ) -> Result<Vec<Program>, HdfsError> {
+        let generation = |i: usize| {
+            let generation = self.block(BlockIndex(i as u8)).generation;
+            u32::try_from(generation).map_err(|_| HdfsError::Unsupported {
+                what: format!("generation stamp of {self}"),
+                expected: "below 2^32".into(),
+                got: generation.to_string(),
+            })
+        };
+        let generations: Vec<u32> = (0..self.policy.code.n()).map(generation).collect::<Result<_, _>>()?;
+        let mut programs = plan.programs(&ProgramContext {
+            generations: &generations,
+            job: RunId(drawn()?),
+            view,
+            generation: 0,
+            window,
+            slice_bytes: 0,
+            expect,
+            label,
+            peers,
+            resume_key: 0,
+        })?;
+        for binding in programs.iter_mut().flat_map(|program| &mut program.blocks) {
+            binding.id = self.on_agents(binding.index);
+        }
+        Ok(programs)
+    }
+
     /// The group as planners see it, with all blocks that `usable` admits within reach of `node`.
     pub fn view(&self, node: NodeId, usable: impl Fn(BlockIndex) -> bool) -> StripeView {
         let has = |index: BlockIndex| self.holders.contains_key(&index) && usable(index);
@@ -205,12 +262,12 @@ impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.stored {
             Some(stored) => write!(f, "{}, stripe {}", self.path, stored.stripe),
-            None => write!(f, "{}, group {}", self.path, self.id as i64),
+            None => write!(f, "{}, group {}", self.path, self.number()),
         }
     }
 }
 
-/// The id in HDFS of an internal block: that of its group, which is the stripe, plus its index.
+/// The id in HDFS of an internal block as agents know it: the stripe plus the index.
 pub fn block_id(id: BlockId) -> i64 {
     id.stripe.0.wrapping_add(u64::from(id.index.0)) as i64
 }

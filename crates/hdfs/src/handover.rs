@@ -89,7 +89,7 @@ pub(crate) async fn hand_over(
     file: &std::fs::File,
 ) -> Result<HandedOver, HdfsError> {
     let what = format!("{group}, internal block {}", index.0);
-    if group.stored.as_ref().is_some_and(|stored| stored.blocks[usize::from(index.0)].is_none()) {
+    if !group.named(index) {
         let message = "the file that had it is gone, or is not whole; nothing was written".to_owned();
         return Err(HdfsError::NotHandedOver { what, message });
     }

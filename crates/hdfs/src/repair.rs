@@ -105,7 +105,7 @@ pub(crate) async fn repair_group(
             Ok(handed_over) => {
                 let block = RepairedBlock {
                     path: now.path.clone(),
-                    group: now.id as i64,
+                    group: now.number(),
                     index: index.0,
                     bytes: now.block_bytes(index),
                     handed_over,

@@ -124,7 +124,7 @@ fn at_risk(group: &Group, silent: &BTreeMap<String, u64>) -> Option<AtRisk> {
     };
     Some(AtRisk {
         path: group.path.clone(),
-        group: group.id as i64,
+        group: group.number(),
         policy: group.policy.name.clone(),
         missing: numbers(&gone),
         silent: numbers(&only_silent),

@@ -122,7 +122,7 @@ pub(crate) async fn verify_group(group: Group, verified: &mut Verified) -> Resul
     if !unreadable.is_empty() || !examined.mismatches.is_empty() {
         verified.bad.push(BadGroup {
             path: group.path.clone(),
-            group: group.id as i64,
+            group: group.number(),
             unreadable,
             mismatches: examined.mismatches,
             suspects: suspects.into_iter().map(|index| index.0).collect(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::objects::{of_records, record_folder};
 use crate::proto::names::FileStatus;
 use crate::{Group, HdfsError, NameNode};
 
@@ -66,13 +67,15 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The complete groups of all readable files below a path.
+/// The complete groups of all readable files below a path, and the stripes of the objects there, by their ids.
 ///
 /// # Errors
 /// `NotFound`, `Denied` for the path; those of calls.
 pub(crate) async fn groups(namenode: &NameNode, root: &str) -> Result<BTreeMap<u64, Group>, HdfsError> {
     let (mut groups, mut walk) = (BTreeMap::new(), Walk::from(namenode, root));
+    let mut records = Vec::new();
     while let Some(files) = walk.next().await? {
+        records.extend(files.iter().filter_map(|(path, _)| record_folder(path)).map(str::to_owned));
         for (path, file) in files {
             let Some(blocks) = file.blocks.as_ref().filter(|_| file.policy.is_some()) else { continue };
             match Group::of(&path, &file, blocks) {
@@ -81,5 +84,10 @@ pub(crate) async fn groups(namenode: &NameNode, root: &str) -> Result<BTreeMap<u
             }
         }
     }
+    let (stripes, skipped) = of_records(namenode, root, records).await?;
+    skipped.iter().for_each(|why| tracing::info!("{why}"));
+    // A stripe of which HDFS has no block has no id, and nothing can be done for it.
+    let there = stripes.into_iter().filter(|stripe| stripe.expected().any(|index| stripe.named(index)));
+    groups.extend(there.map(|stripe| (stripe.id, stripe)));
     Ok(groups)
 }

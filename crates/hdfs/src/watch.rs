@@ -193,7 +193,7 @@ impl Picture {
             if let Some((_, blocks, sum)) = &mut self.since {
                 (*blocks, *sum) = (*blocks + 1, *sum + bytes);
             }
-            let (path, group, index) = (group.path.clone(), group.id as i64, id.index.0);
+            let (path, group, index) = (group.path.clone(), group.number(), id.index.0);
             let lost_ms = since.elapsed().as_millis() as u64;
             seen.push(Seen::Mended { path, group, index, bytes, datanode, lost_ms });
         }

@@ -10,7 +10,12 @@ use kintsu_runtime::Delivery;
 use tokio::sync::mpsc;
 
 use crate::blocks::{GroupBlocks, run};
+use crate::digest::Running;
 use crate::{Agents, Group, HdfsError};
+
+/// What is said when a block turns out to be wrong at its end.
+const DELIVERED: &str =
+    "; what was delivered of it before is wrong too: kintsu hdfs store repair --deep mends it";
 
 /// Bytes of blocks, each from the start of the window.
 pub(crate) type Parts = BTreeMap<BlockIndex, Vec<u8>>;
@@ -24,6 +29,8 @@ pub(crate) struct GroupReader<'a> {
     bad: BTreeMap<BlockIndex, String>,
     /// Why the agents were given up.
     given_up: Option<String>,
+    /// Digests of what agents sent of each block, while it comes in order from the first byte.
+    sent: BTreeMap<BlockIndex, Option<Running>>,
     /// Whether some bytes were decoded.
     pub degraded: bool,
     /// Whether agents decoded some of them.
@@ -32,8 +39,8 @@ pub(crate) struct GroupReader<'a> {
 
 impl<'a> GroupReader<'a> {
     pub(crate) fn of(group: Group, agents: Option<&'a Agents>) -> Self {
-        let (bad, given_up) = (BTreeMap::new(), None);
-        Self { blocks: GroupBlocks::of(group), agents, bad, given_up, degraded: false, by_agents: false }
+        let (blocks, bad, sent) = (GroupBlocks::of(group), BTreeMap::new(), BTreeMap::new());
+        Self { blocks, agents, bad, given_up: None, sent, degraded: false, by_agents: false }
     }
 
     pub(crate) fn group(&self) -> &Group {
@@ -82,12 +89,17 @@ impl<'a> GroupReader<'a> {
             let chain = decoded && wanted.len() < star;
             if let Some(agents) = self.agents.filter(|_| chain) {
                 let usable = |index: BlockIndex| !self.bad.contains_key(&index);
-                match agents.read(group, usable, wanted, window).await {
+                let read = agents.read(group, usable, wanted, window).await;
+                match read.and_then(|parts| self.as_recorded(parts, window.start)) {
                     Ok(parts) => {
                         (self.degraded, self.by_agents) = (true, true);
                         return Ok(parts);
                     }
+                    Err(HdfsError::Parity(why)) if window.start > 0 => {
+                        return Err(HdfsError::Parity(format!("{why}{DELIVERED}")));
+                    }
                     Err(error) => {
+                        let group = self.blocks.group();
                         tracing::info!("{group}: without agents: {error}");
                         self.given_up = Some(format!("{group}: agents: {error}; read from DataNodes"));
                         self.agents = None;
@@ -108,8 +120,7 @@ impl<'a> GroupReader<'a> {
                     let block = fault.block.filter(|block| !self.bad.contains_key(&block.index));
                     let Some(block) = block else { return Err(HdfsError::Run(fault)) };
                     if window.start > 0 && self.blocks.rotten(block.index) {
-                        let what = "; what was delivered of it before is wrong too: kintsu hdfs store repair mends it";
-                        return Err(HdfsError::Parity(format!("{}{what}", fault.detail)));
+                        return Err(HdfsError::Parity(format!("{}{DELIVERED}", fault.detail)));
                     }
                     tracing::info!("{group}: without internal block {}: {}", block.index.0, fault.detail);
                     self.bad.insert(block.index, fault.detail.clone());
@@ -117,6 +128,27 @@ impl<'a> GroupReader<'a> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// What agents sent, if the blocks that end with it are those that were recorded.
+    ///
+    /// # Errors
+    /// `Parity`.
+    fn as_recorded(&mut self, parts: Parts, start: u64) -> Result<Parts, HdfsError> {
+        let group = self.blocks.group();
+        for (index, part) in &parts {
+            let Some(recorded) = group.digest(*index) else { continue };
+            let (len, kept) = (group.block_bytes(*index), self.sent.entry(*index).or_default());
+            let bytes = &part[..part.len().min(len.saturating_sub(start) as usize)];
+            let whole = Running::follow(kept, start, bytes, len);
+            if let Some(got) = whole.filter(|got| *got != recorded) {
+                return Err(HdfsError::Parity(format!(
+                    "{group}, block {}: expected the recorded digest {recorded} of what was decoded, got {got}",
+                    index.0
+                )));
+            }
+        }
+        Ok(parts)
     }
 }
 

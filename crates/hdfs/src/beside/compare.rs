@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use kintsu_dag::{BlockIndex, NodeId};
 use kintsu_plan::{Plan, StripeView};
+use kintsu_store::Digest;
 use kintsu_wire::message::FaultKind;
 
 use super::members::{Member, Staged};
 use super::rebuild::conduct;
 use super::{Event, Shared, scene};
+use crate::objects::wrong_blocks;
+use crate::repair::disagreeing;
 use crate::store::COMPARE;
 use crate::vigil::address;
 use crate::{Group, HdfsError};
@@ -26,7 +29,7 @@ pub(super) enum Compared {
     Wrong(String),
 }
 
-/// Compares a staged block with its group, once for each staged block.
+/// Compares a staged block with its group, once for each staged block. Where a digest was recorded, that proves it.
 ///
 /// # Errors
 /// `Parity` if the stored blocks contradict each other and it cannot be known which is wrong; those of calls and runs.
@@ -37,6 +40,12 @@ pub(super) async fn compare(
     members: &BTreeMap<NodeId, Member>,
 ) -> Result<Compared, HdfsError> {
     let id = staged.held.id;
+    if let Some(recorded) = group.digest(id.index) {
+        return Ok(match recorded == Digest(staged.held.digest) {
+            true => Compared::Sound { proved: true },
+            false => Compared::Wrong(format!("its digest is not {recorded}, which was recorded")),
+        });
+    }
     if let Some(proved) = shared.memory().compared(staged) {
         return Ok(Compared::Sound { proved });
     }
@@ -56,13 +65,12 @@ pub(super) async fn compare(
             Some(index) if index == id.index => return Ok(Compared::Wrong(fault.detail)),
             Some(index) if index != at => shared.memory().unreadable(group.id, index),
             // Either its bytes are rotten, or some block is wrong.
-            Some(_) => match wrong(shared, group, &view, id.index).await? {
-                none if none.is_empty() => {
+            Some(_) => {
+                if !wrong(shared, group, &view, id.index).await? {
                     let why = "it contradicts the other blocks of its group, which agree".to_owned();
                     return Ok(Compared::Wrong(why));
                 }
-                some => some.into_iter().for_each(|index| shared.memory().wrong(group.id, index)),
-            },
+            }
         }
     }
 }
@@ -107,17 +115,26 @@ fn planned(
     Ok(None)
 }
 
-/// Which of the stored blocks that took part cannot be read, or are wrong. The coordinator reads all of them.
-async fn wrong(
+/// Whether some of the stored blocks that took part cannot be read, or are wrong: these are not used any more. The coordinator reads all of
+/// them.
+///
+/// # Errors
+/// `Parity` if they contradict each other and it cannot be known which is wrong; those of calls. The group is left alone then.
+pub(super) async fn wrong(
     shared: &Arc<Shared>,
     group: &Group,
     view: &StripeView,
     staged: BlockIndex,
-) -> Result<BTreeSet<BlockIndex>, HdfsError> {
+) -> Result<bool, HdfsError> {
     let mut stored = group.clone();
     let takes_part = |index: &BlockIndex| view.available().contains(index) && *index != staged;
     stored.holders.retain(|index, _| takes_part(index));
-    let found = match crate::repair::disagreeing(stored.clone()).await {
+    // Recorded digests tell which blocks are wrong, also where no more than needed are left.
+    let looked = match group.stored.is_some() {
+        true => wrong_blocks(&stored).await,
+        false => disagreeing(stored.clone()).await,
+    };
+    let found = match looked {
         Ok(found) => found,
         Err(error) => {
             shared.memory().give_up(group.id);
@@ -127,7 +144,8 @@ async fn wrong(
     for index in &found {
         let holder = stored.holders.get(index).and_then(|holders| holders.first());
         let datanode = holder.map(|holder| address(&holder.datanode)).unwrap_or_default();
+        shared.memory().wrong(group.id, *index);
         shared.tell(Event::Wrong { block: group.name(*index), datanode }).await;
     }
-    Ok(found)
+    Ok(!found.is_empty())
 }

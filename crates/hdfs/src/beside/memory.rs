@@ -29,6 +29,8 @@ pub(super) struct Memory {
     pub live: Vec<DatanodeInfo>,
     /// All groups as of the last scan.
     pub groups: BTreeMap<u64, Group>,
+    /// The groups of blocks whose names on agents do not tell: those of objects.
+    by_block: BTreeMap<BlockId, u64>,
     /// Whether there was a scan.
     pub scanned: bool,
     /// Groups that are worked on.
@@ -44,8 +46,25 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// There are these groups.
+    pub fn list(&mut self, groups: BTreeMap<u64, Group>) {
+        let of_objects = groups.values().filter(|group| group.stored.is_some());
+        let names = |group: &Group| {
+            let blocks = group.expected().filter(|index| group.named(*index));
+            blocks.map(|index| (group.on_agents(index), group.id)).collect::<Vec<_>>()
+        };
+        self.by_block = of_objects.flat_map(names).collect();
+        (self.groups, self.scanned) = (groups, true);
+        self.forget();
+    }
+
+    /// The group of a block on an agent.
+    pub fn group_of(&self, block: BlockId) -> Option<&Group> {
+        self.groups.get(self.by_block.get(&block).unwrap_or(&block.stripe.0))
+    }
+
     /// Forgets what is no longer so.
-    pub fn forget(&mut self) {
+    fn forget(&mut self) {
         let now = Instant::now();
         self.resting.retain(|_, until| *until > now);
         self.barred.retain(|_, until| *until > now);

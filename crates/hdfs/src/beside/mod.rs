@@ -173,7 +173,7 @@ impl Shared {
 
 impl Group {
     fn name(&self, index: BlockIndex) -> Block {
-        Block { path: self.path.clone(), group: self.id as i64, index: index.0 }
+        Block { path: self.path.clone(), group: self.number(), index: index.0 }
     }
 }
 
@@ -253,9 +253,7 @@ async fn scan(shared: Arc<Shared>) {
     loop {
         match groups(&shared.namenode, &shared.config.root).await {
             Ok(groups) => {
-                let mut memory = shared.memory();
-                (memory.groups, memory.scanned) = (groups, true);
-                memory.forget();
+                shared.memory().list(groups);
             }
             Err(error) => shared.failed("scan of the namespace", error).await,
         }

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
-use kintsu_plan::{
-    DamagedStripe, Plan, ProgramContext, Recovery, Repair, RunId, Schedule, Shares, StripeView, Topology,
-};
+use kintsu_dag::{BlockId, BlockIndex, NodeId};
+use kintsu_plan::{DamagedStripe, Plan, Recovery, Repair, Schedule, Shares, StripeView, Topology};
 use kintsu_runtime::Conducted;
 use kintsu_wire::message::FaultKind;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::compare::wrong;
 use super::members::{Member, Staged};
 use super::{Event, Shared, scene};
 use crate::handover::{Now, refresh};
@@ -35,7 +34,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         let memory = shared.memory();
         let room = shared.config.at_once.saturating_sub(memory.busy.len());
         let missing = |group: &&Group| {
-            let waits = |index: &BlockIndex| !staged.contains_key(&id(group, *index));
+            let waits = |index: &BlockIndex| waits(group, *index, &staged);
             !memory.rests(group.id)
                 && !memory.busy.contains(&group.id)
                 && lost(group, &memory.gone).iter().any(waits)
@@ -64,13 +63,13 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         };
         shared.memory().groups.insert(group.id, group.clone());
         let mut lost = lost(&group, &gone);
-        lost.retain(|index| !staged.contains_key(&id(&group, *index)));
+        lost.retain(|index| waits(&group, *index, &staged));
         if lost.is_empty() {
             continue;
         }
         let mut barred = shared.memory().barred(group.id);
-        let of_group = staged.values().filter(|staged| staged.held.id.stripe == StripeId(group.id));
-        barred.extend(of_group.map(|staged| staged.node));
+        let of_group = |staged: &&Staged| staged.held.id == group.on_agents(staged.held.id.index);
+        barred.extend(staged.values().filter(of_group).map(|staged| staged.node));
         window.push(scene::damaged(&group, &lost, &members, &topology, &barred));
         groups.push(group);
     }
@@ -100,30 +99,36 @@ pub(super) async fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
     }
 }
 
-pub(super) fn id(group: &Group, index: BlockIndex) -> BlockId {
-    BlockId { stripe: StripeId(group.id), index }
+/// Whether a lost block is still to be rebuilt. Nobody could take one that has no name in HDFS any more.
+fn waits(group: &Group, index: BlockIndex, staged: &BTreeMap<BlockId, Staged>) -> bool {
+    group.named(index) && !staged.contains_key(&group.on_agents(index))
 }
 
 /// Rebuilds the lost blocks of a group; each is staged on its requestor.
-async fn run(shared: &Shared, mut job: Job) -> Result<(), HdfsError> {
+async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
     let began = Instant::now();
     let group = &job.group;
     let excluded: Vec<_> = shared.memory().bad(group.id).into_iter().collect();
     let requestors = job.recovery.requestors(&job.view, &job.topology, &job.lost)?;
     let wanted = Repair { lost: job.lost.clone(), requestors, method: shared.config.method };
     let planned = job.recovery.assign(&job.view, &job.topology, &wanted, &excluded)?;
-    let ended = conduct(shared, group, &job.view, &job.members, (&planned.plan, &[], &[])).await?;
+    let expect: Vec<Option<[u8; 16]>> = (0..group.policy.code.n())
+        .map(|i| BlockIndex(i as u8))
+        .map(|index| group.digest(index).filter(|_| job.lost.contains(&index)).map(|digest| digest.0))
+        .collect();
+    let ended = conduct(shared, group, &job.view, &job.members, (&planned.plan, &expect, &[])).await?;
     if let Some(fault) = ended.fault {
-        let mut memory = shared.memory();
-        match fault
-            .block
-            .filter(|_| matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale))
-        {
-            Some(block) => memory.unreadable(group.id, block.index),
-            None if wanted.requestors.contains(&fault.node) => {
-                memory.bar(group.id, fault.node);
+        let damaged = matches!(fault.kind, FaultKind::Corrupt | FaultKind::Missing | FaultKind::Stale);
+        match fault.block {
+            // What was rebuilt is not what was recorded: some block has wrong bytes under valid checksums.
+            Some(block) if fault.kind == FaultKind::Mismatch => {
+                if !wrong(shared, group, &job.view, block.index).await? {
+                    shared.memory().give_up(group.id);
+                }
             }
-            None => {}
+            Some(block) if damaged => shared.memory().unreadable(group.id, block.index),
+            _ if wanted.requestors.contains(&fault.node) => shared.memory().bar(group.id, fault.node),
+            _ => {}
         }
         return Err(fault.into());
     }
@@ -152,25 +157,8 @@ pub(super) async fn conduct(
     what: (&Plan, &[Option<[u8; 16]>], &[u8]),
 ) -> Result<Conducted, HdfsError> {
     let (plan, expect, label) = what;
-    let generation = u32::try_from(group.generation).map_err(|_| HdfsError::Unsupported {
-        what: format!("generation stamp of {group}"),
-        expected: "below 2^32".into(),
-        got: group.generation.to_string(),
-    })?;
-    let job = getrandom::u64()
-        .map_err(|e| HdfsError::io("random numbers", std::io::Error::other(e.to_string())))?;
-    let programs = plan.programs(&ProgramContext {
-        generations: &[],
-        job: RunId(job),
-        view,
-        generation,
-        window: (0, u64::MAX),
-        slice_bytes: 0,
-        expect,
-        label,
-        peers: &|node| members.get(&node).map(|member| member.data),
-        resume_key: 0,
-    })?;
+    let peers = |node: NodeId| members.get(&node).map(|member| member.data);
+    let programs = group.programs((plan, view), (0, u64::MAX), (expect, label), &peers)?;
     let control = |node: NodeId| members.get(&node).map(|member| member.control);
     Ok(shared.conductor.conduct(programs, &control, None, None, &shared.end).await)
 }

@@ -53,7 +53,9 @@ pub(crate) fn damaged(
         let mut nodes =
             holders.iter().filter_map(|holder| by_address.get(address(&holder.datanode).as_str()));
         barred.extend(nodes.clone());
-        let home = nodes.next().copied().filter(|_| !lost.contains(index));
+        // Of two blocks on one DataNode, as HDFS's balancer may put those of an object, planners take one.
+        let free = |node: &NodeId| !lost.contains(index) && !view.homes.contains(&Some(*node));
+        let home = nodes.next().copied().filter(free);
         if let Some(place) = view.homes.get_mut(usize::from(index.0)) {
             *place = home;
         }

@@ -44,7 +44,7 @@ pub(super) fn begin(shared: &Arc<Shared>, work: &mut JoinSet<()>) {
         let Some(member) = members.get(&staged.node).cloned() else { continue };
         let group = {
             let mut memory = shared.memory();
-            let Some(group) = memory.groups.get(&staged.held.id.stripe.0).cloned() else {
+            let Some(group) = memory.group_of(staged.held.id).cloned() else {
                 if memory.scanned {
                     work.spawn(forgotten(shared.clone(), staged, member));
                 }
@@ -111,7 +111,7 @@ async fn judge(
         Now::Changed(change) => return Ok(Verdict::Drop(change)),
     };
     shared.memory().groups.insert(now.id, now.clone());
-    if u64::from(staged.held.generation) != now.generation {
+    if u64::from(staged.held.generation) != now.block(index).generation {
         return Ok(Verdict::Drop("it is of another generation".into()));
     }
     let gone = shared.memory().gone.clone();

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::object::{
-    ENCODED, Found, Object, RECORD, by_inode, checked, columns, find, is_encoded, record_in, record_of,
+    ENCODED, Found, Object, RECORD, by_inode, checked, columns, find, is_encoded, record_folder, record_in,
+    record_of,
 };
 use super::put::remove_all;
 use super::record::Known;
@@ -89,17 +90,24 @@ pub async fn list(namenode: &NameNode, root: &str) -> Result<Listing, HdfsError>
 /// The folders with records of the objects at and below a path, those of encoded files too; and what could not be listed.
 pub(super) async fn below(namenode: &NameNode, root: &str) -> Result<(Vec<String>, Vec<String>), HdfsError> {
     let (mut found, mut skipped) = folders(namenode, root).await?;
-    if !root.trim_end_matches('/').is_empty() {
-        match folders(namenode, ENCODED).await {
-            Ok((encoded, more)) => {
-                found.extend(encoded);
-                skipped.extend(more);
-            }
-            Err(HdfsError::NotFound(_)) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let (encoded, more) = encoded_elsewhere(namenode, root).await?;
+    found.extend(encoded);
+    skipped.extend(more);
     Ok((found, skipped))
+}
+
+/// The folders with records of encoded files, if they are not below `root` themselves; and what could not be listed.
+pub(super) async fn encoded_elsewhere(
+    namenode: &NameNode,
+    root: &str,
+) -> Result<(Vec<String>, Vec<String>), HdfsError> {
+    if root.trim_end_matches('/').is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    match folders(namenode, ENCODED).await {
+        Err(HdfsError::NotFound(_)) => Ok((Vec::new(), Vec::new())),
+        found => found,
+    }
 }
 
 /// The folders below a path that have a record.
@@ -109,10 +117,7 @@ pub(super) async fn below(namenode: &NameNode, root: &str) -> Result<(Vec<String
 async fn folders(namenode: &NameNode, root: &str) -> Result<(Vec<String>, Vec<String>), HdfsError> {
     let (mut folders, mut walk) = (Vec::new(), Walk::from(namenode, root));
     while let Some(files) = walk.next().await? {
-        let records = files.into_iter().filter_map(|(path, _)| {
-            path.strip_suffix(RECORD).and_then(|folder| folder.strip_suffix('/')).map(str::to_owned)
-        });
-        folders.extend(records);
+        folders.extend(files.iter().filter_map(|(path, _)| record_folder(path)).map(str::to_owned));
     }
     folders.sort();
     Ok((folders, walk.skipped))
@@ -140,7 +145,7 @@ pub async fn object_status(namenode: &NameNode, path: &str) -> Result<ObjectStat
         None => None,
     };
     let numbers = |group: &Group| -> Vec<(u64, u8)> {
-        group.missing().into_iter().map(|index| (group.id, index.0)).collect()
+        group.missing().into_iter().map(|index| (group.number() as u64, index.0)).collect()
     };
     let places = |group: &Group| {
         let of = |i: usize| group.holders.get(&kintsu_dag::BlockIndex(i as u8));
@@ -153,7 +158,11 @@ pub async fn object_status(namenode: &NameNode, path: &str) -> Result<ObjectStat
         cell_bytes: known.record.cell_bytes,
         replication,
         missing: groups.iter().flat_map(numbers).collect(),
-        crowded: groups.iter().filter(|group| together(group).is_some()).map(|group| group.id).collect(),
+        crowded: groups
+            .iter()
+            .filter(|group| together(group).is_some())
+            .map(|group| group.number() as u64)
+            .collect(),
         spare: full,
         places: groups.iter().map(places).collect(),
         listed: listed(path, &known)?,

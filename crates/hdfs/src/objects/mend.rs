@@ -7,7 +7,7 @@ use kintsu_dag::BlockIndex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::list::below;
+use super::list::{below, encoded_elsewhere};
 use super::object::{Found, Object, checked, find};
 use super::spread::{Moved, misplaced, spread};
 use crate::blocks::GroupBlocks;
@@ -16,7 +16,7 @@ use crate::handover::{COUNTED_WITHIN, Now, POLL, refresh};
 use crate::proto::names::LocatedBlock;
 use crate::repair::{Repaired, RepairedBlock, rebuild, repair_group};
 use crate::verify::{Verified, verify_group};
-use crate::{Group, HdfsError, NameNode};
+use crate::{Agents, Group, HdfsError, NameNode};
 
 /// The length of an object.
 ///
@@ -27,7 +27,7 @@ pub async fn object_bytes(namenode: &NameNode, path: &str) -> Result<u64, HdfsEr
     Ok(Object::at(namenode, &path).await?.known.record.bytes)
 }
 
-/// Sends the bytes `range` of an object to `out`, in order; what cannot be read is decoded. Memory: a few MiB for each data block of
+/// Sends the bytes `range` of an object to `out`, in order; what cannot be read is decoded, by agents as for [`get()`](crate::get()). Memory: a few MiB for each data block of
 /// a stripe. If the receiver goes, this ends early without an error.
 ///
 /// # Errors
@@ -37,11 +37,12 @@ pub async fn get_object(
     namenode: &NameNode,
     path: &str,
     range: Range<u64>,
+    agents: Option<&Agents>,
     out: &mpsc::Sender<Vec<u8>>,
 ) -> Result<Got, HdfsError> {
     namenode.check_transfer().await?;
     let object = Object::at(namenode, &checked(path)?).await?;
-    get_of(object.groups, range, None, out).await
+    get_of(object.groups, range, agents, out).await
 }
 
 /// The objects at or below a path.
@@ -59,7 +60,17 @@ async fn objects(
     }
     let (folders, more) = below(namenode, root).await?;
     skipped.extend(more);
-    let mut objects = Vec::new();
+    in_folders(namenode, root, folders, skipped).await
+}
+
+/// The objects at or below a path whose records are in these folders.
+async fn in_folders(
+    namenode: &NameNode,
+    root: &str,
+    folders: Vec<String>,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<Object>, HdfsError> {
+    let (mut objects, root) = (Vec::new(), root.trim_end_matches('/'));
     for folder in folders {
         match Object::in_folder(namenode, &folder).await {
             Ok(object) => objects.push(object),
@@ -67,8 +78,25 @@ async fn objects(
             Err(error) => skipped.push(error.to_string()),
         }
     }
-    objects.retain(|object| short.is_empty() || object.path.starts_with(&format!("{short}/")));
+    let below =
+        |path: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    objects.retain(|object| below(&object.path));
     Ok(objects)
+}
+
+/// The stripes of the objects at or below a path, with the folders of the records that were found there; and what could not be read.
+///
+/// # Errors
+/// Those of calls.
+pub(crate) async fn of_records(
+    namenode: &NameNode,
+    root: &str,
+    mut folders: Vec<String>,
+) -> Result<(Vec<Group>, Vec<String>), HdfsError> {
+    let (encoded, mut skipped) = encoded_elsewhere(namenode, root).await?;
+    folders.extend(encoded);
+    let objects = in_folders(namenode, root, folders, &mut skipped).await?;
+    Ok((objects.into_iter().flat_map(|object| object.groups).collect(), skipped))
 }
 
 /// Compares all blocks of the objects below `root` with their checksums, with their recorded digests and with each other.
@@ -186,7 +214,7 @@ async fn noted(namenode: &NameNode, group: &Group, index: BlockIndex) -> Result<
 }
 
 /// The blocks of a stripe that have wrong bytes: by their checksums, or by their recorded digests.
-async fn wrong_blocks(group: &Group) -> Result<BTreeSet<BlockIndex>, HdfsError> {
+pub(crate) async fn wrong_blocks(group: &Group) -> Result<BTreeSet<BlockIndex>, HdfsError> {
     let blocks = GroupBlocks::of(group.clone());
     let reading = tokio::task::spawn_blocking(move || {
         let group = blocks.group();

@@ -21,10 +21,12 @@ mod put;
 mod record;
 mod spread;
 
+pub(crate) use columns::drawn;
 pub use encode::{Encoded, encode};
 pub use list::{Listed, Listing, ObjectStatus, Removed, leftovers, list, object_status, remove};
 pub use mend::{Mended, get_object, object_bytes, repair_objects, verify_objects};
-pub(crate) use object::refresh;
+pub(crate) use mend::{of_records, wrong_blocks};
+pub(crate) use object::{record_folder, refresh};
 pub use put::{PutOptions, Written, put};
 pub(crate) use record::Known;
 pub use spread::Moved;

@@ -48,6 +48,11 @@ pub(crate) fn record_of(folder: &str) -> String {
     format!("{}/{RECORD}", folder.trim_end_matches('/'))
 }
 
+/// The folder of a record, if this is the path of one.
+pub(crate) fn record_folder(path: &str) -> Option<&str> {
+    path.strip_suffix(RECORD)?.strip_suffix('/')
+}
+
 /// The file whose inode this is.
 pub(crate) fn by_inode(file_id: u64) -> String {
     format!("/.reserved/.inodes/{file_id}")
@@ -309,13 +314,13 @@ async fn groups(
             blocks: found.iter().map(|block| block.map(|block| block.block.clone())).collect(),
             known: known.clone(),
         };
-        let pool = found.iter().flatten().next().map(|block| block.block.pool.clone());
+        let first = found.iter().flatten().next().map(|block| block.block.clone()).unwrap_or_default();
         Group {
             path: path.to_owned(),
             file_id: 0,
             policy: policy.clone(),
-            pool: pool.unwrap_or_default(),
-            id: stripe as u64,
+            pool: first.pool,
+            id: first.id,
             generation: 0,
             offset,
             layout,
@@ -355,4 +360,74 @@ pub(crate) async fn refresh(namenode: &NameNode, path: &str, stored: &Stored) ->
 /// Whether the data blocks are those of a file of HDFS.
 pub(crate) fn is_encoded(known: &Known) -> bool {
     known.record.kind == LayoutKind::Contiguous
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kintsu_dag::NodeId;
+
+    use super::*;
+    use crate::block_id;
+    use crate::proto::names::{DatanodeInfo, ExtendedBlock};
+
+    /// A stripe of rs:n=5,k=3 whose blocks have these ids in HDFS; the generation stamp of each is 1000 more than its index.
+    fn stripe(ids: [Option<u64>; 5]) -> Group {
+        let (block_bytes, cell_bytes) = (1 << 20, 128 << 10);
+        let digests = vec![(0..5u128).map(|i| format!("{i:032x}")).collect()];
+        let record = Record {
+            version: "v".into(),
+            code: "rs:n=5,k=3".into(),
+            definition: None,
+            kind: LayoutKind::Striped,
+            bytes: 3 << 20,
+            block_bytes,
+            cell_bytes,
+            source: None,
+            digests,
+        };
+        let known = Arc::new(Known::of("/x", record).unwrap());
+        let block = |(i, id): (usize, Option<u64>)| {
+            let generation = 1000 + i as u64;
+            Some(ExtendedBlock { pool: "BP".into(), id: id?, generation, bytes: Some(block_bytes) })
+        };
+        let blocks: Vec<_> = ids.into_iter().enumerate().map(block).collect();
+        let there = blocks.iter().enumerate().filter(|(_, block)| block.is_some());
+        let holder = Holder { datanode: DatanodeInfo::default(), token: None };
+        let holders: BTreeMap<_, _> =
+            there.map(|(i, _)| (BlockIndex(i as u8), vec![holder.clone()])).collect();
+        Group {
+            path: "/x".into(),
+            file_id: 0,
+            policy: EcPolicy { name: "rs".into(), code: known.code.clone(), cell_bytes },
+            pool: "BP".into(),
+            id: ids.into_iter().flatten().next().unwrap(),
+            generation: 0,
+            offset: 0,
+            layout: known.stripes().unwrap()[0].1,
+            holders,
+            stored: Some(Arc::new(Stored { folder: "/x".into(), stripe: 7, blocks, known })),
+        }
+    }
+
+    #[test]
+    fn programs_name_each_block_by_its_own_id_and_generation_in_hdfs() {
+        let group = stripe([None, Some(1_073_741_900), Some(5), Some(1_073_741_825), Some(3)]);
+        assert_eq!(
+            (group.number(), group.named(BlockIndex(0)), group.named(BlockIndex(4))),
+            (7, false, true)
+        );
+        let view = group.view(NodeId::CLIENT, |_| true);
+        let plan = kintsu_plan::read(&view, &[BlockIndex(0)], &[]).unwrap();
+        let programs = group.programs((&plan, &view), (0, u64::MAX), (&[], &[]), &|_| None).unwrap();
+        let loaded = programs.iter().flat_map(|program| &program.blocks).filter(|block| block.index.0 > 0);
+        let named: Vec<_> =
+            loaded.map(|block| (block.index.0, block_id(block.id), block.generation)).collect();
+        assert_eq!(named.len(), 3, "{named:?}");
+        for (index, id, generation) in named {
+            let block = group.block(BlockIndex(index));
+            assert_eq!((id as u64, u64::from(generation)), (block.id, block.generation));
+        }
+    }
 }

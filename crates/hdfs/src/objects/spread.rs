@@ -45,7 +45,7 @@ pub(crate) async fn spread(namenode: &NameNode, group: &Group) -> Result<Vec<Mov
         carry(namenode, &now, index, &from, &to).await?;
         moved.push(Moved {
             path: now.path.clone(),
-            stripe: now.id,
+            stripe: now.number() as u64,
             index: index.0,
             from: name(&from),
             to: name(&to),

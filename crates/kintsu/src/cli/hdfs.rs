@@ -103,7 +103,7 @@ Examples:
         #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
         scan: Duration,
     },
-    /// Watch a cluster and repair it with the agents beside its DataNodes: a DataNode counts as gone after 10 s of silence or
+    /// Watch a cluster and repair it, also objects of `kintsu hdfs store`, with the agents beside its DataNodes: a DataNode counts as gone after 10 s of silence or
     /// two refused connections, its blocks are rebuilt along pipelines and handed over when the NameNode reports them
     /// missing. Needs a superuser of HDFS. Prints what happens.
     #[command(after_help = "\
@@ -120,7 +120,7 @@ Example:
     --data-dir /data/hdfs --listen 10.77.0.5:7401 --listen-data 10.77.0.5:7402 --trusted-network 10.77.0.0/16")]
     Agent(HdfsAgent),
     /// Keep objects of any code in HDFS: each block on a DataNode that Kintsu chooses, with replication 1. No coordinator and no agents are
-    /// needed.
+    /// needed; those that are there rebuild what is lost.
     #[command(subcommand)]
     Store(HdfsStore),
     /// Write what makes linear codes usable in a stock HDFS: the policies for `hdfs ec -addPolicies`, and the sources of a codec

@@ -21,7 +21,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   kintsu hdfs store get /warehouse/film.mp4 film.mp4
-  kintsu hdfs store get /warehouse/film.mp4 - --range 1000000-1999999 | wc -c")]
+  kintsu hdfs store get /warehouse/film.mp4 - --range 1000000-1999999 | wc -c
+  kintsu --coordinator 10.77.0.1:7400 hdfs store get /logs/2025.tar - --range 1000000-1999999 --agents | wc -c")]
     Get {
         /// The object: its folder, or the encoded file.
         path: String,
@@ -30,6 +31,10 @@ Examples:
         /// Bytes A to B, both included; `A-` to the end.
         #[arg(long, value_name = "A-B")]
         range: Option<ByteRange>,
+        /// Have the agents beside the DataNodes (those of --coordinator) decode what is lost where little is read of a stripe: as for
+        /// `kintsu hdfs get`.
+        #[arg(long)]
+        agents: bool,
     },
     /// List objects and encoded files.
     #[command(
@@ -81,7 +86,8 @@ Examples:
         cell: Option<Bytes>,
     },
     /// Rebuild blocks that the NameNode reports missing or bad, and hand them over to DataNodes under their old names; move blocks where two
-    /// of a stripe are on one DataNode. Needs a superuser of HDFS.
+    /// of a stripe are on one DataNode. This process decodes; with agents beside the DataNodes `kintsu hdfs coordinator` rebuilds along
+    /// pipelines, and earlier. Needs a superuser of HDFS.
     #[command(after_help = "\
 Examples:
   kintsu hdfs store repair

@@ -43,10 +43,7 @@ pub async fn run(args: Hdfs, endpoint: Endpoint, json: bool) -> anyhow::Result<E
         match command {
             HdfsCommand::Status { path } => status(&namenode, &path, json).await,
             HdfsCommand::Get { path, out, range, block, agents } => {
-                let agents = match agents {
-                    true => Some(hdfs_daemons::agents(&endpoint).await?),
-                    false => None,
-                };
+                let agents = hdfs_daemons::asked(agents, &endpoint).await?;
                 let reading = Reading { namenode: &namenode, path, range, block, agents, object: false };
                 get(&reading, &out, json).await
             }
@@ -176,7 +173,7 @@ impl Reading<'_> {
         };
         let expected = range.end - range.start;
         let got = match self.object {
-            true => objects::get_object(namenode, path, range, out).await?,
+            true => objects::get_object(namenode, path, range, agents, out).await?,
             false => kintsu_hdfs::get(namenode, path, range, agents, out).await?,
         };
         anyhow::ensure!(

@@ -90,10 +90,13 @@ fn refuse_tls(endpoint: &Endpoint) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The agents of the coordinator beside HDFS.
-pub async fn agents(endpoint: &Endpoint) -> anyhow::Result<Agents> {
+/// The agents of the coordinator beside HDFS, if they were asked for.
+pub async fn asked(agents: bool, endpoint: &Endpoint) -> anyhow::Result<Option<Agents>> {
+    if !agents {
+        return Ok(None);
+    }
     refuse_tls(endpoint)?;
-    Ok(Agents::of(&endpoint.coordinator, endpoint.token.as_deref()).await?)
+    Ok(Some(Agents::of(&endpoint.coordinator, endpoint.token.as_deref()).await?))
 }
 
 /// `kintsu hdfs agent`.

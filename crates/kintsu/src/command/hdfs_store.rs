@@ -11,6 +11,7 @@ use kintsu_hdfs::objects::{self, Listed, Moved, ObjectStatus, PutOptions};
 
 use super::code::resolve;
 use super::hdfs::{Reading, get, numbers, repaired, show_repaired, show_verified, skipped};
+use super::hdfs_daemons::asked;
 use super::{Context, job};
 use crate::cli::{Endpoint, HdfsPut, HdfsStore};
 use crate::units::{Bytes, human};
@@ -25,9 +26,9 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     match command {
         HdfsStore::Put(args) => put(args, Arc::new(namenode), endpoint, json).await,
-        HdfsStore::Get { path, out, range } => {
-            let reading =
-                Reading { namenode: &namenode, path, range, block: None, agents: None, object: true };
+        HdfsStore::Get { path, out, range, agents } => {
+            let agents = asked(agents, endpoint).await?;
+            let reading = Reading { namenode: &namenode, path, range, block: None, agents, object: true };
             get(&reading, &out, json).await
         }
         HdfsStore::Ls { path } => list(&namenode, &path, json).await,

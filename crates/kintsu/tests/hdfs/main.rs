@@ -11,5 +11,6 @@ mod encoded;
 mod files;
 mod hazards;
 mod objects;
+mod pipelined;
 mod reported;
 mod staged;

@@ -21,7 +21,7 @@ fn ask<T>(hdfs: &Hdfs, question: impl AsyncFnOnce(&NameNode) -> T) -> T {
 }
 
 /// The file with the blocks of an index of an object.
-fn column(hdfs: &Hdfs, folder: &str, index: usize) -> String {
+pub fn column(hdfs: &Hdfs, folder: &str, index: usize) -> String {
     let end = format!("-{index}");
     names(hdfs, folder).into_iter().find(|name| name.ends_with(&end) && name.contains("/.kintsu-")).unwrap()
 }
@@ -35,7 +35,7 @@ pub fn names(hdfs: &Hdfs, folder: &str) -> Vec<String> {
 }
 
 /// The block of a stripe in a column: its file on the disk, and its DataNode.
-fn block(hdfs: &Hdfs, column: &str, stripe: usize) -> (PathBuf, u32) {
+pub fn block(hdfs: &Hdfs, column: &str, stripe: usize) -> (PathBuf, u32) {
     let located = ask(hdfs, async |namenode| namenode.locations(column).await).unwrap();
     let block = &located.blocks[stripe];
     let node = hdfs.number(&block.locations[0]);
@@ -43,7 +43,7 @@ fn block(hdfs: &Hdfs, column: &str, stripe: usize) -> (PathBuf, u32) {
 }
 
 /// A local file.
-fn local(hdfs: &Hdfs, name: &str, bytes: &[u8]) -> String {
+pub fn local(hdfs: &Hdfs, name: &str, bytes: &[u8]) -> String {
     let path = hdfs.dir.path().join(name);
     std::fs::write(&path, bytes).unwrap();
     path.to_str().unwrap().to_owned()
