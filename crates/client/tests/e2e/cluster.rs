@@ -76,7 +76,7 @@ impl Cluster {
 
     /// The blocks of which a node that is down has logged updates, with whether as a replica.
     pub fn logged_by(&self, id: u32) -> Vec<(BlockId, bool)> {
-        let log = FileStore::open(self.node_dir(id)).unwrap().log().unwrap();
+        let log = FileStore::open(&self.node_dir(id)).unwrap().log().unwrap();
         log.pending().into_iter().map(|pending| (pending.block, pending.role == Role::Replica)).collect()
     }
 

@@ -32,13 +32,10 @@ async fn a_reader_that_knew_the_shared_stripe_sees_what_is_written_to_the_copy()
         let [reader, of_snapshot] =
             ["disk", "snapshot"].map(|name| client.open_volume(name, VolumeAccess::Read));
         let (reader, of_snapshot) = (reader.await.unwrap(), of_snapshot.await.unwrap());
-        for reader in [&reader, &of_snapshot] {
+        // Twice: what was looked up for a lost block is kept when nothing had to be planned again.
+        for reader in [&reader, &of_snapshot, &reader] {
             assert!(reader.read(0, len).await.unwrap() == before[..len as usize]);
         }
-        cluster.stop_coordinator().await;
-        assert!(reader.read(0, len).await.unwrap() == before[..len as usize], "it knows where all of it is");
-        cluster.restart_coordinator().await;
-        assert!(reader.read(0, len).await.unwrap() == before[..len as usize]);
         disk.write(50, 6000).await;
         for _ in 0..2 {
             let got = reader.read(0, len).await.unwrap();

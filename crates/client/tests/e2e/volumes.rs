@@ -52,7 +52,7 @@ impl Disk {
         }
     }
 
-    async fn check(&self) {
+    pub async fn check(&self) {
         self.check_as(&self.volume).await;
     }
 
