@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures a volume over NBD beside plain files on the same disk, with fio, and while a lost node is repaired.
 
-    scripts/volume-speed.py [--seconds 10] [--size 4GiB] [--code rs:n=6,k=4] [--folder /tmp] [--json]
+    scripts/volume-speed.py [--seconds 10] [--size 4GiB] [--code rs:n=6,k=4] [--folder /tmp] [--least 0.5] [--json]
 
 A coordinator and 9 agents in 3 racks run in processes of their own on this machine, so they share its processors and its
 disk: 4 KiB written to the volume are two appends to two logs, each synced. Printed are operations a second:
@@ -9,7 +9,8 @@ disk: 4 KiB written to the volume are two appends to two logs, each synced. Prin
 - 4 KiB random writes, one and 32 at a time: the volume; a plain file whose every write is synced; two logs that are
   appended to and synced side by side (what a write to the volume costs the disk, with 32 appends to a sync for 32);
 - 4 KiB random reads, and 1 MiB writes and reads in MB/s;
-- the same reads and writes with a node lost, and while it is repaired, as parts of the speed before.
+- the same reads and writes with a node lost, and while it is repaired, as parts of the speed before. Ends with 1 if one of
+  these is less than `--least`.
 
 The program is KINTSU_BIN, or the one of a release build. Everything lies in a new folder, which is removed at the end.
 """
@@ -115,6 +116,7 @@ def main():
     parser.add_argument("--size", type=size, default=size("4GiB"), help="of the volume, which is filled first")
     parser.add_argument("--code", default="rs:n=6,k=4")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where the data lie; not a tmpfs, which syncs nothing")
+    parser.add_argument("--least", type=float, default=0.5, help="part of the speed before that must be left")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     for tool in ["fio"]:
@@ -129,6 +131,13 @@ def main():
         if cluster:
             cluster.end()
         shutil.rmtree(folder, ignore_errors=True)
+    report(rows, args)
+    slow = [row["what"] for row in rows if row.get("part", 1) < args.least]
+    if slow:
+        sys.exit(f"expected at least {args.least} of the speed before, got less: {'; '.join(slow)}")
+
+
+def report(rows, args):
     if args.json:
         print(json.dumps(rows))
         return

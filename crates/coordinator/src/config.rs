@@ -63,6 +63,8 @@ pub struct Config {
     pub repairs: usize,
     /// Stripes under repair that may always share a link; more do on a link that carries them soon.
     pub repairs_per_link: u64,
+    /// A node's log of updates of this many bytes is emptied.
+    pub largest_log_bytes: u64,
     /// Memory for the cache of the metadata, in bytes.
     pub cache_bytes: usize,
     /// Accept metadata that are older than what agents remember.
@@ -109,6 +111,7 @@ impl Config {
             parallel: 6,
             repairs: 384,
             repairs_per_link: 48,
+            largest_log_bytes: 512 << 20,
             cache_bytes: 128 << 20,
             accept_older: false,
             rebuild: false,
@@ -141,6 +144,7 @@ impl std::fmt::Debug for Config {
             .field("grant", &self.grant)
             .field("parallel", &self.parallel)
             .field("repairs", &self.repairs)
+            .field("largest_log_bytes", &self.largest_log_bytes)
             .field("cache_bytes", &self.cache_bytes)
             .field("accept_older", &self.accept_older)
             .field("rebuild", &self.rebuild)

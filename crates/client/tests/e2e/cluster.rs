@@ -13,7 +13,7 @@ use kintsu_client::{Client, ClientError, Jobs, PutOptions};
 use kintsu_cluster::Options;
 use kintsu_coordinator::Config;
 use kintsu_dag::BlockId;
-use kintsu_store::{BlockStore, FileStore};
+use kintsu_store::{BlockStore, FileStore, Role};
 use kintsu_wire::message::{Encoding, JobEvent, JobReport, NodeState, ObjectInfo, StripeInfo};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -49,23 +49,35 @@ pub struct Cluster {
 impl Cluster {
     /// Nodes 0.. in racks by turns. Nothing is repaired automatically.
     pub async fn start(nodes: u32, racks: u32) -> Self {
-        Self::with_grace(nodes, racks, Duration::from_secs(3600)).await
+        Self::with(nodes, racks, |_| {}).await
     }
 
     /// Blocks of a node that has been dead for `grace` are repaired.
     pub async fn with_grace(nodes: u32, racks: u32, grace: Duration) -> Self {
+        Self::with(nodes, racks, |config| config.grace = grace).await
+    }
+
+    /// With other options of the coordinator.
+    pub async fn with(nodes: u32, racks: u32, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options::new(dir.path(), nodes, racks);
-        let coordinator = Config {
+        let mut options = Options::new(dir.path(), nodes, racks);
+        options.coordinator = Config {
             heartbeat: Duration::from_millis(100),
             dead_after: Duration::from_millis(800),
             lease: Duration::from_secs(2),
             grant: 3,
-            grace,
+            grace: Duration::from_secs(3600),
             ..options.coordinator
         };
-        let running = kintsu_cluster::Cluster::start(Options { coordinator, ..options }).await.unwrap();
+        change(&mut options.coordinator);
+        let running = kintsu_cluster::Cluster::start(options).await.unwrap();
         Self { endpoint: running.endpoint(), nodes, running, _dir: dir }
+    }
+
+    /// The blocks of which a node that is down has logged updates, with whether as a replica.
+    pub fn logged_by(&self, id: u32) -> Vec<(BlockId, bool)> {
+        let log = FileStore::open(&self.node_dir(id)).unwrap().log().unwrap();
+        log.pending().into_iter().map(|pending| (pending.block, pending.role == Role::Replica)).collect()
     }
 
     fn node_dir(&self, id: u32) -> PathBuf {

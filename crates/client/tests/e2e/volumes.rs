@@ -11,13 +11,13 @@ use kintsu_wire::message::{CreateVolume, Durability, NodeAction, NodeState, Repa
 
 use crate::cluster::{Cluster, RS};
 
-const BLOCK: u64 = 64 << 10;
-const SIZE: u64 = 4 << 20;
+pub const BLOCK: u64 = 64 << 10;
+pub const SIZE: u64 = 4 << 20;
 
 /// A volume and what should be in it.
-struct Disk {
-    volume: Volume,
-    model: Vec<u8>,
+pub struct Disk {
+    pub volume: Volume,
+    pub model: Vec<u8>,
     seed: u64,
 }
 
@@ -27,7 +27,7 @@ impl Disk {
         Self { volume, model: vec![0; SIZE as usize], seed: 1 }
     }
 
-    async fn create(cluster: &Cluster, code: &str, durability: Durability) -> Self {
+    pub async fn create(cluster: &Cluster, code: &str, durability: Durability) -> Self {
         cluster.client().await.create_volume(&wanted(code, durability)).await.unwrap();
         Self::open(cluster, VolumeAccess::Write).await
     }
@@ -37,7 +37,7 @@ impl Disk {
         (self.seed >> 33) % below
     }
 
-    async fn write(&mut self, offset: u64, len: u64) {
+    pub async fn write(&mut self, offset: u64, len: u64) {
         let bytes: Vec<u8> = (0..len).map(|_| self.random(256) as u8).collect();
         self.model[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
         self.volume.write(offset, bytes.into()).await.unwrap();
@@ -52,7 +52,7 @@ impl Disk {
         }
     }
 
-    async fn check(&self) {
+    pub async fn check(&self) {
         self.check_as(&self.volume).await;
     }
 
@@ -122,7 +122,7 @@ async fn codes_with_groups_and_sub_blocks_are_updated_too() {
     }
 }
 
-fn stripe_name(info: &VolumeInfo, index: u64) -> String {
+pub fn stripe_name(info: &VolumeInfo, index: u64) -> String {
     format!(".volume/{:016x}/{index:016x}", info.id)
 }
 

@@ -14,11 +14,15 @@ use kintsu_wire::message::{
 };
 use tokio::time::Instant;
 
+use super::pages::Source;
+use super::repair_jobs::start_repairs;
+use super::ticks::AUTOMATIC_SLICE;
 use super::upgrade::check_snapshots;
 use super::volume_commit::commit_held;
 use super::volume_ticks::commit_volume;
 use super::volumes::{fence_everywhere, renew, within};
 use crate::cluster::Cluster;
+use crate::engine::repair::Order;
 use crate::engine::snapshots::{Waits, copies, is_closed};
 use crate::engine::stripe::Stripe;
 use crate::error::{CoordinatorError, Result};
@@ -173,7 +177,8 @@ struct Parting<'a> {
 }
 
 impl Parting<'_> {
-    /// Nothing is logged for blocks whose homes are gone: a commit left them out. If something is, the stripe waits for their repair.
+    /// Nothing is logged for blocks whose homes are gone: a commit left them out. If something is, the stripe waits for their
+    /// repair, and those that are dead are repaired now.
     async fn check_clean(&self) -> Result<()> {
         let usable = self.cluster.members().usable();
         let mut dirty = Vec::new();
@@ -191,11 +196,26 @@ impl Parting<'_> {
         if dirty.is_empty() {
             return Ok(());
         }
+        self.repair(&dirty);
         let got = format!(
             "updates of {} blocks whose homes are gone; it waits for them or their repair",
             dirty.len()
         );
         Err(self.conflict(got))
+    }
+
+    /// Has the stripe repaired if some of these blocks are gone. The user who waits for it does not wait for the grace of nodes.
+    fn repair(&self, waits: &[BlockId]) {
+        let down = self.cluster.members().down();
+        let is_gone = |id: &BlockId| {
+            self.stripe.record.block(id.index).is_some_and(|block| block.lost || down.contains(&block.node))
+        };
+        let under_way = self.cluster.queue().has(self.stripe.id);
+        if !under_way && waits.iter().any(is_gone) && self.cluster.gate().may_repair(false) {
+            let order = Order { slice_bytes: AUTOMATIC_SLICE, ..Order::default() };
+            let source = Source::Object(stripe_name(self.volume, self.index));
+            start_repairs(self.cluster, source, order, None);
+        }
     }
 
     /// Whether something is logged for a block, on a node that has its log.

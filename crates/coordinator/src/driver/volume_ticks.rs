@@ -26,8 +26,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const MOST_DIRTY: usize = 100;
 /// What has been dirty for this long is committed.
 const OLDEST_MS: u64 = 30_000;
-/// A log of this many bytes is emptied.
-const LARGEST_LOG_BYTES: u64 = 512 << 20;
 /// Stripes that are committed at the same time.
 const AT_ONCE: usize = 8;
 
@@ -55,7 +53,7 @@ async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Re
     dirty.iter().for_each(|stripe| {
         since.entry(*stripe).or_insert(now_ms);
     });
-    let full = logs.iter().any(|(_, log)| log.log_bytes >= LARGEST_LOG_BYTES);
+    let full = logs.iter().any(|(_, log)| log.log_bytes >= cluster.config.largest_log_bytes);
     let all = full || dirty.len() >= MOST_DIRTY;
     let due = |stripe: &StripeId| all || since.get(stripe).is_some_and(|from| now_ms - from >= OLDEST_MS);
     let stripes: Vec<StripeId> = dirty.iter().copied().filter(due).collect();
@@ -63,52 +61,45 @@ async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Re
     for left in &done.left {
         tracing::info!("still dirty: {left}");
     }
-    if all || done.stripes > 0 || !done.left.is_empty() {
-        return Ok(());
-    }
+    // Also while there is much to commit: a log cannot become smaller than what its strays keep.
     release_strays(cluster, &logs).await
 }
 
 /// Has nodes forget what they log for a block whose row does not name them any more, or for a volume that was removed.
 async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)]) -> Result<()> {
     for (node, log) in logs {
-        for PendingUpdate { volume: logged_for, block, replica, .. } in log.pending.iter().cloned() {
-            let node = *node;
-            let of = move |meta: &Meta| {
-                let snapshot = meta.snapshot()?;
-                let gone = snapshot.was_removed(logged_for)? || snapshot.was_dropped(block.stripe)?;
-                Ok((snapshot.of_volume(block.stripe)?, gone))
-            };
-            let (volume, index) = match cluster.meta.off(of).await? {
-                (_, true) => {
-                    release_stray(cluster, node, block, replica).await;
-                    continue;
+        for pending in &log.pending {
+            if is_stray(cluster, *node, pending).await? {
+                // Nobody makes it one of the row's nodes meanwhile.
+                let _turn = cluster.turns.of(pending.block.stripe).await;
+                if is_stray(cluster, *node, pending).await? {
+                    release_stray(cluster, *node, pending.block, pending.replica).await;
                 }
-                (Some(of), false) => of,
-                (None, false) => continue,
-            };
-            // Nobody makes it one of the row's nodes meanwhile.
-            let _turn = cluster.turns.of(block.stripe).await;
-            let look = move |meta: &Meta| {
-                let snapshot = meta.snapshot()?;
-                Ok((snapshot.volume_logs(volume, index, 1)?.pop(), snapshot.stripe(block.stripe)?))
-            };
-            let (Some((_, row)), Some(stripe)) = cluster.meta.off(look).await? else { continue };
-            // A snapshot has blocks alone; what was logged for them was never acknowledged, or is in them.
-            let is_frozen = row.logs.is_empty() && volume != logged_for;
-            if is_frozen {
-                release_stray(cluster, node, block, replica).await;
-                continue;
             }
-            let Some(members) = row.logs.get(usize::from(block.index.0)) else { continue };
-            let is_home = stripe.block(block.index).is_some_and(|home| home.node == node);
-            if members.contains(&node) && is_home != replica {
-                continue;
-            }
-            release_stray(cluster, node, block, replica).await;
         }
     }
     Ok(())
+}
+
+async fn is_stray(cluster: &Arc<Cluster>, node: NodeId, pending: &PendingUpdate) -> Result<bool> {
+    let PendingUpdate { volume: logged_for, block, replica, .. } = *pending;
+    let look = move |meta: &Meta| {
+        let snapshot = meta.snapshot()?;
+        if snapshot.was_removed(logged_for)? || snapshot.was_dropped(block.stripe)? {
+            return Ok(true);
+        }
+        let Some((volume, index)) = snapshot.of_volume(block.stripe)? else { return Ok(false) };
+        let Some((_, row)) = snapshot.volume_logs(volume, index, 1)?.pop() else { return Ok(false) };
+        let Some(stripe) = snapshot.stripe(block.stripe)? else { return Ok(false) };
+        // A snapshot has blocks alone; what was logged for them was never acknowledged, or is in them.
+        if row.logs.is_empty() && volume != logged_for {
+            return Ok(true);
+        }
+        let Some(members) = row.logs.get(usize::from(block.index.0)) else { return Ok(false) };
+        let is_home = stripe.block(block.index).is_some_and(|home| home.node == node);
+        Ok(!members.contains(&node) || is_home == replica)
+    };
+    cluster.meta.off(look).await
 }
 
 async fn release_stray(cluster: &Arc<Cluster>, node: NodeId, block: BlockId, replica: bool) {

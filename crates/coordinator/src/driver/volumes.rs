@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::update::parity_homes;
 use kintsu_wire::ambient::{FixedFault, is_back};
@@ -466,7 +467,8 @@ impl Change<'_> {
         fenced.ok()
     }
 
-    /// Gives the log of a block to all nodes that have it not, or have it in another role.
+    /// Gives the log of a block to all nodes that have it not, or have it in another role; the others get what of the source's log they
+    /// lack.
     async fn copy(
         &self,
         block: BlockIndex,
@@ -479,28 +481,10 @@ impl Change<'_> {
         let home = self.home(block);
         let is_replica = |node: NodeId| home != Some(node);
         let had_replica = |node: NodeId| !self.was_home(block, node);
-        let mut from = self.cluster.agent(source)?;
-        let len = self.stripe.block_len(block);
-        let mut pieces = Vec::new();
-        for offset in (0..len).step_by(PIECE_BYTES as usize) {
-            let of = UpdatesOf { block: id, replica: had_replica(source), upto: 0 };
-            let part = PIECE_BYTES.min(len - offset) as u32;
-            let folder = self.folder(source);
-            let read = ReadUpdates {
-                of,
-                offset,
-                len: part,
-                epochs: None,
-                folder,
-                over: None,
-                plain: false,
-                ticket: None,
-            };
-            let read = within(from.read_updates(read)).await.map_err(failed(source))?;
-            pieces.extend(read.pieces);
-        }
         let (volume, epoch) = (self.volume, self.epoch);
-        let updates: Vec<LoggedUpdate> = pieces
+        let updates: Vec<LoggedUpdate> = self
+            .logged(id, source, had_replica(source))
+            .await?
             .into_iter()
             .map(|(offset, data)| LoggedUpdate { volume, epoch, block: id, offset, data, zeros: 0 })
             .collect();
@@ -511,18 +495,46 @@ impl Change<'_> {
             }
             let mut agent = self.cluster.agent(node)?;
             let replica = is_replica(node);
-            if !same {
+            let mut lacks = updates.clone();
+            if same {
+                let has = self.logged(id, node, replica).await?;
+                lacks.retain(|update| !holds(&has, update));
+            } else {
                 // What it has of an earlier time may be older than what was acknowledged since.
                 let updates = vec![UpdatesOf { block: id, replica, upto: u64::MAX }];
                 within(agent.release_updates(ReleaseUpdates { updates })).await.map_err(failed(node))?;
             }
-            if !updates.is_empty() {
-                let append = AppendUpdates { updates: updates.clone(), replica, ..AppendUpdates::default() };
+            if !lacks.is_empty() {
+                let append = AppendUpdates { updates: lacks, replica, ..AppendUpdates::default() };
                 within(agent.append_updates(append)).await.map_err(failed(node))?;
             }
         }
         Ok(())
     }
+
+    /// What a node has logged for a block.
+    async fn logged(&self, block: BlockId, node: NodeId, replica: bool) -> Result<Vec<(u64, Bytes)>> {
+        let mut agent = self.cluster.agent(node)?;
+        let (len, folder) = (self.stripe.block_len(block.index), self.folder(node));
+        let mut pieces = Vec::new();
+        for offset in (0..len).step_by(PIECE_BYTES as usize) {
+            let of = UpdatesOf { block, replica, upto: 0 };
+            let len = PIECE_BYTES.min(len - offset) as u32;
+            let read =
+                ReadUpdates { of, offset, len, epochs: None, folder, over: None, plain: false, ticket: None };
+            pieces.extend(within(agent.read_updates(read)).await.map_err(failed(node))?.pieces);
+        }
+        Ok(pieces)
+    }
+}
+
+/// Whether these pieces of a block have what an update writes.
+fn holds(pieces: &[(u64, Bytes)], update: &LoggedUpdate) -> bool {
+    pieces.iter().any(|(offset, bytes)| {
+        let from = update.offset.checked_sub(*offset).map(|from| from as usize);
+        let part = from.and_then(|from| bytes.get(from..)?.get(..update.data.len()));
+        part.is_some_and(|part| part == update.data)
+    })
 }
 
 fn no_log(block: BlockId, members: &[NodeId]) -> CoordinatorError {

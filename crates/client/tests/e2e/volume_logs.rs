@@ -1,0 +1,42 @@
+//! What nodes keep of the logs of volumes.
+
+use std::time::Duration;
+
+use kintsu_wire::message::{Durability, NodeState};
+
+use crate::cluster::{Cluster, RS};
+use crate::volumes::{Disk, SIZE};
+
+/// Files of a log go oldest first. One that holds what its node logged before it was away would keep all that come after it: the log
+/// stays large, and all stripes are committed again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_away_forgets_what_others_log_now_though_logs_are_large() {
+    // Each look finds a large log.
+    let mut cluster = Cluster::with(6, 3, |config| config.largest_log_bytes = 1).await;
+    let mut disk = Disk::create(&cluster, RS, Durability::Rack).await;
+    disk.write(0, SIZE).await;
+    // A node that has logged for another one and is down. A commit may come before it is.
+    let mut nodes = (0..6).cycle();
+    let away = loop {
+        let node = nodes.next().unwrap();
+        disk.write(100, 500).await;
+        cluster.kill(node).await;
+        if cluster.logged_by(node).iter().any(|(_, replica)| *replica) {
+            break node;
+        }
+        cluster.start_node(node).await;
+    };
+    cluster.until_state(away, NodeState::Dead).await;
+    disk.write(100, 500).await;
+    for _ in 0..5 {
+        cluster.start_node(away).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        cluster.kill(away).await;
+        if cluster.logged_by(away).is_empty() {
+            cluster.start_node(away).await;
+            return disk.check().await;
+        }
+        cluster.until_state(away, NodeState::Dead).await;
+    }
+    panic!("node {away} keeps what it logged");
+}
