@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use kintsu_dag::{BlockId, BlockIndex, NodeId, StripeId};
 use kintsu_plan::{Layout, LayoutKind, Plan, Program, ProgramContext, RunId, StripeView};
-use kintsu_store::Digest;
+use kintsu_store::{Digest, UNIT_BYTES};
 
 use crate::objects::{Known, drawn};
 use crate::proto::names::{DatanodeInfo, ExtendedBlock, FileStatus, LocatedBlock, LocatedBlocks, Token};
@@ -232,6 +232,8 @@ impl Group {
         })?;
         for binding in programs.iter_mut().flat_map(|program| &mut program.blocks) {
             binding.id = self.on_agents(binding.index);
+            // Digests are recorded over these units, whatever the code.
+            binding.unit_bytes = UNIT_BYTES as u32;
         }
         Ok(programs)
     }

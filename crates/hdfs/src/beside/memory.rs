@@ -73,12 +73,17 @@ impl Memory {
 
     /// The group is left alone for a while.
     pub fn rest(&mut self, group: u64) {
-        self.resting.insert(group, Instant::now() + REST);
+        self.leave(group, REST);
     }
 
     /// The group is left alone for longer, because nobody can tell which of its blocks is wrong.
     pub fn give_up(&mut self, group: u64) {
-        self.resting.insert(group, Instant::now() + LONG_REST);
+        self.leave(group, LONG_REST);
+    }
+
+    fn leave(&mut self, group: u64, long: Duration) {
+        let until = self.resting.entry(group).or_insert_with(Instant::now);
+        *until = (*until).max(Instant::now() + long);
     }
 
     /// Whether a group is left alone.
@@ -161,6 +166,9 @@ mod tests {
         later(&mut memory, REST);
         assert!(!memory.rests(group));
         memory.give_up(group);
+        memory.rest(group);
+        later(&mut memory, REST);
+        assert!(memory.rests(group), "the longer rest counts");
         later(&mut memory, LONG_REST);
         memory.forget();
         assert_eq!((memory.barred(group).len(), memory.rests(group)), (0, false));

@@ -10,15 +10,18 @@ use crate::objects::{block, column, got, local, names, store, wait_each_once};
 /// A file that is encoded where it is.
 const FILE: &str = "/logs/file";
 
+/// An object with sub-blocks.
+const CLAY: &str = "/store/clay";
+
 /// An object with local groups: of the data blocks 0 and 1, and of 2 and 3.
 const LRC: &str = "/store/lrc";
 
 /// An object that is removed while its rebuilt blocks wait.
 const GONE: &str = "/store/gone";
 
-/// Objects by code, one of them with sub-blocks.
+/// Objects by code.
 const OBJECTS: [(&str, &str); 3] =
-    [("/store/rs", "rs:n=5,k=3"), ("/store/clay", "clay:n=5,k=3,d=4"), (LRC, "azure-lrc:n=7,k=4,r=2")];
+    [("/store/rs", "rs:n=5,k=3"), (CLAY, "clay:n=5,k=3,d=4"), (LRC, "azure-lrc:n=7,k=4,r=2")];
 
 #[test]
 fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
@@ -36,11 +39,14 @@ fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
     let (watching, at) = coordinator(&hdfs, "127.0.0.1:0");
     let _agents: Vec<Daemon> = (0..hdfs.nodes).map(|i| agent(&hdfs, &at, i)).collect();
 
-    // A DataNode with data blocks of both. The other data block of a local group was changed together with its checksums, so only its
+    // A DataNode with data blocks of both, and some block of an object with sub-blocks. The other data block of a local group was changed together with its checksums, so only its
     // recorded digest tells.
     let (lrc, file) = (places(&hdfs, LRC), places(&hdfs, FILE));
-    let with_both = |i| Some((i, data_block(&hdfs, i, &lrc, 4)?, data_block(&hdfs, i, &file, 3)?));
-    let (node, (stripe, index), (row, column_of_file)) = (0..hdfs.nodes).find_map(with_both).unwrap();
+    let with_all = |i| {
+        let found = (i, data_block(&hdfs, i, &lrc, 4)?, data_block(&hdfs, i, &file, 3)?);
+        (on(&hdfs, CLAY, &hdfs.transfer(i)) > 0).then_some(found)
+    };
+    let (node, (stripe, index), (row, column_of_file)) = (0..hdfs.nodes).find_map(with_all).unwrap();
     let (place, changed) = (hdfs.transfer(node), index ^ 1);
     let (spoilt, _) = block(&hdfs, &column(&hdfs, LRC, changed), stripe);
     flip(&spoilt, 130_000);
@@ -76,8 +82,6 @@ fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
     assert_eq!(hdfs.stock_sha(FILE), sha256(&bytes));
     let bad = &store(&hdfs, 2, &["verify"])["bad"];
     assert_eq!(bad.as_array().map(Vec::len), Some(1), "what was handed over is right: {bad}");
-    assert_eq!(store(&hdfs, 0, &["repair", "--deep"])["blocks"][0]["index"], json!(changed));
-    assert!(hdfs.stock(&["fsck", "/"]).contains("is HEALTHY"));
 
     // It comes back with its old blocks: HDFS drops one of each pair.
     hdfs.start_datanode(node);
@@ -86,6 +90,10 @@ fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
         wait_each_once(&hdfs, path);
         assert_eq!(got(&hdfs, path), sha256(&bytes), "{path}");
     }
+    // Seven of eight DataNodes have a block of that stripe, so this needs all.
+    assert_eq!(store(&hdfs, 0, &["repair", LRC, "--deep"])["blocks"][0]["index"], json!(changed));
+    assert_eq!(store(&hdfs, 0, &["verify"])["bad"], json!([]));
+    assert!(hdfs.stock(&["fsck", "/"]).contains("is HEALTHY"));
 }
 
 /// The DataNodes of each block of each stripe.
@@ -115,7 +123,10 @@ fn a_lost_block_comes_along_a_chain(hdfs: &Hdfs, coordinator: &str, bytes: &[u8]
         let out = command.args(["--coordinator", coordinator]).output().unwrap();
         assert!(out.status.success() && out.stdout == bytes[first..end], "{}", text(&out));
         let report: Value = serde_json::from_slice(&out.stderr).unwrap();
-        assert_eq!((&report["by_agents"], &report["causes"]), (&json!(1), &json!([])), "{report}");
+        assert_eq!((&report["by_agents"], &report["degraded"]), (&json!(1), &json!(1)), "{report}");
+        // HDFS does not know yet, so the DataNode was tried; agents did not fail.
+        let causes = report["causes"].as_array().unwrap();
+        assert!(causes.len() == 1 && causes[0].as_str().unwrap().contains("refused"), "{report}");
     }
 }
 
