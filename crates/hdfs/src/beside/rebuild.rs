@@ -122,7 +122,8 @@ async fn run(shared: &Arc<Shared>, mut job: Job) -> Result<(), HdfsError> {
         match fault.block {
             // What was rebuilt is not what was recorded: some block has wrong bytes under valid checksums.
             Some(block) if fault.kind == FaultKind::Mismatch => {
-                if !wrong(shared, group, &job.view, block.index).await? {
+                let found = wrong(shared, group, &job.view, block.index).await?;
+                if !found {
                     shared.memory().give_up(group.id);
                 }
             }
