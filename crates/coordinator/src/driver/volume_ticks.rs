@@ -18,7 +18,7 @@ use super::volume_commit::{Committed, commit_stripe};
 use super::volumes::within;
 use crate::cluster::Cluster;
 use crate::error::{CoordinatorError, Result};
-use crate::meta::Meta;
+use crate::meta::{Meta, Snapshot};
 
 /// How often logs are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -68,38 +68,42 @@ async fn look(cluster: &Arc<Cluster>, since: &mut BTreeMap<StripeId, u64>) -> Re
 /// Has nodes forget what they log for a block whose row does not name them any more, or for a volume that was removed.
 async fn release_strays(cluster: &Arc<Cluster>, logs: &[(NodeId, PendingUpdates)]) -> Result<()> {
     for (node, log) in logs {
-        for pending in &log.pending {
-            if is_stray(cluster, *node, pending).await? {
-                // Nobody makes it one of the row's nodes meanwhile.
-                let _turn = cluster.turns.of(pending.block.stripe).await;
-                if is_stray(cluster, *node, pending).await? {
-                    release_stray(cluster, *node, pending.block, pending.replica).await;
-                }
+        let (node, pending) = (*node, log.pending.clone());
+        let find = move |meta: &Meta| {
+            let snapshot = meta.snapshot()?;
+            let strays = pending.into_iter().map(|pending| {
+                let stray = is_stray(&snapshot, node, &pending)?;
+                Ok(stray.then_some(pending))
+            });
+            strays.filter_map(Result::transpose).collect::<Result<Vec<_>>>()
+        };
+        for pending in cluster.meta.off(find).await? {
+            let (block, replica) = (pending.block, pending.replica);
+            // Nobody makes it one of the row's nodes meanwhile.
+            let _turn = cluster.turns.of(block.stripe).await;
+            if cluster.meta.off(move |meta| is_stray(&meta.snapshot()?, node, &pending)).await? {
+                release_stray(cluster, node, block, replica).await;
             }
         }
     }
     Ok(())
 }
 
-async fn is_stray(cluster: &Arc<Cluster>, node: NodeId, pending: &PendingUpdate) -> Result<bool> {
+fn is_stray(snapshot: &Snapshot, node: NodeId, pending: &PendingUpdate) -> Result<bool> {
     let PendingUpdate { volume: logged_for, block, replica, .. } = *pending;
-    let look = move |meta: &Meta| {
-        let snapshot = meta.snapshot()?;
-        if snapshot.was_removed(logged_for)? || snapshot.was_dropped(block.stripe)? {
-            return Ok(true);
-        }
-        let Some((volume, index)) = snapshot.of_volume(block.stripe)? else { return Ok(false) };
-        let Some((_, row)) = snapshot.volume_logs(volume, index, 1)?.pop() else { return Ok(false) };
-        let Some(stripe) = snapshot.stripe(block.stripe)? else { return Ok(false) };
-        // A snapshot has blocks alone; what was logged for them was never acknowledged, or is in them.
-        if row.logs.is_empty() && volume != logged_for {
-            return Ok(true);
-        }
-        let Some(members) = row.logs.get(usize::from(block.index.0)) else { return Ok(false) };
-        let is_home = stripe.block(block.index).is_some_and(|home| home.node == node);
-        Ok(!members.contains(&node) || is_home == replica)
-    };
-    cluster.meta.off(look).await
+    if snapshot.was_removed(logged_for)? || snapshot.was_dropped(block.stripe)? {
+        return Ok(true);
+    }
+    let Some((volume, index)) = snapshot.of_volume(block.stripe)? else { return Ok(false) };
+    let Some((_, row)) = snapshot.volume_logs(volume, index, 1)?.pop() else { return Ok(false) };
+    let Some(stripe) = snapshot.stripe(block.stripe)? else { return Ok(false) };
+    // A snapshot has blocks alone; what was logged for them was never acknowledged, or is in them.
+    if row.logs.is_empty() && volume != logged_for {
+        return Ok(true);
+    }
+    let Some(members) = row.logs.get(usize::from(block.index.0)) else { return Ok(false) };
+    let is_home = stripe.block(block.index).is_some_and(|home| home.node == node);
+    Ok(!members.contains(&node) || is_home == replica)
 }
 
 async fn release_stray(cluster: &Arc<Cluster>, node: NodeId, block: BlockId, replica: bool) {
