@@ -7,6 +7,8 @@
 //! Partial sums are virtual vertices, one for each target that a helper adds to, computed together and bound to a
 //! leaf of that helper.
 
+use std::collections::BTreeSet;
+
 use kintsu_algebra::Matrix;
 
 use crate::ecdag::distinct;
@@ -81,7 +83,7 @@ pub fn chain(
 /// its sums to, `None` for the requestor. A helper adds its leaves to what its children sent, all targets in one
 /// computation, and sends one sum for each target. Sums that depend on each other, because few leaves have
 /// been added yet, are sent as fewer: the independent ones, or the leaves themselves. A target's sum skips a hop that
-/// neither adds to the target nor combines several sums. If only one sum for a target reaches the requestor, that sum is the target: the helper
+/// neither adds to the target nor combines several sums, unless what it is has come there for another target. If only one sum for a target reaches the requestor, that sum is the target: the helper
 /// computes it, and the requestor just fetches it. Other targets are joined at the requestor, whose node
 /// [`crate::Placed::compute_at`] gives.
 ///
@@ -291,7 +293,14 @@ impl<'a> Map<'a> {
             }
             return (Arrived { sums, columns, full }, joins);
         }
-        let joined: Vec<usize> = (0..sums.len()).filter(|t| self.joins(hop, *t, sums[*t].len())).collect();
+        let mut joined: Vec<usize> =
+            (0..sums.len()).filter(|t| self.joins(hop, *t, sums[*t].len())).collect();
+        let here: BTreeSet<Vertex> =
+            joined.iter().flat_map(|t| &sums[*t]).map(|(vertex, _)| *vertex).collect();
+        let relayed = |t: &usize| matches!(sums[*t][..], [(vertex, _)] if here.contains(&vertex));
+        let relayed: Vec<usize> = (0..sums.len()).filter(|t| !joined.contains(t) && relayed(t)).collect();
+        joined.extend(relayed);
+        joined.sort_unstable();
         self.add_leaves(hop, &mut sums);
         columns.extend(self.first[hop]..self.first[hop] + self.hops[hop].len());
         let by = self.by_independent(&joined, &columns, full);

@@ -321,6 +321,25 @@ fn a_tree_takes_logarithmic_rounds_and_a_chain_passes_one_vertex_on_each_link() 
 }
 
 #[test]
+fn what_a_hop_has_got_for_one_target_goes_on_from_there_for_another() {
+    // Helpers 0 and 2 send to 1, which adds to the second target only; the first is of 0 and 3.
+    let case = Case {
+        lost: 2,
+        coefs: Matrix::from_fn(2, 4, |t, c| [[2, 0, 0, 3], [1, 4, 5, 6]][t][c]),
+        parents: vec![Some(1), None, Some(1), None],
+        ..ones(4)
+    };
+    let graph = over_tree(6, 1, &case.hops(), &case.parents, &case.targets(), &case.coefs).unwrap();
+    graph.prove(&case.generator()).unwrap();
+    let lists = case.place(graph).lower().unwrap();
+    let sent = |list: &kintsu_dag::NodeTasks| list.sends.iter().map(|(_, to)| to.0).collect::<Vec<_>>();
+    assert_eq!(
+        lists.iter().map(sent).collect::<Vec<_>>(),
+        [vec![1], vec![4, 4], vec![1], vec![4], vec![5], vec![]]
+    );
+}
+
+#[test]
 fn a_hop_sends_no_more_than_it_and_those_before_it_know() {
     // Four targets from one symbol of each of six helpers, and two of a seventh; as a chain and as a tree.
     let (w, targets) = (4, (28..32).map(Vertex).collect::<Vec<_>>());
