@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kintsu_dag::NodeId;
+use kintsu_plan::many::REPAIRS_ON_A_LINK;
 use kintsu_wire::{ClusterId, Tls, TrustedNetwork};
 
 use crate::engine::space::Reserve;
@@ -110,7 +111,7 @@ impl Config {
             grant: 1024,
             parallel: 6,
             repairs: 384,
-            repairs_per_link: 48,
+            repairs_per_link: REPAIRS_ON_A_LINK.into(),
             largest_log_bytes: 512 << 20,
             cache_bytes: 128 << 20,
             accept_older: false,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::slice::Chunks;
 
 use kintsu_dag::{BlockIndex, NodeId, RackId};
-use kintsu_plan::many::{bound as recovery_bound, losses};
+use kintsu_plan::many::{REPAIRS_ON_A_LINK, bound as recovery_bound, losses};
 use kintsu_plan::{
     DamagedStripe, Method, Plan, Recovery, Repair, RepairPlan, Schedule, Shares, StripeView, Topology,
     even_cluster, repair,
@@ -23,9 +23,6 @@ use crate::{Network, Overheads, SimError};
 
 /// How many streams keep the links of a node busy while others begin and end.
 const STREAMS_A_NODE: usize = 8;
-
-/// The same where helpers are assigned in advance: the repairs under way at one time should load all nodes evenly.
-const STREAMS_OF_TREES: usize = 48;
 
 /// Stripes whose trees are planned together.
 const WINDOW: usize = 4096;
@@ -285,7 +282,7 @@ fn limits(
     // A PUSH repair keeps one link busy at a time, the others as many as there are helpers.
     let pushes = scheme.row().push.is_some();
     let nodes_at_work = if pushes { 1 } else { cluster.code.k() + 1 };
-    let streams = if scheme.together() { STREAMS_OF_TREES } else { STREAMS_A_NODE };
+    let streams = if scheme.together() { REPAIRS_ON_A_LINK as usize } else { STREAMS_A_NODE };
     let busy = (streams * topology.nodes.len()).div_ceil(nodes_at_work);
     let at_once = options.at_once.unwrap_or(busy);
     let rounds = if pushes { cluster.code.k() } else { 1 };

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kintsu_plan::Topology;
+
 use super::guard::guarded;
 use super::jobs::Job;
 use super::pages::{PageStart, Source, page};
@@ -154,7 +156,9 @@ fn finish(cluster: &Arc<Cluster>, id: RepairJobId, mut result: RepairResult) {
     let mut report = result.tally.report("repair", Some(result.order.method), &topology, seconds);
     (report.failed, report.bad, report.around) = (result.failed, result.bad, result.around);
     report.schedule = Some(result.order.schedule);
-    let (losses, topology) = (dealt.losses, order.narrow(topology));
+    // What users leave now says nothing of the time when it ran: a bound is by all that the links carry.
+    let losses = dealt.losses;
+    let topology = order.narrow(Topology { rates: cluster.capacities(), ..topology });
     let moves_logs = source.is_of_nodes() && !result.cancelled;
     let worker = cluster.clone();
     cluster.spawn(async move {

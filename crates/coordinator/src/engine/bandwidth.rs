@@ -18,6 +18,10 @@ use kintsu_wire::message::{Counters, KnownLink, KnownRates, LinkEnd, RateSource,
 const LEAST_INTERVAL_MS: u64 = 400;
 /// The time over which the foreground is smoothed.
 const SMOOTHED_MS: f64 = 3000.0;
+/// By [`Way`]: whether an agent counts bytes when it hands them to a buffer, so before they are carried.
+const COUNTED_FIRST: [bool; 4] = [true, false, false, true];
+/// The time in which buffers are emptied. What is still missing then was no more than a wrong estimate of the headers.
+const BUFFERED_MS: f64 = 10_000.0;
 /// Packets have headers, which the counters of an interface include and those of an agent do not.
 const WITH_HEADERS: f64 = 1.06;
 /// This part of a link's capacity is left to background work.
@@ -53,6 +57,8 @@ struct NodeLinks {
     last: Option<Counters>,
     /// Smoothed, before noise is taken off. `None` until two heartbeats have told it, or where nothing counts.
     foreground: [Option<f64>; 4],
+    /// Bytes of background work that agents have counted and that were not seen to leave.
+    buffered: Flows,
     /// The most that was carried between two heartbeats.
     most: Flows,
     measured: Measured,
@@ -80,6 +86,7 @@ impl Bandwidth {
         let (all, own) = (total(&counters), background(&counters));
         let (all_before, own_before) = (total(&last), background(&last));
         let weight = 1.0 - (-(took_ms as f64) / SMOOTHED_MS).exp();
+        let kept = (-(took_ms as f64) / BUFFERED_MS).exp();
         for way in 0..WAYS.len() {
             let (Some(now), Some(before)) = (all[way], all_before[way]) else {
                 links.foreground[way] = None;
@@ -90,8 +97,13 @@ impl Bandwidth {
             let second = |bytes: f64| bytes * 1000.0 / took_ms as f64;
             let rate = second(carried as f64);
             let repair = second(own[way].saturating_sub(own_before[way]) as f64) * WITH_HEADERS;
-            // May be negative: what an agent has handed to a socket leaves a little later.
-            let users = rate - repair;
+            // May be negative where an agent counts what the interface carried a little before.
+            let mut users = rate - repair;
+            if COUNTED_FIRST[way] {
+                let less = users - second(links.buffered[way]);
+                links.buffered[way] = (-less).max(0.0) * took_ms as f64 / 1000.0 * kept;
+                users = less.max(0.0);
+            }
             let smoothed = links.foreground[way].map_or(users, |old| old + (users - old) * weight);
             links.foreground[way] = Some(smoothed);
             links.most[way] = links.most[way].max(rate);
@@ -294,6 +306,20 @@ mod tests {
         it.heard(NODE, counters(1500, 10, 0));
         let left = it.idle(&told).up[&NODE].get();
         assert!((1000..10_000).contains(&left), "{left}");
+    }
+
+    #[test]
+    fn what_leaves_a_buffer_after_a_repair_is_no_user() {
+        let mut it = Bandwidth::default();
+        let told = Rates::even([NODE], rate(10_000).unwrap());
+        it.heard(NODE, counters(1000, 0, 0));
+        // 10,000 bytes of a repair are handed over in a second. Half of them, with headers, leave in the next one.
+        it.heard(NODE, counters(2000, 5_300, 10_000));
+        it.heard(NODE, counters(3000, 10_000, 10_000));
+        assert_eq!(it.idle(&told), told);
+        // Then somebody else sends.
+        it.heard(NODE, counters(4000, 20_000, 10_000));
+        assert!(it.idle(&told).up[&NODE].get() < 8000);
     }
 
     #[test]

@@ -32,6 +32,6 @@ pub use bound::{Loss, bound};
 pub use chameleon::{Expected, FailedNodes, PHASE_SECONDS, Phase, in_order, phase};
 pub use losses::losses;
 pub use recovery::{Assignment, DamagedStripe, Recovery, Schedule, Shares, choose_requestors};
-pub use scene::{Disks, History, LostBlock, Planned, Route, Scene, seconds};
+pub use scene::{Disks, History, LostBlock, Planned, REPAIRS_ON_A_LINK, Route, Scene, seconds};
 pub use stragglers::{Step, Underway, reschedule, shared_expectations};
 pub use table::{SCHEDULERS, Scheduler, scheduler};

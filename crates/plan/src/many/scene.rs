@@ -15,6 +15,10 @@ use crate::{Account, Method, PlanError, Repair, RepairPlan, StripeView, Topology
 /// be idle. It also makes up for what [`Plan::rate_limit`](crate::Plan::rate_limit) keeps for headers.
 const HURRY: f64 = 1.08;
 
+/// In how many repairs under way each node takes part at least, where helpers are assigned in advance. So many load all
+/// links about evenly at any time.
+pub const REPAIRS_ON_A_LINK: u32 = 96;
+
 /// The cluster when repairs are planned.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {

@@ -14,7 +14,8 @@
 //! predict times. It is not used for plans that move whole blocks or cells.
 //!
 //! Of N plans that share links and are paced to end together ([`Plan::paced`]), all pay for their bytes and slices, but
-//! the links are busy with others while the first slice of one is on its way: N L + h s + N (L / s) c.
+//! the links are busy with others while the first slice of one is on its way. That slice waits at each link for some
+//! slices of the others: N L + h w s + N (L / s) c, where w slices pass a link before the one that came last.
 
 use std::num::NonZeroU64;
 
@@ -39,6 +40,10 @@ const SLICE_NANOSECONDS: u64 = 20_000;
 /// Bytes a second assumed for links of unknown rate: 1 Gb/s.
 const USUAL_RATE: u64 = 125_000_000;
 
+/// How many slices pass a link that several plans share before the one that came last. Measured: 84 repairs of RS(14,10) on
+/// 16 hosts of 50 Mb/s, blocks of 4 MiB, reach 0.86 of the bound with slices of 64 KiB, 0.91 with 32 and 0.90 with 16.
+const QUEUE: u64 = 4;
+
 /// Every lane gets at least this many turns; with fewer, lanes or plans that share links would not overlap.
 const TURNS: u64 = 16;
 
@@ -54,7 +59,9 @@ pub fn slice_bytes(
 ) -> u32 {
     let rate = rate.map_or(USUAL_RATE, NonZeroU64::get);
     let cost = HEADER_BYTES as f64 + rate as f64 * SLICE_NANOSECONDS as f64 * 1e-9;
-    let best = (plans.get() as f64 * window_bytes as f64 * cost / hops.max(1) as f64).sqrt();
+    let best = (plans.get() as f64 * window_bytes as f64 * cost
+        / (hops.max(1) as f64 * plans.get().min(QUEUE) as f64))
+        .sqrt();
     let turns = match (period, plans.get()) {
         (0 | 1, 1) => MOST_BYTES,
         _ => window_bytes / (TURNS * u64::from(period.max(1))),
@@ -115,7 +122,7 @@ mod tests {
     fn plans_that_share_links_get_larger_slices_but_still_overlap() {
         let of =
             |plans| slice_bytes(2 << 20, 10, 1, NonZeroU64::new(6_250_000), NonZeroU64::new(plans).unwrap());
-        assert_eq!([1, 4, 27, 1000, 100_000].map(of), [8, 16, 32, 128, 128].map(|kib| kib << 10));
+        assert_eq!([1, 4, 27, 84, 1000, 100_000].map(of), [8, 8, 16, 32, 64, 128].map(|kib| kib << 10));
     }
 
     proptest! {

@@ -306,7 +306,7 @@ pub struct JobReport {
     /// What each node did, by id; nodes that did nothing are left out.
     #[serde(default)]
     pub nodes: Vec<NodeLoad>,
-    /// Lower bound on the time of any repair of these blocks; known only if the rates of all nodes are.
+    /// Lower bound on the time of any repair of these blocks, were there no users; known only if the rates of all nodes are.
     #[serde(default)]
     pub bound_seconds: Option<f64>,
     /// Blocks that were checked (scrub).
