@@ -34,7 +34,9 @@ root=$work/hdfs
 # HDFS runs at its best here: all of Java's compilers.
 export HDFS_JAVA=-XX:TieredStopAtLevel=4
 
-say() { printf '%s\n' "$*" >&2; }
+# Also where the errors of something else go elsewhere.
+exec 3>&2
+say() { printf '%s\n' "$*" >&3; }
 load() { cut -d' ' -f1-3 /proc/loadavg; }
 # Runs something on a host of the lab.
 on() {
@@ -75,7 +77,7 @@ wait_for() {
         sleep 0.2
     done
     say "waited in vain for: $*"
-    say "$(tail -n 5 "$work"/*.err)"
+    say "$(find "$work" -maxdepth 1 \( -name '*.err' -o -name watch.out -o -name coordinator.out \) -size +0 -exec tail -v -n 3 {} \;)"
     exit 1
 }
 # The milliseconds at which the watch first told an event after its line number $1, or nothing.
