@@ -4,7 +4,8 @@
 # make test-hdfs  passes all tests beside a stock HDFS, of both releases (or of HDFS_VERSION), fetched from Maven Central; with
 #                 ROUNDS=3 three times in a row, with SOAK=30 then 30 minutes of kills and returns (scripts/hdfs-test.sh)
 # make hdfs-demo  kills DataNodes of a stock HDFS on emulated hosts, and prints how long stock and each method take to mend, and
-#                 how long a degraded read takes; RS-6-3 and RS-10-4 (or POLICY)
+#                 how long a degraded read takes; RS-6-3 and RS-10-4 (or POLICY), or an
+#                 object of kintsu hdfs store under a CODE (rs:n=9,k=6)
 # make bench  measures kernel, planner, metadata and a whole cluster on this machine
 # make page   measures the published figures on emulated hosts and writes docs/repair-experiments.md (75 minutes at most)
 
@@ -19,7 +20,7 @@ demo: build
 	@exec $(KINTSU) demo --file "$(DEMO_FILE)" --dir "$(DEMO_DIR)"
 
 hdfs-demo: build setup
-	@for policy in $(or $(POLICY),RS-6-3-1024k RS-10-4-1024k); do POLICY=$$policy scripts/hdfs-demo.sh $(KINTSU) || exit 1; done
+	@for policy in $(or $(POLICY),$(if $(CODE),'',RS-6-3-1024k RS-10-4-1024k)); do POLICY=$$policy scripts/hdfs-demo.sh $(KINTSU) || exit 1; done
 
 test-hdfs: setup
 	@scripts/hdfs-test.sh

@@ -14,7 +14,7 @@
 # `kintsu hdfs store repair`, one process on the NameNode's host that decodes (METHODS="here conventional ppr pipeline auto auto+report"). Then
 # a client writes and reads a file of k blocks, whole and degraded, as HDFS's own under POLICY (here RS-k-m-1024k) and as an object, and a
 # lost block of an encoded file is read (READS=no leaves out the reads).
-set -euo pipefail
+set -Eeuo pipefail
 
 kintsu=$(realpath "${1:?expected the program kintsu}")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -34,7 +34,9 @@ root=$work/hdfs
 # HDFS runs at its best here: all of Java's compilers.
 export HDFS_JAVA=-XX:TieredStopAtLevel=4
 
-say() { printf '%s\n' "$*" >&2; }
+# Also where the errors of something else go elsewhere.
+exec 3>&2
+say() { printf '%s\n' "$*" >&3; }
 load() { cut -d' ' -f1-3 /proc/loadavg; }
 # Runs something on a host of the lab.
 on() {
@@ -58,8 +60,15 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
+# What fails unexpectedly says so, with what HDFS's client said last.
+failed() {
+    [ "$BASH_SUBSHELL" = 0 ] || return 0
+    say "hdfs-demo.sh: line $1 failed: $2"
+    [ ! -s "$work/client.err" ] || say "$(tail -n 5 "$work/client.err")"
+}
+trap 'failed "$LINENO" "$BASH_COMMAND"' ERR
 
-hdfs() { on 0 "$here/hdfs.sh" "$@"; }
+hdfs() { on 0 "$here/hdfs.sh" "$@" 2>"$work/client.err"; }
 look() { on 0 "$kintsu" hdfs --namenode "$namenode:9000" --user root "$@"; }
 wait_for() {
     local i
@@ -68,7 +77,7 @@ wait_for() {
         sleep 0.2
     done
     say "waited in vain for: $*"
-    say "$(tail -n 5 "$work"/*.err)"
+    say "$(find "$work" -maxdepth 1 \( -name '*.err' -o -name watch.out -o -name coordinator.out \) -size +0 -exec tail -v -n 3 {} \;)"
     exit 1
 }
 # The milliseconds at which the watch first told an event after its line number $1, or nothing.
@@ -90,12 +99,16 @@ for ((i = 1; i <= nodes; i++)); do datanode "$i"; done
 wait_for look status /
 wait_for live
 head -c "$((mib << 20))" /dev/urandom >"$work/file"
-hdfs client "$root" fs -mkdir /demo >/dev/null
-hdfs client "$root" ec -enablePolicy -policy "$policy" >/dev/null
-hdfs client "$root" ec -setPolicy -path /demo -policy "$policy" >/dev/null
+# A folder for files under the policy. HDFS warns that full placement wants more racks; that goes with the output.
+striped() {
+    hdfs client "$root" fs -mkdir "$1"
+    hdfs client "$root" ec -enablePolicy -policy "$policy" >/dev/null
+    hdfs client "$root" ec -setPolicy -path "$1" -policy "$policy" >/dev/null
+}
 if [ -n "$code" ]; then
     look store put "$work/file" /demo/file --code "$code" --block "${block_mib}MiB" >/dev/null
 else
+    striped /demo
     hdfs client "$root" fs "-Ddfs.blocksize=$((block_mib << 20))" -put "$work/file" /demo/file
 fi
 sum=$(sha256sum <"$work/file")
@@ -107,9 +120,11 @@ wait_for told 0 '"event":"at-risk"'
 # Records of objects are smaller.
 block_files() { find "$root/data$1" -path '*/finalized/*' -name 'blk_*' ! -name '*.meta' -size +900k 2>/dev/null; }
 blocks_on() { block_files "$1" | wc -l; }
-all_blocks() { local i sum=0; for ((i = 1; i <= nodes; i++)); do sum=$((sum + $(blocks_on "$i"))); done; echo "$sum"; }
-stored=$(all_blocks)
-trimmed() { [ "$(all_blocks)" = "$stored" ] && look status /demo; }
+# Whether no block is there twice.
+trimmed() {
+    local i
+    [ -z "$(for ((i = 1; i <= nodes; i++)); do block_files "$i"; done | sed 's|.*/||' | sort | uniq -d)" ] && look status /demo
+}
 agent() {
     start "$1" "agent$1" env "KINTSU_TOKEN=$token" "KINTSU_COORDINATOR=$namenode:7500" "$kintsu" --json hdfs agent \
         --dir "$root/agent$1" --datanode "10.77.1.$(($1 + 1)):9010" --data-dir "$root/data$1" \
@@ -136,7 +151,7 @@ traffic() {
 }
 moved() {
     paste "$work/traffic0" "$work/traffic1" | awk '{ got = $3 - $1; sent = $4 - $2; sum += got
-        if (got > most) most = got; if (sent > most) most = sent } END { printf "%d %d", sum / 1048576, most / 1048576 }'
+        if (got > most) most = got; if (sent > most) most = sent } END { printf "%d %d\n", sum / 1048576, most / 1048576 }'
 }
 no_agents() {
     for ((i = 1; i <= nodes; i++)); do stop TERM "agent$i"; done
@@ -252,7 +267,7 @@ took() {
 # A row: HDFS's own client, without its start, and Kintsu's whole process.
 beside() {
     local own=$(($2 - start_ms))
-    printf '%-44s %10s %10s %8s %10s\n' "$1" "$(seconds "$own")" "$(seconds "$3")" "$(times "$own" "$3")" "${4:-}"
+    printf '%-44s %10s %10s %8.2f %10s\n' "$1" "$(seconds "$own")" "$(seconds "$3")" "$(awk "BEGIN{print $own / $3}")" "$4"
 }
 reading() { took on 0 env "KINTSU_TOKEN=$token" "KINTSU_COORDINATOR=$namenode:7500" "$kintsu" hdfs --namenode "$namenode:9000" --user root store get "$@"; }
 same() { [ "$(sha256sum <"$work/got")" = "$right" ] || { say "other bytes were read"; exit 1; }; rm "$work/got"; }
@@ -267,9 +282,8 @@ objects() {
     local bytes=$((k * (block_mib << 20))) i victim own_put own_get own_lost put got lost here_ms chain_ms
     head -c "$bytes" /dev/urandom >"$work/one"
     right=$(sha256sum <"$work/one")
-    hdfs client "$root" fs -mkdir /own /logs
-    hdfs client "$root" ec -enablePolicy -policy "$policy" >/dev/null
-    hdfs client "$root" ec -setPolicy -path /own -policy "$policy" >/dev/null
+    hdfs client "$root" fs -mkdir /logs
+    striped /own
     start_ms=$(took hdfs client "$root" fs -ls /)
     own_put=$(took hdfs client "$root" fs "-Ddfs.blocksize=$((block_mib << 20))" -put "$work/one" /own/one)
     put=$(took look store put "$work/one" /one --code "$code" --block "${block_mib}MiB")
@@ -277,7 +291,7 @@ objects() {
     got=$(reading /one "$work/got") && same
     hdfs client "$root" fs "-Ddfs.blocksize=$((block_mib << 20))" -put "$work/one" /logs/one
     look store encode /logs/one --code "$code" >/dev/null
-    stored=$(all_blocks)
+    wait_for trimmed
     # A DataNode with a data block of both.
     victim=
     for i in $(hosts /one "$k"); do

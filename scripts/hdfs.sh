@@ -123,6 +123,8 @@ make() {
         >>"$dir/conf/log4j.properties"
     printf 'log4j.appender.stderr.layout.ConversionPattern=%%d{ISO8601} %%p %%c{1}: %%m%%n\n' \
         >>"$dir/conf/log4j.properties"
+    # There is no native library among the jars, and nothing here needs it.
+    echo 'log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR' >>"$dir/conf/log4j.properties"
     # Counters that are asked for over HTTP are at most a second old.
     echo '*.period=1' >"$dir/conf/hadoop-metrics2.properties"
     format "$dir"

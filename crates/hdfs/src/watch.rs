@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use crate::handover::{Now, refresh};
+use crate::objects::Records;
 use crate::vigil::{Gone, TICK, Vigil, holder, lost};
 use crate::walk::groups;
 use crate::{Group, HdfsError, NameNode};
@@ -103,15 +104,15 @@ pub async fn watch(
     scan: Duration,
     events: &mpsc::Sender<Seen>,
 ) -> Result<(), HdfsError> {
-    let (mut vigil, mut picture) = (Vigil::default(), Picture::default());
-    picture.groups = groups(namenode, root).await?;
+    let (mut vigil, mut picture, mut records) = (Vigil::default(), Picture::default(), Records::default());
+    picture.groups = groups(namenode, root, &mut records).await?;
     vigil.look(namenode).await?;
     let mut seen = vec![Seen::Scanned { groups: picture.groups.len() }];
     let mut scanned = Instant::now();
     loop {
         let began = Instant::now();
         if scanned.elapsed() >= scan {
-            match groups(namenode, root).await {
+            match groups(namenode, root, &mut records).await {
                 Ok(groups) => picture.groups = groups,
                 Err(error) => seen.push(Seen::Failed { why: error.to_string() }),
             }

@@ -28,6 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::objects::Records;
 use crate::vigil::{Sight, TICK, Vigil};
 use crate::walk::groups;
 use crate::{Group, HdfsError, NameNode};
@@ -250,8 +251,9 @@ pub async fn start(
 
 /// Lists all groups, again and again.
 async fn scan(shared: Arc<Shared>) {
+    let mut records = Records::default();
     loop {
-        match groups(&shared.namenode, &shared.config.root).await {
+        match groups(&shared.namenode, &shared.config.root, &mut records).await {
             Ok(groups) => {
                 shared.memory().list(groups);
             }

@@ -90,24 +90,17 @@ pub async fn list(namenode: &NameNode, root: &str) -> Result<Listing, HdfsError>
 /// The folders with records of the objects at and below a path, those of encoded files too; and what could not be listed.
 pub(super) async fn below(namenode: &NameNode, root: &str) -> Result<(Vec<String>, Vec<String>), HdfsError> {
     let (mut found, mut skipped) = folders(namenode, root).await?;
-    let (encoded, more) = encoded_elsewhere(namenode, root).await?;
-    found.extend(encoded);
-    skipped.extend(more);
+    if !root.trim_end_matches('/').is_empty() {
+        match folders(namenode, ENCODED).await {
+            Err(HdfsError::NotFound(_)) => {}
+            encoded => {
+                let (encoded, more) = encoded?;
+                found.extend(encoded);
+                skipped.extend(more);
+            }
+        }
+    }
     Ok((found, skipped))
-}
-
-/// The folders with records of encoded files, if they are not below `root` themselves; and what could not be listed.
-pub(super) async fn encoded_elsewhere(
-    namenode: &NameNode,
-    root: &str,
-) -> Result<(Vec<String>, Vec<String>), HdfsError> {
-    if root.trim_end_matches('/').is_empty() {
-        return Ok((Vec::new(), Vec::new()));
-    }
-    match folders(namenode, ENCODED).await {
-        Err(HdfsError::NotFound(_)) => Ok((Vec::new(), Vec::new())),
-        found => found,
-    }
 }
 
 /// The folders below a path that have a record.

@@ -7,7 +7,7 @@ use kintsu_dag::BlockIndex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::list::{below, encoded_elsewhere};
+use super::list::below;
 use super::object::{Found, Object, checked, find};
 use super::spread::{Moved, misplaced, spread};
 use crate::blocks::GroupBlocks;
@@ -60,17 +60,7 @@ async fn objects(
     }
     let (folders, more) = below(namenode, root).await?;
     skipped.extend(more);
-    in_folders(namenode, root, folders, skipped).await
-}
-
-/// The objects at or below a path whose records are in these folders.
-async fn in_folders(
-    namenode: &NameNode,
-    root: &str,
-    folders: Vec<String>,
-    skipped: &mut Vec<String>,
-) -> Result<Vec<Object>, HdfsError> {
-    let (mut objects, root) = (Vec::new(), root.trim_end_matches('/'));
+    let (mut objects, root) = (Vec::new(), short);
     for folder in folders {
         match Object::in_folder(namenode, &folder).await {
             Ok(object) => objects.push(object),
@@ -82,21 +72,6 @@ async fn in_folders(
         |path: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     objects.retain(|object| below(&object.path));
     Ok(objects)
-}
-
-/// The stripes of the objects at or below a path, with the folders of the records that were found there; and what could not be read.
-///
-/// # Errors
-/// Those of calls.
-pub(crate) async fn of_records(
-    namenode: &NameNode,
-    root: &str,
-    mut folders: Vec<String>,
-) -> Result<(Vec<Group>, Vec<String>), HdfsError> {
-    let (encoded, mut skipped) = encoded_elsewhere(namenode, root).await?;
-    folders.extend(encoded);
-    let objects = in_folders(namenode, root, folders, &mut skipped).await?;
-    Ok((objects.into_iter().flat_map(|object| object.groups).collect(), skipped))
 }
 
 /// Compares all blocks of the objects below `root` with their checksums, with their recorded digests and with each other.

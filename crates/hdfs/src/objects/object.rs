@@ -95,7 +95,21 @@ pub(crate) async fn find(namenode: &NameNode, path: &str) -> Result<Found, HdfsE
 /// # Errors
 /// Those of calls and of records.
 pub(crate) async fn record_in(namenode: &NameNode, folder: &str) -> Result<Option<Known>, HdfsError> {
-    let Some(file_id) = record_id(namenode, folder).await? else { return Ok(None) };
+    match record_id(namenode, folder).await? {
+        Some(file_id) => record_at(namenode, folder, file_id).await,
+        None => Ok(None),
+    }
+}
+
+/// The record of a folder, which has this inode; `None` if there is none any more.
+///
+/// # Errors
+/// As [`record_in`].
+pub(super) async fn record_at(
+    namenode: &NameNode,
+    folder: &str,
+    file_id: u64,
+) -> Result<Option<Known>, HdfsError> {
     // Whatever is renamed meanwhile, it is this file that is read.
     let (path, inode) = (record_of(folder), by_inode(file_id));
     let located = match namenode.locations(&inode).await {
@@ -228,27 +242,15 @@ pub(crate) async fn name_of(
     Ok(if there == Some(source.file_id) { source.path.clone() } else { by_inode(source.file_id) })
 }
 
-/// The blocks of stripes of an encoded file, if they are as they were then.
-async fn unchanged(
-    namenode: &NameNode,
-    path: &str,
-    source: &super::record::Source,
-    bytes: Range<u64>,
-    blocks: Range<usize>,
-) -> Result<LocatedBlocks, HdfsError> {
-    let located = match namenode.locations_of(&by_inode(source.file_id), bytes).await {
-        Ok(located) => located,
-        Err(HdfsError::NotFound(_)) => return Err(HdfsError::NotFound(path.to_owned())),
-        Err(error) => return Err(error),
-    };
+/// Whether the blocks of an encoded file are those that it had then.
+fn unchanged(path: &str, then: &[(u64, u64)], located: &LocatedBlocks) -> Result<(), HdfsError> {
     let now: Vec<_> = located.blocks.iter().map(|located| stamp(&located.block)).collect();
-    let then = source.blocks.get(blocks.start..blocks.end.min(source.blocks.len())).unwrap_or_default();
     if now != then || located.under_construction {
         return Err(HdfsError::Parity(format!(
             "{path}: it was changed since it was encoded, so its parity does not fit: encode it again"
         )));
     }
-    Ok(located)
+    Ok(())
 }
 
 /// Id and generation stamp.
@@ -275,7 +277,11 @@ async fn groups(
             // To the end, so that what was appended shows.
             let open =
                 if stripes.end == known.record.digests.len() { i64::MAX as u64 } else { bytes(&blocks).end };
-            Some(unchanged(namenode, path, source, bytes(&blocks).start..open, blocks).await?)
+            let located = namenode.locations_of(&by_inode(source.file_id), bytes(&blocks).start..open).await;
+            Some(located.map_err(|error| match error {
+                HdfsError::NotFound(_) => HdfsError::NotFound(path.to_owned()),
+                error => error,
+            })?)
         }
         None => None,
     };
@@ -288,7 +294,33 @@ async fn groups(
             Err(error) => return Err(error),
         }
     }
-    let located = |stripe: usize, index: usize| match &source {
+    stripes_of(folder, path, known, stripes, &Located { source, columns })
+}
+
+/// Where the blocks of some stripes of an object are: those of the encoded file, and by index those of Kintsu's own files that are there.
+pub(super) struct Located {
+    pub source: Option<LocatedBlocks>,
+    pub columns: Vec<Option<LocatedBlocks>>,
+}
+
+/// Some stripes of an object as groups, by where their blocks are.
+///
+/// # Errors
+/// `Parity` for a file that was changed since it was encoded.
+pub(super) fn stripes_of(
+    folder: &str,
+    path: &str,
+    known: &Arc<Known>,
+    stripes: Range<usize>,
+    Located { source, columns }: &Located,
+) -> Result<Vec<Group>, HdfsError> {
+    let (n, k) = (known.code.n(), known.code.k());
+    if let (Some(source), Some(located)) = (&known.record.source, source) {
+        let end = source.blocks.len().min(stripes.end * k);
+        let then = source.blocks.get(stripes.start * k..end).unwrap_or_default();
+        unchanged(path, then, located)?;
+    }
+    let located = |stripe: usize, index: usize| match source {
         Some(source) if index < k => source.blocks.get((stripe - stripes.start) * k + index),
         _ => columns.get(index)?.as_ref()?.blocks.get(stripe - stripes.start),
     };

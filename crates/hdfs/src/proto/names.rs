@@ -137,7 +137,7 @@ pub struct SchemaOption {
     pub value: String,
 }
 
-/// `kind`: 1 folder, 2 file, 3 link.
+/// `kind`: 1 folder, 2 file, 3 link. `modified_ms`: when a file was closed last.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FileStatus {
     #[prost(int32, required, tag = "1")]
@@ -152,6 +152,8 @@ pub struct FileStatus {
     pub owner: String,
     #[prost(string, required, tag = "6")]
     pub group: String,
+    #[prost(uint64, required, tag = "7")]
+    pub modified_ms: u64,
     #[prost(uint32, optional, tag = "10")]
     pub replication: Option<u32>,
     #[prost(uint64, optional, tag = "11")]

@@ -4,11 +4,12 @@
 use serde_json::{Value, json};
 
 use crate::blocks::{flip, sign_again};
-use crate::daemons::{Daemon, Hdfs, MIB, agent, coordinator, noise, sha256, text, wait};
+use crate::daemons::{Asked, Daemon, Hdfs, MIB, agent, coordinator, noise, sha256, text, wait};
 use crate::objects::{block, column, got, local, names, store, wait_each_once};
 
-/// A file that is encoded where it is.
+/// A file that is encoded where it is, and its name then.
 const FILE: &str = "/logs/file";
+const ENCODED: &str = "/logs/encoded";
 
 /// An object with sub-blocks.
 const CLAY: &str = "/store/clay";
@@ -28,8 +29,8 @@ fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
     let Some(mut hdfs) = Hdfs::start_slow(8, &["dfs.block.access.token.enable=true"]) else { return };
     let bytes = noise(13 * MIB + 777, 1);
     hdfs.stock(&["fs", "-mkdir", "/logs"]);
-    hdfs.put_into("/logs", MIB, &[("file", bytes.clone())]);
-    store(&hdfs, 0, &["encode", FILE, "--code", "rs:n=5,k=3"]);
+    hdfs.put_into("/logs", MIB, &[("encoded", bytes.clone())]);
+    store(&hdfs, 0, &["encode", ENCODED, "--code", "rs:n=5,k=3"]);
     let local = local(&hdfs, "object", &bytes);
     for (path, code) in OBJECTS {
         store(&hdfs, 0, &["put", &local, path, "--code", code, "--block", "1MiB"]);
@@ -38,6 +39,11 @@ fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
     let paths: Vec<&str> = OBJECTS.iter().map(|(path, _)| *path).chain([FILE]).collect();
     let (watching, at) = coordinator(&hdfs, "127.0.0.1:0");
     let _agents: Vec<Daemon> = (0..hdfs.nodes).map(|i| agent(&hdfs, &at, i)).collect();
+    what_is_unchanged_is_listed_and_nothing_is_read(&hdfs);
+    // A file under another name, and an object with other blocks.
+    hdfs.stock(&["fs", "-mv", ENCODED, FILE]);
+    store(&hdfs, 0, &["put", &local, LRC, "--code", OBJECTS[2].1, "--block", "1MiB", "--replace"]);
+    wait_scans(&hdfs);
 
     // A DataNode with data blocks of both, and some block of an object with sub-blocks. The other data block of a local group was changed together with its checksums, so only its
     // recorded digest tells.
@@ -57,6 +63,7 @@ fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
     hdfs.kill_datanode(node);
     wait("all lost blocks to be staged", || watching.events("staged").len() >= lost + removed);
     assert_eq!(watching.events("counted"), Vec::<Value>::new(), "the NameNode knows of nothing");
+    assert!(watching.events("staged").iter().any(|staged| staged["path"] == json!(FILE)));
     let wrong = watching.events("wrong");
     let of = |event: &Value| (event["path"].clone(), event["group"].clone(), event["index"].clone());
     assert_eq!(wrong.iter().map(of).collect::<Vec<_>>(), [(json!(LRC), json!(stripe), json!(changed))]);
@@ -94,6 +101,21 @@ fn objects_are_rebuilt_early_along_pipelines_and_handed_over_when_hdfs_knows() {
     assert_eq!(store(&hdfs, 0, &["repair", LRC, "--deep"])["blocks"][0]["index"], json!(changed));
     assert_eq!(store(&hdfs, 0, &["verify"])["bad"], json!([]));
     assert!(hdfs.stock(&["fsck", "/"]).contains("is HEALTHY"));
+}
+
+/// Waits until the coordinator has gone over all folders, at least once from first to last: those of records, of objects, and those above.
+fn wait_scans(hdfs: &Hdfs) -> Asked {
+    let before = hdfs.asked();
+    let folders = 5 + OBJECTS.len() as u64 + 1;
+    wait("scans", || hdfs.asked().listings >= before.listings + 2 * folders);
+    hdfs.asked()
+}
+
+fn what_is_unchanged_is_listed_and_nothing_is_read(hdfs: &Hdfs) {
+    let (before, sent) = (wait_scans(hdfs), hdfs.sent());
+    let after = wait_scans(hdfs);
+    assert_eq!(after, Asked { listings: after.listings, ..before }, "files and locations were not asked for");
+    assert_eq!(hdfs.sent(), sent, "records were not read");
 }
 
 /// The DataNodes of each block of each stripe.

@@ -2,14 +2,15 @@
 //! `scripts/hdfs.sh`, killed with SIGKILL, and ended by id when a test is over. Tests wait for conditions that they ask
 //! the NameNode for, never for a time.
 
+mod counters;
 mod kintsu;
 mod patience;
 mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+pub use self::counters::Asked;
 pub use self::kintsu::{Daemon, agent, coordinator, coordinator_with};
 use self::patience::has_ended;
 pub use self::patience::{Patience, wait};
@@ -313,11 +315,6 @@ impl Hdfs {
         self.datanodes.keys().copied().filter(|i| !held.contains(i)).collect()
     }
 
-    /// The bytes of blocks that each running DataNode has sent, as it counts them itself. What it tells is at most a second old.
-    pub fn sent(&self) -> BTreeMap<u32, u64> {
-        self.datanodes.keys().map(|i| (*i, bytes_read(self.port + 11 + 3 * *i as u16))).collect()
-    }
-
     /// The address of a DataNode's transfers.
     pub fn transfer(&self, i: u32) -> String {
         format!("127.0.0.1:{}", u32::from(self.port) + 10 + 3 * i)
@@ -444,19 +441,6 @@ pub fn kintsu() -> Command {
 pub fn user() -> String {
     let out = Command::new("id").arg("-un").output().unwrap();
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
-}
-
-/// `BytesRead` of the DataNode with this port for HTTP.
-fn bytes_read(port: u16) -> u64 {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream
-        .write_all(b"GET /jmx?qry=Hadoop:service=DataNode,name=DataNodeActivity-* HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let beans: Value = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}"));
-    beans["beans"][0]["BytesRead"].as_u64().unwrap_or_else(|| panic!("{answer}"))
 }
 
 fn script() -> Command {
