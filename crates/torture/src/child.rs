@@ -25,20 +25,26 @@ const LONGEST: Duration = Duration::from_secs(120);
 pub struct Options {
     /// Whether the trace contains what the program logs.
     pub logged: bool,
-    /// A fixed fault that is put back: `deletes`, `wipes`, `reports`, `epochs` or `unconfirmed`.
-    pub back: Option<&'static str>,
+    /// A fixed fault that is put back.
+    pub back: Option<FixedFault>,
+}
+
+/// The fixed faults that can be put back, by name.
+pub const FAULTS: [(&str, FixedFault); 5] = [
+    ("deletes", FixedFault::DeletesUnfenced),
+    ("wipes", FixedFault::WipesUnrecorded),
+    ("reports", FixedFault::ReportsBelieved),
+    ("epochs", FixedFault::EpochsKnown),
+    ("unconfirmed", FixedFault::ReadsUnconfirmed),
+];
+
+fn name(fault: FixedFault) -> &'static str {
+    FAULTS.iter().find(|(_, known)| *known == fault).map_or("", |(name, _)| name)
 }
 
 /// The fixed fault of this name.
-fn fixed_fault(name: &str) -> Option<FixedFault> {
-    match name {
-        "deletes" => Some(FixedFault::DeletesUnfenced),
-        "wipes" => Some(FixedFault::WipesUnrecorded),
-        "reports" => Some(FixedFault::ReportsBelieved),
-        "epochs" => Some(FixedFault::EpochsKnown),
-        "unconfirmed" => Some(FixedFault::ReadsUnconfirmed),
-        _ => None,
-    }
+pub fn fault(name: &str) -> Option<FixedFault> {
+    FAULTS.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault)
 }
 
 /// Plays a history in another process, which must call [`child`] first thing.
@@ -46,7 +52,7 @@ pub fn play(seed: u64, left_out: &BTreeSet<usize>, options: Options) -> Outcome 
     let left_out: Vec<String> = left_out.iter().map(usize::to_string).collect();
     let run = || {
         let mut command = Command::new(std::env::current_exe()?);
-        let back = options.back.unwrap_or_default();
+        let back = options.back.map_or("", name);
         let logged = if options.logged { "log" } else { "" };
         command.args([CHILD, &seed.to_string(), &left_out.join(","), logged, back]);
         // Memory is not given back and taken again.
@@ -83,7 +89,7 @@ pub fn child() {
         println!("{OUTCOME}0 no end within {LONGEST:?} of real time");
         std::process::exit(1);
     });
-    let outcome = play::play(History::of(seed).without(&left_out), !logged.is_empty(), fixed_fault(back));
+    let outcome = play::play(History::of(seed).without(&left_out), !logged.is_empty(), fault(back));
     let trace: String = outcome.trace.into_iter().map(|line| line + "\n").collect();
     let why = outcome.failure.unwrap_or_default().replace('\n', " ");
     println!("{trace}{OUTCOME}{} {why}", outcome.lasted.as_millis());

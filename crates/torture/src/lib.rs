@@ -28,7 +28,7 @@ mod trace;
 mod volumes;
 mod writer;
 
-pub use child::{Options, child, play};
+pub use child::{FAULTS, Options, child, fault, play};
 pub use history::{Fault, History, Op};
 pub use play::Outcome;
 pub use shrink::shrink;

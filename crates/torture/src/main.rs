@@ -6,9 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Parser;
-use kintsu_torture::{History, Options, Outcome, child, play, shrink};
-
-const BACK: [&str; 5] = ["deletes", "wipes", "reports", "epochs", "unconfirmed"];
+use kintsu_torture::{FAULTS, History, Options, Outcome, child, fault, play, shrink};
 
 /// Plays the histories of seeds and says which of them fail.
 #[derive(Parser)]
@@ -16,6 +14,9 @@ struct Arguments {
     /// The seeds: one, or a range such as 0..1000.
     #[arg(long, default_value = "0..1000")]
     seeds: String,
+    /// Plays only histories that have this word, such as `Wipe`, in a step or fault.
+    #[arg(long)]
+    only: Option<String>,
     /// Leaves out these steps and faults, by number.
     #[arg(long, value_delimiter = ',')]
     without: Vec<usize>,
@@ -29,7 +30,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1)]
     jobs: u64,
     /// Puts a fixed fault back, to see which seed finds it.
-    #[arg(long, value_parser = BACK)]
+    #[arg(long, value_parser = FAULTS.map(|(name, _)| name))]
     put_back: Option<String>,
     /// Most attempts to make a failing history shorter.
     #[arg(long, default_value_t = 200)]
@@ -85,7 +86,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let seeds = seeds(&arguments.seeds)?;
     let without: BTreeSet<usize> = arguments.without.iter().copied().collect();
-    let back = arguments.put_back.as_deref().and_then(|name| BACK.into_iter().find(|known| *known == name));
+    let back = arguments.put_back.as_deref().and_then(fault);
     let (quiet, logged) = (Options { logged: false, back }, Options { logged: true, back });
     if arguments.trace {
         for seed in seeds {
@@ -97,6 +98,7 @@ fn main() -> anyhow::Result<()> {
     }
     let mut tally =
         Tally { begun: now(), told: now(), played: 0, lasted: Duration::ZERO, failed: Vec::new() };
+    let only = arguments.only.as_deref();
     let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (outcomes, played) = mpsc::channel();
@@ -105,7 +107,11 @@ fn main() -> anyhow::Result<()> {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || outcomes.send((seed, play(seed, without, quiet))).is_err() {
+                    if seed >= end {
+                        return;
+                    }
+                    let left_out = only.is_some_and(|word| !History::of(seed).to_string().contains(word));
+                    if !left_out && outcomes.send((seed, play(seed, without, quiet))).is_err() {
                         return;
                     }
                 }

@@ -2,7 +2,7 @@
 //!
 //! A repair loads the links that its trees pass, or that its method would load if the trees are not known yet. Another
 //! one may start while all its links have less in flight than they carry in [`BUSY_SECONDS`], or than some repairs of
-//! its size have: the slices of a repair go at the pace of its slowest link, so a link is full only if many repairs share
+//! its size have, though it puts only a part of that on this link: the slices of a repair go at the pace of its slowest link, so a link is full only if many repairs share
 //! it. What a repair has done is no longer in flight.
 
 use std::collections::BTreeMap;
@@ -48,9 +48,11 @@ impl Flight {
 
     /// The first of these links that has enough to carry.
     pub fn full(&self, loads: &LinkLoads) -> Option<Link> {
+        let sent = loads.iter().filter(|(link, _)| matches!(link, Link::NodeUp(_)));
+        let size = sent.map(|(_, bytes)| *bytes).max().unwrap_or(0);
         let full = loads.iter().find(|(link, own)| {
             let carries = self.bytes.get(link).copied().unwrap_or(0);
-            carries >= enough(&self.rates, *link).max(self.share.saturating_mul(*own))
+            carries >= enough(&self.rates, *link).max(self.share.saturating_mul(size.max(*own)))
         });
         full.map(|(link, _)| *link)
     }
@@ -224,6 +226,14 @@ mod tests {
         };
         // Thirty seconds, two blocks whatever the link, and more than there are.
         assert_eq!((started(slow), started(slower), started(fast), started(unknown)), (10, 2, 20, 20));
+        // Of a repair that puts only a part on a link, as many as of others.
+        let mut parts = Flight::new(2);
+        parts.know(rates.clone());
+        let part = vec![(slower, 100), (fast, 3000)];
+        parts.add(&block(slower));
+        assert!(parts.has_room(&part));
+        parts.add(&block(slower));
+        assert!(!parts.has_room(&part));
         let both = vec![(slow, 1), (fast, 1)];
         assert!(!flight.has_room(&both));
         flight.remove(&block(slow));
