@@ -3,15 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use kintsu_torture::{FIRST_SEED, FIRST_SEED_WITH_SCHEMES, FIRST_SEED_WITH_SNAPSHOTS, Options, child, play};
+use kintsu_torture::{
+    FIRST_SEED, FIRST_SEED_WITH_SCHEMES, FIRST_SEED_WITH_SNAPSHOTS, Options, child, fault, play,
+};
 
 /// Seeds that once failed. 121, 188, 328 and 629: older metadata gave ids that were in use, undid puts that were
 /// committed since, or had blocks set aside. 1399: blocks deleted during a scrub counted as unknown. 2228: a block
 /// that its home had lost was set aside elsewhere. 7725: a block got its home on a node that was just deleting it.
 /// 8387: an agent that had ended still listened. 313: who listened to a job
 /// waited on after the end of the coordinator. 5742 and 6525: a block was deleted after its agent had listed it, and got
-/// its home there. 1, 4 and 110 find fixed faults that are put back (`wipes`,
-/// `reports`, `deletes`). 6961: what a foreign coordinator refused counted as refused, though its own one had committed it.
+/// its home there. 1, 4 and 110 found fixed faults that were put back (`wipes`, `reports`, `deletes`). 6961: what a foreign coordinator refused counted as refused, though its own one had committed it.
 const ONCE_FAILED: &[u64] = &[1, 4, 110, 121, 188, 313, 328, 629, 1399, 2228, 5742, 6525, 6961, 7725, 8387];
 
 /// The same with volumes. 27: a node that had missed an epoch answered with its old log. 71: a commit gave up a parity while an
@@ -26,6 +27,9 @@ const ONCE_FAILED_VOLUMES: &[u64] = &[
     1, 27, 71, 115, 143, 177, 229, 239, 269, 367, 379, 420, 426, 449, 460, 826, 1147, 1824, 4300, 4321, 4502,
 ];
 
+/// Seeds that find a fixed fault when it is put back.
+const FINDS: &[(&str, u64)] = &[("reports", 4)];
+
 const SEEDS: std::ops::Range<u64> = 0..200;
 const SEEDS_WITH_VOLUMES: std::ops::Range<u64> = FIRST_SEED..FIRST_SEED + 40;
 const SEEDS_WITH_SCHEMES: std::ops::Range<u64> = FIRST_SEED_WITH_SCHEMES..FIRST_SEED_WITH_SCHEMES + 30;
@@ -37,6 +41,14 @@ fn main() {
     let logged = Options { logged: true, ..Options::default() };
     for seed in [7, FIRST_SEED + 2] {
         same_trace(seed, &all, logged);
+    }
+
+    for &(name, seed) in FINDS {
+        let back = Options { back: fault(name), ..Options::default() };
+        assert!(
+            back.back.is_some() && play(seed, &all, back).failure.is_some(),
+            "{seed} no longer finds {name}"
+        );
     }
 
     let mut failed = Vec::new();
