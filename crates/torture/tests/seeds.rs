@@ -28,7 +28,7 @@ const ONCE_FAILED_VOLUMES: &[u64] = &[
 ];
 
 /// Seeds that find a fixed fault when it is put back.
-const FINDS: &[(&str, u64)] = &[("reports", 4)];
+const FINDS: &[(&str, u64)] = &[("reports", 4), ("wipes", 721), ("deletes", 2023)];
 
 const SEEDS: std::ops::Range<u64> = 0..200;
 const SEEDS_WITH_VOLUMES: std::ops::Range<u64> = FIRST_SEED..FIRST_SEED + 40;
