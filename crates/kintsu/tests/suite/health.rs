@@ -278,7 +278,14 @@ fn a_drain_goes_on_when_the_coordinator_has_started_again() {
         let jobs = cluster.json(&["jobs"]);
         jobs.as_array().unwrap().iter().any(|job| job["kind"] == "drain" && job["state"] == state)
     };
-    wait("the drain to begin", || drains(&cluster, "running"));
+    // By then it is recorded. Before, it is only shown, and would end with the coordinator.
+    wait("the drain to wait for the put", || {
+        let jobs = cluster.json(&["jobs"]);
+        jobs.as_array().unwrap().iter().any(|job| {
+            job["kind"] == "drain"
+                && job["note"].as_str().is_some_and(|note| note.starts_with("waiting for puts"))
+        })
+    });
     drain.kill().unwrap();
     drain.wait().unwrap();
     reserving(&mut cluster, "0", 4);
