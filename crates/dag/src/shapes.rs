@@ -293,14 +293,11 @@ impl<'a> Map<'a> {
             }
             return (Arrived { sums, columns, full }, joins);
         }
-        let mut joined: Vec<usize> =
-            (0..sums.len()).filter(|t| self.joins(hop, *t, sums[*t].len())).collect();
+        let joins_here = |t: &usize| self.joins(hop, *t, sums[*t].len());
         let here: BTreeSet<Vertex> =
-            joined.iter().flat_map(|t| &sums[*t]).map(|(vertex, _)| *vertex).collect();
+            (0..sums.len()).filter(joins_here).flat_map(|t| &sums[t]).map(|(vertex, _)| *vertex).collect();
         let relayed = |t: &usize| matches!(sums[*t][..], [(vertex, _)] if here.contains(&vertex));
-        let relayed: Vec<usize> = (0..sums.len()).filter(|t| !joined.contains(t) && relayed(t)).collect();
-        joined.extend(relayed);
-        joined.sort_unstable();
+        let joined: Vec<usize> = (0..sums.len()).filter(|t| joins_here(t) || relayed(t)).collect();
         self.add_leaves(hop, &mut sums);
         columns.extend(self.first[hop]..self.first[hop] + self.hops[hop].len());
         let by = self.by_independent(&joined, &columns, full);

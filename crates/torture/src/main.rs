@@ -88,8 +88,10 @@ fn main() -> anyhow::Result<()> {
     let without: BTreeSet<usize> = arguments.without.iter().copied().collect();
     let back = arguments.put_back.as_deref().and_then(fault);
     let (quiet, logged) = (Options { logged: false, back }, Options { logged: true, back });
+    let only = arguments.only.as_deref();
+    let wanted = |seed: u64| only.is_none_or(|word| History::of(seed).to_string().contains(word));
     if arguments.trace {
-        for seed in seeds {
+        for seed in seeds.filter(|seed| wanted(*seed)) {
             let outcome = play(seed, &without, logged);
             println!("{}{}", History::of(seed).without(&without), outcome.trace.join("\n"));
             println!("{}", outcome.failure.unwrap_or("clean".into()));
@@ -98,20 +100,19 @@ fn main() -> anyhow::Result<()> {
     }
     let mut tally =
         Tally { begun: now(), told: now(), played: 0, lasted: Duration::ZERO, failed: Vec::new() };
-    let only = arguments.only.as_deref();
     let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (outcomes, played) = mpsc::channel();
         for _ in 0..arguments.jobs {
-            let (outcomes, next, stop, without, end) = (outcomes.clone(), &next, &stop, &without, seeds.end);
+            let (outcomes, next, stop, end) = (outcomes.clone(), &next, &stop, seeds.end);
+            let (without, wanted) = (&without, &wanted);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= end {
                         return;
                     }
-                    let left_out = only.is_some_and(|word| !History::of(seed).to_string().contains(word));
-                    if !left_out && outcomes.send((seed, play(seed, without, quiet))).is_err() {
+                    if wanted(seed) && outcomes.send((seed, play(seed, without, quiet))).is_err() {
                         return;
                     }
                 }

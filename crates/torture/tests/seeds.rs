@@ -12,7 +12,8 @@ use kintsu_torture::{
 /// that its home had lost was set aside elsewhere. 7725: a block got its home on a node that was just deleting it.
 /// 8387: an agent that had ended still listened. 313: who listened to a job
 /// waited on after the end of the coordinator. 5742 and 6525: a block was deleted after its agent had listed it, and got
-/// its home there. 1, 4 and 110 found fixed faults that were put back (`wipes`, `reports`, `deletes`). 6961: what a foreign coordinator refused counted as refused, though its own one had committed it.
+/// its home there. 1, 4 and 110 found fixed faults that were put back (`wipes`, `reports`, `deletes`). 6961: what a
+/// foreign coordinator refused counted as refused, though its own one had committed it.
 const ONCE_FAILED: &[u64] = &[1, 4, 110, 121, 188, 313, 328, 629, 1399, 2228, 5742, 6525, 6961, 7725, 8387];
 
 /// The same with volumes. 27: a node that had missed an epoch answered with its old log. 71: a commit gave up a parity while an

@@ -274,18 +274,14 @@ fn a_drain_goes_on_when_the_coordinator_has_started_again() {
     pipe.write_all(first).unwrap();
     wait("the put to begin", || cluster.json(&["status"])["puts_pending"] == 1);
     let mut drain = cluster.spawn(&["node", "drain", "2", "--json"]);
-    let drains = |cluster: &Cluster, state: &str| {
+    let drain_of = |cluster: &Cluster, is: &dyn Fn(&Value) -> bool| {
         let jobs = cluster.json(&["jobs"]);
-        jobs.as_array().unwrap().iter().any(|job| job["kind"] == "drain" && job["state"] == state)
+        jobs.as_array().unwrap().iter().any(|job| job["kind"] == "drain" && is(job))
     };
+    let drains = |cluster: &Cluster, state: &str| drain_of(cluster, &|job| job["state"] == state);
     // By then it is recorded. Before, it is only shown, and would end with the coordinator.
-    wait("the drain to wait for the put", || {
-        let jobs = cluster.json(&["jobs"]);
-        jobs.as_array().unwrap().iter().any(|job| {
-            job["kind"] == "drain"
-                && job["note"].as_str().is_some_and(|note| note.starts_with("waiting for puts"))
-        })
-    });
+    let waits = |job: &Value| job["note"].as_str().is_some_and(|note| note.starts_with("waiting for puts"));
+    wait("the drain to wait for the put", || drain_of(&cluster, &waits));
     drain.kill().unwrap();
     drain.wait().unwrap();
     reserving(&mut cluster, "0", 4);

@@ -11,6 +11,7 @@ use kintsu_dag::{BlockIndex, NodeId, StripeId};
 use kintsu_plan::many::{
     Disks, History, LostBlock, Planned, Route, SCHEDULERS, Scene, requestors, scheduler,
 };
+use kintsu_plan::traffic::{Link, Loads, Way};
 use kintsu_plan::{Account, DamagedStripe, LayoutKind, Rates, Topology};
 use proptest::prelude::*;
 use support::{Machine, blocks, layout, programs, stripe, topology, waiting, without};
@@ -199,22 +200,16 @@ fn an_unknown_scheduler_is_refused_with_the_names_of_the_others() {
     assert_eq!(names.len(), SCHEDULERS.len());
 }
 
-/// What goes through each link of a node, and of a rack: its kind, its number, and whether it is up.
-fn ends(
-    topology: &Topology,
-    sends: impl Iterator<Item = (NodeId, NodeId, f64)>,
-) -> BTreeMap<(&'static str, u32, bool), f64> {
-    let mut ends = BTreeMap::new();
-    for (from, to, part) in sends {
-        let (out, into) = (topology.nodes[&from].rack, topology.nodes[&to].rack);
-        let racks = [("rack", out.0, true), ("rack", into.0, false)];
-        let links = [("node", from.0, true), ("node", to.0, false)]
-            .into_iter()
-            .chain(racks.into_iter().filter(|_| out != into));
-        links.for_each(|link| *ends.entry(link).or_default() += part);
-    }
-    ends
+/// What goes through each link of nodes and racks, in parts of a block of `BLOCK` bytes.
+fn through(topology: &Topology, sends: impl Iterator<Item = (NodeId, NodeId, f64)>) -> BTreeMap<Link, u64> {
+    let mut loads = Loads::default();
+    sends.for_each(|(from, to, part)| {
+        loads.add(topology, Way::Between(from, to), (part * BLOCK).round() as u64)
+    });
+    loads.into_map()
 }
+
+const BLOCK: f64 = (1u64 << 40) as f64;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
@@ -289,11 +284,11 @@ proptest! {
             }
             // Helpers of an LRC may have a part in one of several lost blocks only, and what is whole early goes straight to
             // where it belongs. Then less is sent, and more on no link.
-            let counted = ends(&topology, sent.iter().map(|((from, to), part)| (*from, *to, *part)));
+            let counted = through(&topology, sent.iter().map(|((from, to), part)| (*from, *to, *part)));
             let real = account.links.iter().map(|link| (link.from, link.to, link.bytes as f64 / period as f64));
-            for (end, part) in ends(&topology, real) {
-                let most = counted.get(&end).copied().unwrap_or(0.0);
-                prop_assert!(part < most + 1e-6, "{end:?}: {part} instead of {most}");
+            for (link, bytes) in through(&topology, real) {
+                let most = counted.get(&link).copied().unwrap_or(0);
+                prop_assert!((bytes as f64) < most as f64 + 1e-6 * BLOCK, "{link:?}: {bytes} instead of {most}");
             }
         }
         if name == "auto" || name == "chameleon" {

@@ -2,8 +2,8 @@
 //!
 //! A repair loads the links that its trees pass, or that its method would load if the trees are not known yet. Another
 //! one may start while all its links have less in flight than they carry in [`BUSY_SECONDS`], or than some repairs of
-//! its size have, though it puts only a part of that on this link: the slices of a repair go at the pace of its slowest link, so a link is full only if many repairs share
-//! it. What a repair has done is no longer in flight.
+//! its size have, though it puts only a part of that on this link: the slices of a repair go at the pace of its slowest
+//! link, so a link is full only if many repairs share it. What a repair has done is no longer in flight.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
