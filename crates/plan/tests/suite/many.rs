@@ -200,13 +200,13 @@ fn an_unknown_scheduler_is_refused_with_the_names_of_the_others() {
     assert_eq!(names.len(), SCHEDULERS.len());
 }
 
-/// What goes through each link of nodes and racks, in parts of a block of `BLOCK` bytes.
+/// What goes through each link of nodes and racks, of a block of `BLOCK` bytes. Which pairs of nodes talk is another question.
 fn through(topology: &Topology, sends: impl Iterator<Item = (NodeId, NodeId, f64)>) -> BTreeMap<Link, u64> {
     let mut loads = Loads::default();
     sends.for_each(|(from, to, part)| {
-        loads.add(topology, Way::Between(from, to), (part * BLOCK).round() as u64)
+        loads.add(topology, Way::Between(from, to), (part * BLOCK).round() as u64);
     });
-    loads.into_map()
+    loads.iter().filter(|(link, _)| !matches!(link, Link::Pair(..))).collect()
 }
 
 const BLOCK: f64 = (1u64 << 40) as f64;
