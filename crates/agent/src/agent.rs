@@ -116,7 +116,7 @@ pub struct Shared {
     pub background: Arc<Carried>,
     /// What runs that users wait for have moved.
     pub foreground: Arc<Carried>,
-    /// How the former give way to the latter.
+    /// Makes background runs wait for those of users.
     pub give_way: Arc<GiveWay>,
     /// Appends to the log that are under way.
     pub flights: Flights,
@@ -204,7 +204,7 @@ impl Agent {
         }
         let coordinator = connect_coordinator(&config.coordinator, &credentials)?.membership;
         let dir = std::path::absolute(&config.dir).unwrap_or(config.dir);
-        // A certificate for one node says which node a new folder becomes.
+        // If the certificate is for one node, a new folder becomes that node.
         let certified = config.tls.as_ref().and_then(|tls| tls.badge().node());
         let config = AgentConfig { dir, node: config.node.or(certified), ..config };
         let opened = config.clone();
@@ -290,7 +290,7 @@ pub struct AgentHandle {
     shared: Mutex<Option<Arc<Shared>>>,
 }
 
-/// Registers the agent and keeps it in the cluster.
+/// Registers the agent, and starts the task that keeps it in the cluster.
 async fn join(
     shared: Arc<Shared>,
     coordinator: MembershipChannel,
@@ -342,7 +342,7 @@ impl AgentHandle {
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         self.end.cancelled().await;
         for mut task in tasks {
-            // A task that panicked has ended too. A caller that does not take its replies is not waited for.
+            // A task that panicked has ended too. A caller that does not read its replies must not hold up the end.
             if timeout(LAST_CALLS, &mut task).await.is_err() {
                 task.abort();
                 let _ = task.await;

@@ -1,4 +1,4 @@
-//! Objects become others: a copy reads and stores the bytes in the cluster, through this process, with bounded memory.
+//! Copies of objects and of parts: the bytes are read and stored through this process, with bounded memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -207,7 +207,7 @@ impl Door {
 
     async fn copied(&self, from: Found, range: Range<u64>, storing: &Storing) -> S3Result<put::Stored> {
         let len = range.end - range.start;
-        // Both ways at once: a copy that has one half and waits for the other would hold up others for nothing.
+        // For the read and the write at once: a copy that has one and waits for the other would block others in vain.
         let memory = self.memory(put::memory_of(Some(len)) + get::memory_of(len)).await?;
         let body = match len {
             0 => StreamingBlob::from(s3s::Body::empty()),

@@ -102,7 +102,7 @@ fn a_rack_that_must_be_survived_narrows_the_choice() {
 }
 
 #[test]
-fn caveats_speak_of_spare_nodes_and_dear_parities() {
+fn caveats_name_spare_nodes_and_costly_parities() {
     let found = advice(&requirements(10, 5, 3, 1.7));
     let lrc = found.answers.iter().find(|a| a.family == "azure-lrc").unwrap();
     assert_eq!(lrc.code, "azure-lrc:n=10,k=6,r=3");
