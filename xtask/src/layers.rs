@@ -245,10 +245,12 @@ fn impure_lines(source: &str) -> impl Iterator<Item = String> + '_ {
 fn forbidden_lines<'a>(engine: &'a Engine, source: &'a str) -> impl Iterator<Item = String> + 'a {
     let Engine { package, path, .. } = engine;
     code_lines(source).filter_map(move |(number, line)| {
-        let wrong =
-            |found: String, rule: String| Some(format!("line {number}: {found} in {path} of {package}: {rule}"));
+        let wrong = |found: String, rule: String| {
+            Some(format!("line {number}: {found} in {path} of {package}: {rule}"))
+        };
         if let Some(word) = IMPURE.iter().chain(FORBIDDEN_IN_ENGINES).find(|word| line.contains(**word)) {
-            let rule = "it decides by its arguments alone, without clock, randomness, I/O, locks or log".into();
+            let rule =
+                "it decides by its arguments alone, without clock, randomness, I/O, locks or log".into();
             return wrong((*word).into(), rule);
         }
         engine.may_name.iter().find_map(|(start, may)| {

@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::counters::Interface;
 use crate::deletes::Deletes;
-use crate::graves::Graves;
 use crate::identity::{FolderClaim, Identity};
 use crate::service::Service;
 use crate::tickets::Inspector;
+use crate::tombstones::Tombstones;
 use crate::updates::Flights;
 use crate::{AgentError, identity, membership};
 
@@ -101,7 +101,7 @@ pub struct Shared {
     pub identity: Mutex<Identity>,
     pub store: Arc<dyn BlockStore>,
     /// Objects that were removed for good.
-    pub graves: Graves,
+    pub tombstones: Tombstones,
     /// Runs the batches of deletes one after the other.
     pub deletes: Arc<Deletes>,
     /// The store as programs see it; set at the first registration.
@@ -213,14 +213,15 @@ impl Agent {
             let claim =
                 FolderClaim { node: opened.node, blocks: store.ids()?.len(), replace: opened.replace };
             let identity = identity::open(&opened.dir, claim)?;
-            let graves = Graves::open(&opened.dir)?;
-            Ok::<_, AgentError>((store, identity, graves))
+            let tombstones = Tombstones::open(&opened.dir)?;
+            Ok::<_, AgentError>((store, identity, tombstones))
         };
         let unfinished = |e: tokio::task::JoinError| AgentError::Identity {
             path: config.dir.clone(),
             detail: format!("opening it ended early: {e}"),
         };
-        let (store, identity, graves) = kintsu_wire::ambient::blocking(open).await.map_err(unfinished)??;
+        let (store, identity, tombstones) =
+            kintsu_wire::ambient::blocking(open).await.map_err(unfinished)??;
         if let Some(cluster) = identity.cluster {
             credentials.join(cluster)?;
         }
@@ -237,7 +238,7 @@ impl Agent {
             credentials: credentials.clone(),
             identity: Mutex::new(identity),
             store,
-            graves,
+            tombstones,
             deletes: Arc::default(),
             local: Mutex::default(),
             running: AtomicU32::new(0),

@@ -120,7 +120,7 @@ impl Agent for Service {
         let (shared, request) = (self.shared.clone(), request.into_inner());
         let blocks = request.blocks.len();
         tracing::info!(target: "audit", who = %peer, what = "delete", blocks, "done");
-        let work = move || shared.deletes.run(&*shared.store, &shared.graves, request);
+        let work = move || shared.deletes.run(&*shared.store, &shared.tombstones, request);
         match kintsu_wire::ambient::blocking(work).await {
             Ok(Ok(deleted)) => Ok(Response::new(deleted)),
             Ok(Err(refused)) => Err(Status::failed_precondition(refused.to_string())),
@@ -152,7 +152,7 @@ impl Agent for Service {
 
     async fn removed(&self, request: Request<Nothing>) -> Result<Response<RemovedObjects>, Status> {
         Peer::of(request.extensions()).demand(COORDINATOR)?;
-        Ok(Response::new(RemovedObjects { ranges: self.shared.graves.ranges() }))
+        Ok(Response::new(RemovedObjects { ranges: self.shared.tombstones.ranges() }))
     }
 
     async fn look(&self, request: Request<LookBlocks>) -> Result<Response<FoundBlocks>, Status> {

@@ -1,4 +1,4 @@
-//! Scratch: a cluster of six nodes and two doors, for judges.
+//! Scratch: a cluster of six nodes and two gateways, for judges.
 #![allow(clippy::unwrap_used)]
 use kintsu_client::Client;
 use kintsu_cluster::{Cluster, Options};

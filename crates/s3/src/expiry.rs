@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bucket::{Bucket, Versioning};
 use crate::delete::Only;
-use crate::door::Door;
 use crate::entry::Entry;
 use crate::error::of;
+use crate::gateway::Gateway;
 use crate::lifecycle::{Rule, after_days, rules};
 use crate::names;
 
@@ -38,7 +38,7 @@ struct Versions {
     all: Vec<ObjectInfo>,
 }
 
-impl Door {
+impl Gateway {
     /// Carries out the rules of all buckets until the server ends.
     pub(crate) async fn expire(self: Arc<Self>, ending: CancellationToken) {
         let pause = pause(self.config.day);

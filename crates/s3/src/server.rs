@@ -22,12 +22,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Gate, Origin, Secrets};
+use crate::access::{AccessCheck, Origin, Secrets};
 use crate::body::hex;
 use crate::cors::Crossing;
-use crate::door::{Config, Door, Operations};
 use crate::error::{REQUEST, because};
-use crate::{Keys, S3DoorError, skew};
+use crate::gateway::{Config, Gateway, Operations};
+use crate::{Keys, S3GatewayError, skew};
 
 /// Most bytes of the head of a request: its first line and headers.
 const HEAD_BYTES: usize = 64 << 10;
@@ -75,9 +75,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    pub(crate) fn check(&self) -> Result<(), S3DoorError> {
+    pub(crate) fn check(&self) -> Result<(), S3GatewayError> {
         if self.connections == 0 || self.requests == 0 || self.memory_bytes < LEAST_MEMORY {
-            return Err(S3DoorError::Invalid {
+            return Err(S3GatewayError::Invalid {
                 what: "limits",
                 expected: format!("at least one connection, one request and {LEAST_MEMORY} bytes of memory"),
                 got: format!("{}, {} and {}", self.connections, self.requests, self.memory_bytes),
@@ -117,7 +117,7 @@ impl Server {
         keys: Arc<Keys>,
         config: Config,
         listen: Listen,
-    ) -> Result<Self, S3DoorError> {
+    ) -> Result<Self, S3GatewayError> {
         config.check()?;
         let Listen { addr, trusted, tls } = listen;
         // Requests are signed with keys, so no token is needed; but everybody on the way can read them.
@@ -125,19 +125,19 @@ impl Server {
             && !addr.ip().is_loopback()
             && !trusted.is_some_and(|network| network.contains(addr.ip()))
         {
-            return Err(S3DoorError::Address(format!(
+            return Err(S3GatewayError::Address(format!(
                 "cannot listen on {addr}: expected a loopback address, one inside a trusted network, or TLS, because requests and \
                  answers are not encrypted without it"
             )));
         }
-        let failed = |source| S3DoorError::Listen { on: addr, source };
+        let failed = |source| S3GatewayError::Listen { on: addr, source };
         let listener = TcpListener::bind(addr).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let limits = config.limits.clone();
-        let door = Arc::new(Door::new(client, keys.clone(), config));
+        let gateway = Arc::new(Gateway::new(client, keys.clone(), config));
         let served = Served {
-            service: service(door.clone(), keys),
-            door: door.clone(),
+            service: service(gateway.clone(), keys),
+            gateway: gateway.clone(),
             turns: Arc::new(Semaphore::new(limits.requests)),
             limits: limits.clone(),
             tls,
@@ -145,7 +145,7 @@ impl Server {
         };
         let ending = served.ending.clone();
         let mut expiring = JoinSet::new();
-        expiring.spawn(door.expire(ending.clone()));
+        expiring.spawn(gateway.expire(ending.clone()));
         let served = Arc::new(served);
         let serving =
             Serving::start(listener, "S3".to_owned(), limits.connections, ending, move |(stream, peer)| {
@@ -177,21 +177,21 @@ impl Server {
     }
 }
 
-fn service(door: Arc<Door>, keys: Arc<Keys>) -> S3Service {
+fn service(gateway: Arc<Gateway>, keys: Arc<Keys>) -> S3Service {
     let mut config = S3Config::default();
     config.xml_max_body_size = DOCUMENT_BYTES;
     config.post_object_max_file_size = FORM_BYTES;
-    let mut builder = S3ServiceBuilder::new(Operations(door.clone()));
+    let mut builder = S3ServiceBuilder::new(Operations(gateway.clone()));
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
     builder.set_auth(Secrets(keys));
-    builder.set_access(Gate(door));
+    builder.set_access(AccessCheck(gateway));
     builder.build()
 }
 
 /// What each connection gets.
 struct Served {
     service: S3Service,
-    door: Arc<Door>,
+    gateway: Arc<Gateway>,
     /// A turn for each request that is carried out.
     turns: Arc<Semaphore>,
     limits: Limits,
@@ -285,14 +285,14 @@ async fn carry_out(
         return Err(because(S3ErrorCode::SlowDown, "the server is busy; try again later").into());
     };
     if request.method() == Method::OPTIONS {
-        return Ok(served.door.preflight(request.uri(), request.headers()).await?);
+        return Ok(served.gateway.preflight(request.uri(), request.headers()).await?);
     }
     skew::check(request.headers(), SystemTime::now())?;
     request.extensions_mut().insert(origin);
     let crossing = Crossing::of(request.method(), request.uri(), request.headers());
     let mut answer = served.service.call(request.map(Body::from)).await.map_err(Failed::Broken)?;
     if let Some(crossing) = crossing {
-        served.door.allow_crossing(&crossing, &mut answer).await;
+        served.gateway.allow_crossing(&crossing, &mut answer).await;
     }
     Ok(answer)
 }

@@ -45,8 +45,8 @@ pub async fn repair_stripe(
 }
 
 async fn in_rounds(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>, order: Order) -> Outcome {
-    let mut at = match cluster.load(id).await {
-        Ok(Some((stripe, label))) => Patient { cluster, stripe, label, waits: waits(cluster) },
+    let mut stripe = match cluster.load(id).await {
+        Ok(Some((stripe, label))) => StripeInRepair { cluster, stripe, label, waits: waits(cluster) },
         Ok(None) => return Outcome::default(),
         Err(error) => {
             let failed = Some(unread(cluster, id, &error.to_string()).await);
@@ -55,7 +55,7 @@ async fn in_rounds(cluster: &Arc<Cluster>, id: StripeId, wanted: Vec<BlockIndex>
     };
     let mut rounds = Rounds::new(wanted);
     while let Some(blocks) = rounds.begin() {
-        rounds.ended(at.repair(blocks, &order).await);
+        rounds.ended(stripe.repair(blocks, &order).await);
     }
     rounds.end()
 }
@@ -67,14 +67,14 @@ fn waits(cluster: &Cluster) -> WaitBudget {
 }
 
 /// The stripe that is being repaired: as it was read, with the changes of this repair.
-struct Patient<'a> {
+struct StripeInRepair<'a> {
     cluster: &'a Arc<Cluster>,
     stripe: Stripe,
     label: Label,
     waits: WaitBudget,
 }
 
-impl Patient<'_> {
+impl StripeInRepair<'_> {
     async fn repair(&mut self, wanted: Vec<BlockIndex>, order: &Order) -> Outcome {
         let mut outcome = Outcome::default();
         if let Err(error) = self.attempts(wanted, order, &mut outcome).await {
