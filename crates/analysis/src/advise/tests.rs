@@ -16,12 +16,12 @@ fn requirements(nodes: usize, racks: usize, tolerate: usize, max_overhead: f64) 
     }
 }
 
-/// Deals block after block, each to the next rack.
+/// Places block after block, each in the next rack.
 fn in_turn(racks: usize) -> impl Fn(&dyn Code) -> Option<Vec<Vec<BlockIndex>>> {
     move |code| {
-        let mut dealt = vec![Vec::new(); racks];
-        (0..code.n()).for_each(|b| dealt[b % racks].push(BlockIndex(b as u8)));
-        Some(dealt)
+        let mut by_rack = vec![Vec::new(); racks];
+        (0..code.n()).for_each(|b| by_rack[b % racks].push(BlockIndex(b as u8)));
+        Some(by_rack)
     }
 }
 
@@ -33,7 +33,8 @@ fn advice(requirements: &Requirements) -> Advice {
 fn small_degraded_reads_ask_for_local_groups() {
     let found = advice(&requirements(20, 4, 3, 1.6));
     let best = &found.answers[0];
-    // Groups of three, the last of less, are the smallest that leave room for two globals within 1.6.
+    // Groups of three blocks, the last one smaller, are the smallest that leave room for two global parities within an
+    // overhead of 1.6.
     let least = best.degraded.decimal();
     assert!(best.degraded <= Ratio::new(28, 10), "{} {least}", best.code);
     assert!(best.d >= 4 && best.overhead <= Ratio::new(16, 10));
