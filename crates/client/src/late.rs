@@ -1,16 +1,16 @@
 //! Decides which source of a running read is late: numbers in, verdict out. Reads no clock.
 //!
 //! What to expect of a source is learnt from the others, not configured: each source's rate is measured while the
-//! read waits for it, and the expected rate is their median. A source is held against it only while most others
-//! are ahead of it. If the client's own link is full that is not so for long: a source that is waited for alone then
-//! gets the whole link. Attempts of several portions that go through one node share its link.
+//! read waits for it, and the expected rate is their median. A source is compared with it only while most others
+//! are ahead of the source. If the client's own link is full, that does not last: the last source that the read waits
+//! for gets the whole link. Attempts of several portions that read from one node share its link.
 //!
 //! A source is late when it has held up the read for as long as it takes to start again without it (learnt too:
 //! the time until the first bytes came), and going on with it takes clearly longer than that. A source that is
-//! silent while others deliver is late sooner or later whatever its rate was.
+//! silent while others deliver is late in the end, whatever its rate was.
 //!
-//! Invariants: a pause of this process is held against nobody; a change that did not help lowers the expectation,
-//! so that slowness that no change can cure is not chased again.
+//! Invariants: no source is blamed for a pause of this process; a change of sources that did not help lowers the
+//! expectation, so that a read does not start again and again where no source is faster.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,20 +21,20 @@ use kintsu_runtime::Heard;
 /// How often a running read is looked at.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// Looks that are further apart than this, in seconds, say something about this process only.
+/// If two looks are further apart than this, in seconds, this process was paused, and no source is judged.
 const PAUSE: f64 = 0.04;
 
 /// A source is slow if its rate is below the expected one divided by this.
 const SLOW: f64 = 1.5;
 
-/// The same where other portions may have a larger share of a link: of the client's, while as much comes in total as
+/// The same where other portions may have a larger share of a link: of the client's, while the total rate is as high as
 /// ever, or of the source's, if they read from it too.
 const FAR_SLOWER: f64 = 4.0;
 
 /// Least delay, in seconds, for which a read starts again. Shorter ones are noise.
 const LEAST_DELAY: f64 = 0.05;
 
-/// A source that no other source of its attempt is ahead of must have held up the read so many times longer.
+/// If no other source of its attempt is ahead of a source, it must have held up the read this many times longer.
 const ALONE: f64 = 2.0;
 
 /// Least silence, in seconds, after which a source is late if no rate is known to compare it with.
@@ -43,10 +43,10 @@ const LEAST_SILENCE: f64 = 0.25;
 /// The same in multiples of the time in which sources usually answer.
 const ANSWERS: f64 = 8.0;
 
-/// In this many seconds, what is held against a source fades to half.
+/// In this many seconds, the delay that a source is blamed for fades to half.
 const HALF_LIFE: f64 = 0.25;
 
-/// Over so many seconds it is seen how much comes in total.
+/// The window over which the total rate is measured, in seconds.
 const INFLOW: f64 = 0.05;
 
 /// The shortest time over which a rate is measured once queues have filled, in seconds.
@@ -55,7 +55,7 @@ const PACE: f64 = 0.1;
 /// A change has helped only if the read became this many times faster.
 const BETTER: f64 = 1.3;
 
-/// The source whose verdict this is for, if slices are combined on their way: which node holds them up is not seen.
+/// Stands for all sources if slices are combined on their way: the client cannot see which node holds them up.
 pub(crate) const ON_THE_WAY: NodeId = NodeId::CLIENT;
 
 /// A source that is late.
@@ -84,27 +84,27 @@ impl std::fmt::Display for Late {
 #[derive(Debug)]
 pub(crate) struct Paces {
     sources: BTreeMap<NodeId, Source>,
-    /// When how much came, lately; and the most that came in a second.
+    /// Times and bytes of what came lately; and the highest total rate so far, in bytes a second.
     inflow: VecDeque<(f64, u64)>,
     most: f64,
     /// Seconds until the first bytes of a source, in general.
     answer: f64,
-    /// No more is expected than this.
+    /// Upper limit of the expected rate.
     cap: f64,
-    /// The rate before the last change, whose success is not known yet, and when that was.
+    /// If it is not known yet whether the last change helped: the rate before it, and its time.
     before: Option<(f64, f64)>,
     /// The nodes of each running attempt, and when something last came.
     running: BTreeMap<u64, (BTreeSet<NodeId>, f64)>,
     /// Attempts until now.
     attempts: u64,
-    /// Silences that were waited for in vain, without another source to compare with.
+    /// Changes because of silence; each doubles the patience with a source that is the only one.
     lonely: i32,
 }
 
 /// One source.
 #[derive(Debug, Clone, Copy, Default)]
 struct Source {
-    /// Its rate, in bytes a second, when it was the limit.
+    /// Its rate, in bytes a second, while the read waited for it.
     rate: Option<f64>,
     /// Seconds by which it has held up the read.
     lost: f64,
@@ -120,7 +120,7 @@ pub(crate) struct Watch {
     seen: BTreeMap<NodeId, Seen>,
     begun: f64,
     looked: f64,
-    /// Seconds in which some source was waited for all the time.
+    /// Seconds in which the read waited for some source all the time.
     limited: f64,
 }
 
@@ -206,7 +206,7 @@ impl Paces {
         self.inflow.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() / INFLOW
     }
 
-    /// A source has shown that it can do this.
+    /// A source has reached this rate.
     fn showed(&mut self, node: NodeId, rate: f64) {
         let known = &mut self.sources.entry(node).or_default().rate;
         *known = Some(known.map_or(rate, |known| known.max(rate)));
