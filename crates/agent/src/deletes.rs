@@ -17,7 +17,7 @@ pub struct Deletes(Mutex<State>);
 struct State {
     /// The highest call number so far.
     last: u64,
-    /// How many lists of the blocks are on their way.
+    /// How many lists of the blocks are on their way to the coordinator.
     lists: usize,
 }
 
@@ -58,8 +58,8 @@ impl Deletes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The blocks are to be listed: waits until a call has ended, and refuses all others until the list has arrived.
-    /// Blocking.
+    /// The blocks are about to be listed: waits for the end of a running call, and refuses others until the list has
+    /// arrived. Blocking.
     pub fn hold(self: Arc<Self>) -> Held {
         self.state().lists += 1;
         Held(self)
@@ -149,7 +149,6 @@ mod tests {
         assert!(block_path(dir.path(), block(3).id).exists(), "another generation stays");
         let late = deletes.run(&store, &tombstones, call(4, vec![block(3)])).unwrap_err();
         assert_eq!(late, Refused::Late { got: 4, last: 5 });
-        assert!(block_path(dir.path(), block(3).id).exists());
         assert!(block_path(dir.path(), block(3).id).exists());
         assert_eq!(tombstones.ranges(), [(5, 5)]);
         deletes.run(&store, &tombstones, call(6, vec![block(3)])).unwrap();

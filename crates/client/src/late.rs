@@ -50,7 +50,7 @@ const HALF_LIFE: f64 = 0.25;
 const INFLOW: f64 = 0.05;
 
 /// The shortest time over which a rate is measured once queues have filled, in seconds.
-const PACE: f64 = 0.1;
+const MEASURED_OVER: f64 = 0.1;
 
 /// A change has helped only if the read became this many times faster.
 const BETTER: f64 = 1.3;
@@ -82,7 +82,7 @@ impl std::fmt::Display for Late {
 
 /// What a read has learnt about its sources, over all its portions.
 #[derive(Debug)]
-pub(crate) struct Paces {
+pub(crate) struct Learnt {
     sources: BTreeMap<NodeId, Source>,
     /// Times and bytes of what came lately; and the highest total rate so far, in bytes a second.
     inflow: VecDeque<(f64, u64)>,
@@ -153,7 +153,7 @@ impl Step {
     }
 }
 
-impl Paces {
+impl Learnt {
     /// For a cluster that has just answered a call within `answered`.
     pub fn new(answered: Duration) -> Self {
         Self {
@@ -231,9 +231,9 @@ impl Paces {
 
 impl Watch {
     /// For an attempt that begins now and reads from `nodes`. Nothing is expected of the sources `excused`.
-    pub fn new(now: f64, nodes: BTreeSet<NodeId>, excused: &BTreeSet<NodeId>, paces: &mut Paces) -> Self {
-        paces.attempts += 1;
-        let attempt = paces.attempts;
+    pub fn new(now: f64, nodes: BTreeSet<NodeId>, excused: &BTreeSet<NodeId>, learnt: &mut Learnt) -> Self {
+        learnt.attempts += 1;
+        let attempt = learnt.attempts;
         let excused = excused.iter().map(|node| (*node, Seen { excused: true, ..Seen::default() }));
         Self { attempt, nodes, seen: excused.collect(), begun: now, looked: now, limited: 0.0 }
     }
@@ -250,7 +250,7 @@ impl Watch {
         now: f64,
         heard: &BTreeMap<NodeId, Heard>,
         rest: u64,
-        paces: &mut Paces,
+        learnt: &mut Learnt,
     ) -> Vec<Late> {
         let tick = now - self.looked;
         self.looked = now;
@@ -260,10 +260,10 @@ impl Watch {
             self.seen.values_mut().for_each(|seen| seen.bytes = 0);
             return Vec::new();
         }
-        paces.came(now, steps.iter().map(|step| step.bytes).sum(), self.attempt, &self.nodes);
-        self.measure(&steps, now, tick, paces);
+        learnt.came(now, steps.iter().map(|step| step.bytes).sum(), self.attempt, &self.nodes);
+        self.measure(&steps, now, tick, learnt);
         let mut late: Vec<Late> =
-            steps.iter().filter_map(|step| self.judge(step, &steps, tick, rest, paces)).collect();
+            steps.iter().filter_map(|step| self.judge(step, &steps, tick, rest, learnt)).collect();
         late.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         late
     }
@@ -277,17 +277,18 @@ impl Watch {
     }
 
     /// Learns rates: when a queue fills for the first time, and while no other limit than the sources is seen.
-    fn measure(&mut self, steps: &[Step], now: f64, tick: f64, paces: &mut Paces) {
+    fn measure(&mut self, steps: &[Step], now: f64, tick: f64, learnt: &mut Learnt) {
         for step in steps {
             let Some(seen) = self.seen.get_mut(&step.node) else { continue };
             if step.bytes > 0 && step.bytes == step.heard.bytes {
                 // The first bytes of all.
-                paces.answer = (now - self.begun).min((paces.answer * 3.0 + now - self.begun) / 4.0).max(0.0);
+                learnt.answer =
+                    (now - self.begun).min((learnt.answer * 3.0 + now - self.begun) / 4.0).max(0.0);
             }
             if !seen.filled && step.heard.bytes > 0 && step.is_ahead(tick) {
                 seen.filled = true;
                 let rate = step.heard.bytes as f64 / step.heard.took.as_secs_f64().max(1e-6);
-                paces.showed(step.node, rate);
+                learnt.showed(step.node, rate);
             }
         }
         let limited = steps.iter().any(|step| step.waited >= 0.8 * tick);
@@ -296,24 +297,24 @@ impl Watch {
             let Some(seen) = self.seen.get_mut(&step.node) else { continue };
             seen.bytes = if limited { seen.bytes + step.bytes } else { 0 };
         }
-        if self.limited < PACE {
+        if self.limited < MEASURED_OVER {
             return;
         }
         let mut rates = Vec::new();
         for step in steps.iter().filter(|step| !step.heard.done) {
             let Some(seen) = self.seen.get_mut(&step.node) else { continue };
             let rate = std::mem::take(&mut seen.bytes) as f64 / self.limited;
-            paces.showed(step.node, rate);
+            learnt.showed(step.node, rate);
             rates.push(rate);
         }
         self.limited = 0.0;
         // The read is as fast as its slowest source.
         if let Some(rate) = rates.into_iter().reduce(f64::min)
-            && let Some((before, _)) = paces.before.filter(|(_, at)| *at <= self.begun)
+            && let Some((before, _)) = learnt.before.filter(|(_, at)| *at <= self.begun)
         {
-            paces.before = None;
+            learnt.before = None;
             if rate < before * BETTER {
-                paces.cap = paces.cap.min(rate.max(before));
+                learnt.cap = learnt.cap.min(rate.max(before));
             }
         }
     }
@@ -324,7 +325,7 @@ impl Watch {
         steps: &[Step],
         tick: f64,
         rest: u64,
-        paces: &mut Paces,
+        learnt: &mut Learnt,
     ) -> Option<Late> {
         let seen = self.seen.get_mut(&step.node)?;
         if step.heard.done || seen.excused {
@@ -335,30 +336,30 @@ impl Watch {
         let others = steps.iter().filter(|other| other.node != step.node);
         let ahead = others.filter(|other| other.is_ahead(tick)).count();
         let alone = 2 * ahead >= steps.len() - 1;
-        let sharing = paces.sharing(step.node, &self.nodes);
-        let expected = paces.expected(step.node).map(|rate| rate / sharing);
-        let delay = paces.delay() * if steps.len() == 1 { ALONE } else { 1.0 };
+        let sharing = learnt.sharing(step.node, &self.nodes);
+        let expected = learnt.expected(step.node).map(|rate| rate / sharing);
+        let delay = learnt.delay() * if steps.len() == 1 { ALONE } else { 1.0 };
         // A source that has not answered yet may need as long for that as others did.
-        let answers = step.heard.bytes > 0 || self.looked - self.begun > 2.0 * paces.answer;
+        let answers = step.heard.bytes > 0 || self.looked - self.begun > 2.0 * learnt.answer;
         let waited = if alone && answers { step.waited } else { 0.0 };
         let others = steps.iter().filter(|other| other.node != step.node);
-        let is_fair = match others.map(|other| paces.sharing(other.node, &self.nodes)).reduce(f64::min) {
+        let is_fair = match others.map(|other| learnt.sharing(other.node, &self.nodes)).reduce(f64::min) {
             Some(least) => sharing <= least,
-            None => sharing <= 1.0 && paces.lately() * SLOW <= paces.most,
+            None => sharing <= 1.0 && learnt.lately() * SLOW <= learnt.most,
         };
         let clear = if is_fair { SLOW } else { FAR_SLOWER };
-        let lonely = if steps.len() == 1 { 2f64.powi(paces.lonely) } else { 1.0 };
-        let patience = LEAST_SILENCE.max(ANSWERS * paces.answer) * lonely;
+        let lonely = if steps.len() == 1 { 2f64.powi(learnt.lonely) } else { 1.0 };
+        let patience = LEAST_SILENCE.max(ANSWERS * learnt.answer) * lonely;
 
-        let source = paces.sources.entry(step.node).or_default();
+        let source = learnt.sources.entry(step.node).or_default();
         let rate = source.waited(waited, if alone { step.bytes } else { 0 }, tick);
         let due = expected.map(|rate| step.bytes as f64 / rate);
         source.lost = due.map_or(0.0, |due| (source.lost * kept(tick) + waited - due).max(0.0));
         let slow = Late { node: step.node, rate, expected };
         let is_slow = source.lost >= delay
-            && silent < paces.delay() / 2.0
+            && silent < learnt.delay() / 2.0
             && expected.is_some_and(|expected| rate * clear <= expected);
-        if is_slow && paces.is_worth(&slow, rest) {
+        if is_slow && learnt.is_worth(&slow, rest) {
             return Some(slow);
         }
         let compared = alone || (ahead > 0 && silent >= 4.0 * patience);
