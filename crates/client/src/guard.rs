@@ -16,7 +16,8 @@ use crate::late::{Late, ON_THE_WAY, Watch};
 use crate::portion::Portion;
 use crate::span::Span;
 
-/// What may come in vain because attempts are given up: this fraction of the range, and at least so many bytes.
+/// Most bytes that may come in vain because attempts are given up: the range divided by this, and at least
+/// [`LEAST_WASTE`].
 const WASTE: u64 = 4;
 const LEAST_WASTE: u64 = 4 << 20;
 

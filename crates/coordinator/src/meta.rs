@@ -285,7 +285,7 @@ impl Meta {
         done().map_err(|e| self.failure.explain(e))
     }
 
-    /// Commits a transaction of so many operations, after which the history is as given. It becomes durable if it must,
+    /// Commits a transaction of this many operations, after which the history is as given. It becomes durable if it must,
     /// or if too many operations wait for that.
     fn commit(
         &self,

@@ -87,7 +87,7 @@ impl Gateway {
         Self { client, config, keys, budget }
     }
 
-    /// Waits until so many bytes may be held in memory.
+    /// Waits until this many bytes may be held in memory.
     ///
     /// # Errors
     /// `SlowDown` after a while.

@@ -25,7 +25,7 @@ use crate::{lifecycle, names, sums, tags};
 /// Memory of a read: what the client library reads ahead.
 const READ_BYTES: u64 = 24 << 20;
 
-/// The memory that a read of so many bytes needs.
+/// The memory that a read of this many bytes needs.
 pub(crate) fn memory_of(len: u64) -> usize {
     READ_BYTES.min(len) as usize
 }

@@ -30,7 +30,7 @@ const MOST_FAILED: u64 = 100;
 pub enum Arrivals {
     /// When an earlier one has ended.
     Closed,
-    /// At their own times, so many times as fast as recorded.
+    /// At the recorded times, divided by this factor.
     Open(f64),
 }
 

@@ -29,7 +29,7 @@ const CROWD: u64 = 32;
 const BREAKS: u64 = 3;
 /// The rate must have been too low for this part of a window without a break, but not longer than this in milliseconds.
 const LONG: (f64, u64) = (0.34, 750);
-/// If nothing comes at all it must have been so many times as long, because a node that is cut off is detected by its
+/// If nothing comes at all it must have been this many times as long, because a node that is cut off is detected by its
 /// silence before that.
 const STILL: u64 = 8;
 /// A repair is slow if its rate is below the expected rate divided by this.
