@@ -180,7 +180,7 @@ impl Gateway {
         if given { Ok(()) } else { denied() }
     }
 
-    /// The object that a access is about, if there is one.
+    /// The object that a request is about, if there is one.
     async fn requested_object(&self, access: &AccessRequest<'_>) -> S3Result<Option<ObjectInfo>> {
         let Some(key) = access.key else { return Ok(None) };
         match self.version(access.bucket, key, access.version).await {

@@ -1,4 +1,4 @@
-//! A server of the S3 protocol over a cluster: a gateway, like the NBD server and the command line.
+//! A server of the S3 protocol over a cluster: a gateway for its clients, as the NBD server is for those of volumes.
 //!
 //! In order of reading: `server` (connections and their limits), `keys` (who may call), `actions`, `policy`, `condition`, `acl`,
 //! `public` and `access` (who may do what), `gateway` (the table of operations), `names` (what is kept under which name), `bucket` and `entry` (what is known of
