@@ -19,8 +19,8 @@ use crate::cluster::Cluster;
 use crate::engine::damage::unavailable;
 use crate::engine::places::Place;
 use crate::engine::repair::{
-    Attempt, Circumstances, Hope, Order, Outcome, Planned, Rounds, StripeRepair, Tally, Verdict, WaitBudget,
-    plan as plan_next,
+    Attempt, Circumstances, MayReturn, Order, Outcome, Planned, Rounds, StripeRepair, Tally, Verdict,
+    WaitBudget, plan as plan_next,
 };
 use crate::engine::stripe::Stripe;
 use crate::error::Result;
@@ -283,7 +283,7 @@ async fn plan_now(cluster: &Arc<Cluster>, repair: &mut StripeRepair) -> Result<P
             fresh_key: worker.next_number().0,
         };
         let mut part = worker.recovery().part(next.id());
-        let planned = plan_next(&mut next, circumstances, &mut part, || Hope::new(&worker.members()));
+        let planned = plan_next(&mut next, circumstances, &mut part, || MayReturn::new(&worker.members()));
         if let Planned::Attempt(attempt) = &planned {
             let requestors = attempt.plan.requestors.iter().copied();
             worker.recovery().used(next.id(), attempt.helpers(), requestors);
